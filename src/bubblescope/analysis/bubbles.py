@@ -1,0 +1,151 @@
+"""Bubble rates: how much of a pipeline's time its devices stand idle.
+
+People mean different things by "bubble rate", so each has its own name here and is always shown
+with it. All of them are about the pipeline phase of a step, from its first forward to its last
+backward: forward, backward, weight-gradient, overlapped and recompute tasks on the compute lane.
+The optimizer is left out, as in the literature.
+
+With, for rank r of a step, busy_r the length of the union of its tasks' intervals, and over a set of
+R ranks:
+
+* ``span``: 1 - sum(busy_r) / sum(end_r - start_r), each rank over its own first start to last end.
+  The denominator of Qi et al., "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241, section 5.3)
+  is the largest of these spans.
+* ``makespan``: 1 - sum(busy_r) / (R * T), T the step's first start to last end over *all* ranks.
+* ``over_ideal``: (R * T - sum(busy_r)) / sum(busy_r), idle time as a share of useful time: the
+  (p - 1) / m of Narayanan et al. (arXiv 2104.04473, section 2.2).
+* ``excess``: measured idle time beyond that of a perfect execution of the same schedule, as a share
+  of R * T. Null wherever the schedule has not been recognised and replayed.
+
+Inside a task the device may still stall between kernels; ``kernel_share`` says how much of the
+tasks' time kernels were really running, where the trace tells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.vocabulary import COMPUTE_KINDS, Lane
+
+if TYPE_CHECKING:
+    from bubblescope.timeline import Timeline
+
+__all__ = ["DEFINITIONS", "Bubbles", "Rates", "measure"]
+
+DEFINITIONS: Final[dict[str, str]] = {
+    "span": "idle share of each rank's own span, its first start to its last end in the step",
+    "makespan": "idle share of the step's span over all ranks, first start to last end anywhere",
+    "over_ideal": "idle time over that span as a share of busy time; (p-1)/m for ideal 1F1B",
+    "excess": "idle time beyond a perfect run of the same schedule; null until it is recognised",
+}
+"""One line for each rate, to be printed beside it."""
+
+_KEYS = ("step", "rank")
+_SUMS = ("busy_ns", "span_ns", "makespan_ns", "kernel_ns", "kernel_task_ns")
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """The four bubble rates of a set of ranks and steps, and the times behind them.
+
+    Attributes:
+        span, makespan, over_ideal, excess: As defined in this module; null if unknown.
+        kernel_share: Share of the tasks' time in which a kernel was running; null if unknown.
+        busy_ns: Time inside tasks, summed over the ranks and steps.
+        idle_ns: Makespan time outside tasks, summed over the ranks and steps.
+        makespan_ns: Step span summed over the ranks and steps.
+    """
+
+    span: float | None
+    makespan: float | None
+    over_ideal: float | None
+    excess: float | None
+    kernel_share: float | None
+    busy_ns: int
+    idle_ns: int
+    makespan_ns: int
+
+
+class Bubbles(msgspec.Struct, frozen=True):
+    """Rates at every level.
+
+    Attributes:
+        overall: Over all ranks and steps.
+        per_rank: Rank -> rates over its steps.
+        per_step: Step -> rates over its ranks; the key None holds tasks that belong to no step.
+        table: Frame with one row per (step, rank): step, rank, start_ns, end_ns, tasks, busy_ns,
+            span_ns, makespan_ns, kernel_ns and kernel_task_ns (kernel time, and the time of the
+            tasks for which it is known).
+    """
+
+    overall: Rates
+    per_rank: dict[int, Rates]
+    per_step: dict[int | None, Rates]
+    table: pl.DataFrame
+
+
+def measure(timeline: Timeline) -> Bubbles:
+    """Compute the bubble rates of a timeline, without replaying it.
+
+    Tasks that belong to no step are measured only where no task belongs to one: they would
+    otherwise stretch over the whole run.
+    """
+    table = _table(timeline.tasks)
+    overall = _rates(table.select(pl.col(_SUMS).sum()).row(0, named=True))
+    return Bubbles(
+        overall=overall,
+        per_rank={row["rank"]: _rates(row) for row in _sums(table, "rank")},
+        per_step={row["step"]: _rates(row) for row in _sums(table, "step")},
+        table=table,
+    )
+
+
+def _table(tasks: pl.DataFrame) -> pl.DataFrame:
+    kinds = [kind.value for kind in COMPUTE_KINDS]
+    phase = tasks.filter(pl.col("kind").is_in(kinds), pl.col("lane") == Lane.COMPUTE.value)
+    if phase["step"].is_not_null().any():
+        phase = phase.filter(pl.col("step").is_not_null())
+    # The union of intervals: each task adds what lies beyond everything that ended before it.
+    reached = pl.col("end_ns").cum_max().shift(1).over(_KEYS)
+    fresh = pl.col("end_ns") - pl.max_horizontal("start_ns", reached)
+    known = pl.col("busy_ns").is_not_null()
+    return (
+        phase.sort("start_ns")
+        .with_columns(fresh_ns=fresh.clip(lower_bound=0))
+        .group_by(_KEYS)
+        .agg(
+            start_ns=pl.col("start_ns").min(),
+            end_ns=pl.col("end_ns").max(),
+            tasks=pl.len(),
+            busy_ns=pl.col("fresh_ns").sum(),
+            kernel_ns=pl.col("busy_ns").sum(),
+            kernel_task_ns=(pl.col("end_ns") - pl.col("start_ns")).filter(known).sum(),
+        )
+        .with_columns(
+            span_ns=pl.col("end_ns") - pl.col("start_ns"),
+            makespan_ns=pl.col("end_ns").max().over("step") - pl.col("start_ns").min().over("step"),
+        )
+        .sort(_KEYS)
+    )
+
+
+def _sums(table: pl.DataFrame, key: str) -> list[dict[str, int]]:
+    return table.group_by(key).agg(pl.col(_SUMS).sum()).sort(key).to_dicts()
+
+
+def _rates(sums: dict[str, int]) -> Rates:
+    busy, span, makespan = sums["busy_ns"], sums["span_ns"], sums["makespan_ns"]
+    return Rates(
+        span=1 - busy / span if span else None,
+        makespan=1 - busy / makespan if makespan else None,
+        over_ideal=(makespan - busy) / busy if busy else None,
+        excess=None,
+        kernel_share=(
+            sums["kernel_ns"] / sums["kernel_task_ns"] if sums["kernel_task_ns"] else None
+        ),
+        busy_ns=busy,
+        idle_ns=makespan - busy,
+        makespan_ns=makespan,
+    )

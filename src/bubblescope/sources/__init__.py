@@ -1,0 +1,208 @@
+"""Trace formats. Each is one module with one class that detects and reads its own format.
+
+A source knows one vendor and nothing of analysis. Other packages add one by declaring an entry
+point in the group ``bubblescope.sources`` whose object is a class with the methods of `Source`.
+"""
+
+from __future__ import annotations
+
+import glob
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from bubblescope.errors import SourceError
+from bubblescope.progress import SILENT, Progress
+from bubblescope.timeline import Notice
+from bubblescope.vocabulary import NameParser
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bubblescope.timeline import Timeline
+
+__all__ = ["ReadOptions", "Source", "find", "load", "sources"]
+
+GROUP = "bubblescope.sources"
+
+
+class ReadOptions(msgspec.Struct, frozen=True):
+    """How to read, the same for every source.
+
+    Attributes:
+        names: Meaning of range names, with the user's own pattern if there is one.
+        progress: Where to report progress.
+    """
+
+    names: NameParser = msgspec.field(default_factory=NameParser)
+    progress: Progress = SILENT
+
+
+class Source(Protocol):
+    """One trace format."""
+
+    name: str
+    """Short name, the same as its entry point's."""
+
+    summary: str
+    """What it reads, in a few words: "Nsight Systems exports (.sqlite, parquetdir, .nsys-rep)"."""
+
+    def detect(self, path: Path) -> bool:
+        """Say whether a file or folder is, or means to be, of this format.
+
+        Looks at the name and the first bytes only, and never raises for a file it cannot judge.
+        """
+
+    def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
+        """Read all the traces of one run.
+
+        Raises:
+            SourceError: A trace is damaged beyond use; names it and says what to do.
+        """
+
+
+@cache
+def sources() -> Mapping[str, Source]:
+    """Return every installed source by name, in alphabetical order."""
+    found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
+    return MappingProxyType({entry.name: entry.load()() for entry in found})
+
+
+def load(
+    *paths: str | Path,
+    names: str | None = None,
+    source: str | None = None,
+    progress: Progress = SILENT,
+) -> Timeline:
+    """Read the traces of one run, whatever made them.
+
+    Args:
+        paths: Files, folders or glob patterns; together they are one run.
+        names: Regular expression with named groups for range names of your own; see `NameParser`.
+        source: Name of the format, to skip detection.
+        progress: Where to report progress.
+
+    Returns:
+        One timeline on one clock. It has no tasks where the traces hold no pipeline ranges; its
+        `run.contents` then says what they do hold.
+
+    Raises:
+        SourceError: A path is missing, unreadable, damaged or of no known format, or the paths
+            are of several formats.
+        NamesError: The pattern is not usable.
+    """
+    options = ReadOptions(names=NameParser(names), progress=progress)
+    chosen, traces, ignored = find(paths, source)
+    timeline = chosen.read(traces, options)
+    if ignored:
+        shown = ", ".join(path.name for path in ignored[:3]) + (", ..." if len(ignored) > 3 else "")
+        timeline = timeline.with_notices(
+            Notice(
+                "ignored-files",
+                f"{len(ignored)} of the files found are no trace and were not read ({shown})",
+                len(ignored),
+                len(ignored) + len(traces),
+            ),
+        )
+    return timeline
+
+
+def find(
+    paths: Sequence[str | Path],
+    source: str | None = None,
+) -> tuple[Source, list[Path], list[Path]]:
+    """Work out which source reads the given paths.
+
+    Returns:
+        The source, the traces to give it, and files met in folders that no source claims.
+
+    Raises:
+        SourceError: As `load`.
+    """
+    known = sources()
+    if source is not None and source not in known:
+        raise SourceError(source, f"is no trace format; the formats are {', '.join(known)}")
+    candidates = known if source is None else {source: known[source]}
+    claimed: dict[str, list[Path]] = {}
+    ignored: list[Path] = []
+    for path in _expand(paths):
+        members = [path] if _claim(path, candidates) or not path.is_dir() else _walk(path, candidates)
+        before = sum(map(len, claimed.values()))
+        for member in members:
+            name = source if source and member == path else _claim(member, candidates)
+            if name is None:
+                ignored.append(member)
+            else:
+                claimed.setdefault(name, []).append(member)
+        if sum(map(len, claimed.values())) == before:
+            raise _nothing_in(path, members, candidates)
+    if len(claimed) > 1:
+        counts = " and ".join(f"{len(found)} of {name}" for name, found in claimed.items())
+        raise SourceError(
+            ", ".join(str(path) for path in paths),
+            f"traces of several formats ({counts}); give those of one format, or choose with "
+            f"--source {'|'.join(claimed)}",
+        )
+    [(name, traces)] = claimed.items()
+    return candidates[name], sorted(dict.fromkeys(traces)), ignored
+
+
+def _expand(paths: Sequence[str | Path]) -> list[Path]:
+    if not paths:
+        raise SourceError("no path", "give at least one trace file, folder or glob pattern")
+    expanded: list[Path] = []
+    for path in paths:
+        exact = Path(path).expanduser()
+        try:
+            if exact.exists():
+                expanded.append(exact)
+                continue
+        except OSError as error:
+            raise SourceError(path, f"cannot be looked at ({error.strerror})") from None
+        matches = sorted(glob.glob(str(exact), recursive=True))  # noqa: PTH207  may be absolute
+        if not matches:
+            raise SourceError(path, "no such file or folder, and as a pattern it matches nothing")
+        expanded += map(Path, matches)
+    return expanded
+
+
+def _claim(path: Path, candidates: Mapping[str, Source]) -> str | None:
+    if path.is_file():
+        try:
+            with path.open("rb"):
+                pass
+        except OSError as error:
+            raise SourceError(path, f"cannot be opened ({error.strerror}); check its rights") from None
+    return next((name for name, source in candidates.items() if source.detect(path)), None)
+
+
+def _walk(folder: Path, candidates: Mapping[str, Source]) -> list[Path]:
+    """List what is under a folder, taking a folder that is itself a trace as one thing."""
+    found: list[Path] = []
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise SourceError(folder, f"cannot be listed ({error.strerror}); check its rights") from None
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir() and not _claim(entry, candidates):
+            found += _walk(entry, candidates)
+        else:
+            found.append(entry)
+    return found
+
+
+def _nothing_in(path: Path, members: list[Path], candidates: Mapping[str, Source]) -> SourceError:
+    reads = "; ".join(f"{name}: {source.summary}" for name, source in candidates.items())
+    if path.is_dir():
+        what = f"none of the {len(members)} files in it is a trace" if members else "is an empty folder"
+    elif path.stat().st_size == 0:
+        what = "is an empty file"
+    else:
+        what = "is not a trace of a known format"
+    return SourceError(path, f"{what}. bubblescope reads {reads}")
