@@ -25,6 +25,7 @@ __all__ = [
     "RANK_SCHEMA",
     "TASK_SCHEMA",
     "Contents",
+    "NameShape",
     "Notice",
     "Origin",
     "Run",
@@ -123,6 +124,22 @@ class Notice(msgspec.Struct, frozen=True):
     total: int | None = None
 
 
+class NameShape(msgspec.Struct, frozen=True):
+    """Range names that differ in their numbers only.
+
+    Attributes:
+        shape: The name with every number written as "#".
+        example: One such name as it stands in the trace.
+        count: Number of ranges.
+        kind: Task kind that bubblescope takes them for, or None.
+    """
+
+    shape: str
+    example: str
+    count: int
+    kind: str | None = None
+
+
 class Contents(msgspec.Struct, frozen=True):
     """What one process of a raw trace holds, before anything is made of it.
 
@@ -132,7 +149,7 @@ class Contents(msgspec.Struct, frozen=True):
         process: Process id.
         devices: Device ordinals that ran something.
         counts: Number of rows by what they are ("kernels", "copies", "ranges", ...).
-        names: Most frequent range names with their counts, most frequent first.
+        names: The shapes of its range names, most frequent first.
     """
 
     path: str
@@ -140,7 +157,7 @@ class Contents(msgspec.Struct, frozen=True):
     process: int | None
     devices: tuple[int, ...] = ()
     counts: dict[str, int] = msgspec.field(default_factory=dict)
-    names: tuple[tuple[str, int], ...] = ()
+    names: tuple[NameShape, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -448,7 +465,7 @@ def _conform(
             if len(lost):
                 row = int(lost[0])
                 raise TimelineError(
-                    f"{table} row {row}: {name} must be {dtype}, not {column[row]!r}",
+                    f"{table} row {row}: {name} must be {_describe(dtype)}, not {column[row]!r}",
                 )
             column = lenient
         columns.append(column)
@@ -458,6 +475,12 @@ def _conform(
         if len(nulls):
             raise TimelineError(f"{table} row {nulls[0]}: {name} must not be null")
     return conformed
+
+
+def _describe(dtype: pl.DataType) -> str:
+    if isinstance(dtype, pl.Enum):
+        return f"one of {', '.join(dtype.categories)}"
+    return str(dtype)
 
 
 def _check(tasks: pl.DataFrame, ranks: pl.DataFrame) -> None:

@@ -1,0 +1,417 @@
+"""From ranges on the host to intervals on the device.
+
+A framework marks its tasks with ranges on the host, but launches are asynchronous: the host leaves
+a range long before its kernels run. A task's true interval is that of the device work *launched*
+inside its range, found in two joins on plain arrays:
+
+1. device work -> the call that launched it, by correlation id, which is unique per process only;
+2. that call -> the innermost task range open at that moment, on its own thread or, failing that, on
+   another thread of the process: PyTorch's autograd launches a backward from a thread of its own.
+
+Communication kernels never count as part of a compute task, for one that waits for its peer is not
+work. They become tasks of the communication lane.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from bubblescope.vocabulary import LANE_OF, Kind, Lane
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bubblescope.vocabulary import NameParser
+
+    Ints = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+__all__ = ["LAUNCHES", "RANGES", "WORK", "Capture", "Projection", "innermost", "project"]
+
+RANGES: Final = {
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "name": pl.String,
+}
+"""Ranges on the host; `end_ns` is null if the range was still open when the capture ended."""
+
+LAUNCHES: Final = {
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "start_ns": pl.Int64,
+    "correlation": pl.Int64,
+}
+"""Host calls that may have started device work."""
+
+WORK: Final = {
+    "process": pl.Int64,
+    "device": pl.Int32,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "correlation": pl.Int64,
+    "comm": pl.Int32,
+}
+"""Kernels, copies, fills and graph launches on the device. `comm` is null, or, for a communication
+kernel, an index into `Capture.comm_names`."""
+
+NONE: Final = -1
+_FOREVER: Final = 2**62
+_FIELDS: Final = ("microbatch", "chunk", "stage", "step", "rank", "peer")
+_OPERATIONS: Final = {
+    "name": pl.String,
+    "kind": pl.String,
+    "lane": pl.String,
+    **dict.fromkeys(_FIELDS, pl.Int64),
+    "splits": pl.Boolean,
+}
+
+
+class Capture(msgspec.Struct, frozen=True):
+    """What one trace recorded, in the terms that all vendors share.
+
+    Attributes:
+        ranges, launches, work: Frames with the columns of `RANGES`, `LAUNCHES` and `WORK`, on one
+            clock. Processes are any numbers that tell the trace's processes apart.
+        comm_names: Names of the communication kernels.
+    """
+
+    ranges: pl.DataFrame
+    launches: pl.DataFrame
+    work: pl.DataFrame
+    comm_names: tuple[str, ...] = ()
+
+
+class Projection(msgspec.Struct, frozen=True):
+    """Tasks of one trace before their ranks and steps are known, and what was not matched.
+
+    Attributes:
+        tasks: Frame with process, device, kind, lane, microbatch, chunk, stage, step, rank, peer,
+            splits, start_ns, end_ns, busy_ns, host_start_ns, host_end_ns and name.
+        markers: Step markers in host time: process, start_ns, end_ns, step, rank
+            (the last two null if unnumbered).
+        work: Amount of device work in the processes that have task ranges.
+        unlaunched: How much of it has no launching call, as at the edge of a capture.
+        outside: How much of it was launched outside every task range.
+        elsewhere: How much of it ran on another device than most of its range's work.
+        ranges: Number of task ranges.
+        idle_ranges: How many of them launched no device work and are no task.
+        open_ranges: How many of them were still open when the capture ended.
+    """
+
+    tasks: pl.DataFrame
+    markers: pl.DataFrame
+    work: int
+    unlaunched: int
+    outside: int
+    elsewhere: int
+    ranges: int
+    idle_ranges: int
+    open_ranges: int
+
+
+def project(capture: Capture, names: NameParser) -> Projection:
+    """Find the device interval of every task that the capture's range names describe."""
+    operations = _operations(capture.ranges["name"], names)
+    markers = capture.ranges.join(operations.filter(pl.col("kind").is_null()), on="name").select(
+        "process", "start_ns", "end_ns", "step", "rank"
+    )
+    operations = operations.filter(pl.col("kind").is_not_null())
+    ranges = _task_ranges(capture.ranges, operations)
+    work = capture.work.filter(pl.col("process").is_in(ranges["process"].unique().implode()))
+
+    owner, launched = _attribute(work, capture.launches, ranges)
+    timed, elsewhere = _timed(work, owner, ranges)
+    intervals = _intervals(work, np.where(timed, owner, NONE))
+    standalone = work["comm"].is_not_null().to_numpy() & ~timed
+
+    of_ranges = (
+        ranges.join(intervals, on="range")
+        .drop("lane", "until_ns")
+        .rename({"host_start": "host_start_ns", "host_end": "host_end_ns"})
+        .join(operations, on="name")
+    )
+    of_kernels = _kernel_tasks(
+        capture, work, standalone, owner, launched, of_ranges
+    )
+    return Projection(
+        tasks=pl.concat([of_ranges.select(of_kernels.columns), of_kernels]),
+        markers=markers,
+        work=work.height,
+        unlaunched=int((launched == NONE).sum()),
+        outside=int(((launched != NONE) & (owner == NONE) & ~standalone).sum()),
+        elsewhere=elsewhere,
+        ranges=ranges.height,
+        idle_ranges=ranges.height - intervals.height,
+        open_ranges=ranges["host_end"].null_count(),
+    )
+
+
+def innermost(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Cut overlapping intervals into disjoint segments, each owned by the latest-started one.
+
+    For properly nested intervals that is the innermost; for others it is the one begun last.
+
+    Args:
+        starts: Interval starts, ascending.
+        ends: Their ends, exclusive.
+
+    Returns:
+        Segment edges, ascending, and for each edge the index of the interval that owns the segment
+        beginning there, or -1. The owner at time t is that of the last edge that is <= t.
+    """
+    edges = np.unique(np.concatenate([starts, ends]))
+    first = np.searchsorted(edges, starts)
+    length = np.searchsorted(edges, ends) - first
+    total = int(length.sum())
+    # Paint each interval over its segments in order of start; NumPy keeps the last value written.
+    offsets = np.arange(total) - np.repeat(np.cumsum(length) - length, length)
+    owners = np.full(len(edges), NONE, np.int64)
+    owners[np.repeat(first, length) + offsets] = np.repeat(np.arange(len(starts)), length)
+    return edges, owners
+
+
+def _owner_at(times: Ints, starts: Ints, ends: Ints) -> Ints:
+    if not len(starts):
+        return np.full(len(times), NONE, np.int64)
+    edges, owners = innermost(starts, ends)
+    segment = np.searchsorted(edges, times, side="right") - 1
+    return np.where(segment >= 0, owners[segment], NONE)
+
+
+def _operations(names: pl.Series, parser: NameParser) -> pl.DataFrame:
+    """Return one row per operation that a range name stands for, in the order they are named."""
+    rows = [
+        (
+            name,
+            said.kind.value if said.kind else None,
+            LANE_OF[said.kind].value if said.kind else None,
+            *(getattr(said, field) for field in _FIELDS),
+            said.splits,
+        )
+        for name, parsed in parser.parse_all(names).items()
+        for said in parsed
+    ]
+    return pl.DataFrame(rows, schema=_OPERATIONS, orient="row")
+
+
+def _task_ranges(ranges: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges that name tasks, in order of start, each with an index and an end.
+
+    A range left open is taken to end where its thread begins its next compute task.
+    """
+    lanes = operations.unique("name", keep="first").select("name", "lane")
+    next_compute = (
+        pl.when(pl.col("lane") != Lane.COMM.value)
+        .then("start_ns")
+        .shift(-1)
+        .backward_fill()
+        .over("process", "thread")
+    )
+    return (
+        ranges.join(lanes, on="name")
+        .sort("process", "start_ns", "end_ns", descending=[False, False, True], nulls_last=False)
+        .with_columns(until_ns=pl.coalesce("end_ns", next_compute, pl.lit(_FOREVER)))
+        .rename({"start_ns": "host_start", "end_ns": "host_end"})
+        .with_row_index("range")
+        .with_columns(pl.col("range").cast(pl.Int64))
+    )
+
+
+def _attribute(
+    work: pl.DataFrame,
+    launches: pl.DataFrame,
+    ranges: pl.DataFrame,
+) -> tuple[Ints, Ints]:
+    """Return, for each row of `work`, its task range or -1, and its launch time or -1."""
+    owner = np.full(work.height, NONE, np.int64)
+    launched = np.full(work.height, NONE, np.int64)
+    processes = work["process"].to_numpy()
+    calls_of = launches["process"].to_numpy()
+    for process in ranges["process"].unique(maintain_order=True).to_list():
+        rows = np.flatnonzero(processes == process)
+        mine = np.flatnonzero(calls_of == process)
+        if not len(rows) or not len(mine):
+            continue
+        call = _lookup(
+            launches["correlation"].to_numpy()[mine],
+            work["correlation"].fill_null(NONE).to_numpy()[rows],
+        )
+        rows, call = rows[call >= 0], mine[call[call >= 0]]
+        times = launches["start_ns"].to_numpy()[call]
+        launched[rows] = times
+        owner[rows] = _owners(
+            times,
+            launches["thread"].to_numpy()[call],
+            work["device"].to_numpy()[rows],
+            ranges.filter(pl.col("process") == process),
+        )
+    return owner, launched
+
+
+def _lookup(keys: Ints, wanted: Ints) -> Ints:
+    """Return for each wanted value its index in `keys`, or -1.
+
+    Correlation ids are handed out by a counter, so a table addressed by id beats sorting about
+    tenfold; should ids ever be sparse, sorting bounds the memory.
+    """
+    low, high = int(keys.min()), int(keys.max())
+    if high - low <= 16 * len(keys) + 1_000_000:
+        table = np.full(high - low + 1, NONE, np.int64)
+        table[keys - low] = np.arange(len(keys))
+        inside = (wanted >= low) & (wanted <= high)
+        return np.where(inside, table[np.where(inside, wanted - low, 0)], NONE)
+    order = np.argsort(keys, kind="stable")
+    place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+    return np.where(keys[order[place]] == wanted, order[place], NONE)
+
+
+def _owners(times: Ints, threads: Ints, devices: Ints, ranges: pl.DataFrame) -> Ints:
+    """Attribute the launches of one process: own thread first, then the others."""
+    index = ranges["range"].to_numpy()
+    starts, ends = ranges["host_start"].to_numpy(), ranges["until_ns"].to_numpy()
+    range_threads = ranges["thread"].to_numpy()
+    owner = np.full(len(times), NONE, np.int64)
+    device_of: dict[int, int] = {}
+    annotating = np.unique(range_threads)
+    for thread in annotating:
+        rows = np.flatnonzero(threads == thread)
+        own = np.flatnonzero(range_threads == thread)
+        local = _owner_at(times[rows], starts[own], ends[own])
+        found = local >= 0
+        owner[rows[found]] = own[local[found]]
+        if found.any():
+            device_of[int(thread)] = int(np.bincount(devices[rows[found]]).argmax())
+    # A process that drives several devices annotates each from its own thread; help from another
+    # thread then belongs to the thread that works on the same device.
+    left = owner == NONE
+    for device in np.unique(devices[left]):
+        rows = np.flatnonzero(left & (devices == device))
+        helped = [t for t in annotating if device_of.get(int(t), device) == device]
+        candidates = np.flatnonzero(np.isin(range_threads, helped))
+        local = _owner_at(times[rows], starts[candidates], ends[candidates])
+        owner[rows[local >= 0]] = candidates[local[local >= 0]]
+    return np.where(owner >= 0, index[owner], NONE)
+
+
+def _timed(work: pl.DataFrame, owner: Ints, ranges: pl.DataFrame) -> tuple[Mask, int]:
+    """Say which device work defines its range's interval, and how much ran on a stray device.
+
+    In a compute range that is all but communication. In a communication range it is the
+    communication kernels, or whatever there is if there are none (peer-to-peer copies).
+    """
+    held = owner >= 0
+    comm = work["comm"].is_not_null().to_numpy()
+    comm_range = (ranges["lane"] == Lane.COMM.value).to_numpy()
+    has_comm = np.zeros(ranges.height, bool)
+    has_comm[owner[held & comm]] = True
+    timed = held & np.where(comm_range[owner], comm | ~has_comm[owner], ~comm)
+
+    device = work["device"].to_numpy()
+    main = np.full(ranges.height, NONE, device.dtype)
+    main[owner[timed]] = device[timed]
+    if not (timed & (main[owner] != device)).any():
+        return timed, 0
+    most = (
+        pl.DataFrame({"range": owner[timed], "device": device[timed]})
+        .group_by("range", "device")
+        .len()
+        .sort("range", "len", "device", descending=[False, True, False])
+        .unique("range", keep="first")
+    )
+    main[most["range"].to_numpy()] = most["device"].to_numpy()
+    stray = timed & (main[owner] != device)
+    return timed & ~stray, int(stray.sum())
+
+
+def _intervals(work: pl.DataFrame, owner: Ints) -> pl.DataFrame:
+    """Return for each range with work its device, interval and time with any of its work running."""
+    rows = np.flatnonzero(owner >= 0)
+    starts, ends = work["start_ns"].to_numpy()[rows], work["end_ns"].to_numpy()[rows]
+    order = np.lexsort((starts, owner[rows]))
+    rows, starts, ends = rows[order], starts[order], ends[order]
+    key = owner[rows]
+    first = np.flatnonzero(np.diff(key, prepend=NONE))
+    if not len(first):
+        return pl.DataFrame(
+            schema={"range": pl.Int64, "device": pl.Int32}
+            | dict.fromkeys(("start_ns", "end_ns", "busy_ns"), pl.Int64)
+        )
+    begin, end = starts[first], np.maximum.reduceat(ends, first)
+    # The union within each range, by one running maximum over all: ranges are laid end to end on
+    # an axis of their own, so that no range reaches into the next.
+    extent = end - begin
+    shift = np.repeat(np.cumsum(extent) - extent - begin, np.diff(first, append=len(key)))
+    low, high = starts + shift, ends + shift
+    reached = np.maximum.accumulate(high)
+    covered = high - np.maximum(low, np.concatenate([low[:1], reached[:-1]]))
+    return pl.DataFrame(
+        {
+            "range": key[first],
+            "device": work["device"].to_numpy()[rows[first]],
+            "start_ns": begin,
+            "end_ns": end,
+            "busy_ns": np.add.reduceat(np.maximum(covered, 0), first),
+        },
+        schema_overrides={"device": pl.Int32},
+    )
+
+
+def _kernel_tasks(
+    capture: Capture,
+    work: pl.DataFrame,
+    chosen: Mask,
+    owner: Ints,
+    launched: Ints,
+    of_ranges: pl.DataFrame,
+) -> pl.DataFrame:
+    """Make a task of each communication kernel that no communication range accounts for.
+
+    Launched inside a compute task (tensor parallelism, gradient reduction), it shares that task's
+    micro-batch, chunk, stage and step.
+    """
+    kinds = [
+        (Kind.OTHER if "sendrecv" in name.lower() else Kind.COLLECTIVE).value
+        for name in capture.comm_names
+    ]
+    names = pl.DataFrame(
+        {"comm": range(len(kinds)), "name": capture.comm_names, "kind": kinds},
+        schema={"comm": pl.Int32, "name": pl.String, "kind": pl.String},
+    )
+    inside = of_ranges.unique("range", keep="first").select(
+        "range", "microbatch", "chunk", "stage", "step", "rank"
+    )
+    columns = [
+        "process",
+        "device",
+        "kind",
+        "lane",
+        *_FIELDS,
+        "splits",
+        "start_ns",
+        "end_ns",
+        "busy_ns",
+        "host_start_ns",
+        "host_end_ns",
+        "name",
+    ]
+    return (
+        work.with_columns(range=pl.Series(owner), host_start_ns=pl.Series(launched))
+        .filter(pl.Series(chosen))
+        .join(names, on="comm")
+        .join(inside, on="range", how="left")
+        .with_columns(
+            pl.col("host_start_ns").replace(NONE, None),
+            lane=pl.lit(Lane.COMM.value),
+            peer=pl.lit(None, pl.Int64),
+            splits=pl.lit(value=False),
+            busy_ns=pl.lit(None, pl.Int64),
+            host_end_ns=pl.lit(None, pl.Int64),
+        )
+        .select(columns)
+    )

@@ -1,0 +1,382 @@
+"""Nsight Systems exports: `.sqlite`, `parquetdir`, and `.nsys-rep` where `nsys` is installed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope import numbering
+from bubblescope.errors import SourceError, TimelineError
+from bubblescope.projection import Projection, project
+from bubblescope.sources.nsight.export import Export, pid, read_export
+from bubblescope.sources.nsight.tables import ParquetTables, SqliteTables
+from bubblescope.timeline import (
+    RANK_SCHEMA,
+    TASK_SCHEMA,
+    Contents,
+    NameShape,
+    Notice,
+    Origin,
+    Run,
+    Timeline,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bubblescope.progress import Progress
+    from bubblescope.sources import ReadOptions
+    from bubblescope.vocabulary import NameParser
+
+__all__ = ["NsightSource"]
+
+_MAGIC: Final = b"SQLite format 3\0"
+_SIGNS: Final = (b"META_DATA_EXPORT", b"EXPORT_META_DATA", b"CUPTI_ACTIVITY_KIND", b"NVTX_EVENTS")
+_HEAD: Final = 1 << 18
+_REPORTS: Final = (".nsys-rep", ".qdrep")
+_PLACE: Final = ("export", "process", "device")
+"""What identifies a rank within the traces: device ordinals are each process's own, since
+CUDA_VISIBLE_DEVICES renumbers them."""
+
+
+class NsightSource:
+    """Reads Nsight Systems exports, one or many, of one or many hosts."""
+
+    name = "nsight"
+    summary = "Nsight Systems exports (.sqlite, parquetdir folders, .nsys-rep)"
+
+    def detect(self, path: Path) -> bool:
+        """Recognise an export by its first bytes, a folder by its table of metadata."""
+        if path.is_dir():
+            return (path / "META_DATA_EXPORT.parquet").exists() or (
+                path / "StringIds.parquet"
+            ).exists()
+        if path.suffix in _REPORTS:
+            return True
+        try:
+            with path.open("rb") as file:
+                head = file.read(_HEAD)
+        except OSError:
+            return False
+        return head.startswith(_MAGIC) and any(sign in head for sign in _SIGNS)
+
+    def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
+        """Read all exports of one run onto one clock.
+
+        Raises:
+            SourceError: An export is damaged, or a report cannot be exported.
+        """
+        exports = [_read(path, options.progress) for path in _without_twins(paths)]
+        projections = [project(export.capture, options.names) for export in exports]
+        offsets, notices = _offsets(exports)
+        tasks, markers = _gather(exports, projections, offsets)
+        run = Run(
+            origins=tuple(Origin("nsight", export.version, export.path) for export in exports),
+            contents=tuple(
+                content for export in exports for content in _contents(export, options.names)
+            ),
+            warnings=tuple(notices + _losses(projections)),
+        )
+        ranks, how_rank = _ranks(exports, tasks, markers)
+        if not tasks.height:
+            return Timeline(
+                pl.DataFrame(schema=TASK_SCHEMA),
+                _rank_table(ranks),
+                _warn(run, _no_pipeline(exports)),
+            )
+        place = ranks.select(*_PLACE, "rank")
+        tasks = tasks.drop("rank").join(place, on=_PLACE)
+        markers = markers.drop("rank").join(place, on=_PLACE[:2])
+        tasks = numbering.split_backward(tasks)
+        tasks, how_step = numbering.number_steps(tasks, markers)
+        tasks, how_microbatch, more = numbering.number_microbatches(tasks)
+        tasks, how_stage = numbering.number_stages(tasks)
+        inferred = {
+            "rank": how_rank,
+            "step": how_step,
+            "microbatch": how_microbatch,
+            "stage": how_stage,
+        }
+        stages = tasks.group_by("rank").agg(stages=pl.col("stage").drop_nulls().unique().sort())
+        ranks = ranks.drop("stages").join(stages, on="rank", how="left")
+        run = msgspec.structs.replace(
+            _warn(run, *more), inferred={key: how for key, how in inferred.items() if how}
+        )
+        try:
+            known = [column for column in TASK_SCHEMA if column in tasks.columns]
+            return Timeline(tasks.select(known), _rank_table(ranks), run)
+        except TimelineError as error:
+            raise SourceError(exports[0].path, f"holds contradictory events ({error})") from None
+
+
+def _without_twins(paths: Sequence[Path]) -> list[Path]:
+    """Leave out reports whose export is there too: `nsys stats` leaves both side by side."""
+    exported = {path.with_suffix("") for path in paths if path.suffix not in _REPORTS}
+    return [
+        path
+        for path in paths
+        if path.suffix not in _REPORTS or path.with_suffix("") not in exported
+    ]
+
+
+def _read(path: Path, progress: Progress) -> Export:
+    """Open whichever container the export lies in and read it."""
+    tables: SqliteTables | ParquetTables
+    if path.is_dir():
+        tables = ParquetTables(path, progress)
+        progress.begin(f"reading {path.name}", tables.size())
+        return read_export(tables, str(path))
+    with _as_sqlite(path) as file:
+        tables = SqliteTables(file, progress)
+        progress.begin(f"reading {path.name}", tables.size())
+        return read_export(tables, str(path))
+
+
+@contextmanager
+def _as_sqlite(path: Path) -> Iterator[Path]:
+    """Yield the SQLite export of a report, made by the user's own `nsys` if there is none yet."""
+    if path.suffix not in _REPORTS:
+        yield path
+        return
+    nsys = shutil.which("nsys")
+    if nsys is None:
+        raise SourceError(
+            path,
+            "is an Nsight Systems report, which only `nsys` can open, and `nsys` is not on the PATH; "
+            f"run `nsys export --type sqlite {path.name}` where it is, and give the .sqlite file",
+        )
+    with tempfile.TemporaryDirectory(prefix="bubblescope-") as folder:
+        file = Path(folder) / f"{path.stem}.sqlite"
+        done = subprocess.run(
+            [nsys, "export", "--type=sqlite", f"--output={file}", "--force-overwrite=true", path],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode or not file.exists():
+            said = (done.stderr or done.stdout).strip().splitlines()
+            reason = said[-1] if said else f"exit code {done.returncode}"
+            raise SourceError(path, f"could not be exported by `nsys export`: {reason}")
+        yield file
+
+
+def _offsets(exports: list[Export]) -> tuple[list[int], list[Notice]]:
+    """Return what to add to each export's times to put all on UTC, and what to be wary of."""
+    notices = []
+    if any(export.clock.utc_ns is None for export in exports):
+        text = "times count from the start of the capture"
+        if len(exports) > 1:
+            text = "the exports are not aligned with each other: bubble rates across them mean nothing"
+        notices.append(Notice("no-absolute-time", f"an export has no absolute time, so {text}"))
+        return [0] * len(exports), notices
+    by_host: dict[str, list[Export]] = {}
+    for export in exports:
+        by_host.setdefault(export.host, []).append(export)
+    if len(by_host) > 1:
+        notices.append(
+            Notice(
+                "clocks-unchecked",
+                f"the clocks of {len(by_host)} hosts were taken as they are; between hosts, times "
+                "are only as good as their synchronisation",
+            ),
+        )
+    offsets = []
+    for export in exports:
+        clock, first = export.clock, by_host[export.host][0].clock
+        offset = clock.utc_ns
+        if clock.monotonic_ns is not None and first.monotonic_ns is not None:
+            # One host, one monotonic clock: better than comparing its UTC at two moments.
+            offset = (first.utc_ns or 0) + clock.monotonic_ns - first.monotonic_ns
+        offsets.append(offset or 0)
+    return offsets, notices
+
+
+def _gather(
+    exports: list[Export],
+    projections: list[Projection],
+    offsets: list[int],
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Put the tasks and step markers of all exports into two frames, in absolute time."""
+
+    def shifted(frame: pl.DataFrame, index: int) -> pl.DataFrame:
+        times = [
+            name for name in frame.columns if name.endswith("_ns") and name != "busy_ns"
+        ]
+        return frame.with_columns(
+            pl.col(times) + offsets[index], export=pl.lit(index, pl.Int32)
+        )
+
+    indices = range(len(exports))
+    return (
+        pl.concat([shifted(projections[index].tasks, index) for index in indices]),
+        pl.concat([shifted(projections[index].markers, index) for index in indices]),
+    )
+
+
+def _ranks(
+    exports: list[Export],
+    tasks: pl.DataFrame,
+    markers: pl.DataFrame,
+) -> tuple[pl.DataFrame, str | None]:
+    """Number the ranks: as step markers name them, else by host, device and process."""
+    if tasks.height:
+        places = tasks.select(_PLACE).unique()
+    else:
+        places = pl.concat(
+            export.capture.work.select("process", "device").unique().with_columns(
+                export=pl.lit(index, pl.Int32)
+            )
+            for index, export in enumerate(exports)
+        ).select(_PLACE)
+    keyed = sorted(
+        places.rows(),
+        key=lambda place: (_natural(exports[place[0]].host), place[2], place[1]),
+    )
+    seen: dict[tuple[str, int, int], str] = {}
+    for index, process, device in keyed:
+        export = exports[index]
+        other = seen.setdefault((export.host, pid(process), device), export.path)
+        if other != export.path:
+            raise SourceError(
+                export.path,
+                f"holds process {pid(process)}, device {device} of host {export.host}, and so does "
+                f"{other}: two traces of one rank; give only one of them",
+            )
+    ranks = pl.DataFrame(keyed, schema=places.schema, orient="row").with_columns(
+        rank=pl.int_range(pl.len(), dtype=pl.Int32),
+        host=pl.Series([exports[index].host for index, _, _ in keyed], dtype=pl.String),
+        pid=pl.Series([pid(process) for _, process, _ in keyed], dtype=pl.Int64),
+        stages=pl.lit(None, pl.List(pl.Int32)),
+    )
+    named = (
+        pl.concat([frame.select(*_PLACE[:2], "rank") for frame in (tasks, markers)])
+        .drop_nulls("rank")
+        .unique()
+    )
+    matched = ranks.drop("rank").join(named, on=_PLACE[:2], how="left")
+    if (
+        matched.height == ranks.height
+        and matched["rank"].null_count() == 0
+        and matched["rank"].is_unique().all()
+    ):
+        ranks, how = matched.with_columns(pl.col("rank").cast(pl.Int32)), None
+    else:
+        how = "order of host name, device and process id"
+    return ranks, how
+
+
+def _rank_table(ranks: pl.DataFrame) -> pl.DataFrame:
+    return ranks.select("rank", "host", "device", "stages", process="pid")
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Sort key that puts node2 before node10."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", text)]
+
+
+def _losses(projections: list[Projection]) -> list[Notice]:
+    def total(field: str) -> int:
+        return sum(getattr(projection, field) for projection in projections)
+
+    work, ranges = total("work"), total("ranges")
+    lines = (
+        (
+            "kernels-without-launch",
+            total("unlaunched"),
+            work,
+            "kernels, copies and fills have no launching call in the trace (usual at the edges of a "
+            "capture) and belong to no task",
+        ),
+        (
+            "kernels-outside-ranges",
+            total("outside"),
+            work,
+            "kernels, copies and fills were launched outside every pipeline range and are not shown",
+        ),
+        (
+            "work-on-other-device",
+            total("elsewhere"),
+            work,
+            "kernels, copies and fills ran on another device than the rest of their range and were "
+            "left out of its interval",
+        ),
+        (
+            "ranges-without-work",
+            total("idle_ranges"),
+            ranges,
+            "pipeline ranges launched no device work, so their time on the device is unknown and "
+            "they are left out",
+        ),
+        (
+            "open-ranges",
+            total("open_ranges"),
+            ranges,
+            "pipeline ranges were still open when the capture ended; their tasks may be cut short",
+        ),
+    )
+    return [
+        Notice(code, f"{lost} of {of} {text}", lost, of) for code, lost, of, text in lines if lost
+    ]
+
+
+def _no_pipeline(exports: list[Export]) -> Notice:
+    ranges = sum(export.names["count"].sum() for export in exports)
+    kinds = sum(export.names["name"].n_unique() for export in exports)
+    said = (
+        f"none of its {ranges} NVTX ranges ({kinds} different names) is one that bubblescope knows; "
+        "see them with `bubblescope names` and describe yours with --names"
+        if ranges
+        else "it has no NVTX ranges; profile with `--trace=cuda,nvtx` and mark the job's tasks"
+    )
+    return Notice("no-pipeline-ranges", f"no pipeline tasks were found: {said}")
+
+
+def _warn(run: Run, *notices: Notice) -> Run:
+    return msgspec.structs.replace(run, warnings=(*run.warnings, *notices))
+
+
+def _contents(export: Export, names: NameParser) -> list[Contents]:
+    """Take stock of each process: rows of each kind, devices, and the shapes of its range names."""
+    shapes = (
+        export.names.with_columns(shape=pl.col("name").str.replace_all(r"\d+", "#"))
+        .sort("name")
+        .group_by("process", "shape", maintain_order=True)
+        .agg(example=pl.col("name").first(), count=pl.col("count").sum())
+        .sort("count", "shape", descending=[True, False])
+    )
+    devices = export.capture.work.group_by("process").agg(pl.col("device").unique().sort())
+    counts = export.counts.filter(pl.col("process").is_not_null())
+    held = []
+    for process in counts["process"].unique().sort().to_list():
+        mine = pl.col("process") == process
+        held.append(
+            Contents(
+                path=export.path,
+                host=export.host,
+                process=pid(process),
+                devices=tuple(devices.filter(mine)["device"].explode().to_list()),
+                counts=dict(counts.filter(mine).select("what", "count").iter_rows()),
+                names=tuple(
+                    NameShape(shape, example, count, _kind(names, example))
+                    for shape, example, count in shapes.filter(mine)
+                    .select("shape", "example", "count")
+                    .iter_rows()
+                ),
+            ),
+        )
+    return held
+
+
+def _kind(names: NameParser, example: str) -> str | None:
+    parsed = names.parse(example)
+    if not parsed:
+        return None
+    return ", ".join(said.kind.value if said.kind else "step marker" for said in parsed)

@@ -1,0 +1,241 @@
+"""The tables of one Nsight Systems export, whichever container they lie in.
+
+An export is a SQLite file or a folder with one Parquet file per table (`nsys export -t parquetdir`).
+Tables are lazy, so any may be missing, and older versions miss columns: `read` fills those with
+null, so that the rest of the source sees one schema.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING, Final, Protocol
+
+import adbc_driver_manager
+import adbc_driver_sqlite
+import polars as pl
+
+from bubblescope.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from bubblescope.progress import Progress
+
+__all__ = ["ParquetTables", "SqliteTables", "Tables"]
+
+EVENTS: Final = (
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "NVTX_EVENTS",
+)
+FACTS: Final = (
+    "META_DATA_EXPORT",
+    "EXPORT_META_DATA",
+    "StringIds",
+    "TARGET_INFO_SESSION_START_TIME",
+    "TARGET_INFO_SYSTEM_ENV",
+)
+"""The tables that are used: those that grow with the run, and those that describe it."""
+
+_ROWS_PER_JOB: Final = 500_000
+_ROWS_PER_BATCH: Final = "65536"
+_HEADER_BYTES: Final = 100
+
+
+class Tables(Protocol):
+    """Read access to the tables of one export."""
+
+    path: Path
+
+    def size(self) -> int:
+        """Return the amount that reading everything will report as progress."""
+
+    def read(
+        self,
+        table: str,
+        columns: Sequence[str],
+        shrink: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
+    ) -> pl.DataFrame:
+        """Return the columns of a table; empty if the table is missing.
+
+        Args:
+            table: Its name.
+            columns: Wanted columns: integers, but for those whose name is "text", "name" or
+                "value". One that this version does not have is filled with null.
+            shrink: Applied to each piece as it arrives, to keep only what is needed in memory.
+        """
+
+
+def _nothing(column: str) -> pl.Series:
+    return pl.Series(column, [], pl.String if column in _TEXT else pl.Int64)
+
+
+_TEXT = frozenset({"text", "name", "value"})
+
+
+def _decode(column: pl.Series) -> pl.Series:
+    try:
+        return column.cast(pl.String)
+    except pl.exceptions.ComputeError:
+        return pl.Series(column.name, [value.decode(errors="replace") for value in column])
+
+
+class SqliteTables:
+    """Tables of a `.sqlite` export, read through ADBC over row-id ranges on all cores.
+
+    Two connections read about 1.3 times as fast as one; SQL never joins or sorts.
+
+    Raises:
+        SourceError: The file is cut short or damaged.
+    """
+
+    def __init__(self, path: Path, progress: Progress) -> None:
+        self.path = path
+        self._progress = progress
+        self._uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        self._refuse_truncated()
+        try:
+            with closing(sqlite3.connect(self._uri, uri=True)) as connection:
+                names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                tables = sorted({name for (name,) in names} & {*EVENTS, *FACTS})
+                self._columns = {
+                    table: {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')}
+                    for table in tables
+                }
+                self._rows = {
+                    table: connection.execute(f'SELECT max(rowid) FROM "{table}"').fetchone()[0] or 0
+                    for table in tables
+                }
+        except sqlite3.Error as error:
+            raise self._damaged(error) from None
+
+    def size(self) -> int:
+        return sum(rows for table, rows in self._rows.items() if table in EVENTS)
+
+    def read(
+        self,
+        table: str,
+        columns: Sequence[str],
+        shrink: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
+    ) -> pl.DataFrame:
+        present = self._columns.get(table, set())
+        rows = self._rows.get(table, 0)
+        chosen = ", ".join(
+            # Text goes through bytes: exports hold strings that are not valid UTF-8.
+            f"CAST(COALESCE({column}, '') AS BLOB) AS {column}"
+            if column in _TEXT
+            else f'"{column}"'
+            if column in present
+            else f'NULL AS "{column}"'
+            for column in columns
+        )
+        spans = [(low, min(low + _ROWS_PER_JOB - 1, rows)) for low in range(1, rows + 1, _ROWS_PER_JOB)]
+        queries = [
+            f'SELECT {chosen} FROM "{table}" WHERE rowid BETWEEN {low} AND {high}'  # noqa: S608
+            for low, high in spans
+        ]
+
+        def run(query: str) -> pl.DataFrame:
+            piece = self._query(query)
+            piece = piece.with_columns(
+                _decode(piece[column]) for column in columns if column in _TEXT
+            )
+            if table in EVENTS:
+                self._progress.advance(piece.height)
+            return shrink(piece) if shrink else piece
+
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            pieces = [piece for piece in pool.map(run, queries) if piece.height]
+        if not pieces:
+            empty = pl.DataFrame([_nothing(column) for column in columns])
+            return shrink(empty) if shrink else empty
+        return pl.concat(pieces, rechunk=False)
+
+    def _query(self, query: str) -> pl.DataFrame:
+        driver = adbc_driver_sqlite._driver_path()  # noqa: SLF001  what its own dbapi calls
+        try:
+            with (
+                adbc_driver_manager.AdbcDatabase(driver=driver, uri=self._uri) as database,
+                adbc_driver_manager.AdbcConnection(database) as connection,
+                adbc_driver_manager.AdbcStatement(connection) as statement,
+            ):
+                statement.set_options(**{"adbc.sqlite.query.batch_rows": _ROWS_PER_BATCH})
+                statement.set_sql_query(query)
+                stream, _ = statement.execute_query()
+                return pl.DataFrame(stream)
+        except (adbc_driver_manager.Error, pl.exceptions.PolarsError, OSError) as error:
+            raise self._damaged(error) from None
+
+    def _refuse_truncated(self) -> None:
+        """Compare the size in the header with the file's (https://sqlite.org/fileformat.html)."""
+        with self.path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+        size = self.path.stat().st_size
+        if len(header) < _HEADER_BYTES:
+            raise SourceError(self.path, f"is cut short: it ends after {size} bytes; export it again")
+        page = int.from_bytes(header[16:18], "big")
+        page = 65536 if page == 1 else page
+        pages = int.from_bytes(header[28:32], "big")
+        # The page count is only valid if written by the same version that last changed the file.
+        counted = header[24:28] == header[92:96]
+        if counted and pages * page > size:
+            raise SourceError(
+                self.path,
+                f"is cut short: it has {size} of {pages * page} bytes; copy or export it again",
+            )
+
+    def _damaged(self, error: Exception) -> SourceError:
+        reason = str(error).strip().splitlines()[0]
+        return SourceError(self.path, f"is a damaged SQLite file ({reason}); export it again")
+
+
+class ParquetTables:
+    """Tables of a `parquetdir` export.
+
+    Raises:
+        SourceError: A table cannot be read.
+    """
+
+    def __init__(self, path: Path, progress: Progress) -> None:
+        self.path = path
+        self._progress = progress
+
+    def size(self) -> int:
+        return sum((self.path / f"{table}.parquet").exists() for table in EVENTS)
+
+    def read(
+        self,
+        table: str,
+        columns: Sequence[str],
+        shrink: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
+    ) -> pl.DataFrame:
+        file = self.path / f"{table}.parquet"
+        if not file.exists():
+            frame = pl.DataFrame([_nothing(column) for column in columns])
+        else:
+            frame = self._collect(file, columns)
+        if table in EVENTS:
+            self._progress.advance()
+        return shrink(frame) if shrink else frame
+
+    @staticmethod
+    def _collect(file: Path, columns: Sequence[str]) -> pl.DataFrame:
+        try:
+            scan = pl.scan_parquet(file)
+            present = scan.collect_schema().names()
+            return scan.select(
+                (pl.col(column) if column in present else pl.lit(None))
+                .cast(pl.String if column in _TEXT else pl.Int64)  # ids may be unsigned
+                .alias(column)
+                for column in columns
+            ).collect()
+        except (OSError, pl.exceptions.PolarsError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise SourceError(file, f"cannot be read ({reason}); export it again") from None
