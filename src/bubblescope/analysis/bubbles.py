@@ -85,6 +85,10 @@ class Bubbles(msgspec.Struct, frozen=True):
     per_step: dict[int | None, Rates]
     table: pl.DataFrame
 
+    def per_rank_step(self) -> list[Rates]:
+        """Return the rates of each row of `table`."""
+        return [_rates(row) for row in self.table.iter_rows(named=True)]
+
 
 def measure(timeline: Timeline) -> Bubbles:
     """Compute the bubble rates of a timeline, without replaying it.

@@ -1,0 +1,361 @@
+"""The command line: parse, call, print.
+
+Exit codes: 0 done; 1 a bug in bubblescope; 2 the input or the command cannot be used; 3 the traces
+were read but hold no pipeline tasks; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import click
+import msgspec
+from click.shell_completion import get_completion_class
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+import bubblescope
+from bubblescope import exports, units
+from bubblescope.errors import BubblescopeError
+from bubblescope.progress import SILENT
+from bubblescope.report import Report, inventory
+from bubblescope.sources import find, load, sources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bubblescope.timeline import Timeline
+
+NO_TASKS: Final = 3
+_PATIENCE_S: Final = 1.0
+
+out = Console(highlight=False, soft_wrap=False)
+err = Console(stderr=True, highlight=False)
+
+
+class Bar:
+    """Draws progress on the error stream once the work has taken over a second."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=err,
+            transient=True,
+        )
+
+    def begin(self, what: str, total: int) -> None:
+        """Start a phase; a phase before it is over."""
+        for task in self._bar.task_ids:
+            self._bar.remove_task(task)
+        self._bar.add_task(what, total=total)
+
+    def advance(self, amount: int = 1) -> None:
+        """Move on."""
+        if time.monotonic() - self._began > _PATIENCE_S and not self._bar.live.is_started:
+            self._bar.start()
+        for task in self._bar.task_ids:
+            self._bar.advance(task, amount)
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar.live.is_started:
+            self._bar.stop()
+
+
+class Numbers(click.ParamType):
+    """Whole numbers and half-open ranges: "3", "2:5", "0,4:6"."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:  # noqa: ANN401
+        """Turn the text into numbers."""
+        if isinstance(value, list):
+            return value
+        try:
+            chosen: list[int] = []
+            for part in str(value).split(","):
+                low, colon, high = part.partition(":")
+                chosen += range(int(low), int(high)) if colon else [int(low)]
+        except ValueError:
+            self.fail(f"{value!r} is not like 3 or 2:5 or 0,4:6", param, ctx)
+        return chosen
+
+
+def _paths(*, many: bool = True) -> Callable[[Any], Any]:
+    return click.argument(
+        "paths", nargs=-1 if many else 1, required=True, metavar="PATH..." if many else "PATH",
+        type=click.Path(),
+    )
+
+
+def _reading(command: Any) -> Any:  # noqa: ANN401
+    """Add the options that every command that reads traces has."""
+    for option in reversed(
+        (
+            click.option(
+                "--names",
+                metavar="REGEX",
+                help="Meaning of your own range names: a pattern with groups (?P<kind>...) and any "
+                "of microbatch, chunk, stage, step, rank, peer.",
+            ),
+            click.option(
+                "--source", metavar="FORMAT", help="Trace format, if it should not be detected."
+            ),
+            click.option("--steps", type=Numbers(), help="Only these steps: 3 or 2:5 or 0,4:6."),
+            click.option("--ranks", type=Numbers(), help="Only these ranks."),
+            click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _read(
+    paths: tuple[str, ...],
+    names: str | None,
+    source: str | None,
+    steps: list[int] | None,
+    ranks: list[int] | None,
+    *,
+    quiet: bool,
+) -> Timeline:
+    with Bar() as bar:
+        timeline = load(
+            *paths, names=names, source=source, progress=SILENT if quiet else bar
+        )
+    if steps is not None or ranks is not None:
+        timeline = timeline.slice(steps=steps, ranks=ranks)
+    return timeline
+
+
+def _need_tasks(timeline: Timeline) -> None:
+    """Leave, saying what the traces do hold, if there is nothing to show."""
+    if len(timeline):
+        return
+    err.print(inventory(timeline))
+    for notice in timeline.run.warnings:
+        err.print(Text(notice.message))
+    sys.exit(NO_TASKS)
+
+
+def _warn(timeline: Timeline, *, quiet: bool) -> None:
+    if not quiet:
+        for notice in timeline.run.warnings:
+            err.print(Text.assemble(("warning  ", "yellow"), notice.message))
+
+
+def _wrote(path: Path) -> None:
+    out.print(Text(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB)"))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(bubblescope.__version__, prog_name="bubblescope")
+def cli() -> None:
+    """The profiler for pipeline-parallel training.
+
+    PATH is a trace file, a folder, several of them, or a glob pattern, all of one run; the format
+    is detected.
+    """
+
+
+@cli.command()
+@_paths()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/report.md).")
+@click.option("--all", "everything", is_flag=True, help="Show every rank and step.")
+@_reading
+def report(paths: tuple[str, ...], as_json: bool, everything: bool, **options: Any) -> None:
+    """Print the bubble rates of a run, and which definition each number follows."""
+    timeline = _read(paths, **options)
+    if as_json:
+        found = Report.of(timeline)
+        click.echo(msgspec.json.format(msgspec.json.encode(found.to_dict())).decode())
+    else:
+        out.print(Report.of(timeline, limit=sys.maxsize if everything else 24))
+    if not len(timeline):
+        sys.exit(NO_TASKS)
+
+
+@cli.command()
+@_paths()
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="HTML file to write.")
+@click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
+@click.option("--title", help="Heading of the page.")
+@_reading
+def view(
+    paths: tuple[str, ...], output: Path | None, show: bool, title: str | None, **options: Any
+) -> None:
+    """Write the interactive timeline as one HTML file, and open it."""
+    timeline = _read(paths, **options)
+    _need_tasks(timeline)
+    target = _target(paths, output, ".html")
+    timeline.to_html(target, title=title)
+    _warn(timeline, quiet=options["quiet"])
+    _wrote(target)
+    if show and not _open(target):
+        out.print("no browser here: open the file in one; it needs no network")
+
+
+@cli.command()
+@_paths()
+@click.option(
+    "--to", "fmt", required=True, type=click.Choice(list(exports.FORMATS)), help="Format."
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write.")
+@_reading
+def export(paths: tuple[str, ...], fmt: str, output: Path | None, **options: Any) -> None:
+    """Write a run for another program: Perfetto, Chrome, a table or a picture."""
+    timeline = _read(paths, **options)
+    _need_tasks(timeline)
+    target = _target(paths, output, exports.FORMATS[fmt].suffix)
+    exports.export(timeline, fmt, target)
+    _warn(timeline, quiet=options["quiet"])
+    _wrote(target)
+
+
+@cli.command()
+@_paths()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_reading
+def info(paths: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Say what traces are: format, hosts, ranks, steps, what was inferred, what was lost."""
+    timeline = _read(paths, **options)
+    run = timeline.run
+    if as_json:
+        said = {
+            **msgspec.to_builtins(run),
+            "ranks": timeline.ranks.to_dicts(),
+            "steps": timeline.steps,
+            "tasks": len(timeline),
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(said)).decode())
+        return
+    out.print(Text(repr(timeline)))
+    for origin in run.origins:
+        version = f" {origin.version}" if origin.version else ""
+        out.print(Text(f"{origin.path}: {origin.format}{version}"))
+    if run.contents:
+        out.print(inventory(timeline))
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("rank", "host", "process", "device", "stages"):
+        table.add_column(column)
+    for row in timeline.ranks.iter_rows(named=True):
+        stages = ", ".join(map(str, row["stages"] or [])) or "?"
+        table.add_row(
+            *(units.optional(row[key]) for key in ("rank", "host", "process", "device")), stages
+        )
+    out.print(table)
+    if timeline.steps:
+        out.print(f"steps {timeline.steps[0]} to {timeline.steps[-1]} ({len(timeline.steps)})")
+    for field, how in run.inferred.items():
+        out.print(Text.assemble(("inferred  ", "cyan"), f"{field}: {how}"))
+    _warn(timeline, quiet=False)
+
+
+@cli.command()
+@_paths()
+@click.option("--all", "everything", is_flag=True, help="Show every name, not the top 40.")
+@_reading
+def names(paths: tuple[str, ...], everything: bool, **options: Any) -> None:
+    """List the range names of a trace and what each is taken for."""
+    timeline = _read(paths, **options)
+    shapes: dict[str, list[Any]] = {}
+    for content in timeline.run.contents:
+        for shape in content.names:
+            entry = shapes.setdefault(shape.shape, [0, shape.example, shape.kind])
+            entry[0] += shape.count
+    if not shapes:
+        out.print("the trace holds no named ranges")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("count", justify="right")
+    for column in ("name (# is any number)", "example", "taken for"):
+        table.add_column(column, overflow="fold")
+    ordered = sorted(shapes.items(), key=lambda item: (item[1][2] is None, -item[1][0], item[0]))
+    shown = ordered if everything else ordered[:40]
+    for shape, (count, example, kind) in shown:
+        table.add_row(f"{count:,}", Text(shape), Text(example), kind or Text("–", "dim"))
+    out.print(table)
+    if len(shown) < len(ordered):
+        out.print(Text(f"and {len(ordered) - len(shown)} more; --all shows them", "dim"))
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print a completion script: eval "$(bubblescope completion bash)"."""
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"no completion for {shell}")
+    click.echo(kind(cli, {}, "bubblescope", "_BUBBLESCOPE_COMPLETE").source())
+
+
+@cli.command()
+def formats() -> None:
+    """List the trace formats that can be read and the formats that can be written."""
+    for name, source in sources().items():
+        out.print(Text(f"reads   {name:10} {source.summary}"))
+    for name, known in exports.FORMATS.items():
+        out.print(Text(f"writes  {name:10} {known.summary}"))
+
+
+def _target(paths: tuple[str, ...], output: Path | None, suffix: str) -> Path:
+    """Return where to write: as asked, or named after the first trace, in the current folder."""
+    _, traces, _ = find(paths)
+    if output is None:
+        stem = Path(paths[0]).resolve().name if len(paths) == 1 else traces[0].resolve().parent.name
+        for ending in Path(stem).suffixes[::-1]:
+            stem = stem.removesuffix(ending)
+        output = Path(f"{stem or 'bubblescope'}{suffix}")
+    if output.is_dir():
+        raise click.UsageError(f"{output} is a folder; name a file to write")
+    if not output.parent.exists():
+        raise click.UsageError(f"{output.parent} does not exist; make it first")
+    if any(output.exists() and output.samefile(trace) for trace in traces):
+        raise click.UsageError(f"{output} is one of the traces; name another file to write")
+    return output
+
+
+def _open(path: Path) -> bool:
+    if sys.platform.startswith("linux") and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
+        return False
+    return webbrowser.open(path.resolve().as_uri())
+
+
+def main() -> NoReturn:
+    """Run the command line; the only place that turns errors into exit codes."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except BubblescopeError as error:
+        _fail(str(error), error.exit_code)
+    except click.ClickException as error:
+        hint = f" (see `{error.ctx.command_path} --help`)" if getattr(error, "ctx", None) else ""
+        _fail(error.format_message() + hint, 2)
+    except click.Abort:
+        _fail("interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}", 2)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    err.print(Text.assemble(("error  ", "bold red"), message))
+    sys.exit(code)

@@ -1,0 +1,294 @@
+"""The report: bubble rates and the facts around them, for a terminal, a notebook or a program."""
+
+from __future__ import annotations
+
+import html
+import io
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import polars as pl
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from bubblescope import units
+from bubblescope.analysis.bubbles import DEFINITIONS, Bubbles, Rates, measure
+from bubblescope.vocabulary import SHORT, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+
+    from bubblescope.timeline import Timeline
+
+__all__ = ["SCHEMA", "Report", "inventory"]
+
+SCHEMA: Final = "bubblescope.report/1"
+"""Name and version of the JSON report, described in docs/report.md. Keys are only ever added."""
+
+_ROWS: Final = 24
+_BAR: Final = 16
+_NAMES: Final = ("makespan", "span", "over_ideal", "excess")
+
+
+class Report(msgspec.Struct, frozen=True, eq=False):
+    """Everything that `bubblescope report` says about a timeline.
+
+    Print it, show it in a notebook, or take `to_dict()` for a program.
+
+    Attributes:
+        timeline: What the report is about.
+        bubbles: Its bubble rates.
+        kinds: Frame with kind, count, total_ns, min_ns, median_ns and max_ns of the tasks.
+        limit: Ranks and steps shown in the terminal at most; the JSON always has them all.
+    """
+
+    timeline: Timeline
+    bubbles: Bubbles
+    kinds: pl.DataFrame
+    limit: int = _ROWS
+
+    @classmethod
+    def of(cls, timeline: Timeline, *, limit: int = _ROWS) -> Report:
+        """Analyse a timeline."""
+        length = pl.col("end_ns") - pl.col("start_ns")
+        kinds = (
+            timeline.tasks.group_by("kind")
+            .agg(
+                count=pl.len(),
+                total_ns=length.sum(),
+                min_ns=length.min(),
+                median_ns=length.median().cast(pl.Int64),
+                max_ns=length.max(),
+            )
+            .sort("kind")
+        )
+        return cls(timeline, measure(timeline), kinds, limit)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values, following the schema `SCHEMA`."""
+        timeline, table = self.timeline, self.bubbles.table
+        run = timeline.run
+        counts = timeline.tasks.group_by("rank").agg(tasks=pl.len())
+        steps = (
+            timeline.tasks.filter(pl.col("step").is_not_null())
+            .group_by("step")
+            .agg(
+                start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max(), tasks=pl.len()
+            )
+            .sort("step")
+        )
+        return {
+            "schema": SCHEMA,
+            "run": {
+                "sources": [msgspec.to_builtins(origin) for origin in run.origins],
+                "schedule": run.schedule,
+                "microbatches": run.microbatches,
+                "inferred": run.inferred,
+                "tasks": len(timeline),
+                "start_ns": timeline.start_ns if len(timeline) else None,
+                "end_ns": timeline.end_ns if len(timeline) else None,
+            },
+            "ranks": timeline.ranks.join(counts, on="rank", how="left")
+            .with_columns(pl.col("tasks").fill_null(0))
+            .sort("rank")
+            .to_dicts(),
+            "steps": steps.to_dicts(),
+            "kinds": self.kinds.to_dicts(),
+            "bubble": {
+                "definitions": DEFINITIONS,
+                "overall": msgspec.to_builtins(self.bubbles.overall),
+                "per_rank": [
+                    {"rank": rank, **msgspec.to_builtins(rates)}
+                    for rank, rates in self.bubbles.per_rank.items()
+                ],
+                "per_step": [
+                    {"step": step, **msgspec.to_builtins(rates)}
+                    for step, rates in self.bubbles.per_step.items()
+                ],
+                "per_rank_step": [
+                    {"step": row["step"], "rank": row["rank"], **msgspec.to_builtins(rates)}
+                    for row, rates in zip(
+                        table.iter_rows(named=True), self.bubbles.per_rank_step(), strict=True
+                    )
+                ],
+            },
+            "warnings": [msgspec.to_builtins(notice) for notice in run.warnings],
+        }
+
+    def __rich__(self) -> RenderableType:
+        parts: list[RenderableType] = [self._headline()]
+        if len(self.timeline):
+            parts += [self._rates(), self._ranks(), self._steps(), self._kinds()]
+        else:
+            parts.append(inventory(self.timeline))
+        parts.append(self._notes())
+        return Group(*parts)
+
+    def __str__(self) -> str:
+        out = io.StringIO()
+        Console(file=out, width=110, color_system=None).print(self)
+        return out.getvalue()
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{name}</th><td>{units.percent(rate)}</td>"
+            f"<td style='text-align:left'>{html.escape(DEFINITIONS[name])}</td></tr>"
+            for name, rate in self._overall()
+        )
+        notes = "".join(
+            f"<li>{html.escape(notice.message)}</li>" for notice in self.timeline.run.warnings
+        )
+        return f"<table><caption>bubble rate</caption>{rows}</table><ul>{notes}</ul>"
+
+    def _overall(self) -> list[tuple[str, float | None]]:
+        return [(name, getattr(self.bubbles.overall, name)) for name in _NAMES]
+
+    def _headline(self) -> RenderableType:
+        timeline = self.timeline
+        hosts = timeline.ranks["host"].n_unique()
+        facts = [
+            units.count(timeline.ranks.height, "rank")
+            + (f" on {units.count(hosts, 'host')}" if hosts > 1 else ""),
+            units.count(len(timeline.steps), "step"),
+            units.count(len(timeline), "task"),
+            units.duration(timeline.duration_ns),
+        ]
+        if timeline.run.schedule:
+            facts.insert(0, f"declared {timeline.run.schedule}")
+        made = sorted({(origin.format, origin.version or "") for origin in timeline.run.origins})
+        source = ", ".join(f"{name} {version}".strip() for name, version in made)
+        return Group(
+            Text.assemble(("bubblescope  ", "bold"), " · ".join(facts)),
+            Text(f"read from {units.count(len(timeline.run.origins), 'trace')} ({source})", "dim"),
+            Text(),
+        )
+
+    def _rates(self) -> RenderableType:
+        grid = Table.grid(padding=(0, 2))
+        for name, rate in self._overall():
+            style = "bold" if name == "makespan" else ""
+            grid.add_row(
+                Text(name, style),
+                Text(units.percent(rate).rjust(8), style),
+                Text(DEFINITIONS[name], "dim"),
+            )
+        share = self.bubbles.overall.kernel_share
+        grid.add_row(
+            "kernel share",
+            units.percent(share).rjust(8),
+            Text("share of the tasks' time in which a kernel was running", "dim"),
+        )
+        title = Text.assemble(
+            ("Bubble rate", "bold"),
+            ("  from first forward to last backward of a step, optimizer left out", "dim"),
+        )
+        return Group(title, Padding(grid, (0, 0, 1, 2)))
+
+    def _ranks(self) -> RenderableType:
+        table = _table("rank", "stage", "host", "device", "busy", "idle", "span", "makespan", "")
+        facts = {row["rank"]: row for row in self.timeline.ranks.to_dicts()}
+        rows = list(self.bubbles.per_rank.items())
+        shown = _worst(rows, self.limit)
+        for rank, rates in sorted(shown, key=lambda row: _pipeline_order(facts[row[0]])):
+            fact = facts[rank]
+            table.add_row(
+                str(rank),
+                _stages(fact["stages"]),
+                fact["host"],
+                units.optional(fact["device"]),
+                units.duration(rates.busy_ns),
+                units.duration(rates.idle_ns),
+                units.percent(rates.span),
+                units.percent(rates.makespan),
+                _bar(rates.makespan),
+            )
+        return _titled("Ranks", table, len(rows), len(shown), "ranks")
+
+    def _steps(self) -> RenderableType:
+        table = _table("step", "length", "span", "makespan", "")
+        rows = list(self.bubbles.per_step.items())
+        shown = _worst(rows, self.limit)
+        ranks = self.bubbles.table.group_by("step").len()
+        ranks_of = dict(ranks.iter_rows())
+        for step, rates in sorted(shown, key=lambda row: -1 if row[0] is None else row[0]):
+            table.add_row(
+                units.optional(step),
+                units.duration(rates.makespan_ns // ranks_of[step]),
+                units.percent(rates.span),
+                units.percent(rates.makespan),
+                _bar(rates.makespan),
+            )
+        return _titled("Steps", table, len(rows), len(shown), "steps")
+
+    def _kinds(self) -> RenderableType:
+        table = _table("kind", "", "count", "total", "shortest", "median", "longest")
+        for row in self.kinds.iter_rows(named=True):
+            table.add_row(
+                row["kind"],
+                SHORT[Kind(row["kind"])],
+                f"{row['count']:,}",
+                *(units.duration(row[f"{key}_ns"]) for key in ("total", "min", "median", "max")),
+            )
+        return _titled("Tasks", table)
+
+    def _notes(self) -> RenderableType:
+        run = self.timeline.run
+        lines = [
+            Text.assemble(("inferred  ", "cyan"), f"{field}: {how}")
+            for field, how in run.inferred.items()
+        ]
+        lines += [Text.assemble(("warning  ", "yellow"), notice.message) for notice in run.warnings]
+        return Group(*lines)
+
+
+def inventory(timeline: Timeline) -> RenderableType:
+    """Return a table of what the raw traces hold, process by process."""
+    contents = timeline.run.contents
+    kinds = sorted({what for content in contents for what in content.counts})
+    table = _table("trace", "host", "process", "devices", *kinds)
+    for content in contents:
+        table.add_row(
+            content.path,
+            content.host or "",
+            units.optional(content.process),
+            ", ".join(map(str, content.devices)),
+            *(f"{content.counts.get(what, 0):,}" for what in kinds),
+        )
+    return _titled("What the traces hold", table)
+
+
+def _pipeline_order(fact: dict[str, Any]) -> tuple[int, int]:
+    return (min(fact["stages"] or [fact["rank"]]), fact["rank"])
+
+
+def _stages(stages: list[int] | None) -> str:
+    return ", ".join(map(str, stages)) if stages else "?"
+
+
+def _worst(rows: list[tuple[Any, Rates]], limit: int) -> list[tuple[Any, Rates]]:
+    return sorted(rows, key=lambda row: -(row[1].makespan or 0))[:limit]
+
+
+def _bar(rate: float | None) -> Text:
+    filled = round((rate or 0) * _BAR)
+    return Text.assemble(("█" * (_BAR - filled), "blue"), ("░" * filled, "dim"))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    words = {"rank", "stage", "host", "trace", "kind", "devices", "", "step"}
+    for column in columns:
+        table.add_column(column, justify="left" if column in words else "right", no_wrap=True)
+    return table
+
+
+def _titled(
+    title: str, table: Table, total: int = 0, shown: int = 0, what: str = ""
+) -> RenderableType:
+    more = f"  the {shown} with the largest bubble of {total} {what}" if shown < total else ""
+    head = Text.assemble((title, "bold"), (more, "dim"))
+    return Group(head, Padding(table, (0, 0, 1, 2)))
