@@ -1,0 +1,117 @@
+"""Bubble rates: each definition on timelines whose answer is plain to see."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bubblescope import Timeline
+from bubblescope.analysis.bubbles import measure
+
+
+def timeline(*rows: tuple[int, int, str, int, int]) -> Timeline:
+    """Make a timeline of (rank, step, kind, start, end) rows."""
+    frame = pl.DataFrame(rows, schema=["rank", "step", "kind", "start_ns", "end_ns"], orient="row")
+    return Timeline(frame.with_columns(lane=pl.lit("compute"), name=pl.lit("x")))
+
+
+def test_each_definition_divides_by_what_it_says():
+    # rank 0: ##..##    rank 1: .####.
+    rates = measure(
+        timeline(
+            (0, 0, "forward", 0, 2),
+            (0, 0, "backward", 4, 6),
+            (1, 0, "forward", 1, 3),
+            (1, 0, "backward", 3, 5),
+        )
+    )
+    assert rates.overall.makespan == pytest.approx(1 - 8 / 12)
+    assert rates.overall.span == pytest.approx(1 - 8 / 10)
+    assert rates.overall.over_ideal == pytest.approx(4 / 8)
+    assert rates.overall.excess is None
+    assert rates.per_rank[0].span == pytest.approx(2 / 6)
+    assert rates.per_rank[1].span == 0
+    assert rates.per_rank[1].makespan == pytest.approx(2 / 6)
+    assert rates.overall.idle_ns == 4
+
+
+def test_steps_are_measured_apart_and_summed():
+    rates = measure(
+        timeline(
+            (0, 0, "forward", 0, 10),
+            (0, 0, "backward", 10, 20),
+            (0, 1, "forward", 100, 110),
+            (0, 1, "backward", 130, 140),
+        )
+    )
+    assert rates.per_step[0].makespan == 0
+    assert rates.per_step[1].makespan == pytest.approx(0.5)
+    assert rates.overall.makespan == pytest.approx(20 / 60)
+
+
+def test_overlapping_tasks_count_once():
+    rates = measure(timeline((0, 0, "forward", 0, 6), (0, 0, "backward", 2, 4), (0, 0, "backward", 8, 10)))
+    assert rates.overall.busy_ns == 8
+    assert rates.overall.span == pytest.approx(2 / 10)
+
+
+def test_the_optimizer_and_communication_are_no_part_of_the_pipeline_phase():
+    tasks = timeline((0, 0, "forward", 0, 4), (0, 0, "backward", 6, 8), (0, 0, "optimizer", 8, 20))
+    assert measure(tasks).overall.makespan == pytest.approx(2 / 8)
+
+
+def test_tasks_of_no_step_are_measured_only_if_no_task_has_one():
+    mixed = timeline((0, 0, "forward", 0, 4)).tasks.vstack(
+        timeline((0, 0, "forward", 100, 104)).tasks.with_columns(step=pl.lit(None, pl.Int32))
+    )
+    assert measure(Timeline(mixed)).overall.makespan_ns == 4
+    stepless = mixed.with_columns(step=pl.lit(None, pl.Int32))
+    assert measure(Timeline(stepless)).overall.makespan_ns == 104
+
+
+def test_nothing_to_measure_is_unknown_not_zero():
+    rates = measure(timeline((0, 0, "optimizer", 0, 4))).overall
+    assert (rates.span, rates.makespan, rates.over_ideal, rates.kernel_share) == (None,) * 4
+
+
+def test_kernel_share_is_of_the_tasks_that_tell():
+    tasks = timeline((0, 0, "forward", 0, 10), (0, 0, "backward", 10, 30)).tasks
+    known = tasks.with_columns(busy_ns=pl.Series([4, None], dtype=pl.Int64))
+    assert measure(Timeline(known)).overall.kernel_share == pytest.approx(0.4)
+    assert measure(Timeline(tasks)).overall.kernel_share is None
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.integers(0, 1),
+            st.sampled_from(["forward", "backward"]),
+            st.integers(0, 30),
+            st.integers(0, 10),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_rates_agree_with_counting_nanoseconds_one_by_one(rows):
+    tasks = [(rank, step, kind, start, start + length) for rank, step, kind, start, length in rows]
+    busy = spans = makespans = 0
+    for step in {row[1] for row in tasks}:
+        of_step = [row for row in tasks if row[1] == step]
+        makespan = max(row[4] for row in of_step) - min(row[3] for row in of_step)
+        for rank in {row[0] for row in of_step}:
+            mine = [row for row in of_step if row[0] == rank]
+            busy += len({ns for row in mine for ns in range(row[3], row[4])})
+            spans += max(row[4] for row in mine) - min(row[3] for row in mine)
+            makespans += makespan
+    overall = measure(timeline(*tasks)).overall
+    assert (overall.busy_ns, overall.makespan_ns) == (busy, makespans)
+    if spans:
+        assert overall.span == pytest.approx(float(1 - Fraction(busy, spans)), abs=1e-12)
+    if busy:
+        assert overall.over_ideal == pytest.approx((makespans - busy) / busy)

@@ -1,0 +1,202 @@
+"""The data model: what a timeline accepts, and what its operations keep."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bubblescope import SourceError, Timeline, TimelineError, concat
+from bubblescope.timeline import Contents, NameShape, Notice, Origin, Run
+from bubblescope.vocabulary import LANE_OF, Kind
+
+I32 = st.integers(0, 2**31 - 1)
+
+
+@st.composite
+def timelines(draw: st.DrawFn, first_rank: int = 0) -> Timeline:
+    """Any valid timeline."""
+    ranks = list(range(first_rank, first_rank + draw(st.integers(1, 4))))
+    rows = []
+    for _ in range(draw(st.integers(0, 12))):
+        kind = draw(st.sampled_from(list(Kind)))
+        start = draw(st.integers(0, 2**62))
+        length = draw(st.integers(0, 2**40))
+        pair = kind is Kind.FORWARD_BACKWARD
+        rows.append(
+            {
+                "rank": draw(st.sampled_from(ranks)),
+                "step": draw(st.none() | I32),
+                "kind": kind.value,
+                "stage": draw(st.none() | I32),
+                "chunk": draw(st.none() | st.integers(0, 2**15 - 1)),
+                "microbatch": draw(st.none() | I32),
+                "pair_microbatch": draw(I32) if pair else None,
+                "lane": LANE_OF[kind].value,
+                "start_ns": start,
+                "end_ns": start + length,
+                "busy_ns": draw(st.none() | st.integers(0, length)),
+                "name": draw(st.text(st.characters(exclude_categories=["Cs"]))),
+            }
+        )
+    names = {key: None for key in ("rank", "kind", "lane", "start_ns", "end_ns", "name")}
+    frame = pl.DataFrame(rows, infer_schema_length=None) if rows else empty(list(names))
+    hosts = pl.DataFrame(
+        {
+            "rank": ranks,
+            "host": [draw(st.text(st.characters(exclude_categories=["Cs"]))) for _ in ranks],
+            "stages": [draw(st.none() | st.lists(I32, max_size=3)) for _ in ranks],
+            "clock_error_ns": [draw(st.none() | st.integers(0, 2**62)) for _ in ranks],
+        },
+        schema_overrides={"stages": pl.List(pl.Int32), "clock_error_ns": pl.Int64},
+    )
+    run = Run(
+        origins=(Origin("native", None, "a.bubbles"),),
+        microbatches=draw(st.none() | I32),
+        inferred={"stage": "guess"},
+        warnings=(Notice("torn-tail", draw(st.text(st.characters(exclude_categories=["Cs"]))), 1, 2),),
+        contents=(Contents("x", "h", 7, (0,), {"kernels": 3}, (NameShape("F#", "F1", 2, "forward"),)),),
+    )
+    return Timeline(frame, hosts, run)
+
+
+def empty(columns: list[str]) -> pl.DataFrame:
+    return pl.DataFrame(schema=dict.fromkeys(columns, pl.Null))
+
+
+def tasks(**columns: object) -> pl.DataFrame:
+    """Two valid tasks, with some columns replaced."""
+    return pl.DataFrame(
+        {
+            "rank": [0, 1],
+            "step": [0, 0],
+            "kind": ["forward", "backward"],
+            "lane": ["compute", "compute"],
+            "start_ns": [10, 20],
+            "end_ns": [20, 35],
+            "name": ["F0", "B0"],
+            **columns,
+        },
+        strict=False,
+    )
+
+
+@given(timeline=timelines())
+def test_a_saved_timeline_loads_back_identical(timeline, tmp_path_factory):
+    path = timeline.save(tmp_path_factory.mktemp("bundle") / "run.parquet")
+    assert Timeline.load(path) == timeline
+
+
+@given(timeline=timelines())
+def test_tasks_are_sorted_by_rank_lane_and_start(timeline):
+    keys = timeline.tasks.select("rank", pl.col("lane").to_physical(), "start_ns").rows()
+    assert keys == sorted(keys)
+
+
+@given(timeline=timelines(), bounds=st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)))
+def test_a_time_slice_keeps_whole_every_task_that_overlaps_it(timeline, bounds):
+    start, end = sorted(bounds)
+    kept = timeline.slice(start_ns=start, end_ns=end)
+    wanted = [
+        row for row in timeline.tasks.iter_rows() if row[11] > start and row[10] < end
+    ]
+    assert list(kept.tasks.iter_rows()) == wanted
+
+
+@given(timeline=timelines())
+def test_slicing_by_every_rank_and_concatenating_gives_all_back(timeline):
+    parts = [timeline.slice(ranks=[rank]) for rank in timeline.ranks["rank"]]
+    assert concat(parts).tasks.equals(timeline.tasks)
+    assert concat(parts).ranks.equals(timeline.ranks)
+
+
+def test_a_slice_by_step_keeps_that_step_only():
+    timeline = Timeline(tasks(step=[3, 4]))
+    assert timeline.slice(steps=[4]).tasks["name"].to_list() == ["B0"]
+    assert timeline.steps == [3, 4]
+
+
+def test_slicing_by_an_absent_step_or_rank_says_what_there_is():
+    timeline = Timeline(tasks(step=[3, 4]))
+    with pytest.raises(TimelineError, match=r"step 7 is not in the timeline, which holds 3\.\.4"):
+        timeline.slice(steps=[7])
+    with pytest.raises(TimelineError, match=r"rank 9 is not in the timeline, which holds 0\.\.1"):
+        timeline.slice(ranks=[0, 9])
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"end_ns": [20, 19]}, r"tasks row 1: the rule is that end_ns is not before start_ns"),
+        ({"busy_ns": [None, 16]}, r"tasks row 1: the rule is that busy_ns fits in the task"),
+        ({"busy_ns": [-1, None]}, r"tasks row 0: the rule is that busy_ns is not negative"),
+        ({"microbatch": [0, -1]}, r"tasks row 1: the rule is that microbatch is not negative"),
+        ({"pair_stage": [1, None]}, r"tasks row 0: the rule is that only a forward_backward"),
+        ({"kind": ["forward", "sideways"]}, r"tasks row 1: kind must be one of forward, backward"),
+        ({"lane": ["compute", None]}, r"tasks row 1: lane must not be null"),
+        ({"start_ns": ["10", "soon"]}, r"tasks row 1: start_ns must be Int64, not 'soon'"),
+        ({"rank": [0, 2**40]}, r"tasks row 1: rank must be Int32, not 1099511627776"),
+        ({"start_ns": [10.5, 20.0]}, r"tasks: column start_ns must be Int64, not Float64"),
+        ({"colour": ["red", "blue"]}, r"tasks: column colour is unknown"),
+    ],
+)
+def test_a_table_that_breaks_a_rule_is_refused_by_row_and_rule(columns, message):
+    with pytest.raises(TimelineError, match=message):
+        Timeline(tasks(**columns))
+
+
+def test_a_missing_column_is_named():
+    with pytest.raises(TimelineError, match="tasks: column end_ns is missing"):
+        Timeline(tasks().drop("end_ns"))
+
+
+def test_every_task_must_be_of_a_known_rank_and_every_rank_known_once():
+    with pytest.raises(TimelineError, match="tasks row 1: rank 1 is not in ranks"):
+        Timeline(tasks(), pl.DataFrame({"rank": [0], "host": ["a"]}))
+    with pytest.raises(TimelineError, match="ranks row 1: rank 0 appears twice"):
+        Timeline(tasks(rank=[0, 0]), pl.DataFrame({"rank": [0, 0], "host": ["a", "b"]}))
+
+
+def test_joining_two_traces_of_one_rank_names_both():
+    parts = [
+        Timeline(tasks(), None, Run(origins=(Origin("native", None, path),)))
+        for path in ("a.bubbles", "b.bubbles")
+    ]
+    with pytest.raises(TimelineError, match="rank 0 is claimed by two traces: a.bubbles and b.bubb"):
+        concat(parts)
+    with pytest.raises(TimelineError, match="nothing to concatenate"):
+        concat([])
+
+
+def test_joined_runs_agree_on_what_they_declare_or_declare_nothing():
+    def part(rank: int, schedule: str | None, microbatches: int | None) -> Timeline:
+        run = Run(schedule=schedule, microbatches=microbatches)
+        return Timeline(tasks(rank=[rank, rank]), None, run)
+
+    joined = concat([part(0, "1f1b", 8), part(1, None, 8), part(2, "1f1b", 4)])
+    assert (joined.run.schedule, joined.run.microbatches) == ("1f1b", None)
+
+
+@pytest.mark.parametrize("size", [0, 4, 100])
+def test_a_truncated_bundle_is_one_clear_error(tmp_path, size):
+    path = Timeline(tasks()).save(tmp_path / "run.parquet")
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(SourceError, match="run.parquet: cannot be read as Parquet"):
+        Timeline.load(path)
+
+
+def test_parquet_that_is_no_bundle_is_refused(tmp_path):
+    tasks().write_parquet(tmp_path / "other.parquet")
+    with pytest.raises(SourceError, match="not a timeline that bubblescope saved"):
+        Timeline.load(tmp_path / "other.parquet")
+    with pytest.raises(SourceError, match="no such file"):
+        Timeline.load(tmp_path / "absent.parquet")
+
+
+def test_a_timeline_describes_itself():
+    timeline = Timeline(tasks())
+    assert repr(timeline) == "Timeline(2 tasks, 2 ranks, 1 steps, 0.000 ms)"
+    assert (timeline.start_ns, timeline.end_ns, timeline.duration_ns) == (10, 35, 25)
+    assert len(timeline) == 2
+    assert timeline != "something else"
