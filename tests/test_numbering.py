@@ -1,0 +1,171 @@
+"""Steps, micro-batches and stages that the trace does not state."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from bubblescope import numbering
+
+MARKERS = {
+    "rank": pl.Int32,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "step": pl.Int64,
+}
+NO_MARKERS = pl.DataFrame(schema=MARKERS)
+
+
+def issue(*orders: str, numbered: bool = True, chunk: int | None = 0) -> pl.DataFrame:
+    """Tasks of one rank per argument, issued in the order written: "F0 F1 B0 B1 opt"."""
+    kinds = {"F": "forward", "B": "backward", "W": "backward_weight", "o": "optimizer"}
+    kinds |= {"r": "recv_forward", "s": "send_forward"}
+    rows = [
+        {
+            "rank": rank,
+            "kind": kinds[word[0]],
+            "microbatch": int(word[1:]) if numbered and word[1:].isdecimal() else None,
+            "name": word if numbered else word[0],
+            "host_start_ns": 10 * index,
+            "host_end_ns": 10 * index + 5,
+        }
+        for rank, order in enumerate(orders)
+        for index, word in enumerate(order.split())
+    ]
+    return pl.DataFrame(
+        rows,
+        schema_overrides={"rank": pl.Int32, "microbatch": pl.Int64},
+        infer_schema_length=None,
+    ).with_columns(
+        step=pl.lit(None, pl.Int64),
+        chunk=pl.lit(chunk, pl.Int64),
+        stage=pl.lit(None, pl.Int64),
+        lane=pl.when(pl.col("kind").str.contains("_f")).then(pl.lit("comm")).otherwise(pl.lit("compute")),
+        start_ns=pl.col("host_start_ns"),
+        end_ns=pl.col("host_end_ns"),
+    )
+
+
+def steps(tasks: pl.DataFrame, markers: pl.DataFrame = NO_MARKERS) -> tuple[list[list[int]], str | None]:
+    """Steps of each rank's tasks in host order."""
+    found, how = numbering.number_steps(tasks, markers)
+    found = found.sort("rank", "host_start_ns")
+    return [group["step"].to_list() for _, group in found.group_by("rank", maintain_order=True)], how
+
+
+def test_a_step_ends_with_its_optimizer_and_receives_after_it_are_of_the_next():
+    tasks = issue("r0 F0 s0 B0 o r0 F0 s0 B0 o", "r0 F0 B0 o o r0 F0 B0 o o")
+    found, how = steps(tasks)
+    assert found == [[0] * 5 + [1] * 5, [0] * 5 + [1] * 5]
+    assert how == "a step ends with its optimizer"
+
+
+def test_an_optimizer_on_some_ranks_only_does_not_delimit_steps():
+    found, how = steps(issue("F0 F1 B0 B1 o F0 F1 B0 B1 o", "F0 B0 F1 B1 F0 B0 F1 B1"))
+    assert found == [[0] * 5 + [1] * 5, [0] * 4 + [1] * 4]
+    assert how == "a step begins where forward micro-batch numbers start over"
+
+
+def test_a_capture_that_begins_in_the_middle_of_a_step_has_a_partial_step_0():
+    found, _ = steps(issue("F3 B2 B3 F0 F1 B0", "B3 F0 B0 F1 B1 F0"))
+    assert found[0] == [0, 0, 0, 1, 1, 1]
+
+
+def test_bare_names_are_cut_where_the_deepest_rank_is_in_balance():
+    tasks = issue("F F F B F B B B F F F B F B B B", "F B F B F B F B F B F B F B F B", numbered=False)
+    found, how = steps(tasks)
+    assert found == [[0] * 8 + [1] * 8] * 2
+    assert how == "a step ends where a rank has run as many backwards as forwards"
+
+
+def test_with_no_sign_of_a_boundary_all_is_one_step_and_said_so():
+    found, how = steps(issue("F0 F1 B0 B1"))
+    assert found == [[0] * 4]
+    assert how is not None
+    assert "taken as one" in how
+
+
+def test_markers_name_the_steps_and_what_precedes_them_is_of_none():
+    tasks = issue("B7 r0 F0 B0 o r0 F0 B0 o")
+    markers = pl.DataFrame({"rank": [0, 0], "start_ns": [8, 48], "end_ns": [36, 76], "step": [41, 42]}, schema=MARKERS)
+    found, how = steps(tasks, markers)
+    assert found == [[None, 41, 41, 41, 41, 42, 42, 42, 42]]
+    assert how is None
+
+
+def test_overlapping_markers_change_at_the_first_task_after_the_earlier_one():
+    tasks = issue("F0 B0 o F0 B0 o")
+    markers = pl.DataFrame({"rank": [0, 0], "start_ns": [0, 12], "end_ns": [18, 60], "step": [0, 1]}, schema=MARKERS)
+    assert steps(tasks, markers)[0] == [[0, 0, 0, 1, 1, 1]]
+
+
+def test_markers_without_numbers_are_counted():
+    markers = pl.DataFrame({"rank": [0, 0], "start_ns": [0, 20], "end_ns": [15, 35], "step": [None, None]}, schema=MARKERS)
+    assert steps(issue("F0 B0 F0 B0"), markers)[0] == [[0, 0, 1, 1]]
+
+
+def test_stated_steps_are_kept():
+    tasks = issue("F0 B0").with_columns(step=pl.lit(9, pl.Int64))
+    assert steps(tasks) == ([[9, 9]], None)
+
+
+def test_a_plain_b_is_the_input_gradient_where_the_rank_also_computes_w():
+    tasks = issue("F0 B0 W0", "F0 B0").with_columns(splits=pl.col("kind") == "backward")
+    found = numbering.split_backward(tasks)
+    assert found["kind"].to_list() == ["forward", "backward_input", "backward_weight", "forward", "backward"]
+
+
+def test_bare_names_are_numbered_in_order_within_their_step():
+    tasks = issue("F F B B F F B B", numbered=False).with_columns(
+        step=pl.Series([0, 0, 0, 0, 1, 1, 1, 1])
+    )
+    found, how, notices = numbering.number_microbatches(tasks)
+    assert found.sort("host_start_ns")["microbatch"].to_list() == [0, 1, 0, 1, 0, 1, 0, 1]
+    assert how == "order of tasks within the step"
+    assert notices == []
+
+
+def test_names_repeated_within_a_step_are_not_believed():
+    tasks = issue("F0 F0 B0 B0").with_columns(step=pl.lit(0, pl.Int64))
+    found, how, [notice] = numbering.number_microbatches(tasks)
+    assert found["microbatch"].to_list() == found["chunk"].to_list() == [None] * 4
+    assert how is None
+    assert (notice.code, notice.lost, notice.total) == ("repeated-names", 4, 4)
+
+
+def test_a_flush_of_all_weight_gradients_stays_without_a_micro_batch():
+    tasks = issue("F0 B0 W", numbered=True).with_columns(step=pl.lit(0, pl.Int64))
+    found, how, _ = numbering.number_microbatches(tasks)
+    assert found["microbatch"].to_list() == [0, 0, None]
+    assert how is None
+
+
+@pytest.mark.parametrize(
+    ("placement", "stages"),
+    [
+        ([(0, 0), (1, 0), (2, 0)], [0, 1, 2]),
+        ([(0, 0), (1, 0), (0, 1), (1, 1)], [0, 1, 2, 3]),  # round robin
+        ([(0, 0), (1, 0), (1, 1), (0, 1)], [0, 1, 2, 3]),  # V
+        ([(2, None), (0, None), (1, None)], [0, 1, 2]),
+    ],
+)
+def test_stages_follow_micro_batch_0_through_the_ranks(placement, stages):
+    tasks = pl.DataFrame(
+        [
+            {"rank": rank, "chunk": chunk, "start_ns": 100 * place, "end_ns": 100 * place + 90}
+            for place, (rank, chunk) in enumerate(placement)
+        ],
+        schema_overrides={"chunk": pl.Int64},
+    ).with_columns(
+        kind=pl.lit("forward"), microbatch=pl.lit(0), step=pl.lit(0), stage=pl.lit(None, pl.Int32)
+    )
+    found, how = numbering.number_stages(tasks)
+    assert found.sort("start_ns")["stage"].to_list() == stages
+    assert how == "order in which micro-batch 0 passed through the ranks"
+
+
+def test_replicas_side_by_side_leave_stages_unknown():
+    tasks = issue("F0 B0", "F0 B0").with_columns(step=pl.lit(0, pl.Int64))
+    found, how = numbering.number_stages(tasks)
+    assert found["stage"].null_count() == 4
+    assert how is None
