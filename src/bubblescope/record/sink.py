@@ -1,0 +1,209 @@
+"""The file a rank records to: one Arrow IPC stream that grows by whole messages.
+
+Every flush is one write of complete record batches, so the file is a valid stream at any moment:
+readable while it is written, and after the process was killed. `read_stream` keeps every complete
+message of a file that ends in the middle of one. The format is that of
+https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format, so any Arrow library reads it.
+
+The first row is the header: its `name` holds JSON that describes the rank.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import polars as pl
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["COLUMNS", "FORMAT", "Header", "Sink", "Torn", "read_stream"]
+
+FORMAT: Final = 1
+
+COLUMNS: Final[dict[str, type[pl.DataType]]] = {
+    "kind": pl.String,
+    "lane": pl.String,
+    "step": pl.Int32,
+    "stage": pl.Int32,
+    "chunk": pl.Int16,
+    "microbatch": pl.Int32,
+    "pair_stage": pl.Int32,
+    "pair_chunk": pl.Int16,
+    "pair_microbatch": pl.Int32,
+    "peer": pl.Int32,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "host_start_ns": pl.Int64,
+    "host_end_ns": pl.Int64,
+    "name": pl.String,
+}
+"""Columns of the stream. Times are on the host's monotonic clock."""
+
+_CONTINUATION: Final = b"\xff\xff\xff\xff"
+_END: Final = _CONTINUATION + b"\0\0\0\0"
+_BODY_LENGTH_SLOT: Final = 10
+"""Offset of Message.bodyLength in its flatbuffer vtable: 4 bytes of sizes, then three fields."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a recording says of its rank.
+
+    Attributes:
+        format: Version of this format.
+        version: Version of bubblescope that recorded.
+        rank, stages, host, process, device, dp, tp, cp: As in `timeline.ranks`.
+        boot: Identifies the host's boot; recordings of one boot share a monotonic clock.
+        utc_ns: UTC minus the monotonic clock, when recording began.
+        timer: Name of the timer.
+        schedule, microbatches: As the job declared them.
+    """
+
+    format: int
+    version: str
+    rank: int
+    stages: list[int] | None
+    host: str
+    process: int
+    device: int | None
+    boot: str
+    utc_ns: int
+    timer: str
+    schedule: str | None = None
+    microbatches: int | None = None
+    dp: int | None = None
+    tp: int | None = None
+    cp: int | None = None
+
+
+class Torn(msgspec.Struct, frozen=True):
+    """How a stream ended.
+
+    Attributes:
+        closed: It has an end-of-stream marker.
+        lost: Bytes after the last complete message.
+        size: Size of the file.
+    """
+
+    closed: bool
+    lost: int
+    size: int
+
+
+class Sink:
+    """Appends record batches to a file.
+
+    Raises:
+        OSError: The file cannot be made or written.
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+        first = dict.fromkeys(COLUMNS, None) | {
+            "kind": "header",
+            "lane": "",
+            "start_ns": 0,
+            "end_ns": 0,
+            "name": msgspec.json.encode(header).decode(),
+        }
+        self._append(_encode(pl.DataFrame([first], schema=COLUMNS)))
+
+    def write(self, rows: pl.DataFrame) -> None:
+        """Append rows with the columns of `COLUMNS`."""
+        encoded = _encode(rows)
+        self._append(encoded[_first_message(encoded) :])  # the schema is there already
+
+    def close(self) -> None:
+        """Write the end-of-stream marker and close the file."""
+        try:
+            self._append(_END)
+        finally:
+            os.close(self._file)
+
+    def _append(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._file, data) :]
+
+
+def _encode(rows: pl.DataFrame) -> bytes:
+    """Return a schema message and record batches, without the end-of-stream marker."""
+    buffer = io.BytesIO()
+    rows.rechunk().write_ipc_stream(buffer, compat_level=pl.CompatLevel.oldest())
+    return buffer.getvalue().removesuffix(_END)
+
+
+def read_stream(data: bytes) -> tuple[pl.DataFrame | None, Torn]:
+    """Decode the complete messages of a stream, which may end anywhere.
+
+    Returns:
+        The rows, or None if not even the schema is complete, and how the stream ended.
+
+    Raises:
+        ValueError: The bytes are no Arrow stream, or one that is corrupt before its end.
+    """
+    end, closed = _complete_messages(data)
+    torn = Torn(closed=closed, lost=0 if closed else len(data) - end, size=len(data))
+    if end == 0:
+        return None, torn
+    try:
+        frame = pl.read_ipc_stream(io.BytesIO(data[:end] + _END))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise ValueError(str(error).splitlines()[0]) from None
+    return frame, torn
+
+
+def _first_message(data: bytes) -> int:
+    """Return the length of the message that `data` begins with, which must be complete."""
+    length = _message_length(data, 0)
+    if length is None:
+        raise ValueError("no complete message")
+    return length
+
+
+def _complete_messages(data: bytes) -> tuple[int, bool]:
+    """Return where the last complete message ends, and whether the end marker follows it."""
+    position = 0
+    while data[position : position + 8] != _END:
+        length = _message_length(data, position)
+        if length is None or position + length > len(data):
+            return position, False
+        position += length
+    return position, True
+
+
+def _message_length(data: bytes, position: int) -> int | None:
+    """Return the length of an encapsulated message with its body, or None if its head is cut off.
+
+    A message is a continuation marker, the size of its metadata, the metadata (a flatbuffer
+    `Message` table, padded) and a body whose length the metadata states.
+    """
+    prefix = data[position : position + 8]
+    if not _CONTINUATION.startswith(prefix[:4]):
+        raise ValueError(f"no Arrow message begins at byte {position}")
+    if len(prefix) < 8:  # noqa: PLR2004
+        return None
+    (size,) = struct.unpack_from("<i", prefix, 4)
+    metadata = data[position + 8 : position + 8 + size]
+    if size <= 0:
+        raise ValueError(f"the Arrow message at byte {position} has no metadata")
+    if len(metadata) < size:
+        return None
+    try:
+        (table,) = struct.unpack_from("<I", metadata, 0)
+        (back,) = struct.unpack_from("<i", metadata, table)
+        vtable = table - back
+        (vtable_size,) = struct.unpack_from("<H", metadata, vtable)
+        slot = 0
+        if vtable_size > _BODY_LENGTH_SLOT:
+            (slot,) = struct.unpack_from("<H", metadata, vtable + _BODY_LENGTH_SLOT)
+        (body,) = struct.unpack_from("<q", metadata, table + slot) if slot else (0,)
+    except struct.error:
+        raise ValueError(f"the Arrow message at byte {position} is damaged") from None
+    if body < 0:
+        raise ValueError(f"the Arrow message at byte {position} is damaged")
+    return 8 + size + int(body)

@@ -1,0 +1,117 @@
+"""Clocks that time a task on the device that runs it.
+
+A timer hands out an opaque mark at each end of a task and turns marks into nanoseconds later, off
+the hot path. All results are on the host's monotonic clock, which every process of a host shares, so
+that ranks of one host need no alignment.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["CpuTimer", "CudaTimer", "Timer"]
+
+
+class Timer(Protocol):
+    """The interface of all clocks."""
+
+    name: str
+
+    def anchor(self) -> None:
+        """Tie the device's clock to the host's; called between steps, outside every task."""
+
+    def mark(self) -> Any:  # noqa: ANN401  each timer has its own kind of mark
+        """Take a mark now on the device's current stream. Never waits for the device."""
+
+    def resolve(self, marks: Sequence[Any]) -> NDArray[np.int64]:
+        """Return the monotonic time of each mark, in nanoseconds, and forget the marks.
+
+        Called at a step's end, before the next `anchor`. May wait for the device.
+        """
+
+
+class CpuTimer:
+    """The host's monotonic clock, for work that runs where it is called."""
+
+    name = "cpu"
+
+    def anchor(self) -> None:
+        """Do nothing: this is the host's clock already."""
+
+    def mark(self) -> int:
+        """Return the time."""
+        return time.monotonic_ns()
+
+    def resolve(self, marks: Sequence[int]) -> NDArray[np.int64]:
+        """Return the marks, which are times."""
+        return np.asarray(marks, np.int64)
+
+
+class CudaTimer:
+    """CUDA events on the current stream, tied to the host's clock anew at every step.
+
+    An event costs about a microsecond and no synchronisation. `anchor` synchronises once, between
+    steps, to learn what host time a reference event stands for: the host's times just before and
+    just after bound it, and re-anchoring each step keeps the drift between the two clocks and the
+    32-bit float milliseconds of `elapsed_time` (under 1 ns error below 8 ms, 60 ns below 1 s) small.
+
+    Args:
+        cuda: Something with the `Event` and `synchronize` of `torch.cuda`, which is the default.
+        clock: The host's monotonic clock.
+    """
+
+    name = "cuda"
+
+    def __init__(self, cuda: Any = None, clock: Any = time.monotonic_ns) -> None:  # noqa: ANN401
+        if cuda is None:
+            from torch import cuda  # noqa: PLC0415  torch is the job's, not a dependency
+        self._cuda = cuda
+        self._clock = clock
+        self._free: list[Any] = []
+        self._reference: Any = None
+        self._reference_ns = 0
+        self.anchor_error_ns = 0
+        """Half the width of the last anchor's bounds: how far its times may be off."""
+
+    def anchor(self) -> None:
+        """Let the device run empty, record an event, and bound the moment it was reached."""
+        self._cuda.synchronize()
+        reference = self._event()
+        before = self._clock()
+        reference.record()
+        reference.synchronize()
+        after = self._clock()
+        if self._reference is not None:
+            self._free.append(self._reference)
+        self._reference = reference
+        self._reference_ns = (before + after) // 2
+        self.anchor_error_ns = (after - before) // 2
+
+    def mark(self) -> Any:  # noqa: ANN401
+        """Record an event on the current stream."""
+        event = self._event()
+        event.record()
+        return event
+
+    def resolve(self, marks: Sequence[Any]) -> NDArray[np.int64]:
+        """Wait for the last event of each mark and measure all against the reference."""
+        if self._reference is None:
+            self.anchor()
+        times = np.empty(len(marks), np.int64)
+        for index, event in enumerate(marks):
+            event.synchronize()
+            milliseconds = self._reference.elapsed_time(event)
+            times[index] = self._reference_ns + round(milliseconds * 1e6)
+        self._free += marks
+        return times
+
+    def _event(self) -> Any:  # noqa: ANN401
+        return self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
