@@ -1,0 +1,131 @@
+"""What every picture of a timeline agrees on: order of ranks, rows, labels, and who feeds whom."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from bubblescope.vocabulary import SHORT, Kind, Lane
+
+if TYPE_CHECKING:
+    from bubblescope.timeline import Timeline
+
+__all__ = ["LANE_ORDER", "dependencies", "duration_text", "ordered_ranks", "short_label", "with_rows"]
+
+LANE_ORDER: Final = tuple(lane.value for lane in Lane)
+
+_FORWARD: Final = [Kind.FORWARD.value]
+_BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+
+
+def ordered_ranks(timeline: Timeline) -> pl.DataFrame:
+    """Return the ranks from top to bottom, with `title`: by host, then first stage, then rank.
+
+    Hosts come in the order of the first stage they hold. Unknown stages order by rank.
+    """
+    first = pl.coalesce(pl.col("stages").list.min(), pl.col("rank"))
+    return (
+        timeline.ranks.with_columns(first_stage=first)
+        .with_columns(host_first=pl.col("first_stage").min().over("host"))
+        .sort("host_first", "host", "first_stage", "rank")
+        .with_columns(
+            title=pl.format(
+                "rank {}{} · {}",
+                "rank",
+                pl.when(pl.col("stages").list.len() > 0)
+                .then(
+                    pl.format(
+                        " · stage {}", pl.col("stages").cast(pl.List(pl.String)).list.join(", ")
+                    )
+                )
+                .otherwise(pl.lit("")),
+                "host",
+            ),
+        )
+        .drop("first_stage", "host_first")
+    )
+
+
+def with_rows(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Add `row`: tasks of one rank, lane and row never overlap, and rows are as few as can be.
+
+    Trace viewers take tasks of one row to be nested, and lose those that overlap otherwise.
+    """
+    key = ("rank", "lane")
+    ordered = tasks.sort(*key, "start_ns", "end_ns", maintain_order=True).with_row_index("_index")
+    reached = pl.col("end_ns").cum_max().shift(1).over(key)
+    crowded = ordered.filter((pl.col("start_ns") < reached).any().over(key))
+    rows: list[int] = []
+    for _, lane in crowded.group_by(key, maintain_order=True):
+        free: list[tuple[int, int]] = []  # (end of the row's last task, row)
+        for start, end in lane.select("start_ns", "end_ns").iter_rows():
+            row = heapq.heappop(free)[1] if free and free[0][0] <= start else len(free)
+            rows.append(row)
+            heapq.heappush(free, (end, row))
+    placed = crowded.select("_index", row=pl.Series(rows, dtype=pl.Int32))
+    return (
+        ordered.join(placed, on="_index", how="left", maintain_order="left")
+        .with_columns(pl.col("row").fill_null(0))
+        .drop("_index")
+    )
+
+
+def short_label() -> pl.Expr:
+    """Return the label of a block: kind, micro-batch, and chunk where a rank has several."""
+    chunks = pl.col("chunk").max() > 0
+    kind = pl.col("kind").cast(pl.String).replace_strict({k.value: v for k, v in SHORT.items()})
+    return pl.concat_str(
+        kind,
+        pl.col("microbatch").cast(pl.String).fill_null(""),
+        pl.when(chunks & pl.col("chunk").is_not_null())
+        .then(pl.format(".{}", "chunk"))
+        .otherwise(pl.lit("")),
+    )
+
+
+def duration_text() -> pl.Expr:
+    """Return a task's length in its natural unit, with four significant digits."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    text = pl.when(length < 1000).then(pl.format("{} ns", length))
+    for scale, unit in ((1e3, "µs"), (1e6, "ms"), (1e9, "s")):
+        value = length / scale
+        rounded = (
+            pl.when(value < 10).then(value.round(3))  # noqa: PLR2004  digits before the point
+            .when(value < 100).then(value.round(2))  # noqa: PLR2004
+            .otherwise(value.round(1))
+        )
+        written = pl.format("{} {}", rounded, pl.lit(unit))
+        if unit == "s":
+            return text.otherwise(written)
+        text = text.when(value < 1000).then(written)  # noqa: PLR2004
+    raise AssertionError  # the last unit returns
+
+
+def dependencies(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return which task feeds which, along each micro-batch's way from stage to stage.
+
+    Args:
+        tasks: Frame with a row number `index` besides the columns of a timeline's tasks.
+
+    Returns:
+        Frame with `source` and `target`, row numbers. Only pairs that are beyond doubt: stages are
+        known, each end is the only one of its kind, and the target does not start first.
+    """
+    key = ["step", "stage", "microbatch"]
+    known = tasks.filter(
+        pl.col("stage").is_not_null(),
+        pl.col("microbatch").is_not_null(),
+        pl.col("lane") == Lane.COMPUTE.value,
+    ).select("index", "kind", *key, "start_ns", "end_ns")
+    pairs = []
+    for kinds, direction in ((_FORWARD, 1), (_BACKWARD, -1)):
+        ends = known.filter(pl.col("kind").is_in(kinds)).filter(pl.len().over(key) == 1)
+        fed = ends.with_columns(stage=pl.col("stage") - direction)
+        pairs.append(
+            ends.join(fed, on=key, nulls_equal=True, suffix="_target")
+            .filter(pl.col("start_ns_target") >= pl.col("start_ns"))
+            .select(source="index", target="index_target")
+        )
+    return pl.concat(pairs).sort("source")
