@@ -54,7 +54,9 @@ def test_steps_are_measured_apart_and_summed():
 
 
 def test_overlapping_tasks_count_once():
-    rates = measure(timeline((0, 0, "forward", 0, 6), (0, 0, "backward", 2, 4), (0, 0, "backward", 8, 10)))
+    rates = measure(
+        timeline((0, 0, "forward", 0, 6), (0, 0, "backward", 2, 4), (0, 0, "backward", 8, 10))
+    )
     assert rates.overall.busy_ns == 8
     assert rates.overall.span == pytest.approx(2 / 10)
 

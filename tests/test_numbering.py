@@ -40,17 +40,23 @@ def issue(*orders: str, numbered: bool = True, chunk: int | None = 0) -> pl.Data
         step=pl.lit(None, pl.Int64),
         chunk=pl.lit(chunk, pl.Int64),
         stage=pl.lit(None, pl.Int64),
-        lane=pl.when(pl.col("kind").str.contains("_f")).then(pl.lit("comm")).otherwise(pl.lit("compute")),
+        lane=pl.when(pl.col("kind").str.contains("_f"))
+        .then(pl.lit("comm"))
+        .otherwise(pl.lit("compute")),
         start_ns=pl.col("host_start_ns"),
         end_ns=pl.col("host_end_ns"),
     )
 
 
-def steps(tasks: pl.DataFrame, markers: pl.DataFrame = NO_MARKERS) -> tuple[list[list[int]], str | None]:
+def steps(
+    tasks: pl.DataFrame, markers: pl.DataFrame = NO_MARKERS
+) -> tuple[list[list[int]], str | None]:
     """Steps of each rank's tasks in host order."""
     found, how = numbering.number_steps(tasks, markers)
     found = found.sort("rank", "host_start_ns")
-    return [group["step"].to_list() for _, group in found.group_by("rank", maintain_order=True)], how
+    return [
+        group["step"].to_list() for _, group in found.group_by("rank", maintain_order=True)
+    ], how
 
 
 def test_a_step_ends_with_its_optimizer_and_receives_after_it_are_of_the_next():
@@ -72,7 +78,9 @@ def test_a_capture_that_begins_in_the_middle_of_a_step_has_a_partial_step_0():
 
 
 def test_bare_names_are_cut_where_the_deepest_rank_is_in_balance():
-    tasks = issue("F F F B F B B B F F F B F B B B", "F B F B F B F B F B F B F B F B", numbered=False)
+    tasks = issue(
+        "F F F B F B B B F F F B F B B B", "F B F B F B F B F B F B F B F B", numbered=False
+    )
     found, how = steps(tasks)
     assert found == [[0] * 8 + [1] * 8] * 2
     assert how == "a step ends where a rank has run as many backwards as forwards"
@@ -87,7 +95,9 @@ def test_with_no_sign_of_a_boundary_all_is_one_step_and_said_so():
 
 def test_markers_name_the_steps_and_what_precedes_them_is_of_none():
     tasks = issue("B7 r0 F0 B0 o r0 F0 B0 o")
-    markers = pl.DataFrame({"rank": [0, 0], "start_ns": [8, 48], "end_ns": [36, 76], "step": [41, 42]}, schema=MARKERS)
+    markers = pl.DataFrame(
+        {"rank": [0, 0], "start_ns": [8, 48], "end_ns": [36, 76], "step": [41, 42]}, schema=MARKERS
+    )
     found, how = steps(tasks, markers)
     assert found == [[None, 41, 41, 41, 41, 42, 42, 42, 42]]
     assert how is None
@@ -95,12 +105,17 @@ def test_markers_name_the_steps_and_what_precedes_them_is_of_none():
 
 def test_overlapping_markers_change_at_the_first_task_after_the_earlier_one():
     tasks = issue("F0 B0 o F0 B0 o")
-    markers = pl.DataFrame({"rank": [0, 0], "start_ns": [0, 12], "end_ns": [18, 60], "step": [0, 1]}, schema=MARKERS)
+    markers = pl.DataFrame(
+        {"rank": [0, 0], "start_ns": [0, 12], "end_ns": [18, 60], "step": [0, 1]}, schema=MARKERS
+    )
     assert steps(tasks, markers)[0] == [[0, 0, 0, 1, 1, 1]]
 
 
 def test_markers_without_numbers_are_counted():
-    markers = pl.DataFrame({"rank": [0, 0], "start_ns": [0, 20], "end_ns": [15, 35], "step": [None, None]}, schema=MARKERS)
+    markers = pl.DataFrame(
+        {"rank": [0, 0], "start_ns": [0, 20], "end_ns": [15, 35], "step": [None, None]},
+        schema=MARKERS,
+    )
     assert steps(issue("F0 B0 F0 B0"), markers)[0] == [[0, 0, 1, 1]]
 
 
@@ -112,7 +127,13 @@ def test_stated_steps_are_kept():
 def test_a_plain_b_is_the_input_gradient_where_the_rank_also_computes_w():
     tasks = issue("F0 B0 W0", "F0 B0").with_columns(splits=pl.col("kind") == "backward")
     found = numbering.split_backward(tasks)
-    assert found["kind"].to_list() == ["forward", "backward_input", "backward_weight", "forward", "backward"]
+    assert found["kind"].to_list() == [
+        "forward",
+        "backward_input",
+        "backward_weight",
+        "forward",
+        "backward",
+    ]
 
 
 def test_bare_names_are_numbered_in_order_within_their_step():

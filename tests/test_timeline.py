@@ -40,7 +40,7 @@ def timelines(draw: st.DrawFn, first_rank: int = 0) -> Timeline:
                 "name": draw(st.text(st.characters(exclude_categories=["Cs"]))),
             }
         )
-    names = {key: None for key in ("rank", "kind", "lane", "start_ns", "end_ns", "name")}
+    names = dict.fromkeys(("rank", "kind", "lane", "start_ns", "end_ns", "name"))
     frame = pl.DataFrame(rows, infer_schema_length=None) if rows else empty(list(names))
     hosts = pl.DataFrame(
         {
@@ -55,8 +55,12 @@ def timelines(draw: st.DrawFn, first_rank: int = 0) -> Timeline:
         origins=(Origin("native", None, "a.bubbles"),),
         microbatches=draw(st.none() | I32),
         inferred={"stage": "guess"},
-        warnings=(Notice("torn-tail", draw(st.text(st.characters(exclude_categories=["Cs"]))), 1, 2),),
-        contents=(Contents("x", "h", 7, (0,), {"kernels": 3}, (NameShape("F#", "F1", 2, "forward"),)),),
+        warnings=(
+            Notice("torn-tail", draw(st.text(st.characters(exclude_categories=["Cs"]))), 1, 2),
+        ),
+        contents=(
+            Contents("x", "h", 7, (0,), {"kernels": 3}, (NameShape("F#", "F1", 2, "forward"),)),
+        ),
     )
     return Timeline(frame, hosts, run)
 
@@ -98,9 +102,7 @@ def test_tasks_are_sorted_by_rank_lane_and_start(timeline):
 def test_a_time_slice_keeps_whole_every_task_that_overlaps_it(timeline, bounds):
     start, end = sorted(bounds)
     kept = timeline.slice(start_ns=start, end_ns=end)
-    wanted = [
-        row for row in timeline.tasks.iter_rows() if row[11] > start and row[10] < end
-    ]
+    wanted = [row for row in timeline.tasks.iter_rows() if row[11] > start and row[10] < end]
     assert list(kept.tasks.iter_rows()) == wanted
 
 
@@ -163,7 +165,9 @@ def test_joining_two_traces_of_one_rank_names_both():
         Timeline(tasks(), None, Run(origins=(Origin("native", None, path),)))
         for path in ("a.bubbles", "b.bubbles")
     ]
-    with pytest.raises(TimelineError, match="rank 0 is claimed by two traces: a.bubbles and b.bubb"):
+    with pytest.raises(
+        TimelineError, match=r"rank 0 is claimed by two traces: a.bubbles and b.bubb"
+    ):
         concat(parts)
     with pytest.raises(TimelineError, match="nothing to concatenate"):
         concat([])
@@ -182,7 +186,7 @@ def test_joined_runs_agree_on_what_they_declare_or_declare_nothing():
 def test_a_truncated_bundle_is_one_clear_error(tmp_path, size):
     path = Timeline(tasks()).save(tmp_path / "run.parquet")
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(SourceError, match="run.parquet: cannot be read as Parquet"):
+    with pytest.raises(SourceError, match=r"run\.parquet: cannot be read as Parquet"):
         Timeline.load(path)
 
 

@@ -50,7 +50,10 @@ COUNTS = st.integers(0, 10**6)
             [ParsedName(Kind.SEND_FORWARD), ParsedName(Kind.RECV_BACKWARD)],
         ),
         ("forward-compute", [ParsedName(Kind.FORWARD)]),
-        ("backward-send-forward-recv", [ParsedName(Kind.SEND_BACKWARD), ParsedName(Kind.RECV_FORWARD)]),
+        (
+            "backward-send-forward-recv",
+            [ParsedName(Kind.SEND_BACKWARD), ParsedName(Kind.RECV_FORWARD)],
+        ),
         ("bubblescope:step step=4", [ParsedName(None, step=4)]),
         ("F1.2", []),
         ("Forward", []),
@@ -83,7 +86,15 @@ def test_the_quick_filter_loses_no_name_that_means_something(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["F1.0.0", "W_clear.0.0", "iter_0_0", "optimizer_step", "forward-compute", "B", "SEND_FORWARD.1.0.0"],
+    [
+        "F1.0.0",
+        "W_clear.0.0",
+        "iter_0_0",
+        "optimizer_step",
+        "forward-compute",
+        "B",
+        "SEND_FORWARD.1.0.0",
+    ],
 )
 def test_the_quick_filter_passes_the_known_grammars(name):
     assert name in NameParser().parse_all(pl.Series([name, "noise", name, None]))

@@ -75,12 +75,12 @@ class Bar:
             self._bar.stop()
 
 
-class Numbers(click.ParamType):
+class Numbers(click.ParamType[list[int]]):
     """Whole numbers and half-open ranges: "3", "2:5", "0,4:6"."""
 
     name = "numbers"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:  # noqa: ANN401
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
         """Turn the text into numbers."""
         if isinstance(value, list):
             return value
@@ -96,12 +96,15 @@ class Numbers(click.ParamType):
 
 def _paths(*, many: bool = True) -> Callable[[Any], Any]:
     return click.argument(
-        "paths", nargs=-1 if many else 1, required=True, metavar="PATH..." if many else "PATH",
+        "paths",
+        nargs=-1 if many else 1,
+        required=True,
+        metavar="PATH..." if many else "PATH",
         type=click.Path(),
     )
 
 
-def _reading(command: Any) -> Any:  # noqa: ANN401
+def _reading(command: Any) -> Any:
     """Add the options that every command that reads traces has."""
     for option in reversed(
         (
@@ -133,9 +136,7 @@ def _read(
     quiet: bool,
 ) -> Timeline:
     with Bar() as bar:
-        timeline = load(
-            *paths, names=names, source=source, progress=SILENT if quiet else bar
-        )
+        timeline = load(*paths, names=names, source=source, progress=SILENT if quiet else bar)
     if steps is not None or ranks is not None:
         timeline = timeline.slice(steps=steps, ranks=ranks)
     return timeline
@@ -273,9 +274,9 @@ def names(paths: tuple[str, ...], everything: bool, **options: Any) -> None:
     timeline = _read(paths, **options)
     shapes: dict[str, list[Any]] = {}
     for content in timeline.run.contents:
-        for shape in content.names:
-            entry = shapes.setdefault(shape.shape, [0, shape.example, shape.kind])
-            entry[0] += shape.count
+        for held in content.names:
+            entry = shapes.setdefault(held.shape, [0, held.example, held.kind])
+            entry[0] += held.count
     if not shapes:
         out.print("the trace holds no named ranges")
         return
@@ -343,7 +344,8 @@ def main() -> NoReturn:
     except BubblescopeError as error:
         _fail(str(error), error.exit_code)
     except click.ClickException as error:
-        hint = f" (see `{error.ctx.command_path} --help`)" if getattr(error, "ctx", None) else ""
+        context = getattr(error, "ctx", None)
+        hint = f" (see `{context.command_path} --help`)" if context else ""
         _fail(error.format_message() + hint, 2)
     except click.Abort:
         _fail("interrupted", 130)

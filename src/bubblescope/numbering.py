@@ -6,13 +6,15 @@ tasks, which no amount of asynchrony changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from bubblescope.timeline import Notice
 from bubblescope.vocabulary import COMPUTE_KINDS, Kind, Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["number_microbatches", "number_stages", "number_steps", "split_backward"]
 
@@ -89,18 +91,14 @@ def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFrame, 
 
 def _boundaries(issued: pl.DataFrame) -> tuple[pl.DataFrame, str]:
     """Find where each rank's second and later steps begin, without markers."""
-    for evidence, how in _EVIDENCE:
-        begins = issued.filter(evidence(issued))
-        if begins.height:
+    begins, how = issued.clear(), "no sign of a step boundary: all tasks taken as one step"
+    for evidence, name in _EVIDENCE:
+        found = issued.filter(evidence(issued))
+        if found.height:
+            begins, how = found, name
             break
-    else:
-        how = "no sign of a step boundary: all tasks taken as one step"
-    return (
-        begins.sort("since_ns").select(
-            "rank", "since_ns", found=pl.int_range(1, pl.len() + 1).over("rank")
-        ),
-        how,
-    )
+    ordinal = pl.int_range(1, pl.len() + 1).over("rank")
+    return begins.sort("since_ns").select("rank", "since_ns", found=ordinal), how
 
 
 def _optimized(issued: pl.DataFrame) -> pl.Expr:
@@ -234,7 +232,9 @@ def number_stages(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
         tasks.with_columns(place=pl.col("chunk").fill_null(0))
         .join(stages, left_on=["rank", "place"], right_on=["rank", "chunk"], how="left")
         .with_columns(
-            stage=pl.when(pl.col("kind") != Kind.OPTIMIZER.value).then(pl.col("found").cast(pl.Int32))
+            stage=pl.when(pl.col("kind") != Kind.OPTIMIZER.value).then(
+                pl.col("found").cast(pl.Int32)
+            )
         )
     )
     return placed.drop("place", "found"), "order in which micro-batch 0 passed through the ranks"

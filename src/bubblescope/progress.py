@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-
 __all__ = ["SILENT", "Progress"]
 
 

@@ -136,9 +136,7 @@ def project(capture: Capture, names: NameParser) -> Projection:
         .rename({"host_start": "host_start_ns", "host_end": "host_end_ns"})
         .join(operations, on="name")
     )
-    of_kernels = _kernel_tasks(
-        capture, work, standalone, owner, launched, of_ranges
-    )
+    of_kernels = _kernel_tasks(capture, work, standalone, owner, launched, of_ranges)
     return Projection(
         tasks=pl.concat([of_ranges.select(of_kernels.columns), of_kernels]),
         markers=markers,

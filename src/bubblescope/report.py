@@ -18,8 +18,6 @@ from bubblescope.analysis.bubbles import DEFINITIONS, Bubbles, Rates, measure
 from bubblescope.vocabulary import SHORT, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rich.console import RenderableType
 
     from bubblescope.timeline import Timeline
@@ -76,9 +74,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         steps = (
             timeline.tasks.filter(pl.col("step").is_not_null())
             .group_by("step")
-            .agg(
-                start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max(), tasks=pl.len()
-            )
+            .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max(), tasks=pl.len())
             .sort("step")
         )
         return {

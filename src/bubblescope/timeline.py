@@ -241,7 +241,7 @@ class Timeline:
     def _repr_html_(self) -> str:
         from bubblescope.exports import svg  # noqa: PLC0415  the model does not need its pictures
 
-        return svg.render(self, max_steps=1) + self.report()._repr_html_()  # noqa: SLF001
+        return svg.render(self, max_steps=1) + self.report()._repr_html_()
 
     @property
     def steps(self) -> list[int]:
@@ -415,7 +415,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
     )
 
 
-def _agreed(values: Iterable[Any]) -> Any:  # noqa: ANN401
+def _agreed(values: Iterable[Any]) -> Any:
     """Return the one value that all who state one agree on, else None."""
     stated = {value for value in values if value is not None}
     return stated.pop() if len(stated) == 1 else None
@@ -485,13 +485,13 @@ def _describe(dtype: pl.DataType) -> str:
 
 def _check(tasks: pl.DataFrame, ranks: pl.DataFrame) -> None:
     """Enforce the rules that span columns or tables. A null satisfies every rule."""
-    broken = tasks.select(
-        (~rule).fill_null(value=False).alias(text) for text, rule in _TASK_RULES
-    )
+    broken = tasks.select((~rule).fill_null(value=False).alias(text) for text, rule in _TASK_RULES)
     for column in broken.iter_columns():
         if column.any():
             row = int(column.arg_true()[0])
-            raise TimelineError(f"tasks row {row}: the rule is that {column.name}, but {_show(tasks, row)}")
+            raise TimelineError(
+                f"tasks row {row}: the rule is that {column.name}, but {_show(tasks, row)}"
+            )
     twice = ranks["rank"].is_duplicated().arg_true()
     if len(twice):
         raise TimelineError(f"ranks row {twice[-1]}: rank {ranks['rank'][twice[-1]]} appears twice")

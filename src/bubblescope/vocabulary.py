@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import polars as pl
 
 from bubblescope.errors import NamesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import polars as pl
 
 __all__ = [
     "COMPUTE_KINDS",
@@ -260,7 +261,8 @@ def _parse_own(name: str) -> list[ParsedName]:
     except ValueError:
         return []
     known = {"microbatch", "chunk", "stage", "step", "rank", "peer"}
-    return [ParsedName(kind, **{key: value for key, value in fields.items() if key in known})]
+    said: dict[str, Any] = {key: value for key, value in fields.items() if key in known}
+    return [ParsedName(kind, **said)]
 
 
 def _parse_zero_bubble(name: str) -> list[ParsedName]:
@@ -374,7 +376,7 @@ class NameParser:
                 f"--names captured {word!r} as the kind in {found.string!r}; "
                 f"it must be one of {', '.join(KIND_WORDS)}",
             )
-        fields: dict[str, int] = {}
+        fields: dict[str, Any] = {}
         for group, text in found.groupdict().items():
             if group == "kind" or text is None:
                 continue

@@ -133,7 +133,10 @@ def run(options: Options, folder: Path, progress: Progress = SILENT) -> Result:
                 start=start,
             )
             process = spawn.Process(
-                target=work, args=(options, stage, folder, links), daemon=True, name=f"stage {stage}"
+                target=work,
+                args=(options, stage, folder, links),
+                daemon=True,
+                name=f"stage {stage}",
             )
             process.start()
             parent.close()
@@ -212,41 +215,45 @@ def _follow(
     reports: list[Connection],
     progress: Progress,
 ) -> tuple[list[float], list[NDArray[np.float32]]]:
-    """Listen to all stages until they are done."""
+    """Listen to all stages until they are done or one fails."""
     progress.begin("training", options.steps)
     losses: list[float] = []
     weights: dict[int, Any] = {}
-    orphaned: str | None = None
+    reasons: list[str] = []
+    for stage, what, value in _messages(reports):
+        if what == "failed":
+            raise BubblescopeError(f"stage {stage} of the demo failed: {value}")
+        if what == "done":
+            weights[stage] = value
+        elif what == "step" and stage == options.stages - 1:
+            losses.append(value)
+            progress.advance()
+        elif what == "orphaned":
+            # A neighbour went first: its own last word, if there is one, is the better reason.
+            reasons.append(f"stage {stage} of the demo lost a neighbour ({value})")
+        elif what == "ended" and stage not in weights:
+            reasons.insert(0, f"stage {stage} of the demo ended without a word")
+    if reasons:
+        raise BubblescopeError(reasons[0])
+    return losses, [array for stage in sorted(weights) for array in weights[stage]]
+
+
+def _messages(reports: list[Connection]) -> Iterator[tuple[int, str, Any]]:
+    """Yield what the stages say, with the stage, until each has closed its pipe ("ended")."""
     listening = {report: stage for stage, report in enumerate(reports)}
     while listening:
         ready = wait(list(listening), timeout=_PATIENCE_S)
         if not ready:
-            raise BubblescopeError(f"the demo hangs: no stage said anything for {_PATIENCE_S:.0f} s")
-        for report in ready:
-            if not isinstance(report, Connection):
+            raise BubblescopeError(f"the demo hangs: no stage spoke for {_PATIENCE_S:.0f} s")
+        for report in reports:
+            if report not in ready:
                 continue
-            stage = listening[report]
             try:
                 what, value = report.recv()
             except EOFError:
-                del listening[report]
-                if stage not in weights:
-                    orphaned = f"stage {stage} of the demo ended without a word"
-                continue
-            if what == "failed":
-                raise BubblescopeError(f"stage {stage} of the demo failed: {value}")
-            if what == "orphaned":  # a neighbour went first, and that one's reason is the real one
-                orphaned = f"stage {stage} of the demo lost its neighbour: {value}"
-            elif what == "done":
-                weights[stage] = value
-            elif stage == options.stages - 1:
-                losses.append(value)
-                progress.advance()
-        if orphaned and not ready:
-            break
-    if orphaned:
-        raise BubblescopeError(orphaned)
-    return losses, [array for stage in sorted(weights) for array in weights[stage]]
+                yield listening.pop(report), "ended", None
+            else:
+                yield listening[report], what, value
 
 
 @contextmanager

@@ -45,18 +45,15 @@ class Stage:
 
     def parameters(self) -> list[Array]:
         """Return weights and biases, layer by layer."""
-        return [
-            array for pair in zip(self.weights, self.biases, strict=True) for array in pair
-        ]
+        return [array for pair in zip(self.weights, self.biases, strict=True) for array in pair]
 
     def forward(self, microbatch: int, x: Array) -> Array:
         """Run the layers, keeping what the backward needs."""
         kept = [x]
         for weight, bias in zip(self.weights, self.biases, strict=True):
-            x = np.tanh(x @ weight + bias)
-            kept.append(x)
+            kept.append(np.tanh(kept[-1] @ weight + bias))
         self._activations[microbatch] = kept
-        return x
+        return kept[-1]
 
     def backward_input(self, microbatch: int, gradient: Array) -> Array:
         """Return the gradient of the input, keeping what the weight gradient needs."""
@@ -65,7 +62,7 @@ class Stage:
         for layer in reversed(range(len(self.weights))):
             delta = gradient * (1 - kept[layer + 1] ** 2)
             deltas.append(delta)
-            gradient = delta @ self.weights[layer].T
+            gradient = np.matmul(delta, self.weights[layer].T)
         self._deltas[microbatch] = deltas[::-1]
         return gradient
 
@@ -81,9 +78,8 @@ class Stage:
         for value, gradient, velocity in zip(
             self.parameters(), self._gradients, self._velocity, strict=True
         ):
-            velocity *= _MOMENTUM
-            velocity -= np.float32(rate / samples) * gradient
-            value += velocity
+            velocity[:] = _MOMENTUM * velocity - np.float32(rate / samples) * gradient
+            value[:] += velocity
             gradient[:] = 0
 
 
@@ -103,7 +99,8 @@ class Data:
 
     def targets(self, step: int, microbatch: int) -> Array:
         """Return what the model should make of them."""
-        return 0.5 * np.tanh(self.inputs(step, microbatch) @ self._teacher)
+        targets: Array = np.tanh(self.inputs(step, microbatch) @ self._teacher)
+        return targets / 2
 
 
 def loss_and_gradient(output: Array, target: Array) -> tuple[float, Array]:

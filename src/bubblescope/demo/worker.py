@@ -44,7 +44,7 @@ class Links:
         before: Connection | None,
         after: Connection | None,
         parent: Connection,
-        start: Any,  # noqa: ANN401  multiprocessing gives its barriers no public type
+        start: Any,
     ) -> None:
         self.before = before
         self.after = after

@@ -23,6 +23,7 @@ from bubblescope.exports.layout import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from bubblescope.timeline import Timeline
@@ -37,7 +38,12 @@ _STEPS_TID: Final = 0
 def write(timeline: Timeline, path: Path) -> Path:
     """Write the timeline as Chrome trace-event JSON."""
     tasks = _placed(timeline)
-    parts = [_metadata(timeline, tasks), _steps(timeline), _slices(tasks), _flows(tasks)]
+    parts: list[Iterable[str]] = [
+        _metadata(timeline, tasks),
+        _steps(timeline),
+        _slices(tasks),
+        _flows(tasks),
+    ]
     head = msgspec.json.encode(
         {
             "displayTimeUnit": "ns",
@@ -57,8 +63,12 @@ def write(timeline: Timeline, path: Path) -> Path:
 
 def _placed(timeline: Timeline) -> pl.DataFrame:
     """Give each task its thread and its times in microseconds."""
-    lane = pl.col("lane").cast(pl.String).replace_strict(
-        {name: index for index, name in enumerate(LANE_ORDER)}, return_dtype=pl.Int32
+    lane = (
+        pl.col("lane")
+        .cast(pl.String)
+        .replace_strict(
+            {name: index for index, name in enumerate(LANE_ORDER)}, return_dtype=pl.Int32
+        )
     )
     return (
         with_rows(timeline.tasks)
@@ -81,7 +91,7 @@ def _slices(tasks: pl.DataFrame) -> pl.Series:
         tid="tid",
         ts="ts",
         dur="dur",
-        args=pl.struct(kind=pl.col("kind").cast(pl.String), **{name: name for name in _ARGS}),
+        args=pl.struct(pl.col("kind").cast(pl.String), *_ARGS),
     )
 
 
@@ -114,48 +124,39 @@ def _steps(timeline: Timeline) -> list[str]:
         .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
         .sort("rank", "step")
     )
-    return list(
-        _encode(
+    return [
+        line
+        for phase, time in (("b", "start_ns"), ("e", "end_ns"))
+        for line in _encode(
             spans,
             name=pl.format("step {}", "step"),
             cat=pl.lit("step"),
-            ph=pl.lit("b"),
+            ph=pl.lit(phase),
             id="step",
             pid="rank",
             tid=pl.lit(_STEPS_TID),
-            ts=(pl.col("start_ns") - timeline.start_ns) / 1000,
+            ts=(pl.col(time) - timeline.start_ns) / 1000,
         )
-    ) + list(
-        _encode(
-            spans,
-            name=pl.format("step {}", "step"),
-            cat=pl.lit("step"),
-            ph=pl.lit("e"),
-            id="step",
-            pid="rank",
-            tid=pl.lit(_STEPS_TID),
-            ts=(pl.col("end_ns") - timeline.start_ns) / 1000,
-        )
-    )
+    ]
 
 
 def _metadata(timeline: Timeline, tasks: pl.DataFrame) -> list[str]:
     events: list[dict[str, Any]] = []
 
-    def name(what: str, pid: int, tid: int, **args: Any) -> None:  # noqa: ANN401
+    def name(what: str, pid: int, tid: int, **args: Any) -> None:
         events.append({"name": what, "ph": "M", "pid": pid, "tid": tid, "args": args})
 
     for position, rank in enumerate(ordered_ranks(timeline).iter_rows(named=True)):
         name("process_name", rank["rank"], 0, name=rank["title"])
         name("process_sort_index", rank["rank"], 0, sort_index=position)
-    for rank, lane, row, tid in tasks.select("rank", "lane", "row", "tid").unique().sort(
-        "rank", "tid"
-    ).iter_rows():
+    for rank, lane, row, tid in (
+        tasks.select("rank", "lane", "row", "tid").unique().sort("rank", "tid").iter_rows()
+    ):
         name("thread_name", rank, tid, name=lane if row == 0 else f"{lane} {row + 1}")
         name("thread_sort_index", rank, tid, sort_index=tid)
     return [msgspec.json.encode(event).decode() for event in events]
 
 
-def _encode(frame: pl.DataFrame, **columns: Any) -> pl.Series:  # noqa: ANN401
+def _encode(frame: pl.DataFrame, **columns: Any) -> pl.Series:
     """Return each row as one JSON object, its keys being the arguments'."""
     return frame.select(pl.struct(**columns).struct.json_encode()).to_series()

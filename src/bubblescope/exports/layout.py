@@ -12,7 +12,14 @@ from bubblescope.vocabulary import SHORT, Kind, Lane
 if TYPE_CHECKING:
     from bubblescope.timeline import Timeline
 
-__all__ = ["LANE_ORDER", "dependencies", "duration_text", "ordered_ranks", "short_label", "with_rows"]
+__all__ = [
+    "LANE_ORDER",
+    "dependencies",
+    "duration_text",
+    "ordered_ranks",
+    "short_label",
+    "with_rows",
+]
 
 LANE_ORDER: Final = tuple(lane.value for lane in Lane)
 
@@ -28,8 +35,11 @@ def ordered_ranks(timeline: Timeline) -> pl.DataFrame:
     first = pl.coalesce(pl.col("stages").list.min(), pl.col("rank"))
     return (
         timeline.ranks.with_columns(first_stage=first)
-        .with_columns(host_first=pl.col("first_stage").min().over("host"))
-        .sort("host_first", "host", "first_stage", "rank")
+        .with_columns(
+            host_stage=pl.col("first_stage").min().over("host"),
+            host_rank=pl.col("rank").min().over("host"),
+        )
+        .sort("host_stage", "host_rank", "host", "first_stage", "rank")
         .with_columns(
             title=pl.format(
                 "rank {}{} · {}",
@@ -44,7 +54,7 @@ def ordered_ranks(timeline: Timeline) -> pl.DataFrame:
                 "host",
             ),
         )
-        .drop("first_stage", "host_first")
+        .drop("first_stage", "host_stage", "host_rank")
     )
 
 
@@ -88,19 +98,27 @@ def short_label() -> pl.Expr:
 def duration_text() -> pl.Expr:
     """Return a task's length in its natural unit, with four significant digits."""
     length = pl.col("end_ns") - pl.col("start_ns")
-    text = pl.when(length < 1000).then(pl.format("{} ns", length))
-    for scale, unit in ((1e3, "µs"), (1e6, "ms"), (1e9, "s")):
+
+    def written(scale: float, unit: str) -> pl.Expr:
         value = length / scale
         rounded = (
-            pl.when(value < 10).then(value.round(3))  # noqa: PLR2004  digits before the point
-            .when(value < 100).then(value.round(2))  # noqa: PLR2004
+            pl.when(value < 10)
+            .then(value.round(3))
+            .when(value < 100)
+            .then(value.round(2))
             .otherwise(value.round(1))
         )
-        written = pl.format("{} {}", rounded, pl.lit(unit))
-        if unit == "s":
-            return text.otherwise(written)
-        text = text.when(value < 1000).then(written)  # noqa: PLR2004
-    raise AssertionError  # the last unit returns
+        return pl.format("{} {}", rounded, pl.lit(unit))
+
+    return (
+        pl.when(length < 1e3)
+        .then(pl.format("{} ns", length))
+        .when(length < 1e6)
+        .then(written(1e3, "µs"))
+        .when(length < 1e9)
+        .then(written(1e6, "ms"))
+        .otherwise(written(1e9, "s"))
+    )
 
 
 def dependencies(tasks: pl.DataFrame) -> pl.DataFrame:

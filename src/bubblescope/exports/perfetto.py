@@ -68,16 +68,23 @@ class _Tracks:
     def __init__(self, timeline: Timeline, tasks: pl.DataFrame) -> None:
         self.ids: dict[tuple[Any, ...], int] = {}
         self._described: list[tuple[int, int | None, str, int]] = []
-        self.categories = {kind: index for index, kind in enumerate(
-            [_STEPS, *tasks["kind"].cast(pl.String).unique().sort()], start=1
-        )}
+        self.categories = {
+            kind: index
+            for index, kind in enumerate(
+                [_STEPS, *tasks["kind"].cast(pl.String).unique().sort()], start=1
+            )
+        }
         self.arguments = {name: index for index, name in enumerate((*_ARGS, _NAME_ARG), start=1)}
         self._add((_STEPS,), None, _STEPS, 0)
         rows = (
-            tasks.select("rank", pl.col("lane").cast(pl.String), "row").unique().sort(
-                "rank", pl.col("lane").replace_strict(
+            tasks.select("rank", pl.col("lane").cast(pl.String), "row")
+            .unique()
+            .sort(
+                "rank",
+                pl.col("lane").replace_strict(
                     {lane: index for index, lane in enumerate(LANE_ORDER)}
-                ), "row"
+                ),
+                "row",
             )
         )
         lanes = rows.partition_by("rank", as_dict=True)
@@ -93,7 +100,7 @@ class _Tracks:
         self._described.append((self.ids[key], parent, title, order))
         return self.ids[key]
 
-    def packets(self, timeline: Timeline) -> Any:  # noqa: ANN401  a generated message class
+    def packets(self, timeline: Timeline) -> Any:
         trace = proto.Trace()
         first = trace.packet.add()
         first.trusted_packet_sequence_id = _SEQUENCE
@@ -145,7 +152,7 @@ def _events(tasks: pl.DataFrame, tracks: _Tracks) -> Iterator[Any]:
         yield trace
 
 
-def _slice(trace: Any, track: int, start: int, end: int, name: str, category: int) -> Any:  # noqa: ANN401
+def _slice(trace: Any, track: int, start: int, end: int, name: str, category: int) -> Any:
     """Add a slice; return its beginning, which carries everything that is said about it."""
     begin = trace.packet.add()
     begin.timestamp = start

@@ -38,6 +38,9 @@ _GROUP_GAP: Final = 10
 _FONT: Final = 11
 _DIGIT: Final = 6.4
 """Width of a character at that size, a little generous, to decide whether a label fits."""
+_ROOM: Final = 3
+"""Least average pixels per task at which a lane is drawn block by block."""
+_MOST_BLOCKS: Final = 40_000
 _ILLEGAL: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -88,10 +91,13 @@ def render(timeline: Timeline, *, width: int = 1200, max_steps: int | None = Non
     lanes = _lanes(timeline)
     bottom = max((y for _, y, _ in lanes), default=_TOP) + _ROW
     blocks, sampled = _blocks(tasks, frame, {rank: y for rank, y, _ in lanes})
+    height = bottom + _LEGEND + 24
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {bottom + _LEGEND + 24}" '
-        f'width="{width}" height="{bottom + _LEGEND + 24}" font-family="Helvetica, Arial, sans-serif" '
-        f'font-size="{_FONT}"><rect width="100%" height="100%" fill="#ffffff"/>',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            f'width="{width}" height="{height}" font-family="Helvetica, Arial, sans-serif" '
+            f'font-size="{_FONT}"><rect width="100%" height="100%" fill="#ffffff"/>'
+        ),
         *_heading(timeline, bubbles, frame, bottom),
         *_lane_titles(timeline, bubbles, lanes, frame),
         *blocks,
@@ -119,9 +125,7 @@ def _lanes(timeline: Timeline) -> list[tuple[int, int, str]]:
     return lanes
 
 
-def _heading(
-    timeline: Timeline, bubbles: Bubbles, frame: _Frame, bottom: int
-) -> Iterator[str]:
+def _heading(timeline: Timeline, bubbles: Bubbles, frame: _Frame, bottom: int) -> Iterator[str]:
     overall = bubbles.overall
     facts = " · ".join(
         [
@@ -133,9 +137,7 @@ def _heading(
     )
     yield f'<text x="{_LEFT}" y="16" font-size="13" fill="#1a1a1a">{_text(facts)}</text>'
     steps = (
-        timeline.tasks.filter(
-            pl.col("step").is_not_null(), pl.col("lane") == Lane.COMPUTE.value
-        )
+        timeline.tasks.filter(pl.col("step").is_not_null(), pl.col("lane") == Lane.COMPUTE.value)
         .group_by("step")
         .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
         .sort("start_ns")
@@ -182,44 +184,29 @@ def _lane_titles(
             )
 
 
-def _blocks(
-    tasks: pl.DataFrame, frame: _Frame, top: dict[int, int]
-) -> tuple[list[str], bool]:
+def _blocks(tasks: pl.DataFrame, frame: _Frame, top: dict[int, int]) -> tuple[list[str], bool]:
     """Draw every task of lanes with room for them, and one sample per pixel of the others."""
-    crowded = pl.len().over("rank") > frame.plot
-    drawn = tasks.filter(~crowded)
-    sampled = _sample(tasks.filter(crowded), frame)
-    shapes = (
-        pl.concat(
-            [
-                drawn.select(
-                    "rank",
-                    kind=pl.col("kind").cast(pl.String),
-                    left=_LEFT + (pl.col("start_ns") - frame.start_ns) * frame.scale,
-                    wide=(pl.col("end_ns") - pl.col("start_ns")) * frame.scale,
-                    label=short_label(),
-                    title=pl.format("{} · {}", short_label(), duration_text()),
-                ),
-                sampled,
-            ],
-        )
-        .sort("rank", "left", maintain_order=True)
-        .with_columns(y=pl.col("rank").replace_strict(top, return_dtype=pl.Int64))
+    crowded = (pl.len().over("rank") > frame.plot // _ROOM) | (pl.len() > _MOST_BLOCKS)
+    drawn = tasks.filter(~crowded).select(
+        "rank",
+        kind=pl.col("kind").cast(pl.String),
+        left=_LEFT + (pl.col("start_ns") - frame.start_ns) * frame.scale,
+        wide=(pl.col("end_ns") - pl.col("start_ns")) * frame.scale,
+        label=short_label(),
+        title=pl.format("{} · {}", short_label(), duration_text()),
+        y=pl.col("rank").replace_strict(top, return_dtype=pl.Int64),
     )
     fills = {kind.value: colour for kind, colour in COLOURS.items()}
     inks = {kind.value: colour for kind, colour in INK.items()}
     block = pl.format(
-        '<rect x="{}" y="{}" width="{}" height="{}" fill="{}">{}</rect>',
+        '<rect x="{}" y="{}" width="{}" height="{}" fill="{}"><title>{}</title></rect>',
         pl.col("left").round(2),
         "y",
         pl.col("wide").round(2),
         pl.lit(_BLOCK),
         pl.col("kind").replace_strict(fills),
-        pl.when(pl.col("title") != "")
-        .then(pl.format("<title>{}</title>", "title"))
-        .otherwise(pl.lit("")),
+        "title",
     )
-    fits = pl.col("wide") >= pl.col("label").str.len_chars() * _DIGIT + 3
     label = pl.format(
         '<text x="{}" y="{}" text-anchor="middle" fill="{}" pointer-events="none">{}</text>',
         (pl.col("left") + pl.col("wide") / 2).round(2),
@@ -227,13 +214,28 @@ def _blocks(
         pl.col("kind").replace_strict(inks),
         "label",
     )
-    text = shapes.select(
-        pl.concat_str(
-            block,
-            pl.when(fits & (pl.col("label") != "")).then(label).otherwise(pl.lit("")),
-        )
+    fits = pl.col("wide") >= pl.col("label").str.len_chars() * _DIGIT + 3
+    blocks = drawn.select(
+        pl.concat_str(block, pl.when(fits).then(label).otherwise(pl.lit("")))
     ).to_series()
-    return text.to_list(), sampled.height > 0
+    runs = _sample(tasks.filter(crowded), frame).with_columns(
+        y=pl.col("rank").replace_strict(top, return_dtype=pl.Int64)
+    )
+    strokes = (
+        runs.with_columns(d=pl.format("M{} {}h{}", "left", pl.col("y") + _BLOCK // 2, "wide"))
+        .group_by("rank", "kind", maintain_order=True)
+        .agg(pl.col("d").str.join(""))
+        .select(
+            pl.format(
+                '<path stroke="{}" stroke-width="{}" d="{}"/>',
+                pl.col("kind").replace_strict(fills),
+                pl.lit(_BLOCK),
+                "d",
+            )
+        )
+        .to_series()
+    )
+    return [*blocks, *strokes], runs.height > 0
 
 
 def _sample(tasks: pl.DataFrame, frame: _Frame) -> pl.DataFrame:
@@ -264,19 +266,12 @@ def _sample(tasks: pl.DataFrame, frame: _Frame) -> pl.DataFrame:
     )
     return (
         shown.with_columns(run=changed.fill_null(value=True).cum_sum())
-        .group_by("run")
+        .group_by("run", maintain_order=True)
         .agg(
-            pl.col("rank", "kind").first(),
-            left=pl.col("pixel").first() + float(_LEFT),
-            wide=pl.len().cast(pl.Float64),
-        )
-        .select(
-            "rank",
-            pl.col("kind").cast(pl.String),
-            "left",
-            "wide",
-            label=pl.lit(""),
-            title=pl.lit(""),
+            pl.col("rank").first(),
+            pl.col("kind").first().cast(pl.String),
+            left=pl.col("pixel").first() + _LEFT,
+            wide=pl.len(),
         )
     )
 

@@ -57,7 +57,7 @@ class NvtxMarks:
     def __init__(self) -> None:
         from torch.cuda import nvtx  # noqa: PLC0415  torch is the job's, not a dependency
 
-        self._nvtx = nvtx
+        self._nvtx: Any = nvtx
 
     def push(self, name: str) -> None:
         """Open a range."""
@@ -235,7 +235,7 @@ class Recorder:
                     )
 
             @functools.wraps(function)
-            def recorded(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            def recorded(*args: Any, **kwargs: Any) -> Any:
                 if not self.recording:
                     return function(*args, **kwargs)
                 said: dict[str, Any] = dict(constant)
@@ -325,7 +325,7 @@ class _Task:
         "stage",
     )
 
-    def __init__(  # noqa: PLR0917  positional for speed; only `Recorder.task` calls it
+    def __init__(
         self,
         recorder: Recorder,
         kind: Kind,

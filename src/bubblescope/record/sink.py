@@ -182,10 +182,10 @@ def _message_length(data: bytes, position: int) -> int | None:
     A message is a continuation marker, the size of its metadata, the metadata (a flatbuffer
     `Message` table, padded) and a body whose length the metadata states.
     """
-    prefix = data[position : position + 8]
+    prefix: bytes = data[position : position + 8]
     if not _CONTINUATION.startswith(prefix[:4]):
         raise ValueError(f"no Arrow message begins at byte {position}")
-    if len(prefix) < 8:  # noqa: PLR2004
+    if len(prefix) < 8:
         return None
     (size,) = struct.unpack_from("<i", prefix, 4)
     metadata = data[position + 8 : position + 8 + size]
@@ -193,6 +193,7 @@ def _message_length(data: bytes, position: int) -> int | None:
         raise ValueError(f"the Arrow message at byte {position} has no metadata")
     if len(metadata) < size:
         return None
+    body: int
     try:
         (table,) = struct.unpack_from("<I", metadata, 0)
         (back,) = struct.unpack_from("<i", metadata, table)
@@ -206,4 +207,4 @@ def _message_length(data: bytes, position: int) -> int | None:
         raise ValueError(f"the Arrow message at byte {position} is damaged") from None
     if body < 0:
         raise ValueError(f"the Arrow message at byte {position} is damaged")
-    return 8 + size + int(body)
+    return int(8 + size + body)

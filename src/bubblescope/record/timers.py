@@ -28,7 +28,7 @@ class Timer(Protocol):
     def anchor(self) -> None:
         """Tie the device's clock to the host's; called between steps, outside every task."""
 
-    def mark(self) -> Any:  # noqa: ANN401  each timer has its own kind of mark
+    def mark(self) -> Any:
         """Take a mark now on the device's current stream. Never waits for the device."""
 
     def resolve(self, marks: Sequence[Any]) -> NDArray[np.int64]:
@@ -70,7 +70,7 @@ class CudaTimer:
 
     name = "cuda"
 
-    def __init__(self, cuda: Any = None, clock: Any = time.monotonic_ns) -> None:  # noqa: ANN401
+    def __init__(self, cuda: Any = None, clock: Any = time.monotonic_ns) -> None:
         if cuda is None:
             from torch import cuda  # noqa: PLC0415  torch is the job's, not a dependency
         self._cuda = cuda
@@ -95,7 +95,7 @@ class CudaTimer:
         self._reference_ns = (before + after) // 2
         self.anchor_error_ns = (after - before) // 2
 
-    def mark(self) -> Any:  # noqa: ANN401
+    def mark(self) -> Any:
         """Record an event on the current stream."""
         event = self._event()
         event.record()
@@ -113,5 +113,5 @@ class CudaTimer:
         self._free += marks
         return times
 
-    def _event(self) -> Any:  # noqa: ANN401
+    def _event(self) -> Any:
         return self._free.pop() if self._free else self._cuda.Event(enable_timing=True)

@@ -130,7 +130,9 @@ def find(
     claimed: dict[str, list[Path]] = {}
     ignored: list[Path] = []
     for path in _expand(paths):
-        members = [path] if _claim(path, candidates) or not path.is_dir() else _walk(path, candidates)
+        members = (
+            [path] if _claim(path, candidates) or not path.is_dir() else _walk(path, candidates)
+        )
         before = sum(map(len, claimed.values()))
         for member in members:
             name = source if source and member == path else _claim(member, candidates)
@@ -176,7 +178,9 @@ def _claim(path: Path, candidates: Mapping[str, Source]) -> str | None:
             with path.open("rb"):
                 pass
         except OSError as error:
-            raise SourceError(path, f"cannot be opened ({error.strerror}); check its rights") from None
+            raise SourceError(
+                path, f"cannot be opened ({error.strerror}); check its rights"
+            ) from None
     return next((name for name, source in candidates.items() if source.detect(path)), None)
 
 
@@ -186,7 +190,9 @@ def _walk(folder: Path, candidates: Mapping[str, Source]) -> list[Path]:
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
-        raise SourceError(folder, f"cannot be listed ({error.strerror}); check its rights") from None
+        raise SourceError(
+            folder, f"cannot be listed ({error.strerror}); check its rights"
+        ) from None
     for entry in entries:
         if entry.name.startswith("."):
             continue
@@ -200,7 +206,11 @@ def _walk(folder: Path, candidates: Mapping[str, Source]) -> list[Path]:
 def _nothing_in(path: Path, members: list[Path], candidates: Mapping[str, Source]) -> SourceError:
     reads = "; ".join(f"{name}: {source.summary}" for name, source in candidates.items())
     if path.is_dir():
-        what = f"none of the {len(members)} files in it is a trace" if members else "is an empty folder"
+        what = (
+            f"none of the {len(members)} files in it is a trace"
+            if members
+            else "is an empty folder"
+        )
     elif path.stat().st_size == 0:
         what = "is an empty file"
     else:

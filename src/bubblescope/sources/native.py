@@ -150,9 +150,7 @@ def _stage_of_chunk(stages: list[int] | None) -> pl.Expr:
     if not stages:
         return pl.lit(None, pl.Int32)
     chunk = pl.col("chunk") if len(stages) > 1 else pl.lit(0)
-    return chunk.replace_strict(
-        range(len(stages)), stages, default=None, return_dtype=pl.Int32
-    )
+    return chunk.replace_strict(range(len(stages)), stages, default=None, return_dtype=pl.Int32)
 
 
 def _ending(path: Path, torn: Torn) -> tuple[Notice, ...]:

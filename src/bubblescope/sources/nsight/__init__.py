@@ -19,7 +19,6 @@ from bubblescope.projection import Projection, project
 from bubblescope.sources.nsight.export import Export, pid, read_export
 from bubblescope.sources.nsight.tables import ParquetTables, SqliteTables
 from bubblescope.timeline import (
-    RANK_SCHEMA,
     TASK_SCHEMA,
     Contents,
     NameShape,
@@ -174,7 +173,9 @@ def _offsets(exports: list[Export]) -> tuple[list[int], list[Notice]]:
     if any(export.clock.utc_ns is None for export in exports):
         text = "times count from the start of the capture"
         if len(exports) > 1:
-            text = "the exports are not aligned with each other: bubble rates across them mean nothing"
+            text = (
+                "the exports are not aligned with each other: bubble rates across them mean nothing"
+            )
         notices.append(Notice("no-absolute-time", f"an export has no absolute time, so {text}"))
         return [0] * len(exports), notices
     by_host: dict[str, list[Export]] = {}
@@ -207,12 +208,8 @@ def _gather(
     """Put the tasks and step markers of all exports into two frames, in absolute time."""
 
     def shifted(frame: pl.DataFrame, index: int) -> pl.DataFrame:
-        times = [
-            name for name in frame.columns if name.endswith("_ns") and name != "busy_ns"
-        ]
-        return frame.with_columns(
-            pl.col(times) + offsets[index], export=pl.lit(index, pl.Int32)
-        )
+        times = [name for name in frame.columns if name.endswith("_ns") and name != "busy_ns"]
+        return frame.with_columns(pl.col(times) + offsets[index], export=pl.lit(index, pl.Int32))
 
     indices = range(len(exports))
     return (
@@ -231,9 +228,9 @@ def _ranks(
         places = tasks.select(_PLACE).unique()
     else:
         places = pl.concat(
-            export.capture.work.select("process", "device").unique().with_columns(
-                export=pl.lit(index, pl.Int32)
-            )
+            export.capture.work.select("process", "device")
+            .unique()
+            .with_columns(export=pl.lit(index, pl.Int32))
             for index, export in enumerate(exports)
         ).select(_PLACE)
     keyed = sorted(
@@ -287,41 +284,47 @@ def _losses(projections: list[Projection]) -> list[Notice]:
         return sum(getattr(projection, field) for projection in projections)
 
     work, ranges = total("work"), total("ranges")
-    lines = (
-        (
-            "kernels-without-launch",
-            total("unlaunched"),
-            work,
-            "kernels, copies and fills have no launching call in the trace (usual at the edges of a "
-            "capture) and belong to no task",
+    work_lines = {
+        "kernels-without-launch": (
+            "unlaunched",
+            (
+                "have no launching call in the trace (usual at the "
+                "edges of a capture) and belong to no task"
+            ),
         ),
-        (
-            "kernels-outside-ranges",
-            total("outside"),
-            work,
-            "kernels, copies and fills were launched outside every pipeline range and are not shown",
+        "kernels-outside-ranges": (
+            "outside",
+            ("were launched outside every pipeline range and are not shown"),
         ),
-        (
-            "work-on-other-device",
-            total("elsewhere"),
-            work,
-            "kernels, copies and fills ran on another device than the rest of their range and were "
-            "left out of its interval",
+        "work-on-other-device": (
+            "elsewhere",
+            (
+                "ran on another device than the rest of their range "
+                "and were left out of its interval"
+            ),
         ),
-        (
-            "ranges-without-work",
-            total("idle_ranges"),
-            ranges,
-            "pipeline ranges launched no device work, so their time on the device is unknown and "
-            "they are left out",
+    }
+    range_lines = {
+        "ranges-without-work": (
+            "idle_ranges",
+            (
+                "launched no device work, so their time on the device "
+                "is unknown and they are left out"
+            ),
         ),
-        (
-            "open-ranges",
-            total("open_ranges"),
-            ranges,
-            "pipeline ranges were still open when the capture ended; their tasks may be cut short",
+        "open-ranges": (
+            "open_ranges",
+            ("were still open when the capture ended; their tasks may be cut short"),
         ),
-    )
+    }
+    lines = [
+        (code, total(field), of, f"{items} {text}")
+        for of, items, group in (
+            (work, "kernels, copies and fills", work_lines),
+            (ranges, "pipeline ranges", range_lines),
+        )
+        for code, (field, text) in group.items()
+    ]
     return [
         Notice(code, f"{lost} of {of} {text}", lost, of) for code, lost, of, text in lines if lost
     ]

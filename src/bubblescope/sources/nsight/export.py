@@ -108,7 +108,7 @@ def read_export(tables: Tables, path: str) -> Export:
         clock=_clock(tables, facts),
         capture=Capture(
             ranges=ranges.select(*RANGES),
-            launches=launches.cast(LAUNCHES),
+            launches=launches.select(*LAUNCHES),
             work=work,
             comm_names=tuple(comm["value"]),
         ),
@@ -125,7 +125,9 @@ def _is_comm(names: pl.Series) -> pl.Series:
 
 def _ranges(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
     """Return push/pop and start/end ranges with their names, whether inline or registered."""
-    events = tables.read("NVTX_EVENTS", ["start", "end", "eventType", "globalTid", "textId", "text"])
+    events = tables.read(
+        "NVTX_EVENTS", ["start", "end", "eventType", "globalTid", "textId", "text"]
+    )
     return (
         events.filter(pl.col("eventType").is_in([_PUSH_POP, _START_END]))
         .join(strings, left_on="textId", right_on="id", how="left")

@@ -87,6 +87,11 @@ def _decode(column: pl.Series) -> pl.Series:
         return pl.Series(column.name, [value.decode(errors="replace") for value in column])
 
 
+def _last_row(connection: sqlite3.Connection, table: str) -> int:
+    [(last,)] = connection.execute(f'SELECT max(rowid) FROM "{table}"')  # noqa: S608  a fixed name
+    return int(last or 0)
+
+
 class SqliteTables:
     """Tables of a `.sqlite` export, read through ADBC over row-id ranges on all cores.
 
@@ -109,14 +114,12 @@ class SqliteTables:
                     table: {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')}
                     for table in tables
                 }
-                self._rows = {
-                    table: connection.execute(f'SELECT max(rowid) FROM "{table}"').fetchone()[0] or 0
-                    for table in tables
-                }
+                self._rows = {table: _last_row(connection, table) for table in tables}
         except sqlite3.Error as error:
             raise self._damaged(error) from None
 
     def size(self) -> int:
+        """Return the amount of progress that reading everything makes."""
         return sum(rows for table, rows in self._rows.items() if table in EVENTS)
 
     def read(
@@ -125,6 +128,7 @@ class SqliteTables:
         columns: Sequence[str],
         shrink: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     ) -> pl.DataFrame:
+        """Return the columns of a table; see `Tables.read`."""
         present = self._columns.get(table, set())
         rows = self._rows.get(table, 0)
         chosen = ", ".join(
@@ -136,7 +140,9 @@ class SqliteTables:
             else f'NULL AS "{column}"'
             for column in columns
         )
-        spans = [(low, min(low + _ROWS_PER_JOB - 1, rows)) for low in range(1, rows + 1, _ROWS_PER_JOB)]
+        spans = [
+            (low, min(low + _ROWS_PER_JOB - 1, rows)) for low in range(1, rows + 1, _ROWS_PER_JOB)
+        ]
         queries = [
             f'SELECT {chosen} FROM "{table}" WHERE rowid BETWEEN {low} AND {high}'  # noqa: S608
             for low, high in spans
@@ -179,7 +185,9 @@ class SqliteTables:
             header = file.read(_HEADER_BYTES)
         size = self.path.stat().st_size
         if len(header) < _HEADER_BYTES:
-            raise SourceError(self.path, f"is cut short: it ends after {size} bytes; export it again")
+            raise SourceError(
+                self.path, f"is cut short: it ends after {size} bytes; export it again"
+            )
         page = int.from_bytes(header[16:18], "big")
         page = 65536 if page == 1 else page
         pages = int.from_bytes(header[28:32], "big")
@@ -208,6 +216,7 @@ class ParquetTables:
         self._progress = progress
 
     def size(self) -> int:
+        """Return the amount of progress that reading everything makes."""
         return sum((self.path / f"{table}.parquet").exists() for table in EVENTS)
 
     def read(
@@ -216,6 +225,7 @@ class ParquetTables:
         columns: Sequence[str],
         shrink: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     ) -> pl.DataFrame:
+        """Return the columns of a table; see `Tables.read`."""
         file = self.path / f"{table}.parquet"
         if not file.exists():
             frame = pl.DataFrame([_nothing(column) for column in columns])

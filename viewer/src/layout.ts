@@ -1,0 +1,70 @@
+// Where each row of blocks lies, from top to bottom.
+
+import type { Head, Row } from "./data";
+
+export interface Place {
+  row: Row;
+  top: number;
+  height: number;
+}
+
+/** A rank's stretch of the page, or a host's heading. */
+export interface Band {
+  top: number;
+  height: number;
+  rank: number; // index into ranks, or -1 for a heading
+  host: string;
+  count: number; // ranks of the host, for a heading
+}
+
+export interface Layout {
+  places: Place[];
+  bands: Band[];
+  height: number;
+}
+
+const MANY = 64;
+
+export function layout(head: Head): Layout {
+  const dense = head.ranks.length > MANY;
+  const heights = dense ? { compute: 14, comm: 4, host: 4 } : { compute: 22, comm: 7, host: 6 };
+  const gap = dense ? 2 : 6;
+  const grouped = new Set(head.ranks.map((rank) => rank.host)).size > 1;
+  const rowsOf = head.ranks.map((): Row[] => []);
+  for (const row of head.rows) rowsOf[row.rank].push(row);
+
+  const places: Place[] = [];
+  const bands: Band[] = [];
+  let y = 4;
+  head.ranks.forEach((rank, index) => {
+    if (grouped && (index === 0 || head.ranks[index - 1].host !== rank.host)) {
+      const count = head.ranks.filter((other) => other.host === rank.host).length;
+      bands.push({ top: y, height: 22, rank: -1, host: rank.host, count });
+      y += 24;
+    }
+    const top = y;
+    let lane = "";
+    for (const row of rowsOf[index]) {
+      if (lane !== "" && row.lane !== lane) y += 1;
+      lane = row.lane;
+      places.push({ row, top: y, height: heights[row.lane] });
+      y += heights[row.lane];
+    }
+    y = Math.max(y, top + heights.compute);
+    bands.push({ top, height: y - top, rank: index, host: rank.host, count: 1 });
+    y += gap;
+  });
+  return { places, bands, height: y + 4 };
+}
+
+/** Index of the first place whose bottom is below `y`. Tops ascend. */
+export function firstBelow(places: { top: number; height: number }[], y: number): number {
+  let from = 0;
+  let to = places.length;
+  while (from < to) {
+    const middle = (from + to) >>> 1;
+    if (places[middle].top + places[middle].height > y) to = middle;
+    else from = middle + 1;
+  }
+  return from;
+}

@@ -1,0 +1,207 @@
+// Draws the lanes and their titles onto one canvas that covers the visible part of the page.
+
+import { firstEndingAfter, type Head, type Tasks } from "./data";
+import { firstBelow, type Band, type Layout, type Place } from "./layout";
+import { long, short } from "./label";
+import { sample } from "./sample";
+import { percent } from "./units";
+import type { View } from "./view";
+
+export const GUTTER = 262; // CSS pixels left of the plot
+export const MAKESPAN_RIGHT = 188; // right edges of the two columns of rates
+export const SPAN_RIGHT = 250;
+const SEPARATED = 4; // least width of a block whose edge is drawn
+const LABEL_HEIGHT = 14; // least height of a row that carries text
+
+export interface Theme {
+  text: string;
+  dim: string;
+  idle: string;
+  band: string;
+  line: string;
+  page: string;
+  accent: string;
+}
+
+export class Painter {
+  private readonly strip = document.createElement("canvas");
+  private readonly colours: Uint32Array;
+
+  constructor(
+    private readonly canvas: HTMLCanvasElement,
+    private readonly head: Head,
+    private readonly tasks: Tasks,
+    private readonly layout: Layout,
+  ) {
+    this.colours = Uint32Array.from(head.kinds, ({ fill }) => packed(fill));
+  }
+
+  draw(view: View, top: number, theme: Theme, selected: number): void {
+    const ratio = devicePixelRatio;
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    resize(this.canvas, width, height, ratio);
+    const context = this.canvas.getContext("2d")!;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.fillStyle = theme.page;
+    context.fillRect(0, 0, width, height);
+
+    const visible: Place[] = [];
+    for (let i = firstBelow(this.layout.places, top); i < this.layout.places.length; i++) {
+      if (this.layout.places[i].top > top + height) break;
+      visible.push(this.layout.places[i]);
+    }
+    this.blocks(context, visible, view, top, ratio, theme);
+    this.stepLines(context, view, height, theme);
+    for (const place of visible) this.details(context, place, view, top);
+    if (selected >= 0) this.outline(context, visible, view, top, selected, theme);
+    context.clearRect(0, 0, GUTTER, height);
+    context.fillStyle = theme.page;
+    context.fillRect(0, 0, GUTTER, height);
+    for (let i = firstBelow(this.layout.bands, top); i < this.layout.bands.length; i++) {
+      const band = this.layout.bands[i];
+      if (band.top > top + height) break;
+      if (band.rank < 0) this.heading(context, band, top, width, theme);
+      else this.title(context, band, top, theme);
+    }
+  }
+
+  /** Sample every visible row into one image, a pixel row each, and stretch them into place. */
+  private blocks(
+    context: CanvasRenderingContext2D,
+    visible: Place[],
+    view: View,
+    top: number,
+    ratio: number,
+    theme: Theme,
+  ): void {
+    const columns = Math.max(1, Math.round(view.width * ratio));
+    context.fillStyle = theme.idle;
+    for (const { top: y, height } of visible) context.fillRect(GUTTER, y - top, view.width, height);
+    if (!visible.length) return;
+    if (this.strip.width !== columns || this.strip.height < visible.length) {
+      this.strip.width = columns;
+      this.strip.height = visible.length;
+    }
+    const image = new ImageData(columns, visible.length);
+    const pixels = new Uint32Array(image.data.buffer);
+    visible.forEach(({ row }, index) => {
+      const line = pixels.subarray(index * columns, (index + 1) * columns);
+      sample(this.tasks, row, view, ratio, this.colours, line);
+    });
+    this.strip.getContext("2d")!.putImageData(image, 0, 0);
+    context.imageSmoothingEnabled = false;
+    visible.forEach(({ top: y, height }, index) => {
+      context.drawImage(
+        this.strip, 0, index, columns, 1, GUTTER, y - top, columns / ratio, height,
+      );
+    });
+  }
+
+  /** Draw edges and labels of the blocks of a row that are wide enough for them. */
+  private details(context: CanvasRenderingContext2D, place: Place, view: View, top: number): void {
+    const { start, end, kind } = this.tasks;
+    const { row, height } = place;
+    const y = place.top - top;
+    let index = firstEndingAfter(end, row.from, row.to, view.start);
+    const last = firstEndingAfter(end, index, row.to, view.end);
+    // With fewer than SEPARATED pixels a task on average, hardly any is wide enough to look at.
+    if ((last - index) * SEPARATED > view.width) return;
+    context.font = "11px system-ui, sans-serif";
+    context.textBaseline = "middle";
+    for (; index < row.to && start[index] < view.end; index++) {
+      const from = Math.max(-1, view.x(start[index]));
+      const to = Math.min(view.width + 1, view.x(end[index]));
+      if (to - from < SEPARATED) continue;
+      context.fillStyle = "rgba(0, 0, 0, 0.28)";
+      context.fillRect(GUTTER + from, y, 0.6, height);
+      if (height < LABEL_HEIGHT || to - from < 14) continue;
+      context.fillStyle = this.head.kinds[kind[index]].ink;
+      for (const text of [long(this.head, this.tasks, index), short(this.head, this.tasks, index)]) {
+        const width = context.measureText(text).width;
+        if (width + 6 > to - from) continue;
+        context.fillText(text, GUTTER + (from + to - width) / 2, y + height / 2 + 0.5);
+        break;
+      }
+    }
+  }
+
+  private stepLines(context: CanvasRenderingContext2D, view: View, height: number, theme: Theme): void {
+    context.fillStyle = theme.line;
+    let drawn = -Infinity;
+    for (const { start } of this.head.steps) {
+      const x = view.x(start);
+      if (x < 0 || x > view.width || x - drawn < 3) continue;
+      drawn = x;
+      context.fillRect(GUTTER + x, 0, 1, height);
+    }
+  }
+
+  private outline(
+    context: CanvasRenderingContext2D,
+    visible: Place[],
+    view: View,
+    top: number,
+    selected: number,
+    theme: Theme,
+  ): void {
+    const place = visible.find(({ row }) => row.from <= selected && selected < row.to);
+    if (!place) return;
+    const from = view.x(this.tasks.start[selected]);
+    const width = Math.max(2, view.x(this.tasks.end[selected]) - from);
+    context.strokeStyle = theme.accent;
+    context.lineWidth = 2;
+    context.strokeRect(GUTTER + from, place.top - top, width, place.height);
+  }
+
+  private heading(context: CanvasRenderingContext2D, band: Band, top: number, width: number, theme: Theme): void {
+    const y = band.top - top;
+    context.fillStyle = theme.band;
+    context.fillRect(0, y, width, band.height);
+    context.font = "600 12px system-ui, sans-serif";
+    context.textBaseline = "middle";
+    context.fillStyle = theme.text;
+    context.fillText(clip(context, band.host, 150), 10, y + band.height / 2);
+    context.font = "12px system-ui, sans-serif";
+    context.fillStyle = theme.dim;
+    context.fillText(`${band.count} ranks`, 168, y + band.height / 2);
+  }
+
+  private title(context: CanvasRenderingContext2D, band: Band, top: number, theme: Theme): void {
+    const rank = this.head.ranks[band.rank];
+    const y = band.top - top + Math.min(band.height, 22) / 2;
+    context.font = "12px system-ui, sans-serif";
+    context.textBaseline = "middle";
+    context.fillStyle = theme.text;
+    context.fillText(`rank ${rank.rank}`, 10, y);
+    context.fillStyle = theme.dim;
+    const stages = rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "";
+    context.fillText(clip(context, stages, 66), 72, y);
+    if (!rank.rates) return;
+    context.textAlign = "right";
+    context.fillText(percent(rank.rates.span), SPAN_RIGHT, y);
+    context.fillStyle = theme.text;
+    context.fillText(percent(rank.rates.makespan), MAKESPAN_RIGHT, y);
+    context.textAlign = "left";
+  }
+}
+
+export function resize(canvas: HTMLCanvasElement, width: number, height: number, ratio: number): void {
+  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== w || canvas.height !== h) {
+    canvas.width = w;
+    canvas.height = h;
+  }
+}
+
+/** "#rrggbb" as the 32 bits that an ImageData holds on a little-endian machine. */
+function packed(colour: string): number {
+  const value = parseInt(colour.slice(1), 16);
+  const [red, green, blue] = [value >> 16, (value >> 8) & 255, value & 255];
+  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+function clip(context: CanvasRenderingContext2D, text: string, width: number): string {
+  if (context.measureText(text).width <= width) return text;
+  while (text.length > 1 && context.measureText(`${text}…`).width > width) text = text.slice(0, -1);
+  return `${text}…`;
+}

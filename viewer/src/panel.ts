@@ -1,0 +1,112 @@
+// Everything on the page that is text: heading, legend, details, help.
+
+import type { Head, Tasks } from "./data";
+import { long } from "./label";
+import { duration, exact, percent } from "./units";
+
+type Child = Node | string;
+
+/** Make an element. Text always goes in as text, so no name in a trace can become markup. */
+export function element(tag: string, attributes: Record<string, string> = {}, ...children: Child[]): HTMLElement {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+export function heading(head: Head): HTMLElement {
+  const rates = (["makespan", "span", "over_ideal", "excess"] as const).map((name) =>
+    element(
+      "div",
+      { class: "rate", title: head.definitions[name] ?? "" },
+      element("span", { class: "value" }, percent(head.overall[name])),
+      element("span", { class: "name" }, name.replace("_", " ")),
+    ),
+  );
+  return element(
+    "header",
+    {},
+    element("div", { class: "what" }, element("h1", {}, head.title), element("p", {}, head.facts.join(" · "))),
+    element("div", { class: "rates", "aria-label": "bubble rates" }, element("span", { class: "caption" }, "bubble rate"), ...rates),
+  );
+}
+
+export function legend(head: Head, used: Set<number>): HTMLElement {
+  const entries = head.kinds.flatMap((kind, index) => {
+    if (!used.has(index)) return [];
+    const swatch = element("i", {});
+    swatch.style.background = kind.fill;
+    return [element("span", {}, swatch, kind.name.replaceAll("_", " "))];
+  });
+  const idle = element("span", {}, element("i", { class: "idle" }), "bubble");
+  return element("div", { class: "legend" }, ...entries, idle);
+}
+
+export function notes(head: Head): HTMLElement[] {
+  const lines = [
+    ...head.warnings.map((text) => element("li", { class: "warning" }, text)),
+    ...head.notes.map((text) => element("li", {}, text)),
+  ];
+  if (!lines.length) return [];
+  const count = head.warnings.length;
+  const title = count ? `${count} warning${count > 1 ? "s" : ""}` : "notes";
+  return [element("details", { class: "notes" }, element("summary", {}, title), element("ul", {}, ...lines))];
+}
+
+/** All that is known of a task. */
+export function details(head: Head, tasks: Tasks, index: number, rank: number, lane: string): HTMLElement {
+  const { start, end, step, stage, chunk, microbatch, peer, busy, lead } = tasks;
+  const length = end[index] - start[index];
+  const place = head.ranks[rank];
+  const began = head.steps.find((one) => one.step === step[index]);
+  const known = (value: number): string | null => (value < 0 ? null : String(value));
+  const facts: [string, string | null][] = [
+    ["duration", `${duration(length)} (${exact(length)})`],
+    ["micro-batch", known(microbatch[index])],
+    ["step", known(step[index])],
+    ["stage", known(stage[index])],
+    ["chunk", known(chunk[index])],
+    ["rank", `${place.rank} on ${place.host}`],
+    ["lane", lane],
+    ["peer rank", known(peer[index])],
+    ["since step began", began ? duration(start[index] - began.start) : null],
+    ["start", utc(head.origin, start[index])],
+    ["kernels running", busy[index] >= 0 && length > 0 ? percent(busy[index] / length) : null],
+    ["launched before", lead[index] >= 0 ? duration(lead[index]) : null],
+    ["name in the trace", head.names[tasks.name[index]]],
+  ];
+  const list = element("dl", {});
+  for (const [name, value] of facts) {
+    if (value !== null) list.append(element("dt", {}, name), element("dd", {}, value));
+  }
+  const kind = head.kinds[tasks.kind[index]];
+  const swatch = element("i", {});
+  swatch.style.background = kind.fill;
+  return element("div", {}, element("h2", {}, swatch, kind.name.replaceAll("_", " ")), list);
+}
+
+export function tooltip(head: Head, tasks: Tasks, index: number): string {
+  return long(head, tasks, index);
+}
+
+/** Absolute start in ns: the origin exceeds what a number holds, so it is added as a BigInt. */
+function utc(origin: string, offset: number): string {
+  return `${BigInt(origin) + BigInt(Math.round(offset))} ns`;
+}
+
+const KEYS: [string, string][] = [
+  ["wheel, w s", "zoom"],
+  ["drag, shift + wheel, a d", "move in time"],
+  ["wheel over the titles", "scroll the ranks"],
+  ["click a task", "details"],
+  ["click a step", "show that step"],
+  ["n p", "next, previous step"],
+  ["f or 0", "show everything"],
+  ["Escape", "close, deselect"],
+];
+
+export function help(): HTMLElement {
+  const list = element("dl", {});
+  for (const [keys, what] of KEYS) list.append(element("dt", {}, keys), element("dd", {}, what));
+  return element("div", { class: "help", role: "dialog", "aria-label": "keys", hidden: "" }, list);
+}

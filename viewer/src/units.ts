@@ -1,0 +1,44 @@
+// Numbers as people read them; the same forms as the terminal report's.
+
+const SCALES: [number, string][] = [
+  [1e9, "s"],
+  [1e6, "ms"],
+  [1e3, "µs"],
+];
+
+export function duration(ns: number): string {
+  for (const [scale, unit] of SCALES) {
+    if (Math.abs(ns) >= scale) {
+      const value = ns / scale;
+      const digits = Math.max(0, 4 - String(Math.trunc(Math.abs(value))).length);
+      return `${value.toFixed(digits)} ${unit}`;
+    }
+  }
+  return `${Math.round(ns)} ns`;
+}
+
+export function exact(ns: number): string {
+  return `${Math.round(ns).toLocaleString("en-US")} ns`;
+}
+
+export function percent(rate: number | null): string {
+  return rate === null ? "–" : `${(100 * rate).toFixed(2)} %`;
+}
+
+/** The smallest 1, 2 or 5 times a power of ten that is at least `least`, and at least 1. */
+export function roundStep(least: number): number {
+  const power = 10 ** Math.max(0, Math.floor(Math.log10(least)));
+  for (const factor of [1, 2, 5, 10]) if (power * factor >= least) return power * factor;
+  return power * 10;
+}
+
+/** A tick's label, with as many digits as its spacing needs. */
+export function tick(ns: number, spacing: number): string {
+  for (const [scale, unit] of SCALES) {
+    if (spacing * 100 >= scale) {
+      const digits = Math.max(0, Math.ceil(Math.log10(scale / spacing) - 1e-9));
+      return `${(ns / scale).toFixed(digits)} ${unit}`;
+    }
+  }
+  return `${ns} ns`;
+}

@@ -1,0 +1,52 @@
+// Which stretch of time is shown. Times are ns since the origin.
+
+export class View {
+  start = 0;
+  end = 1;
+  width = 1; // of the plot, CSS pixels
+
+  constructor(readonly limit: number) {
+    this.fit();
+  }
+
+  /** Pixels per nanosecond. */
+  get scale(): number {
+    return this.width / (this.end - this.start);
+  }
+
+  x(time: number): number {
+    return (time - this.start) * this.scale;
+  }
+
+  time(x: number): number {
+    return this.start + x / this.scale;
+  }
+
+  /** Show everything, or the given stretch, with a little room on both sides. */
+  fit(start = 0, end = this.limit): void {
+    const margin = Math.max(1, (end - start) * 0.01);
+    this.set(start - margin, end + margin);
+  }
+
+  /** Show a stretch, but no less than 10 ns and not much more than there is. */
+  set(start: number, end: number): void {
+    const room = Math.max(1, this.limit * 0.05);
+    const length = Math.min(Math.max(end - start, 10), this.limit + 2 * room);
+    const middle = (start + end) / 2;
+    this.start = Math.min(Math.max(middle - length / 2, -room), this.limit + room - length);
+    this.end = this.start + length;
+  }
+
+  pan(pixels: number): void {
+    const time = pixels / this.scale;
+    this.set(this.start + time, this.end + time);
+  }
+
+  /** Zoom by a factor about a point that stays where it is. */
+  zoom(factor: number, x: number): void {
+    const at = this.time(x);
+    const length = (this.end - this.start) / factor;
+    const before = (x / this.width) * length;
+    this.set(at - before, at - before + length);
+  }
+}
