@@ -26,6 +26,7 @@ from bubblescope import exports, units
 from bubblescope.errors import BubblescopeError
 from bubblescope.progress import SILENT
 from bubblescope.report import Report, inventory
+from bubblescope.schedules import SCHEDULES
 from bubblescope.sources import find, load, sources
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _warn(timeline: Timeline, *, quiet: bool) -> None:
 
 
 def _wrote(path: Path) -> None:
-    out.print(Text(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB)"))
+    out.print(Text(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB)"), soft_wrap=True)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -294,6 +295,50 @@ def names(paths: tuple[str, ...], everything: bool, **options: Any) -> None:
 
 
 @cli.command()
+@click.option("--schedule", type=click.Choice(list(SCHEDULES)), default="1f1b", show_default=True)
+@click.option("--stages", default=4, show_default=True, help="Pipeline stages, each a process.")
+@click.option("--microbatches", default=8, show_default=True, help="Micro-batches per step.")
+@click.option("--steps", default=6, show_default=True, help="Training steps.")
+@click.option(
+    "--sleep-compute",
+    "sleep_compute_ms",
+    type=float,
+    metavar="MS",
+    help="Stretch each task to this many milliseconds by sleeping, so that stages do not contend.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("bubblescope-demo"),
+    show_default=True,
+    help="Folder for the recordings and the page.",
+)
+@click.option("--open/--no-open", "show", default=True, help="Open the page (default).")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def demo(output: Path, show: bool, quiet: bool, **options: Any) -> None:
+    """Train a small model in a real pipeline here, record it, and show the result."""
+    from bubblescope import demo as training  # noqa: PLC0415  only this command needs it
+
+    chosen = training.Options(**options)
+    with Bar() as bar:
+        result = training.run(chosen, output, SILENT if quiet else bar)
+    timeline = load(output)
+    out.print(Report.of(timeline))
+    out.print(
+        f"trained {chosen.steps} steps in {result.seconds:.1f} s; "
+        f"loss {result.losses[0]:.4f} to {result.losses[-1]:.4f}"
+    )
+    if note := training.contention_note(result):
+        out.print(Text.assemble(("note  ", "yellow"), note))
+    page = output / "timeline.html"
+    timeline.to_html(page, title=f"bubblescope demo, {chosen.schedule}")
+    _wrote(page)
+    if show and not _open(page):
+        out.print("no browser here: open the file in one; it needs no network")
+
+
+@cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print a completion script: eval "$(bubblescope completion bash)"."""
@@ -307,7 +352,7 @@ def completion(shell: str) -> None:
 def formats() -> None:
     """List the trace formats that can be read and the formats that can be written."""
     for name, source in sources().items():
-        out.print(Text(f"reads   {name:10} {source.summary}"))
+        out.print(Text(f"reads   {name:10} {source.summary}"), soft_wrap=True)
     for name, known in exports.FORMATS.items():
         out.print(Text(f"writes  {name:10} {known.summary}"))
 
@@ -343,6 +388,9 @@ def main() -> NoReturn:
         code = cli.main(standalone_mode=False)
     except BubblescopeError as error:
         _fail(str(error), error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(2)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f" (see `{context.command_path} --help`)" if context else ""
@@ -359,5 +407,5 @@ def main() -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    err.print(Text.assemble(("error  ", "bold red"), message))
+    err.print(Text.assemble(("error  ", "bold red"), message), soft_wrap=True)
     sys.exit(code)

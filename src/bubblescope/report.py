@@ -28,7 +28,7 @@ SCHEMA: Final = "bubblescope.report/1"
 """Name and version of the JSON report, described in docs/report.md. Keys are only ever added."""
 
 _ROWS: Final = 24
-_BAR: Final = 16
+_BAR: Final = 12
 _NAMES: Final = ("makespan", "span", "over_ideal", "excess")
 
 
@@ -185,8 +185,10 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         return Group(title, Padding(grid, (0, 0, 1, 2)))
 
     def _ranks(self) -> RenderableType:
-        table = _table("rank", "stage", "host", "device", "busy", "idle", "span", "makespan", "")
-        facts = {row["rank"]: row for row in self.timeline.ranks.to_dicts()}
+        ranks = self.timeline.ranks
+        places = [name for name in ("host", "device") if ranks[name].n_unique() > 1]
+        table = _table("rank", "stage", *places, "busy", "idle", "span", "makespan", "")
+        facts = {row["rank"]: row for row in ranks.to_dicts()}
         rows = list(self.bubbles.per_rank.items())
         shown = _worst(rows, self.limit)
         for rank, rates in sorted(shown, key=lambda row: _pipeline_order(facts[row[0]])):
@@ -194,8 +196,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             table.add_row(
                 str(rank),
                 _stages(fact["stages"]),
-                fact["host"],
-                units.optional(fact["device"]),
+                *(units.optional(fact[place]) for place in places),
                 units.duration(rates.busy_ns),
                 units.duration(rates.idle_ns),
                 units.percent(rates.span),
@@ -242,19 +243,17 @@ class Report(msgspec.Struct, frozen=True, eq=False):
 
 
 def inventory(timeline: Timeline) -> RenderableType:
-    """Return a table of what the raw traces hold, process by process."""
-    contents = timeline.run.contents
-    kinds = sorted({what for content in contents for what in content.counts})
-    table = _table("trace", "host", "process", "devices", *kinds)
-    for content in contents:
-        table.add_row(
-            content.path,
-            content.host or "",
-            units.optional(content.process),
-            ", ".join(map(str, content.devices)),
-            *(f"{content.counts.get(what, 0):,}" for what in kinds),
+    """Return what the raw traces hold, a line for each process."""
+    lines = Table.grid(padding=(0, 2))
+    for content in timeline.run.contents:
+        devices = ", ".join(map(str, content.devices)) or "none"
+        counts = ", ".join(f"{number:,} {what}" for what, number in content.counts.items())
+        lines.add_row(
+            Text(f"process {units.optional(content.process)}", no_wrap=True),
+            Text(f"{content.host or 'unknown host'}, device {devices}", "dim"),
+            Text(counts or "nothing"),
         )
-    return _titled("What the traces hold", table)
+    return _titled("What the traces hold", lines)
 
 
 def _pipeline_order(fact: dict[str, Any]) -> tuple[int, int]:
@@ -283,7 +282,7 @@ def _table(*columns: str) -> Table:
 
 
 def _titled(
-    title: str, table: Table, total: int = 0, shown: int = 0, what: str = ""
+    title: str, table: RenderableType, total: int = 0, shown: int = 0, what: str = ""
 ) -> RenderableType:
     more = f"  the {shown} with the largest bubble of {total} {what}" if shown < total else ""
     head = Text.assemble((title, "bold"), (more, "dim"))

@@ -115,10 +115,14 @@ class Result(msgspec.Struct, frozen=True):
 def run(options: Options, folder: Path, progress: Progress = SILENT) -> Result:
     """Train in a pipeline of processes, recording every task into `folder`.
 
+    Recordings that the folder holds already are removed.
+
     Raises:
         BubblescopeError: A stage failed; the others are stopped.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("rank*.bubbles"):
+        old.unlink()
     spawn = multiprocessing.get_context("spawn")
     between = [spawn.Pipe() for _ in range(options.stages - 1)]
     start = spawn.Barrier(options.stages)

@@ -99,8 +99,8 @@ class Data:
 
     def targets(self, step: int, microbatch: int) -> Array:
         """Return what the model should make of them."""
-        targets: Array = np.tanh(self.inputs(step, microbatch) @ self._teacher)
-        return targets / 2
+        targets: Array = np.float32(0.5) * np.tanh(self.inputs(step, microbatch) @ self._teacher)
+        return targets
 
 
 def loss_and_gradient(output: Array, target: Array) -> tuple[float, Array]:
