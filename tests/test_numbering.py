@@ -72,6 +72,11 @@ def test_an_optimizer_on_some_ranks_only_does_not_delimit_steps():
     assert how == "a step begins where forward micro-batch numbers start over"
 
 
+def test_numbers_that_start_over_while_backwards_are_owed_delimit_nothing():
+    found, _ = steps(issue("F0 F0 F0 B0 F0 B0 B0 B0"))
+    assert found == [[0] * 8]
+
+
 def test_a_capture_that_begins_in_the_middle_of_a_step_has_a_partial_step_0():
     found, _ = steps(issue("F3 B2 B3 F0 F1 B0", "B3 F0 B0 F1 B1 F0"))
     assert found[0] == [0, 0, 0, 1, 1, 1]
@@ -87,8 +92,8 @@ def test_bare_names_are_cut_where_the_deepest_rank_is_in_balance():
 
 
 def test_with_no_sign_of_a_boundary_all_is_one_step_and_said_so():
-    found, how = steps(issue("F0 F1 B0 B1"))
-    assert found == [[0] * 4]
+    found, how = steps(issue("F0 F1 F2"))
+    assert found == [[0] * 3]
     assert how is not None
     assert "taken as one" in how
 

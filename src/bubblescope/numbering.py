@@ -20,6 +20,12 @@ __all__ = ["number_microbatches", "number_stages", "number_steps", "split_backwa
 
 _COMPUTE: Final = [kind.value for kind in COMPUTE_KINDS]
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+_IS_FORWARD: Final = pl.col("kind") == Kind.FORWARD.value
+_IS_BACKWARD: Final = pl.col("kind").is_in(_BACKWARD)
+_AHEAD: Final = (
+    pl.when(_IS_FORWARD).then(1).when(_IS_BACKWARD).then(-1).otherwise(0).cum_sum().over("rank")
+)
+"""How many more forwards than backwards a rank has issued, this task included."""
 
 
 def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
@@ -93,54 +99,59 @@ def _boundaries(issued: pl.DataFrame) -> tuple[pl.DataFrame, str]:
     """Find where each rank's second and later steps begin, without markers."""
     begins, how = issued.clear(), "no sign of a step boundary: all tasks taken as one step"
     for evidence, name in _EVIDENCE:
-        found = issued.filter(evidence(issued))
-        if found.height:
-            begins, how = found, name
+        found = evidence(issued)
+        if found is not None:
+            begins, how = issued.filter(found), name
             break
     ordinal = pl.int_range(1, pl.len() + 1).over("rank")
     return begins.sort("since_ns").select("rank", "since_ns", found=ordinal), how
 
 
-def _optimized(issued: pl.DataFrame) -> pl.Expr:
+def _optimized(issued: pl.DataFrame) -> pl.Expr | None:
     """A step ends with its optimizer, provided that every rank shows one."""
     optimizer = pl.col("kind") == Kind.OPTIMIZER.value
-    everywhere = issued.filter(optimizer)["rank"].n_unique() == issued["rank"].n_unique()
-    return pl.lit(everywhere) & (pl.col("previous") == Kind.OPTIMIZER.value) & ~optimizer
+    if issued.filter(optimizer)["rank"].n_unique() < issued["rank"].n_unique():
+        return None
+    return (pl.col("previous") == Kind.OPTIMIZER.value) & ~optimizer
 
 
-def _restarted(_issued: pl.DataFrame) -> pl.Expr:
-    """A step begins where the forward micro-batches of a rank's lowest chunk start over."""
+def _restarted(issued: pl.DataFrame) -> pl.Expr | None:
+    """A step begins where the forward micro-batches of a rank's lowest chunk start over.
+
+    Not if backwards are still owed there: then the numbers mean something else, or nothing.
+    """
     chunk = pl.col("chunk").fill_null(0)
     first = (pl.col("kind") == Kind.FORWARD.value) & (chunk == chunk.min().over("rank"))
     number = pl.when(first).then("microbatch")
-    last_number = number.shift(1).forward_fill().over("rank")
-    return first & (number <= last_number)
+    restarts = first & (number <= number.shift(1).forward_fill().over("rank"))
+    owed = issued.filter(restarts & (_AHEAD > 1))
+    trains = issued["kind"].is_in(_BACKWARD).any()
+    if (owed.height and trains) or issued.filter(restarts).is_empty():
+        return None
+    return restarts
 
 
-def _balanced(issued: pl.DataFrame) -> pl.Expr:
+def _balanced(issued: pl.DataFrame) -> pl.Expr | None:
     """Unnumbered forwards and backwards: a rank has run as many of each at a step's end.
 
     Ranks near the end of a pipeline are balanced after every pair, so the one that is balanced
     least often tells how many micro-batches a step has, and every rank's forwards are counted off
     by that number.
     """
-    forward = pl.col("kind") == Kind.FORWARD.value
-    backward = pl.col("kind").is_in(_BACKWARD)
-    ahead = pl.when(forward).then(1).when(backward).then(-1).otherwise(0).cum_sum().over("rank")
     per_rank = (
-        issued.with_columns(balanced=backward & (ahead == 0), forward=forward)
+        issued.with_columns(balanced=_IS_BACKWARD & (_AHEAD == 0), forward=_IS_FORWARD)
         .group_by("rank")
         .agg(pl.col("balanced", "forward").sum())
         .filter(pl.col("balanced") > 0, pl.col("forward") % pl.col("balanced") == 0)
     )
     microbatches = (per_rank["forward"] // per_rank["balanced"]).max()
     if not isinstance(microbatches, int) or microbatches == 1:
-        return pl.lit(value=False)
-    ordinal = forward.cum_sum().over("rank") - 1
-    return forward & (ordinal > 0) & (ordinal % microbatches == 0)
+        return None
+    ordinal = _IS_FORWARD.cum_sum().over("rank") - 1
+    return _IS_FORWARD & (ordinal > 0) & (ordinal % microbatches == 0)
 
 
-_EVIDENCE: Final[tuple[tuple[Callable[[pl.DataFrame], pl.Expr], str], ...]] = (
+_EVIDENCE: Final[tuple[tuple[Callable[[pl.DataFrame], pl.Expr | None], str], ...]] = (
     (_optimized, "a step ends with its optimizer"),
     (_restarted, "a step begins where forward micro-batch numbers start over"),
     (_balanced, "a step ends where a rank has run as many backwards as forwards"),

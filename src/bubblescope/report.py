@@ -28,7 +28,7 @@ SCHEMA: Final = "bubblescope.report/1"
 """Name and version of the JSON report, described in docs/report.md. Keys are only ever added."""
 
 _ROWS: Final = 24
-_BAR: Final = 12
+_BAR: Final = 8
 _NAMES: Final = ("makespan", "span", "over_ideal", "excess")
 
 

@@ -17,7 +17,7 @@ from bubblescope import numbering
 from bubblescope.errors import SourceError, TimelineError
 from bubblescope.projection import Projection, project
 from bubblescope.sources.nsight.export import Export, pid, read_export
-from bubblescope.sources.nsight.tables import ParquetTables, SqliteTables
+from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteTables, table_names
 from bubblescope.timeline import (
     TASK_SCHEMA,
     Contents,
@@ -65,7 +65,10 @@ class NsightSource:
                 head = file.read(_HEAD)
         except OSError:
             return False
-        return head.startswith(_MAGIC) and any(sign in head for sign in _SIGNS)
+        if not head.startswith(_MAGIC):
+            return False
+        # The names of its tables usually lie in the first pages; SQLite knows where else.
+        return any(sign in head for sign in _SIGNS) or bool(table_names(path) & {*EVENTS})
 
     def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
         """Read all exports of one run onto one clock.
@@ -235,7 +238,7 @@ def _ranks(
         ).select(_PLACE)
     keyed = sorted(
         places.rows(),
-        key=lambda place: (_natural(exports[place[0]].host), place[2], place[1]),
+        key=lambda place: (_natural(exports[place[0]].host), place[2], place[1], place[0]),
     )
     seen: dict[tuple[str, int, int], str] = {}
     for index, process, device in keyed:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from bubblescope.progress import Progress
 
-__all__ = ["ParquetTables", "SqliteTables", "Tables"]
+__all__ = ["EVENTS", "ParquetTables", "SqliteTables", "Tables", "table_names"]
 
 EVENTS: Final = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -87,6 +87,25 @@ def _decode(column: pl.Series) -> pl.Series:
         return pl.Series(column.name, [value.decode(errors="replace") for value in column])
 
 
+def table_names(path: Path) -> set[str]:
+    """Return the names of a SQLite file's tables; none if it cannot be read."""
+    try:
+        with closing(sqlite3.connect(_uri(path), uri=True)) as connection:
+            return _table_names(connection)
+    except sqlite3.Error:
+        return set()
+
+
+def _table_names(connection: sqlite3.Connection) -> set[str]:
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return {name for (name,) in rows}
+
+
+def _uri(path: Path) -> str:
+    """Return how to open a file for reading alone: no lock, no journal, nothing beside it."""
+    return f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+
+
 def _last_row(connection: sqlite3.Connection, table: str) -> int:
     [(last,)] = connection.execute(f'SELECT max(rowid) FROM "{table}"')  # noqa: S608  a fixed name
     return int(last or 0)
@@ -104,12 +123,11 @@ class SqliteTables:
     def __init__(self, path: Path, progress: Progress) -> None:
         self.path = path
         self._progress = progress
-        self._uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        self._uri = _uri(path)
         self._refuse_truncated()
         try:
             with closing(sqlite3.connect(self._uri, uri=True)) as connection:
-                names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-                tables = sorted({name for (name,) in names} & {*EVENTS, *FACTS})
+                tables = sorted(_table_names(connection) & {*EVENTS, *FACTS})
                 self._columns = {
                     table: {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')}
                     for table in tables
