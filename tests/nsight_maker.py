@@ -1,7 +1,7 @@
 """Makes Nsight Systems exports whose true tasks are known, small or of any size.
 
-`Export` is a builder with the schema of the real exporter; `pipeline` plays a schedule with it, exactly,
-and returns the truth beside the files' contents.
+`Export` is a builder with the schema of the real exporter; `pipeline` plays a schedule with it and
+returns the truth beside the exports.
 """
 
 from __future__ import annotations

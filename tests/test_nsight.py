@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nsight_maker import UTC, Export, Style, pipeline
 
 import bubblescope
 from bubblescope import NamesError, SourceError
+from nsight_maker import UTC, Export, Style, pipeline
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "nsight"
 needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="the shared traces are not here")

@@ -1,0 +1,103 @@
+"""Reading our own files, whole, torn or contradictory."""
+
+from __future__ import annotations
+
+import pytest
+
+import bubblescope
+from bubblescope import SourceError, TimelineError
+from bubblescope.record import Recorder
+
+
+def record(folder, rank=0, host="here", steps=2):
+    with Recorder(folder, rank=rank, host=host) as recorder:
+        for _ in range(steps):
+            with recorder.step():
+                for i in range(2):
+                    with recorder.task("forward", microbatch=i):
+                        pass
+    return recorder.path
+
+
+def test_a_file_cut_anywhere_gives_its_complete_records_or_one_clear_error(tmp_path):
+    path = record(tmp_path)
+    whole = bubblescope.load(path).tasks
+    data = path.read_bytes()
+    lengths = set()
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        try:
+            timeline = bubblescope.load(path)
+        except SourceError as error:
+            assert str(error).startswith(str(path))  # noqa: PT017  either outcome is right
+            continue
+        assert timeline.tasks.equals(whole.head(len(timeline)))
+        [notice] = timeline.run.warnings
+        assert notice.code in {"torn-tail", "unclosed"}
+        if notice.code == "torn-tail":
+            assert notice.total == size
+        lengths.add(len(timeline))
+    assert lengths == {0, 2, 4}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\xff\xff", "is cut short: its 2 bytes hold no complete record"),
+        (b"not arrow at all", "is not a recording or is damaged"),
+        (b"\xff\xff\xff\xff\x08\0\0\0" + b"\xee" * 8, "is not a recording or is damaged"),
+    ],
+)
+def test_what_is_no_recording_is_one_clear_error(tmp_path, content, message):
+    path = tmp_path / "rank00000.bubbles"
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=message):
+        bubblescope.load(path)
+
+
+def test_a_damaged_middle_is_an_error_and_not_a_wrong_number(tmp_path):
+    path = record(tmp_path)
+    data = bytearray(path.read_bytes())
+    middle = data.index(b"\xff\xff\xff\xff", 8)
+    data[middle + 8 : middle + 40] = b"\xaa" * 32
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match="is not a recording or is damaged"):
+        bubblescope.load(path)
+
+
+def test_two_files_of_one_rank_are_refused_by_name(tmp_path):
+    record(tmp_path / "a")
+    record(tmp_path / "b")
+    with pytest.raises(
+        TimelineError, match=r"rank 0 is claimed by two traces: .*a/rank.* and .*b/rank"
+    ):
+        bubblescope.load(tmp_path)
+
+
+def test_recordings_of_several_hosts_are_joined_with_a_warning(tmp_path):
+    record(tmp_path, 0, "node0")
+    record(tmp_path, 1, "node1")
+    timeline = bubblescope.load(tmp_path)
+    assert timeline.ranks["host"].to_list() == ["node0", "node1"]
+    assert [notice.code for notice in timeline.run.warnings] == ["clocks-unchecked"]
+
+
+def test_a_saved_timeline_is_read_back_whatever_it_is_called(tmp_path):
+    timeline = bubblescope.load(record(tmp_path / "recording"))
+    saved = timeline.save(tmp_path / "whatever.pq")
+    assert bubblescope.load(saved) == timeline
+
+
+def test_a_saved_timeline_and_a_recording_of_other_ranks_join(tmp_path):
+    bubblescope.load(record(tmp_path / "x", 0)).save(tmp_path / "rank0.parquet")
+    record(tmp_path / "y", 1)
+    timeline = bubblescope.load(tmp_path / "rank0.parquet", tmp_path / "y")
+    assert timeline.ranks["rank"].to_list() == [0, 1]
+
+
+def test_a_recording_of_a_newer_bubblescope_says_so(tmp_path):
+    path = record(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":9'))
+    with pytest.raises(SourceError, match="update to read it"):
+        bubblescope.load(path)

@@ -1,0 +1,405 @@
+"""The recorder: what it times, what it leaves out, and what survives a crash."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import ClassVar
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bubblescope
+from bubblescope import RecorderError
+from bubblescope.record import CpuTimer, CudaTimer, Recorder
+from bubblescope.vocabulary import LANE_OF, Kind
+
+COUNT = st.none() | st.integers(0, 30_000)
+
+
+def read(folder):
+    return bubblescope.load(folder).tasks
+
+
+class Ticks:
+    """A timer whose marks are 10, 20, 30, ..."""
+
+    name = "ticks"
+
+    def __init__(self):
+        self.now = 0
+
+    def anchor(self):
+        pass
+
+    def mark(self):
+        self.now += 10
+        return self.now
+
+    resolve = CpuTimer.resolve
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.lists(
+            st.fixed_dictionaries(
+                {
+                    "kind": st.sampled_from(list(Kind)),
+                    "microbatch": COUNT,
+                    "chunk": COUNT,
+                    "stage": COUNT,
+                    "peer": COUNT,
+                    "name": st.none()
+                    | st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+                }
+            ),
+            max_size=5,
+        ),
+        max_size=4,
+    )
+)
+def test_every_task_recorded_is_read_back(tmp_path_factory, steps):
+    folder = tmp_path_factory.mktemp("recording")
+    with Recorder(folder, rank=3, timer=Ticks()) as recorder:
+        for tasks in steps:
+            with recorder.step():
+                for task in tasks:
+                    with recorder.task(**task):
+                        pass
+    columns = ["step", "kind", "microbatch", "chunk", "stage", "peer", "name", "lane"]
+    found = read(folder).sort("start_ns").select(columns).rows()
+    assert found == [
+        (
+            step,
+            task["kind"].value,
+            task["microbatch"],
+            task["chunk"],
+            task["stage"],
+            task["peer"],
+            task["name"] or task["kind"].value,
+            LANE_OF[task["kind"]].value,
+        )
+        for step, tasks in enumerate(steps)
+        for task in tasks
+    ]
+
+
+def test_intervals_are_the_timers(tmp_path):
+    with Recorder(tmp_path, rank=0, timer=Ticks()) as recorder, recorder.step():
+        with recorder.task("forward"):
+            with recorder.task("recv_forward"):
+                pass
+    tasks = read(tmp_path).sort("start_ns")
+    first = tasks["start_ns"][0]
+    assert [(s - first, e - first) for s, e in tasks.select("start_ns", "end_ns").rows()] == [
+        (0, 30),
+        (10, 20),
+    ]
+
+
+def test_a_rank_describes_itself(tmp_path):
+    with (
+        Recorder(
+            tmp_path,
+            rank=5,
+            stages=[1, 6],
+            host="node7",
+            device=2,
+            schedule="zb-v",
+            microbatches=4,
+            dp=1,
+        ) as recorder,
+        recorder.step(),
+    ):
+        for chunk in (0, 1):
+            with recorder.task("forward", chunk=chunk, microbatch=0):
+                pass
+    timeline = bubblescope.load(tmp_path)
+    [rank] = timeline.ranks.to_dicts()
+    assert {
+        key: rank[key] for key in ("rank", "host", "process", "device", "stages", "dp", "tp")
+    } == {
+        "rank": 5,
+        "host": "node7",
+        "process": os.getpid(),
+        "device": 2,
+        "stages": [1, 6],
+        "dp": 1,
+        "tp": None,
+    }
+    assert (timeline.run.schedule, timeline.run.microbatches) == ("zb-v", 4)
+    assert timeline.tasks["stage"].to_list() == [1, 6]  # by chunk
+    assert timeline.run.warnings == ()
+
+
+def test_only_the_steps_of_the_window_are_recorded(tmp_path):
+    with Recorder(tmp_path, rank=0, start=2, stop=4) as recorder:
+        for _ in range(6):
+            with recorder.step(), recorder.task("forward"):
+                pass
+            with recorder.task("gc"):  # between steps
+                pass
+    tasks = read(tmp_path).sort("start_ns")
+    assert tasks.select("step", "kind").rows() == [
+        (2, "forward"),
+        (None, "gc"),
+        (3, "forward"),
+    ]
+
+
+def test_exit_after_leaves_once_the_last_step_is_on_disk(tmp_path):
+    def train():
+        with Recorder(tmp_path, rank=0, stop=2, exit_after=True) as recorder:
+            for _ in range(5):
+                with recorder.step(), recorder.task("forward"):
+                    pass
+
+    with pytest.raises(SystemExit) as left:
+        train()
+    assert left.value.code == 0
+    assert read(tmp_path)["step"].to_list() == [0, 1]
+
+
+def test_an_exception_in_the_last_step_is_not_turned_into_an_exit(tmp_path):
+    def train():
+        with Recorder(tmp_path, rank=0, stop=1, exit_after=True) as recorder, recorder.step():
+            with recorder.task("forward"):
+                pass
+            with recorder.task("backward"):
+                raise FloatingPointError("loss is NaN")
+
+    with pytest.raises(FloatingPointError, match="loss is NaN"):
+        train()
+    assert read(tmp_path)["kind"].to_list() == ["forward", "backward"]
+
+
+def test_a_function_can_be_recorded_by_decorating_it(tmp_path):
+    with Recorder(tmp_path, rank=0) as recorder:
+
+        @recorder.wrap("forward", microbatch="i", chunk=1, peer="to")
+        def run(x, i, *, to=None):
+            return x + i
+
+        with recorder.step():
+            assert run(1, 2) == 3
+            assert run(1, i=5, to=7) == 6
+    assert read(tmp_path).sort("start_ns").select("microbatch", "chunk", "peer").rows() == [
+        (2, 1, None),
+        (5, 1, 7),
+    ]
+    with pytest.raises(RecorderError, match="has no parameter 'batch' to take a number from"):
+        recorder.wrap("forward", microbatch="batch")(run)
+
+
+def test_tasks_may_come_from_several_threads(tmp_path):
+    with Recorder(tmp_path, rank=0) as recorder, recorder.step():
+
+        def work(thread):
+            for i in range(3000):
+                with recorder.task("backward", microbatch=i, chunk=thread):
+                    pass
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    tasks = read(tmp_path)
+    assert sorted(tasks.select("chunk", "microbatch").rows()) == [
+        (thread, i) for thread in range(4) for i in range(3000)
+    ]
+
+
+def test_vendor_marks_carry_names_that_are_read_back(tmp_path):
+    class Marks:
+        said: ClassVar[list[str]] = []
+
+        def push(self, name):
+            self.said.append(name)
+
+        def pop(self):
+            self.said.append("pop")
+
+    with Recorder(tmp_path, rank=0, marks=Marks()) as recorder, recorder.step(7):
+        with recorder.task("send_forward", microbatch=3, peer=1):
+            pass
+    assert Marks.said == ["bubblescope:send_forward step=7 microbatch=3 peer=1", "pop"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rank": -1}, "must not be negative"),
+        (
+            {"rank": 0, "start": 3, "stop": 3},
+            r"no step to record: stop \(3\) must be after start \(3\)",
+        ),
+        ({"rank": 0, "exit_after": True}, "exit_after needs stop"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(tmp_path, arguments, message):
+    with pytest.raises(RecorderError, match=message):
+        Recorder(tmp_path, **arguments)
+
+
+def test_misuse_is_refused(tmp_path):
+    recorder = Recorder(tmp_path, rank=0)
+    with pytest.raises(RecorderError, match="the recorder is not open"), recorder.step():
+        pass
+    with recorder:
+        with pytest.raises(RecorderError, match="'sideways' is no task kind; use one of forward"):
+            recorder.task("sideways")
+        with pytest.raises(RecorderError, match="'gpu' is no lane"):
+            recorder.task("forward", lane="gpu")
+        with recorder.step(4), pytest.raises(RecorderError, match="step 5 begins inside step 4"):
+            recorder.step(5).__enter__()
+    recorder.close()  # twice is fine
+
+
+def test_a_recorder_that_cannot_write_warns_once_and_lets_the_job_run(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    done = 0
+    with pytest.warns(RuntimeWarning, match="bubblescope stopped recording") as warned:
+        with Recorder(tmp_path / "file", rank=0) as recorder:
+            for _ in range(3):
+                with recorder.step(), recorder.task("forward"):
+                    done += 1
+    assert done == 3
+    assert len(warned) == 1
+
+
+KILLED = """
+import os, signal, sys
+from bubblescope.record import Recorder
+with Recorder(sys.argv[1], rank=0) as recorder:
+    for step in range(3):
+        with recorder.step():
+            for i in range(4):
+                with recorder.task("forward", microbatch=i):
+                    pass
+                if step == 2 and i == 1:
+                    print("now", flush=True)
+                    sys.stdin.readline()
+"""
+
+
+def test_a_job_killed_in_mid_step_loses_that_step_only(tmp_path):
+    job = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with job:
+        assert job.stdout.readline() == "now\n"
+        running = bubblescope.load(tmp_path)  # readable while it is being written
+        job.send_signal(signal.SIGKILL)
+    killed = bubblescope.load(tmp_path)
+    for timeline in (running, killed):
+        assert timeline.tasks.group_by("step").len().sort("step").rows() == [(0, 4), (1, 4)]
+        assert [notice.code for notice in timeline.run.warnings] == ["unclosed"]
+
+
+class FakeCuda:
+    """A device whose clock runs 5 % fast and 1 s ahead, and finishes work long after its launch."""
+
+    DRIFT, AHEAD, LAG = 1.05, 1_000_000_000, 40_000
+
+    def __init__(self):
+        self.host = 0
+        self.events = 0
+        fake = self
+
+        class Event:
+            def __init__(self, *, enable_timing):
+                assert enable_timing
+                fake.events += 1
+
+            def record(self):
+                self.at = fake.host + fake.lag
+
+            def synchronize(self):
+                fake.host = max(fake.host, self.at)
+
+            def elapsed_time(self, other):
+                return (other.at - self.at) * fake.DRIFT / 1e6
+
+        self.Event = Event
+        self.lag = 0
+
+    def synchronize(self):
+        self.host += 10
+        self.lag = 0
+
+    def clock(self):
+        return self.host
+
+
+def test_cuda_events_time_the_device_and_not_the_launch():
+    cuda = FakeCuda()
+    timer = CudaTimer(cuda, cuda.clock)
+    timer.anchor()
+    anchored = cuda.host
+    cuda.lag = cuda.LAG  # the device is busy: what is launched now runs later
+    marks = []
+    for _ in range(3):
+        cuda.host += 100
+        marks.append(timer.mark())
+    times = timer.resolve(marks)
+    assert times.tolist() == [
+        anchored + round((100 * k + cuda.LAG) * cuda.DRIFT) for k in (1, 2, 3)
+    ]
+
+
+def test_anchoring_every_step_keeps_the_clocks_drift_from_adding_up():
+    cuda = FakeCuda()
+    timer = CudaTimer(cuda, cuda.clock)
+    errors = []
+    for _ in range(50):
+        cuda.host += 1_000_000  # a step
+        timer.anchor()
+        cuda.host += 1000
+        mark = timer.mark()
+        errors.append(abs(int(timer.resolve([mark])[0]) - cuda.host))
+    assert max(errors) <= 51  # 5 % of the 1000 ns since the anchor, not of the whole run
+    assert cuda.events <= 4  # events are used again
+
+
+def test_a_recorder_with_cuda_events_keeps_host_and_device_times(tmp_path):
+    cuda = FakeCuda()
+    timer = CudaTimer(cuda, cuda.clock)
+    with Recorder(tmp_path, rank=0, timer=timer) as recorder, recorder.step():
+        cuda.lag = cuda.LAG
+        with recorder.task("forward"):
+            cuda.host += 500
+    [task] = read(tmp_path).to_dicts()
+    assert task["end_ns"] - task["start_ns"] == round(500 * cuda.DRIFT)
+    assert task["host_start_ns"] is not None
+
+
+def test_the_file_is_a_plain_arrow_stream(tmp_path):
+    ipc = pytest.importorskip("pyarrow.ipc")
+    with Recorder(tmp_path, rank=0) as recorder:
+        for _ in range(3):
+            with recorder.step(), recorder.task("forward"):
+                pass
+        recorder.close()
+        path = recorder.path
+    assert ipc.open_stream(path).read_all().num_rows == 1 + 3
+
+
+def test_processes_of_one_host_are_on_one_clock(tmp_path):
+    for rank in (0, 1):
+        with Recorder(tmp_path, rank=rank) as recorder, recorder.step(), recorder.task("forward"):
+            pass
+    tasks = read(tmp_path)
+    assert (
+        tasks.filter(pl.col("rank") == 0)["end_ns"][0]
+        < tasks.filter(pl.col("rank") == 1)["start_ns"][0]
+    )

@@ -1,0 +1,126 @@
+"""Finding traces: files, folders, patterns; and saying clearly why something is none."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import bubblescope
+from bubblescope import SourceError
+from bubblescope.record import Recorder
+from bubblescope.sources import find, sources
+from nsight_maker import Style, pipeline
+
+
+def record(folder, rank):
+    with Recorder(folder, rank=rank) as recorder, recorder.step(), recorder.task("forward"):
+        pass
+    return recorder.path
+
+
+def test_files_folders_and_patterns_mean_the_same(tmp_path):
+    paths = [record(tmp_path / "run", rank) for rank in range(3)]
+    whole = bubblescope.load(*paths)
+    assert bubblescope.load(tmp_path) == whole
+    assert bubblescope.load(tmp_path / "run" / "rank*.bubbles") == whole
+    assert bubblescope.load(str(tmp_path / "**" / "*.bubbles")) == whole
+    assert bubblescope.load(tmp_path / "run", paths[0]) == whole  # named twice, read once
+
+
+def test_a_path_with_pattern_characters_is_a_path_first(tmp_path):
+    path = record(tmp_path / "run[1]", 0)
+    assert len(bubblescope.load(path)) == 1
+
+
+def test_files_that_are_no_trace_are_ignored_in_folders_with_a_warning(tmp_path):
+    record(tmp_path, 0)
+    (tmp_path / "train.log").write_text("step 1")
+    (tmp_path / ".hidden").write_text("")
+    [notice] = bubblescope.load(tmp_path).run.warnings
+    assert (notice.code, notice.lost, notice.total) == ("ignored-files", 1, 2)
+    assert "train.log" in notice.message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "absent.sqlite",
+            None,
+            "absent.sqlite: no such file or folder, and as a pattern it matches",
+        ),
+        ("empty.sqlite", b"", "empty.sqlite: is an empty file"),
+        ("notes.txt", b"hello", r"notes.txt: is not a trace of a known format. bubblescope reads"),
+        (
+            "other.sqlite",
+            b"SQLite format 3\0" + bytes(100),
+            "other.sqlite: is not a trace of a known",
+        ),
+        ("table.parquet", b"PAR1 hello PAR1", "table.parquet: is not a trace of a known format"),
+    ],
+)
+def test_what_is_no_trace_is_refused_in_one_sentence(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(SourceError, match=message):
+        bubblescope.load(tmp_path / name)
+
+
+def test_a_folder_without_traces_is_refused(tmp_path):
+    with pytest.raises(SourceError, match="is an empty folder"):
+        bubblescope.load(tmp_path)
+    (tmp_path / "train.log").write_text("step 1")
+    with pytest.raises(SourceError, match="none of the 1 files in it is a trace"):
+        bubblescope.load(tmp_path)
+
+
+def test_a_folder_of_several_formats_is_refused_unless_one_is_chosen(tmp_path):
+    record(tmp_path, 0)
+    [export], _, _ = pipeline(Style(steps=1))
+    export.write(tmp_path / "node0.sqlite")
+    with pytest.raises(SourceError, match=r"several formats \(1 of nsight and 1 of native\)"):
+        bubblescope.load(tmp_path)
+    assert len(bubblescope.load(tmp_path, source="native")) == 1
+    assert len(bubblescope.load(tmp_path, source="nsight")) > 1
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
+    with pytest.raises(
+        SourceError, match="pprof: is no trace format; the formats are native, nsight"
+    ):
+        bubblescope.load(tmp_path, source="pprof")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_read_permission_says_so(tmp_path):
+    path = record(tmp_path, 0)
+    path.chmod(0)
+    with pytest.raises(SourceError, match="cannot be opened .* check its rights"):
+        bubblescope.load(path)
+
+
+def test_no_path_at_all_is_refused():
+    with pytest.raises(SourceError, match="give at least one trace"):
+        bubblescope.load()
+
+
+def test_sources_are_found_through_entry_points_in_alphabetical_order():
+    assert list(sources()) == sorted(sources())
+    for name, source in sources().items():
+        assert source.name == name
+        assert source.summary
+
+
+def test_no_source_claims_what_it_cannot_judge(tmp_path):
+    (tmp_path / "socket").mkdir()
+    for source in sources().values():
+        assert not source.detect(tmp_path / "absent")
+        assert not source.detect(tmp_path / "socket")
+
+
+def test_finding_does_not_read(tmp_path):
+    path = record(tmp_path, 0)
+    path.write_bytes(path.read_bytes()[:10])  # damaged, but clearly a recording
+    source, traces, ignored = find([tmp_path])
+    assert (source.name, traces, ignored) == ("native", [path], [])
