@@ -96,7 +96,7 @@ def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
 def test_a_file_without_read_permission_says_so(tmp_path):
     path = record(tmp_path, 0)
     path.chmod(0)
-    with pytest.raises(SourceError, match="cannot be opened .* check its rights"):
+    with pytest.raises(SourceError, match=r"cannot be opened .* check its rights"):
         bubblescope.load(path)
 
 

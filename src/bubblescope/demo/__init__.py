@@ -223,7 +223,8 @@ def _follow(
     progress.begin("training", options.steps)
     losses: list[float] = []
     weights: dict[int, Any] = {}
-    reasons: list[str] = []
+    orphans: dict[int, str] = {}
+    silent: list[int] = []
     for stage, what, value in _messages(reports):
         if what == "failed":
             raise BubblescopeError(f"stage {stage} of the demo failed: {value}")
@@ -233,12 +234,13 @@ def _follow(
             losses.append(value)
             progress.advance()
         elif what == "orphaned":
-            # A neighbour went first: its own last word, if there is one, is the better reason.
-            reasons.append(f"stage {stage} of the demo lost a neighbour ({value})")
-        elif what == "ended" and stage not in weights:
-            reasons.insert(0, f"stage {stage} of the demo ended without a word")
-    if reasons:
-        raise BubblescopeError(reasons[0])
+            orphans[stage] = value
+        elif what == "ended" and stage not in weights and stage not in orphans:
+            silent.append(stage)
+    if silent:  # the one that went first; its neighbours only noticed
+        raise BubblescopeError(f"stage {silent[0]} of the demo ended without a word")
+    for stage, value in orphans.items():
+        raise BubblescopeError(f"stage {stage} of the demo lost its neighbour ({value})")
     return losses, [array for stage in sorted(weights) for array in weights[stage]]
 
 
