@@ -1,0 +1,105 @@
+"""Timelines whose answers are known, for the tests of what is made from them."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from bubblescope import Timeline
+from bubblescope.timeline import Notice, Origin, Run
+from bubblescope.vocabulary import Kind
+from nsight_maker import Style, solve
+
+ORIGIN = 1_750_000_000_123_456_789
+
+
+def one_f_one_b(
+    ranks: int = 4,
+    microbatches: int = 8,
+    steps: int = 3,
+    *,
+    hosts: int = 2,
+    comm: bool = True,
+    forward_ns: int = 1_000_003,
+    backward_ns: int = 2_000_001,
+) -> Timeline:
+    """1F1B with the ideal bubble of (p - 1) / (m + p - 1), a lane of sends, and an optimizer."""
+    times = {Kind.FORWARD: forward_ns, Kind.BACKWARD: backward_ns}
+    plan = solve(Style(stages=ranks, microbatches=microbatches, times=times))
+    makespan = max(tasks[-1][3] for tasks in plan.values())
+    rows = []
+    for step in range(steps):
+        base = ORIGIN + step * (makespan + 700_000)
+        for rank, tasks in plan.items():
+            for kind, microbatch, start, end in tasks:
+                rows.append(
+                    (rank, step, kind.value, microbatch, "compute", base + start, base + end)
+                )
+                if comm and kind is Kind.FORWARD and rank < ranks - 1:
+                    # Longer than a forward: sends of neighbouring micro-batches overlap.
+                    rows.append(
+                        (
+                            rank,
+                            step,
+                            "send_forward",
+                            microbatch,
+                            "comm",
+                            base + end,
+                            base + end + 1_600_000,
+                        )
+                    )
+            rows.append(
+                (
+                    rank,
+                    step,
+                    "optimizer",
+                    None,
+                    "compute",
+                    base + makespan,
+                    base + makespan + 400_000,
+                )
+            )
+    schema = ["rank", "step", "kind", "microbatch", "lane", "start_ns", "end_ns"]
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    return Timeline(
+        frame.with_columns(
+            stage=pl.when(pl.col("microbatch").is_not_null()).then("rank"),
+            name=pl.format("{} {}", "kind", "microbatch").fill_null("optimizer"),
+            busy_ns=(pl.col("end_ns") - pl.col("start_ns")) * 9 // 10,
+            host_start_ns=pl.col("start_ns") - 50_000,
+        ),
+        pl.DataFrame(
+            {
+                "rank": range(ranks),
+                "host": [f"node{rank * hosts // ranks}" for rank in range(ranks)],
+                "stages": [[rank] for rank in range(ranks)],
+            },
+        ),
+        Run(
+            origins=(Origin("made", "1", "made"),),
+            inferred={"stage": "by construction"},
+            warnings=(Notice("test", "this is a test"),),
+        ),
+    )
+
+
+HOSTILE = '</script><img src=x onerror="window.hacked=1">&amp;\u0000]]>\u202e'
+
+
+def hostile() -> Timeline:
+    """A timeline whose every text tries to break out of what it is put into."""
+    timeline = one_f_one_b(ranks=2, microbatches=2, steps=1, hosts=1)
+    return Timeline(
+        timeline.tasks.with_columns(name=pl.lit(HOSTILE)),
+        timeline.ranks.with_columns(host=pl.lit(HOSTILE)),
+        Run(
+            origins=(Origin("made", HOSTILE, HOSTILE),),
+            schedule=HOSTILE,
+            warnings=(Notice("x", HOSTILE),),
+            inferred={HOSTILE: HOSTILE},
+        ),
+    )
+
+
+def empty() -> Timeline:
+    """No task at all."""
+    return one_f_one_b(ranks=2, microbatches=1, steps=1).slice(end_ns=0)
