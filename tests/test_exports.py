@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -183,7 +184,7 @@ def test_chrome_slices_of_one_thread_never_overlap(tmp_path):
             )
     for thread in by_thread.values():
         thread.sort()
-        for (start, length), (following, _) in zip(thread, thread[1:], strict=False):
+        for (start, length), (following, _) in itertools.pairwise(thread):
             assert start + length <= following + 1e-6
     assert max(tid for _, tid in by_thread) % 1000 == 2  # overlapping sends took a second row
 
@@ -282,7 +283,7 @@ def test_rows_of_a_lane_never_overlap_and_are_as_few_as_can_be(pairs):
     assert placed.height == len(pairs)
     for _, row in placed.group_by("row"):
         ordered = row.sort("start_ns", "end_ns").rows(named=True)
-        for one, following in zip(ordered, ordered[1:], strict=False):
+        for one, following in itertools.pairwise(ordered):
             assert one["end_ns"] <= following["start_ns"]
     deepest = max(
         (sum(1 for s, n in pairs if s <= at < s + n) for at, _ in pairs),

@@ -1,0 +1,342 @@
+"""The interactive page, in a real browser."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import zlib
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bubblescope import Timeline, units
+from bubblescope.exports import html
+from bubblescope.palette import COLOURS
+from bubblescope.vocabulary import Kind
+from synthetic import empty, hostile, one_f_one_b
+
+ROOT = Path(__file__).resolve().parents[1]
+IDLE, LINE = (241, 241, 238), (212, 216, 220)
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        if os.environ.get("BUBBLESCOPE_REQUIRE_BROWSER"):
+            pytest.fail("no Chromium on the PATH, and BUBBLESCOPE_REQUIRE_BROWSER is set")
+        pytest.skip("no Chromium on the PATH")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Open a timeline's page; fail on any error, warning or request that it makes."""
+    complaints: list[str] = []
+    contexts = []
+
+    def show(timeline: Timeline, width: int = 1280, height: int = 720, **how):
+        path = timeline.to_html(tmp_path / "view.html")
+        context = browser.new_context(viewport={"width": width, "height": height}, **how)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "request",
+            lambda request: (
+                None if request.url == path.as_uri() else complaints.append(request.url)
+            ),
+        )
+        page.goto(path.as_uri())
+        page.wait_for_function("window.bubblescope")
+        return page
+
+    yield show
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def screen(page, selector: str = "canvas.lanes") -> np.ndarray:
+    """The pixels of a canvas, height by width by RGBA."""
+    width, height, data = page.evaluate(
+        """(selector) => {
+            const canvas = document.querySelector(selector);
+            const image = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            let text = "";
+            for (let i = 0; i < image.data.length; i += 32768)
+                text += String.fromCharCode(...image.data.subarray(i, i + 32768));
+            return [canvas.width, canvas.height, btoa(text)];
+        }""",
+        selector,
+    )
+    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
+
+
+def rgb(kind: Kind) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(COLOURS[kind][1:]))
+
+
+def state(page, what: str):
+    return page.evaluate(f"window.bubblescope.{what}")
+
+
+@pytest.mark.browser
+def test_the_page_says_what_the_analysis_found(opened):
+    timeline = one_f_one_b()
+    page = opened(timeline)
+    assert page.title() == "made"
+    header = page.locator("header").inner_text()
+    assert units.percent(3 / 11) in header
+    assert "4 ranks on 2 hosts" in header
+    assert page.locator(".legend").inner_text().split("\n") == [
+        "forward",
+        "backward",
+        "optimizer",
+        "send forward",
+        "bubble",
+    ]
+    page.locator("summary").click()
+    assert "this is a test" in page.locator(".notes").inner_text()
+    assert "by construction" in page.locator(".notes").inner_text()
+    definition = page.locator(".rate").first.get_attribute("title")
+    assert "over all ranks" in definition
+
+
+@pytest.mark.browser
+def test_a_lane_for_every_rank_in_pipeline_order_under_its_host(opened):
+    places = state(opened(one_f_one_b()), "places")
+    lanes = [(place["row"]["rank"], place["row"]["lane"]) for place in places]
+    assert lanes[:3] == [(0, "compute"), (0, "comm"), (0, "comm")]  # overlapping sends: two rows
+    tops = [place["top"] for place in places]
+    assert tops == sorted(tops)
+    computes = [place for place in places if place["row"]["lane"] == "compute"]
+    assert [place["row"]["rank"] for place in computes] == [0, 1, 2, 3]
+    gaps = [b["top"] - a["top"] for a, b in itertools.pairwise(computes)]
+    assert gaps[1] > gaps[0]  # the second host's heading
+
+
+@pytest.mark.browser
+def test_clicking_a_task_shows_all_that_is_known_of_it(opened):
+    timeline = one_f_one_b()
+    page = opened(timeline)
+    task = timeline.tasks.filter(rank=1, step=1, kind="backward", microbatch=4).row(0, named=True)
+    start, end = (task[key] - timeline.start_ns for key in ("start_ns", "end_ns"))
+    view = state(page, "view()")
+    place = next(p for p in state(page, "places") if p["row"]["rank"] == 1)
+    box = page.locator("canvas.lanes").bounding_box()
+    gutter = state(page, "gutter")
+    middle = ((start + end) / 2 - view["start"]) / (view["end"] - view["start"])
+    x = gutter + middle * (box["width"] - gutter)
+    page.mouse.click(box["x"] + x, box["y"] + place["top"] + 5)
+    shown = page.locator("aside").inner_text()
+    for text in (
+        "backward",
+        "2.000 ms (2,000,001 ns)",
+        f"{task['start_ns']} ns",
+        "rank",
+        "1 on node0",
+    ):
+        assert text in shown
+    assert "90.00 %" in shown  # kernels running
+    assert "50.00 µs" in shown  # launched before
+    page.keyboard.press("Escape")
+    assert not page.locator("aside").is_visible()
+    assert state(page, "selected()") == -1
+
+
+@pytest.mark.browser
+def test_zoom_and_pan_by_keys_wheel_and_drag(opened):
+    page = opened(one_f_one_b())
+    whole = state(page, "view()")
+    length = whole["end"] - whole["start"]
+    page.keyboard.press("w")
+    zoomed = state(page, "view()")
+    assert zoomed["end"] - zoomed["start"] == pytest.approx(length / 1.3)
+    page.keyboard.press("d")
+    assert state(page, "view()")["start"] > zoomed["start"]
+    page.keyboard.press("a")
+    assert state(page, "view()")["start"] == pytest.approx(zoomed["start"])
+    page.keyboard.press("s")
+    page.keyboard.press("f")
+    assert state(page, "view()") == whole
+    page.mouse.move(800, 300)
+    page.mouse.wheel(0, -300)
+    page.wait_for_function(f"window.bubblescope.view().start > {whole['start']} + 1")
+    wheeled = state(page, "view()")
+    page.mouse.down()
+    page.mouse.move(700, 300, steps=4)
+    page.mouse.up()
+    dragged = state(page, "view()")
+    assert dragged["start"] > wheeled["start"]
+    assert dragged["end"] - dragged["start"] == pytest.approx(wheeled["end"] - wheeled["start"])
+    assert state(page, "selected()") == -1  # a drag is not a click
+
+
+@pytest.mark.browser
+def test_steps_are_marked_and_can_be_gone_through(opened):
+    timeline = one_f_one_b()
+    page = opened(timeline)
+    spans = timeline.tasks.group_by("step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    steps = [
+        (start - timeline.start_ns, end - timeline.start_ns)
+        for _, start, end in spans.sort("step").rows()
+    ]
+
+    def shows(step):
+        view = state(page, "view()")
+        margin = (steps[step][1] - steps[step][0]) * 0.02
+        return (
+            abs(view["start"] - steps[step][0]) < margin
+            and abs(view["end"] - steps[step][1]) < margin
+        )
+
+    page.keyboard.press("n")
+    assert shows(0)
+    page.keyboard.press("n")
+    assert shows(1)
+    page.keyboard.press("p")
+    assert shows(0)
+    page.keyboard.press("f")
+    box = page.locator("canvas.ruler").bounding_box()
+    page.mouse.click(box["x"] + box["width"] - 60, box["y"] + 10)
+    assert shows(2)
+
+
+@pytest.mark.browser
+def test_help_lists_the_keys(opened):
+    page = opened(one_f_one_b())
+    assert not page.locator(".help").is_visible()
+    page.keyboard.press("?")
+    assert "zoom" in page.locator(".help").inner_text()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("microbatches", [8, 3000])
+def test_colours_take_up_their_true_share_of_every_lane(opened, microbatches):
+    """Blocks finer than a pixel are sampled, never widened: 3000 micro-batches are 20 tasks a pixel."""
+    timeline = one_f_one_b(
+        ranks=4, microbatches=microbatches, steps=3, comm=False, forward_ns=700_003
+    )
+    page = opened(timeline)
+    page.evaluate(f"window.bubblescope.show(0, {timeline.duration_ns})")
+    image = screen(page)
+    gutter = state(page, "gutter")
+    lines = [place["top"] + place["height"] - 2 for place in state(page, "places")]
+    pixels = image[lines, gutter:, :3].reshape(-1, 3)
+    # A wide block's left edge is a darker shade of its colour; take every pixel for the nearest.
+    kinds = timeline.tasks["kind"].unique().cast(pl.String).sort().to_list()
+    shades = np.array([[rgb(Kind(kind)), np.multiply(rgb(Kind(kind)), 0.72)] for kind in kinds])
+    shades = np.concatenate([shades.reshape(-1, 3), [IDLE, LINE]])
+    nearest = np.abs(pixels[:, None, :] - shades[None]).sum(2).argmin(1)
+    shown = np.bincount(nearest // 2, minlength=len(kinds) + 1) / len(nearest)
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum() / timeline.duration_ns / 4
+    true = (
+        timeline.tasks.group_by(pl.col("kind").cast(pl.String)).agg(length).sort("kind")["end_ns"]
+    )
+    assert shown[:-1] == pytest.approx(true.to_numpy(), abs=0.015)
+    assert shown[-1] == pytest.approx(1 - true.sum(), abs=0.015)  # no bubble is lost
+
+
+@pytest.mark.browser
+def test_a_thousand_ranks_scroll_and_draw(opened):
+    timeline = one_f_one_b(ranks=1024, microbatches=4, steps=1, hosts=128, comm=False)
+    page = opened(timeline)
+    total = page.evaluate("document.querySelector('main').scrollHeight")
+    assert total > 1024 * 14
+    assert page.evaluate("document.querySelector('canvas.lanes').height") < 1000
+    before = page.screenshot()
+    page.evaluate("document.querySelector('main').scrollTop = 8000")
+    page.wait_for_timeout(100)
+    assert page.screenshot() != before
+
+
+@pytest.mark.browser
+def test_hostile_names_stay_text(opened):
+    page = opened(hostile())
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img").count() == 0
+    assert "onerror" in page.locator("header").inner_text()
+    task = page.evaluate("window.bubblescope.places[0]")
+    box = page.locator("canvas.lanes").bounding_box()
+    page.mouse.click(box["x"] + state(page, "gutter") + 20, box["y"] + task["top"] + 5)
+    assert "</script>" in page.locator("aside").inner_text()
+
+
+@pytest.mark.browser
+def test_a_timeline_without_tasks_opens(opened):
+    page = opened(empty())
+    assert "0 tasks" in page.locator("header").inner_text()
+
+
+@pytest.mark.browser
+def test_the_dark_scheme_and_dense_screens(opened):
+    page = opened(one_f_one_b(), color_scheme="dark", device_scale_factor=2)
+    assert page.evaluate("document.querySelector('canvas.lanes').width") == 2 * 1280
+    image = screen(page)
+    assert tuple(image[-2, 4, :3]) == (22, 24, 27)  # the page is dark
+
+
+def test_the_page_is_self_contained_and_may_load_nothing():
+    page = html.render(one_f_one_b())
+    assert not re.search(r"(?:src|href)\s*=", page.split("<body>")[0])
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    script = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+
+
+def test_every_time_survives_the_way_into_the_page():
+    timeline = one_f_one_b()
+    page = html.render(timeline)
+    head = json.loads(re.search(r'id="head"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+    blob = re.search(r'id="columns"[^>]*>(.*?)</script>', page, re.DOTALL)[1]
+    data = zlib.decompress(base64.b64decode(blob))
+    types = {"u8": "u1", "i16": "<i2", "i32": "<i4", "u32": "<u4", "f64": "<f8"}
+    columns, offset = {}, 0
+    for column in head["columns"]:
+        array = np.frombuffer(data, types[column["type"]], column["length"], offset)
+        columns[column["name"]] = array
+        offset += -(-array.nbytes // 8) * 8
+    found = []
+    for row in head["rows"]:
+        span = slice(row["from"], row["to"])
+        starts = int(head["origin"]) + np.cumsum(columns["gap"][span].astype(np.int64))
+        ends = starts + columns["length"][span].astype(np.int64)
+        rank = head["ranks"][row["rank"]]["rank"]
+        found += [(rank, row["lane"], int(s), int(e)) for s, e in zip(starts, ends, strict=True)]
+    expected = timeline.tasks.select("rank", pl.col("lane").cast(pl.String), "start_ns", "end_ns")
+    assert sorted(found) == sorted(expected.rows())
+
+
+def test_the_committed_bundle_is_of_the_committed_sources():
+    sources = sorted((ROOT / "viewer" / "src").glob("*"))
+    digest = functools.reduce(
+        lambda hashed, path: hashed.update(path.read_bytes()) or hashed, sources, hashlib.sha256()
+    ).hexdigest()
+    bundle = (ROOT / "src" / "bubblescope" / "viewer" / "bundle.js").read_text()
+    assert f"sources {digest} " in bundle.split("\n", 1)[0], "run `npm run build` in viewer/"
