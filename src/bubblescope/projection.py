@@ -14,7 +14,9 @@ work. They become tasks of the communication lane.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -70,6 +72,10 @@ _OPERATIONS: Final = {
     **dict.fromkeys(_FIELDS, pl.Int64),
     "splits": pl.Boolean,
 }
+_NO_INTERVALS: Final = pl.DataFrame(
+    schema={"range": pl.Int64, "device": pl.Int32}
+    | dict.fromkeys(("start_ns", "end_ns", "busy_ns"), pl.Int64)
+)
 
 
 class Capture(msgspec.Struct, frozen=True):
@@ -123,30 +129,73 @@ def project(capture: Capture, names: NameParser) -> Projection:
     )
     operations = operations.filter(pl.col("kind").is_not_null())
     ranges = _task_ranges(capture.ranges, operations)
-    work = capture.work.filter(pl.col("process").is_in(ranges["process"].unique().implode()))
+    # Processes are independent and small enough, one by one, for caches; NumPy frees both cores.
+    processes = ranges["process"].unique(maintain_order=True).to_list()
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        found = list(pool.map(lambda process: _of_process(capture, ranges, process), processes))
 
-    owner, launched = _attribute(work, capture.launches, ranges)
-    timed, elsewhere = _timed(work, owner, ranges)
-    intervals = _intervals(work, np.where(timed, owner, NONE))
-    standalone = work["comm"].is_not_null().to_numpy() & ~timed
-
+    intervals = pl.concat([one.intervals for one in found] or [_NO_INTERVALS])
     of_ranges = (
         ranges.join(intervals, on="range")
         .drop("lane", "until_ns")
         .rename({"host_start": "host_start_ns", "host_end": "host_end_ns"})
         .join(operations, on="name")
     )
-    of_kernels = _kernel_tasks(capture, work, standalone, owner, launched, of_ranges)
+    of_kernels = _kernel_tasks(capture.comm_names, [one.kernels for one in found], of_ranges)
     return Projection(
         tasks=pl.concat([of_ranges.select(of_kernels.columns), of_kernels]),
         markers=markers,
-        work=work.height,
-        unlaunched=int((launched == NONE).sum()),
-        outside=int(((launched != NONE) & (owner == NONE) & ~standalone).sum()),
-        elsewhere=elsewhere,
+        work=sum(one.work for one in found),
+        unlaunched=sum(one.unlaunched for one in found),
+        outside=sum(one.outside for one in found),
+        elsewhere=sum(one.elsewhere for one in found),
         ranges=ranges.height,
         idle_ranges=ranges.height - intervals.height,
         open_ranges=ranges["host_end"].null_count(),
+    )
+
+
+class _Found(NamedTuple):
+    """What one process's work turned out to be."""
+
+    intervals: pl.DataFrame  # one row per range with work: range, device, start, end, busy
+    kernels: pl.DataFrame  # communication kernels that are tasks of their own
+    work: int
+    unlaunched: int
+    outside: int
+    elsewhere: int
+
+
+def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
+    """Match the work of one process with its launches and those with its task ranges."""
+    mine = pl.col("process") == process
+    ranges = ranges.filter(mine)
+    launches = capture.launches.filter(mine)
+    work = capture.work.filter(mine).rechunk()
+    call = _lookup(launches["correlation"].to_numpy(), work["correlation"].to_numpy())
+    launched = np.full(work.height, NONE, np.int64)
+    owner = np.full(work.height, NONE, np.int64)
+    rows = np.flatnonzero(call >= 0)
+    call = call[rows]
+    launched[rows] = launches["start_ns"].to_numpy()[call]
+    owner[rows] = _owners(
+        launched[rows],
+        launches["thread"].to_numpy()[call],
+        work["device"].to_numpy()[rows],
+        ranges,
+    )
+    timed, elsewhere = _timed(work, owner, ranges)
+    standalone = work["comm"].is_not_null().to_numpy() & ~timed
+    return _Found(
+        intervals=_intervals(work, owner, np.flatnonzero(timed), ranges["range"].to_numpy()),
+        kernels=work.with_columns(
+            range=pl.Series(np.append(ranges["range"].to_numpy(), NONE)[owner]),
+            host_start_ns=pl.Series(launched),
+        ).filter(pl.Series(standalone)),
+        work=work.height,
+        unlaunched=work.height - len(rows),
+        outside=int(((launched != NONE) & (owner == NONE) & ~standalone).sum()),
+        elsewhere=elsewhere,
     )
 
 
@@ -221,43 +270,14 @@ def _task_ranges(ranges: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame
     )
 
 
-def _attribute(
-    work: pl.DataFrame,
-    launches: pl.DataFrame,
-    ranges: pl.DataFrame,
-) -> tuple[Ints, Ints]:
-    """Return, for each row of `work`, its task range or -1, and its launch time or -1."""
-    owner = np.full(work.height, NONE, np.int64)
-    launched = np.full(work.height, NONE, np.int64)
-    processes = work["process"].to_numpy()
-    calls_of = launches["process"].to_numpy()
-    for process in ranges["process"].unique(maintain_order=True).to_list():
-        rows = np.flatnonzero(processes == process)
-        mine = np.flatnonzero(calls_of == process)
-        if not len(rows) or not len(mine):
-            continue
-        call = _lookup(
-            launches["correlation"].to_numpy()[mine],
-            work["correlation"].fill_null(NONE).to_numpy()[rows],
-        )
-        rows, call = rows[call >= 0], mine[call[call >= 0]]
-        times = launches["start_ns"].to_numpy()[call]
-        launched[rows] = times
-        owner[rows] = _owners(
-            times,
-            launches["thread"].to_numpy()[call],
-            work["device"].to_numpy()[rows],
-            ranges.filter(pl.col("process") == process),
-        )
-    return owner, launched
-
-
 def _lookup(keys: Ints, wanted: Ints) -> Ints:
     """Return for each wanted value its index in `keys`, or -1.
 
     Correlation ids are handed out by a counter, so a table addressed by id beats sorting about
     tenfold; should ids ever be sparse, sorting bounds the memory.
     """
+    if not len(keys):
+        return np.full(len(wanted), NONE, np.int64)
     low, high = int(keys.min()), int(keys.max())
     if high - low <= 16 * len(keys) + 1_000_000:
         table = np.full(high - low + 1, NONE, np.int64)
@@ -270,8 +290,7 @@ def _lookup(keys: Ints, wanted: Ints) -> Ints:
 
 
 def _owners(times: Ints, threads: Ints, devices: Ints, ranges: pl.DataFrame) -> Ints:
-    """Attribute the launches of one process: own thread first, then the others."""
-    index = ranges["range"].to_numpy()
+    """Return for each launch of a process the row of its range: own thread first, then others."""
     starts, ends = ranges["host_start"].to_numpy(), ranges["until_ns"].to_numpy()
     range_threads = ranges["thread"].to_numpy()
     owner = np.full(len(times), NONE, np.int64)
@@ -294,7 +313,7 @@ def _owners(times: Ints, threads: Ints, devices: Ints, ranges: pl.DataFrame) -> 
         candidates = np.flatnonzero(np.isin(range_threads, helped))
         local = _owner_at(times[rows], starts[candidates], ends[candidates])
         owner[rows[local >= 0]] = candidates[local[local >= 0]]
-    return np.where(owner >= 0, index[owner], NONE)
+    return owner
 
 
 def _timed(work: pl.DataFrame, owner: Ints, ranges: pl.DataFrame) -> tuple[Mask, int]:
@@ -327,19 +346,23 @@ def _timed(work: pl.DataFrame, owner: Ints, ranges: pl.DataFrame) -> tuple[Mask,
     return timed & ~stray, int(stray.sum())
 
 
-def _intervals(work: pl.DataFrame, owner: Ints) -> pl.DataFrame:
-    """Return for each range with work its device, interval and time with any of its work running."""
-    rows = np.flatnonzero(owner >= 0)
-    starts, ends = work["start_ns"].to_numpy()[rows], work["end_ns"].to_numpy()[rows]
-    order = np.lexsort((starts, owner[rows]))
-    rows, starts, ends = rows[order], starts[order], ends[order]
+def _intervals(work: pl.DataFrame, owner: Ints, rows: Ints, ranges: Ints) -> pl.DataFrame:
+    """Return for each range with work its device, interval and time with any of its work running.
+
+    Args:
+        work: All device work of a process.
+        owner: For each row of it, an index into `ranges`.
+        rows: The rows that count.
+        ranges: Range numbers.
+    """
     key = owner[rows]
+    starts, ends = work["start_ns"].to_numpy()[rows], work["end_ns"].to_numpy()[rows]
+    if not _ascending(key, starts):  # as on one stream they are
+        order = np.lexsort((starts, key))
+        rows, key, starts, ends = rows[order], key[order], starts[order], ends[order]
     first = np.flatnonzero(np.diff(key, prepend=NONE))
     if not len(first):
-        return pl.DataFrame(
-            schema={"range": pl.Int64, "device": pl.Int32}
-            | dict.fromkeys(("start_ns", "end_ns", "busy_ns"), pl.Int64)
-        )
+        return _NO_INTERVALS
     begin, end = starts[first], np.maximum.reduceat(ends, first)
     # The union within each range, by one running maximum over all: ranges are laid end to end on
     # an axis of their own, so that no range reaches into the next.
@@ -350,7 +373,7 @@ def _intervals(work: pl.DataFrame, owner: Ints) -> pl.DataFrame:
     covered = high - np.maximum(low, np.concatenate([low[:1], reached[:-1]]))
     return pl.DataFrame(
         {
-            "range": key[first],
+            "range": ranges[key[first]],
             "device": work["device"].to_numpy()[rows[first]],
             "start_ns": begin,
             "end_ns": end,
@@ -360,12 +383,16 @@ def _intervals(work: pl.DataFrame, owner: Ints) -> pl.DataFrame:
     )
 
 
+def _ascending(major: Ints, minor: Ints) -> bool:
+    """Say whether pairs are in lexicographic order."""
+    same = major[1:] == major[:-1]
+    later = (major[1:] > major[:-1]) | (same & (minor[1:] >= minor[:-1]))
+    return bool(later.all())
+
+
 def _kernel_tasks(
-    capture: Capture,
-    work: pl.DataFrame,
-    chosen: Mask,
-    owner: Ints,
-    launched: Ints,
+    comm_names: tuple[str, ...],
+    kernels: list[pl.DataFrame],
     of_ranges: pl.DataFrame,
 ) -> pl.DataFrame:
     """Make a task of each communication kernel that no communication range accounts for.
@@ -374,11 +401,10 @@ def _kernel_tasks(
     micro-batch, chunk, stage and step.
     """
     kinds = [
-        (Kind.OTHER if "sendrecv" in name.lower() else Kind.COLLECTIVE).value
-        for name in capture.comm_names
+        (Kind.OTHER if "sendrecv" in name.lower() else Kind.COLLECTIVE).value for name in comm_names
     ]
     names = pl.DataFrame(
-        {"comm": range(len(kinds)), "name": capture.comm_names, "kind": kinds},
+        {"comm": range(len(kinds)), "name": comm_names, "kind": kinds},
         schema={"comm": pl.Int32, "name": pl.String, "kind": pl.String},
     )
     inside = of_ranges.unique("range", keep="first").select(
@@ -398,9 +424,9 @@ def _kernel_tasks(
         "host_end_ns",
         "name",
     ]
+    nothing = pl.DataFrame(schema={**WORK, "range": pl.Int64, "host_start_ns": pl.Int64})
     return (
-        work.with_columns(range=pl.Series(owner), host_start_ns=pl.Series(launched))
-        .filter(pl.Series(chosen))
+        pl.concat([nothing, *kernels])
         .join(names, on="comm")
         .join(inside, on="range", how="left")
         .with_columns(

@@ -11,6 +11,7 @@ import hashlib
 import zlib
 from functools import cache
 from importlib import resources
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -240,11 +241,12 @@ def _facts(timeline: Timeline) -> list[str]:
 
 
 def _title(timeline: Timeline) -> str:
-    paths = [origin.path.replace("\\", "/").rstrip("/") for origin in timeline.run.origins]
-    names = [path.rsplit("/", 1)[-1] for path in paths]
-    if len(names) > 2:
-        return f"{names[0]} and {len(names) - 1} more"
-    return " and ".join(names) or "bubblescope"
+    paths = [PurePath(origin.path) for origin in timeline.run.origins]
+    if len(paths) > 2 and len({path.parent for path in paths}) == 1:
+        return paths[0].parent.name
+    if len(paths) > 2:
+        return f"{paths[0].name} and {len(paths) - 1} more"
+    return " and ".join(path.name for path in paths) or "bubblescope"
 
 
 @cache

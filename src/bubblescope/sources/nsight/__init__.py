@@ -16,7 +16,7 @@ import polars as pl
 from bubblescope import numbering
 from bubblescope.errors import SourceError, TimelineError
 from bubblescope.projection import Projection, project
-from bubblescope.sources.nsight.export import Export, pid, read_export
+from bubblescope.sources.nsight.export import UNKNOWN, Export, pid, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteTables, table_names
 from bubblescope.timeline import (
     TASK_SCHEMA,
@@ -231,9 +231,10 @@ def _ranks(
         places = tasks.select(_PLACE).unique()
     else:
         places = pl.concat(
-            export.capture.work.select("process", "device")
+            export.counts.drop_nulls("device")
+            .filter(pl.col("process") != UNKNOWN)
+            .select("process", "device", export=pl.lit(index, pl.Int32))
             .unique()
-            .with_columns(export=pl.lit(index, pl.Int32))
             for index, export in enumerate(exports)
         ).select(_PLACE)
     keyed = sorted(
@@ -358,27 +359,27 @@ def _contents(export: Export, names: NameParser) -> list[Contents]:
         .agg(example=pl.col("name").first(), count=pl.col("count").sum())
         .sort("count", "shape", descending=[True, False])
     )
-    devices = export.capture.work.group_by("process").agg(pl.col("device").unique().sort())
-    counts = export.counts.filter(pl.col("process").is_not_null())
     held = []
-    for process in counts["process"].unique().sort().to_list():
-        mine = pl.col("process") == process
+    for (key,), counts in export.counts.group_by("process", maintain_order=True):
+        if key == UNKNOWN:
+            continue
+        totals = counts.group_by("what", maintain_order=True).agg(pl.col("count").sum())
         held.append(
             Contents(
                 path=export.path,
                 host=export.host,
-                process=pid(process),
-                devices=tuple(devices.filter(mine)["device"].explode().to_list()),
-                counts=dict(counts.filter(mine).select("what", "count").iter_rows()),
+                process=pid(key),
+                devices=tuple(counts["device"].drop_nulls().unique().sort()),
+                counts=dict(totals.iter_rows()),
                 names=tuple(
                     NameShape(shape, example, count, _kind(names, example))
-                    for shape, example, count in shapes.filter(mine)
+                    for shape, example, count in shapes.filter(process=key)
                     .select("shape", "example", "count")
                     .iter_rows()
                 ),
             ),
         )
-    return held
+    return sorted(held, key=lambda content: content.process or 0)
 
 
 def _kind(names: NameParser, example: str) -> str | None:

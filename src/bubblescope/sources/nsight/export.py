@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Clock", "Export", "pid", "read_export"]
 
+UNKNOWN: Final = -1
+"""Stands for a process or correlation id that a row does not have; no real one is negative."""
+
 _PUSH_POP, _START_END = 59, 60  # ENUM_NSYS_EVENT_TYPE, the same in every version
 _KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 _RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -53,7 +56,8 @@ class Export(msgspec.Struct, frozen=True):
         version: Version of Nsight Systems that wrote it.
         clock: How its times relate to absolute time.
         capture: Its events, in its own time.
-        counts: Frame with process, what ("kernels", "graphs", ...) and count.
+        counts: Frame with process, device (null for host events), what ("kernels", "calls", ...)
+            and count.
         names: Frame with process, name and count of its ranges.
     """
 
@@ -94,7 +98,7 @@ def read_export(tables: Tables, path: str) -> Export:
     launches = tables.read(
         _RUNTIME,
         ["start", "globalTid", "correlationId"],
-        lambda piece: piece.select(
+        lambda piece: piece.drop_nulls().select(
             process=_process("globalTid"),
             thread="globalTid",
             start_ns="start",
@@ -144,18 +148,21 @@ def _ranges(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _device_work(tables: Tables, comm_ids: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
-    codes = pl.DataFrame({"shortName": comm_ids}).with_row_index("comm")
-    old = list(codes["shortName"])
-    new = list(codes["comm"])
+    code: pl.Expr = pl.lit(None, pl.Int32)
+    if len(comm_ids):
+        known = pl.col("shortName").replace_strict(
+            comm_ids, range(len(comm_ids)), default=None, return_dtype=pl.Int32
+        )
+        code = pl.when(pl.col("shortName").is_in(comm_ids.implode())).then(known)
 
     def shrink(piece: pl.DataFrame) -> pl.DataFrame:
         return piece.select(
-            process=_process("globalPid"),
+            process=_process("globalPid").fill_null(UNKNOWN),
             device=pl.col("deviceId").cast(pl.Int32),
             start_ns="start",
             end_ns="end",
-            correlation="correlationId",
-            comm=pl.col("shortName").replace_strict(old, new, default=None, return_dtype=pl.Int32),
+            correlation=pl.col("correlationId").fill_null(UNKNOWN),
+            comm=code,
         )
 
     columns = ["start", "end", "deviceId", "correlationId", "globalPid"]
@@ -168,8 +175,10 @@ def _device_work(tables: Tables, comm_ids: pl.Series) -> tuple[pl.DataFrame, pl.
 
 
 def _counted(events: pl.DataFrame, what: str) -> pl.DataFrame:
-    counted = events.group_by("process").agg(count=pl.len())
-    return counted.select("process", "count", what=pl.lit(what))
+    """Count the rows of each process, and of each of its devices for work on devices."""
+    device = "device" if "device" in events.columns else pl.lit(None, pl.Int32).alias("device")
+    counted = events.group_by("process", device).agg(count=pl.len())
+    return counted.select("process", "device", "count", what=pl.lit(what))
 
 
 def _clock(tables: Tables, facts: dict[str, str]) -> Clock:

@@ -45,7 +45,7 @@ FACTS: Final = (
 """The tables that are used: those that grow with the run, and those that describe it."""
 
 _ROWS_PER_JOB: Final = 500_000
-_ROWS_PER_BATCH: Final = "65536"
+_ROWS_PER_BATCH: Final = "262144"
 _HEADER_BYTES: Final = 100
 
 

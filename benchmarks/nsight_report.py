@@ -1,0 +1,191 @@
+"""Time of a whole `bubblescope report` against a bare read of the columns it needs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+RANKS, MICROBATCHES, STEPS = 8, 32, 4
+UTC = 1_750_000_000_000_000_000
+VM = 1 << 48
+
+KERNEL_COLUMNS = """
+start end deviceId contextId greenContextId streamId correlationId globalPid demangledName shortName
+mangledName launchType cacheConfig registersPerThread gridX gridY gridZ blockX blockY blockZ
+staticSharedMemory dynamicSharedMemory localMemoryPerThread localMemoryTotal gridId
+sharedMemoryExecuted graphNodeId sharedMemoryLimitConfig qmdBulkReleaseDone qmdPreexitDone
+qmdLastCtaDone graphId clusterX clusterY clusterZ clusterSchedulingPolicy maxPotentialClusterSize
+maxActiveClusters""".split()
+RUNTIME_COLUMNS = """
+start end eventClass globalTid correlationId nameId returnValue callchainId""".split()
+NEEDED = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": "start, end, deviceId, correlationId, globalPid, shortName",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "start, globalTid, correlationId",
+}
+
+BARE_ADBC = """
+import sys
+import adbc_driver_manager as manager, adbc_driver_sqlite, polars
+uri = f"file:{sys.argv[1]}?mode=ro&immutable=1"
+for query in sys.argv[2:]:
+    with manager.AdbcDatabase(driver=adbc_driver_sqlite._driver_path(), uri=uri) as database, \\
+            manager.AdbcConnection(database) as connection, \\
+            manager.AdbcStatement(connection) as statement:
+        statement.set_options(**{"adbc.sqlite.query.batch_rows": "65536"})
+        statement.set_sql_query(query)
+        polars.DataFrame(statement.execute_query()[0])
+"""
+BARE_CONNECTORX = """
+import sys
+import connectorx
+for query in sys.argv[2:]:
+    connectorx.read_sql(f"sqlite://{sys.argv[1]}", query, return_type="arrow")
+"""
+
+
+class Figures(NamedTuple):
+    """Cost of one process."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+
+
+def make(path: Path, kernels: int) -> None:
+    """Write an export of about that many kernels: 8 ranks, 1F1B-like host order, zero-bubble names."""
+    names = [f"{kind}{i}.0.0" for i in range(MICROBATCHES) for kind in "FBW"] + ["Optimizer"]
+    per_task = max(1, kernels // (RANKS * STEPS * len(names)))
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;"
+        "CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);"
+        "CREATE TABLE META_DATA_EXPORT (name TEXT NOT NULL, value TEXT);"
+        "CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, systemClockNs INTEGER);"
+        "CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT);"
+        "CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL,"
+        " globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, text TEXT);"
+        f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({' INTEGER, '.join(KERNEL_COLUMNS)} INTEGER);"
+        f"CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME ({' INTEGER, '.join(RUNTIME_COLUMNS)} INTEGER);"
+    )
+    strings = [(1, "cudaLaunchKernel_v7000"), *((i, f"gemm_{i}") for i in range(2, 12))]
+    connection.executemany("INSERT INTO StringIds VALUES (?, ?)", strings)
+    connection.execute("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_PRODUCT_VERSION', '2026.2')")
+    connection.execute("INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (?, NULL)", (UTC,))
+    connection.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'node0')")
+    task_ns, kernel_ns = per_task * 1000, 1000
+    inside = np.arange(per_task)
+    for task in range(STEPS * len(names)):  # rows of all processes are interleaved by time
+        step, name = divmod(task, len(names))
+        for rank in range(RANKS):
+            process = VM | ((2000 + 17 * rank) << 24)
+            thread = process | (2000 + 17 * rank)
+            host = 10_000 + task * task_ns // 2
+            device = host + 1_000_000 + task * task_ns // 2
+            if name == 0:
+                marker = (
+                    host - 5,
+                    host + (len(names) - 1) * task_ns // 2,
+                    59,
+                    thread,
+                    f"iter_{rank}_{step}",
+                )
+                connection.execute("INSERT INTO NVTX_EVENTS VALUES (?,?,?,?,NULL,NULL,?)", marker)
+            row = (host, host + task_ns // 2 - 2, 59, thread, names[name])
+            connection.execute("INSERT INTO NVTX_EVENTS VALUES (?,?,?,?,NULL,NULL,?)", row)
+            correlation = 100 + task * per_task + inside
+            calls = np.zeros((per_task, len(RUNTIME_COLUMNS)), np.int64)
+            calls[:, 0] = host + 1 + inside * (task_ns // 2 - 8) // per_task
+            calls[:, 1] = calls[:, 0] + 4
+            calls[:, 3], calls[:, 4], calls[:, 5] = thread, correlation, 1
+            work = np.ones((per_task, len(KERNEL_COLUMNS)), np.int64)
+            work[:, 0] = device + inside * kernel_ns
+            work[:, 1] = work[:, 0] + 930
+            work[:, 2], work[:, 6], work[:, 7] = rank, correlation, process
+            work[:, 8:11] = (2 + inside % 10)[:, None]
+            for table, rows in (("RUNTIME", calls), ("KERNEL", work)):
+                marks = ",".join("?" * rows.shape[1])
+                connection.executemany(
+                    f"INSERT INTO CUPTI_ACTIVITY_KIND_{table} VALUES ({marks})", rows.tolist()
+                )
+    connection.commit()
+    connection.close()
+
+
+def measure(command: list[str]) -> Figures:
+    """Run a command to its end."""
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command[:4])} failed with {process.returncode}")
+    return Figures(
+        time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kernels", type=int, nargs="+", default=[1_000_000])
+    parser.add_argument("--runs", type=int, default=5)
+    options = parser.parse_args()
+    queries = [f"SELECT {columns} FROM {table}" for table, columns in NEEDED.items()]
+    medians: dict[tuple[int, str], float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for kernels in options.kernels:
+            path = Path(folder) / f"{kernels}.sqlite"
+            make(path, kernels)
+            commands = {
+                "bare ADBC": [sys.executable, "-c", BARE_ADBC, str(path), *queries],
+                "bubblescope report": [
+                    sys.executable,
+                    "-m",
+                    "bubblescope",
+                    "report",
+                    "-q",
+                    str(path),
+                ],
+            }
+            if importlib.util.find_spec("connectorx") and importlib.util.find_spec("pyarrow"):
+                script = [sys.executable, "-c", BARE_CONNECTORX, str(path), *queries]
+                commands = {"bare connectorx": script, **commands}
+            figures: dict[str, list[Figures]] = {name: [] for name in commands}
+            for _ in range(options.runs):  # interleaved, so that a busy moment hits all alike
+                for name, command in commands.items():
+                    figures[name].append(measure(command))
+            print(
+                f"\n{kernels:,} kernels, {path.stat().st_size / 1e6:.0f} MB, {options.runs} runs each"
+            )
+            print(f"{'':20}{'wall min':>10}{'median':>10}{'CPU min':>10}{'peak':>12}")
+            for name, runs in figures.items():
+                wall = sorted(run.wall_s for run in runs)
+                medians[kernels, name] = median(wall)
+                print(
+                    f"{name:20}{wall[0]:9.2f}s{median(wall):9.2f}s{min(r.cpu_s for r in runs):9.2f}s"
+                    f"{max(r.peak_mib for r in runs):8.0f} MiB"
+                )
+            for name in figures:
+                if name != "bubblescope report":
+                    ratio = medians[kernels, "bubblescope report"] / medians[kernels, name]
+                    print(f"report / {name}: {ratio:.2f} (medians)")
+            path.unlink()
+    sizes = sorted(options.kernels)
+    for small, large in itertools.pairwise(sizes):
+        growth = medians[large, "bubblescope report"] / medians[small, "bubblescope report"]
+        print(f"\n{large / small:.1f} times the kernels took {growth:.1f} times as long")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Records a real run of torch.distributed.pipelining, one process per rank, on the CPU.
+
+    pip install bubblescope torch
+    python examples/torch-pipelining/record.py --schedule 1F1B -o recording
+    bubblescope view recording
+
+What it does to be recorded is in `recorded` below: three methods of the pipeline stage are wrapped. A
+job on GPUs does the same; the recorder then times its tasks with CUDA events.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed, multiprocessing, nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+
+from bubblescope.record import Recorder
+
+WIDTH, SAMPLES, LAYERS = 512, 128, 4
+
+
+def recorded(stage: PipelineStage, recorder: Recorder, chunk: int) -> PipelineStage:
+    """Make a stage record its forwards, backwards and weight gradients."""
+
+    def wrap(name: str, kind: Any) -> None:
+        method = getattr(stage, name)
+
+        @functools.wraps(method)
+        def call(microbatch: int, *args: Any, **kwargs: Any) -> Any:
+            with recorder.task(kind(kwargs), microbatch=microbatch, chunk=chunk):
+                return method(microbatch, *args, **kwargs)
+
+        setattr(stage, name, call)
+
+    wrap("forward_one_chunk", lambda _: "forward")
+    wrap(
+        "backward_one_chunk",
+        lambda kwargs: "backward" if kwargs.get("full_backward", True) else "backward_input",
+    )
+    wrap("backward_weight_one_chunk", lambda _: "backward_weight")
+    return stage
+
+
+def train(rank: int, options: argparse.Namespace, store: str) -> None:
+    """Train this rank's stages."""
+    torch.set_num_threads(1)
+    torch.manual_seed(rank)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=options.ranks
+    )
+    schedule_class = get_schedule_class(options.schedule)
+    single = issubclass(schedule_class, PipelineScheduleSingle)
+    count = options.ranks if single else 2 * options.ranks
+    if single:
+        places = [rank]
+    elif "ZBV" in options.schedule or "DualPipeV" in options.schedule:
+        places = [rank, count - 1 - rank]  # a V: down through the ranks and back up
+    else:
+        places = [rank, rank + options.ranks]
+    recorder = Recorder(
+        options.output,
+        rank=rank,
+        stages=places,
+        schedule=options.schedule,
+        microbatches=options.microbatches,
+        start=1,  # step 0 allocates buffers and tells the stages their shapes
+    )
+    device = torch.device("cpu")
+    modules = [
+        nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS)])
+        for _ in places
+    ]
+    stages = [
+        recorded(PipelineStage(module, place, count, device), recorder, chunk)
+        for chunk, (module, place) in enumerate(zip(modules, places, strict=True))
+    ]
+    schedule = schedule_class(
+        stages[0] if single else stages, options.microbatches, loss_fn=nn.functional.mse_loss
+    )
+    optimizer = torch.optim.SGD([p for module in modules for p in module.parameters()], lr=0.1)
+    inputs = torch.randn(SAMPLES * options.microbatches, WIDTH)
+    targets = torch.tanh(inputs)
+    with recorder:
+        for step in range(options.steps + 1):
+            with recorder.step(step):
+                args = (inputs,) if 0 in places else ()
+                target = targets if count - 1 in places else None
+                schedule.step(*args, target=target)
+                with recorder.task("optimizer"):
+                    optimizer.step()
+                    optimizer.zero_grad()
+    distributed.destroy_process_group()
+
+
+def main() -> None:
+    """Start a process per rank."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--schedule", default="1F1B", help="any name torch knows: 1F1B, GPipe, ZBVZeroBubble"
+    )
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--microbatches", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("-o", "--output", type=Path, default=Path("recording"))
+    options = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing.spawn(train, (options, f"{folder}/store"), options.ranks)
+    print(f"recorded {options.schedule} in {options.output}")
+
+
+if __name__ == "__main__":
+    main()
