@@ -385,7 +385,9 @@ def _open(path: Path) -> bool:
 def main() -> NoReturn:
     """Run the command line; the only place that turns errors into exit codes."""
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(
+            prog_name="bubblescope", complete_var="_BUBBLESCOPE_COMPLETE", standalone_mode=False
+        )
     except BubblescopeError as error:
         _fail(str(error), error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
