@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-import time
+import threading
 import webbrowser
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -17,7 +18,7 @@ import click
 import msgspec
 from click.shell_completion import get_completion_class
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -30,7 +31,7 @@ from bubblescope.schedules import SCHEDULES
 from bubblescope.sources import find, load, sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from bubblescope.timeline import Timeline
 
@@ -42,41 +43,41 @@ err = Console(stderr=True, highlight=False)
 
 
 class Bar:
-    """Draws progress on the error stream once the work has taken over a second."""
+    """Draws progress on the error stream, if that is a terminal and work takes over a second."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            MofNCompleteColumn(),
             TimeElapsedColumn(),
             console=err,
             transient=True,
         )
+        self._start = threading.Timer(_PATIENCE_S, self._bar.start)
+        self._start.daemon = True
 
-    def begin(self, what: str, total: int) -> None:
-        """Start a phase; a phase before it is over."""
+    def begin(self, what: str, total: int | None) -> None:
+        """Start a phase, of an unknown extent if `total` is None; a phase before it is over."""
         for task in self._bar.task_ids:
             self._bar.remove_task(task)
         self._bar.add_task(what, total=total)
 
     def advance(self, amount: int = 1) -> None:
         """Move on."""
-        if time.monotonic() - self._began > _PATIENCE_S and not self._bar.live.is_started:
-            self._bar.start()
         for task in self._bar.task_ids:
             self._bar.advance(task, amount)
 
     def __enter__(self) -> Bar:
+        if err.is_terminal:
+            self._start.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar.live.is_started:
-            self._bar.stop()
+        self._start.cancel()
+        self._bar.stop()
 
 
-class Numbers(click.ParamType[list[int]]):
+class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
     """Whole numbers and half-open ranges: "3", "2:5", "0,4:6"."""
 
     name = "numbers"
@@ -159,6 +160,15 @@ def _warn(timeline: Timeline, *, quiet: bool) -> None:
             err.print(Text.assemble(("warning  ", "yellow"), notice.message))
 
 
+@contextmanager
+def _writing(path: Path, *, quiet: bool) -> Iterator[None]:
+    """Show that something is going on while a file is written."""
+    with Bar() as bar:
+        if not quiet:
+            bar.begin(f"writing {path.name}", None)
+        yield
+
+
 def _wrote(path: Path) -> None:
     out.print(Text(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB)"), soft_wrap=True)
 
@@ -203,7 +213,8 @@ def view(
     timeline = _read(paths, **options)
     _need_tasks(timeline)
     target = _target(paths, output, ".html")
-    timeline.to_html(target, title=title)
+    with _writing(target, quiet=options["quiet"]):
+        timeline.to_html(target, title=title)
     _warn(timeline, quiet=options["quiet"])
     _wrote(target)
     if show and not _open(target):
@@ -222,7 +233,8 @@ def export(paths: tuple[str, ...], fmt: str, output: Path | None, **options: Any
     timeline = _read(paths, **options)
     _need_tasks(timeline)
     target = _target(paths, output, exports.FORMATS[fmt].suffix)
-    exports.export(timeline, fmt, target)
+    with _writing(target, quiet=options["quiet"]):
+        exports.export(timeline, fmt, target)
     _warn(timeline, quiet=options["quiet"])
     _wrote(target)
 

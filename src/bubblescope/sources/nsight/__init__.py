@@ -15,7 +15,7 @@ import polars as pl
 
 from bubblescope import numbering
 from bubblescope.errors import SourceError, TimelineError
-from bubblescope.projection import Projection, project
+from bubblescope.projection import Capture, Projection, project
 from bubblescope.sources.nsight.export import UNKNOWN, Export, pid, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteTables, table_names
 from bubblescope.timeline import (
@@ -76,8 +76,11 @@ class NsightSource:
         Raises:
             SourceError: An export is damaged, or a report cannot be exported.
         """
-        exports = [_read(path, options.progress) for path in _without_twins(paths)]
-        projections = [project(export.capture, options.names) for export in exports]
+        exports, projections = [], []
+        for path in _without_twins(paths):  # only one export's events are in memory at a time
+            export, capture = _read(path, options.progress)
+            exports.append(export)
+            projections.append(project(capture, options.names))
         offsets, notices = _offsets(exports)
         tasks, markers = _gather(exports, projections, offsets)
         run = Run(
@@ -129,7 +132,7 @@ def _without_twins(paths: Sequence[Path]) -> list[Path]:
     ]
 
 
-def _read(path: Path, progress: Progress) -> Export:
+def _read(path: Path, progress: Progress) -> tuple[Export, Capture]:
     """Open whichever container the export lies in and read it."""
     tables: SqliteTables | ParquetTables
     if path.is_dir():

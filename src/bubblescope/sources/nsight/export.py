@@ -48,14 +48,13 @@ class Clock(msgspec.Struct, frozen=True):
 
 
 class Export(msgspec.Struct, frozen=True):
-    """What one export holds.
+    """What one export says of itself; its events are a `Capture`.
 
     Attributes:
         path: Where it lies, as the user named it.
         host: Machine name; "unknown" if it does not say.
         version: Version of Nsight Systems that wrote it.
         clock: How its times relate to absolute time.
-        capture: Its events, in its own time.
         counts: Frame with process, device (null for host events), what ("kernels", "calls", ...)
             and count.
         names: Frame with process, name and count of its ranges.
@@ -65,7 +64,6 @@ class Export(msgspec.Struct, frozen=True):
     host: str
     version: str | None
     clock: Clock
-    capture: Capture
     counts: pl.DataFrame
     names: pl.DataFrame
 
@@ -80,8 +78,8 @@ def _process(global_id: str) -> pl.Expr:
     return pl.col(global_id) // (1 << 24)
 
 
-def read_export(tables: Tables, path: str) -> Export:
-    """Read the events of one export.
+def read_export(tables: Tables, path: str) -> tuple[Export, Capture]:
+    """Read what an export says of itself, and its events in its own time.
 
     Raises:
         SourceError: A table cannot be read.
@@ -105,21 +103,19 @@ def read_export(tables: Tables, path: str) -> Export:
             correlation="correlationId",
         ),
     )
-    return Export(
+    export = Export(
         path=path,
         host=environment.get("Hostname") or "unknown",
         version=facts.get("EXPORT_PRODUCT_VERSION"),
         clock=_clock(tables, facts),
-        capture=Capture(
-            ranges=ranges.select(*RANGES),
-            launches=launches.select(*LAUNCHES),
-            work=work,
-            comm_names=tuple(comm["value"]),
-        ),
-        counts=pl.concat(
-            [counts, _counted(launches, "calls"), _counted(ranges, "ranges")],
-        ),
+        counts=pl.concat([counts, _counted(launches, "calls"), _counted(ranges, "ranges")]),
         names=ranges.group_by("process", "name").len("count"),
+    )
+    return export, Capture(
+        ranges=ranges.select(*RANGES),
+        launches=launches.select(*LAUNCHES),
+        work=work,
+        comm_names=tuple(comm["value"]),
     )
 
 
