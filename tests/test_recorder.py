@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import ClassVar
 
 import polars as pl
@@ -298,7 +299,11 @@ def test_a_job_killed_in_mid_step_loses_that_step_only(tmp_path):
     )
     with job:
         assert job.stdout.readline() == "now\n"
-        running = bubblescope.load(tmp_path)  # readable while it is being written
+        for _ in range(200):  # another thread writes
+            running = bubblescope.load(tmp_path)  # readable while it is being written
+            if len(running) == 8:
+                break
+            time.sleep(0.05)
         job.send_signal(signal.SIGKILL)
     killed = bubblescope.load(tmp_path)
     for timeline in (running, killed):

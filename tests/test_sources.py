@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from importlib import metadata
 
+import polars as pl
 import pytest
 
 import bubblescope
-from bubblescope import SourceError
+from bubblescope import SourceError, Timeline
 from bubblescope.record import Recorder
 from bubblescope.sources import find, sources
 from nsight_maker import Style, pipeline
@@ -105,7 +107,34 @@ def test_no_path_at_all_is_refused():
         bubblescope.load()
 
 
-def test_sources_are_found_through_entry_points_in_alphabetical_order():
+class ToySource:
+    """What another package would add."""
+
+    name = "toy"
+    summary = "toy traces (.toy)"
+
+    def detect(self, path):
+        return path.suffix == ".toy"
+
+    def read(self, paths, options):
+        options.progress.begin("reading", len(paths))
+        frame = pl.DataFrame({"rank": range(len(paths)), "start_ns": 0, "end_ns": 1})
+        return Timeline(
+            frame.with_columns(kind=pl.lit("forward"), lane=pl.lit("compute"), name=pl.lit("F"))
+        )
+
+
+def test_another_package_adds_a_format_through_an_entry_point(tmp_path, monkeypatch):
+    entry = metadata.EntryPoint("toy", f"{__name__}:ToySource", "bubblescope.sources")
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(bubblescope.sources, "_plugins", bubblescope.sources._plugins.__wrapped__)
+    (tmp_path / "a.toy").write_text("x")
+    (tmp_path / "b.toy").write_text("x")
+    assert len(bubblescope.load(tmp_path)) == 2
+    assert list(sources()) == ["native", "nsight", "toy"]
+
+
+def test_every_source_introduces_itself():
     assert list(sources()) == sorted(sources())
     for name, source in sources().items():
         assert source.name == name

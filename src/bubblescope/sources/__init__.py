@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import glob
 from functools import cache
-from importlib.metadata import entry_points
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -21,13 +21,15 @@ from bubblescope.timeline import Notice
 from bubblescope.vocabulary import NameParser
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bubblescope.timeline import Timeline
 
 __all__ = ["ReadOptions", "Source", "find", "load", "sources"]
 
-GROUP = "bubblescope.sources"
+GROUP: Final = "bubblescope.sources"
+_BUILT_IN: Final = {"native": "NativeSource", "nsight": "NsightSource"}
+"""Module in this package -> class in it."""
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
@@ -46,7 +48,7 @@ class Source(Protocol):
     """One trace format."""
 
     name: str
-    """Short name, the same as its entry point's."""
+    """Short name: its module's, or its entry point's."""
 
     summary: str
     """What it reads, in a few words: "Nsight Systems exports (.sqlite, parquetdir, .nsys-rep)"."""
@@ -65,11 +67,30 @@ class Source(Protocol):
         """
 
 
-@cache
 def sources() -> Mapping[str, Source]:
     """Return every installed source by name, in alphabetical order."""
-    found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
-    return MappingProxyType({entry.name: entry.load()() for entry in found})
+    return MappingProxyType(dict(sorted(_candidates())))
+
+
+def _candidates() -> Iterator[tuple[str, Source]]:
+    """Yield our own sources, then those of other packages, which are looked for only if asked for."""
+    yield from _built_in().items()
+    yield from _plugins().items()
+
+
+@cache
+def _built_in() -> dict[str, Source]:
+    return {
+        name: getattr(import_module(f"{__name__}.{name}"), class_name)()
+        for name, class_name in _BUILT_IN.items()
+    }
+
+
+@cache
+def _plugins() -> dict[str, Source]:
+    from importlib.metadata import entry_points  # noqa: PLC0415  slow, and seldom needed
+
+    return {entry.name: entry.load()() for entry in entry_points(group=GROUP)}
 
 
 def load(
@@ -123,25 +144,23 @@ def find(
     Raises:
         SourceError: As `load`.
     """
-    known = sources()
-    if source is not None and source not in known:
-        raise SourceError(source, f"is no trace format; the formats are {', '.join(known)}")
-    candidates = known if source is None else {source: known[source]}
+    if source is not None and source not in sources():
+        raise SourceError(source, f"is no trace format; the formats are {', '.join(sources())}")
     claimed: dict[str, list[Path]] = {}
     ignored: list[Path] = []
     for path in _expand(paths):
-        members = (
-            [path] if _claim(path, candidates) or not path.is_dir() else _walk(path, candidates)
-        )
-        before = sum(map(len, claimed.values()))
+        members = [path] if not path.is_dir() or _claim(path, source) else _walk(path, source)
+        found = 0
         for member in members:
-            name = source if source and member == path else _claim(member, candidates)
+            # A file that the user both names and gives a format to is of that format.
+            name = source if source and member == path else _claim(member, source)
             if name is None:
                 ignored.append(member)
             else:
                 claimed.setdefault(name, []).append(member)
-        if sum(map(len, claimed.values())) == before:
-            raise _nothing_in(path, members, candidates)
+                found += 1
+        if not found:
+            raise _nothing_in(path, members)
     if len(claimed) > 1:
         counts = " and ".join(f"{len(found)} of {name}" for name, found in claimed.items())
         raise SourceError(
@@ -150,7 +169,7 @@ def find(
             f"--source {'|'.join(claimed)}",
         )
     [(name, traces)] = claimed.items()
-    return candidates[name], sorted(dict.fromkeys(traces)), ignored
+    return _source(name), sorted(dict.fromkeys(traces)), ignored
 
 
 def _expand(paths: Sequence[str | Path]) -> list[Path]:
@@ -172,7 +191,12 @@ def _expand(paths: Sequence[str | Path]) -> list[Path]:
     return expanded
 
 
-def _claim(path: Path, candidates: Mapping[str, Source]) -> str | None:
+def _source(name: str) -> Source:
+    return next(source for known, source in _candidates() if known == name)
+
+
+def _claim(path: Path, only: str | None) -> str | None:
+    """Return the format of a path, of all or only of one, or None."""
     if path.is_file():
         try:
             with path.open("rb"):
@@ -181,10 +205,17 @@ def _claim(path: Path, candidates: Mapping[str, Source]) -> str | None:
             raise SourceError(
                 path, f"cannot be opened ({error.strerror}); check its rights"
             ) from None
-    return next((name for name, source in candidates.items() if source.detect(path)), None)
+    return next(
+        (
+            name
+            for name, source in _candidates()
+            if (only is None or name == only) and source.detect(path)
+        ),
+        None,
+    )
 
 
-def _walk(folder: Path, candidates: Mapping[str, Source]) -> list[Path]:
+def _walk(folder: Path, only: str | None) -> list[Path]:
     """List what is under a folder, taking a folder that is itself a trace as one thing."""
     found: list[Path] = []
     try:
@@ -196,15 +227,15 @@ def _walk(folder: Path, candidates: Mapping[str, Source]) -> list[Path]:
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        if entry.is_dir() and not _claim(entry, candidates):
-            found += _walk(entry, candidates)
+        if entry.is_dir() and not _claim(entry, only):
+            found += _walk(entry, only)
         else:
             found.append(entry)
     return found
 
 
-def _nothing_in(path: Path, members: list[Path], candidates: Mapping[str, Source]) -> SourceError:
-    reads = "; ".join(f"{name}: {source.summary}" for name, source in candidates.items())
+def _nothing_in(path: Path, members: list[Path]) -> SourceError:
+    reads = "; ".join(f"{name}: {source.summary}" for name, source in sources().items())
     if path.is_dir():
         what = (
             f"none of the {len(members)} files in it is a trace"
