@@ -255,7 +255,7 @@ def test_demo_admits_contention(tmp_path):
 
 
 def test_usage_errors_are_code_2_with_a_hint(tmp_path):
-    assert "Did you mean" in run("reprot", cwd=tmp_path, code=2).stderr
+    assert "No such command" in run("reprot", cwd=tmp_path, code=2).stderr
     assert "see `bubblescope" in run("report", cwd=tmp_path, code=2).stderr
     assert "Commands:" in run(cwd=tmp_path, code=2).stdout
 

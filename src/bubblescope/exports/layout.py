@@ -66,7 +66,8 @@ def with_rows(tasks: pl.DataFrame) -> pl.DataFrame:
     key = ("rank", "lane")
     ordered = tasks.sort(*key, "start_ns", "end_ns", maintain_order=True).with_row_index("_index")
     reached = pl.col("end_ns").cum_max().shift(1).over(key)
-    crowded = ordered.filter((pl.col("start_ns") < reached).any().over(key))
+    ordered = ordered.with_columns(_overlaps=pl.col("start_ns") < reached)
+    crowded = ordered.filter(pl.col("_overlaps").any().over(key))
     rows: list[int] = []
     for _, lane in crowded.group_by(key, maintain_order=True):
         free: list[tuple[int, int]] = []  # (end of the row's last task, row)
@@ -78,7 +79,7 @@ def with_rows(tasks: pl.DataFrame) -> pl.DataFrame:
     return (
         ordered.join(placed, on="_index", how="left", maintain_order="left")
         .with_columns(pl.col("row").fill_null(0))
-        .drop("_index")
+        .drop("_index", "_overlaps")
     )
 
 
