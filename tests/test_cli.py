@@ -239,7 +239,7 @@ def test_demo_trains_records_and_shows(tmp_path):
         cwd=tmp_path,
     )
     shown = squeezed(done.stdout)
-    assert "declared zb-h1" in shown
+    assert "zb-h1 · 2 ranks" in shown
     assert re.search(r"trained 2 steps in [\d.]+ s; loss [\d.]+ to [\d.]+", shown)
     assert (tmp_path / "bubblescope-demo" / "timeline.html").exists()
     assert len(bubblescope.load(tmp_path / "bubblescope-demo").steps) == 2

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from bubblescope.timeline import Timeline
 
-__all__ = ["SCHEMA", "Report", "inventory"]
+__all__ = ["SCHEMA", "Report", "facts", "inventory"]
 
 SCHEMA: Final = "bubblescope.report/1"
 """Name and version of the JSON report, described in docs/report.md. Keys are only ever added."""
@@ -145,20 +145,10 @@ class Report(msgspec.Struct, frozen=True, eq=False):
 
     def _headline(self) -> RenderableType:
         timeline = self.timeline
-        hosts = timeline.ranks["host"].n_unique()
-        facts = [
-            units.count(timeline.ranks.height, "rank")
-            + (f" on {units.count(hosts, 'host')}" if hosts > 1 else ""),
-            units.count(len(timeline.steps), "step"),
-            units.count(len(timeline), "task"),
-            units.duration(timeline.duration_ns),
-        ]
-        if timeline.run.schedule:
-            facts.insert(0, f"declared {timeline.run.schedule}")
         made = sorted({(origin.format, origin.version or "") for origin in timeline.run.origins})
         source = ", ".join(f"{name} {version}".strip() for name, version in made)
         return Group(
-            Text.assemble(("bubblescope  ", "bold"), " · ".join(facts)),
+            Text.assemble(("bubblescope  ", "bold"), " · ".join(facts(timeline))),
             Text(f"read from {units.count(len(timeline.run.origins), 'trace')} ({source})", "dim"),
             Text(),
         )
@@ -240,6 +230,19 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         ]
         lines += [Text.assemble(("warning  ", "yellow"), notice.message) for notice in run.warnings]
         return Group(*lines)
+
+
+def facts(timeline: Timeline) -> list[str]:
+    """Return what a heading says of a timeline: schedule, ranks, steps, tasks and length."""
+    hosts = timeline.ranks["host"].n_unique()
+    counted = [
+        units.count(timeline.ranks.height, "rank")
+        + (f" on {units.count(hosts, 'host')}" if hosts > 1 else ""),
+        units.count(len(timeline.steps), "step"),
+        units.count(len(timeline), "task"),
+        units.duration(timeline.duration_ns),
+    ]
+    return [timeline.run.schedule, *counted] if timeline.run.schedule else counted
 
 
 def inventory(timeline: Timeline) -> RenderableType:

@@ -35,7 +35,7 @@ export function roundStep(least: number): number {
 /** A tick's label, with as many digits as its spacing needs. */
 export function tick(ns: number, spacing: number): string {
   for (const [scale, unit] of SCALES) {
-    if (spacing * 100 >= scale) {
+    if (spacing * 5 >= scale) {
       const digits = Math.max(0, Math.ceil(Math.log10(scale / spacing) - 1e-9));
       return `${(ns / scale).toFixed(digits)} ${unit}`;
     }

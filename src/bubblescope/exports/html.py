@@ -18,11 +18,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope import units
 from bubblescope.analysis.bubbles import DEFINITIONS, Bubbles, measure
 from bubblescope.exports.files import replacing
 from bubblescope.exports.layout import LANE_ORDER, ordered_ranks, with_rows
 from bubblescope.palette import COLOURS, INK
+from bubblescope.report import facts
 from bubblescope.vocabulary import SHORT, Kind
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def _head(timeline: Timeline, tasks: pl.DataFrame, ranks: pl.DataFrame) -> dict[
         "steps": _steps(timeline, bubbles, origin),
         "overall": _rates(bubbles.overall),
         "definitions": DEFINITIONS,
-        "facts": _facts(timeline),
+        "facts": facts(timeline),
         "notes": [f"{field} was inferred: {how}" for field, how in run.inferred.items()],
         "warnings": [notice.message for notice in run.warnings],
     }
@@ -226,18 +226,6 @@ def _steps(timeline: Timeline, bubbles: Bubbles, origin: int) -> list[dict[str, 
         }
         for step, start, end in spans.iter_rows()
     ]
-
-
-def _facts(timeline: Timeline) -> list[str]:
-    hosts = timeline.ranks["host"].n_unique()
-    facts = [
-        units.count(timeline.ranks.height, "rank")
-        + (f" on {units.count(hosts, 'host')}" if hosts > 1 else ""),
-        units.count(len(timeline.steps), "step"),
-        units.count(len(timeline), "task"),
-        units.duration(timeline.duration_ns),
-    ]
-    return [timeline.run.schedule, *facts] if timeline.run.schedule else facts
 
 
 def _title(timeline: Timeline) -> str:

@@ -18,6 +18,7 @@ from bubblescope.analysis.bubbles import Bubbles, measure
 from bubblescope.exports.files import replacing
 from bubblescope.exports.layout import duration_text, ordered_ranks, short_label
 from bubblescope.palette import BUBBLE, COLOURS, INK
+from bubblescope.report import facts
 from bubblescope.vocabulary import Kind, Lane
 
 if TYPE_CHECKING:
@@ -127,15 +128,14 @@ def _lanes(timeline: Timeline) -> list[tuple[int, int, str]]:
 
 def _heading(timeline: Timeline, bubbles: Bubbles, frame: _Frame, bottom: int) -> Iterator[str]:
     overall = bubbles.overall
-    facts = " · ".join(
+    said = " · ".join(
         [
-            units.count(timeline.ranks.height, "rank"),
-            units.count(len(timeline.steps), "step"),
+            *facts(timeline),
             f"bubble rate {units.percent(overall.makespan)} of the makespan",
             f"{units.percent(overall.span)} of each rank's span",
         ],
     )
-    yield f'<text x="{_LEFT}" y="16" font-size="13" fill="#1a1a1a">{_text(facts)}</text>'
+    yield f'<text x="{_LEFT}" y="16" font-size="13" fill="#1a1a1a">{_text(said)}</text>'
     steps = (
         timeline.tasks.filter(pl.col("step").is_not_null(), pl.col("lane") == Lane.COMPUTE.value)
         .group_by("step")
