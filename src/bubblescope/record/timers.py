@@ -72,7 +72,9 @@ class CudaTimer:
 
     def __init__(self, cuda: Any = None, clock: Any = time.monotonic_ns) -> None:
         if cuda is None:
-            from torch import cuda  # noqa: PLC0415  torch is the job's, not a dependency
+            import torch  # noqa: PLC0415  it is the job's, not a dependency
+
+            cuda = torch.cuda
         self._cuda = cuda
         self._clock = clock
         self._free: list[Any] = []
