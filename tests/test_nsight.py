@@ -190,6 +190,26 @@ def test_the_innermost_pipeline_range_wins(tmp_path):
     assert intervals(one(export, tmp_path)) == [("F0.0.0", 200, 250), ("W3.0.0", 220, 230)]
 
 
+def test_ranges_inside_a_task_that_say_less_than_it_are_ignored(tmp_path):
+    """Sail's runtime nests a plain F in F3.0.0; PyTorch an Optimizer.step in Optimizer."""
+    export = Export()
+    process = export.process(7)
+    process.range("F3.0.0", 0, 100)
+    process.range("F", 10, 90)
+    process.range("forward-compute", 20, 80)
+    process.kernel(200, 210, at=5)
+    process.kernel(220, 230, at=30)
+    process.kernel(240, 250, at=95)
+    process.range("Optimizer", 110, 200)
+    process.range("Optimizer.step#AdamW.step", 120, 150)
+    process.kernel(300, 310, at=130)
+    process.kernel(320, 330, at=160)
+    timeline = one(export, tmp_path)
+    assert intervals(timeline) == [("F3.0.0", 200, 250), ("Optimizer", 300, 330)]
+    assert timeline.tasks["microbatch"].to_list() == [3, None]
+    assert codes(timeline) == {}
+
+
 def test_start_end_ranges_belong_to_the_thread_that_started_them(tmp_path):
     export = Export()
     process = export.process(7)

@@ -10,15 +10,15 @@ __all__ = ["SILENT", "Progress"]
 class Progress(Protocol):
     """What long-running functions report to; the command line draws it as a bar."""
 
-    def begin(self, what: str, total: int) -> None:
-        """Start a phase of `total` units of work."""
+    def begin(self, what: str, total: int | None) -> None:
+        """Start a phase of `total` units of work, or of an unknown extent."""
 
     def advance(self, amount: int = 1) -> None:
         """Say that `amount` more units of the phase are done."""
 
 
 class _Silent:
-    def begin(self, what: str, total: int) -> None: ...
+    def begin(self, what: str, total: int | None) -> None: ...
 
     def advance(self, amount: int = 1) -> None: ...
 

@@ -250,9 +250,13 @@ def _operations(names: pl.Series, parser: NameParser) -> pl.DataFrame:
 def _task_ranges(ranges: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges that name tasks, in order of start, each with an index and an end.
 
-    A range left open is taken to end where its thread begins its next compute task.
+    A range without a micro-batch inside one of its own kind says nothing new and is left out: Sail's
+    runtime has a plain "F" inside "F3.0.0", PyTorch an "Optimizer.step" inside "Optimizer". A range
+    left open is taken to end where its thread begins its next compute task.
     """
-    lanes = operations.unique("name", keep="first").select("name", "lane")
+    first = operations.unique("name", keep="first").select("name", "kind", "lane", "microbatch")
+    until = pl.col("end_ns").fill_null(_FOREVER)
+    enclosed = until.cum_max().shift(1).over("process", "thread", "kind") >= until
     next_compute = (
         pl.when(pl.col("lane") != Lane.COMM.value)
         .then("start_ns")
@@ -261,9 +265,11 @@ def _task_ranges(ranges: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame
         .over("process", "thread")
     )
     return (
-        ranges.join(lanes, on="name")
-        .sort("process", "start_ns", "end_ns", descending=[False, False, True], nulls_last=False)
+        ranges.join(first, on="name")
+        .sort("process", "start_ns", until, descending=[False, False, True])
+        .filter(~(enclosed.fill_null(value=False) & pl.col("microbatch").is_null()))
         .with_columns(until_ns=pl.coalesce("end_ns", next_compute, pl.lit(_FOREVER)))
+        .drop("kind", "microbatch")
         .rename({"start_ns": "host_start", "end_ns": "host_end"})
         .with_row_index("range")
         .with_columns(pl.col("range").cast(pl.Int64))

@@ -71,9 +71,9 @@ class NvtxMarks:
 class Recorder:
     """Records the tasks of one rank to one file.
 
-    Tasks are timed by marks whose times are read at the end of the step, off the hot path, and
-    written by a thread of its own. A crash loses at most the step that was running. A recorder that
-    cannot write warns once and stops recording; it never disturbs the training.
+    Tasks are timed by marks; a thread of its own reads their times and writes them, at the end of
+    every step or when there are thousands. A crash loses at most the step that was running. A
+    recorder that cannot write warns once and stops recording; it never disturbs the training.
 
     Tasks may come from several threads. A recorder does not survive a fork: make it in the process
     that uses it.
@@ -127,7 +127,9 @@ class Recorder:
         self._marks = marks
         self._window = range(start, stop if stop is not None else sys.maxsize)
         self._exit_after = exit_after
-        self._buffer = _Buffer(_CAPACITY)
+        self._lock = threading.Lock()
+        self._anchor: Any = None
+        self._buffer = _Buffer(None)
         self._step: int | None = None
         self._next_step = 0
         self._writer: _Writer | None = None
@@ -153,8 +155,9 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         if self._writer is None:
-            self._writer = _Writer(self.path, self._header)
-            self._timer.anchor()
+            self._writer = _Writer(self.path, self._header, self._timer)
+            self._anchor = self._timer.anchor()
+            self._buffer = _Buffer(self._anchor)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -260,7 +263,8 @@ class Recorder:
         self._next_step = number + 1
         self.recording = number in self._window
         if self.recording:
-            self._timer.anchor()
+            self._anchor = self._timer.anchor()
+            self._buffer = _Buffer(self._anchor)
 
     def _end(self, *, failed: bool) -> None:
         number, self._step = self._step, None
@@ -274,13 +278,20 @@ class Recorder:
             raise SystemExit(0)
 
     def _flush(self) -> None:
-        """Hand what was recorded to the writer. Between steps, so waiting for the device is fine."""
-        full, self._buffer = self._buffer, _Buffer(_CAPACITY)
+        """Hand what was recorded to the writer."""
+        with self._lock:
+            self._swap()
+
+    def _swap(self) -> None:
+        full, self._buffer = self._buffer, _Buffer(self._anchor)
         if self._writer is not None and len(full):
-            self._writer.write(full.frame(self._timer))
+            self._writer.write(full)
 
     def _commit(self, task: _Task) -> None:
-        self._buffer.append(task, self._step)
+        with self._lock:
+            self._buffer.append(task, self._step)
+            if len(self._buffer) == _CAPACITY:
+                self._swap()
 
 
 class _Step:
@@ -380,12 +391,16 @@ class _Task:
 
 
 class _Buffer:
-    """Preallocated columns that tasks are put into, one row at a time, from any thread."""
+    """Preallocated columns that tasks are put into, one row at a time.
 
-    def __init__(self, capacity: int) -> None:
-        self._lock = threading.Lock()
+    Args:
+        anchor: What the timer tied the clocks to when these tasks were recorded.
+    """
+
+    def __init__(self, anchor: Any) -> None:
+        self._anchor = anchor
         self._rows = 0
-        self._numbers = np.empty((capacity, len(_FIELDS) + len(_PAIR) + 4), np.int64)
+        self._numbers = np.empty((_CAPACITY, len(_FIELDS) + len(_PAIR) + 4), np.int64)
         self._marks: list[Any] = []
         self._names: list[str | None] = []
 
@@ -395,7 +410,7 @@ class _Buffer:
     def append(self, task: _Task, step: int | None) -> None:
         """Add a finished task."""
         pair = task.pair or (None, None, None)
-        row = (
+        self._numbers[self._rows] = (
             *(
                 _UNKNOWN if value is None else value
                 for value in (step, task.stage, task.chunk, task.microbatch, task.peer, *pair)
@@ -405,18 +420,14 @@ class _Buffer:
             task.host_begin,
             task.host_end,
         )
-        with self._lock:
-            if self._rows == len(self._numbers):
-                self._numbers = np.concatenate([self._numbers, np.empty_like(self._numbers)])
-            self._numbers[self._rows] = row
-            self._marks += (task.begin, task.end)
-            self._names.append(task.name)
-            self._rows += 1
+        self._marks += (task.begin, task.end)
+        self._names.append(task.name)
+        self._rows += 1
 
     def frame(self, timer: Timer) -> pl.DataFrame:
         """Return the rows as a frame with the columns of `COLUMNS`."""
         numbers = self._numbers[: self._rows]
-        times = timer.resolve(self._marks)
+        times = timer.resolve(self._marks, self._anchor)
         kinds = np.array([kind.value for kind in Kind])
         lanes = np.array([lane.value for lane in Lane])
         first = len(_FIELDS) + len(_PAIR)
@@ -440,12 +451,13 @@ class _Buffer:
 
 
 class _Writer:
-    """Writes frames to the sink from a thread of its own; gives up, with one warning, on failure."""
+    """Times and writes buffers in a thread of its own; gives up, with one warning, on failure."""
 
-    def __init__(self, path: Path, header: Header) -> None:
+    def __init__(self, path: Path, header: Header, timer: Timer) -> None:
         self._path = path
-        self._queue: queue.SimpleQueue[pl.DataFrame | None] = queue.SimpleQueue()
-        self._error: OSError | None = None
+        self._timer = timer
+        self._queue: queue.SimpleQueue[_Buffer | None] = queue.SimpleQueue()
+        self._error: Exception | None = None
         try:
             self._sink: Sink | None = Sink(path, header)
         except OSError as error:
@@ -454,12 +466,12 @@ class _Writer:
         self._thread = threading.Thread(target=self._run, name="bubblescope-writer", daemon=True)
         self._thread.start()
 
-    def write(self, rows: pl.DataFrame) -> None:
-        """Queue rows to be written."""
+    def write(self, tasks: _Buffer) -> None:
+        """Queue tasks to be written."""
         if self._error is not None:
             self._give_up(self._error)
         elif self._sink is not None:
-            self._queue.put(rows)
+            self._queue.put(tasks)
 
     def close(self) -> None:
         """Write everything queued, and the end of the file."""
@@ -474,20 +486,21 @@ class _Writer:
                 self._give_up(error)
 
     def _run(self) -> None:
-        while (rows := self._queue.get()) is not None:
+        while (tasks := self._queue.get()) is not None:
             if self._sink is None or self._error is not None:
                 continue
             try:
-                self._sink.write(rows)
-            except OSError as error:
+                self._sink.write(tasks.frame(self._timer))
+            except Exception as error:  # noqa: BLE001  whatever it is, training goes on
                 self._error = error  # warned of by the next call from the job's own thread
 
-    def _give_up(self, error: OSError) -> None:
+    def _give_up(self, error: Exception) -> None:
         self._error = None
         self._sink = None
+        reason = getattr(error, "strerror", None) or error
         warnings.warn(
-            f"{self._path}: bubblescope stopped recording, the file cannot be written "
-            f"({error.strerror}); training goes on",
+            f"{self._path}: bubblescope stopped recording, it cannot write ({reason}); "
+            "training goes on",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -1,14 +1,14 @@
 """Clocks that time a task on the device that runs it.
 
-A timer hands out an opaque mark at each end of a task and turns marks into nanoseconds later, off
-the hot path. All results are on the host's monotonic clock, which every process of a host shares, so
+A timer hands out an opaque mark at each end of a task and turns marks into nanoseconds later, in
+another thread. All results are on the host's monotonic clock, which every process of a host shares, so
 that ranks of one host need no alignment.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["CpuTimer", "CudaTimer", "Timer"]
+__all__ = ["Anchor", "CpuTimer", "CudaTimer", "Timer"]
 
 
 class Timer(Protocol):
@@ -25,16 +25,20 @@ class Timer(Protocol):
 
     name: str
 
-    def anchor(self) -> None:
-        """Tie the device's clock to the host's; called between steps, outside every task."""
+    def anchor(self) -> Any:
+        """Tie the device's clock to the host's, between steps and outside every task.
+
+        Returns:
+            What `resolve` needs for the marks that are taken from now on.
+        """
 
     def mark(self) -> Any:
         """Take a mark now on the device's current stream. Never waits for the device."""
 
-    def resolve(self, marks: Sequence[Any]) -> NDArray[np.int64]:
+    def resolve(self, marks: Sequence[Any], anchor: Any) -> NDArray[np.int64]:
         """Return the monotonic time of each mark, in nanoseconds, and forget the marks.
 
-        Called at a step's end, before the next `anchor`. May wait for the device.
+        Called from a thread that may wait for the device.
         """
 
 
@@ -50,9 +54,24 @@ class CpuTimer:
         """Return the time."""
         return time.monotonic_ns()
 
-    def resolve(self, marks: Sequence[int]) -> NDArray[np.int64]:
+    def resolve(self, marks: Sequence[int], anchor: None = None) -> NDArray[np.int64]:
         """Return the marks, which are times."""
+        del anchor
         return np.asarray(marks, np.int64)
+
+
+class Anchor(NamedTuple):
+    """What host time a reference event on the device stands for.
+
+    Attributes:
+        event: The event.
+        time_ns: The host's monotonic time when the device reached it.
+        error_ns: How far that may be off: half the time between the host's readings around it.
+    """
+
+    event: Any
+    time_ns: int
+    error_ns: int
 
 
 class CudaTimer:
@@ -78,24 +97,16 @@ class CudaTimer:
         self._cuda = cuda
         self._clock = clock
         self._free: list[Any] = []
-        self._reference: Any = None
-        self._reference_ns = 0
-        self.anchor_error_ns = 0
-        """Half the width of the last anchor's bounds: how far its times may be off."""
 
-    def anchor(self) -> None:
+    def anchor(self) -> Anchor:
         """Let the device run empty, record an event, and bound the moment it was reached."""
         self._cuda.synchronize()
-        reference = self._event()
+        event = self._event()
         before = self._clock()
-        reference.record()
-        reference.synchronize()
+        event.record()
+        event.synchronize()
         after = self._clock()
-        if self._reference is not None:
-            self._free.append(self._reference)
-        self._reference = reference
-        self._reference_ns = (before + after) // 2
-        self.anchor_error_ns = (after - before) // 2
+        return Anchor(event, (before + after) // 2, (after - before) // 2)
 
     def mark(self) -> Any:
         """Record an event on the current stream."""
@@ -103,15 +114,13 @@ class CudaTimer:
         event.record()
         return event
 
-    def resolve(self, marks: Sequence[Any]) -> NDArray[np.int64]:
-        """Wait for the last event of each mark and measure all against the reference."""
-        if self._reference is None:
-            self.anchor()
+    def resolve(self, marks: Sequence[Any], anchor: Anchor) -> NDArray[np.int64]:
+        """Wait for each mark's event and measure it against the anchor's."""
         times = np.empty(len(marks), np.int64)
         for index, event in enumerate(marks):
             event.synchronize()
-            milliseconds = self._reference.elapsed_time(event)
-            times[index] = self._reference_ns + round(milliseconds * 1e6)
+            milliseconds = anchor.event.elapsed_time(event)
+            times[index] = anchor.time_ns + round(milliseconds * 1e6)
         self._free += marks
         return times
 

@@ -139,14 +139,14 @@ def _read(path: Path, progress: Progress) -> tuple[Export, Capture]:
         tables = ParquetTables(path, progress)
         progress.begin(f"reading {path.name}", tables.size())
         return read_export(tables, str(path))
-    with _as_sqlite(path) as file:
+    with _as_sqlite(path, progress) as file:
         tables = SqliteTables(file, progress)
         progress.begin(f"reading {path.name}", tables.size())
         return read_export(tables, str(path))
 
 
 @contextmanager
-def _as_sqlite(path: Path) -> Iterator[Path]:
+def _as_sqlite(path: Path, progress: Progress) -> Iterator[Path]:
     """Yield the SQLite export of a report, made by the user's own `nsys` if there is none yet."""
     if path.suffix not in _REPORTS:
         yield path
@@ -158,6 +158,7 @@ def _as_sqlite(path: Path) -> Iterator[Path]:
             "is an Nsight Systems report, which only `nsys` can open, and `nsys` is not on the PATH; "
             f"run `nsys export --type sqlite {path.name}` where it is, and give the .sqlite file",
         )
+    progress.begin(f"exporting {path.name} with nsys", None)
     with tempfile.TemporaryDirectory(prefix="bubblescope-") as folder:
         file = Path(folder) / f"{path.stem}.sqlite"
         done = subprocess.run(
