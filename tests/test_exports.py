@@ -82,9 +82,11 @@ def test_perfetto_slices_are_the_tasks_by_the_official_classes(tmp_path):
             open_at[event.track_uuid] = packet.timestamp
             names.append(event.name)
         else:
-            rank = titles[tracks[track.parent_uuid].name]
+            # A rank's own track carries its compute tasks, so that they show without expanding it.
+            parent = tracks[track.parent_uuid] if track.parent_uuid else track
+            lane = track.name.split()[0] if track.parent_uuid else "compute"
             found.append(
-                (rank, track.name.split()[0], open_at.pop(event.track_uuid), packet.timestamp)
+                (titles[parent.name], lane, open_at.pop(event.track_uuid), packet.timestamp)
             )
     assert sorted(found) == intervals(timeline)
     assert not open_at

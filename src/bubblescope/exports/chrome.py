@@ -21,6 +21,7 @@ from bubblescope.exports.layout import (
     short_label,
     with_rows,
 )
+from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +32,24 @@ if TYPE_CHECKING:
 __all__ = ["write"]
 
 _ARGS: Final = ("step", "stage", "chunk", "microbatch", "peer", "busy_ns", "name")
+_COLOURS: Final = {
+    Kind.FORWARD: "rail_response",
+    Kind.BACKWARD: "rail_idle",
+    Kind.BACKWARD_INPUT: "rail_idle",
+    Kind.BACKWARD_WEIGHT: "startup",
+    Kind.FORWARD_BACKWARD: "rail_load",
+    Kind.RECOMPUTE: "background_memory_dump",
+    Kind.OPTIMIZER: "rail_animation",
+    Kind.SEND_FORWARD: "thread_state_runnable",
+    Kind.RECV_FORWARD: "thread_state_runnable",
+    Kind.SEND_BACKWARD: "thread_state_unknown",
+    Kind.RECV_BACKWARD: "thread_state_unknown",
+    Kind.COLLECTIVE: "thread_state_uninterruptible",
+    Kind.DATA: "generic_work",
+    Kind.GC: "generic_work",
+    Kind.OTHER: "grey",
+}
+"""Of the colour names that Catapult's viewer knows, the nearest to our palette's."""
 _ROWS_PER_LANE: Final = 1000
 _STEPS_TID: Final = 0
 
@@ -86,6 +105,9 @@ def _slices(tasks: pl.DataFrame) -> pl.Series:
         tasks,
         name=pl.format("{} {}", short_label(), duration_text()),
         cat=pl.col("kind").cast(pl.String),
+        cname=pl.col("kind")
+        .cast(pl.String)
+        .replace_strict({kind.value: name for kind, name in _COLOURS.items()}),
         ph=pl.lit("X"),
         pid="rank",
         tid="tid",

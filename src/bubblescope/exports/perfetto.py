@@ -1,8 +1,8 @@
 """Perfetto's own format: a protobuf of track events, which opens at any size in its UI.
 
 Format: https://perfetto.dev/docs/reference/synthetic-track-event. One track per rank, ordered along
-the pipeline; under it one per lane, and more rows where a lane's tasks overlap. Times are the
-timeline's own nanoseconds, declared to be UTC.
+the pipeline, with its compute tasks; under it one per other lane, and more where tasks of a lane
+overlap. Times are the timeline's own nanoseconds, declared to be UTC.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bubblescope.exports.layout import (
     short_label,
     with_rows,
 )
+from bubblescope.vocabulary import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,11 +93,14 @@ class _Tracks:
             parent = self._add((rank["rank"],), None, rank["title"], position)
             held = lanes.get((rank["rank"],), rows.clear())
             for order, (_, lane, row) in enumerate(held.iter_rows()):
+                if (lane, row) == (Lane.COMPUTE.value, 0):  # visible without expanding the rank
+                    self.ids[rank["rank"], lane, row] = parent
+                    continue
                 title = lane if row == 0 else f"{lane} {row + 1}"
                 self._add((rank["rank"], lane, row), parent, title, order)
 
     def _add(self, key: tuple[Any, ...], parent: int | None, title: str, order: int) -> int:
-        self.ids[key] = len(self.ids) + 1
+        self.ids[key] = len(self._described) + 1
         self._described.append((self.ids[key], parent, title, order))
         return self.ids[key]
 

@@ -316,6 +316,6 @@ def _legend(tasks: pl.DataFrame, y: int, *, sampled: bool) -> Iterator[str]:
     yield f'<text x="{x + 17}" y="{y + 10}">bubble</text>'
     if sampled:
         yield (
-            f'<text x="{x + 80}" y="{y + 10}" fill="#5c5c5c">lanes with more tasks than pixels show '
-            "what runs at each pixel's centre</text>"
+            f'<text x="{x + 80}" y="{y + 10}" fill="#5c5c5c">crowded lanes show what runs '
+            "at each pixel's centre</text>"
         )
