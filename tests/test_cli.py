@@ -109,6 +109,20 @@ def test_the_documented_json_keys_are_the_ones_printed(trace, tmp_path):
         assert re.search(rf"\b{key}\b", documented), key
 
 
+def test_names_in_a_trace_are_never_taken_for_markup(tmp_path):
+    for index, host in enumerate(["[/red]", "[bold]x"]):
+        export = Export(host)
+        process = export.process(7)
+        process.range(f"F{index}.0.0", 0, 50)
+        process.range("[link=x]layer[/]", 60, 70)
+        process.kernel(100, 110, at=1)
+        export.write(tmp_path / f"[{index}].sqlite")
+    for command in ("report", "info", "names"):
+        shown = run(command, tmp_path, cwd=tmp_path).stdout
+        assert ("[link=x]layer[/]" if command == "names" else "[/red]") in shown
+    assert "[/red]" in str(bubblescope.load(tmp_path).report())
+
+
 def test_a_run_can_be_cut_to_steps_and_ranks(trace, tmp_path):
     done = run("report", trace, "--json", "--steps", "1:3", "--ranks", "0,2", cwd=tmp_path)
     data = json.loads(done.stdout)

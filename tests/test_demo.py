@@ -81,7 +81,7 @@ def test_every_task_is_recorded_in_the_schedules_order(tmp_path, schedule):
 def test_stages_that_sleep_show_the_bubble_of_their_schedule(tmp_path):
     rates = {}
     for schedule in ("1f1b", "zb-h1"):
-        options = Options(schedule=schedule, stages=3, sleep_compute_ms=6, **SMALL)
+        options = Options(schedule=schedule, stages=3, sleep_compute_ms=15, **SMALL)
         run(options, tmp_path / schedule)
         rates[schedule] = bubblescope.load(tmp_path / schedule).report().bubbles.overall.makespan
     # Theory: 2/7 and 2/17; messages take time besides, and the machine may be busy.

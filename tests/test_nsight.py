@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from pathlib import Path
@@ -611,3 +612,34 @@ def test_real_exports_read_and_are_counted_as_sql_counts_them(path):
     assert sorted(
         (content.process, content.counts["kernels"]) for content in timeline.run.contents
     ) == sorted(counted)
+
+
+@needs_shared
+def test_intervals_agree_with_the_zero_bubble_loader():
+    """Sail's own script made `peer_nvtx.json` of the same files; on one host its times are right."""
+    peer = json.loads((SHARED / "made" / "zb_2nodes" / "peer_nvtx.json").read_text())
+    timeline = bubblescope.load(SHARED / "made" / "zb_2nodes" / "node0.sqlite")
+    kinds = {
+        "F": "forward",
+        "B": "backward_input",
+        "W": "backward_weight",
+        "Optimizer": "optimizer",
+    }
+    origin = min(event["start_time"] for event in peer[0])
+    compared = 0
+    for rank in range(4):
+        theirs = sorted(
+            (kinds[event["type"]], event["start_time"] - origin, event["end_time"] - origin)
+            for event in peer[rank]
+            if event["type"] in kinds
+        )
+        mine = timeline.tasks.filter(pl.col("rank") == rank, pl.col("lane") == "compute")
+        ours = sorted(
+            (kind, start - timeline.start_ns, end - timeline.start_ns)
+            for kind, start, end in mine.select(
+                pl.col("kind").cast(pl.String), "start_ns", "end_ns"
+            ).rows()
+        )
+        assert ours == theirs
+        compared += len(ours)
+    assert compared == 4 * 3 * (3 * 16 + 1)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 NO_TASKS: Final = 3
 _PATIENCE_S: Final = 1.0
 
-out = Console(highlight=False, soft_wrap=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, markup=False)
+err = Console(stderr=True, highlight=False, markup=False)
 
 
 class Bar:
@@ -267,9 +267,8 @@ def info(paths: tuple[str, ...], as_json: bool, **options: Any) -> None:
         table.add_column(column)
     for row in timeline.ranks.iter_rows(named=True):
         stages = ", ".join(map(str, row["stages"] or [])) or "?"
-        table.add_row(
-            *(units.optional(row[key]) for key in ("rank", "host", "process", "device")), stages
-        )
+        cells = (units.optional(row[key]) for key in ("rank", "host", "process", "device"))
+        table.add_row(*map(Text, cells), stages)
     out.print(table)
     if timeline.steps:
         out.print(f"steps {timeline.steps[0]} to {timeline.steps[-1]} ({len(timeline.steps)})")

@@ -186,7 +186,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             table.add_row(
                 str(rank),
                 _stages(fact["stages"]),
-                *(units.optional(fact[place]) for place in places),
+                *(Text(units.optional(fact[place])) for place in places),
                 units.duration(rates.busy_ns),
                 units.duration(rates.idle_ns),
                 units.percent(rates.span),
