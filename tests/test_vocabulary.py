@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bubblescope import NamesError
+from bubblescope import NamesError, palette
 from bubblescope.palette import COLOURS, INK
 from bubblescope.vocabulary import (
     LANE_OF,
@@ -131,6 +131,11 @@ def test_communication_kernels_are_known_by_their_library():
     assert is_communication_kernel("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)")
     assert is_communication_kernel("ncclKernel_AllReduce_RING_LL_Sum_float")
     assert not is_communication_kernel("ampere_bf16_s16816gemm_bf16_128x256")
+
+
+def test_text_on_every_colour_can_be_read():
+    for kind, colour in COLOURS.items():
+        assert palette._contrast(INK[kind], colour) >= 4.5  # WCAG 2.2, level AA
 
 
 def test_every_kind_has_a_lane_a_label_and_a_colour():

@@ -32,13 +32,29 @@ COLOURS: Final[dict[Kind, str]] = {
 }
 """Fill colour of each task kind."""
 
+_LIGHT, _DARK = "#ffffff", "#1a1a1a"
+
+
+def _luminance(colour: str) -> float:
+    """Return the relative luminance of "#rrggbb" (WCAG 2.2, section 1.4.3 and its definitions)."""
+    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    linear = [
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+        for value in (red, green, blue)
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
 INK: Final[dict[Kind, str]] = {
-    kind: "#ffffff"
-    if kind in {Kind.FORWARD, Kind.OPTIMIZER, Kind.GC, Kind.FORWARD_BACKWARD}
-    else "#1a1a1a"
-    for kind in COLOURS
+    kind: max((_LIGHT, _DARK), key=lambda ink: _contrast(ink, colour))
+    for kind, colour in COLOURS.items()
 }
-"""Colour of text drawn on each fill: the one of black and white that contrasts more."""
+"""Colour of text drawn on each fill: of white and black, the one that contrasts more."""
 
 BUBBLE: Final = "#f4f4f2"
 """Colour of an idle lane."""
