@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 RANKS, MICROBATCHES, STEPS = 8, 32, 4
+REPORT = "bubblescope report"
 UTC = 1_750_000_000_000_000_000
 VM = 1 << 48
 
@@ -136,54 +137,55 @@ def measure(command: list[str]) -> Figures:
     )
 
 
+def commands(path: Path) -> dict[str, list[str]]:
+    """Return what to compare: the bare reads that are installed here, and the report."""
+    queries = [f"SELECT {columns} FROM {table}" for table, columns in NEEDED.items()]
+    python, target = sys.executable, str(path)
+    bare = {"bare ADBC": [python, "-c", BARE_ADBC, target, *queries]}
+    if importlib.util.find_spec("connectorx") and importlib.util.find_spec("pyarrow"):
+        bare["bare connectorx"] = [python, "-c", BARE_CONNECTORX, target, *queries]
+    return {**bare, REPORT: [python, "-m", "bubblescope", "report", "-q", target]}
+
+
+def compare(path: Path, runs: int) -> dict[str, float]:
+    """Run everything on one export, print the figures, and return the median times."""
+    compared = commands(path)
+    figures: dict[str, list[Figures]] = {name: [] for name in compared}
+    for _ in range(runs):  # interleaved, so that a busy moment hits all alike
+        for name, command in compared.items():
+            figures[name].append(measure(command))
+    medians = {name: median(run.wall_s for run in found) for name, found in figures.items()}
+    print(f"{'':20}{'wall min':>10}{'median':>10}{'CPU min':>10}{'peak':>12}")
+    for name, found in figures.items():
+        print(
+            f"{name:20}{min(run.wall_s for run in found):9.2f}s{medians[name]:9.2f}s"
+            f"{min(run.cpu_s for run in found):9.2f}s{max(run.peak_mib for run in found):8.0f} MiB"
+        )
+    for name in compared:
+        if name != REPORT:
+            print(f"report / {name}: {medians[REPORT] / medians[name]:.2f} (medians)")
+    return medians
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernels", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="folder to keep the exports in")
     options = parser.parse_args()
-    queries = [f"SELECT {columns} FROM {table}" for table, columns in NEEDED.items()]
-    medians: dict[tuple[int, str], float] = {}
+    took: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         for kernels in options.kernels:
-            path = Path(folder) / f"{kernels}.sqlite"
+            path = (options.out or Path(folder)) / f"{kernels}.sqlite"
+            path.unlink(missing_ok=True)
             make(path, kernels)
-            commands = {
-                "bare ADBC": [sys.executable, "-c", BARE_ADBC, str(path), *queries],
-                "bubblescope report": [
-                    sys.executable,
-                    "-m",
-                    "bubblescope",
-                    "report",
-                    "-q",
-                    str(path),
-                ],
-            }
-            if importlib.util.find_spec("connectorx") and importlib.util.find_spec("pyarrow"):
-                script = [sys.executable, "-c", BARE_CONNECTORX, str(path), *queries]
-                commands = {"bare connectorx": script, **commands}
-            figures: dict[str, list[Figures]] = {name: [] for name in commands}
-            for _ in range(options.runs):  # interleaved, so that a busy moment hits all alike
-                for name, command in commands.items():
-                    figures[name].append(measure(command))
-            print(
-                f"\n{kernels:,} kernels, {path.stat().st_size / 1e6:.0f} MB, {options.runs} runs each"
-            )
-            print(f"{'':20}{'wall min':>10}{'median':>10}{'CPU min':>10}{'peak':>12}")
-            for name, runs in figures.items():
-                wall = sorted(run.wall_s for run in runs)
-                medians[kernels, name] = median(wall)
-                print(
-                    f"{name:20}{wall[0]:9.2f}s{median(wall):9.2f}s{min(r.cpu_s for r in runs):9.2f}s"
-                    f"{max(r.peak_mib for r in runs):8.0f} MiB"
-                )
-            for name in figures:
-                if name != "bubblescope report":
-                    ratio = medians[kernels, "bubblescope report"] / medians[kernels, name]
-                    print(f"report / {name}: {ratio:.2f} (medians)")
-            path.unlink()
-    sizes = sorted(options.kernels)
-    for small, large in itertools.pairwise(sizes):
-        growth = medians[large, "bubblescope report"] / medians[small, "bubblescope report"]
+            size = path.stat().st_size / 1e6
+            print(f"\n{kernels:,} kernels, {size:.0f} MB, {options.runs} runs each")
+            took[kernels] = compare(path, options.runs)[REPORT]
+            if options.out is None:
+                path.unlink()
+    for small, large in itertools.pairwise(sorted(took)):
+        growth = took[large] / took[small]
         print(f"\n{large / small:.1f} times the kernels took {growth:.1f} times as long")
 
 

@@ -133,6 +133,7 @@ class Export:
         monotonic_ns: Monotonic clock at time zero; None is what versions before 2026 have.
         normalized: Times are UTC already, as with `--ts-normalize`.
         version: Product version.
+        first_string: Id of the first string.
     """
 
     def __init__(
@@ -143,11 +144,13 @@ class Export:
         *,
         normalized: bool = False,
         version: str = "2026.2.1.210",
+        first_string: int = 0,
     ) -> None:
         self.rows: dict[str, list[dict[str, Any]]] = {}
         self.dropped: dict[str, set[str]] = {}
         self.renamed: dict[str, str] = {}
         self._strings: dict[str, int] = {}
+        self._first_string = first_string
         self._add("META_DATA_EXPORT", name="EXPORT_PRODUCT_VERSION", value=version)
         self._add(
             "META_DATA_EXPORT", name="EXPORT_PARAM_TIME_NORMALIZE", value=str(normalized).lower()
@@ -164,7 +167,7 @@ class Export:
 
     def string(self, text: str) -> int:
         """Return the id of a string."""
-        return self._strings.setdefault(text, len(self._strings) + 1)
+        return self._strings.setdefault(text, self._first_string + len(self._strings))
 
     def _add(self, table: str, **row: Any) -> None:
         self.rows.setdefault(table, []).append(row)
@@ -192,8 +195,14 @@ class Export:
         path.unlink(missing_ok=True)
         connection = sqlite3.connect(path)
         for table, frame in self.frames(empty_tables=empty_tables).items():
-            names = ", ".join(f'"{name}"' for name in frame.columns)
-            connection.execute(f'CREATE TABLE "{table}" ({names})')
+            columns = ", ".join(
+                # The ids of strings are SQLite's own row ids, and begin at 0.
+                f'"{name}" INTEGER NOT NULL PRIMARY KEY'
+                if name == "id"
+                else f'"{name}" {"TEXT" if kind == pl.String else "INTEGER"}'
+                for name, kind in frame.schema.items()
+            )
+            connection.execute(f'CREATE TABLE "{table}" ({columns})')
             marks = ", ".join("?" * frame.width)
             connection.executemany(f'INSERT INTO "{table}" VALUES ({marks})', frame.iter_rows())
         connection.commit()
@@ -320,6 +329,8 @@ class Style:
     autograd_thread: bool = False
     registered: bool = False
     nested: bool = False
+    decorated: bool = False
+    """Inside each F and B range, as in Sail's runtime, one that says only that."""
     renumbered_devices: bool = False
     kernels: int = 3
     times: dict[Kind, int] = field(
@@ -432,6 +443,8 @@ def _play(
                 process.range(
                     "aten::linear, op_id = 7", cpu + 1, cpu + 60, registered=style.registered
                 )
+            if style.decorated and letter in "FB":
+                process.range(letter, cpu + 1, cpu + length - 1, registered=style.registered)
             helper = 1 if style.autograd_thread and letter == "B" else 0
             busy = _kernels(style, process, first, last, cpu, helper)
             if style.comm and letter in "FB":

@@ -103,3 +103,31 @@ def hostile() -> Timeline:
 def empty() -> Timeline:
     """No task at all."""
     return one_f_one_b(ranks=2, microbatches=1, steps=1).slice(end_ns=0)
+
+
+def staggered() -> Timeline:
+    """Two ranks, the second a step behind; one receive waits for its send, the other is late.
+
+    Step 0 lasts from 0 to 220 and step 1 from 150 to 330. A zero-length task touches another.
+    """
+    rows = [
+        (0, 0, "forward", 0, "compute", 0, 100, None),
+        (0, 0, "send_forward", 0, "comm", 100, 110, 1),
+        (0, 1, "forward", 0, "compute", 150, 300, None),
+        (0, 1, "send_forward", 0, "comm", 300, 310, 1),
+        (1, 0, "recv_forward", 0, "comm", 105, 112, 0),
+        (1, 0, "forward", 0, "compute", 112, 220, None),
+        (1, 1, "recv_forward", 0, "comm", 230, 312, 0),
+        (1, 1, "forward", 0, "compute", 312, 330, None),
+        (1, 1, "gc", None, "host", 320, 320, None),
+        (1, 1, "gc", None, "host", 320, 325, None),
+    ]
+    schema = ["rank", "step", "kind", "microbatch", "lane", "start_ns", "end_ns", "peer"]
+    frame = pl.DataFrame(rows, schema=schema, orient="row", infer_schema_length=None)
+    return Timeline(
+        frame.with_columns(
+            pl.col("start_ns", "end_ns") + ORIGIN,
+            name=pl.col("kind"),
+            host_start_ns=pl.col("start_ns") + ORIGIN - 7,
+        )
+    )

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import bubblescope
 from bubblescope import NamesError, SourceError
@@ -547,43 +545,6 @@ def test_a_damaged_parquet_table_is_named(tmp_path):
     (folder / "NVTX_EVENTS.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(SourceError, match=r"NVTX_EVENTS\.parquet: cannot be read"):
         bubblescope.load(folder)
-
-
-@st.composite
-def forests(draw: st.DrawFn) -> tuple[list[tuple], list[tuple]]:
-    """Ranges on up to three threads, nested or not, with distinct starts; and launches anywhere."""
-    starts = draw(st.lists(st.integers(0, 60), unique=True, min_size=1, max_size=8))
-    ranges = [
-        (index, start, start + draw(st.integers(1, 40)), draw(st.integers(0, 2)))
-        for index, start in enumerate(sorted(starts))
-    ]
-    launches = draw(
-        st.lists(st.tuples(st.integers(0, 100), st.integers(0, 3)), min_size=1, max_size=20)
-    )
-    return ranges, launches
-
-
-@settings(max_examples=60, deadline=None)
-@given(forests())
-def test_attribution_agrees_with_looking_at_every_range(tmp_path_factory, forest):
-    ranges, launches = forest
-    export = Export()
-    process = export.process(7)
-    for index, start, end, thread in ranges:
-        process.range(f"F{index}.0.0", start, end, thread=thread, kind="startend")
-    expected: dict[str, list[int]] = {}
-    for number, (at, thread) in enumerate(launches):
-        process.kernel(1000 + 10 * number, 1010 + 10 * number, at=at, thread=thread)
-        is_open = [one for one in ranges if one[1] <= at < one[2]]
-        own = [one for one in is_open if one[3] == thread]
-        if own or is_open:
-            winner = max(own or is_open, key=lambda one: one[1])
-            expected.setdefault(f"F{winner[0]}.0.0", []).append(number)
-    timeline = one(export, tmp_path_factory.mktemp("forest"))
-    assert {name: (start, end) for name, start, end in intervals(timeline)} == {
-        name: (1000 + 10 * numbers[0], 1010 + 10 * numbers[-1])
-        for name, numbers in expected.items()
-    }
 
 
 @needs_shared

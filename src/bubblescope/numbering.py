@@ -136,8 +136,11 @@ def _balanced(issued: pl.DataFrame) -> pl.Expr | None:
 
     Ranks near the end of a pipeline are balanced after every pair, so the one that is balanced
     least often tells how many micro-batches a step has, and every rank's forwards are counted off
-    by that number.
+    by that number. Numbers that never repeat are believed instead: all is one step.
     """
+    forwards = issued.filter(_IS_FORWARD).select("rank", "chunk", "microbatch")
+    if not forwards["microbatch"].has_nulls() and forwards.is_unique().all():
+        return None
     per_rank = (
         issued.with_columns(balanced=_IS_BACKWARD & (_AHEAD == 0), forward=_IS_FORWARD)
         .group_by("rank")

@@ -102,8 +102,8 @@ class Projection(msgspec.Struct, frozen=True):
         markers: Step markers in host time: process, start_ns, end_ns, step, rank
             (the last two null if unnumbered).
         work: Amount of device work in the processes that have task ranges.
-        unlaunched: How much of it has no launching call, as at the edge of a capture.
-        outside: How much of it was launched outside every task range.
+        unlaunched: How much of it has no launching call, as at the edge of a capture, and is no task.
+        outside: How much of it was launched outside every task range and is no task.
         elsewhere: How much of it ran on another device than most of its range's work.
         ranges: Number of task ranges.
         idle_ranges: How many of them launched no device work and are no task.
@@ -193,7 +193,7 @@ def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
             host_start_ns=pl.Series(launched),
         ).filter(pl.Series(standalone)),
         work=work.height,
-        unlaunched=work.height - len(rows),
+        unlaunched=int(((launched == NONE) & ~standalone).sum()),
         outside=int(((launched != NONE) & (owner == NONE) & ~standalone).sum()),
         elsewhere=elsewhere,
     )
@@ -252,11 +252,14 @@ def _task_ranges(ranges: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame
 
     A range without a micro-batch inside one of its own kind says nothing new and is left out: Sail's
     runtime has a plain "F" inside "F3.0.0", PyTorch an "Optimizer.step" inside "Optimizer". A range
-    left open is taken to end where its thread begins its next compute task.
+    left open is taken to end where its thread begins its next compute task, and to enclose no more
+    than what its thread does before the next task of another kind.
     """
     first = operations.unique("name", keep="first").select("name", "kind", "lane", "microbatch")
+    way = pl.col("kind").replace(Kind.BACKWARD_INPUT.value, Kind.BACKWARD.value)
+    next_other = pl.when(way != way.shift(1)).then("start_ns").shift(-1).backward_fill()
     until = pl.col("end_ns").fill_null(_FOREVER)
-    enclosed = until.cum_max().shift(1).over("process", "thread", "kind") >= until
+    enclosed = pl.col("reach").cum_max().shift(1).over("process", "thread", way) >= pl.col("reach")
     next_compute = (
         pl.when(pl.col("lane") != Lane.COMM.value)
         .then("start_ns")
@@ -267,9 +270,12 @@ def _task_ranges(ranges: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame
     return (
         ranges.join(first, on="name")
         .sort("process", "start_ns", until, descending=[False, False, True])
+        .with_columns(
+            reach=pl.coalesce("end_ns", next_other.over("process", "thread"), pl.lit(_FOREVER))
+        )
         .filter(~(enclosed.fill_null(value=False) & pl.col("microbatch").is_null()))
         .with_columns(until_ns=pl.coalesce("end_ns", next_compute, pl.lit(_FOREVER)))
-        .drop("kind", "microbatch")
+        .drop("kind", "microbatch", "reach")
         .rename({"start_ns": "host_start", "end_ns": "host_end"})
         .with_row_index("range")
         .with_columns(pl.col("range").cast(pl.Int64))

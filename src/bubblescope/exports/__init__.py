@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from bubblescope.errors import BubblescopeError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -50,7 +52,16 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
 
 
 def export(timeline: Timeline, name: str, path: Path) -> Path:
-    """Write a timeline in the format of that name; return the path."""
+    """Write a timeline in the format of that name; return the path.
+
+    Raises:
+        BubblescopeError: There is no format of that name.
+        OSError: The file cannot be written; what was there before is left as it was.
+    """
+    if name not in FORMATS:
+        raise BubblescopeError(
+            f"{name!r} is no output format; the formats are {', '.join(FORMATS)}"
+        )
     chosen = FORMATS[name]
     write = getattr(import_module(f"{__name__}.{chosen.module}"), chosen.function)
     write(timeline, path)

@@ -15,12 +15,12 @@ import polars as pl
 from bubblescope.exports.files import replacing
 from bubblescope.exports.layout import (
     LANE_ORDER,
-    dependencies,
     duration_text,
     ordered_ranks,
     short_label,
     with_rows,
 )
+from bubblescope.exports.slices import ARGUMENTS, flows, step_spans
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["write"]
 
-_ARGS: Final = ("step", "stage", "chunk", "microbatch", "peer", "busy_ns", "name")
+_BEYOND_DOUBLES: Final = {"kind", "host_start_ns", "host_end_ns"}
+"""Arguments written as text: the kind, and times since the epoch, which JavaScript would round."""
 _COLOURS: Final = {
     Kind.FORWARD: "rail_response",
     Kind.BACKWARD: "rail_idle",
@@ -50,18 +51,19 @@ _COLOURS: Final = {
     Kind.OTHER: "grey",
 }
 """Of the colour names that Catapult's viewer knows, the nearest to our palette's."""
-_ROWS_PER_LANE: Final = 1000
-_STEPS_TID: Final = 0
+_ROWS_PER_LANE: Final = 1_000_000
+_STEPS_TID: Final = 1 + len(LANE_ORDER) * _ROWS_PER_LANE
 
 
 def write(timeline: Timeline, path: Path) -> Path:
     """Write the timeline as Chrome trace-event JSON."""
     tasks = _placed(timeline)
+    spans = step_spans(timeline.tasks, per_rank=True)
     parts: list[Iterable[str]] = [
-        _metadata(timeline, tasks),
-        _steps(timeline),
+        _metadata(timeline, tasks, spans),
+        _steps(timeline, spans),
         _slices(tasks),
-        _flows(tasks),
+        _flows(timeline, tasks),
     ]
     head = msgspec.json.encode(
         {
@@ -101,6 +103,7 @@ def _placed(timeline: Timeline) -> pl.DataFrame:
 
 
 def _slices(tasks: pl.DataFrame) -> pl.Series:
+    """Write each task as a complete event, with the arguments that any task at all has."""
     return _encode(
         tasks,
         name=pl.format("{} {}", short_label(), duration_text()),
@@ -113,15 +116,20 @@ def _slices(tasks: pl.DataFrame) -> pl.Series:
         tid="tid",
         ts="ts",
         dur="dur",
-        args=pl.struct(pl.col("kind").cast(pl.String), *_ARGS),
+        args=pl.struct(
+            pl.col(name).cast(pl.String) if name in _BEYOND_DOUBLES else pl.col(name)
+            for name in ARGUMENTS
+            if tasks[name].null_count() < tasks.height or not tasks.height
+        ),
     )
 
 
-def _flows(tasks: pl.DataFrame) -> pl.Series:
-    pairs = dependencies(tasks).with_row_index("id")
+def _flows(timeline: Timeline, tasks: pl.DataFrame) -> pl.Series:
+    arrows = flows(tasks)
+    at = (pl.col("at_ns") - timeline.start_ns) / 1000
     ends = []
-    for phase, side in (("s", "source"), ("f", "target")):
-        places = pairs.join(tasks, left_on=side, right_on="index")
+    for phase, side, time in (("s", "source", pl.col("ts")), ("f", "target", at)):
+        places = arrows.join(tasks, left_on=side, right_on="index", maintain_order="left")
         ends.append(
             _encode(
                 places,
@@ -129,53 +137,61 @@ def _flows(tasks: pl.DataFrame) -> pl.Series:
                 cat=pl.lit("dataflow"),
                 ph=pl.lit(phase),
                 bp=pl.lit("e"),
-                id="id",
+                id="flow",
                 pid="rank",
                 tid="tid",
-                ts="ts",
+                ts=time,
             )
         )
     return pl.concat(ends)
 
 
-def _steps(timeline: Timeline) -> list[str]:
-    """Mark each step on a thread of its own, once per rank."""
-    spans = (
-        timeline.tasks.filter(pl.col("step").is_not_null())
-        .group_by("rank", "step")
-        .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
-        .sort("rank", "step")
-    )
-    return [
-        line
-        for phase, time in (("b", "start_ns"), ("e", "end_ns"))
-        for line in _encode(
-            spans,
+def _steps(timeline: Timeline, spans: pl.DataFrame) -> pl.Series:
+    """Mark each step on threads of its own, once per rank.
+
+    They begin and end by events of their own, so that every complete event is a task. One without
+    extent is an instant: readers take an end before a beginning of the same time.
+    """
+    lasting = pl.col("end_ns") > pl.col("start_ns")
+    marks = {
+        "B": (spans.filter(lasting), "start_ns"),
+        "E": (spans.filter(lasting), "end_ns"),
+        "i": (spans.filter(~lasting), "start_ns"),
+    }
+    return pl.concat(
+        _encode(
+            held,
             name=pl.format("step {}", "step"),
             cat=pl.lit("step"),
             ph=pl.lit(phase),
-            id="step",
+            s=pl.lit("t"),
             pid="rank",
-            tid=pl.lit(_STEPS_TID),
+            tid=_STEPS_TID + pl.col("row"),
             ts=(pl.col(time) - timeline.start_ns) / 1000,
         )
-    ]
+        for phase, (held, time) in marks.items()
+    )
 
 
-def _metadata(timeline: Timeline, tasks: pl.DataFrame) -> list[str]:
+def _metadata(timeline: Timeline, tasks: pl.DataFrame, spans: pl.DataFrame) -> list[str]:
     events: list[dict[str, Any]] = []
 
     def name(what: str, pid: int, tid: int, **args: Any) -> None:
         events.append({"name": what, "ph": "M", "pid": pid, "tid": tid, "args": args})
 
+    def thread(pid: int, tid: int, lane: str, row: int, order: int) -> None:
+        name("thread_name", pid, tid, name=lane if row == 0 else f"{lane} {row + 1}")
+        name("thread_sort_index", pid, tid, sort_index=order)
+
     for position, rank in enumerate(ordered_ranks(timeline).iter_rows(named=True)):
         name("process_name", rank["rank"], 0, name=rank["title"])
         name("process_sort_index", rank["rank"], 0, sort_index=position)
+    for rank, row in spans.select("rank", "row").unique().sort("rank", "row").iter_rows():
+        thread(rank, _STEPS_TID + row, "steps", row, row - _ROWS_PER_LANE)
     for rank, lane, row, tid in (
         tasks.select("rank", "lane", "row", "tid").unique().sort("rank", "tid").iter_rows()
     ):
-        name("thread_name", rank, tid, name=lane if row == 0 else f"{lane} {row + 1}")
-        name("thread_sort_index", rank, tid, sort_index=tid)
+        thread(rank, tid, lane, row, tid)
     return [msgspec.json.encode(event).decode() for event in events]
 
 

@@ -15,12 +15,12 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 from bubblescope.exports.files import replacing
 from bubblescope.exports.layout import (
     LANE_ORDER,
-    dependencies,
     duration_text,
     ordered_ranks,
     short_label,
     with_rows,
 )
+from bubblescope.exports.slices import ARGUMENTS, flows, step_spans
 from bubblescope.vocabulary import Lane
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["write"]
 
 _SEQUENCE: Final = 1
-_ARGS: Final = ("step", "stage", "chunk", "microbatch", "peer", "busy_ns", "host_start_ns")
-_NAME_ARG: Final = "name"
+_TEXTS: Final = {"kind", "name"}
+"""Arguments that are text; the others are whole numbers."""
+_KIND: Final = ARGUMENTS.index("kind")
 _STEPS: Final = "steps"
 _CHUNK: Final = 10_000
 
@@ -52,9 +53,15 @@ def write(timeline: Timeline, path: Path) -> Path:
 def _labelled(timeline: Timeline) -> pl.DataFrame:
     """Add to each task its row, label and the flows it sends and receives."""
     tasks = with_rows(timeline.tasks).with_row_index("index")
-    pairs = dependencies(tasks).with_row_index("flow", offset=1)
-    sent = pairs.group_by("source").agg(sends="flow").rename({"source": "index"})
-    received = pairs.group_by("target").agg(receives="flow").rename({"target": "index"})
+    arrows = flows(tasks)
+    sent = arrows.group_by(index="source").agg(sends="flow")
+    ends = arrows.join(
+        tasks.select("index", "start_ns"), left_on="target", right_on="index", maintain_order="left"
+    ).with_columns(waited=pl.col("at_ns") > pl.col("start_ns"))
+    received = ends.group_by(index="target").agg(
+        receives=pl.col("flow").filter(~pl.col("waited")),
+        receives_at_end=pl.col("flow").filter("waited"),
+    )
     return (
         tasks.with_columns(label=pl.format("{} {}", short_label(), duration_text()))
         .join(sent, on="index", how="left")
@@ -75,8 +82,11 @@ class _Tracks:
                 [_STEPS, *tasks["kind"].cast(pl.String).unique().sort()], start=1
             )
         }
-        self.arguments = {name: index for index, name in enumerate((*_ARGS, _NAME_ARG), start=1)}
-        self._add((_STEPS,), None, _STEPS, 0)
+        self.arguments = {name: index for index, name in enumerate(ARGUMENTS, start=1)}
+        self.steps = step_spans(timeline.tasks, per_rank=False)
+        step_rows = max(1, self.steps["row"].n_unique())
+        for row in range(step_rows):
+            self._add((_STEPS, row), None, _STEPS if row == 0 else f"{_STEPS} {row + 1}", row)
         rows = (
             tasks.select("rank", pl.col("lane").cast(pl.String), "row")
             .unique()
@@ -89,7 +99,9 @@ class _Tracks:
             )
         )
         lanes = rows.partition_by("rank", as_dict=True)
-        for position, rank in enumerate(ordered_ranks(timeline).iter_rows(named=True), start=1):
+        for position, rank in enumerate(
+            ordered_ranks(timeline).iter_rows(named=True), start=step_rows
+        ):
             parent = self._add((rank["rank"],), None, rank["title"], position)
             held = lanes.get((rank["rank"],), rows.clear())
             for order, (_, lane, row) in enumerate(held.iter_rows()):
@@ -124,40 +136,38 @@ class _Tracks:
             track.child_ordering = proto.TrackDescriptor.EXPLICIT
             if parent is not None:
                 track.parent_uuid = parent
-        steps = (
-            timeline.tasks.filter(pl.col("step").is_not_null())
-            .group_by("step")
-            .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
-            .sort("start_ns")
-        )
-        for step, start, end in steps.iter_rows():
-            _slice(trace, self.ids[_STEPS,], start, end, f"step {step}", self.categories[_STEPS])
+        for _, step, start, end, row in self.steps.iter_rows():
+            track = self.ids[_STEPS, row]
+            _slice(trace, track, start, end, f"step {step}", self.categories[_STEPS])
         return trace
 
 
 def _events(tasks: pl.DataFrame, tracks: _Tracks) -> Iterator[Any]:
     """Yield the slices of all tasks, a bounded number at a time."""
-    columns = ("rank", "lane", "row", "start_ns", "end_ns", "label", "kind", "sends", "receives")
-    for chunk in tasks.select(*columns, *_ARGS, "name").iter_slices(_CHUNK):
+    place = ("rank", "lane", "row", "start_ns", "end_ns", "label")
+    arrows = ("sends", "receives", "receives_at_end")
+    for chunk in tasks.select(*place, *arrows, *ARGUMENTS).iter_slices(_CHUNK):
         trace = proto.Trace()
-        for rank, lane, row, start, end, label, kind, sends, receives, *values in chunk.iter_rows():
-            event = _slice(
-                trace, tracks.ids[rank, lane, row], start, end, label, tracks.categories[kind]
-            )
-            if sends:
-                event.flow_ids.extend(sends)
-            if receives:
-                event.terminating_flow_ids.extend(receives)
+        for rank, lane, row, start, end, label, sends, receives, late, *values in chunk.iter_rows():
+            track, category = tracks.ids[rank, lane, row], tracks.categories[values[_KIND]]
+            begin, finish = _slice(trace, track, start, end, label, category)
+            begin.flow_ids.extend(sends or ())
+            begin.terminating_flow_ids.extend(receives or ())
+            finish.terminating_flow_ids.extend(late or ())
             for (argument, iid), value in zip(tracks.arguments.items(), values, strict=True):
-                if argument == _NAME_ARG:
-                    event.debug_annotations.add(name_iid=iid, string_value=value)
-                elif value is not None:
-                    event.debug_annotations.add(name_iid=iid, int_value=value)
+                if value is None:
+                    continue
+                if argument in _TEXTS:
+                    begin.debug_annotations.add(name_iid=iid, string_value=value)
+                else:
+                    begin.debug_annotations.add(name_iid=iid, int_value=value)
         yield trace
 
 
-def _slice(trace: Any, track: int, start: int, end: int, name: str, category: int) -> Any:
-    """Add a slice; return its beginning, which carries everything that is said about it."""
+def _slice(
+    trace: Any, track: int, start: int, end: int, name: str, category: int
+) -> tuple[Any, Any]:
+    """Add a slice; return its beginning, which carries what is said about it, and its end."""
     begin = trace.packet.add()
     begin.timestamp = start
     begin.trusted_packet_sequence_id = _SEQUENCE
@@ -172,4 +182,4 @@ def _slice(trace: Any, track: int, start: int, end: int, name: str, category: in
     finish.trusted_packet_sequence_id = _SEQUENCE
     finish.track_event.type = proto.TrackEvent.TYPE_SLICE_END
     finish.track_event.track_uuid = track
-    return event
+    return event, finish.track_event

@@ -2,7 +2,8 @@
 
 One lane per rank, in pipeline order. A block is drawn where its task is, to a hundredth of a pixel.
 Where a lane has more tasks than pixels, each pixel column shows what runs at its centre: blocks are
-never widened to be seen, so what looks idle is idle.
+never widened to be seen. Tasks that overlap share the height of their lane, so none hides another.
+What looks idle is idle.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import re
 from html import escape
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from bubblescope import units
 from bubblescope.analysis.bubbles import Bubbles, measure
+from bubblescope.errors import BubblescopeError
 from bubblescope.exports.files import replacing
-from bubblescope.exports.layout import duration_text, ordered_ranks, short_label
+from bubblescope.exports.layout import duration_text, ordered_ranks, short_label, with_rows
 from bubblescope.palette import BUBBLE, COLOURS, INK
 from bubblescope.report import facts
 from bubblescope.vocabulary import Kind, Lane
@@ -32,13 +35,19 @@ __all__ = ["render", "write"]
 _ROW: Final = 22
 _BLOCK: Final = 18
 _LEFT: Final = 150
+"""Least room for the titles of the lanes; longer ones, of ranks with many chunks, take more."""
 _RIGHT: Final = 70
-_TOP: Final = 46
-_LEGEND: Final = 46
-_GROUP_GAP: Final = 10
+_LEAST_PLOT: Final = 100
+_HOST: Final = 18
+"""Height of a host's name above its lanes."""
+_LINE: Final = 18
+_LONGEST: Final = 44
+"""Characters of a lane's title or a host's name that are shown."""
 _FONT: Final = 11
 _DIGIT: Final = 6.4
 """Width of a character at that size, a little generous, to decide whether a label fits."""
+_SEPARATED: Final = 6
+"""Pixels from which on a block is set off from its neighbours by a hairline."""
 _ROOM: Final = 3
 """Least average pixels per task at which a lane is drawn block by block."""
 _MOST_BLOCKS: Final = 40_000
@@ -50,11 +59,12 @@ class _Frame(NamedTuple):
 
     start_ns: int
     end_ns: int
+    left: int
     width: int
 
     @property
     def plot(self) -> int:
-        return self.width - _LEFT - _RIGHT
+        return self.width - self.left - _RIGHT
 
     @property
     def scale(self) -> float:
@@ -62,7 +72,7 @@ class _Frame(NamedTuple):
         return self.plot / max(1, self.end_ns - self.start_ns)
 
     def x(self, time_ns: int) -> float:
-        return _LEFT + (time_ns - self.start_ns) * self.scale
+        return self.left + (time_ns - self.start_ns) * self.scale
 
 
 def write(timeline: Timeline, path: Path, *, width: int = 1600) -> Path:
@@ -79,31 +89,42 @@ def render(timeline: Timeline, *, width: int = 1200, max_steps: int | None = Non
         timeline: What to draw: its compute lanes.
         width: Of the picture, in pixels.
         max_steps: Draw only the first so many steps.
+
+    Raises:
+        BubblescopeError: The width leaves no room for the lanes beside their titles.
     """
     if max_steps is not None and len(timeline.steps) > max_steps:
         timeline = timeline.slice(steps=timeline.steps[:max_steps])
     bubbles = measure(timeline)
     tasks = timeline.tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
+    titles = _titles(timeline)
     frame = _Frame(
         int(tasks["start_ns"].min() or 0),  # type: ignore[arg-type]
         int(tasks["end_ns"].max() or 1),  # type: ignore[arg-type]
+        max(_LEFT, round(max(map(len, titles.values()), default=0) * _DIGIT) + 16),
         width,
     )
-    lanes = _lanes(timeline)
-    bottom = max((y for _, y, _ in lanes), default=_TOP) + _ROW
-    blocks, sampled = _blocks(tasks, frame, {rank: y for rank, y, _ in lanes})
-    height = bottom + _LEGEND + 24
+    if frame.plot < _LEAST_PLOT:
+        least = frame.left + _RIGHT + _LEAST_PLOT
+        raise BubblescopeError(f"a picture of these ranks must be at least {least} pixels wide")
+    heading = _wrapped(_said(timeline, bubbles), frame)
+    top = 30 + _LINE * len(heading)
+    lanes, hosts, bottom = _lanes(timeline, top)
+    blocks, sampled = _blocks(tasks, frame, lanes)
+    legend, height = _legend(tasks, frame, bottom + 34, sampled=sampled)
     parts = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
             f'width="{width}" height="{height}" font-family="Helvetica, Arial, sans-serif" '
             f'font-size="{_FONT}"><rect width="100%" height="100%" fill="#ffffff"/>'
         ),
-        *_heading(timeline, bubbles, frame, bottom),
-        *_lane_titles(timeline, bubbles, lanes, frame),
+        *_heading(heading, frame),
+        *_steps(timeline, bubbles, frame, top, bottom),
+        *_hosts(hosts),
+        *_lane_titles(titles, bubbles, lanes, frame, top),
         *blocks,
         *_axis(frame, bottom),
-        *_legend(tasks, bottom + 34, sampled=sampled),
+        *legend,
         "</svg>\n",
     ]
     return "\n".join(parts)
@@ -113,29 +134,70 @@ def _text(value: str) -> str:
     return escape(_ILLEGAL.sub("\ufffd", value), quote=True)
 
 
-def _lanes(timeline: Timeline) -> list[tuple[int, int, str]]:
-    """Return rank, top and host of each lane, with a gap between hosts."""
-    lanes: list[tuple[int, int, str]] = []
-    y, host = _TOP, None
+def _shortened(value: str) -> str:
+    return value if len(value) <= _LONGEST else value[: _LONGEST - 1] + "…"
+
+
+def _titles(timeline: Timeline) -> dict[int, str]:
+    """Return the title of each rank's lane."""
+    titles = {}
+    for rank, stages in timeline.ranks.select("rank", "stages").iter_rows():
+        held = ", ".join(map(str, stages or []))
+        titles[rank] = _shortened(f"rank {rank}" + (f" · stage {held}" if held else ""))
+    return titles
+
+
+def _lanes(timeline: Timeline, top: int) -> tuple[dict[int, int], list[tuple[int, str]], int]:
+    """Return the top of each rank's lane, that of each host's name, and the bottom of it all.
+
+    Where there is but one host, its name is left out.
+    """
+    lanes: dict[int, int] = {}
+    hosts: list[tuple[int, str]] = []
+    several = timeline.ranks["host"].n_unique() > 1
+    y, host = top, None
     for rank in ordered_ranks(timeline).iter_rows(named=True):
-        if host is not None and rank["host"] != host:
-            y += _GROUP_GAP
-        host = rank["host"]
-        lanes.append((rank["rank"], y, host))
+        if several and rank["host"] != host:
+            host = rank["host"]
+            hosts.append((y, host))
+            y += _HOST
+        lanes[rank["rank"]] = y
         y += _ROW
-    return lanes
+    return lanes, hosts, max(y, top + _ROW)
 
 
-def _heading(timeline: Timeline, bubbles: Bubbles, frame: _Frame, bottom: int) -> Iterator[str]:
+def _said(timeline: Timeline, bubbles: Bubbles) -> list[str]:
     overall = bubbles.overall
-    said = " · ".join(
-        [
-            *facts(timeline),
-            f"bubble rate {units.percent(overall.makespan)} of the makespan",
-            f"{units.percent(overall.span)} of each rank's span",
-        ],
-    )
-    yield f'<text x="{_LEFT}" y="16" font-size="13" fill="#1a1a1a">{_text(said)}</text>'
+    return [
+        *facts(timeline),
+        f"bubble rate {units.percent(overall.makespan)} of the makespan",
+        f"{units.percent(overall.span)} of each rank's span",
+    ]
+
+
+def _wrapped(pieces: list[str], frame: _Frame) -> list[str]:
+    """Join pieces into lines that fit the page; a piece itself is never broken."""
+    most = (frame.width - frame.left) / (_DIGIT * 1.1)
+    lines: list[str] = []
+    for piece in map(_shortened, pieces):
+        if lines and len(lines[-1]) + 3 + len(piece) <= most:
+            lines[-1] += f" · {piece}"
+        else:
+            lines.append(piece)
+    return lines
+
+
+def _heading(lines: list[str], frame: _Frame) -> Iterator[str]:
+    for index, line in enumerate(lines):
+        yield (
+            f'<text x="{frame.left}" y="{16 + index * _LINE}" font-size="13" fill="#1a1a1a">'
+            f"{_text(line)}</text>"
+        )
+
+
+def _steps(
+    timeline: Timeline, bubbles: Bubbles, frame: _Frame, top: int, bottom: int
+) -> Iterator[str]:
     steps = (
         timeline.tasks.filter(pl.col("step").is_not_null(), pl.col("lane") == Lane.COMPUTE.value)
         .group_by("step")
@@ -145,36 +207,35 @@ def _heading(timeline: Timeline, bubbles: Bubbles, frame: _Frame, bottom: int) -
     for step, start, end in steps.iter_rows():
         left, right = frame.x(start), frame.x(end)
         yield (
-            f'<path d="M{left:.2f} {_TOP - 8}V{bottom}" stroke="#9a9a9a" stroke-width="0.7" '
+            f'<path d="M{left:.2f} {top - 8}V{bottom}" stroke="#9a9a9a" stroke-width="0.7" '
             'stroke-dasharray="3 3"/>'
         )
         rates = bubbles.per_step.get(step)
         label = f"step {step}" + (f" · {units.percent(rates.makespan)}" if rates else "")
         if right - left > len(label) * _DIGIT:
-            yield f'<text x="{left + 3:.2f}" y="{_TOP - 12}" fill="#5c5c5c">{label}</text>'
+            yield f'<text x="{left + 3:.2f}" y="{top - 12}" fill="#5c5c5c">{label}</text>'
+
+
+def _hosts(hosts: list[tuple[int, str]]) -> Iterator[str]:
+    for y, host in hosts:
+        yield (
+            f'<text x="6" y="{y + 12}" fill="#5c5c5c" font-weight="bold">'
+            f"{_text(_shortened(host))}</text>"
+        )
 
 
 def _lane_titles(
-    timeline: Timeline, bubbles: Bubbles, lanes: list[tuple[int, int, str]], frame: _Frame
+    titles: dict[int, str], bubbles: Bubbles, lanes: dict[int, int], frame: _Frame, top: int
 ) -> Iterator[str]:
-    stages = dict(timeline.ranks.select("rank", "stages").iter_rows())
-    several = timeline.ranks["host"].n_unique() > 1
-    previous = None
     yield (
-        f'<text x="{frame.width - 4}" y="{_TOP - 12}" text-anchor="end" fill="#5c5c5c">bubble</text>'
+        f'<text x="{frame.width - 4}" y="{top - 12}" text-anchor="end" fill="#5c5c5c">bubble</text>'
     )
-    for rank, y, host in lanes:
+    for rank, y in lanes.items():
         middle = y + _BLOCK - 5
-        held = ", ".join(map(str, stages[rank] or []))
-        title = f"rank {rank}" + (f" · stage {held}" if held else "")
-        if several and host != previous:
-            yield (
-                f'<text x="6" y="{middle}" fill="#5c5c5c" font-weight="bold">{_text(host[:9])}</text>'
-            )
-        previous = host
-        yield f'<text x="{_LEFT - 8}" y="{middle}" text-anchor="end">{_text(title)}</text>'
+        yield f'<text x="{frame.left - 8}" y="{middle}" text-anchor="end">{titles[rank]}</text>'
         yield (
-            f'<rect x="{_LEFT}" y="{y}" width="{frame.plot}" height="{_BLOCK}" fill="{BUBBLE}"/>'
+            f'<rect x="{frame.left}" y="{y}" width="{frame.plot}" height="{_BLOCK}" '
+            f'fill="{BUBBLE}"/>'
         )
         rates = bubbles.per_rank.get(rank)
         if rates is not None:
@@ -187,99 +248,139 @@ def _lane_titles(
 def _blocks(tasks: pl.DataFrame, frame: _Frame, top: dict[int, int]) -> tuple[list[str], bool]:
     """Draw every task of lanes with room for them, and one sample per pixel of the others."""
     crowded = (pl.len().over("rank") > frame.plot // _ROOM) | (pl.len() > _MOST_BLOCKS)
-    drawn = tasks.filter(~crowded).select(
-        "rank",
+    tasks = tasks.with_columns(label=short_label(), crowded=crowded)
+    sampled = tasks.filter("crowded")
+    return [
+        *_drawn(tasks.filter(~pl.col("crowded")), frame, top),
+        *_strokes(_sample(sampled, frame), top),
+    ], sampled.height > 0
+
+
+def _drawn(tasks: pl.DataFrame, frame: _Frame, top: dict[int, int]) -> Iterator[str]:
+    blocks = _shared(tasks).select(
+        "label",
         kind=pl.col("kind").cast(pl.String),
-        left=_LEFT + (pl.col("start_ns") - frame.start_ns) * frame.scale,
+        left=frame.left + (pl.col("start_ns") - frame.start_ns) * frame.scale,
         wide=(pl.col("end_ns") - pl.col("start_ns")) * frame.scale,
-        label=short_label(),
-        title=pl.format("{} · {}", short_label(), duration_text()),
-        y=pl.col("rank").replace_strict(top, return_dtype=pl.Int64),
+        high=_BLOCK / pl.col("slots"),
+        y=pl.col("rank").replace_strict(top, return_dtype=pl.Int64)
+        + _BLOCK / pl.col("slots") * pl.col("slot"),
+        title=pl.format("{} · {}", "label", duration_text()),
     )
-    fills = {kind.value: colour for kind, colour in COLOURS.items()}
-    inks = {kind.value: colour for kind, colour in INK.items()}
-    block = pl.format(
+    rect = pl.format(
         '<rect x="{}" y="{}" width="{}" height="{}" fill="{}"><title>{}</title></rect>',
         pl.col("left").round(2),
-        "y",
+        _number("y"),
         pl.col("wide").round(2),
-        pl.lit(_BLOCK),
-        pl.col("kind").replace_strict(fills),
+        _number("high"),
+        pl.col("kind").replace_strict({kind.value: colour for kind, colour in COLOURS.items()}),
         "title",
     )
+    size = pl.min_horizontal(pl.lit(_FONT), pl.col("high") - 1)
     label = pl.format(
-        '<text x="{}" y="{}" text-anchor="middle" fill="{}" pointer-events="none">{}</text>',
+        '<text x="{}" y="{}" fill="{}" font-size="{}">{}</text>',
         (pl.col("left") + pl.col("wide") / 2).round(2),
-        pl.col("y") + _BLOCK - 5,
-        pl.col("kind").replace_strict(inks),
+        _number(pl.col("y") + pl.col("high") / 2 + size * 0.36),
+        pl.col("kind").replace_strict({kind.value: colour for kind, colour in INK.items()}),
+        _number(size),
         "label",
     )
-    fits = pl.col("wide") >= pl.col("label").str.len_chars() * _DIGIT + 3
-    blocks = drawn.select(
-        pl.concat_str(block, pl.when(fits).then(label).otherwise(pl.lit("")))
-    ).to_series()
-    runs = _sample(tasks.filter(crowded), frame).with_columns(
-        y=pl.col("rank").replace_strict(top, return_dtype=pl.Int64)
+    separated = pl.col("wide") >= _SEPARATED
+    legible = (size >= _FONT * 0.7) & (
+        pl.col("wide") >= pl.col("label").str.len_chars() * size * (_DIGIT / _FONT) + 3
     )
-    strokes = (
-        runs.with_columns(d=pl.format("M{} {}h{}", "left", pl.col("y") + _BLOCK // 2, "wide"))
-        .group_by("rank", "kind", maintain_order=True)
+    yield '<g stroke="#ffffff" stroke-width="0.5">'
+    yield from blocks.filter(separated).select(rect).to_series()
+    yield "</g>"
+    yield from blocks.filter(~separated).select(rect).to_series()
+    yield '<g text-anchor="middle" pointer-events="none">'
+    yield from blocks.filter(legible).select(label).to_series()
+    yield "</g>"
+
+
+def _number(value: str | pl.Expr) -> pl.Expr:
+    """Write a coordinate to a hundredth of a pixel, whole ones without a point."""
+    value = pl.col(value) if isinstance(value, str) else value
+    return value.round(2).cast(pl.String).str.strip_suffix(".0")
+
+
+def _shared(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Add `slot` and `slots`: which part of its lane's height a task has, and of how many."""
+    alone = (pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1).over("rank")).fill_null(
+        value=True
+    )
+    return (
+        with_rows(tasks)
+        .with_columns(group=alone.cum_sum())
+        .with_columns(slot=pl.col("row").rank("dense").over("group").cast(pl.Int64) - 1)
+        .with_columns(slots=pl.col("slot").max().over("group") + 1)
+    )
+
+
+def _sample(tasks: pl.DataFrame, frame: _Frame) -> pl.DataFrame:
+    """Return what runs at each pixel's centre, merged into runs.
+
+    Returns:
+        Frame with rank, kind, left, wide, and slot and slots as in `_shared`.
+    """
+    step = (frame.end_ns - frame.start_ns) / frame.plot
+    centres = frame.start_ns + ((np.arange(frame.plot) + 0.5) * step).astype(np.int64)
+    key = ("rank", "slot", "slots", "kind")
+    shown = (
+        tasks.select(
+            "rank",
+            "start_ns",
+            kind=pl.col("kind").cast(pl.String),
+            first=np.searchsorted(centres, tasks["start_ns"].to_numpy()),
+            last=np.searchsorted(centres, tasks["end_ns"].to_numpy()),
+        )
+        .filter(pl.col("first") < pl.col("last"))
+        .select("rank", "kind", "start_ns", pixel=pl.int_ranges("first", "last"))
+        .explode("pixel")
+        .sort("rank", "pixel", "start_ns", maintain_order=True)
+        .with_columns(
+            slot=pl.int_range(pl.len()).over("rank", "pixel"),
+            slots=pl.len().over("rank", "pixel"),
+        )
+        .sort(*key, "pixel")
+    )
+    begins = pl.any_horizontal(
+        pl.struct(key) != pl.struct(key).shift(1), pl.col("pixel") != pl.col("pixel").shift(1) + 1
+    )
+    return (
+        shown.with_columns(run=begins.fill_null(value=True).cum_sum())
+        .group_by("run", maintain_order=True)
+        .agg(pl.col(key).first(), left=pl.col("pixel").first() + frame.left, wide=pl.len())
+    )
+
+
+def _strokes(runs: pl.DataFrame, top: dict[int, int]) -> pl.Series:
+    """Draw runs as strokes, all of one rank, kind and height in one path."""
+    middle = pl.col("rank").replace_strict(top, return_dtype=pl.Int64) + _BLOCK / pl.col(
+        "slots"
+    ) * (pl.col("slot") + 0.5)
+    return (
+        runs.with_columns(d=pl.format("M{} {}h{}", "left", _number(middle), "wide"))
+        .group_by("rank", "kind", "slots", maintain_order=True)
         .agg(pl.col("d").str.join(""))
         .select(
             pl.format(
                 '<path stroke="{}" stroke-width="{}" d="{}"/>',
-                pl.col("kind").replace_strict(fills),
-                pl.lit(_BLOCK),
+                pl.col("kind").replace_strict(
+                    {kind.value: colour for kind, colour in COLOURS.items()}
+                ),
+                _number(_BLOCK / pl.col("slots")),
                 "d",
             )
         )
         .to_series()
-    )
-    return [*blocks, *strokes], runs.height > 0
-
-
-def _sample(tasks: pl.DataFrame, frame: _Frame) -> pl.DataFrame:
-    """Return for each rank and pixel the kind that runs at the pixel's centre, merged into runs."""
-    step = (frame.end_ns - frame.start_ns) / frame.plot
-    centres = pl.DataFrame({"pixel": range(frame.plot)}).with_columns(
-        at=(frame.start_ns + (pl.col("pixel") + 0.5) * step).cast(pl.Int64)
-    )
-    shown = (
-        tasks.select("rank")
-        .unique()
-        .join(centres, how="cross")
-        .sort("at")
-        .join_asof(
-            tasks.sort("start_ns").select("rank", "kind", "start_ns", "end_ns"),
-            left_on="at",
-            right_on="start_ns",
-            by="rank",
-            check_sortedness=False,
-        )
-        .filter(pl.col("at") < pl.col("end_ns"))
-        .sort("rank", "pixel")
-    )
-    changed = (
-        (pl.col("kind") != pl.col("kind").shift(1))
-        | (pl.col("pixel") != pl.col("pixel").shift(1) + 1)
-        | (pl.col("rank") != pl.col("rank").shift(1))
-    )
-    return (
-        shown.with_columns(run=changed.fill_null(value=True).cum_sum())
-        .group_by("run", maintain_order=True)
-        .agg(
-            pl.col("rank").first(),
-            pl.col("kind").first().cast(pl.String),
-            left=pl.col("pixel").first() + _LEFT,
-            wide=pl.len(),
-        )
     )
 
 
 def _axis(frame: _Frame, bottom: int) -> Iterator[str]:
     """Draw time from the first task's start, at round numbers."""
     y = bottom + 4
-    yield f'<path d="M{_LEFT} {y}H{_LEFT + frame.plot}" stroke="#5c5c5c"/>'
+    yield f'<path d="M{frame.left} {y}H{frame.left + frame.plot}" stroke="#5c5c5c"/>'
     spacing = _round_step((frame.end_ns - frame.start_ns) / max(1, frame.plot / 120))
     for tick in range(0, frame.end_ns - frame.start_ns + 1, spacing):
         x = frame.x(frame.start_ns + tick)
@@ -305,17 +406,26 @@ def _tick(time_ns: int, spacing: int) -> str:
     return f"{time_ns} ns"
 
 
-def _legend(tasks: pl.DataFrame, y: int, *, sampled: bool) -> Iterator[str]:
-    x = _LEFT
+def _legend(tasks: pl.DataFrame, frame: _Frame, y: int, *, sampled: bool) -> tuple[list[str], int]:
+    """Return the legend from height `y` on, in as many lines as it needs, and where it ends."""
     present = set(tasks["kind"].cast(pl.String).unique())
-    for kind in (kind for kind in Kind if kind.value in present):
-        yield f'<rect x="{x}" y="{y}" width="12" height="12" fill="{COLOURS[kind]}"/>'
-        yield f'<text x="{x + 17}" y="{y + 10}">{kind.value.replace("_", " ")}</text>'
-        x += 34 + int(len(kind.value) * _DIGIT)
-    yield f'<rect x="{x}" y="{y}" width="12" height="12" fill="{BUBBLE}" stroke="#cfcfcf"/>'
-    yield f'<text x="{x + 17}" y="{y + 10}">bubble</text>'
+    entries = [
+        (kind.value.replace("_", " "), COLOURS[kind]) for kind in Kind if kind.value in present
+    ]
+    drawn: list[str] = []
+    x = frame.left
+    for name, colour in [*entries, ("bubble", BUBBLE)]:
+        room = 34 + int(len(name) * _DIGIT)
+        if x > frame.left and x + room > frame.width:
+            x, y = frame.left, y + _LINE
+        edge = ' stroke="#cfcfcf"' if colour == BUBBLE else ""
+        drawn.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}"{edge}/>')
+        drawn.append(f'<text x="{x + 17}" y="{y + 10}">{name}</text>')
+        x += room
     if sampled:
-        yield (
-            f'<text x="{x + 80}" y="{y + 10}" fill="#5c5c5c">crowded lanes show what runs '
+        y += _LINE
+        drawn.append(
+            f'<text x="{frame.left}" y="{y + 10}" fill="#5c5c5c">crowded lanes show what runs '
             "at each pixel's centre</text>"
         )
+    return drawn, y + 24

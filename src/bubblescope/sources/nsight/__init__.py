@@ -95,7 +95,7 @@ class NsightSource:
             return Timeline(
                 pl.DataFrame(schema=TASK_SCHEMA),
                 _rank_table(ranks),
-                _warn(run, _no_pipeline(exports)),
+                _warn(run, _no_tasks(exports, projections)),
             )
         place = ranks.select(*_PLACE, "rank")
         tasks = tasks.drop("rank").join(place, on=_PLACE)
@@ -338,7 +338,15 @@ def _losses(projections: list[Projection]) -> list[Notice]:
     ]
 
 
-def _no_pipeline(exports: list[Export]) -> Notice:
+def _no_tasks(exports: list[Export], projections: list[Projection]) -> Notice:
+    if known := sum(projection.ranges for projection in projections):
+        return Notice(
+            "no-device-work",
+            f"no task could be timed: no device work is known to be launched in its {known} pipeline "
+            "ranges; profile with `--trace=cuda,nvtx`",
+            known,
+            known,
+        )
     ranges = sum(export.names["count"].sum() for export in exports)
     kinds = sum(export.names["name"].n_unique() for export in exports)
     said = (

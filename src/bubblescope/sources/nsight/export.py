@@ -130,6 +130,7 @@ def _ranges(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
     )
     return (
         events.filter(pl.col("eventType").is_in([_PUSH_POP, _START_END]))
+        .drop_nulls(["start", "globalTid"])
         .join(strings, left_on="textId", right_on="id", how="left")
         .select(
             process=_process("globalTid"),
@@ -152,7 +153,7 @@ def _device_work(tables: Tables, comm_ids: pl.Series) -> tuple[pl.DataFrame, pl.
         code = pl.when(pl.col("shortName").is_in(comm_ids.implode())).then(known)
 
     def shrink(piece: pl.DataFrame) -> pl.DataFrame:
-        return piece.select(
+        return piece.drop_nulls(["start", "end", "deviceId"]).select(
             process=_process("globalPid").fill_null(UNKNOWN),
             device=pl.col("deviceId").cast(pl.Int32),
             start_ns="start",

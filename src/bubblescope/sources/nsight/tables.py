@@ -68,7 +68,7 @@ class Tables(Protocol):
         Args:
             table: Its name.
             columns: Wanted columns: integers, but for those whose name is "text", "name" or
-                "value". One that this version does not have is filled with null.
+                "value". One that this version does not have is filled with null, or "" for text.
             shrink: Applied to each piece as it arrives, to keep only what is needed in memory.
         """
 
@@ -151,25 +151,27 @@ class SqliteTables:
         rows = self._rows.get(table, 0)
         chosen = ", ".join(
             # Text goes through bytes: exports hold strings that are not valid UTF-8.
-            f"CAST(COALESCE({column}, '') AS BLOB) AS {column}"
+            f"""CAST({f"COALESCE({column}, '')" if column in present else "''"} AS BLOB) AS {column}"""
             if column in _TEXT
             else f'"{column}"'
             if column in present
             else f'NULL AS "{column}"'
             for column in columns
         )
-        spans = [
-            (low, min(low + _ROWS_PER_JOB - 1, rows)) for low in range(1, rows + 1, _ROWS_PER_JOB)
-        ]
-        queries = [
-            f'SELECT {chosen} FROM "{table}" WHERE rowid BETWEEN {low} AND {high}'  # noqa: S608
-            for low, high in spans
-        ]
+        whole = f'SELECT {chosen} FROM "{table}"'  # noqa: S608  a fixed name
+        if table in EVENTS:
+            queries = [
+                f"{whole} WHERE rowid BETWEEN {low} AND {low + _ROWS_PER_JOB - 1}"
+                for low in range(1, rows + 1, _ROWS_PER_JOB)
+            ]
+        else:  # small; and the row ids of strings are ids of their own, from 0 and with any gaps
+            queries = [whole] if present else []
 
         def run(query: str) -> pl.DataFrame:
             piece = self._query(query)
             piece = piece.with_columns(
-                _decode(piece[column]) for column in columns if column in _TEXT
+                _decode(piece[column]) if column in _TEXT else self._integers(piece[column])
+                for column in columns
             )
             if table in EVENTS:
                 self._progress.advance(piece.height)
@@ -195,6 +197,13 @@ class SqliteTables:
                 stream, _ = statement.execute_query()
                 return pl.DataFrame(stream)
         except (adbc_driver_manager.Error, pl.exceptions.PolarsError, OSError) as error:
+            raise self._damaged(error) from None
+
+    def _integers(self, column: pl.Series) -> pl.Series:
+        """Insist on integers: SQLite lets any value stand in any column."""
+        try:
+            return column.cast(pl.Int64)
+        except pl.exceptions.PolarsError as error:
             raise self._damaged(error) from None
 
     def _refuse_truncated(self) -> None:
@@ -258,11 +267,14 @@ class ParquetTables:
         try:
             scan = pl.scan_parquet(file)
             present = scan.collect_schema().names()
+            values = {
+                column: pl.col(column) if column in present else pl.lit(None) for column in columns
+            }
             return scan.select(
-                (pl.col(column) if column in present else pl.lit(None))
-                .cast(pl.String if column in _TEXT else pl.Int64)  # ids may be unsigned
-                .alias(column)
-                for column in columns
+                value.cast(pl.String).fill_null("").alias(column)
+                if column in _TEXT
+                else value.cast(pl.Int64).alias(column)  # ids may be unsigned
+                for column, value in values.items()
             ).collect()
         except (OSError, pl.exceptions.PolarsError) as error:
             reason = str(error).strip().splitlines()[0]
