@@ -90,7 +90,7 @@ def test_perfetto_slices_are_the_tasks_by_the_official_classes(tmp_path):
             )
     assert sorted(found) == intervals(timeline)
     assert not open_at
-    assert {"F3 1.0 ms", "B3 2.0 ms", "SF3 1.6 ms", "Opt 400.0 µs"} <= set(names)
+    assert {"F3 1.000 ms", "B3 2.000 ms", "SF3 1.600 ms", "Opt 400.0 µs"} <= set(names)
 
 
 def test_perfetto_tracks_follow_the_pipeline(tmp_path):
@@ -229,7 +229,7 @@ def test_svg_blocks_lie_where_their_tasks_are():
     drawn = sorted((float(b.get("x")), float(b.get("width"))) for b in found)
     assert [x for x, _ in drawn] == pytest.approx([x for x, _ in expected], abs=0.011)
     assert [wide for _, wide in drawn] == pytest.approx([wide for _, wide in expected], abs=0.011)
-    assert found[0][0].text == "F0 · 1.0 ms"
+    assert found[0][0].text == "F0 · 1.000 ms"
 
 
 def test_svg_of_a_hostile_timeline_is_valid_and_carries_no_markup():
@@ -296,13 +296,10 @@ def test_rows_of_a_lane_never_overlap_and_are_as_few_as_can_be(pairs):
 
 
 def test_durations_are_written_alike_everywhere():
-    lengths = [0, 999, 1000, 1_234_567, 12_345_678, 999_999_999, 1_500_000_000]
+    lengths = [0, 999, 1000, 1_234_567, 12_345_678, 999_999_999, 1_500_000_000, 5_432_000_000_000]
     frame = pl.DataFrame({"start_ns": [0] * len(lengths), "end_ns": lengths})
     written = frame.select(duration_text()).to_series().to_list()
-    for text, length in zip(written, lengths, strict=True):
-        number, unit = text.split(" ")
-        expected, same = units.duration(length).split(" ")
-        assert (float(number), unit) == (pytest.approx(float(expected), rel=1e-3), same)
+    assert written == [units.duration(length) for length in lengths]
 
 
 def test_dependencies_follow_each_micro_batch_through_the_stages():

@@ -116,6 +116,16 @@ def test_overlapping_markers_change_at_the_first_task_after_the_earlier_one():
     assert steps(tasks, markers)[0] == [[0, 0, 0, 1, 1, 1]]
 
 
+def test_ranks_without_markers_are_numbered_along_with_those_that_have_them():
+    tasks = issue("F0 B0 o F0 B0 o", "F0 B0 o F0 B0 o")
+    markers = pl.DataFrame(
+        {"rank": [0, 0], "start_ns": [0, 28], "end_ns": [18, 60], "step": [41, 42]}, schema=MARKERS
+    )
+    found, how = steps(tasks, markers)
+    assert found == [[41, 41, 41, 42, 42, 42]] * 2
+    assert how == "on ranks without step markers, a step ends with its optimizer"
+
+
 def test_markers_without_numbers_are_counted():
     markers = pl.DataFrame(
         {"rank": [0, 0], "start_ns": [0, 20], "end_ns": [15, 35], "step": [None, None]},

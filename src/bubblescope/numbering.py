@@ -51,7 +51,15 @@ def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFra
             since_ns=pl.coalesce("host_end_ns", "host_start_ns").shift(1).over("rank"),
         )
     )
-    starts, how = _marked(issued, markers) if markers.height else _boundaries(issued)
+    marked = markers["rank"].unique()
+    unmarked = issued.filter(~pl.col("rank").is_in(marked.implode()))
+    starts, how, first = _marked(issued, markers), None, 0
+    if unmarked.height:
+        first = int(starts["found"].min() or 0)  # type: ignore[arg-type]  # a column of integers
+        boundaries, how = _boundaries(unmarked)
+        starts = pl.concat([starts, boundaries.with_columns(pl.col("found") + first)])
+        if marked.len():
+            how = f"on ranks without step markers, {how}"
     filled = tasks.sort("host_start_ns").join_asof(
         starts.sort("since_ns"),
         left_on="host_start_ns",
@@ -59,12 +67,16 @@ def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFra
         by="rank",
         check_sortedness=False,  # it cannot be checked by group; both sides are sorted above
     )
-    # What comes before the first boundary is step 0; before the first *marker* it is of no step.
-    found = pl.col("found").fill_null(0) if how else pl.col("found")
+    # What comes before a rank's first boundary is the first step; before its first *marker*, none.
+    found = (
+        pl.when(pl.col("rank").is_in(marked.implode()))
+        .then("found")
+        .otherwise(pl.col("found").fill_null(first))
+    )
     return filled.with_columns(step=pl.coalesce("step", found)).drop("found"), how
 
 
-def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFrame, None]:
+def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
     """Find where steps begin from markers that enclose them: at the first compute task inside.
 
     A marker is taken to begin where the one before it ended, should they overlap.
@@ -87,11 +99,8 @@ def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFrame, 
         .filter(pl.col("found").is_not_null())
     )
     begins = pl.col("found").ne_missing(pl.col("found").shift(1).over("rank"))
-    return (
-        labelled.filter(begins).select(
-            "rank", "found", since_ns=pl.coalesce("since_ns", "begin_ns")
-        ),
-        None,
+    return labelled.filter(begins).select(
+        "rank", pl.col("found").cast(pl.Int64), since_ns=pl.coalesce("since_ns", "begin_ns")
     )
 
 
@@ -104,7 +113,9 @@ def _boundaries(issued: pl.DataFrame) -> tuple[pl.DataFrame, str]:
             begins, how = issued.filter(found), name
             break
     ordinal = pl.int_range(1, pl.len() + 1).over("rank")
-    return begins.sort("since_ns").select("rank", "since_ns", found=ordinal), how
+    return begins.sort("since_ns").select(
+        "rank", found=ordinal.cast(pl.Int64), since_ns="since_ns"
+    ), how
 
 
 def _optimized(issued: pl.DataFrame) -> pl.Expr | None:

@@ -100,25 +100,35 @@ def duration_text() -> pl.Expr:
     """Return a task's length in its natural unit, with four significant digits."""
     length = pl.col("end_ns") - pl.col("start_ns")
 
-    def written(scale: float, unit: str) -> pl.Expr:
-        value = length / scale
-        rounded = (
-            pl.when(value < 10)
-            .then(value.round(3))
-            .when(value < 100)
-            .then(value.round(2))
-            .otherwise(value.round(1))
+    def fixed(unit_ns: int, digits: int) -> pl.Expr:
+        """Write the length in units, with that many digits after the point."""
+        whole = 10**digits
+        scaled = (length * whole / unit_ns).round().cast(pl.Int64)
+        number = pl.concat_str(
+            scaled // whole, pl.lit("."), (scaled % whole).cast(pl.String).str.zfill(digits)
         )
-        return pl.format("{} {}", rounded, pl.lit(unit))
+        return number if digits else scaled.cast(pl.String)
+
+    def written(unit_ns: int, unit: str) -> pl.Expr:
+        number = (
+            pl.when(length < 10 * unit_ns)
+            .then(fixed(unit_ns, 3))
+            .when(length < 100 * unit_ns)
+            .then(fixed(unit_ns, 2))
+            .when(length < 1000 * unit_ns)
+            .then(fixed(unit_ns, 1))
+            .otherwise(fixed(unit_ns, 0))
+        )
+        return pl.format("{} {}", number, pl.lit(unit))
 
     return (
-        pl.when(length < 1e3)
+        pl.when(length < 1_000)
         .then(pl.format("{} ns", length))
-        .when(length < 1e6)
-        .then(written(1e3, "µs"))
-        .when(length < 1e9)
-        .then(written(1e6, "ms"))
-        .otherwise(written(1e9, "s"))
+        .when(length < 1_000_000)
+        .then(written(1_000, "µs"))
+        .when(length < 1_000_000_000)
+        .then(written(1_000_000, "ms"))
+        .otherwise(written(1_000_000_000, "s"))
     )
 
 
