@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import bubblescope
 from bubblescope import SourceError, TimelineError
-from bubblescope.record import Recorder
+from bubblescope.record import Recorder, recorder, sink
 
 
 def record(folder, rank=0, host="here", steps=2):
-    with Recorder(folder, rank=rank, host=host) as recorder:
+    with Recorder(folder, rank=rank, host=host) as job:
         for _ in range(steps):
-            with recorder.step():
+            with job.step():
                 for i in range(2):
-                    with recorder.task("forward", microbatch=i):
+                    with job.task("forward", microbatch=i):
                         pass
-    return recorder.path
+    return job.path
 
 
 def test_a_file_cut_anywhere_gives_its_complete_records_or_one_clear_error(tmp_path):
@@ -66,6 +69,46 @@ def test_a_damaged_middle_is_an_error_and_not_a_wrong_number(tmp_path):
         bubblescope.load(path)
 
 
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    return record(tmp_path_factory.mktemp("damaged"))
+
+
+@settings(max_examples=150, deadline=None)
+@given(damage=st.dictionaries(st.integers(0, 1 << 16), st.integers(0, 255), min_size=1, max_size=4))
+def test_changed_bytes_never_end_in_a_traceback(recording, damage):
+    whole = recording.read_bytes()
+    data = bytearray(whole)
+    for at, value in damage.items():
+        data[at % len(data)] = value
+    recording.write_bytes(data)
+    try:
+        bubblescope.load(recording)
+    except SourceError as error:
+        assert str(error).startswith(str(recording))  # noqa: PT017  either outcome is right
+    finally:
+        recording.write_bytes(whole)
+
+
+def test_damage_that_polars_panics_at_is_an_error(tmp_path, monkeypatch):
+    def panic(_):
+        raise pl.exceptions.PanicException("not yet implemented")
+
+    path = record(tmp_path)
+    monkeypatch.setattr(sink.pl, "read_ipc_stream", panic)
+    with pytest.raises(SourceError, match=r"is damaged \(not yet implemented\)"):
+        bubblescope.load(path)
+
+
+def test_a_task_that_breaks_the_models_rules_is_an_error_that_names_its_file(tmp_path):
+    path = record(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"forward", b"forwarf"))
+    with pytest.raises(
+        SourceError, match=r"rank00000\.bubbles: is damaged \(tasks row 0: kind must"
+    ):
+        bubblescope.load(path)
+
+
 def test_two_files_of_one_rank_are_refused_by_name(tmp_path):
     record(tmp_path / "a")
     record(tmp_path / "b")
@@ -80,6 +123,14 @@ def test_recordings_of_several_hosts_are_joined_with_a_warning(tmp_path):
     record(tmp_path, 1, "node1")
     timeline = bubblescope.load(tmp_path)
     assert timeline.ranks["host"].to_list() == ["node0", "node1"]
+    assert [notice.code for notice in timeline.run.warnings] == ["clocks-unchecked"]
+
+
+def test_hosts_of_one_name_are_told_apart_by_their_boot(tmp_path, monkeypatch):
+    for rank in (0, 1):
+        monkeypatch.setattr(recorder, "_boot_id", lambda rank=rank: f"boot {rank}")
+        record(tmp_path, rank, "localhost")
+    timeline = bubblescope.load(tmp_path)
     assert [notice.code for notice in timeline.run.warnings] == ["clocks-unchecked"]
 
 

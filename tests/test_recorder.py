@@ -8,16 +8,18 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import ClassVar
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bubblescope
-from bubblescope import RecorderError
-from bubblescope.record import CpuTimer, CudaTimer, Recorder
+from bubblescope import Lane, RecorderError
+from bubblescope.record import CpuTimer, CudaTimer, Recorder, recorder, sink
 from bubblescope.vocabulary import LANE_OF, Kind
 
 COUNT = st.none() | st.integers(0, 30_000)
@@ -180,6 +182,35 @@ def test_an_exception_in_the_last_step_is_not_turned_into_an_exit(tmp_path):
     assert read(tmp_path)["kind"].to_list() == ["forward", "backward"]
 
 
+def test_a_step_that_raises_is_on_disk_and_the_job_may_go_on(tmp_path):
+    with Recorder(tmp_path, rank=0) as recorder:
+        for step in range(3):
+            with suppress(FloatingPointError), recorder.step(), recorder.task("forward"):
+                if step == 1:
+                    raise FloatingPointError
+    assert read(tmp_path)["step"].to_list() == [0, 1, 2]
+
+
+def test_a_task_that_outlives_its_step_belongs_to_the_step_it_began_in(tmp_path):
+    with Recorder(tmp_path, rank=0) as recorder:
+        task = recorder.task("backward")
+        with recorder.step():
+            task.__enter__()
+        task.__exit__()
+    assert read(tmp_path)["step"].to_list() == [0]
+
+
+def test_a_lane_and_an_overlapped_pair_are_kept(tmp_path):
+    with Recorder(tmp_path, rank=0) as recorder, recorder.step():
+        with recorder.task("optimizer", lane="host"):
+            pass
+        with recorder.task("forward_backward", microbatch=4, pair=(1, None, 2), lane=Lane.COMPUTE):
+            pass
+    assert read(tmp_path).sort("start_ns").select(
+        "lane", "pair_stage", "pair_chunk", "pair_microbatch"
+    ).rows() == [("host", None, None, None), ("compute", 1, None, 2)]
+
+
 def test_a_function_can_be_recorded_by_decorating_it(tmp_path):
     with Recorder(tmp_path, rank=0) as recorder:
 
@@ -196,6 +227,20 @@ def test_a_function_can_be_recorded_by_decorating_it(tmp_path):
     ]
     with pytest.raises(RecorderError, match="has no parameter 'batch' to take a number from"):
         recorder.wrap("forward", microbatch="batch")(run)
+
+
+def test_a_decorated_function_is_called_as_it_is_written(tmp_path):
+    with Recorder(tmp_path, rank=0) as recorder:
+
+        @recorder.wrap("forward", microbatch="i", chunk=np.int64(2))
+        def run(x, i=9):
+            return x, i
+
+        with recorder.step():
+            assert run(1) == (1, 9)
+            with pytest.raises(TypeError, match="missing 1 required positional argument"):
+                run()
+    assert read(tmp_path).select("microbatch", "chunk").rows() == [(9, 2), (9, 2)]
 
 
 def test_tasks_may_come_from_several_threads(tmp_path):
@@ -215,6 +260,25 @@ def test_tasks_may_come_from_several_threads(tmp_path):
     assert sorted(tasks.select("chunk", "microbatch").rows()) == [
         (thread, i) for thread in range(4) for i in range(3000)
     ]
+
+
+def test_a_task_that_ends_while_the_clocks_are_tied_is_kept(tmp_path):
+    late = []
+
+    class Slow(Ticks):
+        def anchor(self):
+            for task in late:  # as another thread would, while this one waits for the device
+                task.__exit__()
+            late.clear()
+
+    with Recorder(tmp_path, rank=0, timer=Slow()) as recorder:
+        with recorder.step():
+            task = recorder.task("backward")
+            task.__enter__()
+            late.append(task)
+        with recorder.step():
+            pass
+    assert read(tmp_path).select("step", "kind").rows() == [(0, "backward")]
 
 
 def test_thousands_of_tasks_without_a_step_are_written_as_they_come(tmp_path):
@@ -249,7 +313,11 @@ def test_vendor_marks_carry_names_that_are_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rank": -1}, "must not be negative"),
+        ({"rank": -1}, "rank must be a whole number from 0 to 2147483647, not -1"),
+        ({"rank": None}, "rank must be a whole number .* not None"),
+        ({"rank": 0, "stop": 2.5}, "stop must be a whole number"),
+        ({"rank": 0, "stages": [0, 1.5]}, "stage must be a whole number .* not 1.5"),
+        ({"rank": 0, "start": -1}, "start must be a whole number"),
         (
             {"rank": 0, "start": 3, "stop": 3},
             r"no step to record: stop \(3\) must be after start \(3\)",
@@ -273,7 +341,65 @@ def test_misuse_is_refused(tmp_path):
             recorder.task("forward", lane="gpu")
         with recorder.step(4), pytest.raises(RecorderError, match="step 5 begins inside step 4"):
             recorder.step(5).__enter__()
+        with pytest.raises(RecorderError, match="step must be a whole number"):
+            recorder.step(-1)
     recorder.close()  # twice is fine
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ({"microbatch": -1}, "microbatch must be a whole number from 0 to 2147483647, not -1"),
+        ({"microbatch": 1.0}, "not 1.0"),
+        ({"peer": "next"}, "peer must be a whole number .* not 'next'"),
+        ({"stage": 2**31}, "stage must be a whole number"),
+        ({"chunk": 2**15}, "chunk must be a whole number from 0 to 32767, not 32768"),
+        ({"name": 7}, "the name of a task must be text, not 7"),
+        ({"pair": (1, 0, 2)}, "only a forward_backward task has a pair"),
+        (
+            {"kind": "forward_backward", "pair": (1, 0)},
+            "a pair is its stage, chunk and micro-batch",
+        ),
+        ({"kind": "forward_backward", "pair": (1, -1, 0)}, "pair_chunk must be a whole number"),
+    ],
+)
+def test_what_could_not_be_read_back_is_refused_before_the_task_runs(tmp_path, task, message):
+    ran = False
+    with Recorder(tmp_path, rank=0) as recorder, recorder.step():
+        with pytest.raises(RecorderError, match=message):
+            with recorder.task(**({"kind": "forward"} | task)):
+                ran = True
+        with recorder.task("forward"):
+            pass
+    assert not ran
+    assert len(read(tmp_path)) == 1
+
+
+def test_a_finished_recording_is_not_emptied_by_opening_its_recorder_again(tmp_path):
+    with Recorder(tmp_path, rank=0) as recorder, recorder.step(), recorder.task("forward"):
+        pass
+    with pytest.raises(RecorderError, match="opening its recorder again would empty it"):
+        recorder.__enter__()
+    assert len(read(tmp_path)) == 1
+
+
+def test_a_task_before_the_recorder_is_open_just_runs(tmp_path):
+    recorder = Recorder(tmp_path, rank=0)
+    with recorder.task("forward"):
+        pass
+    with recorder:
+        pass
+    assert len(read(tmp_path)) == 0
+
+
+def test_two_recorders_of_one_process_do_not_share_a_file(tmp_path):
+    with Recorder(tmp_path, rank=0) as recorder, recorder.step(), recorder.task("forward"):
+        with pytest.raises(RecorderError, match="is being recorded to already"):
+            Recorder(tmp_path, rank=0).__enter__()
+    assert len(read(tmp_path)) == 1
+    with Recorder(tmp_path, rank=0):  # afterwards it is replaced
+        pass
+    assert len(read(tmp_path)) == 0
 
 
 def test_a_recorder_that_cannot_write_warns_once_and_lets_the_job_run(tmp_path):
@@ -286,6 +412,117 @@ def test_a_recorder_that_cannot_write_warns_once_and_lets_the_job_run(tmp_path):
                     done += 1
     assert done == 3
     assert len(warned) == 1
+
+
+def test_a_full_disk_costs_the_recording_but_not_the_steps_already_in_it(tmp_path, monkeypatch):
+    room, used, queued = 1 << 20, None, threading.Event()
+    write = os.write
+
+    def full(file, data):
+        nonlocal room, used
+        used = file
+        if not room:
+            queued.wait()
+            room = (
+                1 << 20
+            )  # somebody tidies up: what follows half a record must stay out all the same
+            raise OSError(28, "No space left on device")
+        room -= len(part := data[:room])
+        return write(file, part)
+
+    monkeypatch.setattr(sink.os, "write", full)
+    with pytest.warns(RuntimeWarning, match=r"stopped recording \(No space left") as warned:
+        with Recorder(tmp_path, rank=0) as recorder:
+            for step in range(4):
+                with recorder.step(), recorder.task("forward"):
+                    pass
+                if step == 1:
+                    while len(bubblescope.load(tmp_path)) < 2:  # another thread writes
+                        time.sleep(0.01)
+                    room = 100  # the next record is torn
+            queued.set()
+    assert len(warned) == 1
+    with pytest.raises(OSError, match="Bad file descriptor"):  # it was closed
+        os.fstat(used)
+    timeline = bubblescope.load(tmp_path)
+    assert timeline.tasks["step"].to_list() == [0, 1]
+    [notice] = timeline.run.warnings
+    assert (notice.code, notice.lost) == ("torn-tail", 100)
+
+
+class LostDevice(Ticks):
+    """A timer that gives a number of marks and then fails, as all calls do on a lost device."""
+
+    def __init__(self, marks):
+        super().__init__()
+        self.left = marks
+
+    def mark(self):
+        if not self.left:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        self.left -= 1
+        return super().mark()
+
+
+@pytest.mark.parametrize("marks", [2, 3])
+def test_a_lost_device_ends_the_job_with_the_jobs_own_exception(tmp_path, marks):
+    def train():
+        with Recorder(tmp_path, rank=0, timer=LostDevice(marks)) as recorder:
+            for step in range(2):
+                with recorder.step(), recorder.task("forward"):
+                    if step == 1:
+                        raise FloatingPointError("loss is NaN")
+
+    with pytest.warns(RuntimeWarning, match="illegal memory access") as warned:
+        with pytest.raises(FloatingPointError, match="loss is NaN"):
+            train()
+    assert len(warned) == 1
+    timeline = bubblescope.load(tmp_path)
+    assert timeline.tasks["step"].to_list() == [0]
+    assert [notice.code for notice in timeline.run.warnings] == ["unclosed"]
+
+
+def test_a_job_that_fails_does_not_wait_for_a_device_that_hangs(tmp_path, monkeypatch):
+    hang = threading.Event()
+
+    class Hung(Ticks):
+        def resolve(self, marks, anchor):
+            hang.wait()
+            return CpuTimer().resolve(marks)
+
+    monkeypatch.setattr(recorder, "_PATIENCE_S", 0.05)
+
+    def train():
+        with Recorder(tmp_path, rank=0, timer=Hung()) as job, job.step(), job.task("collective"):
+            raise TimeoutError("all-reduce timed out")
+
+    try:
+        with pytest.warns(RuntimeWarning, match="the device did not finish the last tasks"):
+            with pytest.raises(TimeoutError, match="all-reduce timed out"):
+                train()
+    finally:
+        hang.set()
+
+
+RIVAL = """
+import sys
+from bubblescope.record import Recorder
+Recorder(sys.argv[1], rank=0).__enter__()
+"""
+
+
+def test_two_processes_do_not_share_a_file(tmp_path):
+    with Recorder(tmp_path, rank=0) as recorder, recorder.step(), recorder.task("forward"):
+        rival = subprocess.run(
+            [sys.executable, "-c", RIVAL, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert rival.returncode == 1
+    assert "RecorderError" in rival.stderr
+    assert "is being recorded to already" in rival.stderr
+    assert len(read(tmp_path)) == 1
 
 
 KILLED = """
@@ -389,6 +626,22 @@ def test_anchoring_every_step_keeps_the_clocks_drift_from_adding_up():
     assert cuda.events <= 51 + 1  # one for each anchor; those of marks are used again
 
 
+def test_threads_that_race_for_the_last_spare_event_both_get_one():
+    cuda = FakeCuda()
+    timer = CudaTimer(cuda, cuda.clock)
+    anchor = timer.anchor()
+    timer.resolve([timer.mark()], anchor)  # now spare
+
+    class Raced(list):
+        """Looks as it did just before another thread took the last one."""
+
+        def __len__(self):
+            return 1
+
+    timer._free = Raced(timer._free)
+    assert timer.mark() is not timer.mark()
+
+
 def test_a_recorder_with_cuda_events_keeps_host_and_device_times(tmp_path):
     cuda = FakeCuda()
     timer = CudaTimer(cuda, cuda.clock)
@@ -410,6 +663,17 @@ def test_the_file_is_a_plain_arrow_stream(tmp_path):
         recorder.close()
         path = recorder.path
     assert ipc.open_stream(path).read_all().num_rows == 1 + 3
+
+
+def test_a_file_that_was_not_closed_is_a_plain_arrow_stream_too(tmp_path):
+    ipc = pytest.importorskip("pyarrow.ipc")
+    with Recorder(tmp_path, rank=0) as recorder:
+        for _ in range(3):
+            with recorder.step(), recorder.task("forward"):
+                pass
+    whole = recorder.path.read_bytes()
+    with ipc.open_stream(whole.removesuffix(b"\xff\xff\xff\xff\0\0\0\0")) as stream:
+        assert [batch.num_rows for batch in stream] == [1, 1, 1, 1]
 
 
 def test_processes_of_one_host_are_on_one_clock(tmp_path):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import os
 import queue
 import socket
+import struct
 import sys
 import threading
 import time
@@ -23,22 +25,46 @@ from bubblescope.record.timers import CpuTimer, CudaTimer, Timer
 from bubblescope.vocabulary import LANE_OF, Kind, Lane, mark_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
 __all__ = ["Marks", "NvtxMarks", "Recorder"]
 
-_UNKNOWN: Final = -1
-"""Stands for null in the integer buffers, whose real values are never negative."""
-
 _CAPACITY: Final = 4096
-_FIELDS: Final = ("step", "stage", "chunk", "microbatch", "peer")
+"""Tasks in a buffer."""
+
+_PATIENCE_S: Final = 10.0
+"""How long a job that failed waits for its device: it may have hung, and the job must end."""
+
+_UNKNOWN: Final = -1
+"""Stands for null in a row, whose real numbers are never negative."""
+
+_NO_PAIR: Final = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
 _PAIR: Final = ("pair_stage", "pair_chunk", "pair_microbatch")
-_KINDS: Final = {kind.value: kind for kind in Kind}
-_KIND_CODES: Final = {kind: code for code, kind in enumerate(Kind)}
-_LANE_CODES: Final = {lane: code for code, lane in enumerate(Lane)}
+_FIELDS: Final = ("step", "stage", "chunk", "microbatch", "peer", *_PAIR)
+_WHAT: Final = {name: "h" if name.endswith("chunk") else "i" for name in _FIELDS} | {
+    "kind": "B",
+    "lane": "B",
+}
+_TIMES: Final = {"host_start_ns": "q", "host_end_ns": "q"}
+_ROW: Final = np.dtype([(name, f"<{code}") for name, code in (_WHAT | _TIMES).items()])
+"""A task in a buffer. Filled through `struct`, which is faster than numpy for one row at a time."""
+
+_pack_what: Final = struct.Struct("<" + "".join(_WHAT.values())).pack
+_pack_times: Final = struct.Struct("<" + "".join(_TIMES.values())).pack
+
+_KINDS: Final = tuple(Kind)
+_LANES: Final = tuple(Lane)
+_KIND_CODES: Final[dict[str, int]] = {
+    key: code for code, kind in enumerate(_KINDS) for key in (kind, kind.value)
+}
+_LANE_CODES: Final[dict[str, int]] = {
+    key: code for code, lane in enumerate(_LANES) for key in (lane, lane.value)
+}
+_LANE_OF_KIND: Final = tuple(_LANES.index(LANE_OF[kind]) for kind in _KINDS)
+_PAIRED: Final = _KINDS.index(Kind.FORWARD_BACKWARD)
 
 
 class Marks(Protocol):
@@ -73,9 +99,11 @@ class Recorder:
 
     Tasks are timed by marks; a thread of its own reads their times and writes them, at the end of
     every step or when there are thousands. A crash loses at most the step that was running. A
-    recorder that cannot write warns once and stops recording; it never disturbs the training.
+    recorder that cannot write or read its clock warns once and stops recording; it never disturbs
+    the training.
 
-    Tasks may come from several threads. A recorder does not survive a fork: make it in the process
+    Open it, by `with`, once the process has chosen its device. Tasks may come from several threads.
+    A recorder does not survive a fork: make it in the process
     that uses it.
 
     Args:
@@ -94,7 +122,8 @@ class Recorder:
         marks: Vendor's marks to emit around each task.
 
     Raises:
-        RecorderError: The arguments contradict each other.
+        RecorderError: The arguments contradict each other, or, on opening, the recorder was closed
+            before or another is recording to the same file.
     """
 
     def __init__(
@@ -116,14 +145,33 @@ class Recorder:
         exit_after: bool = False,
         marks: Marks | None = None,
     ) -> None:
-        if rank < 0 or start < 0:
-            raise RecorderError(f"rank and start must not be negative, but are {rank} and {start}")
+        _whole("start", start)
+        _optional("stop", stop)
         if stop is not None and stop <= start:
             raise RecorderError(f"no step to record: stop ({stop}) must be after start ({start})")
         if exit_after and stop is None:
             raise RecorderError("exit_after needs stop, the step before which to leave")
+        timer = timer or _default_timer()
+        header = Header(
+            format=FORMAT,
+            version=_version(),
+            rank=_whole("rank", rank),
+            stages=None if stages is None else [_whole("stage", stage) for stage in stages],
+            host=host or socket.gethostname(),
+            process=os.getpid(),
+            device=_optional("device", device),
+            boot=_boot_id(),
+            utc_ns=_utc_minus_monotonic(),
+            timer=timer.name,
+            schedule=schedule,
+            microbatches=_optional("microbatches", microbatches),
+            dp=_optional("dp", dp),
+            tp=_optional("tp", tp),
+            cp=_optional("cp", cp),
+        )
         self.path = Path(folder) / f"rank{rank:05d}.bubbles"
-        self._timer = timer or _default_timer()
+        self._timer = timer
+        self._header = header
         self._marks = marks
         self._window = range(start, stop if stop is not None else sys.maxsize)
         self._exit_after = exit_after
@@ -133,42 +181,34 @@ class Recorder:
         self._step: int | None = None
         self._next_step = 0
         self._writer: _Writer | None = None
-        self.recording = start == 0
+        self._closed = False
+        self.recording = False
         """Whether tasks are being recorded now. Before the first step, only if step 0 will be."""
-        self._header = Header(
-            format=FORMAT,
-            version=_version(),
-            rank=rank,
-            stages=list(stages) if stages is not None else None,
-            host=host or socket.gethostname(),
-            process=os.getpid(),
-            device=device,
-            boot=_boot_id(),
-            utc_ns=_utc_minus_monotonic(),
-            timer=self._timer.name,
-            schedule=schedule,
-            microbatches=microbatches,
-            dp=dp,
-            tp=tp,
-            cp=cp,
-        )
 
     def __enter__(self) -> Recorder:
+        if self._closed:
+            raise RecorderError(
+                f"{self.path} is finished, and opening its recorder again would empty it; make "
+                "another recorder, with another folder",
+            )
         if self._writer is None:
             self._writer = _Writer(self.path, self._header, self._timer)
-            self._anchor = self._timer.anchor()
-            self._buffer = _Buffer(self._anchor)
+            self._record_if(wanted=0 in self._window)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._close(None if kind is None else _PATIENCE_S)
 
     def close(self) -> None:
         """Write what is left and end the file. Closing twice does nothing."""
+        self._close(None)
+
+    def _close(self, patience_s: float | None) -> None:
         self.recording = False
+        self._closed = True
         if self._writer is not None:
             self._flush()
-            self._writer.close()
+            self._writer.close(patience_s)
             self._writer = None
 
     def step(self, number: int | None = None) -> _Step:
@@ -176,7 +216,12 @@ class Recorder:
 
         Args:
             number: The step; by default one more than the last, from 0.
+
+        Raises:
+            RecorderError: It is no step number; or, on entering, the recorder is not open or the last
+                step has not ended.
         """
+        number = _optional("step", number)
         return _Step(self, self._next_step if number is None else number)
 
     def task(
@@ -204,9 +249,12 @@ class Recorder:
             name: What to call it; by default the name its vendor mark would have.
 
         Raises:
-            RecorderError: The kind or lane is unknown.
+            RecorderError: The kind or lane is unknown; or, on entering while recording, a number is
+                not one, or a pair is given for another kind than forward_backward.
         """
-        return _Task(self, _kind(kind), microbatch, chunk, stage, peer, pair, lane, name)
+        code = _kind_code(kind)
+        lane_code = _LANE_OF_KIND[code] if lane is None else _lane_code(lane)
+        return _Task(self, code, lane_code, microbatch, chunk, stage, peer, pair, name)
 
     def wrap(
         self,
@@ -224,29 +272,20 @@ class Recorder:
         Raises:
             RecorderError: The function has no such parameter.
         """
-        kind = _kind(kind)
+        _kind_code(kind)
         given = {"microbatch": microbatch, "chunk": chunk, "stage": stage, "peer": peer}
-        constant = {key: value for key, value in given.items() if isinstance(value, int)}
         named = {key: value for key, value in given.items() if isinstance(value, str)}
+        constant: dict[str, Any] = {key: value for key, value in given.items() if key not in named}
 
         def decorate(function: Function) -> Function:
-            signature = inspect.signature(function)
-            for parameter in named.values():
-                if parameter not in signature.parameters:
-                    raise RecorderError(
-                        f"{function.__qualname__} has no parameter {parameter!r} to take a number from",
-                    )
+            takers = {key: _takes(function, parameter) for key, parameter in named.items()}
 
             @functools.wraps(function)
             def recorded(*args: Any, **kwargs: Any) -> Any:
                 if not self.recording:
                     return function(*args, **kwargs)
-                said: dict[str, Any] = dict(constant)
-                if named:
-                    bound = signature.bind(*args, **kwargs)
-                    bound.apply_defaults()
-                    said |= {key: bound.arguments[name] for key, name in named.items()}
-                with self.task(kind, **said):
+                said = {key: take(args, kwargs) for key, take in takers.items()}
+                with self.task(kind, **constant, **said):
                     return function(*args, **kwargs)
 
             return recorded  # type: ignore[return-value]  # functools.wraps keeps the signature
@@ -261,10 +300,7 @@ class Recorder:
         self._flush()
         self._step = number
         self._next_step = number + 1
-        self.recording = number in self._window
-        if self.recording:
-            self._anchor = self._timer.anchor()
-            self._buffer = _Buffer(self._anchor)
+        self._record_if(wanted=number in self._window)
 
     def _end(self, *, failed: bool) -> None:
         number, self._step = self._step, None
@@ -277,6 +313,25 @@ class Recorder:
             self.close()
             raise SystemExit(0)
 
+    def _record_if(self, *, wanted: bool) -> None:
+        """Start recording, on clocks tied anew, or stop."""
+        self.recording = wanted and self._writer is not None and self._writer.works
+        if not self.recording:
+            return
+        try:
+            anchor = self._timer.anchor()
+        except Exception as error:  # noqa: BLE001  if the device is lost, the job will notice itself
+            self._give_up(error)
+            return
+        with self._lock:
+            self._anchor = anchor
+            self._swap()  # other threads may have ended tasks meanwhile
+
+    def _give_up(self, error: Exception) -> None:
+        self.recording = False
+        if self._writer is not None:
+            self._writer.give_up(error)
+
     def _flush(self) -> None:
         """Hand what was recorded to the writer."""
         with self._lock:
@@ -287,9 +342,17 @@ class Recorder:
         if self._writer is not None and len(full):
             self._writer.write(full)
 
+    def _mark(self) -> Any:
+        """Return the timer's mark, or None if it can give none any more."""
+        try:
+            return self._timer.mark()
+        except Exception as error:  # noqa: BLE001  the job's own error, if any, must be the one seen
+            self._give_up(error)
+            return None
+
     def _commit(self, task: _Task) -> None:
         with self._lock:
-            self._buffer.append(task, self._step)
+            self._buffer.append(task)
             if len(self._buffer) == _CAPACITY:
                 self._swap()
 
@@ -321,41 +384,45 @@ class _Task:
 
     __slots__ = (
         "_active",
+        "_chunk",
+        "_kind",
+        "_lane",
+        "_microbatch",
+        "_pair",
+        "_peer",
         "_recorder",
+        "_stage",
         "begin",
-        "chunk",
         "end",
         "host_begin",
         "host_end",
-        "kind",
-        "lane",
-        "microbatch",
         "name",
-        "pair",
-        "peer",
-        "stage",
+        "what",
     )
+
+    what: bytes
+    """Everything but the times, as the beginning of a `_ROW`."""
 
     def __init__(
         self,
         recorder: Recorder,
-        kind: Kind,
+        kind: int,
+        lane: int,
         microbatch: int | None,
         chunk: int | None,
         stage: int | None,
         peer: int | None,
         pair: tuple[int | None, int | None, int | None] | None,
-        lane: Lane | str | None,
         name: str | None,
     ) -> None:
         self._recorder = recorder
-        self.kind = kind
-        self.microbatch = microbatch
-        self.chunk = chunk
-        self.stage = stage
-        self.peer = peer
-        self.pair = pair
-        self.lane = LANE_OF[kind] if lane is None else _lane(lane)
+        self._kind = kind
+        self._lane = lane
+        self._microbatch = microbatch
+        self._chunk = chunk
+        self._stage = stage
+        self._peer = peer
+        self._pair = pair
         self.name = name
 
     def __enter__(self) -> None:
@@ -363,35 +430,84 @@ class _Task:
         self._active = recorder.recording
         if not self._active:
             return
+        # The step it begins in: a task of another thread may end after its step.
+        step = recorder._step  # noqa: SLF001
+        self.what = self._describe(step)
         if recorder._marks is not None:  # noqa: SLF001
-            recorder._marks.push(self.label(recorder._step))  # noqa: SLF001
+            recorder._marks.push(self._label(step))  # noqa: SLF001
         self.host_begin = time.monotonic_ns()
-        self.begin = recorder._timer.mark()  # noqa: SLF001
+        self.begin = recorder._mark()  # noqa: SLF001
 
     def __exit__(self, *_: object) -> None:
         if not self._active:
             return
         recorder = self._recorder
-        self.end = recorder._timer.mark()  # noqa: SLF001
+        self.end = recorder._mark()  # noqa: SLF001
         self.host_end = time.monotonic_ns()
         if recorder._marks is not None:  # noqa: SLF001
             recorder._marks.pop()  # noqa: SLF001
-        recorder._commit(self)  # noqa: SLF001
+        if self.begin is not None and self.end is not None:
+            recorder._commit(self)  # noqa: SLF001
 
-    def label(self, step: int | None) -> str:
-        """Return the task's name."""
+    def _describe(self, step: int | None) -> bytes:
+        """Return `what`, refusing what would make the recording unreadable.
+
+        Raises:
+            RecorderError: A number is not one, the name is no text, or there is a pair that may not
+                be.
+        """
+        stage, chunk, microbatch, peer = self._stage, self._chunk, self._microbatch, self._peer
+        pair = _NO_PAIR if self._pair is None else self._checked_pair(self._pair)
+        if self.name is not None and not isinstance(self.name, str):
+            raise RecorderError(f"the name of a task must be text, not {self.name!r}")
+        try:
+            # Of numbers joined by "or", the sign is negative if any is.
+            if ((stage or 0) | (chunk or 0) | (microbatch or 0) | (peer or 0)) >= 0:
+                return _pack_what(
+                    _UNKNOWN if step is None else step,
+                    _UNKNOWN if stage is None else stage,
+                    _UNKNOWN if chunk is None else chunk,
+                    _UNKNOWN if microbatch is None else microbatch,
+                    _UNKNOWN if peer is None else peer,
+                    *pair,
+                    self._kind,
+                    self._lane,
+                )
+        except (TypeError, struct.error):
+            pass  # one of them is no whole number, or too large: the slow way says which
+        numbers = {"stage": stage, "chunk": chunk, "microbatch": microbatch, "peer": peer}
+        return _pack_what(
+            _UNKNOWN if step is None else step,
+            *(_number(what, value) for what, value in numbers.items()),
+            *pair,
+            self._kind,
+            self._lane,
+        )
+
+    def _checked_pair(self, pair: Sequence[int | None]) -> tuple[int, ...]:
+        if self._kind != _PAIRED:
+            raise RecorderError(
+                "only a forward_backward task has a pair, and this is of the kind "
+                f"{_KINDS[self._kind].value}",
+            )
+        if len(pair) != len(_PAIR):
+            raise RecorderError(f"a pair is its stage, chunk and micro-batch, not {pair!r}")
+        return tuple(_number(what, value) for what, value in zip(_PAIR, pair, strict=True))
+
+    def _label(self, step: int | None) -> str:
+        """Return the task's name for a vendor's profiler."""
         return self.name or mark_name(
-            self.kind,
+            _KINDS[self._kind],
             step=step,
-            stage=self.stage,
-            chunk=self.chunk,
-            microbatch=self.microbatch,
-            peer=self.peer,
+            stage=self._stage,
+            chunk=self._chunk,
+            microbatch=self._microbatch,
+            peer=self._peer,
         )
 
 
 class _Buffer:
-    """Preallocated columns that tasks are put into, one row at a time.
+    """Preallocated rows that tasks are put into, one at a time.
 
     Args:
         anchor: What the timer tied the clocks to when these tasks were recorded.
@@ -400,25 +516,18 @@ class _Buffer:
     def __init__(self, anchor: Any) -> None:
         self._anchor = anchor
         self._rows = 0
-        self._numbers = np.empty((_CAPACITY, len(_FIELDS) + len(_PAIR) + 4), np.int64)
+        self._numbers = bytearray(_CAPACITY * _ROW.itemsize)
         self._marks: list[Any] = []
         self._names: list[str | None] = []
 
     def __len__(self) -> int:
         return self._rows
 
-    def append(self, task: _Task, step: int | None) -> None:
+    def append(self, task: _Task) -> None:
         """Add a finished task."""
-        pair = task.pair or (None, None, None)
-        self._numbers[self._rows] = (
-            *(
-                _UNKNOWN if value is None else value
-                for value in (step, task.stage, task.chunk, task.microbatch, task.peer, *pair)
-            ),
-            _KIND_CODES[task.kind],
-            _LANE_CODES[task.lane],
-            task.host_begin,
-            task.host_end,
+        at = self._rows * _ROW.itemsize
+        self._numbers[at : at + _ROW.itemsize] = task.what + _pack_times(
+            task.host_begin, task.host_end
         )
         self._marks += (task.begin, task.end)
         self._names.append(task.name)
@@ -426,98 +535,158 @@ class _Buffer:
 
     def frame(self, timer: Timer) -> pl.DataFrame:
         """Return the rows as a frame with the columns of `COLUMNS`."""
-        numbers = self._numbers[: self._rows]
+        rows = np.frombuffer(self._numbers, _ROW, self._rows)
         times = timer.resolve(self._marks, self._anchor)
-        kinds = np.array([kind.value for kind in Kind])
-        lanes = np.array([lane.value for lane in Lane])
-        first = len(_FIELDS) + len(_PAIR)
-        columns: dict[str, Any] = {
-            name: numbers[:, index] for index, name in enumerate((*_FIELDS, *_PAIR))
-        }
+        columns: dict[str, Any] = {name: rows[name] for name in (*_FIELDS, *_TIMES)}
         columns |= {
-            "kind": kinds[numbers[:, first]],
-            "lane": lanes[numbers[:, first + 1]],
-            "host_start_ns": numbers[:, first + 2],
-            "host_end_ns": numbers[:, first + 3],
+            "kind": np.array([kind.value for kind in _KINDS])[rows["kind"]],
+            "lane": np.array([lane.value for lane in _LANES])[rows["lane"]],
             "start_ns": times[::2],
             "end_ns": times[1::2],
             "name": pl.Series(self._names, dtype=pl.String),
         }
         return (
             pl.DataFrame(columns)
-            .with_columns(pl.col(*_FIELDS, *_PAIR).replace(_UNKNOWN, None))
+            .with_columns(pl.col(*_FIELDS).replace(_UNKNOWN, None))
             .select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items())
         )
 
 
 class _Writer:
-    """Times and writes buffers in a thread of its own; gives up, with one warning, on failure."""
+    """Times and writes buffers in a thread of its own; gives up, with one warning, on failure.
+
+    Attributes:
+        works: Whether tasks are still accepted.
+    """
 
     def __init__(self, path: Path, header: Header, timer: Timer) -> None:
+        self.works = True
         self._path = path
         self._timer = timer
         self._queue: queue.SimpleQueue[_Buffer | None] = queue.SimpleQueue()
         self._error: Exception | None = None
+        """What stopped the thread; the job's own thread warns of it."""
+        self._sink: Sink | None = None
         try:
-            self._sink: Sink | None = Sink(path, header)
+            self._sink = Sink(path, header)
         except OSError as error:
-            self._sink = None
-            self._give_up(error)
+            self.give_up(error)
         self._thread = threading.Thread(target=self._run, name="bubblescope-writer", daemon=True)
         self._thread.start()
 
     def write(self, tasks: _Buffer) -> None:
         """Queue tasks to be written."""
-        if self._error is not None:
-            self._give_up(self._error)
-        elif self._sink is not None:
+        self._heed_thread()
+        if self.works:
             self._queue.put(tasks)
 
-    def close(self) -> None:
-        """Write everything queued, and the end of the file."""
+    def close(self, patience_s: float | None) -> None:
+        """Write everything queued, and the end of the file.
+
+        Args:
+            patience_s: How long to wait for the device to finish; None for as long as it takes.
+        """
         self._queue.put(None)
-        self._thread.join()
-        if self._error is not None:
-            self._give_up(self._error)
+        self._thread.join(patience_s)
+        if self._thread.is_alive():
+            self.give_up(TimeoutError("the device did not finish the last tasks"))
+            return
+        self._heed_thread()
         if self._sink is not None:
             try:
-                self._sink.close()
+                self._sink.close(complete=self.works)
             except OSError as error:
-                self._give_up(error)
+                self.give_up(error)
 
-    def _run(self) -> None:
-        while (tasks := self._queue.get()) is not None:
-            if self._sink is None or self._error is not None:
-                continue
-            try:
-                self._sink.write(tasks.frame(self._timer))
-            except Exception as error:  # noqa: BLE001  whatever it is, training goes on
-                self._error = error  # warned of by the next call from the job's own thread
-
-    def _give_up(self, error: Exception) -> None:
-        self._error = None
-        self._sink = None
-        reason = getattr(error, "strerror", None) or error
+    def give_up(self, error: Exception) -> None:
+        """Accept no more tasks, and say why, once. What is queued is still written."""
+        if not self.works:
+            return
+        self.works = False
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         warnings.warn(
-            f"{self._path}: bubblescope stopped recording, it cannot write ({reason}); "
+            f"{self._path}: bubblescope stopped recording ({reason or type(error).__name__}); "
             "training goes on",
             RuntimeWarning,
             stacklevel=4,
         )
 
+    def _heed_thread(self) -> None:
+        if self._error is not None:
+            self.give_up(self._error)
 
-def _kind(kind: Kind | str) -> Kind:
+    def _run(self) -> None:
+        while (tasks := self._queue.get()) is not None:
+            # After a failure the file may end in half a record: nothing may follow it.
+            if self._sink is None or self._error is not None:
+                continue
+            try:
+                self._sink.write(tasks.frame(self._timer))
+            except Exception as error:  # noqa: BLE001  whatever it is, training goes on
+                self._error = error
+
+
+def _takes(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:
+    """Return a function that finds a parameter's value in a call's arguments.
+
+    Far cheaper than binding the whole signature in every call.
+    """
+    parameters = inspect.signature(function).parameters
+    if name not in parameters:
+        raise RecorderError(
+            f"{getattr(function, '__qualname__', function)} has no parameter {name!r} to take a "
+            "number from",
+        )
+    parameter = parameters[name]
+    default = None if parameter.default is parameter.empty else parameter.default
+    position = (
+        sys.maxsize if parameter.kind is parameter.KEYWORD_ONLY else list(parameters).index(name)
+    )
+
+    def take(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return args[position] if position < len(args) else kwargs.get(name, default)
+
+    return take
+
+
+def _kind_code(kind: Kind | str) -> int:
     try:
-        return kind if isinstance(kind, Kind) else _KINDS[kind]
-    except KeyError:
-        raise RecorderError(f"{kind!r} is no task kind; use one of {', '.join(_KINDS)}") from None
+        return _KIND_CODES[kind]
+    except (KeyError, TypeError):
+        kinds = ", ".join(known.value for known in Kind)
+        raise RecorderError(f"{kind!r} is no task kind; use one of {kinds}") from None
 
 
-def _lane(lane: Lane | str) -> Lane:
+def _lane_code(lane: Lane | str) -> int:
     try:
-        return Lane(lane)
-    except ValueError:
+        return _LANE_CODES[lane]
+    except (KeyError, TypeError):
         raise RecorderError(f"{lane!r} is no lane; use compute, comm or host") from None
+
+
+def _number(what: str, value: Any) -> int:
+    """Return a number as it stands in a row; see `_whole`."""
+    return _UNKNOWN if value is None else _whole(what, value)
+
+
+def _optional(what: str, value: Any) -> int | None:
+    return None if value is None else _whole(what, value)
+
+
+def _whole(what: str, value: Any) -> int:
+    """Return a number as an int.
+
+    Raises:
+        RecorderError: It is not a whole number, negative, or out of the range of its column.
+    """
+    limit = np.iinfo(np.int16 if what.endswith("chunk") else np.int32).max
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= limit:
+        raise RecorderError(f"{what} must be a whole number from 0 to {limit}, not {value!r}")
+    return number
 
 
 def _default_timer() -> Timer:

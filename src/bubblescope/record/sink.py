@@ -10,6 +10,7 @@ The first row is the header: its `name` holds JSON that describes the rank.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import struct
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
+
+from bubblescope.errors import RecorderError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +51,9 @@ _CONTINUATION: Final = b"\xff\xff\xff\xff"
 _END: Final = _CONTINUATION + b"\0\0\0\0"
 _BODY_LENGTH_SLOT: Final = 10
 """Offset of Message.bodyLength in its flatbuffer vtable: 4 bytes of sizes, then three fields."""
+
+_open: Final[set[Path]] = set()
+"""Files that this process records to: a POSIX lock keeps out other processes only."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -99,35 +105,77 @@ class Sink:
 
     Raises:
         OSError: The file cannot be made or written.
+        RecorderError: It is being recorded to already.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-        first = dict.fromkeys(COLUMNS, None) | {
-            "kind": "header",
-            "lane": "",
-            "start_ns": 0,
-            "end_ns": 0,
-            "name": msgspec.json.encode(header).decode(),
-        }
-        self._append(_encode(pl.DataFrame([first], schema=COLUMNS)))
+        self._path = path.resolve()
+        if self._path in _open:
+            raise _busy(path)
+        # Emptied only once it is ours: another process may be recording to it.
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        _open.add(self._path)
+        try:
+            _lock(self._file, path)
+            os.ftruncate(self._file, 0)
+            self._append(_first_messages(header))
+        except BaseException:
+            self._release()
+            raise
 
     def write(self, rows: pl.DataFrame) -> None:
         """Append rows with the columns of `COLUMNS`."""
         encoded = _encode(rows)
         self._append(encoded[_first_message(encoded) :])  # the schema is there already
 
-    def close(self) -> None:
-        """Write the end-of-stream marker and close the file."""
+    def close(self, *, complete: bool) -> None:
+        """Close the file, with the end-of-stream marker if it holds all that it was to hold."""
         try:
-            self._append(_END)
+            if complete:
+                self._append(_END)
         finally:
-            os.close(self._file)
+            self._release()
 
     def _append(self, data: bytes) -> None:
         while data:
             data = data[os.write(self._file, data) :]
+
+    def _release(self) -> None:
+        _open.discard(self._path)
+        os.close(self._file)  # and with it the lock
+
+
+def _lock(file: int, path: Path) -> None:
+    """Keep other processes from recording to the file, where its file system can."""
+    try:
+        import fcntl  # noqa: PLC0415  POSIX only, and reading recordings must work everywhere
+    except ImportError:
+        return
+    try:
+        # Not flock: forked data loaders would inherit it and lock out the job that is restarted.
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in {errno.EACCES, errno.EAGAIN}:
+            raise _busy(path) from None
+
+
+def _busy(path: Path) -> RecorderError:
+    return RecorderError(
+        f"{path} is being recorded to already; give each recorder a rank or a folder of its own",
+    )
+
+
+def _first_messages(header: Header) -> bytes:
+    """Return the schema and the row that holds the header."""
+    first = dict.fromkeys(COLUMNS, None) | {
+        "kind": "header",
+        "lane": "",
+        "start_ns": 0,
+        "end_ns": 0,
+        "name": msgspec.json.encode(header).decode(),
+    }
+    return _encode(pl.DataFrame([first], schema=COLUMNS))
 
 
 def _encode(rows: pl.DataFrame) -> bytes:
@@ -152,8 +200,9 @@ def read_stream(data: bytes) -> tuple[pl.DataFrame | None, Torn]:
         return None, torn
     try:
         frame = pl.read_ipc_stream(io.BytesIO(data[:end] + _END))
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise ValueError(str(error).splitlines()[0]) from None
+    # Polars panics on some damaged metadata.
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise ValueError(str(error).partition("\n")[0]) from None
     return frame, torn
 
 

@@ -125,4 +125,7 @@ class CudaTimer:
         return times
 
     def _event(self) -> Any:
-        return self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
+        try:
+            return self._free.pop()  # not "if any": another thread may take the last one
+        except IndexError:
+            return self._cuda.Event(enable_timing=True)

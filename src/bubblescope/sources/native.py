@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from bubblescope.errors import SourceError
+from bubblescope.errors import SourceError, TimelineError
 from bubblescope.record.sink import COLUMNS, FORMAT, Header, Torn, read_stream
 from bubblescope.timeline import Notice, Origin, Run, Timeline, concat
 
@@ -64,12 +64,12 @@ class NativeSource:
             anchors.setdefault(recording.clock, recording.header.utc_ns)
         timelines += [recording.timeline(anchors[recording.clock]) for recording in recordings]
         joined = concat(timelines)
-        hosts = {clock[0] for clock in anchors}
-        if len(hosts) > 1:
+        # Hosts may share a name; boots never share a clock.
+        if len(anchors) > 1:
             joined = joined.with_notices(
                 Notice(
                     "clocks-unchecked",
-                    f"the clocks of {len(hosts)} hosts were taken as they are; between hosts, times "
+                    f"the clocks of {len(anchors)} hosts were taken as they are; between hosts, times "
                     "are only as good as their synchronisation",
                 ),
             )
@@ -96,7 +96,7 @@ class _Recording:
         if dict(rows.schema) != COLUMNS or rows["kind"][0] != "header":
             raise SourceError(path, "is an Arrow stream, but not one that bubblescope recorded")
         try:
-            self.header = msgspec.json.decode(rows["name"][0], type=Header)
+            self.header = msgspec.json.decode(rows["name"][0] or "", type=Header)
         except msgspec.MsgspecError as error:
             raise SourceError(path, f"has a header that makes no sense ({error})") from None
         if self.header.format > FORMAT:
@@ -133,16 +133,16 @@ class _Recording:
             },
             schema_overrides={"stages": pl.List(pl.Int32)},
         )
-        return Timeline(
-            tasks,
-            ranks,
-            Run(
-                origins=(Origin("native", header.version, str(self.path)),),
-                schedule=header.schedule,
-                microbatches=header.microbatches,
-                warnings=_ending(self.path, self.torn),
-            ),
+        run = Run(
+            origins=(Origin("native", header.version, str(self.path)),),
+            schedule=header.schedule,
+            microbatches=header.microbatches,
+            warnings=_ending(self.path, self.torn),
         )
+        try:
+            return Timeline(tasks, ranks, run)
+        except TimelineError as error:
+            raise SourceError(self.path, f"is damaged ({error})") from None
 
 
 def _stage_of_chunk(stages: list[int] | None) -> pl.Expr:
