@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -17,7 +22,7 @@ SMALL = {"width": 16, "samples": 8, "layers": 1, "steps": 3, "microbatches": 5}
 
 
 @pytest.mark.parametrize("schedule", sorted(SCHEDULES))
-@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
 def test_a_pipeline_ends_with_the_weights_of_training_in_one_process(tmp_path, schedule, stages):
     options = Options(schedule=schedule, stages=stages, **SMALL)
     piped, alone = run(options, tmp_path), reference(options)
@@ -25,6 +30,19 @@ def test_a_pipeline_ends_with_the_weights_of_training_in_one_process(tmp_path, s
     assert len(piped.weights) == 2 * stages
     for ours, theirs in zip(piped.weights, alone.weights, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("schedule", sorted(SCHEDULES))
+def test_a_pipeline_may_be_longer_than_a_step_has_micro_batches(tmp_path, schedule):
+    options = Options(schedule=schedule, stages=4, **SMALL | {"microbatches": 2})
+    assert run(options, tmp_path).losses == pytest.approx(reference(options).losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("schedule", sorted(SCHEDULES))
+def test_messages_larger_than_any_pipe_do_not_deadlock(tmp_path, schedule):
+    """Both neighbours send 1 MiB at once; a pipe between processes buffers some 200 kB."""
+    size = {"width": 64, "samples": 4096, "layers": 1, "steps": 1, "microbatches": 5}
+    assert len(run(Options(schedule=schedule, stages=3, **size), tmp_path).losses) == 1
 
 
 def test_the_loss_falls(tmp_path):
@@ -73,43 +91,100 @@ def test_every_task_is_recorded_in_the_schedules_order(tmp_path, schedule):
         ]
         order = SCHEDULES[schedule](options.stages, rank, options.microbatches)
         assert found == [(kind.value, i) for kind, i in order]
-    sends = timeline.tasks.filter(kind="send_forward")
-    assert sends.height == 2 * options.microbatches * options.steps
-    assert set(sends.select("rank", "peer").rows()) == {(0, 1), (1, 2)}
+    messages = options.microbatches * options.steps
+    between = {(0, 1), (1, 2)}
+    expected = Counter()
+    for left, right in between:
+        expected["send_forward", left, right] = expected["recv_backward", left, right] = messages
+        expected["recv_forward", right, left] = expected["send_backward", right, left] = messages
+    for rank in range(3):
+        expected["optimizer", rank, None] = options.steps
+    for rank in (0, 2):  # inputs, and targets
+        expected["data", rank, None] = options.steps
+    others = timeline.tasks.select("kind", "rank", "peer").rows()
+    assert Counter(task for task in others if task[0] not in kinds) == expected
 
 
 def test_stages_that_sleep_show_the_bubble_of_their_schedule(tmp_path):
     rates = {}
-    for schedule in ("1f1b", "zb-h1"):
-        options = Options(schedule=schedule, stages=3, sleep_compute_ms=15, **SMALL)
+    for schedule in SCHEDULES:
+        options = Options(schedule=schedule, stages=3, sleep_compute_ms=10, **SMALL)
         run(options, tmp_path / schedule)
-        rates[schedule] = bubblescope.load(tmp_path / schedule).report().bubbles.overall.makespan
-    # Theory: 2/7 and 2/17; messages take time besides, and the machine may be busy.
-    assert rates["1f1b"] > 2 / 7 - 0.02
+        steps = bubblescope.load(tmp_path / schedule).report().bubbles.per_step.values()
+        rates[schedule] = min(step.makespan for step in steps)  # the step least disturbed
+    # Nothing beats theory, 2/7 and 2/17; messages take time besides, and the machine may be busy.
+    for schedule in ("gpipe", "1f1b"):
+        assert 2 / 7 - 0.02 < rates[schedule] < 2 / 7 + 0.15
     assert 2 / 17 - 0.02 < rates["zb-h1"] < rates["1f1b"]
 
 
-def test_a_stage_that_is_killed_stops_the_demo_and_is_named(tmp_path):
-    class KillOne:
-        """Kills stage 1 once training is under way."""
+class KillOne:
+    """Kills stage 1 as the demo begins or as it advances."""
 
-        def begin(self, what, total):
-            pass
+    def __init__(self, when):
+        self.when = when
 
-        def advance(self, amount=1):
-            for child in multiprocessing.active_children():
-                if child.name == "stage 1":
-                    child.kill()
+    def begin(self, what, total):
+        self._kill("begin")
 
+    def advance(self, amount=1):
+        self._kill("advance")
+
+    def _kill(self, now):
+        for child in multiprocessing.active_children():
+            if now == self.when and child.name == "stage 1":
+                child.kill()
+
+
+@pytest.mark.parametrize("when", ["begin", "advance"])
+def test_a_stage_that_is_killed_stops_the_demo_and_is_named(tmp_path, when):
     options = Options(stages=3, **SMALL | {"steps": 10_000})
-    with pytest.raises(BubblescopeError, match="stage 1 of the demo ended without a word"):
-        run(options, tmp_path, KillOne())
+    with pytest.raises(BubblescopeError) as error:
+        run(options, tmp_path, KillOne(when))
+    assert str(error.value) == "stage 1 of the demo failed: its process was killed by SIGKILL"
     assert not multiprocessing.active_children()
+
+
+def test_an_exception_of_the_callers_leaves_no_process(tmp_path):
+    class Impatient(KillOne):
+        def advance(self, amount=1):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Options(stages=3, **SMALL | {"steps": 10_000}), tmp_path, Impatient(None))
+    assert not multiprocessing.active_children()
+
+
+def test_ctrl_c_stops_every_process_without_their_tracebacks(tmp_path):
+    """A terminal sends the signal to all processes of its group; pipes close when all are gone."""
+    program = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from bubblescope.demo import Options, run
+
+        class Report:
+            def begin(self, what, total): ...
+            def advance(self, amount=1): print("step", flush=True)
+
+        run(Options(stages=3, width=16, samples=8, layers=1, steps=10**6), Path(sys.argv[1]), Report())
+    """)
+    demo = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert demo.stdout.readline() == "step\n"
+    os.killpg(demo.pid, signal.SIGINT)
+    _, errors = demo.communicate(timeout=60)
+    assert errors.count("Traceback") == 1  # the caller's own
+    assert errors.endswith("KeyboardInterrupt\n")
 
 
 def test_a_stage_that_fails_passes_its_reason_on(tmp_path):
     too_big = Options(stages=2, width=10**7, samples=1, steps=1)
-    with pytest.raises(BubblescopeError, match=r"stage \d of the demo failed: .*MemoryError"):
+    with pytest.raises(BubblescopeError, match=r"^stage \d of the demo failed: .*MemoryError"):
         run(too_big, tmp_path)
     assert not multiprocessing.active_children()
 
@@ -124,12 +199,20 @@ def test_a_stage_that_fails_passes_its_reason_on(tmp_path):
         ({"stages": 0}, "needs stages of at least 1, not 0"),
         ({"microbatches": 0}, "needs microbatches of at least 1"),
         ({"stages": 65}, "at most 64 stages"),
+        ({"samples": 0}, "needs samples of at least 1"),
+        ({"seed": -1}, "needs a seed of at least 0, not -1"),
         ({"sleep_compute_ms": -1.0}, "must be more than 0 ms"),
+        ({"sleep_compute_ms": float("nan")}, "must be more than 0 ms, not nan"),
     ],
 )
 def test_impossible_options_are_refused(options, message):
     with pytest.raises(BubblescopeError, match=message):
         Options(**options)
+
+
+def test_arithmetic_is_small_where_tasks_sleep():
+    assert Options(sleep_compute_ms=5).batch < Options().batch
+    assert Options(sleep_compute_ms=5, samples=7).batch == Options(samples=7).batch == 7
 
 
 def test_contention_is_admitted():

@@ -27,7 +27,11 @@ class Operation(NamedTuple):
 
 
 def gpipe(stages: int, stage: int, microbatches: int) -> list[Operation]:
-    """All forwards, then all backwards (Huang et al., arXiv 1811.06965)."""
+    """All forwards, then all backwards (Huang et al., arXiv 1811.06965).
+
+    The paper draws the last micro-batch's backward first. Here they are in order; the bubble is the
+    same.
+    """
     del stages, stage  # every stage does the same
     return [Operation(Kind.FORWARD, i) for i in range(microbatches)] + [
         Operation(Kind.BACKWARD, i) for i in range(microbatches)
@@ -52,8 +56,8 @@ def one_f_one_b(stages: int, stage: int, microbatches: int) -> list[Operation]:
 def zb_h1(stages: int, stage: int, microbatches: int) -> list[Operation]:
     """1F1B with the backward split, and weight gradients put off to fill the cool-down.
 
-    Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, section 2.3: stage i holds back i
-    weight gradients, which keeps the memory of every stage within that of 1F1B's first.
+    Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, section 2.1: stage i holds back i
+    weight gradients, so that every stage has as many micro-batches in flight as 1F1B's first has.
     """
     order: list[Operation] = []
     held: deque[int] = deque()

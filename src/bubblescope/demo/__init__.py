@@ -7,12 +7,15 @@ weights end up equal to those of training in one process. bubblescope's own reco
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
+import signal
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,7 +26,8 @@ from bubblescope.progress import SILENT, Progress
 from bubblescope.schedules import SCHEDULES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from multiprocessing.context import SpawnProcess
     from pathlib import Path
 
     import numpy as np
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Options", "Result", "contention_note", "reference", "run"]
 
 _MOST_STAGES: Final = 64
-_PATIENCE_S: Final = 60.0
+_SAMPLES: Final = 384
 _THREADS: Final = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -53,7 +57,9 @@ class Options(msgspec.Struct, frozen=True):
             milliseconds by sleeping, so that stages do not contend for the machine's cores.
         width: Features of every layer.
         layers: Layers per stage.
-        samples: Samples per micro-batch.
+        samples: Samples per micro-batch. By default so many that a forward takes about 2 ms of one
+            core, or a quarter of that with `sleep_compute_ms`: the arithmetic of all stages must
+            fit in the sleep, however few the cores.
         rate: Learning rate.
         seed: Seed of weights and data.
 
@@ -68,7 +74,7 @@ class Options(msgspec.Struct, frozen=True):
     sleep_compute_ms: float | None = None
     width: int = 384
     layers: int = 2
-    samples: int = 192
+    samples: int | None = None
     rate: float = 4.0
     seed: int = 0
 
@@ -78,18 +84,25 @@ class Options(msgspec.Struct, frozen=True):
                 f"{self.schedule!r} is no schedule of the demo; use one of {', '.join(SCHEDULES)}",
             )
         for name in ("stages", "microbatches", "steps", "width", "layers", "samples"):
-            if getattr(self, name) < 1:
-                raise BubblescopeError(
-                    f"the demo needs {name} of at least 1, not {getattr(self, name)}"
-                )
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BubblescopeError(f"the demo needs {name} of at least 1, not {value}")
         if self.stages > _MOST_STAGES:
             raise BubblescopeError(
                 f"the demo runs at most {_MOST_STAGES} stages, not {self.stages}"
             )
-        if self.sleep_compute_ms is not None and self.sleep_compute_ms <= 0:
-            raise BubblescopeError(
-                f"sleep-compute must be more than 0 ms, not {self.sleep_compute_ms:g}"
-            )
+        if self.seed < 0:
+            raise BubblescopeError(f"the demo needs a seed of at least 0, not {self.seed}")
+        sleep = self.sleep_compute_ms
+        if sleep is not None and not 0 < sleep < math.inf:  # nan is neither
+            raise BubblescopeError(f"sleep-compute must be more than 0 ms, not {sleep:g}")
+
+    @property
+    def batch(self) -> int:
+        """Samples per micro-batch, as given or by default."""
+        if self.samples is not None:
+            return self.samples
+        return _SAMPLES if self.sleep_compute_ms is None else _SAMPLES // 4
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -98,7 +111,7 @@ class Result(msgspec.Struct, frozen=True):
     Attributes:
         losses: Mean loss of each step.
         weights: Weights and biases of all layers, in order.
-        seconds: Wall time from the first step's start to the last one's end.
+        seconds: Wall time from the common start of all stages to the end of the last step.
         stages: Number of processes.
         cores: Cores they could use.
         contention: More processes computed than there were cores for.
@@ -115,54 +128,22 @@ class Result(msgspec.Struct, frozen=True):
 def run(options: Options, folder: Path, progress: Progress = SILENT) -> Result:
     """Train in a pipeline of processes, recording every task into `folder`.
 
-    Recordings that the folder holds already are removed.
+    Recordings that the folder holds already are removed. However this ends, no process is left.
 
     Raises:
         BubblescopeError: A stage failed; the others are stopped.
+        OSError: The folder cannot be made or emptied.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("rank*.bubbles"):
         old.unlink()
-    spawn = multiprocessing.get_context("spawn")
-    between = [spawn.Pipe() for _ in range(options.stages - 1)]
-    start = spawn.Barrier(options.stages)
-    processes, reports = [], []
-    with _one_thread_each():
-        for stage in range(options.stages):
-            report, parent = spawn.Pipe(duplex=False)
-            links = Links(
-                before=between[stage - 1][1] if stage else None,
-                after=between[stage][0] if stage < options.stages - 1 else None,
-                parent=parent,
-                start=start,
-            )
-            process = spawn.Process(
-                target=work,
-                args=(options, stage, folder, links),
-                daemon=True,
-                name=f"stage {stage}",
-            )
-            process.start()
-            parent.close()
-            processes.append(process)
-            reports.append(report)
-    for pair in between:  # the children have their own; an end that nobody holds closes the pipe
-        for end in pair:
-            end.close()
-    began = time.monotonic()
-    try:
-        losses, weights = _follow(options, reports, progress)
-    finally:
-        for process in processes:
-            process.join(timeout=1)
-            if process.is_alive():
-                process.kill()
-                process.join()
+    with _pipeline(options, folder) as stages:
+        losses, weights, seconds = _follow(options, stages, progress)
     cores = len(os.sched_getaffinity(0))
     return Result(
         losses=losses,
         weights=weights,
-        seconds=time.monotonic() - began,
+        seconds=seconds,
         stages=options.stages,
         cores=cores,
         contention=options.sleep_compute_ms is None and options.stages > cores,
@@ -175,8 +156,8 @@ def reference(options: Options) -> Result:
         Stage(options.width, options.layers, stage * options.layers, options.seed)
         for stage in range(options.stages)
     ]
-    data = Data(options.seed, options.samples, options.width)
-    total = options.samples * options.microbatches
+    data = Data(options.seed, options.batch, options.width)
+    total = options.batch * options.microbatches
     losses = []
     began = time.monotonic()
     for step in range(options.steps):
@@ -214,52 +195,142 @@ def contention_note(result: Result) -> str | None:
     )
 
 
+class _Started(NamedTuple):
+    """A stage's process, and the pipe on which it reports and is told to begin."""
+
+    process: SpawnProcess
+    reports: Connection
+
+
+@contextmanager
+def _pipeline(options: Options, folder: Path) -> Iterator[list[_Started]]:
+    """Start the processes of all stages; on an error inside kill them, else wait for their end."""
+    spawn = multiprocessing.get_context("spawn")
+    between = [spawn.Pipe() for _ in range(options.stages - 1)]
+    befores = [None, *(end for _, end in between)]
+    afters = [*(end for end, _ in between), None]
+    started: list[_Started] = []
+    try:
+        with _one_thread_each(), _uninterrupted():
+            for stage, (before, after) in enumerate(zip(befores, afters, strict=True)):
+                ours, theirs = spawn.Pipe()
+                process = spawn.Process(
+                    target=work,
+                    args=(options, stage, folder, Links(before, after, theirs)),
+                    daemon=True,
+                    name=f"stage {stage}",
+                )
+                process.start()
+                started.append(_Started(process, ours))
+                # The child has its own. A pipe tells of a death only if nobody else holds its end.
+                for end in (before, after, theirs):
+                    if end is not None:
+                        end.close()
+        yield started
+    except BaseException:
+        for process, _ in started:
+            process.kill()
+        raise
+    finally:
+        for process, reports in started:
+            process.join()
+            reports.close()
+
+
 def _follow(
     options: Options,
-    reports: list[Connection],
+    stages: Sequence[_Started],
     progress: Progress,
-) -> tuple[list[float], list[NDArray[np.float32]]]:
-    """Listen to all stages until they are done or one fails."""
+) -> tuple[list[float], list[NDArray[np.float32]], float]:
+    """Let all stages begin at once, and listen until they are done.
+
+    Returns:
+        The loss of each step, the weights in order, and the seconds that the steps took.
+
+    Raises:
+        BubblescopeError: A stage failed.
+    """
     progress.begin("training", options.steps)
     losses: list[float] = []
-    weights: dict[int, Any] = {}
-    orphans: dict[int, str] = {}
-    silent: list[int] = []
-    for stage, what, value in _messages(reports):
-        if what == "failed":
-            raise BubblescopeError(f"stage {stage} of the demo failed: {value}")
+    weights: dict[int, list[NDArray[np.float32]]] = {}
+    messages = _messages(stages)
+    for _ in stages:
+        next(messages)  # each stage's first word is that it is ready
+    for _, reports in stages:
+        with suppress(OSError):  # it is dead by now, which is its next message
+            reports.send("begin")
+    began = ended = time.monotonic()
+    for stage, what, value in messages:
         if what == "done":
             weights[stage] = value
-        elif what == "step" and stage == options.stages - 1:
+            continue
+        ended = time.monotonic()
+        if stage == options.stages - 1:
             losses.append(value)
             progress.advance()
-        elif what == "orphaned":
-            orphans[stage] = value
-        elif what == "ended" and stage not in weights and stage not in orphans:
-            silent.append(stage)
-    if silent:  # the one that went first; its neighbours only noticed
-        raise BubblescopeError(f"stage {silent[0]} of the demo ended without a word")
-    for stage, value in orphans.items():
-        raise BubblescopeError(f"stage {stage} of the demo lost its neighbour ({value})")
-    return losses, [array for stage in sorted(weights) for array in weights[stage]]
+    return losses, [array for stage in sorted(weights) for array in weights[stage]], ended - began
 
 
-def _messages(reports: list[Connection]) -> Iterator[tuple[int, str, Any]]:
-    """Yield what the stages say, with the stage, until each has closed its pipe ("ended")."""
-    listening = {report: stage for stage, report in enumerate(reports)}
+def _messages(stages: Sequence[_Started]) -> Iterator[tuple[int, str, Any]]:
+    """Yield what the stages say, with the stage, until the last is done.
+
+    This waits as long as it takes: a stage that dies closes its pipe.
+
+    Raises:
+        BubblescopeError: A stage failed. Its neighbours, who lose it, are not taken for the cause.
+    """
+    listening = {reports: stage for stage, (_, reports) in enumerate(stages)}
+    orphans: dict[int, str] = {}
+    done: set[int] = set()
     while listening:
-        ready = wait(list(listening), timeout=_PATIENCE_S)
-        if not ready:
-            raise BubblescopeError(f"the demo hangs: no stage spoke for {_PATIENCE_S:.0f} s")
-        for report in reports:
-            if report not in ready:
+        ready = wait(list(listening))
+        for reports, stage in list(listening.items()):
+            if reports not in ready:
                 continue
             try:
-                what, value = report.recv()
-            except EOFError:
-                yield listening.pop(report), "ended", None
-            else:
-                yield listening[report], what, value
+                what, value = reports.recv()
+            except (EOFError, OSError):  # reset, if the stage died before it read our last word
+                del listening[reports]
+                if stage not in done and stage not in orphans:
+                    raise _failure(stage, _fate(stages[stage].process)) from None
+                continue
+            if what == "failed":
+                raise _failure(stage, value)
+            if what == "orphaned":
+                orphans[stage] = value
+                continue
+            if what == "done":
+                done.add(stage)
+            yield stage, what, value
+    for stage, value in orphans.items():
+        raise _failure(stage, f"it lost a neighbour ({value})")
+
+
+def _failure(stage: int, why: str) -> BubblescopeError:
+    return BubblescopeError(f"stage {stage} of the demo failed: {why}")
+
+
+def _fate(process: SpawnProcess) -> str:
+    """Say how a process ended that said nothing itself."""
+    process.join()
+    code = process.exitcode or 0
+    if code < 0:
+        return f"its process was killed by {signal.Signals(-code).name}"
+    return f"its process ended early, with status {code}"
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C off, and make processes started inside deaf to it: it is the parent's to handle.
+
+    A terminal sends it to all of them, and each would print a traceback.
+    """
+    resource_tracker.ensure_running()  # spawning starts it otherwise, and it lifts the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,64 +29,73 @@ if TYPE_CHECKING:
 __all__ = ["Links", "work"]
 
 
-class Links:
+class Links(NamedTuple):
     """A stage's pipes to its neighbours and to the parent process.
 
     Attributes:
         before: To the stage before; None on the first.
         after: To the stage after; None on the last.
-        parent: Where to report steps, the final weights, or a failure.
-        start: Barrier that all stages wait at before the first step.
+        parent: Where to say that the stage is ready, be told to begin, and report steps, the final
+            weights, or a failure.
     """
 
-    def __init__(
-        self,
-        before: Connection | None,
-        after: Connection | None,
-        parent: Connection,
-        start: Any,
-    ) -> None:
-        self.before = before
-        self.after = after
-        self.parent = parent
-        self.start = start
+    before: Connection | None
+    after: Connection | None
+    parent: Connection
 
 
-class _Sender:
-    """Sends arrays from a thread of its own, so that neighbours who both send never deadlock."""
+class _Neighbour:
+    """The stage before or after.
 
-    def __init__(self, recorder: Recorder) -> None:
+    A thread sends to it, so that neighbours who both send large arrays never deadlock. Each neighbour
+    has its own: one that is not receiving yet must not hold up what the other waits for.
+    """
+
+    def __init__(self, link: Connection, peer: int, recorder: Recorder, *, before: bool) -> None:
+        self._link = link
+        self._peer = peer
         self._recorder = recorder
-        self._queue: queue.Queue[tuple[Connection, Array, Kind, int, int]] = queue.Queue()
-        threading.Thread(target=self._run, daemon=True).start()
+        self._sends = Kind.SEND_BACKWARD if before else Kind.SEND_FORWARD
+        self._receives = Kind.RECV_FORWARD if before else Kind.RECV_BACKWARD
+        self._queue: queue.Queue[tuple[int, Any]] = queue.Queue()
+        threading.Thread(target=self._send_all, daemon=True).start()
 
-    def send(self, link: Connection, array: Array, kind: Kind, microbatch: int, peer: int) -> None:
-        self._queue.put((link, array, kind, microbatch, peer))
+    def send(self, microbatch: int, array: Array) -> None:
+        """Send an array before long."""
+        self._queue.put((microbatch, np.ascontiguousarray(array).data))
+
+    def receive(self, microbatch: int) -> Array:
+        """Wait for the next array, samples by features, flat."""
+        with self._recorder.task(self._receives, microbatch=microbatch, peer=self._peer):
+            return np.frombuffer(self._link.recv_bytes(), np.float32)
 
     def drain(self) -> None:
         """Wait until everything has been sent."""
         self._queue.join()
 
-    def _run(self) -> None:
+    def _send_all(self) -> None:
         while True:
-            link, array, kind, microbatch, peer = self._queue.get()
-            try:
-                with self._recorder.task(kind, microbatch=microbatch, peer=peer):
-                    link.send_bytes(np.ascontiguousarray(array).data)
-            except OSError:
-                pass  # the neighbour is gone, which the parent sees and reports
-            finally:
-                self._queue.task_done()
+            microbatch, data = self._queue.get()
+            # A neighbour that is gone is the parent's to notice and report.
+            with (
+                suppress(OSError),
+                self._recorder.task(self._sends, microbatch=microbatch, peer=self._peer),
+            ):
+                self._link.send_bytes(data)
+            self._queue.task_done()
 
 
 def work(options: Options, stage: int, folder: Path, links: Links) -> None:
     """Train one stage and report to the parent; the target of the stage's process."""
+    report: tuple[str, Any]
     try:
-        _Worker(options, stage, links).train(folder)
-    except (EOFError, OSError, threading.BrokenBarrierError) as error:
-        links.parent.send(("orphaned", f"{type(error).__name__}: {error}"))
+        report = "done", _Worker(options, stage, links).train(folder)
+    except (EOFError, OSError) as error:
+        report = "orphaned", f"{type(error).__name__}: {error}"
     except Exception as error:  # noqa: BLE001  whatever it is, the parent must hear of it
-        links.parent.send(("failed", f"{type(error).__name__}: {error}"))
+        report = "failed", f"{type(error).__name__}: {error}"
+    with suppress(OSError):  # a parent that is gone needs no report
+        links.parent.send(report)
 
 
 class _Worker:
@@ -97,27 +106,33 @@ class _Worker:
         self._model = Stage(
             options.width, options.layers, first=stage * options.layers, seed=options.seed
         )
-        self._data = Data(options.seed, options.samples, options.width)
+        self._data = Data(options.seed, options.batch, options.width)
 
-    def train(self, folder: Path) -> None:
-        options = self._options
+    def train(self, folder: Path) -> list[Array]:
+        """Take all steps and return the weights."""
+        options, stage, links = self._options, self._stage, self._links
         self._warm_up()
         recorder = Recorder(
             folder,
-            rank=self._stage,
-            stages=[self._stage],
+            rank=stage,
+            stages=[stage],
             schedule=options.schedule,
             microbatches=options.microbatches,
             timer=CpuTimer(),
         )
         with recorder:
-            sender = _Sender(recorder)
-            self._links.start.wait(timeout=60)
+            before = after = None
+            if links.before:
+                before = _Neighbour(links.before, stage - 1, recorder, before=True)
+            if links.after:
+                after = _Neighbour(links.after, stage + 1, recorder, before=False)
+            links.parent.send(("ready", None))
+            links.parent.recv()
             for step in range(options.steps):
                 with recorder.step(step):
-                    loss = self._train_step(recorder, sender, step)
-                self._links.parent.send(("step", loss))
-        self._links.parent.send(("done", self._model.parameters()))
+                    loss = self._train_step(recorder, before, after, step)
+                links.parent.send(("step", loss))
+        return self._model.parameters()
 
     def _warm_up(self) -> None:
         """Run once what the first step would otherwise pay for: page faults, BLAS start-up."""
@@ -126,40 +141,43 @@ class _Worker:
         scratch.backward_input(0, scratch.forward(0, self._data.inputs(0, 0)))
         scratch.backward_weight(0)
 
-    def _train_step(self, recorder: Recorder, sender: _Sender, step: int) -> float:
-        options, links, stage = self._options, self._links, self._stage
+    def _train_step(
+        self,
+        recorder: Recorder,
+        before: _Neighbour | None,
+        after: _Neighbour | None,
+        step: int,
+    ) -> float:
+        options = self._options
         gradients: dict[int, Array] = {}
         loss = 0.0
         inputs, targets = self._load(recorder, step)
-        for kind, i in SCHEDULES[options.schedule](options.stages, stage, options.microbatches):
+        order = SCHEDULES[options.schedule](options.stages, self._stage, options.microbatches)
+        for kind, i in order:
             if kind is Kind.FORWARD:
-                if links.before is None:
-                    x = inputs[i]
-                else:
-                    with recorder.task(Kind.RECV_FORWARD, microbatch=i, peer=stage - 1):
-                        x = self._receive(links.before)
+                x = before.receive(i).reshape(-1, options.width) if before else inputs[i]
                 with self._computing(recorder, kind, i):
                     y = self._model.forward(i, x)
-                    if links.after is None:
+                    if not after:
                         part, gradients[i] = loss_and_gradient(y, targets[i])
                         loss += part
-                if links.after is not None:
-                    sender.send(links.after, y, Kind.SEND_FORWARD, i, stage + 1)
+                if after:
+                    after.send(i, y)
             elif kind is Kind.BACKWARD_WEIGHT:
                 with self._computing(recorder, kind, i):
                     self._model.backward_weight(i)
             else:
-                if links.after is not None:
-                    with recorder.task(Kind.RECV_BACKWARD, microbatch=i, peer=stage + 1):
-                        gradients[i] = self._receive(links.after)
+                if after:
+                    gradients[i] = after.receive(i).reshape(-1, options.width)
                 with self._computing(recorder, kind, i):
                     gradient = self._model.backward_input(i, gradients.pop(i))
                     if kind is Kind.BACKWARD:
                         self._model.backward_weight(i)
-                if links.before is not None:
-                    sender.send(links.before, gradient, Kind.SEND_BACKWARD, i, stage - 1)
-        sender.drain()
-        total = options.samples * options.microbatches
+                if before:
+                    before.send(i, gradient)
+        for neighbour in filter(None, (before, after)):
+            neighbour.drain()
+        total = options.batch * options.microbatches
         with recorder.task(Kind.OPTIMIZER):
             self._model.optimize(options.rate, total)
         return loss / total
@@ -176,10 +194,6 @@ class _Worker:
                 if self._links.after is None:
                     targets = [self._data.targets(step, i) for i in microbatches]
         return inputs, targets
-
-    def _receive(self, link: Connection) -> Array:
-        data = link.recv_bytes()
-        return np.frombuffer(data, np.float32).reshape(-1, self._options.width)
 
     @contextmanager
     def _computing(self, recorder: Recorder, kind: Kind, microbatch: int) -> Iterator[None]:

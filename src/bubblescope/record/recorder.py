@@ -516,7 +516,8 @@ class _Buffer:
     def __init__(self, anchor: Any) -> None:
         self._anchor = anchor
         self._rows = 0
-        self._numbers = bytearray(_CAPACITY * _ROW.itemsize)
+        # Not a bytearray: zeroing it would cost every step's end.
+        self._numbers = np.empty(_CAPACITY * _ROW.itemsize, np.uint8).data
         self._marks: list[Any] = []
         self._names: list[str | None] = []
 
