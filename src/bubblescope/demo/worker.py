@@ -106,7 +106,11 @@ class _Worker:
         self._model = Stage(
             options.width, options.layers, first=stage * options.layers, seed=options.seed
         )
-        self._data = Data(options.seed, options.batch, options.width)
+        # All of it now: a stage that made its data step by step would hold up the others.
+        data = Data(options.seed, options.batch, options.width)
+        microbatches = range(options.microbatches)
+        self._inputs = [] if links.before else [data.inputs(i) for i in microbatches]
+        self._targets = [] if links.after else [data.targets(i) for i in microbatches]
 
     def train(self, folder: Path) -> list[Array]:
         """Take all steps and return the weights."""
@@ -130,7 +134,7 @@ class _Worker:
             links.parent.recv()
             for step in range(options.steps):
                 with recorder.step(step):
-                    loss = self._train_step(recorder, before, after, step)
+                    loss = self._train_step(recorder, before, after)
                 links.parent.send(("step", loss))
         return self._model.parameters()
 
@@ -138,7 +142,8 @@ class _Worker:
         """Run once what the first step would otherwise pay for: page faults, BLAS start-up."""
         options = self._options
         scratch = Stage(options.width, options.layers, 0, options.seed)
-        scratch.backward_input(0, scratch.forward(0, self._data.inputs(0, 0)))
+        y = scratch.forward(0, np.ones((options.batch, options.width), np.float32))
+        scratch.backward_input(0, y)
         scratch.backward_weight(0)
 
     def _train_step(
@@ -146,20 +151,18 @@ class _Worker:
         recorder: Recorder,
         before: _Neighbour | None,
         after: _Neighbour | None,
-        step: int,
     ) -> float:
         options = self._options
         gradients: dict[int, Array] = {}
         loss = 0.0
-        inputs, targets = self._load(recorder, step)
         order = SCHEDULES[options.schedule](options.stages, self._stage, options.microbatches)
         for kind, i in order:
             if kind is Kind.FORWARD:
-                x = before.receive(i).reshape(-1, options.width) if before else inputs[i]
+                x = before.receive(i).reshape(-1, options.width) if before else self._inputs[i]
                 with self._computing(recorder, kind, i):
                     y = self._model.forward(i, x)
                     if not after:
-                        part, gradients[i] = loss_and_gradient(y, targets[i])
+                        part, gradients[i] = loss_and_gradient(y, self._targets[i])
                         loss += part
                 if after:
                     after.send(i, y)
@@ -181,19 +184,6 @@ class _Worker:
         with recorder.task(Kind.OPTIMIZER):
             self._model.optimize(options.rate, total)
         return loss / total
-
-    def _load(self, recorder: Recorder, step: int) -> tuple[list[Array], list[Array]]:
-        """Make the step's inputs on the first stage and its targets on the last."""
-        microbatches = range(self._options.microbatches)
-        inputs: list[Array] = []
-        targets: list[Array] = []
-        if self._links.before is None or self._links.after is None:
-            with recorder.task(Kind.DATA):
-                if self._links.before is None:
-                    inputs = [self._data.inputs(step, i) for i in microbatches]
-                if self._links.after is None:
-                    targets = [self._data.targets(step, i) for i in microbatches]
-        return inputs, targets
 
     @contextmanager
     def _computing(self, recorder: Recorder, kind: Kind, microbatch: int) -> Iterator[None]:
