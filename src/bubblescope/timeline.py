@@ -30,6 +30,7 @@ __all__ = [
     "Origin",
     "Run",
     "Timeline",
+    "clocks_unchecked",
     "concat",
 ]
 
@@ -122,6 +123,15 @@ class Notice(msgspec.Struct, frozen=True):
     message: str
     lost: int | None = None
     total: int | None = None
+
+
+def clocks_unchecked(hosts: int) -> Notice:
+    """Return the warning that the clocks of several hosts were not compared."""
+    return Notice(
+        "clocks-unchecked",
+        f"the clocks of {hosts} hosts were taken as they are; between hosts, times "
+        "are only as good as their synchronisation",
+    )
 
 
 class NameShape(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ import polars as pl
 from bubblescope.analysis.bubbles import DEFINITIONS, Bubbles, measure
 from bubblescope.exports.files import replacing
 from bubblescope.exports.layout import LANE_ORDER, ordered_ranks, with_rows
+from bubblescope.exports.slices import step_spans
 from bubblescope.palette import COLOURS, INK
 from bubblescope.report import facts
 from bubblescope.vocabulary import SHORT, Kind
@@ -211,12 +212,7 @@ def _rates(rates: Any) -> dict[str, float | None]:
 
 
 def _steps(timeline: Timeline, bubbles: Bubbles, origin: int) -> list[dict[str, Any]]:
-    spans = (
-        timeline.tasks.filter(pl.col("step").is_not_null())
-        .group_by("step")
-        .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
-        .sort("start_ns")
-    )
+    spans = step_spans(timeline.tasks, per_rank=False).sort("start_ns")
     return [
         {
             "step": step,
@@ -224,7 +220,7 @@ def _steps(timeline: Timeline, bubbles: Bubbles, origin: int) -> list[dict[str, 
             "end": end - origin,
             "makespan": bubbles.per_step[step].makespan if step in bubbles.per_step else None,
         }
-        for step, start, end in spans.iter_rows()
+        for step, start, end in spans.select("step", "start_ns", "end_ns").iter_rows()
     ]
 
 

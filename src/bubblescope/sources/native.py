@@ -9,7 +9,7 @@ import polars as pl
 
 from bubblescope.errors import SourceError, TimelineError
 from bubblescope.record.sink import COLUMNS, FORMAT, Header, Torn, read_stream
-from bubblescope.timeline import Notice, Origin, Run, Timeline, concat
+from bubblescope.timeline import Notice, Origin, Run, Timeline, clocks_unchecked, concat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,11 +67,7 @@ class NativeSource:
         # Hosts may share a name; boots never share a clock.
         if len(anchors) > 1:
             joined = joined.with_notices(
-                Notice(
-                    "clocks-unchecked",
-                    f"the clocks of {len(anchors)} hosts were taken as they are; between hosts, times "
-                    "are only as good as their synchronisation",
-                ),
+                clocks_unchecked(len(anchors)),
             )
         return joined
 

@@ -26,6 +26,7 @@ from bubblescope.timeline import (
     Origin,
     Run,
     Timeline,
+    clocks_unchecked,
 )
 
 if TYPE_CHECKING:
@@ -190,11 +191,7 @@ def _offsets(exports: list[Export]) -> tuple[list[int], list[Notice]]:
         by_host.setdefault(export.host, []).append(export)
     if len(by_host) > 1:
         notices.append(
-            Notice(
-                "clocks-unchecked",
-                f"the clocks of {len(by_host)} hosts were taken as they are; between hosts, times "
-                "are only as good as their synchronisation",
-            ),
+            clocks_unchecked(len(by_host)),
         )
     offsets = []
     for export in exports:
