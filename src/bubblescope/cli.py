@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import webbrowser
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 import msgspec
 from click.shell_completion import get_completion_class
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 import bubblescope
 from bubblescope import exports, units
+from bubblescope.console import Bar, err, out, warn, writing, wrote
 from bubblescope.errors import BubblescopeError
 from bubblescope.progress import SILENT
 from bubblescope.report import Report, inventory
@@ -31,50 +28,11 @@ from bubblescope.schedules import SCHEDULES
 from bubblescope.sources import find, load, sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from bubblescope.timeline import Timeline
 
 NO_TASKS: Final = 3
-_PATIENCE_S: Final = 1.0
-
-out = Console(highlight=False, markup=False)
-err = Console(stderr=True, highlight=False, markup=False)
-
-
-class Bar:
-    """Draws progress on the error stream, if that is a terminal and work takes over a second."""
-
-    def __init__(self) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=err,
-            transient=True,
-        )
-        self._start = threading.Timer(_PATIENCE_S, self._bar.start)
-        self._start.daemon = True
-
-    def begin(self, what: str, total: int | None) -> None:
-        """Start a phase, of an unknown extent if `total` is None; a phase before it is over."""
-        for task in self._bar.task_ids:
-            self._bar.remove_task(task)
-        self._bar.add_task(what, total=total)
-
-    def advance(self, amount: int = 1) -> None:
-        """Move on."""
-        for task in self._bar.task_ids:
-            self._bar.advance(task, amount)
-
-    def __enter__(self) -> Bar:
-        if err.is_terminal:
-            self._start.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._start.cancel()
-        self._bar.stop()
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
@@ -119,6 +77,12 @@ def _reading(command: Any) -> Any:
             click.option(
                 "--source", metavar="FORMAT", help="Trace format, if it should not be detected."
             ),
+            click.option(
+                "--run",
+                type=int,
+                metavar="K",
+                help="Which run, from 0, of logs that hold several; the last by default.",
+            ),
             click.option("--steps", type=Numbers(), help="Only these steps: 3 or 2:5 or 0,4:6."),
             click.option("--ranks", type=Numbers(), help="Only these ranks."),
             click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
@@ -132,13 +96,16 @@ def _read(
     paths: tuple[str, ...],
     names: str | None,
     source: str | None,
+    run: int | None,
     steps: list[int] | None,
     ranks: list[int] | None,
     *,
     quiet: bool,
 ) -> Timeline:
     with Bar() as bar:
-        timeline = load(*paths, names=names, source=source, progress=SILENT if quiet else bar)
+        timeline = load(
+            *paths, names=names, source=source, progress=SILENT if quiet else bar, run=run
+        )
     if steps is not None or ranks is not None:
         timeline = timeline.slice(steps=steps, ranks=ranks)
     return timeline
@@ -152,25 +119,6 @@ def _need_tasks(timeline: Timeline) -> None:
     for notice in timeline.run.warnings:
         err.print(Text(notice.message))
     sys.exit(NO_TASKS)
-
-
-def _warn(timeline: Timeline, *, quiet: bool) -> None:
-    if not quiet:
-        for notice in timeline.run.warnings:
-            err.print(Text.assemble(("warning  ", "yellow"), notice.message))
-
-
-@contextmanager
-def _writing(path: Path, *, quiet: bool) -> Iterator[None]:
-    """Show that something is going on while a file is written."""
-    with Bar() as bar:
-        if not quiet:
-            bar.begin(f"writing {path.name}", None)
-        yield
-
-
-def _wrote(path: Path) -> None:
-    out.print(Text(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB)"), soft_wrap=True)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -213,10 +161,10 @@ def view(
     timeline = _read(paths, **options)
     _need_tasks(timeline)
     target = _target(paths, output, ".html")
-    with _writing(target, quiet=options["quiet"]):
+    with writing(target, quiet=options["quiet"]):
         timeline.to_html(target, title=title)
-    _warn(timeline, quiet=options["quiet"])
-    _wrote(target)
+    warn(timeline, quiet=options["quiet"])
+    wrote(target)
     if show and not _open(target):
         out.print("no browser here: open the file in one; it needs no network")
 
@@ -233,10 +181,10 @@ def export(paths: tuple[str, ...], fmt: str, output: Path | None, **options: Any
     timeline = _read(paths, **options)
     _need_tasks(timeline)
     target = _target(paths, output, exports.FORMATS[fmt].suffix)
-    with _writing(target, quiet=options["quiet"]):
+    with writing(target, quiet=options["quiet"]):
         exports.export(timeline, fmt, target)
-    _warn(timeline, quiet=options["quiet"])
-    _wrote(target)
+    warn(timeline, quiet=options["quiet"])
+    wrote(target)
 
 
 @cli.command()
@@ -274,7 +222,7 @@ def info(paths: tuple[str, ...], as_json: bool, **options: Any) -> None:
         out.print(f"steps {timeline.steps[0]} to {timeline.steps[-1]} ({len(timeline.steps)})")
     for field, how in run.inferred.items():
         out.print(Text.assemble(("inferred  ", "cyan"), f"{field}: {how}"))
-    _warn(timeline, quiet=False)
+    warn(timeline, quiet=False)
 
 
 @cli.command()
@@ -344,7 +292,7 @@ def demo(output: Path, show: bool, quiet: bool, **options: Any) -> None:
         out.print(Text.assemble(("note  ", "yellow"), note))
     page = output / "timeline.html"
     timeline.to_html(page, title=f"bubblescope demo, {chosen.schedule}")
-    _wrote(page)
+    wrote(page)
     if show and not _open(page):
         out.print("no browser here: open the file in one; it needs no network")
 

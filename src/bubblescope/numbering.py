@@ -16,7 +16,7 @@ from bubblescope.vocabulary import COMPUTE_KINDS, Kind, Lane
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["number_microbatches", "number_stages", "number_steps", "split_backward"]
+__all__ = ["number", "number_microbatches", "number_stages", "number_steps", "split_backward"]
 
 _COMPUTE: Final = [kind.value for kind in COMPUTE_KINDS]
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
@@ -26,6 +26,25 @@ _AHEAD: Final = (
     pl.when(_IS_FORWARD).then(1).when(_IS_BACKWARD).then(-1).otherwise(0).cum_sum().over("rank")
 )
 """How many more forwards than backwards a rank has issued, this task included."""
+
+
+def number(
+    tasks: pl.DataFrame, markers: pl.DataFrame
+) -> tuple[pl.DataFrame, dict[str, str], list[Notice]]:
+    """Fill every number that the trace leaves unsaid: steps, micro-batches, then stages.
+
+    Args:
+        tasks: Frame with the task columns and `splits` (see `split_backward`).
+        markers: Step markers, as for `number_steps`.
+
+    Returns:
+        The tasks, field -> how it was inferred, and warnings.
+    """
+    tasks, how_step = number_steps(split_backward(tasks), markers)
+    tasks, how_microbatch, notices = number_microbatches(tasks)
+    tasks, how_stage = number_stages(tasks)
+    how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
+    return tasks, {field: said for field, said in how.items() if said}, notices
 
 
 def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:

@@ -202,9 +202,10 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         ranks = self.bubbles.table.group_by("step").len()
         ranks_of = dict(ranks.iter_rows())
         for step, rates in sorted(shown, key=lambda row: -1 if row[0] is None else row[0]):
+            length_ns = rates.makespan_ns
             table.add_row(
                 units.optional(step),
-                units.duration(rates.makespan_ns // ranks_of[step]),
+                units.duration(length_ns and length_ns // ranks_of[step]),
                 units.percent(rates.span),
                 units.percent(rates.makespan),
                 _bar(rates.makespan),
@@ -268,7 +269,7 @@ def _stages(stages: list[int] | None) -> str:
 
 
 def _worst(rows: list[tuple[Any, Rates]], limit: int) -> list[tuple[Any, Rates]]:
-    return sorted(rows, key=lambda row: -(row[1].makespan or 0))[:limit]
+    return sorted(rows, key=lambda row: -(row[1].makespan or row[1].span or 0))[:limit]
 
 
 def _bar(rate: float | None) -> Text:

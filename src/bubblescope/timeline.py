@@ -180,6 +180,8 @@ class Run(msgspec.Struct, frozen=True):
         inferred: Field -> how it was inferred, for every field that no trace stated.
         warnings: What was dropped, repaired or assumed.
         contents: Inventory of the raw traces, process by process.
+        common_clock: Whether the ranks share a clock. If not, each rank's times count from a zero
+            of its own, and times of different ranks must not be compared.
     """
 
     origins: tuple[Origin, ...] = ()
@@ -188,6 +190,7 @@ class Run(msgspec.Struct, frozen=True):
     inferred: dict[str, str] = msgspec.field(default_factory=dict)
     warnings: tuple[Notice, ...] = ()
     contents: tuple[Contents, ...] = ()
+    common_clock: bool = True
 
 
 class Timeline:
@@ -421,6 +424,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             inferred=inferred,
             warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
             contents=tuple(content for run in runs for content in run.contents),
+            common_clock=all(run.common_clock for run in runs),
         ),
     )
 

@@ -7,12 +7,14 @@ __all__ = ["count", "duration", "optional", "percent"]
 _SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
 
-def duration(time_ns: int) -> str:
-    """Write a time span with four significant digits.
+def duration(time_ns: int | None) -> str:
+    """Write a time span with four significant digits, or a dash if it is unknown.
 
     >>> duration(1_234_567), duration(999), duration(12_000_000_000)
     ('1.235 ms', '999 ns', '12.00 s')
     """
+    if time_ns is None:
+        return "–"
     for scale, unit in _SCALES:
         if abs(time_ns) >= scale:
             value = time_ns / scale

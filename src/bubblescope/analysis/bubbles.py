@@ -17,13 +17,15 @@ R ranks:
 * ``excess``: measured idle time beyond that of a perfect execution of the same schedule, as a share
   of R * T. Null wherever the schedule has not been recognised and replayed.
 
+Where ranks share no clock, only ``span`` can be known; everything over the makespan is null.
+
 Inside a task the device may still stall between kernels; ``kernel_share`` says how much of the
 tasks' time kernels were really running, where the trace tells.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
@@ -45,6 +47,11 @@ DEFINITIONS: Final[dict[str, str]] = {
 
 _KEYS = ("step", "rank")
 _SUMS = ("busy_ns", "span_ns", "makespan_ns", "kernel_ns", "kernel_task_ns")
+_TOTALS = [
+    pl.when(pl.col(name).has_nulls()).then(None).otherwise(pl.col(name).sum()).alias(name)
+    for name in _SUMS
+]
+"""Sums in which what is unknown in part is unknown."""
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -54,8 +61,8 @@ class Rates(msgspec.Struct, frozen=True):
         span, makespan, over_ideal, excess: As defined in this module; null if unknown.
         kernel_share: Share of the tasks' time in which a kernel was running; null if unknown.
         busy_ns: Time inside tasks, summed over the ranks and steps.
-        idle_ns: Makespan time outside tasks, summed over the ranks and steps.
-        makespan_ns: Step span summed over the ranks and steps.
+        idle_ns: Makespan time outside tasks, summed over the ranks and steps; null if unknown.
+        makespan_ns: Step span summed over the ranks and steps; null if unknown.
     """
 
     span: float | None
@@ -64,8 +71,8 @@ class Rates(msgspec.Struct, frozen=True):
     excess: float | None
     kernel_share: float | None
     busy_ns: int
-    idle_ns: int
-    makespan_ns: int
+    idle_ns: int | None
+    makespan_ns: int | None
 
 
 class Bubbles(msgspec.Struct, frozen=True):
@@ -76,8 +83,8 @@ class Bubbles(msgspec.Struct, frozen=True):
         per_rank: Rank -> rates over its steps.
         per_step: Step -> rates over its ranks; the key None holds tasks that belong to no step.
         table: Frame with one row per (step, rank): step, rank, start_ns, end_ns, tasks, busy_ns,
-            span_ns, makespan_ns, kernel_ns and kernel_task_ns (kernel time, and the time of the
-            tasks for which it is known).
+            span_ns, makespan_ns (null if unknown), kernel_ns and kernel_task_ns (kernel time, and
+            the time of the tasks for which it is known).
     """
 
     overall: Rates
@@ -97,7 +104,9 @@ def measure(timeline: Timeline) -> Bubbles:
     otherwise stretch over the whole run.
     """
     table = _table(timeline.tasks)
-    overall = _rates(table.select(pl.col(_SUMS).sum()).row(0, named=True))
+    if not timeline.run.common_clock:
+        table = table.with_columns(makespan_ns=pl.lit(None, pl.Int64))
+    overall = _rates(table.select(_TOTALS).row(0, named=True))
     return Bubbles(
         overall=overall,
         per_rank={row["rank"]: _rates(row) for row in _sums(table, "rank")},
@@ -135,21 +144,22 @@ def _table(tasks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _sums(table: pl.DataFrame, key: str) -> list[dict[str, int]]:
-    return table.group_by(key).agg(pl.col(_SUMS).sum()).sort(key).to_dicts()
+def _sums(table: pl.DataFrame, key: str) -> list[dict[str, Any]]:
+    return table.group_by(key).agg(_TOTALS).sort(key).to_dicts()
 
 
-def _rates(sums: dict[str, int]) -> Rates:
+def _rates(sums: dict[str, Any]) -> Rates:
     busy, span, makespan = sums["busy_ns"], sums["span_ns"], sums["makespan_ns"]
+    idle = None if makespan is None else makespan - busy
     return Rates(
         span=1 - busy / span if span else None,
         makespan=1 - busy / makespan if makespan else None,
-        over_ideal=(makespan - busy) / busy if busy else None,
+        over_ideal=idle / busy if idle is not None and busy else None,
         excess=None,
         kernel_share=(
             sums["kernel_ns"] / sums["kernel_task_ns"] if sums["kernel_task_ns"] else None
         ),
         busy_ns=busy,
-        idle_ns=makespan - busy,
+        idle_ns=idle,
         makespan_ns=makespan,
     )

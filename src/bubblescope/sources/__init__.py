@@ -38,10 +38,13 @@ class ReadOptions(msgspec.Struct, frozen=True):
     Attributes:
         names: Meaning of range names, with the user's own pattern if there is one.
         progress: Where to report progress.
+        run: Which run to read from logs that several were appended to, counted from 0; the last
+            if None.
     """
 
     names: NameParser = msgspec.field(default_factory=NameParser)
     progress: Progress = SILENT
+    run: int | None = None
 
 
 class Source(Protocol):
@@ -98,6 +101,7 @@ def load(
     names: str | None = None,
     source: str | None = None,
     progress: Progress = SILENT,
+    run: int | None = None,
 ) -> Timeline:
     """Read the traces of one run, whatever made them.
 
@@ -106,6 +110,8 @@ def load(
         names: Regular expression with named groups for range names of your own; see `NameParser`.
         source: Name of the format, to skip detection.
         progress: Where to report progress.
+        run: Which run to read from logs that several were appended to, counted from 0; the last
+            if None.
 
     Returns:
         One timeline on one clock. It has no tasks where the traces hold no pipeline ranges; its
@@ -116,7 +122,7 @@ def load(
             are of several formats.
         NamesError: The pattern is not usable.
     """
-    options = ReadOptions(names=NameParser(names), progress=progress)
+    options = ReadOptions(names=NameParser(names), progress=progress, run=run)
     chosen, traces, ignored = find(paths, source)
     timeline = chosen.read(traces, options)
     if ignored:

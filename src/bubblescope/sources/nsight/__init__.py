@@ -101,21 +101,12 @@ class NsightSource:
         place = ranks.select(*_PLACE, "rank")
         tasks = tasks.drop("rank").join(place, on=_PLACE)
         markers = markers.drop("rank").join(place, on=_PLACE[:2])
-        tasks = numbering.split_backward(tasks)
-        tasks, how_step = numbering.number_steps(tasks, markers)
-        tasks, how_microbatch, more = numbering.number_microbatches(tasks)
-        tasks, how_stage = numbering.number_stages(tasks)
-        inferred = {
-            "rank": how_rank,
-            "step": how_step,
-            "microbatch": how_microbatch,
-            "stage": how_stage,
-        }
+        tasks, inferred, more = numbering.number(tasks, markers)
+        if how_rank:
+            inferred = {"rank": how_rank, **inferred}
         stages = tasks.group_by("rank").agg(stages=pl.col("stage").drop_nulls().unique().sort())
         ranks = ranks.drop("stages").join(stages, on="rank", how="left")
-        run = msgspec.structs.replace(
-            _warn(run, *more), inferred={key: how for key, how in inferred.items() if how}
-        )
+        run = msgspec.structs.replace(_warn(run, *more), inferred=inferred)
         try:
             known = [column for column in TASK_SCHEMA if column in tasks.columns]
             return Timeline(tasks.select(known), _rank_table(ranks), run)

@@ -1,0 +1,1 @@
+"""Commands of `bubblescope` that stand in for a vendor's own tool, a module each."""
