@@ -16,7 +16,14 @@ from bubblescope.vocabulary import COMPUTE_KINDS, Kind, Lane
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["number", "number_microbatches", "number_stages", "number_steps", "split_backward"]
+__all__ = [
+    "number",
+    "number_chunks",
+    "number_microbatches",
+    "number_stages",
+    "number_steps",
+    "split_backward",
+]
 
 _COMPUTE: Final = [kind.value for kind in COMPUTE_KINDS]
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
@@ -31,7 +38,7 @@ _AHEAD: Final = (
 def number(
     tasks: pl.DataFrame, markers: pl.DataFrame
 ) -> tuple[pl.DataFrame, dict[str, str], list[Notice]]:
-    """Fill every number that the trace leaves unsaid: steps, micro-batches, then stages.
+    """Fill every number that the trace leaves unsaid: steps, micro-batches, stages, then chunks.
 
     Args:
         tasks: Frame with the task columns and `splits` (see `split_backward`).
@@ -43,6 +50,7 @@ def number(
     tasks, how_step = number_steps(split_backward(tasks), markers)
     tasks, how_microbatch, notices = number_microbatches(tasks)
     tasks, how_stage = number_stages(tasks)
+    tasks = number_chunks(tasks)
     how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
     return tasks, {field: said for field, said in how.items() if said}, notices
 
@@ -105,8 +113,9 @@ def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
         begin_ns=pl.max_horizontal("start_ns", pl.col("end_ns").shift(1).over("rank")),
         found=pl.coalesce("step", pl.int_range(pl.len()).over("rank")),
     )
+    passes = pl.col("kind") != Kind.OPTIMIZER.value
     labelled = (
-        issued.filter(pl.col("kind") != Kind.OPTIMIZER.value)
+        issued.filter(passes | ~passes.any().over("rank"))
         .sort("host_start_ns")
         .join_asof(
             marks.sort("begin_ns"),
@@ -282,3 +291,29 @@ def number_stages(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
         )
     )
     return placed.drop("place", "found"), "order in which micro-batch 0 passed through the ranks"
+
+
+def number_chunks(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Number the chunks of ranks that hold several stages, where only the stages are stated.
+
+    A rank's chunks are its stages in ascending order, whatever the placement: round-robin (Megatron's
+    interleaving) or a V.
+    """
+    places = (
+        tasks.select("rank", "stage")
+        .drop_nulls()
+        .unique()
+        .with_columns(found=pl.col("stage").rank("dense").over("rank") - 1)
+        .filter(pl.len().over("rank") > 1)
+    )
+    if not places.height or tasks["chunk"].is_not_null().any():
+        return tasks
+    pairs = places.rename({"stage": "pair_stage", "found": "pair_found"})
+    return (
+        tasks.join(places, on=["rank", "stage"], how="left", maintain_order="left")
+        .join(pairs, on=["rank", "pair_stage"], how="left", maintain_order="left")
+        .with_columns(
+            chunk=pl.col("found").cast(pl.Int16), pair_chunk=pl.col("pair_found").cast(pl.Int16)
+        )
+        .drop("found", "pair_found")
+    )

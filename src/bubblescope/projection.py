@@ -22,9 +22,12 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.timeline import Notice
 from bubblescope.vocabulary import LANE_OF, Kind, Lane
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from bubblescope.vocabulary import NameParser
@@ -32,7 +35,17 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-__all__ = ["LAUNCHES", "RANGES", "WORK", "Capture", "Projection", "innermost", "project"]
+__all__ = [
+    "LAUNCHES",
+    "RANGES",
+    "WORK",
+    "Capture",
+    "Comm",
+    "Projection",
+    "innermost",
+    "losses",
+    "project",
+]
 
 RANGES: Final = {
     "process": pl.Int64,
@@ -60,11 +73,22 @@ WORK: Final = {
     "comm": pl.Int32,
 }
 """Kernels, copies, fills and graph launches on the device. `comm` is null, or, for a communication
-kernel, an index into `Capture.comm_names`."""
+kernel, an index into `Capture.comms`."""
 
 NONE: Final = -1
 _FOREVER: Final = 2**62
-_FIELDS: Final = ("microbatch", "chunk", "stage", "step", "rank", "peer")
+_FIELDS: Final = (
+    "microbatch",
+    "chunk",
+    "stage",
+    "step",
+    "rank",
+    "peer",
+    "pair_stage",
+    "pair_microbatch",
+)
+_PLACES: Final = ("microbatch", "chunk", "stage", "step", "rank")
+"""What communication launched inside a compute task shares with it."""
 _OPERATIONS: Final = {
     "name": pl.String,
     "kind": pl.String,
@@ -72,10 +96,31 @@ _OPERATIONS: Final = {
     **dict.fromkeys(_FIELDS, pl.Int64),
     "splits": pl.Boolean,
 }
+_NO_PEERS: Final = pl.DataFrame(schema={"range": pl.Int64, "peer": pl.Int64})
 _NO_INTERVALS: Final = pl.DataFrame(
     schema={"range": pl.Int64, "device": pl.Int32}
     | dict.fromkeys(("start_ns", "end_ns", "busy_ns"), pl.Int64)
 )
+
+
+class Comm(msgspec.Struct, frozen=True):
+    """One sort of communication kernel.
+
+    Attributes:
+        name: The kernel's name, or the operation's.
+        kind: What it does, where the trace says; guessed from the name otherwise.
+        peer: Global rank at the other end, if the trace says.
+    """
+
+    name: str
+    kind: Kind | None = None
+    peer: int | None = None
+
+    def known_kind(self) -> Kind:
+        """Return the kind; of a bare send or receive no one can tell which way it goes."""
+        if self.kind is not None:
+            return self.kind
+        return Kind.OTHER if "sendrecv" in self.name.lower() else Kind.COLLECTIVE
 
 
 class Capture(msgspec.Struct, frozen=True):
@@ -84,13 +129,13 @@ class Capture(msgspec.Struct, frozen=True):
     Attributes:
         ranges, launches, work: Frames with the columns of `RANGES`, `LAUNCHES` and `WORK`, on one
             clock. Processes are any numbers that tell the trace's processes apart.
-        comm_names: Names of the communication kernels.
+        comms: The sorts of communication kernels.
     """
 
     ranges: pl.DataFrame
     launches: pl.DataFrame
     work: pl.DataFrame
-    comm_names: tuple[str, ...] = ()
+    comms: tuple[Comm, ...] = ()
 
 
 class Projection(msgspec.Struct, frozen=True):
@@ -106,7 +151,8 @@ class Projection(msgspec.Struct, frozen=True):
         outside: How much of it was launched outside every task range and is no task.
         elsewhere: How much of it ran on another device than most of its range's work.
         ranges: Number of task ranges.
-        idle_ranges: How many of them launched no device work and are no task.
+        idle_ranges: How many of them launched no device work and are no task. Collectives without
+            work are not counted: frameworks mark them even where there is nothing to do.
         open_ranges: How many of them were still open when the capture ended.
     """
 
@@ -141,7 +187,13 @@ def project(capture: Capture, names: NameParser) -> Projection:
         .rename({"host_start": "host_start_ns", "host_end": "host_end_ns"})
         .join(operations, on="name")
     )
-    of_kernels = _kernel_tasks(capture.comm_names, [one.kernels for one in found], of_ranges)
+    peers = pl.concat([one.peers for one in found] or [_NO_PEERS])
+    of_ranges = (
+        of_ranges.join(peers.rename({"peer": "met"}), on="range", how="left")
+        .with_columns(peer=pl.coalesce("peer", "met"))
+        .drop("met")
+    )
+    of_kernels = _kernel_tasks(capture.comms, [one.kernels for one in found], of_ranges)
     return Projection(
         tasks=pl.concat([of_ranges.select(of_kernels.columns), of_kernels]),
         markers=markers,
@@ -150,15 +202,66 @@ def project(capture: Capture, names: NameParser) -> Projection:
         outside=sum(one.outside for one in found),
         elsewhere=sum(one.elsewhere for one in found),
         ranges=ranges.height,
-        idle_ranges=ranges.height - intervals.height,
+        idle_ranges=ranges.join(intervals, on="range", how="anti")
+        .join(operations.filter(pl.col("kind") != Kind.COLLECTIVE.value), on="name", how="semi")
+        .height,
         open_ranges=ranges["host_end"].null_count(),
     )
+
+
+def losses(projections: Sequence[Projection], work: str) -> list[Notice]:
+    """Return a warning for each way in which work or ranges of the traces came to nothing.
+
+    Args:
+        projections: Those of all traces of a run.
+        work: What the traces' device work consists of, in the plural.
+    """
+
+    def total(field: str) -> int:
+        return sum(getattr(projection, field) for projection in projections)
+
+    lines = (
+        (
+            "kernels-without-launch",
+            "unlaunched",
+            "have no launching call in the trace (usual at a capture's edges) and are in no task",
+        ),
+        (
+            "kernels-outside-ranges",
+            "outside",
+            "were launched outside every pipeline range and are not shown",
+        ),
+        (
+            "work-on-other-device",
+            "elsewhere",
+            "ran on another device than the rest of their range and were left out of its interval",
+        ),
+        (
+            "ranges-without-work",
+            "idle_ranges",
+            "launched no device work, so their time on the device is unknown and they are left out",
+        ),
+        (
+            "open-ranges",
+            "open_ranges",
+            "were still open when the capture ended; their tasks may be cut short",
+        ),
+    )
+    notices = []
+    for code, field, text in lines:
+        of_ranges = field.endswith("ranges")
+        lost, of = total(field), total("ranges" if of_ranges else "work")
+        if lost:
+            items = "pipeline ranges" if of_ranges else work
+            notices.append(Notice(code, f"{lost} of {of} {items} {text}", lost, of))
+    return notices
 
 
 class _Found(NamedTuple):
     """What one process's work turned out to be."""
 
     intervals: pl.DataFrame  # one row per range with work: range, device, start, end, busy
+    peers: pl.DataFrame  # range and the one rank that its communication kernels name
     kernels: pl.DataFrame  # communication kernels that are tasks of their own
     work: int
     unlaunched: int
@@ -187,6 +290,7 @@ def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
     timed, elsewhere = _timed(work, owner, ranges)
     standalone = work["comm"].is_not_null().to_numpy() & ~timed
     return _Found(
+        peers=_peers(work, owner, timed, ranges, capture.comms),
         intervals=_intervals(work, owner, np.flatnonzero(timed), ranges["range"].to_numpy()),
         kernels=work.with_columns(
             range=pl.Series(np.append(ranges["range"].to_numpy(), NONE)[owner]),
@@ -395,6 +499,24 @@ def _intervals(work: pl.DataFrame, owner: Ints, rows: Ints, ranges: Ints) -> pl.
     )
 
 
+def _peers(
+    work: pl.DataFrame, owner: Ints, timed: Mask, ranges: pl.DataFrame, comms: tuple[Comm, ...]
+) -> pl.DataFrame:
+    """Return the ranges whose communication kernels all name one and the same other rank."""
+    named = [comm.peer for comm in comms]
+    rows = np.flatnonzero(timed & work["comm"].is_not_null().to_numpy())
+    if not len(rows) or not any(peer is not None for peer in named):
+        return _NO_PEERS
+    peer = pl.Series(named, dtype=pl.Int64).gather(work["comm"].gather(rows))
+    return (
+        pl.DataFrame({"range": ranges["range"].gather(owner[rows]), "peer": peer})
+        .group_by("range")
+        .agg(pl.col("peer").drop_nulls().unique())
+        .filter(pl.col("peer").list.len() == 1)
+        .with_columns(pl.col("peer").list.first())
+    )
+
+
 def _ascending(major: Ints, minor: Ints) -> bool:
     """Say whether pairs are in lexicographic order."""
     same = major[1:] == major[:-1]
@@ -403,7 +525,7 @@ def _ascending(major: Ints, minor: Ints) -> bool:
 
 
 def _kernel_tasks(
-    comm_names: tuple[str, ...],
+    comms: tuple[Comm, ...],
     kernels: list[pl.DataFrame],
     of_ranges: pl.DataFrame,
 ) -> pl.DataFrame:
@@ -412,16 +534,15 @@ def _kernel_tasks(
     Launched inside a compute task (tensor parallelism, gradient reduction), it shares that task's
     micro-batch, chunk, stage and step.
     """
-    kinds = [
-        (Kind.OTHER if "sendrecv" in name.lower() else Kind.COLLECTIVE).value for name in comm_names
-    ]
-    names = pl.DataFrame(
-        {"comm": range(len(kinds)), "name": comm_names, "kind": kinds},
-        schema={"comm": pl.Int32, "name": pl.String, "kind": pl.String},
+    sorts = pl.DataFrame(
+        [
+            (index, comm.name, comm.known_kind().value, comm.peer)
+            for index, comm in enumerate(comms)
+        ],
+        schema={"comm": pl.Int32, "name": pl.String, "kind": pl.String, "peer": pl.Int64},
+        orient="row",
     )
-    inside = of_ranges.unique("range", keep="first").select(
-        "range", "microbatch", "chunk", "stage", "step", "rank"
-    )
+    inside = of_ranges.unique("range", keep="first").select("range", *_PLACES)
     columns = [
         "process",
         "device",
@@ -439,12 +560,13 @@ def _kernel_tasks(
     nothing = pl.DataFrame(schema={**WORK, "range": pl.Int64, "host_start_ns": pl.Int64})
     return (
         pl.concat([nothing, *kernels])
-        .join(names, on="comm")
+        .join(sorts, on="comm")
         .join(inside, on="range", how="left")
         .with_columns(
             pl.col("host_start_ns").replace(NONE, None),
             lane=pl.lit(Lane.COMM.value),
-            peer=pl.lit(None, pl.Int64),
+            pair_stage=pl.lit(None, pl.Int64),
+            pair_microbatch=pl.lit(None, pl.Int64),
             splits=pl.lit(value=False),
             busy_ns=pl.lit(None, pl.Int64),
             host_end_ns=pl.lit(None, pl.Int64),

@@ -143,6 +143,7 @@ class ParsedName(msgspec.Struct, frozen=True):
         step: Training step, if the name has one.
         rank: Global rank, if the name has one.
         peer: Other rank of a send or receive, if the name has one.
+        pair_stage, pair_microbatch: Of the backward half of an overlapped forward and backward.
         splits: The name is a plain "B", which means the input gradient alone wherever the same
             rank also has weight-gradient tasks, and the fused backward everywhere else.
     """
@@ -154,6 +155,8 @@ class ParsedName(msgspec.Struct, frozen=True):
     step: int | None = None
     rank: int | None = None
     peer: int | None = None
+    pair_stage: int | None = None
+    pair_microbatch: int | None = None
     splits: bool = False
 
 
@@ -212,12 +215,31 @@ _MEGATRON_TIMERS = {
     "backward-send-backward-recv": "send_backward_recv_backward",
     "forward-backward-send-forward-backward-recv": "send_forward_backward_recv_forward_backward",
 }
+_TORCH_ACTION = re.compile(r"PP:(\d+)([A-Z_]+?)(\d*)")
+_TORCH_OVERLAP = re.compile(r"PP:\((\d+)F(\d+);(\d+)[BI](\d+)\)OVERLAP_F_B")
+_TORCH_ACTIONS = {
+    "F": Kind.FORWARD,
+    "B": Kind.BACKWARD,
+    "I": Kind.BACKWARD_INPUT,
+    "W": Kind.BACKWARD_WEIGHT,
+    "SEND_F": Kind.SEND_FORWARD,
+    "RECV_F": Kind.RECV_FORWARD,
+    "SEND_B": Kind.SEND_BACKWARD,
+    "RECV_B": Kind.RECV_BACKWARD,
+    "UNSHARD": Kind.COLLECTIVE,
+    "RESHARD": Kind.COLLECTIVE,
+    "REDUCE_GRAD": Kind.COLLECTIVE,
+}
+_TORCH_WORD = re.compile(r"(Forward|Backward) (\d+)")
+_TORCH_STEP = re.compile(r"ProfilerStep#(\d+)")
+_BANNER = re.compile(r"## (forward|backward|optimizer) ##")
 _MARK_PREFIX = "bubblescope:"
 _MARK = re.compile(r"bubblescope:(\w+)((?: \w+=-?\d+)*)")
 _MARK_FIELD = re.compile(r"(\w+)=(-?\d+)")
 
 _CANDIDATE = (
     r"^(?:bubblescope:|(?:F|BW|B|W|R)(?:\d|$)|W_clear\.|(?:SEND|RECV)_|iter_|(?i:optimizer)"
+    r"|PP:|Forward |Backward |ProfilerStep#|## (?:forward|backward|optimizer) ##"
     r"|megatron\.core\.pipeline_parallel\.|forward-|backward-)"
 )
 """What every known name begins with: one pass in Rust spares Python most of a trace's names."""
@@ -300,11 +322,37 @@ def _parse_megatron(name: str) -> list[ParsedName]:
     return [ParsedName(kind) for kind in _MEGATRON_FUNCTIONS.get(function or "", ())]
 
 
+def _parse_torch(name: str) -> list[ParsedName]:
+    """Names of torch.distributed.pipelining, of torch.profiler, and of Meta's trainers."""
+    if (found := _TORCH_ACTION.fullmatch(name)) and found[2] in _TORCH_ACTIONS:
+        microbatch = int(found[3]) if found[3] else None
+        return [ParsedName(_TORCH_ACTIONS[found[2]], microbatch, stage=int(found[1]))]
+    if found := _TORCH_OVERLAP.fullmatch(name):
+        stage, microbatch, pair_stage, pair_microbatch = map(int, found.groups())
+        return [
+            ParsedName(
+                Kind.FORWARD_BACKWARD,
+                microbatch,
+                stage=stage,
+                pair_stage=pair_stage,
+                pair_microbatch=pair_microbatch,
+            )
+        ]
+    if found := _TORCH_WORD.fullmatch(name):
+        return [ParsedName(Kind(found[1].lower()), int(found[2]))]
+    if found := _TORCH_STEP.fullmatch(name):
+        return [ParsedName(None, step=int(found[1]))]
+    if found := _BANNER.fullmatch(name):
+        return [ParsedName(Kind(found[1]))]
+    return []
+
+
 _GRAMMARS: Final[tuple[Callable[[str], list[ParsedName]], ...]] = (
     _parse_own,
     _parse_zero_bubble,
     _parse_bare,
     _parse_megatron,
+    _parse_torch,
 )
 _GROUPS = {
     "kind": "kind",

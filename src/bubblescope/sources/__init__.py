@@ -22,13 +22,18 @@ from bubblescope.vocabulary import NameParser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import Executor
 
     from bubblescope.timeline import Timeline
 
 __all__ = ["ReadOptions", "Source", "find", "load", "sources"]
 
 GROUP: Final = "bubblescope.sources"
-_BUILT_IN: Final = {"native": "NativeSource", "nsight": "NsightSource"}
+_BUILT_IN: Final = {
+    "kineto": "KinetoSource",
+    "native": "NativeSource",
+    "nsight": "NsightSource",
+}
 """Module in this package -> class in it."""
 
 
@@ -40,11 +45,13 @@ class ReadOptions(msgspec.Struct, frozen=True):
         progress: Where to report progress.
         run: Which run to read from logs that several were appended to, counted from 0; the last
             if None.
+        executor: Where to read large files side by side; local processes if None.
     """
 
     names: NameParser = msgspec.field(default_factory=NameParser)
     progress: Progress = SILENT
     run: int | None = None
+    executor: Executor | None = None
 
 
 class Source(Protocol):
@@ -102,6 +109,7 @@ def load(
     source: str | None = None,
     progress: Progress = SILENT,
     run: int | None = None,
+    executor: Executor | None = None,
 ) -> Timeline:
     """Read the traces of one run, whatever made them.
 
@@ -112,6 +120,8 @@ def load(
         progress: Where to report progress.
         run: Which run to read from logs that several were appended to, counted from 0; the last
             if None.
+        executor: A `concurrent.futures` executor to read large files with, such as a Dask client's
+            `get_executor()`; local processes if None.
 
     Returns:
         One timeline on one clock. It has no tasks where the traces hold no pipeline ranges; its
@@ -122,7 +132,7 @@ def load(
             are of several formats.
         NamesError: The pattern is not usable.
     """
-    options = ReadOptions(names=NameParser(names), progress=progress, run=run)
+    options = ReadOptions(names=NameParser(names), progress=progress, run=run, executor=executor)
     chosen, traces, ignored = find(paths, source)
     timeline = chosen.read(traces, options)
     if ignored:

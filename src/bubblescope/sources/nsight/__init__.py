@@ -15,13 +15,13 @@ import polars as pl
 
 from bubblescope import numbering
 from bubblescope.errors import SourceError, TimelineError
-from bubblescope.projection import Capture, Projection, project
+from bubblescope.inventory import name_shapes
+from bubblescope.projection import Capture, Projection, losses, project
 from bubblescope.sources.nsight.export import UNKNOWN, Export, pid, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteTables, table_names
 from bubblescope.timeline import (
     TASK_SCHEMA,
     Contents,
-    NameShape,
     Notice,
     Origin,
     Run,
@@ -89,7 +89,7 @@ class NsightSource:
             contents=tuple(
                 content for export in exports for content in _contents(export, options.names)
             ),
-            warnings=tuple(notices + _losses(projections)),
+            warnings=tuple(notices + losses(projections, "kernels, copies and fills")),
         )
         ranks, how_rank = _ranks(exports, tasks, markers)
         if not tasks.height:
@@ -275,57 +275,6 @@ def _natural(text: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", text)]
 
 
-def _losses(projections: list[Projection]) -> list[Notice]:
-    def total(field: str) -> int:
-        return sum(getattr(projection, field) for projection in projections)
-
-    work, ranges = total("work"), total("ranges")
-    work_lines = {
-        "kernels-without-launch": (
-            "unlaunched",
-            (
-                "have no launching call in the trace (usual at the "
-                "edges of a capture) and belong to no task"
-            ),
-        ),
-        "kernels-outside-ranges": (
-            "outside",
-            ("were launched outside every pipeline range and are not shown"),
-        ),
-        "work-on-other-device": (
-            "elsewhere",
-            (
-                "ran on another device than the rest of their range "
-                "and were left out of its interval"
-            ),
-        ),
-    }
-    range_lines = {
-        "ranges-without-work": (
-            "idle_ranges",
-            (
-                "launched no device work, so their time on the device "
-                "is unknown and they are left out"
-            ),
-        ),
-        "open-ranges": (
-            "open_ranges",
-            ("were still open when the capture ended; their tasks may be cut short"),
-        ),
-    }
-    lines = [
-        (code, total(field), of, f"{items} {text}")
-        for of, items, group in (
-            (work, "kernels, copies and fills", work_lines),
-            (ranges, "pipeline ranges", range_lines),
-        )
-        for code, (field, text) in group.items()
-    ]
-    return [
-        Notice(code, f"{lost} of {of} {text}", lost, of) for code, lost, of, text in lines if lost
-    ]
-
-
 def _no_tasks(exports: list[Export], projections: list[Projection]) -> Notice:
     if known := sum(projection.ranges for projection in projections):
         return Notice(
@@ -352,13 +301,6 @@ def _warn(run: Run, *notices: Notice) -> Run:
 
 def _contents(export: Export, names: NameParser) -> list[Contents]:
     """Take stock of each process: rows of each kind, devices, and the shapes of its range names."""
-    shapes = (
-        export.names.with_columns(shape=pl.col("name").str.replace_all(r"\d+", "#"))
-        .sort("name")
-        .group_by("process", "shape", maintain_order=True)
-        .agg(example=pl.col("name").first(), count=pl.col("count").sum())
-        .sort("count", "shape", descending=[True, False])
-    )
     held = []
     for (key,), counts in export.counts.group_by("process", maintain_order=True):
         if key == UNKNOWN:
@@ -371,19 +313,7 @@ def _contents(export: Export, names: NameParser) -> list[Contents]:
                 process=pid(key),
                 devices=tuple(counts["device"].drop_nulls().unique().sort()),
                 counts=dict(totals.iter_rows()),
-                names=tuple(
-                    NameShape(shape, example, count, _kind(names, example))
-                    for shape, example, count in shapes.filter(process=key)
-                    .select("shape", "example", "count")
-                    .iter_rows()
-                ),
+                names=name_shapes(export.names.filter(process=key), names),
             ),
         )
     return sorted(held, key=lambda content: content.process or 0)
-
-
-def _kind(names: NameParser, example: str) -> str | None:
-    parsed = names.parse(example)
-    if not parsed:
-        return None
-    return ", ".join(said.kind.value if said.kind else "step marker" for said in parsed)

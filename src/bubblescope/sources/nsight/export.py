@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from bubblescope.projection import LAUNCHES, RANGES, WORK, Capture
+from bubblescope.projection import LAUNCHES, RANGES, WORK, Capture, Comm
 from bubblescope.vocabulary import is_communication_kernel
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def read_export(tables: Tables, path: str) -> tuple[Export, Capture]:
         ranges=ranges.select(*RANGES),
         launches=launches.select(*LAUNCHES),
         work=work,
-        comm_names=tuple(comm["value"]),
+        comms=tuple(map(Comm, comm["value"])),
     )
 
 

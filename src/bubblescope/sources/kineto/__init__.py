@@ -1,0 +1,454 @@
+"""PyTorch profiler traces (Kineto): `torch.profiler`'s `.json` and `.json.gz`, a file for each rank."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope import numbering
+from bubblescope.engine import read_each
+from bubblescope.errors import SourceError, TimelineError
+from bubblescope.inventory import name_shapes
+from bubblescope.projection import Projection, losses, project
+from bubblescope.sources.kineto.columns import Collector, Events
+from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
+from bubblescope.sources.kineto.operators import infer_ranges
+from bubblescope.timeline import (
+    RANK_SCHEMA,
+    TASK_SCHEMA,
+    Contents,
+    Notice,
+    Origin,
+    Run,
+    Timeline,
+    clocks_unchecked,
+)
+from bubblescope.vocabulary import Kind, NameParser
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bubblescope.progress import Progress
+    from bubblescope.sources import ReadOptions
+
+__all__ = ["KinetoSource"]
+
+_HEAD: Final = 1 << 16
+_SUFFIXES: Final = (".json", ".gz")
+_SIGN: Final = re.compile(
+    rb'"(?:schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds)"\s*:'
+    rb'|"cat"\s*:\s*"(?:cpu_op|user_annotation|kernel|cuda_runtime|Operator|Kernel|Runtime)"',
+)
+_RANK_IN_NAME: Final = re.compile(r"(?:^|[^a-zA-Z])rank[-_]?(\d+)", re.IGNORECASE)
+_WORKER_NAME: Final = re.compile(r"^(?P<host>.+?)_(?P<pid>\d+)\.(?:\d+\.)?pt\.trace\.json")
+_EPOCH_2000_NS: Final = 946_684_800 * 10**9
+_EPOCH_2200_NS: Final = 7_258_118_400 * 10**9
+_AXES: Final = {
+    "dp": ("data_parallel", "mesh_dp"),
+    "tp": ("tensor_model_parallel", "mesh_tp"),
+    "cp": ("context_parallel", "mesh_cp"),
+}
+"""Parts of the process group descriptions of Megatron-LM and of PyTorch's device meshes."""
+
+
+class KinetoSource:
+    """Reads PyTorch profiler traces, of GPUs or of the CPU alone."""
+
+    name = "kineto"
+    summary = "PyTorch profiler traces (.json, .json.gz)"
+
+    def detect(self, path: Path) -> bool:
+        """Recognise a trace by its name and by Kineto's own keys in its first bytes."""
+        if path.suffix not in _SUFFIXES or not path.is_file():
+            return False
+        try:
+            head = read_head(path, _HEAD)
+        except OSError:
+            return False
+        return head.lstrip().startswith(b"{") and _SIGN.search(head) is not None
+
+    def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
+        """Read the traces of one run, one or several for each rank.
+
+        Raises:
+            SourceError: A trace is damaged beyond use, or two traces of one rank contradict.
+        """
+        options.progress.begin("reading traces", sum(path.stat().st_size for path in paths))
+        traces = read_each(_Reader(options.names), paths, options.progress, options.executor)
+        ranks, how_rank = _ranks(traces)
+        run = Run(
+            origins=tuple(Origin("kineto", trace.version, trace.path) for trace in traces),
+            schedule=_declared(traces, "schedule", "pp_type", kind=str),
+            microbatches=_declared(traces, "n_microbatches", "microbatch_num", kind=int),
+            contents=tuple(trace.contents for trace in traces),
+            warnings=(*_clock_notices(traces), *_file_notices(traces), *_task_notices(traces)),
+        )
+        table = _rank_table(traces, ranks)
+        tasks, markers = (_gather(traces, ranks, what) for what in ("tasks", "markers"))
+        if not tasks.height:
+            notices = (*run.warnings, _no_tasks(traces))
+            return Timeline(
+                pl.DataFrame(schema=TASK_SCHEMA),
+                table,
+                msgspec.structs.replace(run, warnings=notices),
+            )
+        tasks, inferred, more = numbering.number(tasks, markers)
+        if how_rank:
+            inferred = {"rank": how_rank, **inferred}
+        if any(trace.inferred for trace in traces):
+            inferred = {"kind": _HOW_KIND, **inferred}
+        run = msgspec.structs.replace(run, inferred=inferred, warnings=(*run.warnings, *more))
+        stages = tasks.group_by("rank").agg(stages=pl.col("stage").drop_nulls().unique().sort())
+        table = table.drop("stages").join(stages, on="rank", how="left")
+        known = [column for column in TASK_SCHEMA if column in tasks.columns]
+        try:
+            return Timeline(tasks.select(known), table, run)
+        except TimelineError as error:
+            raise SourceError(traces[0].path, f"holds contradictory events ({error})") from None
+
+
+class _Trace(msgspec.Struct, frozen=True):
+    """One file, read: everything but its events.
+
+    Attributes:
+        path: The file.
+        version: Version of its schema.
+        rank: Rank that it or its name states.
+        host: Machine that it or its name states.
+        process: Process id.
+        base_ns: What to add to its times to make them absolute.
+        window_ns: First start and last end of its events, absolute.
+        on_device: Whether it holds device work, not operators alone.
+        inferred: Whether its forwards and backwards were told by their operators.
+        projection: Its tasks.
+        contents: What it holds.
+        groups: Its process groups.
+        declared: What the job declared as `pp_info`.
+        losses: What could not be read.
+        impossible: Events dropped because their times cannot be.
+    """
+
+    path: str
+    version: str | None
+    rank: int | None
+    host: str | None
+    process: int | None
+    base_ns: int | None
+    window_ns: tuple[int, int]
+    on_device: bool
+    inferred: bool
+    projection: Projection
+    contents: Contents
+    groups: list[dict[str, Any]]
+    declared: dict[str, Any]
+    losses: Losses
+    impossible: int
+
+
+class _Reader(msgspec.Struct, frozen=True):
+    """Reads one file; runs in any process."""
+
+    names: NameParser
+
+    def __call__(self, path: Path, progress: Progress) -> _Trace:
+        collector = Collector()
+        header, lost = read_document(path, collector.take, progress)
+        events = collector.finish()
+        projection, inferred = self._project(events)
+        stated = _WORKER_NAME.match(path.name)
+        distributed = header.distributed or {}
+        host = header.host or (stated["host"] if stated else None)
+        ranges = events.capture.ranges
+        base_ns = header.base_ns or 0
+        extent = [frame["start_ns"] for frame in (ranges, events.capture.work) if frame.height]
+        low = min((int(times.min()) for times in extent), default=0)  # type: ignore[arg-type]
+        high = max((int(times.max()) for times in extent), default=0)  # type: ignore[arg-type]
+        return _Trace(
+            path=str(path),
+            version=None if header.schema is None else str(header.schema),
+            rank=_rank(distributed, path),
+            host=host,
+            process=events.process,
+            base_ns=_base(header, low),
+            window_ns=(low + base_ns, high + base_ns),
+            on_device=events.on_device,
+            inferred=inferred,
+            projection=projection,
+            contents=Contents(
+                path=str(path),
+                host=host,
+                process=events.process,
+                devices=events.devices,
+                counts=events.counts,
+                names=name_shapes(events.names, self.names),
+            ),
+            groups=[group for group in distributed.get("pg_config") or [] if type(group) is dict],
+            declared=_declaration(header.declared),
+            losses=lost,
+            impossible=events.impossible,
+        )
+
+    def _project(self, events: Events) -> tuple[Projection, bool]:
+        """Find the tasks by the names of ranges, or, if those name no pass, by the operators."""
+        projection = project(events.capture, self.names)
+        passes = [Kind.FORWARD.value, Kind.BACKWARD.value, Kind.FORWARD_BACKWARD.value]
+        if projection.tasks["kind"].is_in(passes).any():
+            return projection, False
+        apart = events.capture.ranges.filter(
+            pl.col("name").str.contains("(?i)^(## )?optimizer"),
+        )
+        found = infer_ranges(events, apart)
+        if not found.height:
+            return projection, False
+        capture = msgspec.structs.replace(
+            events.capture, ranges=pl.concat([events.capture.ranges, found])
+        )
+        return project(capture, self.names), True
+
+
+_HOW_KIND: Final = (
+    "operators between two transfers: those that autograd's engine ran are a backward, "
+    "others a forward"
+)
+
+
+def _base(header: Header, first_ns: int) -> int | None:
+    """Return what makes times absolute: stated, or nothing if they are absolute as they stand.
+
+    Since 2024 times count from `baseTimeNanoseconds`; before that, from 1970.
+    """
+    if header.base_ns is not None:
+        return header.base_ns
+    return 0 if first_ns > _EPOCH_2000_NS else None
+
+
+def _rank(distributed: dict[str, Any], path: Path) -> int | None:
+    stated = distributed.get("rank")
+    if isinstance(stated, int) and stated >= 0:
+        return stated
+    found = _RANK_IN_NAME.search(path.name)
+    return int(found[1]) if found else None
+
+
+def _declaration(declared: Any) -> dict[str, Any]:
+    """Return the job's `pp_info`, which `add_metadata` leaves as JSON inside JSON."""
+    for _ in range(2):
+        if isinstance(declared, str):
+            try:
+                declared = msgspec.json.decode(declared)
+            except msgspec.MsgspecError:
+                return {}
+    return declared if isinstance(declared, dict) else {}
+
+
+def _declared(traces: Sequence[_Trace], *keys: str, kind: type) -> Any:
+    """Return what all traces that say so agree on."""
+    said = {
+        trace.declared[key]
+        for trace in traces
+        for key in keys
+        if isinstance(trace.declared.get(key), kind)
+    }
+    return said.pop() if len(said) == 1 else None
+
+
+def _ranks(traces: Sequence[_Trace]) -> tuple[list[int], str | None]:
+    """Return the rank of each trace, and how it was found unless they state it.
+
+    Several traces may be windows of one rank's process.
+    """
+    stated = [trace.rank for trace in traces]
+    if all(rank is None for rank in stated):
+        places: dict[tuple[str, int | None], int] = {}
+        for trace in sorted(traces, key=lambda trace: (trace.host or "", trace.process or 0)):
+            place = (trace.host or "", trace.process)
+            if trace.process is None:
+                place = (trace.path, None)
+            places.setdefault(place, len(places))
+        return [
+            places[trace.path, None]
+            if trace.process is None
+            else places[trace.host or "", trace.process]
+            for trace in traces
+        ], "order of host name and process id"
+    ranks = []
+    owner: dict[int, _Trace] = {}
+    for trace in sorted(traces, key=lambda trace: trace.window_ns):
+        if trace.rank is None:
+            raise SourceError(
+                trace.path,
+                "does not state its rank, though other traces of the run do; put it in the file "
+                "name (rank3.json) or leave the file out",
+            )
+        other = owner.get(trace.rank)
+        if other is not None and (
+            (other.process, other.host) != (trace.process, trace.host)
+            or trace.window_ns[0] < other.window_ns[1]
+        ):
+            raise SourceError(
+                trace.path,
+                f"holds rank {trace.rank}, and so does {other.path}: two traces of one rank at "
+                "the same time or of different processes; give only one of them",
+            )
+        owner[trace.rank] = trace
+    ranks = [trace.rank for trace in traces if trace.rank is not None]
+    return ranks, None
+
+
+def _rank_table(traces: Sequence[_Trace], ranks: list[int]) -> pl.DataFrame:
+    rows = {
+        rank: {
+            "rank": rank,
+            "host": trace.host or "unknown",
+            "process": trace.process,
+            "device": trace.contents.devices[0] if len(trace.contents.devices) == 1 else None,
+            **_coordinates(trace, rank),
+        }
+        for trace, rank in zip(traces, ranks, strict=True)
+    }
+    return pl.DataFrame(list(rows.values()), schema=RANK_SCHEMA)
+
+
+def _coordinates(trace: _Trace, rank: int) -> dict[str, int]:
+    """Return the rank's place in its data-, tensor- and context-parallel groups."""
+    found: dict[str, int] = {}
+    for group in trace.groups:
+        words, members = str(group.get("pg_desc", "")).lower(), group.get("ranks")
+        if isinstance(members, list) and rank in members:
+            for axis, signs in _AXES.items():
+                if any(words.startswith(sign) for sign in signs):
+                    found.setdefault(axis, members.index(rank))
+    return found
+
+
+def _gather(traces: Sequence[_Trace], ranks: list[int], what: str) -> pl.DataFrame:
+    """Join the tasks or markers of all traces, in absolute time."""
+    base = max((trace.base_ns or 0 for trace in traces), default=0)
+    frames = []
+    for trace, rank in zip(traces, ranks, strict=True):
+        frame: pl.DataFrame = getattr(trace.projection, what)
+        times = [name for name in frame.columns if name.endswith("_ns") and name != "busy_ns"]
+        offset = base if trace.base_ns is None else trace.base_ns
+        frames.append(frame.with_columns(pl.col(times) + offset, rank=pl.lit(rank, pl.Int32)))
+    return pl.concat(frames)
+
+
+def _clock_notices(traces: Sequence[_Trace]) -> list[Notice]:
+    """Return what to be wary of when times of several traces are compared."""
+    notices = []
+    unknown = [trace for trace in traces if trace.base_ns is None and trace.window_ns[1]]
+    if unknown:
+        shared = len(unknown) < len(traces)
+        notices.append(
+            Notice(
+                "no-absolute-time",
+                f"{len(unknown)} of {len(traces)} traces do not say when their clock began, so "
+                + (
+                    "they are taken to share the others'"
+                    if shared
+                    else "times count from an unknown moment"
+                ),
+                len(unknown),
+                len(traces),
+            )
+        )
+    absolute = [trace for trace in traces if trace.base_ns is not None and trace.window_ns[1]]
+    odd = [trace for trace in absolute if not _EPOCH_2000_NS < trace.window_ns[0] < _EPOCH_2200_NS]
+    if odd:
+        notices.append(
+            Notice(
+                "implausible-clock",
+                f"{len(odd)} of {len(traces)} traces are not of this century by their own clock "
+                f"({odd[0].path}); their times may be of another unit or zero",
+                len(odd),
+                len(traces),
+            )
+        )
+    hosts = {trace.host for trace in traces}
+    if len(hosts) > 1:
+        notices.append(clocks_unchecked(len(hosts)))
+    return notices
+
+
+def _file_notices(traces: Sequence[_Trace]) -> list[Notice]:
+    """Return what could not be read of each file."""
+    notices = []
+    for trace in traces:
+        lost, name = trace.losses, trace.path
+        if lost.torn:
+            notices.append(
+                Notice(
+                    "torn-tail",
+                    f"{name} ends in the middle: its last {lost.torn_bytes} of {lost.size} bytes "
+                    "were dropped, and events the profiler had still to write are missing",
+                    lost.torn_bytes,
+                    lost.size,
+                )
+            )
+        if lost.checksum:
+            notices.append(
+                Notice(
+                    "wrong-checksum",
+                    f"{name} does not match its gzip checksum: it was damaged after it was written, "
+                    "and any number in it may be wrong",
+                )
+            )
+        if lost.events:
+            notices.append(
+                Notice(
+                    "unreadable-events",
+                    f"{lost.events} events of {name} are damaged and were dropped",
+                    lost.events,
+                )
+            )
+        if lost.repaired:
+            notices.append(
+                Notice(
+                    "repaired-events",
+                    f"{lost.repaired} events of {name} were no valid JSON (NaN, bad escapes or "
+                    "bytes) and were mended",
+                    lost.repaired,
+                )
+            )
+        if trace.impossible:
+            total = sum(trace.contents.counts.values())
+            notices.append(
+                Notice(
+                    "impossible-times",
+                    f"{trace.impossible} of {total} events of {name} end before they start or lie "
+                    "days away from the others, and were dropped",
+                    trace.impossible,
+                    total,
+                )
+            )
+    return notices
+
+
+def _task_notices(traces: Sequence[_Trace]) -> list[Notice]:
+    on_device = [trace.projection for trace in traces if trace.on_device]
+    on_host = [trace.projection for trace in traces if not trace.on_device]
+    return losses(on_device, "kernels, copies and fills") + losses(on_host, "operators")
+
+
+def _no_tasks(traces: Sequence[_Trace]) -> Notice:
+    if known := sum(trace.projection.ranges for trace in traces):
+        return Notice(
+            "no-device-work",
+            f"no task could be timed: nothing is known to have run in its {known} pipeline ranges; "
+            "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+            known,
+            known,
+        )
+    names = [shape for trace in traces for shape in trace.contents.names]
+    said = (
+        f"none of its {sum(shape.count for shape in names)} record_function ranges "
+        f"({len({shape.shape for shape in names})} different names) is one that bubblescope knows; "
+        "see them with `bubblescope names` and describe yours with --names"
+        if names
+        else "it has no record_function ranges; mark the job's forwards and backwards with them"
+    )
+    return Notice("no-pipeline-ranges", f"no pipeline tasks were found: {said}")

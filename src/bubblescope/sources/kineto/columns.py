@@ -1,0 +1,339 @@
+"""The events of one PyTorch profiler trace as columns, in the terms that all vendors share."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from bubblescope.projection import LAUNCHES, RANGES, WORK, Capture, Comm
+from bubblescope.sources.kineto.document import ExactSlice, Slice
+from bubblescope.vocabulary import Kind, is_communication_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+__all__ = ["BACKWARD", "COMMUNICATION", "COMPUTE", "NONE", "PEER_TO_PEER", "Collector", "Events"]
+
+NONE: Final = -1
+"""Stands for a correlation id or device that an event does not have."""
+
+COMPUTE, BACKWARD, COMMUNICATION, PEER_TO_PEER = range(4)
+"""Roles of an operator: of the forward or anything else, run by autograd's engine, or moving data."""
+
+_RANGE, _OPERATOR, _LAUNCH, _KERNEL, _COPY, _FILL = range(6)
+_GROUPS: Final = {
+    "user_annotation": _RANGE,
+    "cpu_op": _OPERATOR,
+    "Operator": _OPERATOR,  # capital letters: PyTorch 1.8 to 1.11
+    "cuda_runtime": _LAUNCH,
+    "cuda_driver": _LAUNCH,
+    "Runtime": _LAUNCH,
+    "privateuse1_runtime": _LAUNCH,
+    "privateuse1_driver": _LAUNCH,
+    "xpu_runtime": _LAUNCH,
+    "kernel": _KERNEL,
+    "Kernel": _KERNEL,
+    "gpu_memcpy": _COPY,
+    "Memcpy": _COPY,
+    "gpu_memset": _FILL,
+    "Memset": _FILL,
+}
+_COUNTED: Final = {
+    _RANGE: "ranges",
+    _OPERATOR: "operators",
+    _LAUNCH: "calls",
+    _KERNEL: "kernels",
+    _COPY: "copies",
+    _FILL: "fills",
+}
+_FAR_NS: Final = 7 * 86_400 * 10**9
+"""No capture is this long: an event so far from the others has a time that cannot be."""
+_COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:")
+_ON_HOST: Final = ("gloo:", "mpi:", "ucc:")
+"""Annotations of communication that the host itself does, from issue to completion."""
+_COLLECTIVE_KINDS: Final = {"send": Kind.OTHER, "recv": Kind.OTHER}
+
+
+class Events(msgspec.Struct, frozen=True):
+    """What one trace holds.
+
+    Attributes:
+        process: Process id, or None if no event names one.
+        capture: Ranges, launches and device work; on a run without a device, operators stand for
+            both the launch and the work.
+        operators: Frame with thread, start_ns, end_ns, role and sequence of the operators. The
+            sequence number advances whenever autograd records an operator for the backward.
+        on_device: Whether the trace holds device work.
+        devices: The devices that ran something.
+        counts: Number of events by what they are.
+        names: Frame with the distinct range names and the count of each.
+        impossible: Events dropped because their times cannot be.
+    """
+
+    process: int | None
+    capture: Capture
+    operators: pl.DataFrame
+    on_device: bool
+    devices: tuple[int, ...]
+    counts: dict[str, int]
+    names: pl.DataFrame
+    impossible: int
+
+
+class Collector:
+    """Takes batches of events and keeps the few columns that matter."""
+
+    def __init__(self) -> None:
+        self._columns: dict[int, list[tuple[Any, ...]]] = {group: [] for group in _COUNTED}
+        self._processes: dict[int | str | None, int] = {}
+        self._threads: dict[int | str | None, int] = {}
+        self._comms: dict[tuple[str, str | None, int | None], int] = {}
+        self._is_comm = _Remembered(is_communication_kernel)
+        self._role = _Remembered(_role)
+
+    def take(self, batch: list[Any]) -> None:
+        """Take the complete events of a batch."""
+        slices = [event for event in batch if type(event) is Slice or type(event) is ExactSlice]
+        groups = [_GROUPS.get(event.cat) for event in slices]
+        for group in _COUNTED:
+            events = [event for event, own in zip(slices, groups, strict=True) if own == group]
+            if events:
+                start, length = _nanoseconds(events, "ts"), _nanoseconds(events, "dur")
+                self._columns[group].append(
+                    (start, start + length, *self._details(group, events)),
+                )
+
+    def _details(self, group: int, events: list[Any]) -> tuple[Any, ...]:
+        """Return the columns that events of a group have beside their times."""
+        if group in {_RANGE, _OPERATOR}:
+            names = [event.name for event in events]
+            for event in events[:1]:
+                self._processes.setdefault(event.pid, len(events))
+            if group == _RANGE:
+                return (self._thread_ids(events), names)
+            roles = np.array([self._role[name] for name in names])
+            return (self._thread_ids(events), roles, _argument(events, "sequence"))
+        correlation = _argument(events, "correlation")
+        if group == _LAUNCH:
+            return (self._thread_ids(events), correlation)
+        comm = np.full(len(events), NONE, np.int32)
+        for row in np.flatnonzero([self._is_comm[event.name] for event in events]):
+            comm[row] = self._comm(events[row])
+        return (_devices(events), correlation, comm)
+
+    def _thread_ids(self, events: list[Any]) -> Ints:
+        """Return thread ids, which some writers give as text, as numbers."""
+        threads = self._threads
+        return np.array(
+            [
+                tid if type(tid) is int else threads.setdefault(tid, -(2**40) - len(threads))
+                for tid in [event.tid for event in events]
+            ],
+            np.int64,
+        )
+
+    def _comm(self, event: Any) -> int:
+        said = event.args
+        operation = said and said.collective
+        peer = said and (said.destination if operation == "send" else said.source)
+        return self._comms.setdefault((event.name, operation, peer), len(self._comms))
+
+    def finish(self) -> Events:
+        """Return everything taken as one capture."""
+        counts = {
+            what: total
+            for group, what in _COUNTED.items()
+            if (total := sum(len(columns[0]) for columns in self._columns[group]))
+        }
+        frames = {
+            _RANGE: self._frame(_RANGE, {"thread": pl.Int64, "name": pl.String}),
+            _OPERATOR: self._frame(
+                _OPERATOR, {"thread": pl.Int64, "role": pl.Int64, "sequence": pl.Int64}
+            ),
+            _LAUNCH: self._frame(_LAUNCH, {"thread": pl.Int64, "correlation": pl.Int64}),
+        }
+        work = pl.concat(
+            self._frame(group, {"device": pl.Int32, "correlation": pl.Int64, "comm": pl.Int32})
+            for group in (_KERNEL, _COPY, _FILL)
+        ).with_columns(pl.col("comm").replace(NONE, None))
+        frames, work, impossible = _without_impossible(frames, work)
+        ranges, operators, launches = frames[_RANGE], frames[_OPERATOR], frames[_LAUNCH]
+        comms = tuple(_described(*key) for key in self._comms)
+        on_device = work.height > 0
+        if not on_device:
+            launches, work, comms = _work_on_host(ranges, operators)
+        capture = Capture(
+            ranges=ranges.with_columns(process=pl.lit(0, pl.Int64)).select(*RANGES),
+            launches=launches.filter(pl.col("correlation") != NONE)
+            .with_columns(process=pl.lit(0, pl.Int64))
+            .select(*LAUNCHES),
+            work=work.with_columns(process=pl.lit(0, pl.Int64)).select(*WORK),
+            comms=comms,
+        )
+        return Events(
+            process=self._process(),
+            capture=capture,
+            operators=operators,
+            on_device=on_device,
+            devices=tuple(work["device"].unique().sort()) if on_device else (),
+            counts=counts,
+            names=ranges.group_by("name").agg(count=pl.len()),
+            impossible=impossible,
+        )
+
+    def _frame(self, group: int, details: dict[str, Any]) -> pl.DataFrame:
+        """Join the batches of one group into a frame."""
+        batches = self._columns.pop(group)
+        schema = {"start_ns": pl.Int64, "end_ns": pl.Int64, **details}
+        if not batches:
+            return pl.DataFrame(schema=schema)
+        columns = zip(*batches, strict=True)
+        return pl.DataFrame(
+            {
+                name: _joined(parts, dtype)
+                for (name, dtype), parts in zip(schema.items(), columns, strict=True)
+            }
+        )
+
+    def _process(self) -> int | None:
+        numbers = [pid for pid in self._processes if isinstance(pid, int)]
+        return max(numbers, key=self._processes.__getitem__) if numbers else None
+
+
+class _Remembered(dict[str, Any]):
+    """Judges each distinct name once."""
+
+    def __init__(self, judge: Callable[[str], Any]) -> None:
+        self._judge = judge
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = found = self._judge(name)
+        return found
+
+
+def _role(name: str) -> int:
+    if name.startswith("autograd::engine::"):
+        return BACKWARD
+    if name.startswith(("c10d::send", "c10d::recv")):
+        return PEER_TO_PEER
+    return COMMUNICATION if name.startswith(_COMM_OPERATORS) else COMPUTE
+
+
+def _joined(parts: Sequence[Any], dtype: Any) -> pl.Series:
+    if dtype == pl.String:
+        return pl.concat([pl.Series(part, dtype=dtype) for part in parts])
+    return pl.Series(np.concatenate(parts), dtype=dtype)
+
+
+def _argument(events: list[Any], name: str) -> Ints:
+    """Return an argument that is a positive number, or `NONE`."""
+    get = attrgetter(name)
+    return np.array(
+        [NONE if event.args is None else get(event.args) or NONE for event in events], np.int64
+    )
+
+
+def _devices(events: list[Any]) -> NDArray[np.int32]:
+    """Return device ordinals: an argument, or, from writers that leave it out, the "process"."""
+    devices = [
+        event.pid if event.args is None or event.args.device is None else event.args.device
+        for event in events
+    ]
+    return np.array([one if type(one) is int else 0 for one in devices], np.int64).astype(np.int32)
+
+
+def _nanoseconds(events: list[Any], field: str) -> Ints:
+    """Return times in integer nanoseconds; the microseconds have at most three decimals.
+
+    The whole and the broken part are scaled apart: their product would not fit a float64.
+    """
+    times = [getattr(event, field) for event in events]
+    if isinstance(times[0], msgspec.Raw):
+        return _from_text(times)
+    us = np.array(times, np.float64)
+    us = np.where(np.abs(us) < 2.0**53, us, np.nan)
+    whole = np.floor(us)
+    ns = np.rint((us - whole) * 1000)
+    known = np.isfinite(us)
+    return np.where(
+        known,
+        np.where(known, whole, 0).astype(np.int64) * 1000 + np.where(known, ns, 0).astype(np.int64),
+        _NEVER_NS,
+    )
+
+
+_NEVER_NS: Final = -(2**61)
+"""A time that no clock shows."""
+
+
+def _from_text(texts: list[msgspec.Raw]) -> Ints:
+    """Turn decimal numbers of microseconds into integers of nanoseconds, exactly."""
+    text = pl.Series([bytes(one) for one in texts], dtype=pl.Binary).cast(pl.String)
+    parts = pl.DataFrame({"text": text}).select(
+        negative=pl.col("text").str.starts_with("-"),
+        whole=pl.col("text").str.extract(r"^-?(\d{1,16})(?:\.|$)").cast(pl.Int64, strict=False),
+        broken=pl.col("text").str.extract(r"\.(\d+)$").fill_null("0"),
+    )
+    digits = pl.col("broken").str.slice(0, 3).str.pad_end(3, "0").cast(pl.Int64)
+    size = (
+        pl.col("whole") * 1000 + digits + (pl.col("broken").str.slice(3, 1) >= "5").cast(pl.Int64)
+    )
+    signed = pl.when("negative").then(-size).otherwise(size)
+    return parts.select(signed.fill_null(_NEVER_NS).alias("ns"))["ns"].to_numpy()
+
+
+def _described(name: str, operation: str | None, peer: int | None) -> Comm:
+    return Comm(name, _COLLECTIVE_KINDS.get(operation or ""), peer)
+
+
+def _work_on_host(
+    ranges: pl.DataFrame, operators: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame, tuple[Comm, ...]]:
+    """Let operators stand for launch and work at once, on a run without a device.
+
+    A task is then first operator start to last operator end, which leaves out the wait for a
+    receive at its beginning. Communication runs from its issue to its completion.
+    """
+    comm = ranges.filter(pl.col("name").str.contains("^(?:" + "|".join(_ON_HOST) + ")"))
+    names = comm["name"].unique().sort()
+    done = comm.with_columns(
+        comm=pl.col("name").replace_strict(
+            names, range(len(names)), default=None, return_dtype=pl.Int32
+        )
+    ).drop("name")
+    times = operators.filter(pl.col("role") < COMMUNICATION).select("start_ns", "end_ns", "thread")
+    work = pl.concat(
+        [times.with_columns(comm=pl.lit(None, pl.Int32)), done.select(*times.columns, "comm")]
+    ).with_columns(device=pl.lit(0, pl.Int32), correlation=pl.int_range(pl.len(), dtype=pl.Int64))
+    sorts = tuple(
+        Comm(name, Kind.OTHER if name.endswith((":send", ":recv")) else Kind.COLLECTIVE)
+        for name in names
+    )
+    return work.select("start_ns", "thread", "correlation"), work.drop("thread"), sorts
+
+
+def _without_impossible(
+    frames: dict[int, pl.DataFrame], work: pl.DataFrame
+) -> tuple[dict[int, pl.DataFrame], pl.DataFrame, int]:
+    """Drop events that end before they start, or lie days away from all others."""
+    starts = pl.concat([frame["start_ns"] for frame in (*frames.values(), work)])
+    if not len(starts):
+        return frames, work, 0
+    middle = int(starts.median() or 0)  # type: ignore[arg-type]  # a column of integers
+    possible = (
+        (pl.col("end_ns") >= pl.col("start_ns"))
+        & pl.col("start_ns").is_between(middle - _FAR_NS, middle + _FAR_NS)
+        & (pl.col("end_ns") <= middle + _FAR_NS)
+    )
+    kept = {group: frame.filter(possible) for group, frame in frames.items()}
+    kept_work = work.filter(possible)
+    lost = len(starts) - sum(frame.height for frame in (*kept.values(), kept_work))
+    return kept, kept_work, lost

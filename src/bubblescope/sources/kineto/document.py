@@ -1,0 +1,382 @@
+"""The JSON document of a PyTorch profiler trace, decoded piece by piece, whole or torn.
+
+The format is Chrome's trace events with Kineto's own keys around them (pytorch/kineto,
+`libkineto/src/output_json.cpp`). A file is one object whose `traceEvents` array may hold millions of
+events, so it is cut at event boundaries into batches: memory stays bounded, and a damaged event or a
+torn end costs no more than itself.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bubblescope.errors import SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from bubblescope.progress import Progress
+
+__all__ = ["Arguments", "ExactSlice", "Header", "Losses", "Slice", "read_document", "read_head"]
+
+GZIP: Final = b"\x1f\x8b"
+_PIECE: Final = 1 << 22
+_ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BEFORE_PHASE: Final = re.compile(rb"\}\s*(,)\s*(\{)\s*\Z")
+_BOUNDARY: Final = re.compile(rb'\}(\s*,\s*)(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:)')
+_ARRAY_END: Final = re.compile(rb"\}\s*\](?=\s*[,}])")
+_BARE_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?\b(?:NaN|nan|Infinity|inf)\b)', re.DOTALL)
+_BAD_ESCAPE: Final = re.compile(rb'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_OPENING: Final = b'{"traceEvents":['
+_PHASES: Final = "BEMiICstfbneNODPRcVvSTpF(),"
+_EXACT_US: Final = 2.0**43
+"""Below this a float64 of microseconds with three decimals still tells nanoseconds apart."""
+
+
+class Arguments(msgspec.Struct, gc=False):
+    """What is used of an event's `args`."""
+
+    correlation: int | None = None
+    device: int | None = None
+    sequence: int | None = msgspec.field(default=None, name="Sequence number")
+    collective: str | None = msgspec.field(default=None, name="Collective name")
+    source: int | None = msgspec.field(default=None, name="Src Rank")
+    destination: int | None = msgspec.field(default=None, name="Dst Rank")
+
+
+class Slice(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
+    """A complete event; times are microseconds."""
+
+    ts: float
+    cat: str = ""
+    name: str = ""
+    pid: int | str | None = None
+    tid: int | str | None = None
+    dur: float = 0.0
+    args: Arguments | None = None
+
+
+class ExactSlice(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
+    """A `Slice` whose times are kept as text, for a float64 would round them."""
+
+    ts: msgspec.Raw
+    cat: str = ""
+    name: str = ""
+    pid: int | str | None = None
+    tid: int | str | None = None
+    dur: msgspec.Raw = msgspec.Raw(b"0")
+    args: Arguments | None = None
+
+
+class Losses(msgspec.Struct):
+    """What could not be read.
+
+    Attributes:
+        events: Events that make no sense even by themselves.
+        repaired: Events read only after their JSON was mended (bare NaN, bad escapes or bytes).
+        torn_bytes: Bytes after the last complete event of a file that ends too early.
+        torn: Whether the file ends too early.
+        checksum: Whether the gzip checksum of a complete file is wrong.
+        size: Bytes of JSON read.
+    """
+
+    events: int = 0
+    repaired: int = 0
+    torn_bytes: int = 0
+    torn: bool = False
+    checksum: bool = False
+    size: int = 0
+
+
+def _skipped(phase: str) -> type[msgspec.Struct]:
+    """Return a type for events of a phase that is skipped: an empty one, quick to decode."""
+    return msgspec.defstruct(f"Phase{ord(phase)}", [], tag_field="ph", tag=phase, gc=False)
+
+
+_SKIPPED: Final = [_skipped(phase) for phase in _PHASES]
+_EVENTS: Final[Any] = list[reduce(or_, _SKIPPED, Slice)]  # type: ignore[misc]
+_EXACT_EVENTS: Final[Any] = list[reduce(or_, _SKIPPED, ExactSlice)]  # type: ignore[misc]
+
+
+class Header(msgspec.Struct, kw_only=True):
+    """What is said around the events, before or after them."""
+
+    events: _EVENTS = msgspec.field(default_factory=list, name="traceEvents")
+    base_ns: int | None = msgspec.field(default=None, name="baseTimeNanoseconds")
+    schema: int | str | None = msgspec.field(default=None, name="schemaVersion")
+    devices: list[Any] | None = msgspec.field(default=None, name="deviceProperties")
+    distributed: dict[str, Any] | None = msgspec.field(default=None, name="distributedInfo")
+    host: str | None = msgspec.field(default=None, name="host_name")
+    declared: Any = msgspec.field(default=None, name="pp_info")
+
+
+class _ExactHeader(msgspec.Struct):
+    events: _EXACT_EVENTS = msgspec.field(name="traceEvents")
+
+
+class _AnyPhase(msgspec.Struct):
+    ph: str
+
+
+_HEADER_DECODER: Final = msgspec.json.Decoder(Header)
+_EXACT_HEADER_DECODER: Final = msgspec.json.Decoder(_ExactHeader)
+_DECODER: Final = msgspec.json.Decoder(_EVENTS)
+_EXACT_DECODER: Final = msgspec.json.Decoder(_EXACT_EVENTS)
+_ANY_PHASE_DECODER: Final = msgspec.json.Decoder(_AnyPhase)
+
+
+def read_head(path: Path, size: int) -> bytes:
+    """Return the first bytes of a trace, unpacked if it is packed.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        head = file.read(size)
+    if not head.startswith(GZIP):
+        return head
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, size)
+    except zlib.error:
+        return b""
+
+
+def read_document(
+    path: Path,
+    take: Callable[[list[Any]], None],
+    progress: Progress,
+) -> tuple[Header, Losses]:
+    """Decode a trace and hand its events over in batches.
+
+    Args:
+        path: A `.json` or `.json.gz` file.
+        take: Called with each batch, in the file's order: `Slice` or `ExactSlice` among events of
+            other kinds.
+        progress: Is told of the file's bytes as they are read.
+
+    Returns:
+        What is said around the events (its `events` are empty), and what was lost.
+
+    Raises:
+        SourceError: The file is no such document, or ends before its events begin.
+    """
+    losses = Losses()
+    pieces = _pieces(path, losses, progress)
+    buffer = b""
+    for piece in pieces:
+        buffer += piece
+        if found := _ARRAY.search(buffer):
+            break
+    else:
+        raise _no_events(path, buffer, losses)
+    try:
+        header = _header(buffer[: found.end()] + b"]}")
+    except msgspec.MsgspecError as error:
+        raise SourceError(path, f"has a header that makes no sense ({error})") from None
+    # The rest always begins with the bracket of an array; a batch ends where a comma is turned into
+    # the other one, so that it is decoded where it lies.
+    rest = bytearray(b"[")
+    rest += buffer[found.end() :]
+    del buffer
+    for piece in pieces:
+        rest += piece
+        if cut := _last_boundary(rest):
+            comma, begin = cut
+            rest[comma] = ord("]")
+            take(_batch(rest, comma + 1, losses))
+            del rest[1:begin]
+    events, tail = _ending(bytes(rest[1:]), losses)
+    take(events)
+    for field in ("base_ns", "distributed", "host", "declared", "devices", "schema"):
+        if getattr(header, field) is None:
+            setattr(header, field, getattr(tail, field))
+    return header, losses
+
+
+def _pieces(path: Path, losses: Losses, progress: Progress) -> Iterator[bytes]:
+    """Yield the JSON text in large pieces, unpacking it if it is packed."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == GZIP
+            file.seek(0)
+            unpack = zlib.decompressobj(wbits=31) if packed else None
+            while piece := file.read(_PIECE if unpack is None else 1 << 20):
+                progress.advance(len(piece))
+                while unpack is not None and piece:
+                    try:
+                        text, failed = unpack.decompress(piece, _PIECE), False
+                    except zlib.error as error:
+                        text, failed = b"", True
+                        # Only the checksum at the very end follows all of the text.
+                        losses.checksum = "incorrect data check" in str(error)
+                        losses.torn = not losses.checksum
+                    losses.size += len(text)
+                    if text:
+                        yield text
+                    if failed:
+                        return
+                    piece = unpack.unconsumed_tail
+                    if unpack.eof:
+                        piece = unpack.unused_data
+                        if not piece.startswith(GZIP):
+                            return
+                        unpack = zlib.decompressobj(wbits=31)
+                if unpack is None:
+                    losses.size += len(piece)
+                    yield piece
+            losses.torn = unpack is not None
+    except OSError as error:
+        raise SourceError(path, f"cannot be read ({error.strerror})") from None
+
+
+def _no_events(path: Path, text: bytes, losses: Losses) -> SourceError:
+    if not text:
+        what = "is empty" if not losses.torn else "holds no readable gzip data"
+        return SourceError(path, f"{what}: the profiler had not written it yet; profile again")
+    try:
+        msgspec.json.decode(_mended(text))
+    except msgspec.MsgspecError:
+        return SourceError(
+            path,
+            f"is cut short: its {len(text)} bytes of JSON end before the events begin; the job "
+            "stopped while the profiler wrote it",
+        )
+    return SourceError(
+        path, 'is JSON, but has no "traceEvents" array: not a PyTorch profiler trace'
+    )
+
+
+def _header(text: bytes) -> Header:
+    try:
+        return _HEADER_DECODER.decode(text)
+    except msgspec.MsgspecError:
+        return _HEADER_DECODER.decode(_mended(text))
+
+
+def _last_boundary(text: bytes | bytearray) -> tuple[int, int] | None:
+    """Return where a comma stands between two events, the last such, and where the second begins.
+
+    In JSON an unescaped `{"ph":` can stand nowhere but at the start of an object.
+    """
+    end = len(text)
+    while (end := text.rfind(b'"ph"', 0, end)) > 0:
+        if found := _BEFORE_PHASE.search(text, max(0, end - 256), end):
+            return found.start(1), found.start(2)
+    return None
+
+
+def _batch(text: bytes | bytearray, size: int, losses: Losses) -> list[Any]:
+    """Decode the array of events that the first `size` bytes are."""
+    try:
+        with memoryview(text) as whole, whole[:size] as array:
+            return _decoded(array)
+    except msgspec.MsgspecError:
+        return _one_by_one(bytes(text[1 : size - 1]), losses)
+
+
+def _decoded(array: bytes | memoryview) -> list[Any]:
+    events: list[Any] = _DECODER.decode(array)
+    # Raw text refers to its buffer, which is reused: it needs one of its own.
+    return _EXACT_DECODER.decode(bytes(array)) if _rounded(events) else events
+
+
+def _rounded(events: list[Any]) -> bool:
+    """Say whether times are such that a float64 has rounded them."""
+    sample = [event.ts for event in events[:400] if type(event) is Slice]
+    return any(ts >= _EXACT_US and ts % 1 for ts in sample)
+
+
+def _one_by_one(text: bytes, losses: Losses) -> list[Any]:
+    """Decode what can be decoded of damaged events."""
+    return [event for part in _separate(text) for event in _alone(part, losses)]
+
+
+def _alone(text: bytes, losses: Losses) -> list[Any]:
+    """Decode one event, mended if need be: a list of it, or of nothing if it is beyond repair."""
+    try:
+        return _decoded(b"[" + text + b"]")
+    except msgspec.MsgspecError:
+        mended = _mended(text)
+    try:
+        events = _decoded(b"[" + mended + b"]")
+    except msgspec.MsgspecError:
+        losses.events += not _is_of_no_interest(mended)
+        return []
+    losses.repaired += 1
+    return events
+
+
+def _is_of_no_interest(event: bytes) -> bool:
+    """Say whether an event is well formed and of a phase that no specification knows."""
+    try:
+        phase = _ANY_PHASE_DECODER.decode(event).ph
+    except msgspec.MsgspecError:
+        return False
+    return phase != "X" and phase not in _PHASES
+
+
+def _separate(text: bytes) -> Iterator[bytes]:
+    begin = 0
+    for found in _BOUNDARY.finditer(text):
+        yield text[begin : found.start() + 1]
+        begin = found.end()
+    yield text[begin:].rstrip().removesuffix(b",")
+
+
+def _ending(text: bytes, losses: Losses) -> tuple[list[Any], Header]:
+    """Decode the last events and what follows them, complete or not."""
+    comma, begin = _last_boundary(text) or (0, 0)
+    before = _batch(b"[" + text[:comma] + b"]", comma + 2, losses)
+    last = text[begin:]
+    try:
+        tail = _header(_OPENING + last)
+    except msgspec.MsgspecError:
+        events, tail = _damaged_ending(last, losses)
+    else:
+        events = tail.events
+        if _rounded(events):
+            events = _EXACT_HEADER_DECODER.decode(_OPENING + last).events
+    tail.events = []
+    return before + events, tail
+
+
+def _damaged_ending(text: bytes, losses: Losses) -> tuple[list[Any], Header]:
+    """Decode what can be decoded of an event that should be the last, and what follows it."""
+    ends = list(_ARRAY_END.finditer(text))
+    for end in ends:  # a bad event before a sound ending
+        try:
+            tail = _header(_OPENING + text[end.end() - 1 :])
+        except msgspec.MsgspecError:
+            continue
+        return _one_by_one(text[: end.start() + 1], losses), tail
+    losses.torn = True
+    for end in ends:  # sound events before a bad ending
+        try:
+            events = _decoded(b"[" + text[: end.start() + 1] + b"]")
+        except msgspec.MsgspecError:
+            continue
+        losses.torn_bytes = len(text) - end.end()
+        return events, Header()
+    cut = max((found.start() + 1 for found in _BOUNDARY.finditer(text)), default=0)
+    losses.torn_bytes = len(text) - cut
+    return (_one_by_one(text[:cut], losses) if cut else []), Header()
+
+
+def _mended(text: bytes) -> bytes:
+    """Turn what profilers have written as JSON, though it is not, into JSON.
+
+    Bare NaN and Infinity become null, invalid escapes literal backslashes, and bytes that are no
+    UTF-8 or may not stand in a string the replacement character.
+    """
+    text = _BARE_NUMBER.sub(lambda found: b"null" if found[1] else found[0], text)
+    text = _BAD_ESCAPE.sub(lambda found: found[0] if found[1] else rb"\\", text)
+    text = _CONTROL.sub("�".encode(), text)
+    return text.decode("utf-8", "replace").encode()

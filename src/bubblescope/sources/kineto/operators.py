@@ -1,0 +1,84 @@
+"""Forwards and backwards that a trace does not name, told by the operators.
+
+`Schedule1F1B` of torch.distributed.pipelining marks nothing. But whatever runs a pipeline receives,
+computes and sends, and PyTorch's autograd engine runs every backward: so between two transfers, a run
+of the engine's operators is a backward and a run of other operators is a forward.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from bubblescope.projection import RANGES
+from bubblescope.sources.kineto.columns import (
+    BACKWARD,
+    COMMUNICATION,
+    COMPUTE,
+    NONE,
+    PEER_TO_PEER,
+)
+
+if TYPE_CHECKING:
+    from bubblescope.sources.kineto.columns import Events
+
+__all__ = ["infer_ranges"]
+
+
+def infer_ranges(events: Events, apart: pl.DataFrame) -> pl.DataFrame:
+    """Return a range for each forward and backward, with the columns of `RANGES`.
+
+    Args:
+        events: A trace without names for them.
+        apart: Frame with start_ns and end_ns of ranges that are neither, such as optimizers.
+
+    Returns:
+        Nothing if the trace shows no transfers between ranks, or if forwards and backwards do not
+        come out as many.
+    """
+    nothing = events.capture.ranges.clear()
+    operators = _outermost(events.operators, apart)
+    if not (operators["role"] == PEER_TO_PEER).any():
+        return nothing
+    moving = pl.col("role") >= COMMUNICATION
+    other = (pl.col("role") != pl.col("role").shift(1)) | moving
+    runs = (
+        operators.with_columns(run=other.fill_null(value=True).cum_sum())
+        .filter(~moving)
+        .group_by("run", "role", maintain_order=True)
+        .agg(
+            pl.col("thread").first(),
+            pl.col("start_ns").min(),
+            pl.col("end_ns").max(),
+            recorded=pl.col("sequence").replace(NONE, None).drop_nulls().n_unique() > 1,
+        )
+        # Operators that autograd does not record split batches, detach outputs or scale gradients.
+        .filter((pl.col("role") == BACKWARD) | pl.col("recorded"))
+    )
+    forward = pl.col("role") == COMPUTE
+    if runs.filter(forward).height != runs.filter(~forward).height:
+        return nothing
+    return runs.with_columns(
+        process=pl.lit(0, pl.Int64), name=pl.when(forward).then(pl.lit("F")).otherwise(pl.lit("B"))
+    ).select(*RANGES)
+
+
+def _outermost(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
+    """Return, in order, the engine's operators and those of the main thread outside of them.
+
+    What lies in the ranges `apart` is left out.
+    """
+    engine = pl.col("role") == BACKWARD
+    main = operators.filter(pl.col("role") == PEER_TO_PEER)["thread"].mode()
+    reached = pl.when(engine).then("end_ns").cum_max().forward_fill().shift(1).fill_null(0)
+    return (
+        operators.filter(engine | pl.col("thread").is_in(main.implode()))
+        .sort("start_ns", "end_ns", descending=[False, True])
+        .filter(pl.col("start_ns") >= reached)
+        .join_asof(
+            apart.sort("start_ns").select("start_ns", until_ns=pl.col("end_ns").cum_max()),
+            on="start_ns",
+        )
+        .filter((pl.col("start_ns") >= pl.col("until_ns")).fill_null(value=True))
+    )
