@@ -20,13 +20,23 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-__all__ = ["BACKWARD", "COMMUNICATION", "COMPUTE", "NONE", "PEER_TO_PEER", "Collector", "Events"]
+__all__ = [
+    "BACKWARD",
+    "COMMUNICATION",
+    "COMPUTE",
+    "NONE",
+    "RECEIVE",
+    "SEND",
+    "Collector",
+    "Events",
+]
 
 NONE: Final = -1
 """Stands for a correlation id or device that an event does not have."""
 
-COMPUTE, BACKWARD, COMMUNICATION, PEER_TO_PEER = range(4)
-"""Roles of an operator: of the forward or anything else, run by autograd's engine, or moving data."""
+COMPUTE, BACKWARD, COMMUNICATION, SEND, RECEIVE = range(5)
+"""Roles of an operator: of the forward or anything else, run by autograd's engine, or moving data,
+among many ranks or between two."""
 
 _RANGE, _OPERATOR, _LAUNCH, _KERNEL, _COPY, _FILL = range(6)
 _GROUPS: Final = {
@@ -222,8 +232,10 @@ class _Remembered(dict[str, Any]):
 def _role(name: str) -> int:
     if name.startswith("autograd::engine::"):
         return BACKWARD
-    if name.startswith(("c10d::send", "c10d::recv")):
-        return PEER_TO_PEER
+    if name.startswith("c10d::send"):
+        return SEND
+    if name.startswith("c10d::recv"):
+        return RECEIVE
     return COMMUNICATION if name.startswith(_COMM_OPERATORS) else COMPUTE
 
 

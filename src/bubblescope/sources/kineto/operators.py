@@ -17,7 +17,8 @@ from bubblescope.sources.kineto.columns import (
     COMMUNICATION,
     COMPUTE,
     NONE,
-    PEER_TO_PEER,
+    RECEIVE,
+    SEND,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ __all__ = ["infer_ranges"]
 
 
 def infer_ranges(events: Events, apart: pl.DataFrame) -> pl.DataFrame:
-    """Return a range for each forward and backward, with the columns of `RANGES`.
+    """Return a range for each forward, backward and transfer, with the columns of `RANGES`.
 
     Args:
         events: A trace without names for them.
@@ -39,7 +40,8 @@ def infer_ranges(events: Events, apart: pl.DataFrame) -> pl.DataFrame:
     """
     nothing = events.capture.ranges.clear()
     operators = _outermost(events.operators, apart)
-    if not (operators["role"] == PEER_TO_PEER).any():
+    transfers = operators.filter(pl.col("role") >= SEND)
+    if not transfers.height:
         return nothing
     moving = pl.col("role") >= COMMUNICATION
     other = (pl.col("role") != pl.col("role").shift(1)) | moving
@@ -59,9 +61,31 @@ def infer_ranges(events: Events, apart: pl.DataFrame) -> pl.DataFrame:
     forward = pl.col("role") == COMPUTE
     if runs.filter(forward).height != runs.filter(~forward).height:
         return nothing
-    return runs.with_columns(
-        process=pl.lit(0, pl.Int64), name=pl.when(forward).then(pl.lit("F")).otherwise(pl.lit("B"))
-    ).select(*RANGES)
+    named = [
+        runs.with_columns(name=pl.when(forward).then(pl.lit("F")).otherwise(pl.lit("B"))),
+        _named_transfers(transfers, runs),
+    ]
+    return pl.concat(
+        frame.with_columns(process=pl.lit(0, pl.Int64)).select(*RANGES) for frame in named
+    )
+
+
+def _named_transfers(transfers: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Name transfers as Megatron does: what is sent was computed last, what is received comes next."""
+    passes = runs.select("start_ns", way="role")
+    sent = transfers.filter(pl.col("role") == SEND).sort("start_ns")
+    received = transfers.filter(pl.col("role") == RECEIVE).sort("start_ns")
+    way = pl.when(pl.col("way") == COMPUTE).then(pl.lit("forward-")).otherwise(pl.lit("backward-"))
+    return pl.concat(
+        [
+            sent.join_asof(passes, on="start_ns", strategy="backward")
+            .drop_nulls("way")
+            .with_columns(name=way + "send"),
+            received.join_asof(passes, on="start_ns", strategy="forward")
+            .drop_nulls("way")
+            .with_columns(name=way + "recv"),
+        ]
+    )
 
 
 def _outermost(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
@@ -70,7 +94,7 @@ def _outermost(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
     What lies in the ranges `apart` is left out.
     """
     engine = pl.col("role") == BACKWARD
-    main = operators.filter(pl.col("role") == PEER_TO_PEER)["thread"].mode()
+    main = operators.filter(pl.col("role") >= SEND)["thread"].mode()
     reached = pl.when(engine).then("end_ns").cum_max().forward_fill().shift(1).fill_null(0)
     return (
         operators.filter(engine | pl.col("thread").is_in(main.implode()))
