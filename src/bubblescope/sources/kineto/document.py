@@ -33,6 +33,7 @@ _BEFORE_PHASE: Final = re.compile(rb"\}\s*(,)\s*(\{)\s*\Z")
 _BOUNDARY: Final = re.compile(rb'\}(\s*,\s*)(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:)')
 _ARRAY_END: Final = re.compile(rb"\}\s*\](?=\s*[,}])")
 _BARE_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?\b(?:NaN|nan|Infinity|inf)\b)', re.DOTALL)
+_BROKEN_TIME: Final = re.compile(rb'"ts"\s*:\s*\d+\.\d')
 _BAD_ESCAPE: Final = re.compile(rb'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _OPENING: Final = b'{"traceEvents":['
@@ -285,13 +286,13 @@ def _batch(text: bytes | bytearray, size: int, losses: Losses) -> list[Any]:
 def _decoded(array: bytes | memoryview) -> list[Any]:
     events: list[Any] = _DECODER.decode(array)
     # Raw text refers to its buffer, which is reused: it needs one of its own.
-    return _EXACT_DECODER.decode(bytes(array)) if _rounded(events) else events
+    return _EXACT_DECODER.decode(bytes(array)) if _rounded(events, array) else events
 
 
-def _rounded(events: list[Any]) -> bool:
+def _rounded(events: list[Any], text: bytes | memoryview) -> bool:
     """Say whether times are such that a float64 has rounded them."""
-    sample = [event.ts for event in events[:400] if type(event) is Slice]
-    return any(ts >= _EXACT_US and ts % 1 for ts in sample)
+    times = (event.ts for event in events[:400] if type(event) is Slice)
+    return any(ts >= _EXACT_US for ts in times) and _BROKEN_TIME.search(text) is not None
 
 
 def _one_by_one(text: bytes, losses: Losses) -> list[Any]:
@@ -342,7 +343,7 @@ def _ending(text: bytes, losses: Losses) -> tuple[list[Any], Header]:
         events, tail = _damaged_ending(last, losses)
     else:
         events = tail.events
-        if _rounded(events):
+        if _rounded(events, last):
             events = _EXACT_HEADER_DECODER.decode(_OPENING + last).events
     tail.events = []
     return before + events, tail

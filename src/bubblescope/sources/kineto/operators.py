@@ -45,20 +45,24 @@ def infer_ranges(events: Events, apart: pl.DataFrame) -> pl.DataFrame:
         return nothing
     moving = pl.col("role") >= COMMUNICATION
     other = (pl.col("role") != pl.col("role").shift(1)) | moving
+    forward = pl.col("role") == COMPUTE
+    engine = pl.col("role") == BACKWARD
+    following = pl.col("sequence").shift(-1).over(engine)
     runs = (
-        operators.with_columns(run=other.fill_null(value=True).cum_sum())
+        operators.with_columns(
+            run=other.fill_null(value=True).cum_sum(),
+            # Operators that autograd does not record split batches, detach outputs, scale gradients.
+            counts=engine | (pl.col("sequence") < following),
+        )
         .filter(~moving)
         .group_by("run", "role", maintain_order=True)
         .agg(
             pl.col("thread").first(),
-            pl.col("start_ns").min(),
+            pl.col("start_ns").filter("counts").min(),
             pl.col("end_ns").max(),
-            recorded=pl.col("sequence").replace(NONE, None).drop_nulls().n_unique() > 1,
         )
-        # Operators that autograd does not record split batches, detach outputs or scale gradients.
-        .filter((pl.col("role") == BACKWARD) | pl.col("recorded"))
+        .drop_nulls("start_ns")
     )
-    forward = pl.col("role") == COMPUTE
     if runs.filter(forward).height != runs.filter(~forward).height:
         return nothing
     named = [
@@ -89,17 +93,17 @@ def _named_transfers(transfers: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFram
 
 
 def _outermost(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
-    """Return, in order, the engine's operators and those of the main thread outside of them.
+    """Return, in order, the operators that no other encloses, of the engine and the main thread.
 
     What lies in the ranges `apart` is left out.
     """
     engine = pl.col("role") == BACKWARD
     main = operators.filter(pl.col("role") >= SEND)["thread"].mode()
-    reached = pl.when(engine).then("end_ns").cum_max().forward_fill().shift(1).fill_null(0)
     return (
         operators.filter(engine | pl.col("thread").is_in(main.implode()))
+        .filter(engine | (pl.col("sequence") != NONE))
         .sort("start_ns", "end_ns", descending=[False, True])
-        .filter(pl.col("start_ns") >= reached)
+        .filter(pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1).fill_null(0))
         .join_asof(
             apart.sort("start_ns").select("start_ns", until_ns=pl.col("end_ns").cum_max()),
             on="start_ns",
