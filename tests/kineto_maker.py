@@ -145,7 +145,7 @@ def pipeline(style: Style) -> tuple[list[Trace], pl.DataFrame, float]:
         trace = Trace(rank=stage, device=stage % 2, host=f"node{stage // 2}")
         host = 1000
         for step in range(style.steps):
-            begin, origin = host, 1_000_000 + step * (makespan + 50_000)
+            first, begin, origin = len(trace.events), host, 1_000_000 + step * (makespan + 50_000)
             for kind, microbatch, start, end in tasks:
                 trace.range(f"PP:{stage}{ACTION[kind]}{microbatch}", host, host + 100)
                 backward = kind in {Kind.BACKWARD, Kind.BACKWARD_INPUT}
@@ -159,6 +159,7 @@ def pipeline(style: Style) -> tuple[list[Trace], pl.DataFrame, float]:
                 truth.append((stage, step, kind.value, microbatch, origin + start, origin + end))
                 host += 150
             trace.range(f"ProfilerStep#{step}", begin, host)
+            trace.events.insert(first, trace.events.pop())  # in the order of their starts
             host += 50
         traces.append(trace)
     schema = ["rank", "step", "kind", "microbatch", "start_ns", "end_ns"]

@@ -111,7 +111,11 @@ class Collector:
 
     def take(self, batch: list[Any]) -> None:
         """Take the complete events of a batch."""
-        slices = [event for event in batch if type(event) is Slice or type(event) is ExactSlice]
+        for written in (Slice, ExactSlice):
+            if slices := [event for event in batch if type(event) is written]:
+                self._take(slices)
+
+    def _take(self, slices: list[Any]) -> None:
         groups = [_GROUPS.get(event.cat) for event in slices]
         for group in _COUNTED:
             events = [event for event, own in zip(slices, groups, strict=True) if own == group]

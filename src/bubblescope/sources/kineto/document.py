@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Arguments", "ExactSlice", "Header", "Losses", "Slice", "read_document", "read_head"]
 
 GZIP: Final = b"\x1f\x8b"
+_UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 _PIECE: Final = 1 << 22
 _ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BEFORE_PHASE: Final = re.compile(rb"\}\s*(,)\s*(\{)\s*\Z")
@@ -180,7 +181,7 @@ def read_document(
         raise _no_events(path, buffer, losses)
     try:
         header = _header(buffer[: found.end()] + b"]}")
-    except msgspec.MsgspecError as error:
+    except _UNDECODABLE as error:
         raise SourceError(path, f"has a header that makes no sense ({error})") from None
     # The rest always begins with the bracket of an array; a batch ends where a comma is turned into
     # the other one, so that it is decoded where it lies.
@@ -212,10 +213,11 @@ def _pieces(path: Path, losses: Losses, progress: Progress) -> Iterator[bytes]:
             while piece := file.read(_PIECE if unpack is None else 1 << 20):
                 progress.advance(len(piece))
                 while unpack is not None and piece:
+                    before = unpack.copy()
                     try:
                         text, failed = unpack.decompress(piece, _PIECE), False
                     except zlib.error as error:
-                        text, failed = b"", True
+                        text, failed = _unpacked_until_error(before, piece), True
                         # Only the checksum at the very end follows all of the text.
                         losses.checksum = "incorrect data check" in str(error)
                         losses.torn = not losses.checksum
@@ -238,13 +240,27 @@ def _pieces(path: Path, losses: Losses, progress: Progress) -> Iterator[bytes]:
         raise SourceError(path, f"cannot be read ({error.strerror})") from None
 
 
+def _unpacked_until_error(unpack: zlib._Decompress, piece: bytes) -> bytes:
+    """Return what the longest sound beginning of damaged data unpacks to."""
+    sound, damaged = 0, len(piece)
+    while damaged - sound > 1:
+        middle = (sound + damaged) // 2
+        try:
+            unpack.copy().decompress(piece[:middle])
+        except zlib.error:
+            damaged = middle
+        else:
+            sound = middle
+    return unpack.decompress(piece[:sound])
+
+
 def _no_events(path: Path, text: bytes, losses: Losses) -> SourceError:
     if not text:
         what = "is empty" if not losses.torn else "holds no readable gzip data"
         return SourceError(path, f"{what}: the profiler had not written it yet; profile again")
     try:
         msgspec.json.decode(_mended(text))
-    except msgspec.MsgspecError:
+    except _UNDECODABLE:
         return SourceError(
             path,
             f"is cut short: its {len(text)} bytes of JSON end before the events begin; the job "
@@ -258,7 +274,7 @@ def _no_events(path: Path, text: bytes, losses: Losses) -> SourceError:
 def _header(text: bytes) -> Header:
     try:
         return _HEADER_DECODER.decode(text)
-    except msgspec.MsgspecError:
+    except _UNDECODABLE:
         return _HEADER_DECODER.decode(_mended(text))
 
 
@@ -279,7 +295,7 @@ def _batch(text: bytes | bytearray, size: int, losses: Losses) -> list[Any]:
     try:
         with memoryview(text) as whole, whole[:size] as array:
             return _decoded(array)
-    except msgspec.MsgspecError:
+    except _UNDECODABLE:
         return _one_by_one(bytes(text[1 : size - 1]), losses)
 
 
@@ -304,11 +320,11 @@ def _alone(text: bytes, losses: Losses) -> list[Any]:
     """Decode one event, mended if need be: a list of it, or of nothing if it is beyond repair."""
     try:
         return _decoded(b"[" + text + b"]")
-    except msgspec.MsgspecError:
+    except _UNDECODABLE:
         mended = _mended(text)
     try:
         events = _decoded(b"[" + mended + b"]")
-    except msgspec.MsgspecError:
+    except _UNDECODABLE:
         losses.events += not _is_of_no_interest(mended)
         return []
     losses.repaired += 1
@@ -319,7 +335,7 @@ def _is_of_no_interest(event: bytes) -> bool:
     """Say whether an event is well formed and of a phase that no specification knows."""
     try:
         phase = _ANY_PHASE_DECODER.decode(event).ph
-    except msgspec.MsgspecError:
+    except _UNDECODABLE:
         return False
     return phase != "X" and phase not in _PHASES
 
@@ -338,8 +354,8 @@ def _ending(text: bytes, losses: Losses) -> tuple[list[Any], Header]:
     before = _batch(b"[" + text[:comma] + b"]", comma + 2, losses)
     last = text[begin:]
     try:
-        tail = _header(_OPENING + last)
-    except msgspec.MsgspecError:
+        tail = _HEADER_DECODER.decode(_OPENING + last)
+    except _UNDECODABLE:
         events, tail = _damaged_ending(last, losses)
     else:
         events = tail.events
@@ -355,14 +371,14 @@ def _damaged_ending(text: bytes, losses: Losses) -> tuple[list[Any], Header]:
     for end in ends:  # a bad event before a sound ending
         try:
             tail = _header(_OPENING + text[end.end() - 1 :])
-        except msgspec.MsgspecError:
+        except _UNDECODABLE:
             continue
         return _one_by_one(text[: end.start() + 1], losses), tail
     losses.torn = True
     for end in ends:  # sound events before a bad ending
         try:
             events = _decoded(b"[" + text[: end.start() + 1] + b"]")
-        except msgspec.MsgspecError:
+        except _UNDECODABLE:
             continue
         losses.torn_bytes = len(text) - end.end()
         return events, Header()

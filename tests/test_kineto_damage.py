@@ -1,0 +1,299 @@
+"""Damaged PyTorch profiler traces: what can be saved is, and nothing is silently wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bubblescope
+from bubblescope.errors import BubblescopeError, SourceError
+from kineto_maker import BASE, Trace, pipeline
+from nsight_maker import Style
+
+STYLE = Style(stages=2, microbatches=4, steps=2)
+
+
+@pytest.fixture(scope="module")
+def sound():
+    """The text of a sound trace and its tasks."""
+    traces, _, _ = pipeline(STYLE)
+    return traces[0].text()
+
+
+def load(text, tmp_path, name="rank0.json"):
+    path = tmp_path / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return bubblescope.load(path, source="kineto")
+
+
+def codes(timeline):
+    return {notice.code: notice for notice in timeline.run.warnings}
+
+
+def one_task():
+    trace = Trace()
+    trace.range("PP:0F0", 100, 200)
+    trace.kernel(5000, 5100, at=110)
+    return trace
+
+
+def test_a_torn_trace_is_read_up_to_the_tear(sound, tmp_path):
+    whole = load(sound, tmp_path)
+    begin = sound.index('"traceEvents"') + 20
+    end = sound.rindex('"ph"')
+    for cut in range(begin + 400, end, (end - begin) // 40):
+        torn = load(sound[:cut], tmp_path)
+        notice = codes(torn)["torn-tail"]
+        assert notice.total == cut
+        assert notice.lost < 400
+        kernels = sound[: cut - notice.lost].count('"cat": "kernel"')
+        [held] = torn.run.contents
+        assert held.counts.get("kernels", 0) == kernels
+        # Those the tear did not reach are as they were; it may have cut the last one short.
+        kept = torn.tasks.sort("start_ns").select("kind", "microbatch", "start_ns", "end_ns").rows()
+        known = whole.tasks.sort("start_ns").select("kind", "microbatch", "start_ns", "end_ns")
+        assert kept[:-1] == known.rows()[: max(0, len(kept) - 1)]
+
+
+def test_a_tear_after_the_events_loses_none(tmp_path):
+    text = one_task().text(tail=True)
+    cut = text.rindex("]") + 15
+
+    timeline = load(text[:cut], tmp_path)
+
+    assert len(timeline) == 1
+    assert set(codes(timeline)) == {"torn-tail", "no-absolute-time"}
+
+
+def test_a_torn_gzip_is_read_as_far_as_it_unpacks(sound, tmp_path):
+    packed = gzip.compress(sound.encode())
+    for share in (0.5, 0.8, 0.99):
+        torn = load(packed[: int(len(packed) * share)], tmp_path, "rank0.json.gz")
+        assert "torn-tail" in codes(torn)
+        assert torn.run.contents[0].counts["kernels"] > 0
+
+
+def test_a_wrong_checksum_is_told(sound, tmp_path):
+    packed = bytearray(gzip.compress(sound.encode()))
+    packed[-8] ^= 1
+
+    timeline = load(bytes(packed), tmp_path, "rank0.json.gz")
+
+    assert "wrong-checksum" in codes(timeline)
+
+
+def test_a_gzip_of_several_parts_is_one_trace(sound, tmp_path):
+    half = len(sound) // 2
+    parts = gzip.compress(sound[:half].encode()) + gzip.compress(sound[half:].encode())
+
+    assert load(parts, tmp_path, "a.json.gz").tasks.equals(load(sound, tmp_path).tasks)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "nan", "-nan", "inf"])
+def test_numbers_that_json_does_not_know_are_mended(tmp_path, number):
+    trace = one_task()
+    trace.event("cpu_op", "aten::mean, NaN, or so", 300, 400, bandwidth="@")
+    text = trace.text().replace('"@"', number)
+
+    timeline = load(text, tmp_path)
+
+    assert len(timeline) == 1
+    assert codes(timeline)["repaired-events"].lost == 1
+
+
+def test_bad_escapes_and_bytes_in_a_name_are_mended(tmp_path):
+    trace = one_task()
+    trace.range("C:@users", 300, 400)
+    trace.range("caf#", 500, 600)
+    data = trace.text().replace("@", "\\").encode().replace(b"#", b"\xe9")
+
+    timeline = load(data, tmp_path)
+
+    assert codes(timeline)["repaired-events"].lost == 2
+    assert {shape.shape for shape in timeline.run.contents[0].names} == {
+        "PP:#F#",
+        "C:\\users",
+        "caf�",
+    }
+
+
+def test_one_damaged_event_costs_only_itself(sound, tmp_path):
+    begin = sound.index('"cat": "kernel"')
+    damaged = sound[: begin - 3] + "!" + sound[begin - 2 :]
+
+    timeline = load(damaged, tmp_path)
+
+    whole = load(sound, tmp_path).run.contents[0].counts
+    assert codes(timeline)["unreadable-events"].lost == 1
+    assert timeline.run.contents[0].counts == whole | {"kernels": whole["kernels"] - 1}
+
+
+def test_an_unknown_phase_is_no_damage(tmp_path):
+    text = one_task().text().replace("[\n", '[\n  {"ph": "Z", "name": "new"},\n')
+
+    timeline = load(text, tmp_path)
+
+    assert len(timeline) == 1
+    assert timeline.run.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [(5000, 4000), (5000 + 10**18, 5100 + 10**18), (-BASE, -BASE + 5), (5000, 10**18)],
+)
+def test_events_whose_times_cannot_be_are_dropped_and_counted(tmp_path, start, end):
+    trace = one_task()
+    trace.kernel(start, end, at=120)
+
+    timeline = load(trace.text(), tmp_path)
+
+    assert timeline.tasks.select("start_ns", "end_ns").rows() == [(BASE + 5000, BASE + 5100)]
+    assert codes(timeline)["impossible-times"].lost == 1
+
+
+def test_a_clock_of_another_century_is_told(tmp_path):
+    trace = one_task()
+    trace.base = BASE // 1000
+
+    assert "implausible-clock" in codes(load(trace.text(), tmp_path))
+
+
+def test_without_a_base_times_count_from_an_unknown_moment(tmp_path):
+    text = one_task().text().replace("baseTimeNanoseconds", "renamed")
+
+    timeline = load(text, tmp_path)
+
+    assert timeline.start_ns == 5000
+    assert "no-absolute-time" in codes(timeline)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ('{"schemaVersion": 1, "deviceProp', "cut short"),
+        ('{"schemaVersion": 1, "deviceProperties": []}', 'no "traceEvents"'),
+        ('{"schemaVersion": 1, "traceEvents": {}}', 'no "traceEvents"'),
+        ('{"baseTimeNanoseconds": "soon", "traceEvents": []}', "header that makes no sense"),
+    ],
+)
+def test_what_is_no_trace_is_refused_in_one_sentence(tmp_path, text, message):
+    with pytest.raises(SourceError, match=message) as caught:
+        load(text, tmp_path)
+    assert "rank0.json" in str(caught.value)
+
+
+def test_a_trace_without_events_has_no_tasks_and_says_what_to_do(tmp_path):
+    timeline = load('{"schemaVersion": 1, "traceEvents": []}', tmp_path)
+
+    assert not len(timeline)
+    assert "record_function" in codes(timeline)["no-pipeline-ranges"].message
+
+
+def test_ranges_without_work_are_no_tasks(tmp_path):
+    trace = Trace()
+    trace.range("PP:0F0", 100, 200)
+    trace.kernel(5000, 5100, at=None)
+
+    timeline = load(trace.text(), tmp_path)
+
+    assert not len(timeline)
+    assert {"ranges-without-work", "no-device-work"} <= set(codes(timeline))
+
+
+def test_two_traces_of_one_rank_are_refused(tmp_path):
+    for name in ("a.json", "b.json"):
+        one_task().write(tmp_path / name)
+    with pytest.raises(SourceError, match=r"rank 0, and so does .*give only one"):
+        bubblescope.load(tmp_path)
+
+
+def test_a_trace_without_rank_among_others_is_refused(tmp_path):
+    one_task().write(tmp_path / "a.json")
+    stranger = one_task()
+    stranger.rank = None
+    stranger.write(tmp_path / "b.json")
+    with pytest.raises(SourceError, match=r"b\.json: does not state its rank"):
+        bubblescope.load(tmp_path)
+
+
+def test_renamed_fields_never_give_a_number(tmp_path):
+    for field in ("ts", "dur", "args", "correlation", "cat", "ph"):
+        text = one_task().text().replace(f'"{field}"', f'"{field}_"')
+        timeline = load(text, tmp_path)
+        assert timeline.tasks.filter(pl.col("kind") == "forward").height == 0, field
+        assert timeline.run.warnings, field
+
+
+@pytest.mark.parametrize("field", ["ts", "dur"])
+@pytest.mark.parametrize("value", ['"soon"', "null", "[]", "1e400", "true"])
+def test_times_that_are_no_numbers_cost_the_event(tmp_path, field, value):
+    text = re.sub(rf'"{field}": [\d.]+', f'"{field}": {value}', one_task().text(), count=1)
+
+    timeline = load(text, tmp_path)
+
+    assert not len(timeline)
+    assert timeline.run.warnings
+
+
+TEXT = pipeline(STYLE)[0][0].text(tail=True)
+EVENTS = json.loads(TEXT)["traceEvents"]
+
+
+def _facts(timeline):
+    return set(timeline.tasks.select("kind", "microbatch", "start_ns", "end_ns").rows())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("mutants")
+
+
+def loads_or_refuses(data, folder):
+    """Return a timeline, or None if the data was refused in one sentence."""
+    try:
+        return load(data, folder)
+    except BubblescopeError as error:
+        message = str(error)
+    assert "\n" not in message
+    return None
+
+
+@given(at=st.integers(0, len(TEXT) - 1), byte=st.integers(0, 255))
+def test_a_changed_byte_is_read_or_refused_but_never_a_traceback(folder, at, byte):
+    data = bytearray(TEXT.encode())
+    data[at] = byte
+    if timeline := loads_or_refuses(bytes(data), folder):
+        assert timeline.report().to_dict()
+
+
+@given(first=st.integers(0, len(TEXT)), second=st.integers(0, len(TEXT)), again=st.booleans())
+def test_a_lost_or_doubled_part_is_read_or_refused(folder, first, second, again):
+    low, high = sorted((first, second))
+    text = TEXT[:high] + TEXT[low:] if again else TEXT[:low] + TEXT[high:]
+    if timeline := loads_or_refuses(text, folder):
+        assert timeline.report().to_dict()
+
+
+@given(st.permutations(EVENTS))
+def test_the_order_of_events_does_not_matter(folder, events):
+    trace = Trace(host="node0")
+    trace.events = events
+    text = TEXT[: TEXT.index('"traceEvents"')]
+    document = text + '"traceEvents": ' + json.dumps(events) + TEXT[TEXT.rindex("]") + 1 :]
+    assert _facts(load(document, folder)) == _facts(load(TEXT, folder))
+
+
+@given(st.lists(st.integers(0, len(EVENTS) - 1), unique=True, max_size=5))
+def test_lost_events_only_ever_remove_or_shorten_tasks(folder, lost):
+    events = [event for index, event in enumerate(EVENTS) if index not in lost]
+    document = json.dumps({**json.loads(TEXT), "traceEvents": events})
+    known = {(kind, low, high) for kind, _, low, high in _facts(load(TEXT, folder))}
+    for kind, _, low, high in _facts(load(document, folder)):
+        assert any(kind == one and start <= low <= high <= end for one, start, end in known)
