@@ -20,6 +20,7 @@ from rich.text import Text
 
 import bubblescope
 from bubblescope import exports, units
+from bubblescope.commands.paddle import paddle
 from bubblescope.console import Bar, err, out, warn, writing, wrote
 from bubblescope.errors import BubblescopeError
 from bubblescope.progress import SILENT
@@ -314,6 +315,9 @@ def formats() -> None:
         out.print(Text(f"reads   {name:10} {source.summary}"), soft_wrap=True)
     for name, known in exports.FORMATS.items():
         out.print(Text(f"writes  {name:10} {known.summary}"))
+
+
+cli.add_command(paddle)
 
 
 def _target(paths: tuple[str, ...], output: Path | None, suffix: str) -> Path:

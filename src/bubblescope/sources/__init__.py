@@ -33,6 +33,7 @@ _BUILT_IN: Final = {
     "kineto": "KinetoSource",
     "native": "NativeSource",
     "nsight": "NsightSource",
+    "paddle": "PaddleSource",
 }
 """Module in this package -> class in it."""
 

@@ -12,6 +12,7 @@ from bubblescope import numbering
 from bubblescope.engine import read_each
 from bubblescope.errors import SourceError, TimelineError
 from bubblescope.inventory import name_shapes
+from bubblescope.plausible import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.projection import Projection, losses, project
 from bubblescope.sources.kineto.columns import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
@@ -45,8 +46,6 @@ _SIGN: Final = re.compile(
 )
 _RANK_IN_NAME: Final = re.compile(r"(?:^|[^a-zA-Z])rank[-_]?(\d+)", re.IGNORECASE)
 _WORKER_NAME: Final = re.compile(r"^(?P<host>.+?)_(?P<pid>\d+)\.(?:\d+\.)?pt\.trace\.json")
-_EPOCH_2000_NS: Final = 946_684_800 * 10**9
-_EPOCH_2200_NS: Final = 7_258_118_400 * 10**9
 _AXES: Final = {
     "dp": ("data_parallel", "mesh_dp"),
     "tp": ("tensor_model_parallel", "mesh_tp"),
@@ -223,7 +222,7 @@ def _base(header: Header, first_ns: int) -> int | None:
     """
     if header.base_ns is not None:
         return header.base_ns
-    return 0 if first_ns > _EPOCH_2000_NS else None
+    return 0 if first_ns > EPOCH_2000_NS else None
 
 
 def _rank(distributed: dict[str, Any], path: Path) -> int | None:
@@ -357,17 +356,7 @@ def _clock_notices(traces: Sequence[_Trace]) -> list[Notice]:
             )
         )
     absolute = [trace for trace in traces if trace.base_ns is not None and trace.window_ns[1]]
-    odd = [trace for trace in absolute if not _EPOCH_2000_NS < trace.window_ns[0] < _EPOCH_2200_NS]
-    if odd:
-        notices.append(
-            Notice(
-                "implausible-clock",
-                f"{len(odd)} of {len(traces)} traces are not of this century by their own clock "
-                f"({odd[0].path}); their times may be of another unit or zero",
-                len(odd),
-                len(traces),
-            )
-        )
+    notices += implausible_clock({trace.path: trace.window_ns[0] for trace in absolute})
     hosts = {trace.host for trace in traces}
     if len(hosts) > 1:
         notices.append(clocks_unchecked(len(hosts)))
@@ -414,17 +403,8 @@ def _file_notices(traces: Sequence[_Trace]) -> list[Notice]:
                     lost.repaired,
                 )
             )
-        if trace.impossible:
-            total = sum(trace.contents.counts.values())
-            notices.append(
-                Notice(
-                    "impossible-times",
-                    f"{trace.impossible} of {total} events of {name} end before they start or lie "
-                    "days away from the others, and were dropped",
-                    trace.impossible,
-                    total,
-                )
-            )
+        total = sum(trace.contents.counts.values())
+        notices += impossible_times(trace.impossible, total, "events", name)
     return notices
 
 

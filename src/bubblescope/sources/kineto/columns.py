@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.plausible import possible
 from bubblescope.projection import LAUNCHES, RANGES, WORK, Capture, Comm
 from bubblescope.sources.kineto.document import ExactSlice, Slice
 from bubblescope.vocabulary import Kind, is_communication_kernel
@@ -64,8 +65,6 @@ _COUNTED: Final = {
     _COPY: "copies",
     _FILL: "fills",
 }
-_FAR_NS: Final = 7 * 86_400 * 10**9
-"""No capture is this long: an event so far from the others has a time that cannot be."""
 _COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:")
 _ON_HOST: Final = ("gloo:", "mpi:", "ucc:")
 """Annotations of communication that the host itself does, from issue to completion."""
@@ -344,12 +343,8 @@ def _without_impossible(
     if not len(starts):
         return frames, work, 0
     middle = int(starts.median() or 0)  # type: ignore[arg-type]  # a column of integers
-    possible = (
-        (pl.col("end_ns") >= pl.col("start_ns"))
-        & pl.col("start_ns").is_between(middle - _FAR_NS, middle + _FAR_NS)
-        & (pl.col("end_ns") <= middle + _FAR_NS)
-    )
-    kept = {group: frame.filter(possible) for group, frame in frames.items()}
-    kept_work = work.filter(possible)
+    sound = possible(middle)
+    kept = {group: frame.filter(sound) for group, frame in frames.items()}
+    kept_work = work.filter(sound)
     lost = len(starts) - sum(frame.height for frame in (*kept.values(), kept_work))
     return kept, kept_work, lost
