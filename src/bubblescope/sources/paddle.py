@@ -45,12 +45,13 @@ _MACHINE: Final = re.compile(r"machine(\d+)")
 
 _MARK: Final = "Profiler Info: Job ("
 _JOB: Final = (
-    r"^(\d{1,9})\), type = ([^,\s]{1,64}), micro_batch_id = (\d{1,9}), "
-    r"job_start_time = (\d{1,13})\.(\d{6}), job_end_time = (\d{1,13})\.(\d{6})(?:\D|$)"
+    r"^([0-9]{1,9})\), type = ([^, \n]{1,64}), micro_batch_id = ([0-9]{1,9}), "
+    r"job_start_time = ([0-9]{1,13})\.([0-9]{6}), job_end_time = ([0-9]{1,13})\.([0-9]{6})(?:[^0-9]|$)"
 )
-"""std::to_string writes six decimals: with fewer, a number was cut short."""
-_GLOG_THREAD: Final = r"(\d+) [\w./+-]+:\d+\] $"
-_WINDOW: Final = r"Schedule Profiler start at step (\d{1,9}) and end at step (\d{1,9})"
+"""std::to_string writes six decimals: with fewer, a number was cut short. (ASCII digits: a Unicode
+class makes the search three times as slow.)"""
+_GLOG_THREAD: Final = r"([0-9]+) [0-9A-Za-z_./+-]+:[0-9]+\] $"
+_WINDOW: Final = r"Schedule Profiler start at step ([0-9]{1,9}) and end at step ([0-9]{1,9})"
 JOB_KINDS: Final = {
     "forward": Kind.FORWARD,
     "backward": Kind.BACKWARD,
@@ -61,7 +62,7 @@ JOB_KINDS: Final = {
     "send_backward": Kind.SEND_BACKWARD,
 }
 """Job types of the scheduling passes, without their chunk; any other (`lr`, `default`) is other."""
-_TYPE: Final = r"^(.*?)(?:\(chunk(\d+)\)|(\d+))?(?:_reduce)?$"
+_TYPE: Final = re.compile(r"(.*?)(?:\(chunk([0-9]{1,4})\)|([0-9]{1,4}))?(?:_reduce)?")
 _COMPUTE: Final = [kind.value for kind in COMPUTE_KINDS]
 _COLUMNS: Final = {
     "job": pl.Int64,
@@ -228,12 +229,13 @@ def _jobs(path: Path, text: str, run: int | None) -> tuple[pl.DataFrame, list[No
         .unnest("record")
     )
     broken = found["job"].is_null()
+    varying = [name for name in ("thread", "window") if found[name].drop_nulls().n_unique() > 1]
     jobs = found.filter(~broken).with_columns(
         pl.col("job").cast(pl.Int64),
         pl.col("microbatch").cast(pl.Int32),
         start_ns=_from_ms("start"),
         end_ns=_from_ms("end"),
-        run=_changes("thread") + _changes("window"),
+        run=sum(_changes(name) for name in varying) if varying else pl.lit(0),
     )
     notices = []
     if lost := int(broken.sum()):
@@ -291,14 +293,15 @@ def _with_steps(jobs: pl.DataFrame, first: int) -> pl.DataFrame:
     A step begins where the type of the log's first compute job comes for micro-batch 0; a receive
     is logged before the forward that it is for, and belongs to its step.
     """
-    parts = jobs.select(pl.col("type").str.extract_groups(_TYPE))["type"].struct.unnest()
+    types = jobs["type"].unique().to_list()
+    parsed = [_parsed(job) for job in types]
     jobs = jobs.with_columns(
-        kind=parts["1"].replace_strict(
-            list(JOB_KINDS),
-            [kind.value for kind in JOB_KINDS.values()],
-            default=Kind.OTHER.value,
+        kind=pl.col("type").replace_strict(
+            types, [kind.value for kind, _ in parsed], return_dtype=pl.String
         ),
-        chunk=pl.coalesce(parts["2"], parts["3"]).cast(pl.Int16, strict=False),
+        chunk=pl.col("type").replace_strict(
+            types, [chunk for _, chunk in parsed], return_dtype=pl.Int16
+        ),
     )
     passes = jobs.filter(pl.col("kind").is_in(_COMPUTE))
     leader = (passes if passes.height else jobs)["type"].head(1)
@@ -389,7 +392,8 @@ def _log(path: Path, jobs: pl.DataFrame, types: pl.Series, notices: list[Notice]
     )
     shapes = types.value_counts(sort=True).rename({types.name: "type"})
     names = tuple(
-        NameShape(job, job, count, _kind(job)) for job, count in shapes.sort("type").iter_rows()
+        NameShape(job, job, count, _parsed(job)[0].value)
+        for job, count in shapes.sort("type").iter_rows()
     )
     contents = Contents(
         path=str(path), host=None, process=None, counts={"jobs": len(types)}, names=names
@@ -397,10 +401,13 @@ def _log(path: Path, jobs: pl.DataFrame, types: pl.Series, notices: list[Notice]
     return _Log(tasks, contents, notices)
 
 
-def _kind(job: str) -> str | None:
-    found = re.match(_TYPE, job)
-    kind = JOB_KINDS.get(found[1]) if found else None
-    return kind.value if kind else None
+def _parsed(job: str) -> tuple[Kind, int | None]:
+    """Return what a job type means, and its chunk."""
+    found = _TYPE.fullmatch(job)
+    if found is None or found[1] not in JOB_KINDS:
+        return Kind.OTHER, None
+    chunk = found[2] or found[3]
+    return JOB_KINDS[found[1]], int(chunk) if chunk else None
 
 
 def _no_tasks(logs: list[_Log]) -> Notice:
