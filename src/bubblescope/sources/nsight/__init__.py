@@ -18,7 +18,8 @@ from bubblescope.errors import SourceError, TimelineError
 from bubblescope.inventory import name_shapes
 from bubblescope.projection import Capture, Projection, losses, project
 from bubblescope.sources.nsight.export import UNKNOWN, Export, pid, read_export
-from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteTables, table_names
+from bubblescope.sources.nsight.tables import EVENTS, FACTS, ParquetTables
+from bubblescope.sources.sqlite import MAGIC, SqliteTables, table_names
 from bubblescope.timeline import (
     TASK_SCHEMA,
     Contents,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NsightSource"]
 
-_MAGIC: Final = b"SQLite format 3\0"
 _SIGNS: Final = (b"META_DATA_EXPORT", b"EXPORT_META_DATA", b"CUPTI_ACTIVITY_KIND", b"NVTX_EVENTS")
 _HEAD: Final = 1 << 18
 _REPORTS: Final = (".nsys-rep", ".qdrep")
@@ -66,7 +66,7 @@ class NsightSource:
                 head = file.read(_HEAD)
         except OSError:
             return False
-        if not head.startswith(_MAGIC):
+        if not head.startswith(MAGIC):
             return False
         # The names of its tables usually lie in the first pages; SQLite knows where else.
         return any(sign in head for sign in _SIGNS) or bool(table_names(path) & {*EVENTS})
@@ -132,7 +132,7 @@ def _read(path: Path, progress: Progress) -> tuple[Export, Capture]:
         progress.begin(f"reading {path.name}", tables.size())
         return read_export(tables, str(path))
     with _as_sqlite(path, progress) as file:
-        tables = SqliteTables(file, progress)
+        tables = SqliteTables(file, progress, EVENTS, FACTS)
         progress.begin(f"reading {path.name}", tables.size())
         return read_export(tables, str(path))
 

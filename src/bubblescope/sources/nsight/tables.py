@@ -7,17 +7,12 @@ null, so that the rest of the source sees one schema.
 
 from __future__ import annotations
 
-import os
-import sqlite3
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from typing import TYPE_CHECKING, Final, Protocol
 
-import adbc_driver_manager
-import adbc_driver_sqlite
 import polars as pl
 
 from bubblescope.errors import SourceError
+from bubblescope.sources.sqlite import TEXT, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +20,7 @@ if TYPE_CHECKING:
 
     from bubblescope.progress import Progress
 
-__all__ = ["EVENTS", "ParquetTables", "SqliteTables", "Tables", "table_names"]
+__all__ = ["EVENTS", "FACTS", "ParquetTables", "Tables"]
 
 EVENTS: Final = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -43,10 +38,6 @@ FACTS: Final = (
     "TARGET_INFO_SYSTEM_ENV",
 )
 """The tables that are used: those that grow with the run, and those that describe it."""
-
-_ROWS_PER_JOB: Final = 500_000
-_ROWS_PER_BATCH: Final = "262144"
-_HEADER_BYTES: Final = 100
 
 
 class Tables(Protocol):
@@ -73,164 +64,6 @@ class Tables(Protocol):
         """
 
 
-def _nothing(column: str) -> pl.Series:
-    return pl.Series(column, [], pl.String if column in _TEXT else pl.Int64)
-
-
-_TEXT = frozenset({"text", "name", "value"})
-
-
-def _decode(column: pl.Series) -> pl.Series:
-    try:
-        return column.cast(pl.String)
-    except pl.exceptions.ComputeError:
-        return pl.Series(column.name, [value.decode(errors="replace") for value in column])
-
-
-def table_names(path: Path) -> set[str]:
-    """Return the names of a SQLite file's tables; none if it cannot be read."""
-    try:
-        with closing(sqlite3.connect(_uri(path), uri=True)) as connection:
-            return _table_names(connection)
-    except sqlite3.Error:
-        return set()
-
-
-def _table_names(connection: sqlite3.Connection) -> set[str]:
-    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    return {name for (name,) in rows}
-
-
-def _uri(path: Path) -> str:
-    """Return how to open a file for reading alone: no lock, no journal, nothing beside it."""
-    return f"{path.resolve().as_uri()}?mode=ro&immutable=1"
-
-
-def _last_row(connection: sqlite3.Connection, table: str) -> int:
-    [(last,)] = connection.execute(f'SELECT max(rowid) FROM "{table}"')  # noqa: S608  a fixed name
-    return int(last or 0)
-
-
-class SqliteTables:
-    """Tables of a `.sqlite` export, read through ADBC over row-id ranges on all cores.
-
-    Two connections read about 1.3 times as fast as one; SQL never joins or sorts.
-
-    Raises:
-        SourceError: The file is cut short or damaged.
-    """
-
-    def __init__(self, path: Path, progress: Progress) -> None:
-        self.path = path
-        self._progress = progress
-        self._uri = _uri(path)
-        self._refuse_truncated()
-        try:
-            with closing(sqlite3.connect(self._uri, uri=True)) as connection:
-                tables = sorted(_table_names(connection) & {*EVENTS, *FACTS})
-                self._columns = {
-                    table: {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')}
-                    for table in tables
-                }
-                self._rows = {table: _last_row(connection, table) for table in tables}
-        except sqlite3.Error as error:
-            raise self._damaged(error) from None
-
-    def size(self) -> int:
-        """Return the amount of progress that reading everything makes."""
-        return sum(rows for table, rows in self._rows.items() if table in EVENTS)
-
-    def read(
-        self,
-        table: str,
-        columns: Sequence[str],
-        shrink: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
-    ) -> pl.DataFrame:
-        """Return the columns of a table; see `Tables.read`."""
-        present = self._columns.get(table, set())
-        rows = self._rows.get(table, 0)
-        chosen = ", ".join(
-            # Text goes through bytes: exports hold strings that are not valid UTF-8.
-            f"""CAST({f"COALESCE({column}, '')" if column in present else "''"} AS BLOB) AS {column}"""
-            if column in _TEXT
-            else f'"{column}"'
-            if column in present
-            else f'NULL AS "{column}"'
-            for column in columns
-        )
-        whole = f'SELECT {chosen} FROM "{table}"'  # noqa: S608  a fixed name
-        if table in EVENTS:
-            queries = [
-                f"{whole} WHERE rowid BETWEEN {low} AND {low + _ROWS_PER_JOB - 1}"
-                for low in range(1, rows + 1, _ROWS_PER_JOB)
-            ]
-        else:  # small; and the row ids of strings are ids of their own, from 0 and with any gaps
-            queries = [whole] if present else []
-
-        def run(query: str) -> pl.DataFrame:
-            piece = self._query(query)
-            piece = piece.with_columns(
-                _decode(piece[column]) if column in _TEXT else self._integers(piece[column])
-                for column in columns
-            )
-            if table in EVENTS:
-                self._progress.advance(piece.height)
-            return shrink(piece) if shrink else piece
-
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            pieces = [piece for piece in pool.map(run, queries) if piece.height]
-        if not pieces:
-            empty = pl.DataFrame([_nothing(column) for column in columns])
-            return shrink(empty) if shrink else empty
-        return pl.concat(pieces, rechunk=False)
-
-    def _query(self, query: str) -> pl.DataFrame:
-        driver = adbc_driver_sqlite._driver_path()  # noqa: SLF001  what its own dbapi calls
-        try:
-            with (
-                adbc_driver_manager.AdbcDatabase(driver=driver, uri=self._uri) as database,
-                adbc_driver_manager.AdbcConnection(database) as connection,
-                adbc_driver_manager.AdbcStatement(connection) as statement,
-            ):
-                statement.set_options(**{"adbc.sqlite.query.batch_rows": _ROWS_PER_BATCH})
-                statement.set_sql_query(query)
-                stream, _ = statement.execute_query()
-                return pl.DataFrame(stream)
-        except (adbc_driver_manager.Error, pl.exceptions.PolarsError, OSError) as error:
-            raise self._damaged(error) from None
-
-    def _integers(self, column: pl.Series) -> pl.Series:
-        """Insist on integers: SQLite lets any value stand in any column."""
-        try:
-            return column.cast(pl.Int64)
-        except pl.exceptions.PolarsError as error:
-            raise self._damaged(error) from None
-
-    def _refuse_truncated(self) -> None:
-        """Compare the size in the header with the file's (https://sqlite.org/fileformat.html)."""
-        with self.path.open("rb") as file:
-            header = file.read(_HEADER_BYTES)
-        size = self.path.stat().st_size
-        if len(header) < _HEADER_BYTES:
-            raise SourceError(
-                self.path, f"is cut short: it ends after {size} bytes; export it again"
-            )
-        page = int.from_bytes(header[16:18], "big")
-        page = 65536 if page == 1 else page
-        pages = int.from_bytes(header[28:32], "big")
-        # The page count is only valid if written by the same version that last changed the file.
-        counted = header[24:28] == header[92:96]
-        if counted and pages * page > size:
-            raise SourceError(
-                self.path,
-                f"is cut short: it has {size} of {pages * page} bytes; copy or export it again",
-            )
-
-    def _damaged(self, error: Exception) -> SourceError:
-        reason = str(error).strip().splitlines()[0]
-        return SourceError(self.path, f"is a damaged SQLite file ({reason}); export it again")
-
-
 class ParquetTables:
     """Tables of a `parquetdir` export.
 
@@ -255,7 +88,7 @@ class ParquetTables:
         """Return the columns of a table; see `Tables.read`."""
         file = self.path / f"{table}.parquet"
         if not file.exists():
-            frame = pl.DataFrame([_nothing(column) for column in columns])
+            frame = pl.DataFrame([nothing(column) for column in columns])
         else:
             frame = self._collect(file, columns)
         if table in EVENTS:
@@ -272,7 +105,7 @@ class ParquetTables:
             }
             return scan.select(
                 value.cast(pl.String).fill_null("").alias(column)
-                if column in _TEXT
+                if column in TEXT
                 else value.cast(pl.Int64).alias(column)  # ids may be unsigned
                 for column, value in values.items()
             ).collect()
