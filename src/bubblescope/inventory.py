@@ -9,17 +9,21 @@ import polars as pl
 from bubblescope.timeline import NameShape
 
 if TYPE_CHECKING:
-    from bubblescope.vocabulary import NameParser
+    from collections.abc import Callable
+
+    from bubblescope.vocabulary import ParsedName
 
 __all__ = ["name_shapes"]
 
 
-def name_shapes(names: pl.DataFrame, parser: NameParser) -> tuple[NameShape, ...]:
+def name_shapes(
+    names: pl.DataFrame, parse: Callable[[str], list[ParsedName]]
+) -> tuple[NameShape, ...]:
     """Group range names that differ in their numbers only, most frequent first.
 
     Args:
         names: Frame with the distinct names and the `count` of each.
-        parser: What says which kind of task a name is taken for.
+        parse: Says what a name is taken for.
     """
     shapes = (
         names.with_columns(shape=pl.col("name").str.replace_all(r"\d+", "#"))
@@ -29,13 +33,12 @@ def name_shapes(names: pl.DataFrame, parser: NameParser) -> tuple[NameShape, ...
         .sort("count", "shape", descending=[True, False])
     )
     return tuple(
-        NameShape(shape, example, count, _kind(parser, example))
+        NameShape(shape, example, count, _kind(parse(example)))
         for shape, example, count in shapes.iter_rows()
     )
 
 
-def _kind(parser: NameParser, example: str) -> str | None:
-    parsed = parser.parse(example)
+def _kind(parsed: list[ParsedName]) -> str | None:
     if not parsed:
         return None
     return ", ".join(said.kind.value if said.kind else "step marker" for said in parsed)

@@ -30,6 +30,7 @@ __all__ = ["ReadOptions", "Source", "find", "load", "sources"]
 
 GROUP: Final = "bubblescope.sources"
 _BUILT_IN: Final = {
+    "ascend": "AscendSource",
     "kineto": "KinetoSource",
     "native": "NativeSource",
     "nsight": "NsightSource",

@@ -29,6 +29,7 @@ _HEADER_BYTES: Final = 100
 
 
 def nothing(column: str) -> pl.Series:
+    """Return a column without rows, of the type that columns of its name have."""
     return pl.Series(column, [], pl.String if column in TEXT else pl.Int64)
 
 

@@ -183,7 +183,7 @@ class _Reader(msgspec.Struct, frozen=True):
                 process=events.process,
                 devices=events.devices,
                 counts=events.counts,
-                names=name_shapes(events.names, self.names),
+                names=name_shapes(events.names, self.names.parse),
             ),
             groups=[group for group in distributed.get("pg_config") or [] if type(group) is dict],
             declared=_declaration(header.declared),

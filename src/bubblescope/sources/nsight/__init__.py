@@ -313,7 +313,7 @@ def _contents(export: Export, names: NameParser) -> list[Contents]:
                 process=pid(key),
                 devices=tuple(counts["device"].drop_nulls().unique().sort()),
                 counts=dict(totals.iter_rows()),
-                names=name_shapes(export.names.filter(process=key), names),
+                names=name_shapes(export.names.filter(process=key), names.parse),
             ),
         )
     return sorted(held, key=lambda content: content.process or 0)
