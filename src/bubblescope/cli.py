@@ -20,6 +20,7 @@ from rich.text import Text
 
 import bubblescope
 from bubblescope import exports, units
+from bubblescope.commands.ascend import ascend
 from bubblescope.commands.paddle import paddle
 from bubblescope.console import Bar, err, out, warn, writing, wrote
 from bubblescope.errors import BubblescopeError
@@ -317,6 +318,7 @@ def formats() -> None:
         out.print(Text(f"writes  {name:10} {known.summary}"))
 
 
+cli.add_command(ascend)
 cli.add_command(paddle)
 
 

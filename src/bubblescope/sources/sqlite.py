@@ -33,7 +33,7 @@ def nothing(column: str) -> pl.Series:
     return pl.Series(column, [], pl.String if column in TEXT else pl.Int64)
 
 
-TEXT: Final = frozenset({"text", "name", "value", "hostName"})
+TEXT: Final = frozenset({"text", "name", "value", "hostName", "hostUid"})
 """Columns that hold text wherever they occur in these vendors' tables; all others hold integers."""
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from bubblescope.sources import ReadOptions
 
-__all__ = ["OUTPUT_LAYER", "AscendSource", "databases", "position_name"]
+__all__ = ["OUTPUT_LAYER", "AscendSource", "assemble", "position_name", "read_profiles"]
 
 OUTPUT_LAYER: Final = "logits"
 """Name of the task in which device 0 of a DualPipeV runs the output layer."""
@@ -77,58 +77,76 @@ class AscendSource:
         Raises:
             SourceError: A database is damaged, or a folder holds none.
         """
-        chosen, notices = databases(paths)
-        options.progress.begin("reading profiles", None)
-        profiles = read_each(read_profile, list(chosen), options.progress, options.executor)
-        ranks, how_rank = _ranks(profiles)
-        place = _Layout(profiles, ranks)
-        parts, lost = [], [*notices, *_losses(profiles)]
-        inferred = {"rank": how_rank} if how_rank else {}
-        for profile, rank in zip(profiles, ranks, strict=True):
-            tasks, more = _tasks(profile, rank, options.names, place)
-            parts.append(tasks)
-            lost += more
-        tasks = pl.concat(parts)
-        uids = {profile.host_uid for profile in profiles}
-        if len(uids) > 1:
-            lost.append(clocks_unchecked(len(uids)))
-        run = Run(
-            origins=tuple(Origin("ascend", one.version, one.path) for one in profiles),
-            schedule=place.schedule,
-            microbatches=place.microbatches,
-            contents=tuple(_contents(profile, options.names) for profile in profiles),
-            warnings=tuple(lost),
-        )
-        table = pl.DataFrame(
-            [
-                {
-                    "rank": rank,
-                    "host": profile.host or "unknown",
-                    "device": profile.device,
-                    **place.coordinates(rank),
-                }
-                for profile, rank in zip(profiles, ranks, strict=True)
-            ],
-            schema=RANK_SCHEMA,
-        )
-        if not tasks.filter(pl.col("lane") == Lane.COMPUTE.value).height:
-            return Timeline(
-                pl.DataFrame(schema=TASK_SCHEMA), table, _warn(run, _no_tasks(profiles))
-            )
-        tasks, more_inferred, more = _numbered(tasks, profiles)
-        if place.inferred and tasks["stage"].is_not_null().any():
-            more_inferred["stage"] = place.inferred
-        run = msgspec.structs.replace(_warn(run, *more), inferred={**inferred, **more_inferred})
-        stages = tasks.group_by("rank").agg(stages=pl.col("stage").drop_nulls().unique().sort())
-        table = table.drop("stages").join(stages, on="rank", how="left")
-        try:
-            known = [column for column in TASK_SCHEMA if column in tasks.columns]
-            return Timeline(tasks.select(known), table, run)
-        except TimelineError as error:
-            raise SourceError(profiles[0].path, f"holds contradictory rows ({error})") from None
+        profiles, notices = read_profiles(paths, options)
+        return assemble(profiles, notices, options.names)
 
 
-def databases(paths: Sequence[Path]) -> tuple[dict[Path, Path], list[Notice]]:
+def read_profiles(
+    paths: Sequence[Path], options: ReadOptions
+) -> tuple[list[Profile], list[Notice]]:
+    """Read the databases of all ranks; return them and warnings of what was left out.
+
+    Raises:
+        SourceError: A database is damaged, or a folder holds none.
+    """
+    chosen, notices = _databases(paths)
+    options.progress.begin("reading profiles", None)
+    return read_each(read_profile, list(chosen), options.progress, options.executor), notices
+
+
+def assemble(profiles: Sequence[Profile], notices: list[Notice], names: NameParser) -> Timeline:
+    """Make one timeline of the profiles of all ranks.
+
+    Raises:
+        SourceError: Two profiles are of one rank, or a profile contradicts itself.
+    """
+    ranks, how_rank = _ranks(profiles)
+    place = _Layout(profiles, ranks)
+    parts, lost = [], [*notices, *_losses(profiles)]
+    inferred = {"rank": how_rank} if how_rank else {}
+    for profile, rank in zip(profiles, ranks, strict=True):
+        tasks, more = _tasks(profile, rank, names, place)
+        parts.append(tasks)
+        lost += more
+    tasks = pl.concat(parts)
+    uids = {profile.host_uid for profile in profiles}
+    if len(uids) > 1:
+        lost.append(clocks_unchecked(len(uids)))
+    run = Run(
+        origins=tuple(Origin("ascend", one.version, one.path) for one in profiles),
+        schedule=place.schedule,
+        microbatches=place.microbatches,
+        contents=tuple(_contents(profile, names) for profile in profiles),
+        warnings=tuple(lost),
+    )
+    table = pl.DataFrame(
+        [
+            {
+                "rank": rank,
+                "host": profile.host or "unknown",
+                "device": profile.device,
+                **place.coordinates(rank),
+            }
+            for profile, rank in zip(profiles, ranks, strict=True)
+        ],
+        schema=RANK_SCHEMA,
+    )
+    if not tasks.filter(pl.col("lane") == Lane.COMPUTE.value).height:
+        return Timeline(pl.DataFrame(schema=TASK_SCHEMA), table, _warn(run, _no_tasks(profiles)))
+    tasks, more_inferred, more = _numbered(tasks, profiles, place)
+    if place.inferred and tasks["stage"].is_not_null().any():
+        more_inferred["stage"] = place.inferred
+    run = msgspec.structs.replace(_warn(run, *more), inferred={**inferred, **more_inferred})
+    stages = tasks.group_by("rank").agg(stages=pl.col("stage").drop_nulls().unique().sort())
+    table = table.drop("stages").join(stages, on="rank", how="left")
+    try:
+        known = [column for column in TASK_SCHEMA if column in tasks.columns]
+        return Timeline(tasks.select(known), table, run)
+    except TimelineError as error:
+        raise SourceError(profiles[0].path, f"holds contradictory rows ({error})") from None
+
+
+def _databases(paths: Sequence[Path]) -> tuple[dict[Path, Path], list[Notice]]:
     """Choose the database of each rank: where a folder was profiled twice, the newest.
 
     Returns:
@@ -188,17 +206,20 @@ class _Layout:
         }
         self.world = self._size("world_size", 0)
         self.pipeline = self._size("pipeline_model_parallel_size", 1)
-        self._fits: bool = (
-            bool(stated)
-            and self.world > max(ranks, default=0)
-            and (self.world % self.pipeline == 0)
+        self._fits = bool(
+            stated and self.world > max(ranks, default=0) and (self.world % self.pipeline == 0)
         )
         self.inferred = "rank and parallel sizes, in Megatron's order" if self._fits else None
 
     @property
     def is_dualpipev(self) -> bool:
         """Whether the job declared this schedule."""
-        return self.schedule == _DUALPIPEV
+        return bool(self.schedule == _DUALPIPEV)
+
+    @property
+    def recognises(self) -> bool:
+        """Whether enough is declared to find each range's place in the schedule."""
+        return self.is_dualpipev and self._fits and bool(self.microbatches)
 
     def _size(self, name: str, default: int) -> int:
         value = self._sizes.get(name, default)
@@ -304,7 +325,7 @@ def _tasks(
     kept = kept.with_columns(
         pl.lit(None, dtype).alias(column) for column, dtype in blank.items()
     ).with_columns(rank=pl.lit(rank, pl.Int32), peer=pl.lit(None, pl.Int32))
-    if place.is_dualpipev and place.device(rank) is not None and place.microbatches:
+    if place.recognises:
         kept, more = _recognised(kept, rank, place)
         notices += more
     elif place.device(rank) is not None:
@@ -382,12 +403,22 @@ def _recognised(
         orient="row",
     )
     parts, notices = [], []
+    unstepped = ranges["step"].null_count() == ranges.height
     for (step,), part in ranges.group_by("step", maintain_order=True):
         ran = [_letter(kind, output) for kind, output in part.select("kind", "output").iter_rows()]
-        found = dualpipev.align(ran, letters)
-        parts.append(part.with_columns(place=pl.Series(found.places, dtype=pl.Int64)))
+        # Without the profiler's steps, as many as it takes are one after the other.
+        repeats = max(1, round(len(ran) / len(letters))) if unstepped else 1
+        found = dualpipev.align(ran, letters * repeats)
+        places = pl.Series("place", found.places, dtype=pl.Int64)
+        placed = part.with_columns(places.replace(-1, None))
+        if unstepped:
+            number = (pl.col("place") // len(letters)).cast(pl.Int32)
+            placed = placed.with_columns(
+                place=pl.col("place") % len(letters), step=number.forward_fill().fill_null(0)
+            )
+        parts.append(placed)
         if found.missing or found.extra:
-            notices.append(_misfit(rank, step, found, names, len(ran)))
+            notices.append(_misfit(rank, step, found, names * repeats, len(ran)))
     columns = ["name", "kind", "chunk", "microbatch", "pair_chunk", "pair_microbatch"]
     joined = pl.concat(parts or [ranges.with_columns(place=pl.lit(None, pl.Int64))]).join(
         plan, on="place", how="left", maintain_order="left"
@@ -503,9 +534,11 @@ def _transfers(profile: Profile, rank: int, place: _Layout, tasks: pl.DataFrame)
 
 
 def _numbered(
-    tasks: pl.DataFrame, profiles: Sequence[Profile]
+    tasks: pl.DataFrame, profiles: Sequence[Profile], place: _Layout
 ) -> tuple[pl.DataFrame, dict[str, str], list[Notice]]:
     """Fill what neither marks nor schedule say; the profiler's own steps are believed."""
+    if place.recognises:
+        return tasks.drop("splits"), {"microbatch": "place in the declared schedule"}, []
     markers = pl.DataFrame(
         schema={
             "rank": pl.Int32,

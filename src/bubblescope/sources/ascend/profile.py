@@ -55,8 +55,9 @@ class Profile(msgspec.Struct, frozen=True):
         metadata: Name -> value of META_DATA.
         steps: Frame with step, start_ns and end_ns, in host time.
         ranges: Frame with message, host_start_ns, host_end_ns, start_ns and end_ns, by start.
-        operations: Frame of communication: name, start_ns, end_ns, op_id, group, source and target
-            (ranks within the group, null if the database does not say), by start.
+        operations: Frame of communication by start: name, start_ns, end_ns, op_id, group, source
+            and target (its own rank and the other's within the group, null if the database does
+            not say), way ("s" for a send, "r" for a receive) and domain.
         marks: Number of ranges on the host.
         unmatched: How many of them the device has no interval of.
         impossible: How many intervals were dropped because of their times.
