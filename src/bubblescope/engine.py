@@ -38,6 +38,8 @@ def read_each(
     paths: Sequence[Path],
     progress: Progress,
     executor: Executor | None = None,
+    *,
+    uses_all_cores: bool = False,
 ) -> list[Result_co]:
     """Read files, side by side where that pays, and return the results in the files' order.
 
@@ -47,6 +49,8 @@ def read_each(
         progress: Is told of bytes.
         executor: Where to run, such as a Dask client's `get_executor()`; if None, local processes
             when there are several large files, and this process otherwise.
+        uses_all_cores: Whether `read` by itself keeps the cores busy; local processes then only
+            add the time that they take to start.
 
     Raises:
         Exception: Whatever `read` raised first.
@@ -54,7 +58,8 @@ def read_each(
     sizes = {path: path.stat().st_size for path in paths}
     cores = len(os.sched_getaffinity(0))
     if executor is None:
-        if min(len(paths), cores) < 2 or sum(sizes.values()) < _WORTHWHILE_BYTES:
+        small = sum(sizes.values()) < _WORTHWHILE_BYTES
+        if uses_all_cores or small or min(len(paths), cores) < 2:
             return [read(path, progress) for path in paths]
         from loky import get_reusable_executor  # noqa: PLC0415  slow, and only large runs need it
 

@@ -91,7 +91,10 @@ def read_profiles(
     """
     chosen, notices = _databases(paths)
     options.progress.begin("reading profiles", None)
-    return read_each(read_profile, list(chosen), options.progress, options.executor), notices
+    profiles = read_each(
+        read_profile, list(chosen), options.progress, options.executor, uses_all_cores=True
+    )
+    return profiles, notices
 
 
 def assemble(profiles: Sequence[Profile], notices: list[Notice], names: NameParser) -> Timeline:
