@@ -6,7 +6,8 @@ Reading is per file and independent, and what travels back is small: tasks, neve
 from __future__ import annotations
 
 import os
-from concurrent.futures import as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from bubblescope.progress import SILENT
@@ -39,7 +40,7 @@ def read_each(
     progress: Progress,
     executor: Executor | None = None,
     *,
-    uses_all_cores: bool = False,
+    threads: bool = False,
 ) -> list[Result_co]:
     """Read files, side by side where that pays, and return the results in the files' order.
 
@@ -49,8 +50,8 @@ def read_each(
         progress: Is told of bytes.
         executor: Where to run, such as a Dask client's `get_executor()`; if None, local processes
             when there are several large files, and this process otherwise.
-        uses_all_cores: Whether `read` by itself keeps the cores busy; local processes then only
-            add the time that they take to start.
+        threads: Whether `read` spends its time outside of Python: threads of this process then do
+            what processes would, and start at once.
 
     Raises:
         Exception: Whatever `read` raised first.
@@ -58,12 +59,15 @@ def read_each(
     sizes = {path: path.stat().st_size for path in paths}
     cores = len(os.sched_getaffinity(0))
     if executor is None:
-        small = sum(sizes.values()) < _WORTHWHILE_BYTES
-        if uses_all_cores or small or min(len(paths), cores) < 2:
+        workers = min(len(paths), cores)
+        if threads:
+            with ThreadPoolExecutor(workers) as pool:
+                return list(pool.map(read, paths, repeat(progress)))
+        if workers < 2 or sum(sizes.values()) < _WORTHWHILE_BYTES:
             return [read(path, progress) for path in paths]
         from loky import get_reusable_executor  # noqa: PLC0415  slow, and only large runs need it
 
-        executor = get_reusable_executor(min(len(paths), cores), timeout=30)
+        executor = get_reusable_executor(workers, timeout=30)
     futures: dict[Future[Any], Path] = {executor.submit(read, path, SILENT): path for path in paths}
     try:
         for future in as_completed(futures):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
@@ -17,7 +17,7 @@ from bubblescope.schedules import dualpipev
 from bubblescope.vocabulary import COMPUTE_KINDS, Kind, Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from bubblescope.timeline import Timeline
@@ -166,7 +166,7 @@ def write(charts: Mapping[Path, Chart]) -> None:
 def _fill(connection: sqlite3.Connection, named: pl.DataFrame, linked: pl.DataFrame) -> None:
     connection.execute('DROP TABLE IF EXISTS "StepTaskInfo"')
     connection.execute(_TABLE)
-    connection.executemany('INSERT INTO "StepTaskInfo" VALUES (?, ?, ?, ?)', named.iter_rows())
+    connection.executemany('INSERT INTO "StepTaskInfo" VALUES (?, ?, ?, ?)', _tuples(named))
     columns = {row[1] for row in connection.execute('PRAGMA table_info("COMMUNICATION_OP")')}
     if "opConnectionId" in columns:
         connection.execute("UPDATE COMMUNICATION_OP SET opConnectionId = NULL")
@@ -176,5 +176,10 @@ def _fill(connection: sqlite3.Connection, named: pl.DataFrame, linked: pl.DataFr
         connection.execute("ALTER TABLE COMMUNICATION_OP ADD COLUMN opConnectionId TEXT")
     connection.executemany(
         "UPDATE COMMUNICATION_OP SET opConnectionId = ? WHERE opId = ?",
-        linked.select("link", "op_id").iter_rows(),
+        _tuples(linked.select("link", "op_id")),
     )
+
+
+def _tuples(frame: pl.DataFrame) -> Iterable[tuple[Any, ...]]:
+    """Return rows; going by columns is several times as fast as `iter_rows`."""
+    return zip(*(column.to_list() for column in frame), strict=True)

@@ -92,7 +92,7 @@ def read_profiles(
     chosen, notices = _databases(paths)
     options.progress.begin("reading profiles", None)
     profiles = read_each(
-        read_profile, list(chosen), options.progress, options.executor, uses_all_cores=True
+        read_profile, list(chosen), options.progress, options.executor, threads=True
     )
     return profiles, notices
 
