@@ -31,10 +31,13 @@ __all__ = ["ReadOptions", "Source", "find", "load", "sources"]
 GROUP: Final = "bubblescope.sources"
 _BUILT_IN: Final = {
     "ascend": "AscendSource",
+    "jobtrace": "JobTraceSource",
     "kineto": "KinetoSource",
     "native": "NativeSource",
+    "ndtimeline": "NdtimelineSource",
     "nsight": "NsightSource",
     "paddle": "PaddleSource",
+    "primus": "PrimusSource",
 }
 """Module in this package -> class in it."""
 
