@@ -10,7 +10,7 @@ import os
 import sys
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 import click
 import msgspec
@@ -85,6 +85,13 @@ def _reading(command: Any) -> Any:
                 metavar="K",
                 help="Which run, from 0, of logs that hold several; the last by default.",
             ),
+            click.option(
+                "--clock",
+                type=click.Choice(["raw", "solve"]),
+                default="raw",
+                show_default=True,
+                help="Take times as they are, or align the ranks by what must come before what.",
+            ),
             click.option("--steps", type=Numbers(), help="Only these steps: 3 or 2:5 or 0,4:6."),
             click.option("--ranks", type=Numbers(), help="Only these ranks."),
             click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
@@ -99,6 +106,7 @@ def _read(
     names: str | None,
     source: str | None,
     run: int | None,
+    clock: Literal["raw", "solve"],
     steps: list[int] | None,
     ranks: list[int] | None,
     *,
@@ -106,7 +114,12 @@ def _read(
 ) -> Timeline:
     with Bar() as bar:
         timeline = load(
-            *paths, names=names, source=source, progress=SILENT if quiet else bar, run=run
+            *paths,
+            names=names,
+            source=source,
+            progress=SILENT if quiet else bar,
+            run=run,
+            clock=clock,
         )
     if steps is not None or ranks is not None:
         timeline = timeline.slice(steps=steps, ranks=ranks)

@@ -273,7 +273,9 @@ def _worst(rows: list[tuple[Any, Rates]], limit: int) -> list[tuple[Any, Rates]]
 
 
 def _bar(rate: float | None) -> Text:
-    filled = round((rate or 0) * _BAR)
+    if rate is None:
+        return Text()
+    filled = round(rate * _BAR)
     return Text.assemble(("█" * (_BAR - filled), "blue"), ("░" * filled, "dim"))
 
 

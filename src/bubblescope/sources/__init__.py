@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
 
@@ -115,6 +115,7 @@ def load(
     progress: Progress = SILENT,
     run: int | None = None,
     executor: Executor | None = None,
+    clock: Literal["raw", "solve"] = "raw",
 ) -> Timeline:
     """Read the traces of one run, whatever made them.
 
@@ -127,6 +128,8 @@ def load(
             if None.
         executor: A `concurrent.futures` executor to read large files with, such as a Dask client's
             `get_executor()`; local processes if None.
+        clock: "solve" aligns the ranks' clocks by what must come before what (`clocks.align`);
+            "raw" takes times as they are.
 
     Returns:
         One timeline on one clock. It has no tasks where the traces hold no pipeline ranges; its
@@ -140,6 +143,10 @@ def load(
     options = ReadOptions(names=NameParser(names), progress=progress, run=run, executor=executor)
     chosen, traces, ignored = find(paths, source)
     timeline = chosen.read(traces, options)
+    if clock == "solve":
+        from bubblescope.clocks import align  # noqa: PLC0415  only if asked for
+
+        timeline = align(timeline)
     if ignored:
         shown = ", ".join(path.name for path in ignored[:3]) + (", ..." if len(ignored) > 3 else "")
         timeline = timeline.with_notices(
