@@ -89,7 +89,7 @@ def test_a_folder_of_several_formats_is_refused_unless_one_is_chosen(tmp_path):
 
 def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(
-        SourceError, match=r"pprof: is no trace format; the formats .* native, nsig"
+        SourceError, match=r"pprof: is no trace format; the formats .*native, ndtime"
     ):
         bubblescope.load(tmp_path, source="pprof")
 

@@ -13,6 +13,7 @@ from bubblescope.engine import read_each
 from bubblescope.errors import SourceError, TimelineError
 from bubblescope.inventory import name_shapes
 from bubblescope.plausible import EPOCH_2000_NS, implausible_clock, impossible_times
+from bubblescope.progress import SILENT
 from bubblescope.projection import Projection, losses, project
 from bubblescope.sources.kineto.columns import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
@@ -30,7 +31,7 @@ from bubblescope.timeline import (
 from bubblescope.vocabulary import Kind, NameParser
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from bubblescope.progress import Progress
@@ -154,10 +155,17 @@ class _Reader(msgspec.Struct, frozen=True):
     names: NameParser
 
     def __call__(self, path: Path, progress: Progress) -> _Trace:
-        collector = Collector()
-        header, lost = read_document(path, collector.take, progress)
-        events = collector.finish()
-        projection, inferred = self._project(events)
+        header, lost, events, apart = self._read(path, progress, operators=False)
+        projection, inferred = self._project(events), False
+        if not events.operators.height and not _has_passes(projection):
+            # Only now are the operators of a run on a device of use.
+            header, lost, events, apart = self._read(path, SILENT, operators=True)
+        if not _has_passes(projection):
+            named = infer_ranges(events, apart)
+            inferred = named.height > 0
+            ranges = pl.concat([events.capture.ranges, named])
+            capture = msgspec.structs.replace(events.capture, ranges=ranges)
+            projection = project(capture, self.names) if inferred else projection
         stated = _WORKER_NAME.match(path.name)
         distributed = header.distributed or {}
         host = header.host or (stated["host"] if stated else None)
@@ -191,24 +199,34 @@ class _Reader(msgspec.Struct, frozen=True):
             impossible=events.impossible,
         )
 
-    def _project(self, events: Events) -> tuple[Projection, bool]:
-        """Find the tasks by the names of ranges, or, if those name no pass, by the operators."""
-        projection = project(events.capture, self.names)
-        passes = [Kind.FORWARD.value, Kind.BACKWARD.value, Kind.FORWARD_BACKWARD.value]
-        if projection.tasks["kind"].is_in(passes).any():
-            return projection, False
-        apart = events.capture.ranges.filter(
-            pl.col("name").str.contains("(?i)^(## )?optimizer"),
-        )
-        found = infer_ranges(events, apart)
-        if not found.height:
-            return projection, False
-        capture = msgspec.structs.replace(
-            events.capture, ranges=pl.concat([events.capture.ranges, found])
-        )
-        return project(capture, self.names), True
+    def _read(
+        self, path: Path, progress: Progress, *, operators: bool
+    ) -> tuple[Header, Losses, Events, pl.DataFrame]:
+        """Decode the file; keep its operators if told to, or if nothing ran on a device."""
+        collector = Collector()
+
+        def begin(header: Header) -> Callable[[list[Any]], None]:
+            nonlocal collector
+            collector = Collector(operators=operators or not header.devices)
+            return collector.take
+
+        header, lost = read_document(path, begin, progress)
+        events = collector.finish()
+        apart = events.capture.ranges.filter(pl.col("name").str.contains(_APART))
+        return header, lost, events, apart
+
+    def _project(self, events: Events) -> Projection:
+        return project(events.capture, self.names)
 
 
+def _has_passes(projection: Projection) -> bool:
+    """Say whether ranges name any forward or backward."""
+    passes = [Kind.FORWARD.value, Kind.BACKWARD.value, Kind.FORWARD_BACKWARD.value]
+    return bool(projection.tasks["kind"].is_in(passes).any())
+
+
+_APART: Final = "(?i)^(?:## )?optimizer"
+"""Ranges whose operators are neither a forward nor a backward."""
 _HOW_KIND: Final = (
     "operators between two transfers: those that autograd's engine ran are a backward, "
     "others a forward"

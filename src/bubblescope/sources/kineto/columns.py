@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
+from itertools import compress, repeat
+from operator import attrgetter, eq, is_
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -66,6 +67,8 @@ _COUNTED: Final = {
     _FILL: "fills",
 }
 _COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:")
+_CATEGORY, _NAME, _THREAD = attrgetter("cat"), attrgetter("name"), attrgetter("tid")
+_START, _LENGTH = attrgetter("ts"), attrgetter("dur")
 _ON_HOST: Final = ("gloo:", "mpi:", "ucc:")
 """Annotations of communication that the host itself does, from issue to completion."""
 _COLLECTIVE_KINDS: Final = {"send": Kind.OTHER, "recv": Kind.OTHER}
@@ -98,10 +101,17 @@ class Events(msgspec.Struct, frozen=True):
 
 
 class Collector:
-    """Takes batches of events and keeps the few columns that matter."""
+    """Takes batches of events and keeps the few columns that matter.
 
-    def __init__(self) -> None:
+    Args:
+        operators: Whether to keep operators. They are half of a trace, and only of use where
+            nothing ran on a device or nothing is named.
+    """
+
+    def __init__(self, *, operators: bool = True) -> None:
+        self._kept = [group for group in _COUNTED if operators or group != _OPERATOR]
         self._columns: dict[int, list[tuple[Any, ...]]] = {group: [] for group in _COUNTED}
+        self._counts = dict.fromkeys(_COUNTED, 0)
         self._processes: dict[int | str | None, int] = {}
         self._threads: dict[int | str | None, int] = {}
         self._comms: dict[tuple[str, str | None, int | None], int] = {}
@@ -110,16 +120,20 @@ class Collector:
 
     def take(self, batch: list[Any]) -> None:
         """Take the complete events of a batch."""
+        types = list(map(type, batch))
         for written in (Slice, ExactSlice):
-            if slices := [event for event in batch if type(event) is written]:
+            slices = list(compress(batch, map(is_, types, repeat(written))))
+            if slices:
                 self._take(slices)
 
     def _take(self, slices: list[Any]) -> None:
-        groups = [_GROUPS.get(event.cat) for event in slices]
+        groups = list(map(_GROUPS.get, map(_CATEGORY, slices)))
         for group in _COUNTED:
-            events = [event for event, own in zip(slices, groups, strict=True) if own == group]
+            self._counts[group] += groups.count(group)
+        for group in self._kept:
+            events = list(compress(slices, map(eq, groups, repeat(group))))
             if events:
-                start, length = _nanoseconds(events, "ts"), _nanoseconds(events, "dur")
+                start, length = _nanoseconds(events, _START), _nanoseconds(events, _LENGTH)
                 self._columns[group].append(
                     (start, start + length, *self._details(group, events)),
                 )
@@ -127,28 +141,31 @@ class Collector:
     def _details(self, group: int, events: list[Any]) -> tuple[Any, ...]:
         """Return the columns that events of a group have beside their times."""
         if group in {_RANGE, _OPERATOR}:
-            names = [event.name for event in events]
+            names = list(map(_NAME, events))
             for event in events[:1]:
                 self._processes.setdefault(event.pid, len(events))
             if group == _RANGE:
                 return (self._thread_ids(events), names)
-            roles = np.array([self._role[name] for name in names])
+            roles = np.array(list(map(self._role.__getitem__, names)))
             return (self._thread_ids(events), roles, _argument(events, "sequence"))
         correlation = _argument(events, "correlation")
         if group == _LAUNCH:
             return (self._thread_ids(events), correlation)
         comm = np.full(len(events), NONE, np.int32)
-        for row in np.flatnonzero([self._is_comm[event.name] for event in events]):
+        for row in np.flatnonzero(list(map(self._is_comm.__getitem__, map(_NAME, events)))):
             comm[row] = self._comm(events[row])
         return (_devices(events), correlation, comm)
 
     def _thread_ids(self, events: list[Any]) -> Ints:
         """Return thread ids, which some writers give as text, as numbers."""
+        found = list(map(_THREAD, events))
+        if set(map(type, found)) == {int}:
+            return np.array(found, np.int64)
         threads = self._threads
         return np.array(
             [
-                tid if type(tid) is int else threads.setdefault(tid, -(2**40) - len(threads))
-                for tid in [event.tid for event in events]
+                one if type(one) is int else threads.setdefault(one, -(2**40) - len(threads))
+                for one in found
             ],
             np.int64,
         )
@@ -161,11 +178,7 @@ class Collector:
 
     def finish(self) -> Events:
         """Return everything taken as one capture."""
-        counts = {
-            what: total
-            for group, what in _COUNTED.items()
-            if (total := sum(len(columns[0]) for columns in self._columns[group]))
-        }
+        counts = {_COUNTED[group]: total for group, total in self._counts.items() if total}
         frames = {
             _RANGE: self._frame(_RANGE, {"thread": pl.Int64, "name": pl.String}),
             _OPERATOR: self._frame(
@@ -250,39 +263,44 @@ def _joined(parts: Sequence[Any], dtype: Any) -> pl.Series:
 
 def _argument(events: list[Any], name: str) -> Ints:
     """Return an argument that is a positive number, or `NONE`."""
-    get = attrgetter(name)
-    return np.array(
-        [NONE if event.args is None else get(event.args) or NONE for event in events], np.int64
-    )
+    try:
+        values = np.array(list(map(attrgetter(f"args.{name}"), events)), np.int64)
+    except (AttributeError, TypeError):  # some have no arguments, or not this one
+        get = attrgetter(name)
+        return np.array(
+            [NONE if event.args is None else get(event.args) or NONE for event in events], np.int64
+        )
+    return np.where(values == 0, NONE, values)
 
 
 def _devices(events: list[Any]) -> NDArray[np.int32]:
     """Return device ordinals: an argument, or, from writers that leave it out, the "process"."""
-    devices = [
-        event.pid if event.args is None or event.args.device is None else event.args.device
-        for event in events
-    ]
-    return np.array([one if type(one) is int else 0 for one in devices], np.int64).astype(np.int32)
+    try:
+        return np.array(list(map(attrgetter("args.device"), events)), np.int32)
+    except (AttributeError, TypeError, OverflowError):
+        devices = [
+            event.pid if event.args is None or event.args.device is None else event.args.device
+            for event in events
+        ]
+    known = [one if type(one) is int and abs(one) < 2**31 else 0 for one in devices]
+    return np.array(known, np.int32)
 
 
-def _nanoseconds(events: list[Any], field: str) -> Ints:
+def _nanoseconds(events: list[Any], get: Callable[[Any], Any]) -> Ints:
     """Return times in integer nanoseconds; the microseconds have at most three decimals.
 
     The whole and the broken part are scaled apart: their product would not fit a float64.
     """
-    times = [getattr(event, field) for event in events]
+    times = list(map(get, events))
     if isinstance(times[0], msgspec.Raw):
         return _from_text(times)
     us = np.array(times, np.float64)
-    us = np.where(np.abs(us) < 2.0**53, us, np.nan)
+    known = np.abs(us) < 2.0**53
+    us[~known] = 0
     whole = np.floor(us)
-    ns = np.rint((us - whole) * 1000)
-    known = np.isfinite(us)
-    return np.where(
-        known,
-        np.where(known, whole, 0).astype(np.int64) * 1000 + np.where(known, ns, 0).astype(np.int64),
-        _NEVER_NS,
-    )
+    ns = whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+    ns[~known] = _NEVER_NS
+    return ns
 
 
 _NEVER_NS: Final = -(2**61)

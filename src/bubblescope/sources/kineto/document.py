@@ -153,15 +153,15 @@ def read_head(path: Path, size: int) -> bytes:
 
 def read_document(
     path: Path,
-    take: Callable[[list[Any]], None],
+    begin: Callable[[Header], Callable[[list[Any]], None]],
     progress: Progress,
 ) -> tuple[Header, Losses]:
     """Decode a trace and hand its events over in batches.
 
     Args:
         path: A `.json` or `.json.gz` file.
-        take: Called with each batch, in the file's order: `Slice` or `ExactSlice` among events of
-            other kinds.
+        begin: Called with what is said before the events; returns what is called with each batch,
+            in the file's order: `Slice` or `ExactSlice` among events of other kinds.
         progress: Is told of the file's bytes as they are read.
 
     Returns:
@@ -185,16 +185,17 @@ def read_document(
         raise SourceError(path, f"has a header that makes no sense ({error})") from None
     # The rest always begins with the bracket of an array; a batch ends where a comma is turned into
     # the other one, so that it is decoded where it lies.
+    take = begin(header)
     rest = bytearray(b"[")
     rest += buffer[found.end() :]
     del buffer
     for piece in pieces:
         rest += piece
         if cut := _last_boundary(rest):
-            comma, begin = cut
+            comma, following = cut
             rest[comma] = ord("]")
             take(_batch(rest, comma + 1, losses))
-            del rest[1:begin]
+            del rest[1:following]
     events, tail = _ending(bytes(rest[1:]), losses)
     take(events)
     for field in ("base_ns", "distributed", "host", "declared", "devices", "schema"):
@@ -350,9 +351,9 @@ def _separate(text: bytes) -> Iterator[bytes]:
 
 def _ending(text: bytes, losses: Losses) -> tuple[list[Any], Header]:
     """Decode the last events and what follows them, complete or not."""
-    comma, begin = _last_boundary(text) or (0, 0)
+    comma, following = _last_boundary(text) or (0, 0)
     before = _batch(b"[" + text[:comma] + b"]", comma + 2, losses)
-    last = text[begin:]
+    last = text[following:]
     try:
         tail = _HEADER_DECODER.decode(_OPENING + last)
     except _UNDECODABLE:
