@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import compress, repeat
-from operator import attrgetter, eq, is_
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -127,11 +127,13 @@ class Collector:
                 self._take(slices)
 
     def _take(self, slices: list[Any]) -> None:
-        groups = list(map(_GROUPS.get, map(_CATEGORY, slices)))
+        groups = np.fromiter(map(_GROUPS.get, map(_CATEGORY, slices), repeat(-1)), np.int8)
+        held = np.empty(len(slices), object)
+        held[:] = slices
         for group in _COUNTED:
-            self._counts[group] += groups.count(group)
-        for group in self._kept:
-            events = list(compress(slices, map(eq, groups, repeat(group))))
+            mine = groups == group
+            self._counts[group] += int(mine.sum())
+            events = held[mine].tolist() if group in self._kept else []
             if events:
                 start, length = _nanoseconds(events, _START), _nanoseconds(events, _LENGTH)
                 self._columns[group].append(

@@ -28,7 +28,9 @@ __all__ = ["Arguments", "ExactSlice", "Header", "Losses", "Slice", "read_documen
 
 GZIP: Final = b"\x1f\x8b"
 _UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError)
-_PIECE: Final = 1 << 22
+_PIECE: Final = 1 << 19
+"""Bytes decoded at once: with their events they fit in a processor's cache."""
+_PACKED_PIECE: Final = 1 << 16
 _ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BEFORE_PHASE: Final = re.compile(rb"\}\s*(,)\s*(\{)\s*\Z")
 _BOUNDARY: Final = re.compile(rb'\}(\s*,\s*)(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:)')
@@ -211,7 +213,7 @@ def _pieces(path: Path, losses: Losses, progress: Progress) -> Iterator[bytes]:
             packed = file.read(2) == GZIP
             file.seek(0)
             unpack = zlib.decompressobj(wbits=31) if packed else None
-            while piece := file.read(_PIECE if unpack is None else 1 << 20):
+            while piece := file.read(_PIECE if unpack is None else _PACKED_PIECE):
                 progress.advance(len(piece))
                 while unpack is not None and piece:
                     before = unpack.copy()
