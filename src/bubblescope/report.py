@@ -83,6 +83,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 "sources": [msgspec.to_builtins(origin) for origin in run.origins],
                 "schedule": run.schedule,
                 "microbatches": run.microbatches,
+                "common_clock": run.common_clock,
                 "inferred": run.inferred,
                 "tasks": len(timeline),
                 "start_ns": timeline.start_ns if len(timeline) else None,
