@@ -47,6 +47,7 @@ def job_table(path: Path, rows: int) -> None:
     stage = place // MICROBATCHES % STAGES
     replica = place // (MICROBATCHES * STAGES) % replicas
     kind = index % len(names)
+    jitter = np.random.default_rng(7).uniform(0, 0.04, len(index))
     frame = pl.DataFrame(
         {
             "dp_rank": replica.astype(np.int8),
@@ -54,8 +55,8 @@ def job_table(path: Path, rows: int) -> None:
             "rank": (stage * replicas + replica).astype(np.int16),
             "step": index // per_step,
             "optype": pl.Series(np.array(names)[kind]).cast(pl.Categorical),
-            "start_ts": (microbatch * 0.4 + kind * 0.1).astype(np.float32),
-            "duration": np.full(len(index), 0.05, np.float32),
+            "start_ts": (microbatch * 0.4 + kind * 0.1 + jitter).astype(np.float32),
+            "duration": (0.05 + jitter).astype(np.float32),
             "seq_id": microbatch.astype(np.int32),
             "mc": np.where(kind < 2, 0, -1).astype(np.int8),
             "mb_id": np.where(kind < 2, microbatch, -1).astype(np.int8),

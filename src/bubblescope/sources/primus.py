@@ -11,7 +11,6 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import numpy as np
 import polars as pl
 
 from bubblescope.errors import SourceError
@@ -31,13 +30,13 @@ _RANK: Final = re.compile(r"pp_rank_(\d+)\.json")
 _CONFIG: Final = "config.json"
 _LONGEST_MS: Final = 86_400_000.0
 _PASSES: Final = {"fwd": "F", "bwd": "B", "wgrad": "W"}
-_COLUMNS: Final = {
+_RAW: Final = {
     "step": pl.Int32,
     "way": pl.String,
     "microbatch": pl.Int32,
     "chunk": pl.Int16,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
+    "start": pl.Float64,
+    "end": pl.Float64,
 }
 
 
@@ -157,61 +156,56 @@ def _tasks(
     path: Path, iterations: dict[str, dict[str, Any]], *, single: bool
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[Notice]]:
     """Return a rank's tasks and the length of each iteration, both from its own zero."""
-    parts = []
+    columns: dict[str, list[Any]] = {name: [] for name in _RAW}
     total = lost = 0
-    lengths = []
     for key, said in iterations.items():
-        end_ns = 0
         for way in _PASSES:
-            times = [_numbers(path, said, f"{way}_{end}") for end in ("start", "end")]
-            size = min(map(len, times))
-            total, lost = total + max(map(len, times)), lost + max(map(len, times)) - size
-            if not size:
-                continue
-            start, end = (time[:size] for time in times)
-            frame = pl.DataFrame(
-                {
-                    "step": np.full(size, int(key)),
-                    "way": [way] * size,
-                    "microbatch": _labels(said, f"{way}_minibatch", size, ordered=single),
-                    "chunk": _labels(said, f"{way}_chunk", size, ordered=False),
-                    "start": start,
-                    "end": end,
-                },
-                schema_overrides={"step": pl.Int32, "microbatch": pl.Int32, "chunk": pl.Int16},
-            )
-            sound = frame.filter(
-                pl.col("start").is_between(-1.0, _LONGEST_MS),
-                pl.col("end").is_between(pl.col("start"), _LONGEST_MS),
-            )
-            lost += frame.height - sound.height
-            parts.append(
-                sound.with_columns(
-                    start_ns=(pl.col("start") * 1e6).round().cast(pl.Int64),
-                    end_ns=(pl.col("end") * 1e6).round().cast(pl.Int64),
-                ).select(*_COLUMNS)
-            )
-            end_ns = max(end_ns, int(parts[-1]["end_ns"].max() or 0))  # type: ignore[arg-type]
-        stated = said.get("total")
-        if isinstance(stated, (int, float)) and 0 <= stated < _LONGEST_MS:
-            end_ns = max(end_ns, round(stated * 1e6))
-        lengths.append((int(key), end_ns))
-    tasks = _kinds(pl.concat(parts) if parts else pl.DataFrame(schema=_COLUMNS))
-    schema = {"step": pl.Int32, "length_ns": pl.Int64}
-    return (
-        tasks,
-        pl.DataFrame(lengths, schema=schema, orient="row"),
-        impossible_times(lost, total, "tasks", str(path)),
+            start, end = (_numbers(path, said, f"{way}_{edge}") for edge in ("start", "end"))
+            size = min(len(start), len(end))
+            total, lost = total + max(len(start), len(end)), lost + abs(len(start) - len(end))
+            columns["step"] += [int(key)] * size
+            columns["way"] += [way] * size
+            columns["microbatch"] += _labels(said, f"{way}_minibatch", size, ordered=single)
+            columns["chunk"] += _labels(said, f"{way}_chunk", size, ordered=False)
+            columns["start"] += start[:size]
+            columns["end"] += end[:size]
+    raw = pl.DataFrame(columns, schema=_RAW)
+    sound = raw.filter(
+        pl.col("start").is_between(-1.0, _LONGEST_MS),
+        pl.col("end").is_between(pl.col("start"), _LONGEST_MS),
     )
+    tasks = _kinds(
+        sound.with_columns(
+            start_ns=(pl.col("start") * 1e6).round().cast(pl.Int64),
+            end_ns=(pl.col("end") * 1e6).round().cast(pl.Int64),
+        ).drop("start", "end")
+    )
+    stated = pl.DataFrame(
+        [(int(key), _length_ns(said)) for key, said in iterations.items()],
+        schema={"step": pl.Int32, "stated": pl.Int64},
+        orient="row",
+    )
+    lengths = stated.join(
+        tasks.group_by("step").agg(pl.col("end_ns").max()), on="step", how="left"
+    ).select("step", length_ns=pl.max_horizontal("stated", "end_ns"))
+    lost += raw.height - sound.height
+    return tasks, lengths, impossible_times(lost, total, "tasks", str(path))
 
 
-def _numbers(path: Path, said: dict[str, Any], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _length_ns(said: dict[str, Any]) -> int:
+    """Return the length of an iteration that a dump states, or 0."""
+    stated = said.get("total")
+    sane = isinstance(stated, (int, float)) and 0 <= stated < _LONGEST_MS
+    return round(float(stated or 0) * 1e6) if sane else 0
+
+
+def _numbers(path: Path, said: dict[str, Any], name: str) -> list[float]:
     values = said.get(name, [])
     if not isinstance(values, list) or not all(
         isinstance(value, (int, float)) and not isinstance(value, bool) for value in values
     ):
         raise SourceError(path, f"{name} is no list of milliseconds; dump again")
-    return np.array(values, np.float64)
+    return list(map(float, values))
 
 
 def _labels(said: dict[str, Any], name: str, size: int, *, ordered: bool) -> list[int | None]:
