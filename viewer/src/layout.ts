@@ -24,6 +24,8 @@ export interface Layout {
 }
 
 const MANY = 64;
+const MOST_COMM = 42; // what the communication of one rank may take, however much of it overlaps
+const THINNEST = 2;
 
 export function layout(head: Head): Layout {
   const dense = head.ranks.length > MANY;
@@ -43,12 +45,15 @@ export function layout(head: Head): Layout {
       y += 24;
     }
     const top = y;
+    const crowd = rowsOf[index].filter((row) => row.lane === "comm").length;
+    const comm = Math.max(THINNEST, Math.min(heights.comm, Math.floor(MOST_COMM / crowd)));
     let lane = "";
     for (const row of rowsOf[index]) {
       if (lane !== "" && row.lane !== lane) y += 1;
       lane = row.lane;
-      places.push({ row, top: y, height: heights[row.lane] });
-      y += heights[row.lane];
+      const height = row.lane === "comm" ? comm : heights[row.lane];
+      places.push({ row, top: y, height });
+      y += height;
     }
     y = Math.max(y, top + heights.compute);
     bands.push({ top, height: y - top, rank: index, host: rank.host, count: 1 });
