@@ -138,7 +138,7 @@ def test_dualpipev_is_named_by_its_order(tmp_path, device):
         assert tasks["microbatch"].to_list() == [one.microbatch for one in planned]
         assert tasks["kind"].to_list() == [one.kind.value for one in planned]
     assert timeline.ranks["stages"].to_list() == [[device, 3 - device]]
-    assert not timeline.run.warnings
+    assert set(codes(timeline)) == {"missing-ranks"}
 
 
 def test_dualpipev_without_the_profilers_steps_is_several_in_a_row(tmp_path):
@@ -303,6 +303,18 @@ def test_hosts_are_told_apart(tmp_path):
 
     assert timeline.ranks["host"].to_list() == ["node0", "node1"]
     assert "clocks-unchecked" in codes(timeline)
+
+
+def test_ranks_without_a_profile_are_named(tmp_path):
+    for rank in (0, 2):
+        profile = Profile(rank, metadata=sizes(4))
+        profile.range("forward_step", 1000, 2000)
+        profile.write(tmp_path)
+
+    assert (
+        "2 of 4 ranks have no trace here (1, 3)"
+        in codes(bubblescope.load(tmp_path))["missing-ranks"].message
+    )
 
 
 def test_mindspore_and_single_databases_are_read(tmp_path):

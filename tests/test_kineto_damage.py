@@ -214,6 +214,18 @@ def test_two_traces_of_one_rank_are_refused(tmp_path):
         bubblescope.load(tmp_path)
 
 
+def test_ranks_without_a_trace_are_named(tmp_path):
+    for rank in (0, 2):
+        trace = one_task()
+        trace.header["distributedInfo"] = {"rank": rank, "world_size": 4}
+        trace.write(tmp_path / f"{rank}.json")
+
+    assert (
+        "2 of 4 ranks have no trace here (1, 3)"
+        in codes(bubblescope.load(tmp_path))["missing-ranks"].message
+    )
+
+
 def test_a_trace_without_rank_among_others_is_refused(tmp_path):
     one_task().write(tmp_path / "a.json")
     stranger = one_task()

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from bubblescope.timeline import NameShape
+from bubblescope.timeline import NameShape, Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from bubblescope.vocabulary import ParsedName
 
-__all__ = ["name_shapes"]
+__all__ = ["missing_ranks", "name_shapes"]
 
 
 def name_shapes(
@@ -42,3 +42,21 @@ def _kind(parsed: list[ParsedName]) -> str | None:
     if not parsed:
         return None
     return ", ".join(said.kind.value if said.kind else "step marker" for said in parsed)
+
+
+def missing_ranks(found: Collection[int], world: int | None) -> list[Notice]:
+    """Return a warning if a job says that it has more ranks than there are traces.
+
+    Args:
+        found: Ranks that there are traces of.
+        world: Number of ranks of the job, if it says.
+    """
+    absent = sorted(set(range(world or 0)) - set(found))
+    if not absent:
+        return []
+    which = ", ".join(map(str, absent[:8])) + (", ..." if len(absent) > 8 else "")
+    text = (
+        f"{len(absent)} of {world} ranks have no trace here ({which}); rates over all ranks leave "
+        "them out"
+    )
+    return [Notice("missing-ranks", text, len(absent), world)]

@@ -17,6 +17,7 @@ import polars as pl
 
 from bubblescope import numbering
 from bubblescope.errors import SourceError
+from bubblescope.inventory import missing_ranks
 from bubblescope.plausible import implausible_clock, impossible_times, possible
 from bubblescope.timeline import (
     RANK_SCHEMA,
@@ -113,6 +114,9 @@ class PaddleSource:
             contents=tuple(log.contents for log in logs),
             warnings=tuple(notice for log in logs for notice in log.notices),
         )
+        # Workers are numbered from 0 without gaps; how many there are, no log says.
+        found = {place.rank for place in places}
+        run = _warn(run, *missing_ranks(found, max(found) + 1))
         tasks = pl.concat(
             log.jobs.with_columns(rank=pl.lit(place.rank, pl.Int32))
             for log, place in zip(logs, places, strict=True)

@@ -14,6 +14,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.errors import SourceError
+from bubblescope.inventory import missing_ranks
 from bubblescope.plausible import impossible_times
 from bubblescope.timeline import RANK_SCHEMA, TASK_SCHEMA, Contents, Notice, Origin, Run, Timeline
 from bubblescope.vocabulary import Kind
@@ -267,12 +268,7 @@ def _laid_out(tasks: pl.DataFrame, lengths: pl.DataFrame) -> pl.DataFrame:
 
 def _incomplete(owner: dict[int, Path], parts: list[pl.DataFrame], config: _Config) -> list[Notice]:
     """Compare what is there with what the job says it has."""
-    notices = []
-    absent = sorted(set(range(config.pp_size or 0)) - set(owner))
-    if absent:
-        which = ", ".join(map(str, absent[:8])) + (", ..." if len(absent) > 8 else "")
-        text = f"{len(absent)} of {config.pp_size} ranks have no dump ({which})"
-        notices.append(Notice("missing-ranks", text, len(absent), config.pp_size))
+    notices = missing_ranks(owner, config.pp_size)
     if config.num_mbs:
         expected = config.num_mbs * (config.vp_size or 1)
         forward = pl.col("kind").is_in([Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value])

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["MAGIC", "TEXT", "SqliteTables", "nothing", "table_names"]
 
 MAGIC: Final = b"SQLite format 3\0"
+_DAMAGE: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What the standard module raises: its own errors, or, if their text is damaged too, that."""
 _ROWS_PER_JOB: Final = 500_000
 _ROWS_PER_BATCH: Final = "262144"
 _HEADER_BYTES: Final = 100
@@ -49,7 +51,7 @@ def table_names(path: Path) -> set[str]:
     try:
         with closing(sqlite3.connect(_uri(path), uri=True)) as connection:
             return _table_names(connection)
-    except sqlite3.Error:
+    except _DAMAGE:
         return set()
 
 
@@ -104,7 +106,7 @@ class SqliteTables:
                     for table in tables
                 }
                 self._rows = {table: _last_row(connection, table) for table in tables}
-        except sqlite3.Error as error:
+        except _DAMAGE as error:
             raise self._damaged(error) from None
 
     def size(self) -> int:

@@ -12,7 +12,7 @@ import polars as pl
 from bubblescope import numbering
 from bubblescope.engine import read_each
 from bubblescope.errors import SourceError, TimelineError
-from bubblescope.inventory import name_shapes
+from bubblescope.inventory import missing_ranks, name_shapes
 from bubblescope.plausible import implausible_clock, impossible_times
 from bubblescope.schedules import dualpipev
 from bubblescope.sources.ascend.messages import Message, parse_message
@@ -105,7 +105,7 @@ def assemble(profiles: Sequence[Profile], notices: list[Notice], names: NamePars
     """
     ranks, how_rank = _ranks(profiles)
     place = _Layout(profiles, ranks)
-    parts, lost = [], [*notices, *_losses(profiles)]
+    parts, lost = [], [*missing_ranks(ranks, place.world), *notices, *_losses(profiles)]
     inferred = {"rank": how_rank} if how_rank else {}
     for profile, rank in zip(profiles, ranks, strict=True):
         tasks, more = _tasks(profile, rank, names, place)

@@ -11,7 +11,7 @@ import polars as pl
 from bubblescope import numbering
 from bubblescope.engine import read_each
 from bubblescope.errors import SourceError, TimelineError
-from bubblescope.inventory import name_shapes
+from bubblescope.inventory import missing_ranks, name_shapes
 from bubblescope.plausible import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.progress import SILENT
 from bubblescope.projection import Projection, losses, project
@@ -85,7 +85,12 @@ class KinetoSource:
             schedule=_declared(traces, "schedule", "pp_type", kind=str),
             microbatches=_declared(traces, "n_microbatches", "microbatch_num", kind=int),
             contents=tuple(trace.contents for trace in traces),
-            warnings=(*_clock_notices(traces), *_file_notices(traces), *_task_notices(traces)),
+            warnings=(
+                *missing_ranks(ranks, max((trace.world for trace in traces), default=0)),
+                *_clock_notices(traces),
+                *_file_notices(traces),
+                *_task_notices(traces),
+            ),
         )
         table = _rank_table(traces, ranks)
         tasks, markers = (_gather(traces, ranks, what) for what in ("tasks", "markers"))
@@ -118,6 +123,7 @@ class _Trace(msgspec.Struct, frozen=True):
         path: The file.
         version: Version of its schema.
         rank: Rank that it or its name states.
+        world: Number of ranks that it states, or 0.
         host: Machine that it or its name states.
         process: Process id.
         base_ns: What to add to its times to make them absolute.
@@ -135,6 +141,7 @@ class _Trace(msgspec.Struct, frozen=True):
     path: str
     version: str | None
     rank: int | None
+    world: int
     host: str | None
     process: int | None
     base_ns: int | None
@@ -178,6 +185,7 @@ class _Reader(msgspec.Struct, frozen=True):
             path=str(path),
             version=None if header.schema is None else str(header.schema),
             rank=_rank(distributed, path),
+            world=_whole(distributed.get("world_size")) or 0,
             host=host,
             process=events.process,
             base_ns=_base(header, low),
@@ -244,11 +252,14 @@ def _base(header: Header, first_ns: int) -> int | None:
 
 
 def _rank(distributed: dict[str, Any], path: Path) -> int | None:
-    stated = distributed.get("rank")
-    if isinstance(stated, int) and stated >= 0:
-        return stated
+    stated = _whole(distributed.get("rank"))
     found = _RANK_IN_NAME.search(path.name)
-    return int(found[1]) if found else None
+    return int(found[1]) if stated is None and found else stated
+
+
+def _whole(value: Any) -> int | None:
+    """Return what can be a rank or a number of ranks, or None."""
+    return value if isinstance(value, int) and 0 <= value < 2**31 else None
 
 
 def _declaration(declared: Any) -> dict[str, Any]:
