@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-from statistics import median
-from typing import NamedTuple
 
 import numpy as np
+from processes import Figures, measure, print_table
 
 BASE = 1_755_066_160_000_000_000
 FIRST_MARK = 4_000_000_001
@@ -35,14 +31,6 @@ INTEGERS = {
     "dstRank transportType size dataType linkType opId isMaster",
 }
 STRINGS = ["{'name': 'forward_step'}", "{'name': 'backward_step'}", "MsTx", "Notify_Wait", "group"]
-
-
-class Figures(NamedTuple):
-    """Cost of one process."""
-
-    wall_s: float
-    cpu_s: float
-    peak_mib: float
 
 
 def make(folder: Path, ranks: int, ranges: int) -> int:
@@ -181,19 +169,6 @@ def fill(connection: sqlite3.Connection, rank: int, ranks: int, ranges: int) -> 
     connection.executemany("INSERT INTO STRING_IDS VALUES (?, ?)", enumerate(names))
 
 
-def measure(command: list[str]) -> Figures:
-    """Run a command and what it starts to the end; the peak is that of the largest process."""
-    began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command[:4])} failed with {process.returncode}")
-    return Figures(
-        time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=4)
@@ -219,13 +194,7 @@ def main() -> None:
                 peer = [str(options.peer), "cluster", "-m", "pp_chart", "-d", str(made)]
                 figures["msprof-analyze pp_chart"] = [measure(peer)]
     print(f"{options.ranks} x {options.ranges:,} ranges, {size / 1e6:.0f} MB")
-    print(f"{'':28}{'runs':>5}{'median':>10}{'CPU':>10}{'peak':>12}")
-    for name, found in figures.items():
-        print(
-            f"{name:28}{len(found):5}{median(run.wall_s for run in found):9.2f}s"
-            f"{median(run.cpu_s for run in found):9.2f}s"
-            f"{max(run.peak_mib for run in found):8.0f} MiB"
-        )
+    print_table(figures)
 
 
 if __name__ == "__main__":

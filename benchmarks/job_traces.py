@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from processes import measure
 
 MICROBATCHES, STAGES = 8, 4
 BARE = {
@@ -26,14 +23,6 @@ BARE = {
         "    msgspec.json.decode(path.read_bytes())"
     ),
 }
-
-
-class Figures(NamedTuple):
-    """Cost of one process."""
-
-    wall_s: float
-    cpu_s: float
-    peak_mib: float
 
 
 def job_table(path: Path, rows: int) -> None:
@@ -96,19 +85,6 @@ def dumps(folder: Path, rows: int) -> None:
         iterations = rows // (2 * ranks * microbatches)
         said = {str(number + 1): one for number in range(iterations)}
         (folder / f"pp_rank_{rank}.json").write_text(json.dumps(said))
-
-
-def measure(command: list[str]) -> Figures:
-    """Run a command to its end."""
-    began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command[:4])} failed with {process.returncode}")
-    return Figures(
-        time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
-    )
 
 
 def main() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+
+from processes import Figures, measure, print_table
 
 BASE = 1_750_000_000_000_000_000
 MICROBATCHES = 32
@@ -47,14 +45,6 @@ EVENT = """  {{
       {args}
     }}
   }}"""
-
-
-class Figures(NamedTuple):
-    """Cost of one process."""
-
-    wall_s: float
-    cpu_s: float
-    peak_mib: float
 
 
 def make(path: Path, events: int) -> int:
@@ -125,19 +115,6 @@ def flow(phase: str, tid: int, ts: float, number: int) -> str:
     )
 
 
-def measure(command: list[str]) -> Figures:
-    """Run a command to its end."""
-    began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command[:4])} failed with {process.returncode}")
-    return Figures(
-        time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
@@ -160,17 +137,11 @@ def main() -> None:
                 if index == 0 or name != "HTA breakdown":
                     figures[name].append(measure(command))
     print(f"{options.events:,} events, {size / 1e6:.0f} MB")
-    print(f"{'':24}{'runs':>5}{'median':>10}{'CPU':>10}{'peak':>12}{'of file':>10}")
-    for name, found in figures.items():
-        peak = max(run.peak_mib for run in found)
-        print(
-            f"{name:24}{len(found):5}{median(run.wall_s for run in found):9.2f}s"
-            f"{median(run.cpu_s for run in found):9.2f}s{peak:8.0f} MiB"
-            f"{peak * 2**20 / size:9.2f}x"
-        )
+    print_table(figures)
     bare = median(run.wall_s for run in figures["bare msgspec decode"])
     ours = median(run.wall_s for run in figures["bubblescope report"])
-    print(f"report / bare decode: {ours / bare:.2f} (medians)")
+    peak = max(run.peak_mib for run in figures["bubblescope report"]) * 2**20
+    print(f"report / bare decode: {ours / bare:.2f} (medians); peak / file: {peak / size:.2f}")
 
 
 if __name__ == "__main__":

@@ -5,17 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import itertools
-import os
 import sqlite3
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
+from processes import Figures, measure, print_table
 
 RANKS, MICROBATCHES, STEPS = 8, 32, 4
 REPORT = "bubblescope report"
@@ -54,14 +51,6 @@ import connectorx
 for query in sys.argv[2:]:
     connectorx.read_sql(f"sqlite://{sys.argv[1]}", query, return_type="arrow")
 """
-
-
-class Figures(NamedTuple):
-    """Cost of one process."""
-
-    wall_s: float
-    cpu_s: float
-    peak_mib: float
 
 
 def make(path: Path, kernels: int) -> None:
@@ -124,19 +113,6 @@ def make(path: Path, kernels: int) -> None:
     connection.close()
 
 
-def measure(command: list[str]) -> Figures:
-    """Run a command to its end."""
-    began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command[:4])} failed with {process.returncode}")
-    return Figures(
-        time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
-    )
-
-
 def commands(path: Path) -> dict[str, list[str]]:
     """Return what to compare: the bare reads that are installed here, and the report."""
     queries = [f"SELECT {columns} FROM {table}" for table, columns in NEEDED.items()]
@@ -155,12 +131,7 @@ def compare(path: Path, runs: int) -> dict[str, float]:
         for name, command in compared.items():
             figures[name].append(measure(command))
     medians = {name: median(run.wall_s for run in found) for name, found in figures.items()}
-    print(f"{'':20}{'wall min':>10}{'median':>10}{'CPU min':>10}{'peak':>12}")
-    for name, found in figures.items():
-        print(
-            f"{name:20}{min(run.wall_s for run in found):9.2f}s{medians[name]:9.2f}s"
-            f"{min(run.cpu_s for run in found):9.2f}s{max(run.peak_mib for run in found):8.0f} MiB"
-        )
+    print_table(figures)
     for name in compared:
         if name != REPORT:
             print(f"report / {name}: {medians[REPORT] / medians[name]:.2f} (medians)")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-from statistics import median
-from typing import NamedTuple
+
+from processes import Figures, measure, print_table
 
 BASE_MS = 1_697_793_307_000
 MICROBATCHES = 32
@@ -26,14 +23,6 @@ STUB = {
     ),
 }
 """What the script imports of PaddlePaddle (an 800 MB wheel): a device count and a logger."""
-
-
-class Figures(NamedTuple):
-    """Cost of one process."""
-
-    wall_s: float
-    cpu_s: float
-    peak_mib: float
 
 
 def make(folder: Path, ranks: int, jobs: int) -> int:
@@ -55,21 +44,6 @@ def make(folder: Path, ranks: int, jobs: int) -> int:
                     clock = end
         (folder / f"workerlog.{rank}").write_text("".join(lines))
     return sum(path.stat().st_size for path in folder.iterdir())
-
-
-def measure(command: list[str], env: dict[str, str]) -> Figures:
-    """Run a command to its end."""
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **env}
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command[:4])} failed with {process.returncode}")
-    return Figures(
-        time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
-    )
 
 
 def peers(script: Path, folder: Path) -> dict[str, Path]:
@@ -114,13 +88,7 @@ def main() -> None:
                 if index == 0 or "Paddle's" not in name:  # minutes each: once is enough
                     figures[name].append(measure(command, env if "Paddle's" in name else {}))
     print(f"{options.ranks} x {options.jobs:,} job lines, {size / 1e6:.0f} MB")
-    print(f"{'':28}{'runs':>5}{'median':>10}{'CPU':>10}{'peak':>12}")
-    for name, found in figures.items():
-        print(
-            f"{name:28}{len(found):5}{median(run.wall_s for run in found):9.2f}s"
-            f"{median(run.cpu_s for run in found):9.2f}s"
-            f"{max(run.peak_mib for run in found):8.0f} MiB"
-        )
+    print_table(figures)
 
 
 if __name__ == "__main__":

@@ -317,3 +317,9 @@ def number_chunks(tasks: pl.DataFrame) -> pl.DataFrame:
         )
         .drop("found", "pair_found")
     )
+
+
+def with_stages(ranks: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return the rank table with the stages that each rank's tasks are of."""
+    stages = tasks.group_by("rank").agg(stages=pl.col("stage").drop_nulls().unique().sort())
+    return ranks.drop("stages").join(stages, on="rank", how="left")

@@ -32,6 +32,7 @@ __all__ = [
     "Timeline",
     "clocks_unchecked",
     "concat",
+    "task_columns",
 ]
 
 KIND_DTYPE: Final = pl.Enum([kind.value for kind in Kind])
@@ -192,6 +193,10 @@ class Run(msgspec.Struct, frozen=True):
     contents: tuple[Contents, ...] = ()
     common_clock: bool = True
 
+    def warned(self, *notices: Notice) -> Run:
+        """Return the same with more warnings."""
+        return msgspec.structs.replace(self, warnings=(*self.warnings, *notices))
+
 
 class Timeline:
     """Every task of a run on every device, on one clock.
@@ -312,8 +317,7 @@ class Timeline:
 
     def with_notices(self, *notices: Notice) -> Timeline:
         """Return the same timeline with more warnings."""
-        run = msgspec.structs.replace(self.run, warnings=(*self.run.warnings, *notices))
-        return Timeline(self.tasks, self.ranks, run)
+        return Timeline(self.tasks, self.ranks, self.run.warned(*notices))
 
     def report(self) -> Report:
         """Return the bubble rates and the facts around them, for a terminal, notebook or JSON."""
@@ -391,6 +395,11 @@ class Timeline:
         from bubblescope.exports import svg  # noqa: PLC0415  exports read timelines
 
         return svg.write(self, Path(path), width=width)
+
+
+def task_columns(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of a frame that tasks have, without what a source needed besides."""
+    return frame.select([column for column in TASK_SCHEMA if column in frame.columns])
 
 
 def concat(timelines: Sequence[Timeline]) -> Timeline:

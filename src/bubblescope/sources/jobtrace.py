@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bubblescope.errors import SourceError
-from bubblescope.inventory import name_shapes
 from bubblescope.plausible import impossible_times
-from bubblescope.sources.metrics import operations, peers
-from bubblescope.timeline import RANK_SCHEMA, TASK_SCHEMA, Contents, Notice, Origin, Run, Timeline
+from bubblescope.sources.metrics import contents, operations, peers
+from bubblescope.timeline import RANK_SCHEMA, Notice, Origin, Run, Timeline, task_columns
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
@@ -104,21 +103,9 @@ class JobTraceSource:
             microbatches=_microbatches(tasks),
             inferred=inferred,
             warnings=tuple(notices),
-            contents=tuple(
-                Contents(
-                    path=str(path),
-                    host=None,
-                    process=None,
-                    counts={"operations": one.height},
-                    names=name_shapes(
-                        one.group_by("name").agg(count=pl.len()), options.names.parse
-                    ),
-                )
-                for path, one in zip(paths, tables, strict=True)
-            ),
+            contents=contents(paths, tables, options.names),
         )
-        known = [column for column in TASK_SCHEMA if column in tasks.columns]
-        return Timeline(tasks.select(known), ranks, run)
+        return Timeline(task_columns(tasks), ranks, run)
 
 
 def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:

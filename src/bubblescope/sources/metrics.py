@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bubblescope.inventory import name_shapes
+from bubblescope.timeline import Contents
 from bubblescope.vocabulary import LANE_OF, Kind, Lane
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from bubblescope.vocabulary import NameParser
 
-__all__ = ["operations", "peers"]
+__all__ = ["contents", "operations", "peers"]
 
 _MORE: Final = {
     "optimizer": Kind.OPTIMIZER,
@@ -56,6 +61,22 @@ def _meaning(name: str, parser: NameParser) -> list[tuple[Kind, Lane]]:
             kinds = [_MORE.get(name, Kind.OTHER)]
     moves = name.startswith("cross-mesh")
     return [(kind, Lane.COMM if moves else LANE_OF[kind]) for kind in kinds]
+
+
+def contents(
+    paths: Sequence[Path], tables: Sequence[pl.DataFrame], parser: NameParser
+) -> tuple[Contents, ...]:
+    """Take stock of tables of operations, each with a column `name`."""
+    return tuple(
+        Contents(
+            path=str(path),
+            host=None,
+            process=None,
+            counts={"operations": table.height},
+            names=name_shapes(table.group_by("name").agg(count=pl.len()), parser.parse),
+        )
+        for path, table in zip(paths, tables, strict=True)
+    )
 
 
 def peers(tasks: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:

@@ -14,10 +14,9 @@ import polars as pl
 
 from bubblescope import numbering
 from bubblescope.errors import SourceError
-from bubblescope.inventory import name_shapes
 from bubblescope.plausible import implausible_clock, impossible_times, possible
-from bubblescope.sources.metrics import operations, peers
-from bubblescope.timeline import RANK_SCHEMA, TASK_SCHEMA, Contents, Notice, Origin, Run, Timeline
+from bubblescope.sources.metrics import contents, operations, peers
+from bubblescope.timeline import RANK_SCHEMA, Notice, Origin, Run, Timeline, task_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,21 +122,9 @@ class NdtimelineSource:
             origins=tuple(Origin("ndtimeline", None, str(path)) for path in paths),
             inferred=inferred,
             warnings=(*notices, *more, *_clock(paths, tables)),
-            contents=tuple(
-                Contents(
-                    path=str(path),
-                    host=None,
-                    process=None,
-                    counts={"operations": one.height},
-                    names=name_shapes(
-                        one.group_by("name").agg(count=pl.len()), options.names.parse
-                    ),
-                )
-                for path, one in zip(paths, tables, strict=True)
-            ),
+            contents=contents(paths, tables, options.names),
         )
-        known = [column for column in TASK_SCHEMA if column in tasks.columns]
-        return Timeline(tasks.select(known), ranks, run)
+        return Timeline(task_columns(tasks), ranks, run)
 
 
 def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:

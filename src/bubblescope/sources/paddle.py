@@ -29,6 +29,7 @@ from bubblescope.timeline import (
     Run,
     Timeline,
     clocks_unchecked,
+    task_columns,
 )
 from bubblescope.vocabulary import COMPUTE_KINDS, LANE_OF, Kind
 
@@ -116,30 +117,29 @@ class PaddleSource:
         )
         # Workers are numbered from 0 without gaps; how many there are, no log says.
         found = {place.rank for place in places}
-        run = _warn(run, *missing_ranks(found, max(found) + 1))
+        run = run.warned(*missing_ranks(found, max(found) + 1))
         tasks = pl.concat(
             log.jobs.with_columns(rank=pl.lit(place.rank, pl.Int32))
             for log, place in zip(logs, places, strict=True)
         )
         if not tasks.height:
-            return Timeline(pl.DataFrame(schema=TASK_SCHEMA), ranks, _warn(run, _no_tasks(logs)))
+            return Timeline(pl.DataFrame(schema=TASK_SCHEMA), ranks, run.warned(_no_tasks(logs)))
         inferred = {}
         if len(machines) > 1:
-            run = _warn(run, clocks_unchecked(len(machines)))
+            run = run.warned(clocks_unchecked(len(machines)))
             inferred["rank"] = "machine number times workers per machine, plus worker number"
         starts = {
             str(path): int(log.jobs["start_ns"].min())  # type: ignore[arg-type]  # integers
             for path, log in zip(paths, logs, strict=True)
             if log.jobs.height
         }
-        run = _warn(run, *implausible_clock(starts))
+        run = run.warned(*implausible_clock(starts))
         tasks, how_stage = numbering.number_stages(tasks)
         if how_stage:
             inferred["stage"] = how_stage
-            stages = tasks.group_by("rank").agg(stages=pl.col("stage").drop_nulls().unique().sort())
-            ranks = ranks.drop("stages").join(stages, on="rank", how="left")
+            ranks = numbering.with_stages(ranks, tasks)
         return Timeline(
-            tasks.select([column for column in TASK_SCHEMA if column in tasks.columns]),
+            task_columns(tasks),
             ranks,
             msgspec.structs.replace(run, inferred=inferred),
         )
@@ -424,7 +424,3 @@ def _no_tasks(logs: list[_Log]) -> Notice:
         "no pipeline tasks were found: the logs hold no job profiler lines; run with "
         "job_schedule_profiler_start and job_schedule_profiler_end set, on GPUs",
     )
-
-
-def _warn(run: Run, *notices: Notice) -> Run:
-    return msgspec.structs.replace(run, warnings=(*run.warnings, *notices))

@@ -16,7 +16,15 @@ import polars as pl
 from bubblescope.errors import SourceError
 from bubblescope.inventory import missing_ranks
 from bubblescope.plausible import impossible_times
-from bubblescope.timeline import RANK_SCHEMA, TASK_SCHEMA, Contents, Notice, Origin, Run, Timeline
+from bubblescope.timeline import (
+    RANK_SCHEMA,
+    Contents,
+    Notice,
+    Origin,
+    Run,
+    Timeline,
+    task_columns,
+)
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
@@ -118,8 +126,7 @@ class PrimusSource:
             common_clock=False,
         )
         tasks = tasks.with_columns(stage=known)
-        columns = [column for column in TASK_SCHEMA if column in tasks.columns]
-        return Timeline(tasks.select(columns), ranks, run)
+        return Timeline(task_columns(tasks), ranks, run)
 
 
 def _no_common_clock() -> Notice:

@@ -32,6 +32,7 @@ from bubblescope.timeline import (
     Run,
     Timeline,
     clocks_unchecked,
+    task_columns,
 )
 from bubblescope.vocabulary import LANE_OF, Kind, Lane, NameParser, ParsedName
 
@@ -135,16 +136,14 @@ def assemble(profiles: Sequence[Profile], notices: list[Notice], names: NamePars
         schema=RANK_SCHEMA,
     )
     if not tasks.filter(pl.col("lane") == Lane.COMPUTE.value).height:
-        return Timeline(pl.DataFrame(schema=TASK_SCHEMA), table, _warn(run, _no_tasks(profiles)))
+        return Timeline(pl.DataFrame(schema=TASK_SCHEMA), table, run.warned(_no_tasks(profiles)))
     tasks, more_inferred, more = _numbered(tasks, profiles, place)
     if place.inferred and tasks["stage"].is_not_null().any():
         more_inferred["stage"] = place.inferred
-    run = msgspec.structs.replace(_warn(run, *more), inferred={**inferred, **more_inferred})
-    stages = tasks.group_by("rank").agg(stages=pl.col("stage").drop_nulls().unique().sort())
-    table = table.drop("stages").join(stages, on="rank", how="left")
+    run = msgspec.structs.replace(run.warned(*more), inferred={**inferred, **more_inferred})
+    table = numbering.with_stages(table, tasks)
     try:
-        known = [column for column in TASK_SCHEMA if column in tasks.columns]
-        return Timeline(tasks.select(known), table, run)
+        return Timeline(task_columns(tasks), table, run)
     except TimelineError as error:
         raise SourceError(profiles[0].path, f"holds contradictory rows ({error})") from None
 
@@ -608,7 +607,3 @@ def _no_tasks(profiles: Sequence[Profile]) -> Notice:
             "backward; see them with `bubblescope names` and describe yours with --names"
         )
     return Notice("no-pipeline-ranges", text)
-
-
-def _warn(run: Run, *notices: Notice) -> Run:
-    return msgspec.structs.replace(run, warnings=(*run.warnings, *notices))

@@ -27,6 +27,7 @@ from bubblescope.timeline import (
     Run,
     Timeline,
     clocks_unchecked,
+    task_columns,
 )
 from bubblescope.vocabulary import Kind, NameParser
 
@@ -107,11 +108,9 @@ class KinetoSource:
         if any(trace.inferred for trace in traces):
             inferred = {"kind": _HOW_KIND, **inferred}
         run = msgspec.structs.replace(run, inferred=inferred, warnings=(*run.warnings, *more))
-        stages = tasks.group_by("rank").agg(stages=pl.col("stage").drop_nulls().unique().sort())
-        table = table.drop("stages").join(stages, on="rank", how="left")
-        known = [column for column in TASK_SCHEMA if column in tasks.columns]
+        table = numbering.with_stages(table, tasks)
         try:
-            return Timeline(tasks.select(known), table, run)
+            return Timeline(task_columns(tasks), table, run)
         except TimelineError as error:
             raise SourceError(traces[0].path, f"holds contradictory events ({error})") from None
 

@@ -28,6 +28,7 @@ from bubblescope.timeline import (
     Run,
     Timeline,
     clocks_unchecked,
+    task_columns,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class NsightSource:
             return Timeline(
                 pl.DataFrame(schema=TASK_SCHEMA),
                 _rank_table(ranks),
-                _warn(run, _no_tasks(exports, projections)),
+                run.warned(_no_tasks(exports, projections)),
             )
         place = ranks.select(*_PLACE, "rank")
         tasks = tasks.drop("rank").join(place, on=_PLACE)
@@ -104,12 +105,10 @@ class NsightSource:
         tasks, inferred, more = numbering.number(tasks, markers)
         if how_rank:
             inferred = {"rank": how_rank, **inferred}
-        stages = tasks.group_by("rank").agg(stages=pl.col("stage").drop_nulls().unique().sort())
-        ranks = ranks.drop("stages").join(stages, on="rank", how="left")
-        run = msgspec.structs.replace(_warn(run, *more), inferred=inferred)
+        ranks = numbering.with_stages(ranks, tasks)
+        run = msgspec.structs.replace(run.warned(*more), inferred=inferred)
         try:
-            known = [column for column in TASK_SCHEMA if column in tasks.columns]
-            return Timeline(tasks.select(known), _rank_table(ranks), run)
+            return Timeline(task_columns(tasks), _rank_table(ranks), run)
         except TimelineError as error:
             raise SourceError(exports[0].path, f"holds contradictory events ({error})") from None
 
@@ -293,10 +292,6 @@ def _no_tasks(exports: list[Export], projections: list[Projection]) -> Notice:
         else "it has no NVTX ranges; profile with `--trace=cuda,nvtx` and mark the job's tasks"
     )
     return Notice("no-pipeline-ranges", f"no pipeline tasks were found: {said}")
-
-
-def _warn(run: Run, *notices: Notice) -> Run:
-    return msgspec.structs.replace(run, warnings=(*run.warnings, *notices))
 
 
 def _contents(export: Export, names: NameParser) -> list[Contents]:
