@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -248,14 +249,16 @@ def facts(timeline: Timeline) -> list[str]:
 
 
 def inventory(timeline: Timeline) -> RenderableType:
-    """Return what the raw traces hold, a line for each process."""
+    """Return what the raw traces hold, a line for each process, or else for each file."""
     lines = Table.grid(padding=(0, 2))
     for content in timeline.run.contents:
-        devices = ", ".join(map(str, content.devices)) or "none"
+        known = content.process is not None
+        devices = ", ".join(map(str, content.devices)) or ("none" if known else "")
+        where = [content.host or ("unknown host" if known else ""), devices and f"device {devices}"]
         counts = ", ".join(f"{number:,} {what}" for what, number in content.counts.items())
         lines.add_row(
-            Text(f"process {units.optional(content.process)}", no_wrap=True),
-            Text(f"{content.host or 'unknown host'}, device {devices}", "dim"),
+            Text(f"process {content.process}" if known else Path(content.path).name, no_wrap=True),
+            Text(", ".join(filter(None, where)), "dim"),
             Text(counts or "nothing"),
         )
     return _titled("What the traces hold", lines)
