@@ -8,9 +8,12 @@ torn end costs no more than itself.
 
 from __future__ import annotations
 
+import gc
 import re
 import zlib
+from contextlib import contextmanager
 from functools import reduce
+from itertools import chain
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +22,7 @@ import msgspec
 from bubblescope.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from bubblescope.progress import Progress
@@ -185,25 +188,54 @@ def read_document(
         header = _header(buffer[: found.end()] + b"]}")
     except _UNDECODABLE as error:
         raise SourceError(path, f"has a header that makes no sense ({error})") from None
-    # The rest always begins with the bracket of an array; a batch ends where a comma is turned into
-    # the other one, so that it is decoded where it lies.
     take = begin(header)
-    rest = bytearray(b"[")
-    rest += buffer[found.end() :]
-    del buffer
-    for piece in pieces:
-        rest += piece
-        if cut := _last_boundary(rest):
-            comma, following = cut
-            rest[comma] = ord("]")
-            take(_batch(rest, comma + 1, losses))
-            del rest[1:following]
-    events, tail = _ending(bytes(rest[1:]), losses)
-    take(events)
+    with _collector_paused():
+        tail = _read_events(chain([buffer[found.end() :]], pieces), take, losses)
     for field in ("base_ns", "distributed", "host", "declared", "devices", "schema"):
         if getattr(header, field) is None:
             setattr(header, field, getattr(tail, field))
     return header, losses
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep Python's cycle collector from looking at a million new events again and again.
+
+    They hold no cycles; it would take a fifth of the time.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _read_events(
+    pieces: Iterable[bytes], take: Callable[[list[Any]], None], losses: Losses
+) -> Header:
+    """Hand over all events, and return what is said after them.
+
+    The text lies in one buffer, used again and again, that begins with the bracket of an array. A
+    batch ends where a comma is turned into the other bracket, so that it is decoded where it lies.
+    """
+    buffer, used = bytearray(b"[") + bytes(2 * _PIECE), 1
+    for piece in pieces:
+        size = used + len(piece)
+        buffer.extend(bytes(max(0, size - len(buffer))))
+        buffer[used:size] = piece
+        used = size
+        if cut := _last_boundary(buffer, used):
+            comma, following = cut
+            buffer[comma] = ord("]")
+            take(_batch(buffer, comma + 1, losses))
+            size = 1 + used - following
+            buffer[1:size] = buffer[following:used]
+            used = size
+    events, tail = _ending(bytes(buffer[1:used]), losses)
+    take(events)
+    return tail
 
 
 def _pieces(path: Path, losses: Losses, progress: Progress) -> Iterator[bytes]:
@@ -281,12 +313,11 @@ def _header(text: bytes) -> Header:
         return _HEADER_DECODER.decode(_mended(text))
 
 
-def _last_boundary(text: bytes | bytearray) -> tuple[int, int] | None:
-    """Return where a comma stands between two events, the last such, and where the second begins.
+def _last_boundary(text: bytes | bytearray, end: int) -> tuple[int, int] | None:
+    """Return where the last comma between two events stands before `end`, and the second begins.
 
     In JSON an unescaped `{"ph":` can stand nowhere but at the start of an object.
     """
-    end = len(text)
     while (end := text.rfind(b'"ph"', 0, end)) > 0:
         if found := _BEFORE_PHASE.search(text, max(0, end - 256), end):
             return found.start(1), found.start(2)
@@ -353,7 +384,7 @@ def _separate(text: bytes) -> Iterator[bytes]:
 
 def _ending(text: bytes, losses: Losses) -> tuple[list[Any], Header]:
     """Decode the last events and what follows them, complete or not."""
-    comma, following = _last_boundary(text) or (0, 0)
+    comma, following = _last_boundary(text, len(text)) or (0, 0)
     before = _batch(b"[" + text[:comma] + b"]", comma + 2, losses)
     last = text[following:]
     try:
