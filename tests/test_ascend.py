@@ -19,7 +19,7 @@ from ascend_maker import BASE, Profile, declared, sizes
 from bubblescope.cli import cli
 from bubblescope.errors import BubblescopeError, SourceError
 from bubblescope.schedules import dualpipev
-from bubblescope.sources.ascend import position_name
+from bubblescope.sources.ascend.recognition import position_name
 from bubblescope.vocabulary import Kind
 from nsight_maker import Style, solve
 

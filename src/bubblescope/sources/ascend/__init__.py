@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,8 +13,8 @@ from bubblescope.engine import read_each
 from bubblescope.errors import SourceError, TimelineError
 from bubblescope.inventory import missing_ranks, name_shapes
 from bubblescope.plausible import implausible_clock, impossible_times
-from bubblescope.schedules import dualpipev
 from bubblescope.sources.ascend.messages import Message, parse_message
+from bubblescope.sources.ascend.parallel import Layout
 from bubblescope.sources.ascend.profile import (
     DATABASE,
     FOLDER_SUFFIXES,
@@ -23,6 +22,7 @@ from bubblescope.sources.ascend.profile import (
     database_of,
     read_profile,
 )
+from bubblescope.sources.ascend.recognition import recognise
 from bubblescope.timeline import (
     RANK_SCHEMA,
     TASK_SCHEMA,
@@ -38,14 +38,12 @@ from bubblescope.vocabulary import LANE_OF, Kind, Lane, NameParser, ParsedName
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from bubblescope.sources import ReadOptions
 
-__all__ = ["OUTPUT_LAYER", "AscendSource", "assemble", "position_name", "read_profiles"]
+__all__ = ["AscendSource", "assemble", "read_profiles"]
 
-OUTPUT_LAYER: Final = "logits"
-"""Name of the task in which device 0 of a DualPipeV runs the output layer."""
-_DUALPIPEV: Final = "dualpipev"
 _STAMP: Final = re.compile(r"_(\d{14,17})_ascend_(?:pt|ms)$")
 _OPERATION: Final = {
     "name": pl.String,
@@ -92,9 +90,7 @@ def read_profiles(
     """
     chosen, notices = _databases(paths)
     options.progress.begin("reading profiles", None)
-    profiles = read_each(
-        read_profile, list(chosen), options.progress, options.executor, threads=True
-    )
+    profiles = read_each(read_profile, chosen, options.progress, options.executor, threads=True)
     return profiles, notices
 
 
@@ -105,7 +101,7 @@ def assemble(profiles: Sequence[Profile], notices: list[Notice], names: NamePars
         SourceError: Two profiles are of one rank, or a profile contradicts itself.
     """
     ranks, how_rank = _ranks(profiles)
-    place = _Layout(profiles, ranks)
+    place = Layout(profiles, ranks)
     parts, lost = [], [*missing_ranks(ranks, place.world), *notices, *_losses(profiles)]
     inferred = {"rank": how_rank} if how_rank else {}
     for profile, rank in zip(profiles, ranks, strict=True):
@@ -148,129 +144,35 @@ def assemble(profiles: Sequence[Profile], notices: list[Notice], names: NamePars
         raise SourceError(profiles[0].path, f"holds contradictory rows ({error})") from None
 
 
-def _databases(paths: Sequence[Path]) -> tuple[dict[Path, Path], list[Notice]]:
+def _databases(paths: Sequence[Path]) -> tuple[list[Path], list[Notice]]:
     """Choose the database of each rank: where a folder was profiled twice, the newest.
 
     Returns:
-        Database -> the path it was found by, and warnings of what was left out.
+        The databases, and warnings of what was left out.
 
     Raises:
         SourceError: A folder holds no database.
     """
-    found: dict[Path, Path] = {}
+    newest: dict[str, Path] = {}
     notices = []
-    newest: dict[tuple[Path, str], Path] = {}
     for path in sorted(paths, key=_stamp):
         database = database_of(path)
-        # Ranks are in the name; a name without one says nothing of which rank it is.
-        key = (database.parent if "_" not in database.stem[-4:] else Path(), database.name)
-        named = DATABASE.fullmatch(database.name)
-        if named and (named["rank"] or named["monitored"]):
-            key = (Path(), database.name)
-        older = newest.get(key)
-        if older is not None and older != database:
-            notices.append(
-                Notice(
-                    "older-profile",
-                    f"{older} and {database} are of the same rank; the newer, {database}, was read",
-                )
-            )
-            del found[older]
+        said = DATABASE.fullmatch(database.name)
+        # A name without a rank says nothing of which rank it is.
+        ranked = said is not None and (said["rank"] or said["monitored"])
+        key = database.name if ranked else str(database)
+        older = newest.get(key, database)
+        if older != database:
+            text = f"{older} and {database} are of the same rank; the newer, {database}, was read"
+            notices.append(Notice("older-profile", text))
         newest[key] = database
-        found[database] = path
-    return dict(sorted(found.items())), notices
+    return sorted(newest.values()), notices
 
 
 def _stamp(path: Path) -> tuple[str, str]:
     """Sort folders by the moment in their name."""
     stamped = [_STAMP.search(part) for part in path.parts]
     return next((match[1] for match in stamped if match), ""), str(path)
-
-
-class _Layout:
-    """Where ranks stand in the pipeline, as far as the job says."""
-
-    def __init__(self, profiles: Sequence[Profile], ranks: Sequence[int]) -> None:
-        info = [one for one in (profile.said("pp_info") for profile in profiles) if one]
-        info = [one for one in info if isinstance(one, dict)]
-        self.schedule = _agreed(str(one["pp_type"]).lower() for one in info if "pp_type" in one)
-        self.microbatches = _agreed(
-            one["microbatch_num"] for one in info if isinstance(one.get("microbatch_num"), int)
-        )
-        stated = _agreed(
-            msgspec.json.encode(one).decode()
-            for one in (profile.said("distributed_args") for profile in profiles)
-            if isinstance(one, dict)
-        )
-        self._sizes: dict[str, Any] = msgspec.json.decode(stated) if stated else {}
-        self._groups = {
-            profile.path: profile.said("parallel_group_info") or {} for profile in profiles
-        }
-        self.world = self._size("world_size", 0)
-        self.pipeline = self._size("pipeline_model_parallel_size", 1)
-        self._fits = bool(
-            stated and self.world > max(ranks, default=0) and (self.world % self.pipeline == 0)
-        )
-        self.inferred = "rank and parallel sizes, in Megatron's order" if self._fits else None
-
-    @property
-    def is_dualpipev(self) -> bool:
-        """Whether the job declared this schedule."""
-        return bool(self.schedule == _DUALPIPEV)
-
-    @property
-    def recognises(self) -> bool:
-        """Whether enough is declared to find each range's place in the schedule."""
-        return self.is_dualpipev and self._fits and bool(self.microbatches)
-
-    def _size(self, name: str, default: int) -> int:
-        value = self._sizes.get(name, default)
-        return value if isinstance(value, int) and value > 0 else default
-
-    def device(self, rank: int) -> int | None:
-        """Return the pipeline device of a rank: data-parallel replicas vary faster."""
-        return rank // (self.world // self.pipeline) if self._fits else None
-
-    def coordinates(self, rank: int) -> dict[str, int | None]:
-        """Return the rank's place along the other axes: tensor fastest, then context, then data."""
-        if not self._fits:
-            return {}
-        tensor = self._size("tensor_model_parallel_size", 1)
-        context = self._size("context_parallel_size", 1)
-        within = rank % (self.world // self.pipeline)
-        return {
-            "tp": within % tensor,
-            "cp": within // tensor % context,
-            "dp": within // (tensor * context),
-        }
-
-    def stage(self, rank: int, chunk: pl.Expr) -> pl.Expr:
-        """Return the global stage of a rank's chunk: in a V for DualPipeV."""
-        device = self.device(rank)
-        if device is None:
-            return pl.lit(None, pl.Int32)
-        if self.is_dualpipev:
-            return (
-                pl.when(chunk == 0)
-                .then(pl.lit(device, pl.Int32))
-                .when(chunk == 1)
-                .then(pl.lit(2 * self.pipeline - 1 - device, pl.Int32))
-            )
-        return pl.lit(device, pl.Int32)
-
-    def members(self, profile: Profile, group: str) -> list[int] | None:
-        """Return the global ranks of a communication group, if they are known."""
-        groups = self._groups[profile.path]
-        said = groups.get(group) if isinstance(groups, dict) else None
-        members = said.get("global_ranks") if isinstance(said, dict) else None
-        if isinstance(members, list) and all(isinstance(one, int) for one in members):
-            return members
-        return list(range(self.world)) if self.world and self.world == self.pipeline else None
-
-
-def _agreed(values: Any) -> Any:
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
 
 
 def _ranks(profiles: Sequence[Profile]) -> tuple[list[int], str | None]:
@@ -292,7 +194,7 @@ def _ranks(profiles: Sequence[Profile]) -> tuple[list[int], str | None]:
 
 
 def _tasks(
-    profile: Profile, rank: int, names: NameParser, place: _Layout
+    profile: Profile, rank: int, names: NameParser, place: Layout
 ) -> tuple[pl.DataFrame, list[Notice]]:
     """Return the tasks of a rank, in the terms of a timeline and of `numbering`."""
     texts = profile.ranges["message"].unique().sort().to_list()
@@ -328,7 +230,7 @@ def _tasks(
         pl.lit(None, dtype).alias(column) for column, dtype in blank.items()
     ).with_columns(rank=pl.lit(rank, pl.Int32), peer=pl.lit(None, pl.Int32))
     if place.recognises:
-        kept, more = _recognised(kept, rank, place)
+        kept, more = recognise(kept, rank, place)
         notices += more
     elif place.device(rank) is not None:
         kept = kept.with_columns(stage=pl.coalesce("stage", place.stage(rank, pl.col("chunk"))))
@@ -369,123 +271,7 @@ def _with_steps(ranges: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _recognised(
-    ranges: pl.DataFrame, rank: int, place: _Layout
-) -> tuple[pl.DataFrame, list[Notice]]:
-    """Find each range's place in the declared schedule, step by step, by what the marks say."""
-    device = place.device(rank) or 0
-    try:
-        planned = dualpipev.order(place.pipeline, device, place.microbatches)
-    except ValueError as error:
-        return ranges, [Notice("schedule-impossible", f"micro-batches are not named: {error}")]
-    letters = [_letter(step.kind.value, step.kind is Kind.OTHER) for step in planned]
-    names = [position_name(step, place.microbatches) for step in planned]
-    plan = pl.DataFrame(
-        [
-            (
-                index,
-                name,
-                step.kind.value,
-                step.chunk,
-                step.microbatch,
-                step.pair_chunk,
-                step.pair_microbatch,
-            )
-            for index, (step, name) in enumerate(zip(planned, names, strict=True))
-        ],
-        schema={
-            "place": pl.Int64,
-            "plan_name": pl.String,
-            "plan_kind": pl.String,
-            "plan_chunk": pl.Int16,
-            "plan_microbatch": pl.Int32,
-            "plan_pair_chunk": pl.Int16,
-            "plan_pair_microbatch": pl.Int32,
-        },
-        orient="row",
-    )
-    parts, notices = [], []
-    unstepped = ranges["step"].null_count() == ranges.height
-    for (step,), part in ranges.group_by("step", maintain_order=True):
-        ran = [_letter(kind, output) for kind, output in part.select("kind", "output").iter_rows()]
-        # Without the profiler's steps, as many as it takes are one after the other.
-        repeats = max(1, round(len(ran) / len(letters))) if unstepped else 1
-        found = dualpipev.align(ran, letters * repeats)
-        places = pl.Series("place", found.places, dtype=pl.Int64)
-        placed = part.with_columns(places.replace(-1, None))
-        if unstepped:
-            number = (pl.col("place") // len(letters)).cast(pl.Int32)
-            placed = placed.with_columns(
-                place=pl.col("place") % len(letters), step=number.forward_fill().fill_null(0)
-            )
-        parts.append(placed)
-        if found.missing or found.extra:
-            notices.append(_misfit(rank, step, found, names * repeats, len(ran)))
-    columns = ["name", "kind", "chunk", "microbatch", "pair_chunk", "pair_microbatch"]
-    joined = pl.concat(parts or [ranges.with_columns(place=pl.lit(None, pl.Int64))]).join(
-        plan, on="place", how="left", maintain_order="left"
-    )
-    output = pl.when("output").then(pl.lit(Kind.OTHER.value)).otherwise("kind")
-    filled = joined.with_columns(kind=output).with_columns(
-        pl.coalesce(f"plan_{column}", column).alias(column) for column in columns
-    )
-    return (
-        filled.with_columns(
-            stage=place.stage(rank, pl.col("chunk")),
-            pair_stage=place.stage(rank, pl.col("pair_chunk")),
-            splits=pl.lit(value=False),
-        ).select(ranges.columns),
-        notices,
-    )
-
-
-def _letter(kind: str, output_layer: bool | None) -> str:
-    """Return what a mark and the schedule both know of an operation."""
-    if output_layer:
-        return OUTPUT_LAYER
-    return Kind.BACKWARD.value if kind == Kind.BACKWARD_INPUT.value else kind
-
-
-def position_name(step: dualpipev.Step, microbatches: int) -> str:
-    """Name an operation as Ascend's pipeline chart does.
-
-    Micro-batches of chunk 1 count on from those of chunk 0: "7F+13B" of 10 is the forward of 7 with
-    the backward of 3 of chunk 1.
-    """
-    number = step.microbatch + microbatches * step.chunk
-    if step.kind is Kind.OTHER:
-        return OUTPUT_LAYER
-    if step.kind is Kind.FORWARD:
-        return f"{number}F" if step.apart else str(number)
-    if step.kind is Kind.FORWARD_BACKWARD:
-        back = (step.pair_microbatch or 0) + microbatches * (step.pair_chunk or 0)
-        return f"{number}F+{back}B"
-    ending = {Kind.BACKWARD: "B", Kind.BACKWARD_INPUT: "b", Kind.BACKWARD_WEIGHT: "w"}
-    return f"{number}{ending[step.kind]}"
-
-
-def _misfit(rank: int, step: Any, found: dualpipev.Alignment, names: list[str], ran: int) -> Notice:
-    """Say which operations of the schedule did not run, as exactly as it can be told."""
-    placed = {place for place in found.places if place >= 0}
-    absent = [name for index, name in enumerate(names) if index not in placed]
-    which = ", ".join(absent[:12]) + (", ..." if len(absent) > 12 else "")
-    unsure = sum(place < 0 for place in found.places)
-    parts = []
-    if found.missing:
-        exact = len(absent) == found.missing
-        parts.append(f"{found.missing} are missing {'(' if exact else '(among '}{which})")
-    if found.extra:
-        parts.append(f"{found.extra} are more than it has")
-    if unsure:
-        parts.append(f"{unsure} are named by their kind alone")
-    text = (
-        f"rank {rank}, step {step}: {ran} ranges where the schedule has {len(names)}: "
-        f"{'; '.join(parts)}"
-    )
-    return Notice("schedule-misfit", text, found.missing or found.extra, len(names))
-
-
-def _transfers(profile: Profile, rank: int, place: _Layout, tasks: pl.DataFrame) -> pl.DataFrame:
+def _transfers(profile: Profile, rank: int, place: Layout, tasks: pl.DataFrame) -> pl.DataFrame:
     """Return communication operators as tasks; on a plain pipeline the peer tells their direction."""
     groups = profile.operations["group"].unique().to_list()
     ends = pl.DataFrame(
@@ -536,7 +322,7 @@ def _transfers(profile: Profile, rank: int, place: _Layout, tasks: pl.DataFrame)
 
 
 def _numbered(
-    tasks: pl.DataFrame, profiles: Sequence[Profile], place: _Layout
+    tasks: pl.DataFrame, profiles: Sequence[Profile], place: Layout
 ) -> tuple[pl.DataFrame, dict[str, str], list[Notice]]:
     """Fill what neither marks nor schedule say; the profiler's own steps are believed."""
     if place.recognises:

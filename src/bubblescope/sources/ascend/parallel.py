@@ -1,0 +1,103 @@
+"""Where ranks stand in a parallel job, as far as its profiles say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bubblescope.sources.ascend.profile import Profile
+
+__all__ = ["Layout"]
+
+_DUALPIPEV: Final = "dualpipev"
+
+
+class Layout:
+    """Where ranks stand in the pipeline, as far as the job says."""
+
+    def __init__(self, profiles: Sequence[Profile], ranks: Sequence[int]) -> None:
+        info = [one for one in (profile.said("pp_info") for profile in profiles) if one]
+        info = [one for one in info if isinstance(one, dict)]
+        self.schedule = _agreed(str(one["pp_type"]).lower() for one in info if "pp_type" in one)
+        self.microbatches = _agreed(
+            one["microbatch_num"] for one in info if isinstance(one.get("microbatch_num"), int)
+        )
+        stated = _agreed(
+            msgspec.json.encode(one).decode()
+            for one in (profile.said("distributed_args") for profile in profiles)
+            if isinstance(one, dict)
+        )
+        self._sizes: dict[str, Any] = msgspec.json.decode(stated) if stated else {}
+        self._groups = {
+            profile.path: profile.said("parallel_group_info") or {} for profile in profiles
+        }
+        self.world = self._size("world_size", 0)
+        self.pipeline = self._size("pipeline_model_parallel_size", 1)
+        self._fits = bool(
+            stated and self.world > max(ranks, default=0) and (self.world % self.pipeline == 0)
+        )
+        self.inferred = "rank and parallel sizes, in Megatron's order" if self._fits else None
+
+    @property
+    def is_dualpipev(self) -> bool:
+        """Whether the job declared this schedule."""
+        return bool(self.schedule == _DUALPIPEV)
+
+    @property
+    def recognises(self) -> bool:
+        """Whether enough is declared to find each range's place in the schedule."""
+        return self.is_dualpipev and self._fits and bool(self.microbatches)
+
+    def _size(self, name: str, default: int) -> int:
+        value = self._sizes.get(name, default)
+        return value if isinstance(value, int) and value > 0 else default
+
+    def device(self, rank: int) -> int | None:
+        """Return the pipeline device of a rank: data-parallel replicas vary faster."""
+        return rank // (self.world // self.pipeline) if self._fits else None
+
+    def coordinates(self, rank: int) -> dict[str, int | None]:
+        """Return the rank's place along the other axes: tensor fastest, then context, then data."""
+        if not self._fits:
+            return {}
+        tensor = self._size("tensor_model_parallel_size", 1)
+        context = self._size("context_parallel_size", 1)
+        within = rank % (self.world // self.pipeline)
+        return {
+            "tp": within % tensor,
+            "cp": within // tensor % context,
+            "dp": within // (tensor * context),
+        }
+
+    def stage(self, rank: int, chunk: pl.Expr) -> pl.Expr:
+        """Return the global stage of a rank's chunk: in a V for DualPipeV."""
+        device = self.device(rank)
+        if device is None:
+            return pl.lit(None, pl.Int32)
+        if self.is_dualpipev:
+            return (
+                pl.when(chunk == 0)
+                .then(pl.lit(device, pl.Int32))
+                .when(chunk == 1)
+                .then(pl.lit(2 * self.pipeline - 1 - device, pl.Int32))
+            )
+        return pl.lit(device, pl.Int32)
+
+    def members(self, profile: Profile, group: str) -> list[int] | None:
+        """Return the global ranks of a communication group, if they are known."""
+        groups = self._groups[profile.path]
+        said = groups.get(group) if isinstance(groups, dict) else None
+        members = said.get("global_ranks") if isinstance(said, dict) else None
+        if isinstance(members, list) and all(isinstance(one, int) for one in members):
+            return members
+        return list(range(self.world)) if self.world and self.world == self.pipeline else None
+
+
+def _agreed(values: Any) -> Any:
+    found = set(values)
+    return found.pop() if len(found) == 1 else None
