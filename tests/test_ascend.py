@@ -477,6 +477,19 @@ def test_the_chart_may_go_into_the_profile_itself_again_and_again(tmp_path):
             assert [row[3] for row in table(path)] == [0, 1, 1]
 
 
+def test_each_rank_gets_its_own_rows_whatever_the_order_of_the_folders(tmp_path):
+    for rank, name in ((2, "a"), (10, "b"), (0, "c")):
+        profile = Profile(rank)
+        profile.range("forward_step", 1000 * (rank + 1), 1000 * (rank + 1) + 500)
+        profile.write(tmp_path / name)
+
+    run("-d", tmp_path, "--in-place")
+
+    for rank in (0, 2, 10):
+        [path] = tmp_path.rglob(f"ascend_pytorch_profiler_{rank}.db")
+        assert table(path) == [("FP", BASE + 1000 * (rank + 1), BASE + 1000 * rank + 1500, 0)]
+
+
 def test_details_tell_micro_batches_and_weight_gradients(tmp_path):
     linked_pair(tmp_path)
 

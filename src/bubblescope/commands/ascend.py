@@ -17,13 +17,11 @@ from bubblescope.errors import SourceError
 from bubblescope.exports import step_task_info
 from bubblescope.progress import SILENT
 from bubblescope.sources import ReadOptions, find
-from bubblescope.sources.ascend import assemble, read_profiles
+from bubblescope.sources.ascend import assemble, ranks_of, read_profiles
 from bubblescope.timeline import Notice
 from bubblescope.vocabulary import NameParser
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from bubblescope.sources.ascend.profile import Profile
     from bubblescope.timeline import Timeline
 
@@ -109,14 +107,13 @@ def pp_chart(
 def _charts(
     timeline: Timeline, profiles: list[Profile], *, detailed: bool
 ) -> dict[Path, step_task_info.Chart]:
-    origins = [origin.path for origin in timeline.run.origins]
-    ranks = dict(zip(origins, timeline.ranks["rank"], strict=True))
-    by_path: dict[str, pl.DataFrame] = {
-        profile.path: step_task_info.links(profile.operations) for profile in profiles
-    }
+    ranks, _ = ranks_of(profiles)
     return {
-        Path(path): (step_task_info.rows(timeline, ranks[path], detailed=detailed), links)
-        for path, links in by_path.items()
+        Path(profile.path): (
+            step_task_info.rows(timeline, rank, detailed=detailed),
+            step_task_info.links(profile.operations),
+        )
+        for profile, rank in zip(profiles, ranks, strict=True)
     }
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from bubblescope.sources import ReadOptions
 
-__all__ = ["AscendSource", "assemble", "read_profiles"]
+__all__ = ["AscendSource", "assemble", "ranks_of", "read_profiles"]
 
 _STAMP: Final = re.compile(r"_(\d{14,17})_ascend_(?:pt|ms)$")
 _OPERATION: Final = {
@@ -100,7 +100,7 @@ def assemble(profiles: Sequence[Profile], notices: list[Notice], names: NamePars
     Raises:
         SourceError: Two profiles are of one rank, or a profile contradicts itself.
     """
-    ranks, how_rank = _ranks(profiles)
+    ranks, how_rank = ranks_of(profiles)
     place = Layout(profiles, ranks)
     parts, lost = [], [*missing_ranks(ranks, place.world), *notices, *_losses(profiles)]
     inferred = {"rank": how_rank} if how_rank else {}
@@ -175,13 +175,18 @@ def _stamp(path: Path) -> tuple[str, str]:
     return next((match[1] for match in stamped if match), ""), str(path)
 
 
-def _ranks(profiles: Sequence[Profile]) -> tuple[list[int], str | None]:
+def ranks_of(profiles: Sequence[Profile]) -> tuple[list[int], str | None]:
+    """Return the rank of each profile, and how it was found unless they state it.
+
+    Raises:
+        SourceError: Two are of one rank, or some state none.
+    """
     stated = [profile.rank for profile in profiles]
     ranks = [rank for rank in stated if rank is not None]
     if len(ranks) < len(stated):
         if ranks:
             odd = next(one for one in profiles if one.rank is None)
-            raise SourceError(odd.path, "does not say its rank, though other profiles do; leave it")
+            raise SourceError(odd.path, "does not say its rank, though others do; leave it out")
         return list(range(len(profiles))), "order of the databases' paths"
     for index, rank in enumerate(ranks):
         if rank in ranks[:index]:
