@@ -283,6 +283,20 @@ def test_names_of_ones_own_are_described_by_a_pattern(tmp_path):
     assert (task["kind"], task["stage"], task["microbatch"]) == ("forward", 2, 7)
 
 
+def test_the_categories_of_2021_are_read(tmp_path):
+    trace = Trace()
+    trace.range("PP:0F0", 100, 200)
+    trace.operator("aten::mm", 105, 120)
+    trace.kernel(5000, 5100, at=110)
+    names = {"user_annotation": "Operator", "cpu_op": "Operator", "cuda_runtime": "Runtime"}
+    for event in trace.events:
+        event["cat"] = names.get(event["cat"], event["cat"].capitalize())
+
+    [task] = bubblescope.load(trace.write(tmp_path / "t.json")).tasks.to_dicts()
+
+    assert (task["kind"], task["start_ns"]) == ("forward", BASE + 5000)
+
+
 def test_a_large_file_is_read_in_pieces_and_gives_the_same(tmp_path, monkeypatch):
     traces, _, _ = pipeline(Style(steps=2))
     whole = write_all(traces, tmp_path)

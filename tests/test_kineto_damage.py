@@ -235,6 +235,16 @@ def test_a_trace_without_rank_among_others_is_refused(tmp_path):
         bubblescope.load(tmp_path)
 
 
+def test_a_trace_merged_of_several_processes_is_refused(tmp_path):
+    trace = one_task()
+    trace.range("PP:1F0", 100, 200)
+    trace.events[-1]["pid"] = 78
+    with pytest.raises(
+        SourceError, match=r"ranges of 2 processes \(77, 78, \.\.\.\): it was merged"
+    ):
+        load(trace.text(), tmp_path)
+
+
 def test_renamed_fields_never_give_a_number(tmp_path):
     for field in ("ts", "dur", "args", "correlation", "cat", "ph"):
         text = one_task().text().replace(f'"{field}"', f'"{field}_"')

@@ -162,6 +162,7 @@ class _Reader(msgspec.Struct, frozen=True):
 
     def __call__(self, path: Path, progress: Progress) -> _Trace:
         header, lost, events, apart = self._read(path, progress, operators=False)
+        self._refuse_several(path, events)
         projection, inferred = self._project(events), False
         if not events.operators.height and not _has_passes(projection):
             # Only now are the operators of a run on a device of use.
@@ -221,6 +222,18 @@ class _Reader(msgspec.Struct, frozen=True):
         events = collector.finish()
         apart = events.capture.ranges.filter(pl.col("name").str.contains(_APART))
         return header, lost, events, apart
+
+    def _refuse_several(self, path: Path, events: Events) -> None:
+        """Refuse a trace merged of several processes: their correlation ids are not told apart."""
+        marking = [
+            pid for pid, names in events.named_by.items() if any(map(self.names.parse, names))
+        ]
+        if len(marking) > 1:
+            raise SourceError(
+                path,
+                f"holds pipeline ranges of {len(marking)} processes ({marking[0]}, {marking[1]}, "
+                "...): it was merged; give the trace that each process wrote",
+            )
 
     def _project(self, events: Events) -> Projection:
         return project(events.capture, self.names)

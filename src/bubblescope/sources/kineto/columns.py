@@ -79,6 +79,7 @@ class Events(msgspec.Struct, frozen=True):
 
     Attributes:
         process: Process id, or None if no event names one.
+        named_by: Process id -> names of its ranges.
         capture: Ranges, launches and device work; on a run without a device, operators stand for
             both the launch and the work.
         operators: Frame with thread, start_ns, end_ns, role and sequence of the operators. The
@@ -91,6 +92,7 @@ class Events(msgspec.Struct, frozen=True):
     """
 
     process: int | None
+    named_by: dict[int | str | None, set[str]]
     capture: Capture
     operators: pl.DataFrame
     on_device: bool
@@ -112,7 +114,7 @@ class Collector:
         self._kept = [group for group in _COUNTED if operators or group != _OPERATOR]
         self._columns: dict[int, list[tuple[Any, ...]]] = {group: [] for group in _COUNTED}
         self._counts = dict.fromkeys(_COUNTED, 0)
-        self._processes: dict[int | str | None, int] = {}
+        self._processes: dict[int | str | None, set[str]] = {}
         self._threads: dict[int | str | None, int] = {}
         self._comms: dict[tuple[str, str | None, int | None], int] = {}
         self._is_comm = _Remembered(is_communication_kernel)
@@ -134,20 +136,30 @@ class Collector:
             mine = groups == group
             self._counts[group] += int(mine.sum())
             events = held[mine].tolist() if group in self._kept else []
+            if group == _RANGE:
+                events += self._old_ranges(held, groups)
             if events:
                 start, length = _nanoseconds(events, _START), _nanoseconds(events, _LENGTH)
                 self._columns[group].append(
                     (start, start + length, *self._details(group, events)),
                 )
 
+    def _old_ranges(self, held: NDArray[np.object_], groups: NDArray[np.int8]) -> list[Any]:
+        """Return the ranges among operators: until 2021 both were of one category."""
+        operators = held[groups == _OPERATOR].tolist()
+        if not operators or operators[0].cat != "Operator":
+            return []
+        return [event for event in operators if "::" not in event.name]
+
     def _details(self, group: int, events: list[Any]) -> tuple[Any, ...]:
         """Return the columns that events of a group have beside their times."""
         if group in {_RANGE, _OPERATOR}:
             names = list(map(_NAME, events))
-            for event in events[:1]:
-                self._processes.setdefault(event.pid, len(events))
             if group == _RANGE:
+                for event in events:
+                    self._processes.setdefault(event.pid, set()).add(event.name)
                 return (self._thread_ids(events), names)
+            self._processes.setdefault(events[0].pid, set())
             roles = np.array(list(map(self._role.__getitem__, names)))
             return (self._thread_ids(events), roles, _argument(events, "sequence"))
         correlation = _argument(events, "correlation")
@@ -208,6 +220,7 @@ class Collector:
         )
         return Events(
             process=self._process(),
+            named_by={pid: names for pid, names in self._processes.items() if names},
             capture=capture,
             operators=operators,
             on_device=on_device,
@@ -233,7 +246,7 @@ class Collector:
 
     def _process(self) -> int | None:
         numbers = [pid for pid in self._processes if isinstance(pid, int)]
-        return max(numbers, key=self._processes.__getitem__) if numbers else None
+        return max(numbers, key=lambda pid: len(self._processes[pid])) if numbers else None
 
 
 class _Remembered(dict[str, Any]):
