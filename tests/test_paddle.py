@@ -455,6 +455,17 @@ def test_a_changed_byte_costs_no_more_than_its_job(folder, at, byte):
     assert len(facts(folder, SOUND.encode()) & facts(folder, bytes(data))) >= 4
 
 
+@given(st.sets(st.integers(0, 5), min_size=1))
+def test_doubled_lines_count_once(folder, doubled):
+    lines = SOUND.splitlines(keepends=True)
+    text = "".join(line * (1 + (index in doubled)) for index, line in enumerate(lines))
+    (folder / "workerlog.0").write_text(text)
+    timeline = bubblescope.load(folder)
+    assert len(timeline) == 5
+    if doubled - {0}:
+        assert codes(timeline)["repeated-lines"].lost == len(doubled - {0})
+
+
 @given(st.permutations(SOUND.splitlines(keepends=True)))
 def test_the_order_of_lines_does_not_change_the_times(folder, lines):
     assert facts(folder, "".join(lines).encode()) == facts(folder, SOUND.encode())

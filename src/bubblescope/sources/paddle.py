@@ -253,8 +253,23 @@ def _jobs(path: Path, text: str, run: int | None) -> tuple[pl.DataFrame, list[No
             )
         )
     jobs, more = _one_run(path, jobs, run)
+    jobs, again = _once(path, jobs)
+    more += again
     first = jobs["window"].drop_nulls().str.extract(r"(\d+)").cast(pl.Int32)
     return _with_steps(jobs, first[0] if len(first) else 0), notices + more
+
+
+def _once(path: Path, jobs: pl.DataFrame) -> tuple[pl.DataFrame, list[Notice]]:
+    """Leave out lines that are there twice, as in logs that were copied together."""
+    timed = pl.col("start_ns") > 0
+    known = jobs.filter(timed)
+    if known["start_ns"].n_unique() == known.height:
+        return jobs, []
+    again = timed & ~pl.struct("type", "microbatch", "start_ns", "end_ns").is_first_distinct()
+    once = jobs.filter(~again)
+    twice = jobs.height - once.height
+    text = f"{twice} of {jobs.height} job lines of {path} are there twice; one of each was kept"
+    return once, [Notice("repeated-lines", text, twice, jobs.height)] if twice else []
 
 
 def _from_ms(name: str) -> pl.Expr:
