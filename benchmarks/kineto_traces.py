@@ -58,7 +58,8 @@ def make(path: Path, events: int) -> int:
         host, device = 1e9, 1e9 + 1000
         step = 0
         while count < events:
-            lines = [slice_of("user_annotation", f"ProfilerStep#{step}", host, 1e6, ids=number)]
+            whole = 2 * MICROBATCHES * 10.0 * KERNELS_PER_TASK
+            lines = [slice_of("user_annotation", f"ProfilerStep#{step}", host, whole, ids=number)]
             for way in "FB":
                 for microbatch in range(MICROBATCHES):
                     length = 10.0 * KERNELS_PER_TASK
