@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from bubblescope.record.recorder import Marks, NvtxMarks, Recorder
+from bubblescope.record.marks import Marks, NvtxMarks
+from bubblescope.record.recorder import Recorder
 from bubblescope.record.timers import CpuTimer, CudaTimer, Timer
 
 __all__ = ["CpuTimer", "CudaTimer", "Marks", "NvtxMarks", "Recorder", "Timer"]

@@ -6,92 +6,47 @@ import functools
 import inspect
 import operator
 import os
-import queue
 import socket
 import struct
 import sys
 import threading
 import time
-import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
-import polars as pl
 
 from bubblescope.errors import RecorderError
-from bubblescope.record.sink import COLUMNS, FORMAT, Header, Sink
+from bubblescope.record.rows import (
+    CAPACITY,
+    KIND_CODES,
+    KINDS,
+    LANE_CODES,
+    LANE_OF_KIND,
+    NO_PAIR,
+    PAIR,
+    PAIRED,
+    UNKNOWN,
+    Buffer,
+    pack_what,
+)
+from bubblescope.record.sink import FORMAT, Header
 from bubblescope.record.timers import CpuTimer, CudaTimer, Timer
-from bubblescope.vocabulary import LANE_OF, Kind, Lane, mark_name
+from bubblescope.record.writer import Writer
+from bubblescope.vocabulary import Kind, Lane, mark_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
+    from bubblescope.record.marks import Marks
+
     Function = TypeVar("Function", bound=Callable[..., Any])
 
-__all__ = ["Marks", "NvtxMarks", "Recorder"]
-
-_CAPACITY: Final = 4096
-"""Tasks in a buffer."""
+__all__ = ["Recorder"]
 
 _PATIENCE_S: Final = 10.0
 """How long a job that failed waits for its device: it may have hung, and the job must end."""
-
-_UNKNOWN: Final = -1
-"""Stands for null in a row, whose real numbers are never negative."""
-
-_NO_PAIR: Final = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
-_PAIR: Final = ("pair_stage", "pair_chunk", "pair_microbatch")
-_FIELDS: Final = ("step", "stage", "chunk", "microbatch", "peer", *_PAIR)
-_WHAT: Final = {name: "h" if name.endswith("chunk") else "i" for name in _FIELDS} | {
-    "kind": "B",
-    "lane": "B",
-}
-_TIMES: Final = {"host_start_ns": "q", "host_end_ns": "q"}
-_ROW: Final = np.dtype([(name, f"<{code}") for name, code in (_WHAT | _TIMES).items()])
-"""A task in a buffer. Filled through `struct`, which is faster than numpy for one row at a time."""
-
-_pack_what: Final = struct.Struct("<" + "".join(_WHAT.values())).pack
-_pack_times: Final = struct.Struct("<" + "".join(_TIMES.values())).pack
-
-_KINDS: Final = tuple(Kind)
-_LANES: Final = tuple(Lane)
-_KIND_CODES: Final[dict[str, int]] = {
-    key: code for code, kind in enumerate(_KINDS) for key in (kind, kind.value)
-}
-_LANE_CODES: Final[dict[str, int]] = {
-    key: code for code, lane in enumerate(_LANES) for key in (lane, lane.value)
-}
-_LANE_OF_KIND: Final = tuple(_LANES.index(LANE_OF[kind]) for kind in _KINDS)
-_PAIRED: Final = _KINDS.index(Kind.FORWARD_BACKWARD)
-
-
-class Marks(Protocol):
-    """Shows tasks to a vendor's profiler as well."""
-
-    def push(self, name: str) -> None:
-        """Open a range on the calling thread."""
-
-    def pop(self) -> None:
-        """Close it."""
-
-
-class NvtxMarks:
-    """NVTX ranges through PyTorch, for Nsight Systems; bubblescope reads their names back."""
-
-    def __init__(self) -> None:
-        from torch.cuda import nvtx  # noqa: PLC0415  torch is the job's, not a dependency
-
-        self._nvtx: Any = nvtx
-
-    def push(self, name: str) -> None:
-        """Open a range."""
-        self._nvtx.range_push(name)
-
-    def pop(self) -> None:
-        """Close it."""
-        self._nvtx.range_pop()
 
 
 class Recorder:
@@ -177,10 +132,10 @@ class Recorder:
         self._exit_after = exit_after
         self._lock = threading.Lock()
         self._anchor: Any = None
-        self._buffer = _Buffer(None)
+        self._buffer = Buffer(None)
         self._step: int | None = None
         self._next_step = 0
-        self._writer: _Writer | None = None
+        self._writer: Writer | None = None
         self._closed = False
         self.recording = False
         """Whether tasks are being recorded now. Before the first step, only if step 0 will be."""
@@ -192,7 +147,7 @@ class Recorder:
                 "another recorder, with another folder",
             )
         if self._writer is None:
-            self._writer = _Writer(self.path, self._header, self._timer)
+            self._writer = Writer(self.path, self._header, self._timer)
             self._record_if(wanted=0 in self._window)
         return self
 
@@ -253,7 +208,7 @@ class Recorder:
                 not one, or a pair is given for another kind than forward_backward.
         """
         code = _kind_code(kind)
-        lane_code = _LANE_OF_KIND[code] if lane is None else _lane_code(lane)
+        lane_code = LANE_OF_KIND[code] if lane is None else _lane_code(lane)
         return _Task(self, code, lane_code, microbatch, chunk, stage, peer, pair, name)
 
     def wrap(
@@ -338,7 +293,7 @@ class Recorder:
             self._swap()
 
     def _swap(self) -> None:
-        full, self._buffer = self._buffer, _Buffer(self._anchor)
+        full, self._buffer = self._buffer, Buffer(self._anchor)
         if self._writer is not None and len(full):
             self._writer.write(full)
 
@@ -353,7 +308,7 @@ class Recorder:
     def _commit(self, task: _Task) -> None:
         with self._lock:
             self._buffer.append(task)
-            if len(self._buffer) == _CAPACITY:
+            if len(self._buffer) == CAPACITY:
                 self._swap()
 
 
@@ -401,7 +356,7 @@ class _Task:
     )
 
     what: bytes
-    """Everything but the times, as the beginning of a `_ROW`."""
+    """Everything but the times, as the beginning of a `ROW`."""
 
     def __init__(
         self,
@@ -457,18 +412,18 @@ class _Task:
                 be.
         """
         stage, chunk, microbatch, peer = self._stage, self._chunk, self._microbatch, self._peer
-        pair = _NO_PAIR if self._pair is None else self._checked_pair(self._pair)
+        pair = NO_PAIR if self._pair is None else self._checked_pair(self._pair)
         if self.name is not None and not isinstance(self.name, str):
             raise RecorderError(f"the name of a task must be text, not {self.name!r}")
         try:
             # Of numbers joined by "or", the sign is negative if any is.
             if ((stage or 0) | (chunk or 0) | (microbatch or 0) | (peer or 0)) >= 0:
-                return _pack_what(
-                    _UNKNOWN if step is None else step,
-                    _UNKNOWN if stage is None else stage,
-                    _UNKNOWN if chunk is None else chunk,
-                    _UNKNOWN if microbatch is None else microbatch,
-                    _UNKNOWN if peer is None else peer,
+                return pack_what(
+                    UNKNOWN if step is None else step,
+                    UNKNOWN if stage is None else stage,
+                    UNKNOWN if chunk is None else chunk,
+                    UNKNOWN if microbatch is None else microbatch,
+                    UNKNOWN if peer is None else peer,
                     *pair,
                     self._kind,
                     self._lane,
@@ -476,8 +431,8 @@ class _Task:
         except (TypeError, struct.error):
             pass  # one of them is no whole number, or too large: the slow way says which
         numbers = {"stage": stage, "chunk": chunk, "microbatch": microbatch, "peer": peer}
-        return _pack_what(
-            _UNKNOWN if step is None else step,
+        return pack_what(
+            UNKNOWN if step is None else step,
             *(_number(what, value) for what, value in numbers.items()),
             *pair,
             self._kind,
@@ -485,146 +440,25 @@ class _Task:
         )
 
     def _checked_pair(self, pair: Sequence[int | None]) -> tuple[int, ...]:
-        if self._kind != _PAIRED:
+        if self._kind != PAIRED:
             raise RecorderError(
                 "only a forward_backward task has a pair, and this is of the kind "
-                f"{_KINDS[self._kind].value}",
+                f"{KINDS[self._kind].value}",
             )
-        if len(pair) != len(_PAIR):
+        if len(pair) != len(PAIR):
             raise RecorderError(f"a pair is its stage, chunk and micro-batch, not {pair!r}")
-        return tuple(_number(what, value) for what, value in zip(_PAIR, pair, strict=True))
+        return tuple(_number(what, value) for what, value in zip(PAIR, pair, strict=True))
 
     def _label(self, step: int | None) -> str:
         """Return the task's name for a vendor's profiler."""
         return self.name or mark_name(
-            _KINDS[self._kind],
+            KINDS[self._kind],
             step=step,
             stage=self._stage,
             chunk=self._chunk,
             microbatch=self._microbatch,
             peer=self._peer,
         )
-
-
-class _Buffer:
-    """Preallocated rows that tasks are put into, one at a time.
-
-    Args:
-        anchor: What the timer tied the clocks to when these tasks were recorded.
-    """
-
-    def __init__(self, anchor: Any) -> None:
-        self._anchor = anchor
-        self._rows = 0
-        # Not a bytearray: zeroing it would cost every step's end.
-        self._numbers = np.empty(_CAPACITY * _ROW.itemsize, np.uint8).data
-        self._marks: list[Any] = []
-        self._names: list[str | None] = []
-
-    def __len__(self) -> int:
-        return self._rows
-
-    def append(self, task: _Task) -> None:
-        """Add a finished task."""
-        at = self._rows * _ROW.itemsize
-        self._numbers[at : at + _ROW.itemsize] = task.what + _pack_times(
-            task.host_begin, task.host_end
-        )
-        self._marks += (task.begin, task.end)
-        self._names.append(task.name)
-        self._rows += 1
-
-    def frame(self, timer: Timer) -> pl.DataFrame:
-        """Return the rows as a frame with the columns of `COLUMNS`."""
-        rows = np.frombuffer(self._numbers, _ROW, self._rows)
-        times = timer.resolve(self._marks, self._anchor)
-        columns: dict[str, Any] = {name: rows[name] for name in (*_FIELDS, *_TIMES)}
-        columns |= {
-            "kind": np.array([kind.value for kind in _KINDS])[rows["kind"]],
-            "lane": np.array([lane.value for lane in _LANES])[rows["lane"]],
-            "start_ns": times[::2],
-            "end_ns": times[1::2],
-            "name": pl.Series(self._names, dtype=pl.String),
-        }
-        return (
-            pl.DataFrame(columns)
-            .with_columns(pl.col(*_FIELDS).replace(_UNKNOWN, None))
-            .select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items())
-        )
-
-
-class _Writer:
-    """Times and writes buffers in a thread of its own; gives up, with one warning, on failure.
-
-    Attributes:
-        works: Whether tasks are still accepted.
-    """
-
-    def __init__(self, path: Path, header: Header, timer: Timer) -> None:
-        self.works = True
-        self._path = path
-        self._timer = timer
-        self._queue: queue.SimpleQueue[_Buffer | None] = queue.SimpleQueue()
-        self._error: Exception | None = None
-        """What stopped the thread; the job's own thread warns of it."""
-        self._sink: Sink | None = None
-        try:
-            self._sink = Sink(path, header)
-        except OSError as error:
-            self.give_up(error)
-        self._thread = threading.Thread(target=self._run, name="bubblescope-writer", daemon=True)
-        self._thread.start()
-
-    def write(self, tasks: _Buffer) -> None:
-        """Queue tasks to be written."""
-        self._heed_thread()
-        if self.works:
-            self._queue.put(tasks)
-
-    def close(self, patience_s: float | None) -> None:
-        """Write everything queued, and the end of the file.
-
-        Args:
-            patience_s: How long to wait for the device to finish; None for as long as it takes.
-        """
-        self._queue.put(None)
-        self._thread.join(patience_s)
-        if self._thread.is_alive():
-            self.give_up(TimeoutError("the device did not finish the last tasks"))
-            return
-        self._heed_thread()
-        if self._sink is not None:
-            try:
-                self._sink.close(complete=self.works)
-            except OSError as error:
-                self.give_up(error)
-
-    def give_up(self, error: Exception) -> None:
-        """Accept no more tasks, and say why, once. What is queued is still written."""
-        if not self.works:
-            return
-        self.works = False
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        warnings.warn(
-            f"{self._path}: bubblescope stopped recording ({reason or type(error).__name__}); "
-            "training goes on",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-
-    def _heed_thread(self) -> None:
-        if self._error is not None:
-            self.give_up(self._error)
-
-    def _run(self) -> None:
-        while (tasks := self._queue.get()) is not None:
-            # After a failure the file may end in half a record: nothing may follow it.
-            if self._sink is None or self._error is not None:
-                continue
-            try:
-                self._sink.write(tasks.frame(self._timer))
-            except Exception as error:  # noqa: BLE001  whatever it is, training goes on
-                self._error = error
 
 
 def _takes(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:
@@ -652,7 +486,7 @@ def _takes(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]
 
 def _kind_code(kind: Kind | str) -> int:
     try:
-        return _KIND_CODES[kind]
+        return KIND_CODES[kind]
     except (KeyError, TypeError):
         kinds = ", ".join(known.value for known in Kind)
         raise RecorderError(f"{kind!r} is no task kind; use one of {kinds}") from None
@@ -660,14 +494,14 @@ def _kind_code(kind: Kind | str) -> int:
 
 def _lane_code(lane: Lane | str) -> int:
     try:
-        return _LANE_CODES[lane]
+        return LANE_CODES[lane]
     except (KeyError, TypeError):
         raise RecorderError(f"{lane!r} is no lane; use compute, comm or host") from None
 
 
 def _number(what: str, value: Any) -> int:
     """Return a number as it stands in a row; see `_whole`."""
-    return _UNKNOWN if value is None else _whole(what, value)
+    return UNKNOWN if value is None else _whole(what, value)
 
 
 def _optional(what: str, value: Any) -> int | None:
