@@ -4,6 +4,10 @@
     python examples/torch-pipelining/record.py --schedule 1F1B -o recording
     bubblescope view recording
 
+With `--profile`, torch.profiler traces the same steps, which bubblescope reads as well:
+
+    bubblescope view recording/*.json.gz
+
 What it does to be recorded is in `recorded` below: three methods of the pipeline stage are wrapped. A
 job on GPUs does the same; the recorder then times its tasks with CUDA events.
 """
@@ -11,6 +15,7 @@ job on GPUs does the same; the recorder then times its tasks with CUDA events.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import os
 import tempfile
@@ -47,6 +52,19 @@ def recorded(stage: PipelineStage, recorder: Recorder, chunk: int) -> PipelineSt
     )
     wrap("backward_weight_one_chunk", lambda _: "backward_weight")
     return stage
+
+
+def profiler(rank: int, options: argparse.Namespace) -> Any:
+    """Return torch's profiler for the recorded steps, or something that does nothing."""
+    if not options.profile:
+        return contextlib.nullcontext()
+    return torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        schedule=torch.profiler.schedule(wait=0, warmup=1, active=options.steps),
+        on_trace_ready=lambda done: done.export_chrome_trace(
+            str(options.output / f"rank{rank}.json.gz")
+        ),
+    )
 
 
 def train(rank: int, options: argparse.Namespace, store: str) -> None:
@@ -88,7 +106,7 @@ def train(rank: int, options: argparse.Namespace, store: str) -> None:
     optimizer = torch.optim.SGD([p for module in modules for p in module.parameters()], lr=0.1)
     inputs = torch.randn(SAMPLES * options.microbatches, WIDTH)
     targets = torch.tanh(inputs)
-    with recorder:
+    with recorder, profiler(rank, options) as profile:
         for step in range(options.steps + 1):
             with recorder.step(step):
                 args = (inputs,) if 0 in places else ()
@@ -97,6 +115,8 @@ def train(rank: int, options: argparse.Namespace, store: str) -> None:
                 with recorder.task("optimizer"):
                     optimizer.step()
                     optimizer.zero_grad()
+            if profile is not None:
+                profile.step()
     distributed.destroy_process_group()
 
 
@@ -109,6 +129,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--microbatches", type=int, default=8)
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--profile", action="store_true", help="trace with torch.profiler too")
     parser.add_argument("-o", "--output", type=Path, default=Path("recording"))
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,0 +1,44 @@
+"""One real run measured two ways: by our recorder, and by torch.profiler, which names little."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import bubblescope
+
+pytest.importorskip("torch")
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "torch-pipelining" / "record.py"
+PASSES = ["forward", "backward", "backward_input", "backward_weight"]
+
+
+@pytest.mark.parametrize("schedule", ["GPipe", "1F1B", "LoopedBFS", "ZBVZeroBubble"])
+def test_the_profilers_tasks_are_the_recorders(tmp_path, schedule):
+    command = [sys.executable, str(EXAMPLE), "--schedule", schedule, "--profile"]
+    sizes = ["--ranks", "2", "--microbatches", "4", "--steps", "2", "-o", str(tmp_path)]
+    subprocess.run([*command, *sizes], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    recorded = bubblescope.load(*tmp_path.glob("*.bubbles"))
+    profiled = bubblescope.load(*tmp_path.glob("*.json.gz"))
+
+    place = ["rank", "step", "kind", "stage", "microbatch"]
+    known = recorded.tasks.filter(pl.col("kind").is_in(PASSES))
+    found = profiled.tasks.filter(pl.col("kind").is_in(PASSES))
+    # The first stage's input gradient has no input: no operator runs, and there is no task.
+    empty = (pl.col("kind") == "backward_input") & (pl.col("stage") == 0)
+    expected = known.filter(~empty).select(place).sort(place)
+    assert found.select(place).sort(place).rows() == expected.rows()
+    # Operators lie inside of what the recorder times, up to the difference of the two clocks.
+    both = known.join(found, on=place, suffix="_found").select(
+        early=pl.col("start_ns") - pl.col("start_ns_found"),
+        late=pl.col("end_ns_found") - pl.col("end_ns"),
+        overlap=pl.min_horizontal("end_ns", "end_ns_found")
+        - pl.max_horizontal("start_ns", "start_ns_found"),
+    )
+    assert both["overlap"].min() > 0
+    assert both.select(pl.max_horizontal("early", "late").quantile(0.9)).item() < 1_000_000
