@@ -128,11 +128,13 @@ def test_a_run_can_be_cut_to_steps_and_ranks(trace, tmp_path):
     data = json.loads(done.stdout)
     assert [step["step"] for step in data["steps"]] == [1, 2]
     assert [rank["rank"] for rank in data["ranks"]] == [0, 2]
+    beyond = run("report", trace, "--json", "--steps", "1:9", cwd=tmp_path)
+    assert [step["step"] for step in json.loads(beyond.stdout)["steps"]] == [1, 2]
     refused = run("report", trace, "--steps", "7", cwd=tmp_path, code=2)
     assert "step 7 is not in the timeline, which holds 0..2" in refused.stderr
-    assert (
-        "is not like 3 or 2:5" in run("report", trace, "--steps", "x", cwd=tmp_path, code=2).stderr
-    )
+    for text in ("x", "5:3", ""):
+        refused = run("report", trace, "--steps", text, cwd=tmp_path, code=2)
+        assert "is not like 3 or 2:5" in refused.stderr
 
 
 def test_view_writes_one_page_named_after_the_trace(trace, tmp_path):

@@ -42,18 +42,30 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in new vers
 
     name = "numbers"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
-        """Turn the text into numbers."""
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[range]:
+        """Turn the text into ranges; a number is one of its own."""
         if isinstance(value, list):
             return value
         try:
-            chosen: list[int] = []
-            for part in str(value).split(","):
-                low, colon, high = part.partition(":")
-                chosen += range(int(low), int(high)) if colon else [int(low)]
+            parts = [part.partition(":") for part in str(value).split(",")]
+            chosen = [
+                range(int(low), int(high) if colon else int(low) + 1) for low, colon, high in parts
+            ]
         except ValueError:
+            chosen = []
+        if not all(chosen) or not chosen:
             self.fail(f"{value!r} is not like 3 or 2:5 or 0,4:6", param, ctx)
         return chosen
+
+
+def _among(wanted: list[range] | None, present: list[int]) -> list[int] | None:
+    """Return the numbers that are there of each range, or its first, to be refused, if none is."""
+    if wanted is None:
+        return None
+    chosen: list[int] = []
+    for part in wanted:
+        chosen += [number for number in present if number in part] or [part.start]
+    return chosen
 
 
 def _paths(*, many: bool = True) -> Callable[[Any], Any]:
@@ -107,8 +119,8 @@ def _read(
     source: str | None,
     run: int | None,
     clock: Literal["raw", "solve"],
-    steps: list[int] | None,
-    ranks: list[int] | None,
+    steps: list[range] | None,
+    ranks: list[range] | None,
     *,
     quiet: bool,
 ) -> Timeline:
@@ -122,7 +134,8 @@ def _read(
             clock=clock,
         )
     if steps is not None or ranks is not None:
-        timeline = timeline.slice(steps=steps, ranks=ranks)
+        present = timeline.ranks["rank"].to_list()
+        timeline = timeline.slice(steps=_among(steps, timeline.steps), ranks=_among(ranks, present))
     return timeline
 
 
