@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bubblescope.schedules import SCHEDULES
+from bubblescope.schedules import generate
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
@@ -345,9 +345,9 @@ class Style:
 
 def solve(style: Style) -> dict[int, list[tuple[Kind, int, int, int]]]:
     """Return stage -> (kind, micro-batch, start, end) of a step, everything as early as it can be."""
+    plan = generate(style.schedule, style.stages, style.microbatches)
     orders = {
-        stage: SCHEDULES[style.schedule](style.stages, stage, style.microbatches)
-        for stage in range(style.stages)
+        stage: plan.order(stage) for stage in range(style.stages)
     }
     ended: dict[tuple[str, int, int], int] = {}
     done: dict[int, list[tuple[Kind, int, int, int]]] = {stage: [] for stage in orders}
@@ -355,7 +355,7 @@ def solve(style: Style) -> dict[int, list[tuple[Kind, int, int, int]]]:
         before = len(ended)
         for stage, order in orders.items():
             while len(done[stage]) < len(order):
-                kind, microbatch = order[len(done[stage])]
+                kind, _, microbatch, *_ = order[len(done[stage])]
                 way = {"forward": -1, "backward": 1, "backward_input": 1}.get(kind.value, 0)
                 source = stage + way
                 needs = (kind.value, source, microbatch)

@@ -18,7 +18,7 @@ import bubblescope
 from ascend_maker import BASE, Profile, declared, sizes
 from bubblescope.cli import cli
 from bubblescope.errors import BubblescopeError, SourceError
-from bubblescope.schedules import dualpipev
+from bubblescope.schedules import mindspeed
 from bubblescope.sources.ascend.recognition import position_name
 from bubblescope.vocabulary import Kind
 from nsight_maker import Style, solve
@@ -64,7 +64,7 @@ def dualpipe(folder, lost=(), devices=2, microbatches=5, device=0, steps=(7,)):
     """Write one rank of a DualPipeV whose tasks are a microsecond each, with some left out."""
     metadata = {**sizes(devices), **declared("dualpipev", microbatches)}
     profile = Profile(device, metadata=metadata)
-    planned = dualpipev.order(devices, device, microbatches)
+    planned = mindspeed.order(devices, device, microbatches)
     for at, step in enumerate(steps):
         host, begin = 100_000 * at, 1_000_000 * at
         profile.step(step, host, host + 99_999)
@@ -154,7 +154,7 @@ def test_dualpipev_without_the_profilers_steps_is_several_in_a_row(tmp_path):
 
 
 def test_what_is_missing_is_named_and_the_rest_is_still_certain(tmp_path):
-    planned = dualpipev.order(2, 0, 5)
+    planned = mindspeed.order(2, 0, 5)
     weight = next(i for i, one in enumerate(planned) if one.kind is Kind.BACKWARD_WEIGHT)
     dualpipe(tmp_path, lost=(weight,))
 
@@ -168,7 +168,7 @@ def test_what_is_missing_is_named_and_the_rest_is_still_certain(tmp_path):
 
 def test_what_could_be_one_or_another_is_not_named(tmp_path):
     """Of two equal neighbours one is missing: which one, the marks do not tell."""
-    planned = dualpipev.order(2, 0, 5)
+    planned = mindspeed.order(2, 0, 5)
     dualpipe(tmp_path, lost=(0,))
 
     timeline = bubblescope.load(tmp_path)
@@ -182,11 +182,11 @@ def test_what_could_be_one_or_another_is_not_named(tmp_path):
 
 @given(st.sets(st.integers(0, 26), max_size=6))
 def test_no_name_given_is_ever_wrong(lost):
-    planned = dualpipev.order(2, 0, 5)
+    planned = mindspeed.order(2, 0, 5)
     kinds = [MARKS[one.kind] for one in planned]
     ran = [index for index in range(len(planned)) if index not in lost]
 
-    found = dualpipev.align([kinds[index] for index in ran], kinds)
+    found = mindspeed.align([kinds[index] for index in ran], kinds)
 
     assert found.missing == len(planned) - len(ran)
     assert all(place in {-1, index} for place, index in zip(found.places, ran, strict=True))
@@ -195,7 +195,7 @@ def test_no_name_given_is_ever_wrong(lost):
 @pytest.mark.parametrize(("devices", "microbatches"), [(2, 4), (2, 9), (4, 10), (8, 16), (8, 40)])
 def test_dualpipev_runs_every_operation_once_and_in_turn(devices, microbatches):
     halves: dict[tuple, int] = {}
-    orders = [dualpipev.order(devices, device, microbatches) for device in range(devices)]
+    orders = [mindspeed.order(devices, device, microbatches) for device in range(devices)]
     for device, planned in enumerate(orders):
         seen = []
         for one in planned:
@@ -212,7 +212,7 @@ def test_dualpipev_runs_every_operation_once_and_in_turn(devices, microbatches):
                 assert numbers == list(range(microbatches))
                 halves[device, kind, chunk] = len(numbers)
     with pytest.raises(ValueError, match="at least"):
-        dualpipev.order(devices, 0, 2 * devices - 1)
+        mindspeed.order(devices, 0, 2 * devices - 1)
 
 
 def test_ranges_within_others_are_left_out_and_counted(tmp_path):
@@ -505,7 +505,7 @@ def test_uncertain_rows_of_a_dualpipev_are_named_by_their_kind(tmp_path):
     run("-d", tmp_path, "--in-place")
 
     rows = table(databases(tmp_path)[0])
-    assert (rows[0][0], rows[0][3]) == ("F", len(dualpipev.PHASES))
+    assert (rows[0][0], rows[0][3]) == ("F", len(mindspeed.PHASES))
     assert rows[-1][0] == "4B"
 
 

@@ -26,7 +26,7 @@ from bubblescope.console import Bar, err, out, warn, writing, wrote
 from bubblescope.errors import BubblescopeError
 from bubblescope.progress import SILENT
 from bubblescope.report import Report, inventory
-from bubblescope.schedules import SCHEDULES
+from bubblescope.schedules import LINEAR
 from bubblescope.sources import find, load, sources
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def names(paths: tuple[str, ...], everything: bool, **options: Any) -> None:
 
 
 @cli.command()
-@click.option("--schedule", type=click.Choice(list(SCHEDULES)), default="1f1b", show_default=True)
+@click.option("--schedule", type=click.Choice(LINEAR), default="1f1b", show_default=True)
 @click.option("--stages", default=4, show_default=True, help="Pipeline stages, each a process.")
 @click.option("--microbatches", default=8, show_default=True, help="Micro-batches per step.")
 @click.option("--steps", default=6, show_default=True, help="Training steps.")

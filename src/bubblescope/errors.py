@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["BubblescopeError", "NamesError", "RecorderError", "SourceError", "TimelineError"]
+__all__ = [
+    "BubblescopeError",
+    "NamesError",
+    "RecorderError",
+    "ScheduleError",
+    "SourceError",
+    "TimelineError",
+]
 
 
 class BubblescopeError(Exception):
@@ -42,3 +49,7 @@ class NamesError(BubblescopeError):
 
 class RecorderError(BubblescopeError):
     """The recorder was used in a way that would make a wrong recording."""
+
+
+class ScheduleError(BubblescopeError, ValueError):
+    """A schedule cannot be made as asked, or a plan cannot be run; the message says why."""

@@ -15,12 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope import units
-from bubblescope.analysis.bubbles import DEFINITIONS, Bubbles, Rates, measure
+from bubblescope.analysis.bubbles import DEFINITIONS, Bubbles, Rates
+from bubblescope.analysis.study import Study, study
 from bubblescope.vocabulary import SHORT, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
+    from bubblescope.analysis.recognition import Recognition
+    from bubblescope.schedules import Plan
     from bubblescope.timeline import Timeline
 
 __all__ = ["SCHEMA", "Report", "facts", "inventory"]
@@ -30,7 +35,8 @@ SCHEMA: Final = "bubblescope.report/1"
 
 _ROWS: Final = 24
 _BAR: Final = 8
-_NAMES: Final = ("makespan", "span", "over_ideal", "excess")
+_NAMES: Final = ("makespan", "span", "over_ideal", "ideal", "excess")
+_DEPARTURES: Final = 5
 
 
 class Report(msgspec.Struct, frozen=True, eq=False):
@@ -40,19 +46,25 @@ class Report(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         timeline: What the report is about.
-        bubbles: Its bubble rates.
+        study: What was worked out about it: schedule, ideal, bubble rates.
         kinds: Frame with kind, count, total_ns, min_ns, median_ns and max_ns of the tasks.
         limit: Ranks and steps shown in the terminal at most; the JSON always has them all.
     """
 
     timeline: Timeline
-    bubbles: Bubbles
+    study: Study
     kinds: pl.DataFrame
     limit: int = _ROWS
 
     @classmethod
-    def of(cls, timeline: Timeline, *, limit: int = _ROWS) -> Report:
-        """Analyse a timeline."""
+    def of(cls, timeline: Timeline, *, limit: int = _ROWS, also: Sequence[Plan] = ()) -> Report:
+        """Analyse a timeline.
+
+        Args:
+            timeline: The run.
+            limit: Ranks and steps shown in the terminal at most.
+            also: Schedules to recognise besides the known ones.
+        """
         length = pl.col("end_ns") - pl.col("start_ns")
         kinds = (
             timeline.tasks.group_by("kind")
@@ -65,7 +77,12 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             )
             .sort("kind")
         )
-        return cls(timeline, measure(timeline), kinds, limit)
+        return cls(timeline, study(timeline, also), kinds, limit)
+
+    @property
+    def bubbles(self) -> Bubbles:
+        """The bubble rates."""
+        return self.study.bubbles
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, following the schema `SCHEMA`."""
@@ -96,6 +113,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             .to_dicts(),
             "steps": steps.to_dicts(),
             "kinds": self.kinds.to_dicts(),
+            "schedule": self._schedule_dict(),
             "bubble": {
                 "definitions": DEFINITIONS,
                 "overall": msgspec.to_builtins(self.bubbles.overall),
@@ -117,10 +135,21 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "warnings": [msgspec.to_builtins(notice) for notice in run.warnings],
         }
 
+    def _schedule_dict(self) -> dict[str, Any] | None:
+        found, best = self.study.recognition, self.study.ideal
+        if found is None:
+            return None
+        steps = best.steps.to_dicts() if best else []
+        return {
+            **found.to_dict(),
+            "ideal_steps": steps,
+            "imputed": best.imputed if best else None,
+        }
+
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [self._headline()]
         if len(self.timeline):
-            parts += [self._rates(), self._ranks(), self._steps(), self._kinds()]
+            parts += [self._rates(), self._schedule(), self._ranks(), self._steps(), self._kinds()]
         else:
             parts.append(inventory(self.timeline))
         parts.append(self._notes())
@@ -175,6 +204,35 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             ("  from first forward to last backward of a step, optimizer left out", "dim"),
         )
         return Group(title, Padding(grid, (0, 0, 1, 2)))
+
+    def _schedule(self) -> RenderableType:
+        found = self.study.recognition
+        if found is None:
+            said = Text("no forward names its stage and micro-batch, so it is not known", "dim")
+            return _titled("Schedule", said)
+        lines: list[Text] = [_what_schedule(found)]
+        if found.schedule is None:
+            lines.append(Text("none of the known ones; what ran in one step, device by device:"))
+            lines += [
+                Text(f"device {device}  {order}", "dim", no_wrap=True, overflow="ellipsis")
+                for device, order in list(found.order.items())[: self.limit]
+            ]
+            return _titled("Schedule", Group(*lines))
+        count = len(found.departures)
+        lines.append(
+            Text(
+                f"all of {found.operations:,} operations in its order"
+                if not count
+                else f"{count:,} of {found.operations:,} operations out of its order"
+            )
+        )
+        if found.missing:
+            lines[-1].append(f", {found.missing:,} more of its operations not in the trace")
+        shown = found.departures if self.limit > _ROWS else found.departures[:_DEPARTURES]
+        lines += [Text(f"  {departure}", "yellow") for departure in shown]
+        if len(shown) < count:
+            lines.append(Text(f"  and {count - len(shown):,} more; --all shows them", "dim"))
+        return _titled("Schedule", Group(*lines))
 
     def _ranks(self) -> RenderableType:
         ranks = self.timeline.ranks
@@ -233,6 +291,43 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         ]
         lines += [Text.assemble(("warning  ", "yellow"), notice.message) for notice in run.warnings]
         return Group(*lines)
+
+
+def _what_schedule(found: Recognition) -> Text:
+    """Say which schedule it was, and what shape of pipeline."""
+    said = Text()
+    if found.schedule is not None:
+        said.append(found.schedule, "bold")
+        if found.variant:
+            said.append(f" ({found.variant})")
+        if found.equals:
+            said.append(f" or {' or '.join(found.equals)}, which look the same here")
+        said.append(", ")
+    backward = "split backward" if found.splits_backward else "whole backward"
+    parts = [
+        units.count(found.devices, "device"),
+        units.count(found.microbatches, "micro-batch", "micro-batches"),
+        f"{_PLACEMENTS[found.placement]}" + (f" of {found.chunks} chunks" * (found.chunks > 1)),
+        backward + (", forwards and backwards overlapped" if found.overlaps else ""),
+    ]
+    if found.replicas > 1:
+        parts.append(f"{found.replicas} replicas")
+    if found.fused_ranks:
+        parts.append(f"whole backwards on {units.listed('rank', found.fused_ranks)}")
+    if found.missing_devices:
+        parts.append(f"no trace of {units.listed('device', found.missing_devices)}")
+    said.append(", ".join(parts))
+    if found.schedule is not None:
+        said.append(f"  confidence {units.percent(found.confidence)}", "dim")
+    return said
+
+
+_PLACEMENTS: Final = {
+    "linear": "one stage each",
+    "looped": "stages in rounds",
+    "zigzag": "stages in a V",
+    "mirrored": "two opposite copies",
+}
 
 
 def facts(timeline: Timeline) -> list[str]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["count", "duration", "optional", "percent"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["count", "duration", "listed", "optional", "percent"]
 
 _SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
@@ -32,13 +37,24 @@ def percent(rate: float | None) -> str:
     return "–" if rate is None else f"{100 * rate:.2f} %"
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, nouns: str | None = None) -> str:
     """Write a number with its noun.
 
-    >>> count(1, "rank"), count(2000, "task")
-    ('1 rank', '2,000 tasks')
+    >>> count(1, "rank"), count(2000, "task"), count(3, "micro-batch", "micro-batches")
+    ('1 rank', '2,000 tasks', '3 micro-batches')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def listed(noun: str, numbers: Sequence[int], most: int = 6) -> str:
+    """Write what some numbered things are, the first few of many.
+
+    >>> listed("rank", [3]), listed("rank", [0, 2])
+    ('rank 3', 'ranks 0, 2')
+    """
+    shown = ", ".join(map(str, numbers[:most]))
+    more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
+    return f"{noun}{'' if len(numbers) == 1 else 's'} {shown}{more}"
 
 
 def optional(value: object) -> str:

@@ -14,8 +14,13 @@ R ranks:
 * ``makespan``: 1 - sum(busy_r) / (R * T), T the step's first start to last end over *all* ranks.
 * ``over_ideal``: (R * T - sum(busy_r)) / sum(busy_r), idle time as a share of useful time: the
   (p - 1) / m of Narayanan et al. (arXiv 2104.04473, section 2.2).
-* ``excess``: measured idle time beyond that of a perfect execution of the same schedule, as a share
-  of R * T. Null wherever the schedule has not been recognised and replayed.
+* ``ideal``: ``makespan`` of a perfect execution of the recognised schedule: the same tasks in the
+  schedule's order, nobody waits for anything but the result that a task needs, and results arrive
+  at once (`bubblescope.analysis.ideal`). With its makespan I it is 1 - sum(busy_r) / (R * I).
+* ``excess``: idle time beyond that, as a share of R * T: (T - I) / T.
+
+The last two are null wherever the schedule was not recognised. They are about the steps that were
+recorded whole.
 
 Where ranks share no clock, only ``span`` can be known; everything over the makespan is null.
 
@@ -41,24 +46,34 @@ DEFINITIONS: Final[dict[str, str]] = {
     "span": "idle share of each rank's own span, its first start to its last end in the step",
     "makespan": "idle share of the step's span over all ranks, first start to last end anywhere",
     "over_ideal": "idle time over that span as a share of busy time; (p-1)/m for ideal 1F1B",
-    "excess": "idle time beyond a perfect run of the same schedule; null until it is recognised",
+    "ideal": "makespan rate of a perfect run of the recognised schedule, without waiting",
+    "excess": "idle time beyond that perfect run, as a share of the step's span",
 }
 """One line for each rate, to be printed beside it."""
 
 _KEYS = ("step", "rank")
 _SUMS = ("busy_ns", "span_ns", "makespan_ns", "kernel_ns", "kernel_task_ns")
+_KNOWN = pl.col("ideal_ns").is_not_null()
 _TOTALS = [
-    pl.when(pl.col(name).has_nulls()).then(None).otherwise(pl.col(name).sum()).alias(name)
-    for name in _SUMS
+    *(
+        pl.when(pl.col(name).has_nulls()).then(None).otherwise(pl.col(name).sum()).alias(name)
+        for name in _SUMS
+    ),
+    pl.col("ideal_ns").sum(),
+    pl.col("busy_ns").filter(_KNOWN).sum().alias("ideal_busy_ns"),
+    pl.col("makespan_ns").filter(_KNOWN).sum().alias("ideal_makespan_ns"),
 ]
-"""Sums in which what is unknown in part is unknown."""
+"""Sums in which what is unknown in part is unknown; those of the ideal leave such steps out."""
+
+
+_BOTH = ("busy", "makespan")
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """The four bubble rates of a set of ranks and steps, and the times behind them.
+    """The bubble rates of a set of ranks and steps, and the times behind them.
 
     Attributes:
-        span, makespan, over_ideal, excess: As defined in this module; null if unknown.
+        span, makespan, over_ideal, ideal, excess: As defined in this module; null if unknown.
         kernel_share: Share of the tasks' time in which a kernel was running; null if unknown.
         busy_ns: Time inside tasks, summed over the ranks and steps.
         idle_ns: Makespan time outside tasks, summed over the ranks and steps; null if unknown.
@@ -68,6 +83,7 @@ class Rates(msgspec.Struct, frozen=True):
     span: float | None
     makespan: float | None
     over_ideal: float | None
+    ideal: float | None
     excess: float | None
     kernel_share: float | None
     busy_ns: int
@@ -83,7 +99,7 @@ class Bubbles(msgspec.Struct, frozen=True):
         per_rank: Rank -> rates over its steps.
         per_step: Step -> rates over its ranks; the key None holds tasks that belong to no step.
         table: Frame with one row per (step, rank): step, rank, start_ns, end_ns, tasks, busy_ns,
-            span_ns, makespan_ns (null if unknown), kernel_ns and kernel_task_ns (kernel time, and
+            span_ns, makespan_ns and ideal_ns (null if unknown), kernel_ns and kernel_task_ns (kernel time, and
             the time of the tasks for which it is known).
     """
 
@@ -97,13 +113,22 @@ class Bubbles(msgspec.Struct, frozen=True):
         return [_rates(row) for row in self.table.iter_rows(named=True)]
 
 
-def measure(timeline: Timeline) -> Bubbles:
-    """Compute the bubble rates of a timeline, without replaying it.
+def measure(timeline: Timeline, ideal: pl.DataFrame | None = None) -> Bubbles:
+    """Compute the bubble rates of a timeline.
+
+    Args:
+        timeline: The run.
+        ideal: How long its steps would take at best (`bubblescope.analysis.ideal.Ideal.steps`);
+            without it the rates of the ideal are null.
 
     Tasks that belong to no step are measured only where no task belongs to one: they would
     otherwise stretch over the whole run.
     """
     table = _table(timeline.tasks)
+    if ideal is None:
+        table = table.with_columns(ideal_ns=pl.lit(None, pl.Int64))
+    else:
+        table = table.join(ideal, on="step", how="left", nulls_equal=True, maintain_order="left")
     if not timeline.run.common_clock:
         table = table.with_columns(makespan_ns=pl.lit(None, pl.Int64))
     overall = _rates(table.select(_TOTALS).row(0, named=True))
@@ -151,11 +176,15 @@ def _sums(table: pl.DataFrame, key: str) -> list[dict[str, Any]]:
 def _rates(sums: dict[str, Any]) -> Rates:
     busy, span, makespan = sums["busy_ns"], sums["span_ns"], sums["makespan_ns"]
     idle = None if makespan is None else makespan - busy
+    best = sums["ideal_ns"]
+    # Of a single row, both are its own; of many, those of the steps whose ideal is known.
+    best_busy, best_makespan = (sums.get(f"ideal_{name}_ns", sums[f"{name}_ns"]) for name in _BOTH)
     return Rates(
         span=1 - busy / span if span else None,
         makespan=1 - busy / makespan if makespan else None,
         over_ideal=idle / busy if idle is not None and busy else None,
-        excess=None,
+        ideal=1 - best_busy / best if best else None,
+        excess=(best_makespan - best) / best_makespan if best and best_makespan else None,
         kernel_share=(
             sums["kernel_ns"] / sums["kernel_task_ns"] if sums["kernel_task_ns"] else None
         ),

@@ -23,7 +23,7 @@ from bubblescope.demo.model import Data, Stage, loss_and_gradient
 from bubblescope.demo.worker import Links, work
 from bubblescope.errors import BubblescopeError
 from bubblescope.progress import SILENT, Progress
-from bubblescope.schedules import SCHEDULES
+from bubblescope.schedules import LINEAR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,11 +45,12 @@ _THREADS: Final = (
 )
 
 
+
 class Options(msgspec.Struct, frozen=True):
     """What to train, and how.
 
     Attributes:
-        schedule: One of `bubblescope.schedules.SCHEDULES`.
+        schedule: One of `bubblescope.schedules.LINEAR`.
         stages: Number of pipeline stages, each a process.
         microbatches: Micro-batches per step.
         steps: Training steps.
@@ -79,9 +80,9 @@ class Options(msgspec.Struct, frozen=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.schedule not in SCHEDULES:
+        if self.schedule not in LINEAR:
             raise BubblescopeError(
-                f"{self.schedule!r} is no schedule of the demo; use one of {', '.join(SCHEDULES)}",
+                f"{self.schedule!r} is no schedule of the demo; use one of {', '.join(LINEAR)}",
             )
         for name in ("stages", "microbatches", "steps", "width", "layers", "samples"):
             value = getattr(self, name)

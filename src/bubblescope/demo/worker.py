@@ -12,7 +12,7 @@ import numpy as np
 
 from bubblescope.demo.model import Data, Stage, loss_and_gradient
 from bubblescope.record import CpuTimer, Recorder
-from bubblescope.schedules import SCHEDULES
+from bubblescope.schedules import generate
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
@@ -155,8 +155,8 @@ class _Worker:
         options = self._options
         gradients: dict[int, Array] = {}
         loss = 0.0
-        order = SCHEDULES[options.schedule](options.stages, self._stage, options.microbatches)
-        for kind, i in order:
+        plan = generate(options.schedule, options.stages, options.microbatches)
+        for kind, _, i, *_ in plan.order(self._stage):
             if kind is Kind.FORWARD:
                 x = before.receive(i).reshape(-1, options.width) if before else self._inputs[i]
                 with self._computing(recorder, kind, i):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bubblescope.schedules import dualpipev
+from bubblescope.schedules import mindspeed
 from bubblescope.vocabulary import COMPUTE_KINDS, Kind, Lane
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UNPLACED", "Chart", "links", "rows", "write"]
 
-UNPLACED: Final = len(dualpipev.PHASES)
+UNPLACED: Final = len(mindspeed.PHASES)
 """The type of a row of a DualPipeV whose place in the schedule is not certain."""
 _TABLE: Final = (
     'CREATE TABLE "StepTaskInfo" ("name" TEXT, "startNs" INTEGER, "endNs" INTEGER, "type" INTEGER)'
@@ -98,7 +98,7 @@ def _of_dualpipev(tasks: pl.DataFrame, stages: list[int], microbatches: int) -> 
     plan = pl.DataFrame(schema={"kind": pl.String, "chunk": pl.Int16, "microbatch": pl.Int32})
     plan = plan.with_columns(phase=pl.lit(None, pl.Int64))
     if len(stages) == 2:  # stages s and 2p - 1 - s
-        planned = dualpipev.order((sum(stages) + 1) // 2, min(stages), microbatches)
+        planned = mindspeed.order((sum(stages) + 1) // 2, min(stages), microbatches)
         plan = pl.DataFrame(
             [(step.kind.value, step.chunk, step.microbatch, step.phase) for step in planned],
             schema=plan.schema,

@@ -1,80 +1,251 @@
-"""Pipeline schedules: the order in which each stage runs its operations.
+"""Pipeline schedules: who runs what, in which order.
 
-A schedule is a function of the number of stages p, a stage's own number and the number of
-micro-batches m. It returns that stage's operations in order; what a stage waits for follows from the
-data: a forward needs the forward of the stage before, a backward that of the stage after, a weight
-gradient its own backward.
+`SCHEDULES` lists them with what their papers say; `generate` makes the plan of one for so many
+devices and micro-batches. What a plan's operations wait for follows from what they are
+(`bubblescope.replay`), and how long that takes is a matter of simulation (`bubblescope.simulate`).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from bubblescope.vocabulary import Kind
+import msgspec
+
+from bubblescope.errors import ScheduleError
+from bubblescope.schedules import chimera, classic, dualpipe, v_shaped
+from bubblescope.schedules.plan import Operation, Plan
+from bubblescope.schedules.zb_auto import Times, zb_auto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["SCHEDULES", "Operation", "gpipe", "one_f_one_b", "zb_h1"]
+__all__ = ["LINEAR", "SCHEDULES", "Operation", "Plan", "Schedule", "Times", "generate"]
 
 
-class Operation(NamedTuple):
-    """One operation of one stage."""
+class Schedule(msgspec.Struct, frozen=True):
+    """A schedule that has a name.
 
-    kind: Kind
-    microbatch: int
+    Formulas are Python expressions in p (devices), m (micro-batches), v (chunks), f, b, w (times of
+    a micro-batch's forward, input gradient and weight gradient on one device), fb (of an overlapped
+    forward and whole backward), i (device, from 0) and `Mw` (memory that the weight gradient still
+    needs, as a share of the forward's).
 
-
-def gpipe(stages: int, stage: int, microbatches: int) -> list[Operation]:
-    """All forwards, then all backwards (Huang et al., arXiv 1811.06965).
-
-    The paper draws the last micro-batch's backward first. Here they are in order; the bubble is the
-    same.
+    Attributes:
+        name: Its name here.
+        title: Its name in print.
+        make: Makes the plan from p and m, and from v where `chunks` is "v".
+        chunks: Model chunks on each device: "1", "2", "v", or "2w" for an even number.
+        bubble: Idle time of every device over the step's makespan, without transfers; empty where
+            only a simulation tells.
+        exact: When the formula is exact.
+        memory: Most activations on device i, in micro-batches of a p-th of the model; empty where
+            only counting tells.
+        source: Where it was published.
     """
-    del stages, stage  # every stage does the same
-    return [Operation(Kind.FORWARD, i) for i in range(microbatches)] + [
-        Operation(Kind.BACKWARD, i) for i in range(microbatches)
-    ]
+
+    name: str
+    title: str
+    make: Callable[..., Plan]
+    source: str
+    chunks: str = "1"
+    bubble: str = ""
+    exact: str = ""
+    memory: str = ""
+
+    @property
+    def searched(self) -> bool:
+        """Whether the plan depends on how long things take."""
+        return self.make is zb_auto
 
 
-def one_f_one_b(stages: int, stage: int, microbatches: int) -> list[Operation]:
-    """One forward, one backward, after just enough forwards to fill the stages that follow.
+_ZB: Final = 'Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241'
+_VPP: Final = 'Narayanan et al., "Efficient Large-Scale ...", arXiv 2104.04473'
+_MEMORY: Final = 'Qi et al., "... with Controllable Memory", arXiv 2405.15362'
+_DUALPIPE: Final = 'DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437'
 
-    PipeDream-flush, the default of Megatron-LM (Narayanan et al., arXiv 2104.04473, section 2.2). At
-    most `stages - stage` micro-batches are in flight on a stage.
-    """
-    warm_up = min(stages - stage - 1, microbatches)
-    order = [Operation(Kind.FORWARD, i) for i in range(warm_up)]
-    for i in range(microbatches - warm_up):
-        order += [Operation(Kind.FORWARD, warm_up + i), Operation(Kind.BACKWARD, i)]
-    return order + [
-        Operation(Kind.BACKWARD, i) for i in range(microbatches - warm_up, microbatches)
-    ]
-
-
-def zb_h1(stages: int, stage: int, microbatches: int) -> list[Operation]:
-    """1F1B with the backward split, and weight gradients put off to fill the cool-down.
-
-    Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, section 2.1: stage i holds back i
-    weight gradients, so that every stage has as many micro-batches in flight as 1F1B's first has.
-    """
-    order: list[Operation] = []
-    held: deque[int] = deque()
-    for kind, microbatch in one_f_one_b(stages, stage, microbatches):
-        if kind is Kind.FORWARD:
-            order.append(Operation(kind, microbatch))
-            continue
-        order.append(Operation(Kind.BACKWARD_INPUT, microbatch))
-        held.append(microbatch)
-        if len(held) > stage:
-            order.append(Operation(Kind.BACKWARD_WEIGHT, held.popleft()))
-    return order + [Operation(Kind.BACKWARD_WEIGHT, microbatch) for microbatch in held]
-
-
-SCHEDULES: Final[Mapping[str, Callable[[int, int, int], list[Operation]]]] = {
-    "gpipe": gpipe,
-    "1f1b": one_f_one_b,
-    "zb-h1": zb_h1,
+SCHEDULES: Final[Mapping[str, Schedule]] = {
+    schedule.name: schedule
+    for schedule in (
+        Schedule(
+            "gpipe",
+            "GPipe",
+            classic.gpipe,
+            'Huang et al., "GPipe", arXiv 1811.06965',
+            bubble="(p - 1) * (f + b + w)",
+            exact="always",
+            memory="m",
+        ),
+        Schedule(
+            "1f1b",
+            "1F1B",
+            classic.one_f_one_b,
+            'Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", arXiv 2006.09503',
+            bubble="(p - 1) * (f + b + w)",
+            exact="always",
+            memory="min(p - i, m)",
+        ),
+        Schedule(
+            "eager-1f1b",
+            "Eager 1F1B",
+            classic.eager_1f1b,
+            'Zhuang et al., "On Optimizing the Communication ...", arXiv 2211.05322',
+            bubble="(p - 1) * (f + b + w)",
+            exact="always",
+            memory="min(2 * (p - 1 - i) + 1, m)",
+        ),
+        Schedule(
+            "interleaved-1f1b",
+            "Interleaved 1F1B (VPP)",
+            classic.interleaved_1f1b,
+            _VPP,
+            chunks="v",
+            bubble="(p - 1) * (f + b + w) / v",
+            exact="m a multiple of p",
+            memory="min(2 * (p - 1 - i) + (v - 1) * p + 1, m * v) / v",
+        ),
+        Schedule(
+            "looped-bfs",
+            "Looped BFS",
+            classic.looped_bfs,
+            'Lamy-Poirier, "Breadth-First Pipeline Parallelism", arXiv 2211.05953',
+            chunks="v",
+            bubble="(p - 1) * (f + b + w) / v",
+            exact="m >= p",
+            memory="m",
+        ),
+        Schedule(
+            "interleaved-zb",
+            "Interleaved 1F1B, split backward",
+            classic.interleaved_zb,
+            "PyTorch, torch.distributed.pipelining, ScheduleInterleavedZeroBubble; after " + _ZB,
+            chunks="v",
+        ),
+        Schedule(
+            "zb-h1",
+            "ZB-H1",
+            classic.zb_h1,
+            _ZB,
+            bubble="(p - 1) * (f + b - w)",
+            exact="f = b = w, m >= 2p - 1",
+            memory="(p - i) + i * Mw",
+        ),
+        Schedule(
+            "zb-h2",
+            "ZB-H2",
+            classic.zb_h2,
+            _ZB,
+            bubble="(p - 1) * (f + b - 2 * w)",
+            exact="",
+            memory="(2 * p - 2 * i - 1) + 2 * i * Mw",
+        ),
+        Schedule("zb-1p", "ZB-1p (searched, memory of 1F1B)", zb_auto, _ZB),
+        Schedule("zb-2p", "ZB-2p (searched, twice the memory)", zb_auto, _ZB),
+        Schedule("zb-auto", "ZB (searched, any memory limit)", zb_auto, _ZB),
+        Schedule(
+            "zb-v",
+            "ZB-V",
+            v_shaped.zb_v,
+            _ZB,
+            chunks="2",
+            memory="p",
+        ),
+        Schedule("v-half", "V-Half", v_shaped.v_half, _MEMORY, chunks="2", memory="(p + 2) // 2"),
+        Schedule("v-min", "V-Min", v_shaped.v_min, _MEMORY, chunks="2", memory="(p + 4) // 3"),
+        Schedule(
+            "hanayo",
+            "Hanayo",
+            chimera.hanayo,
+            'Liu et al., "Hanayo", arXiv 2308.15762',
+            chunks="2w",
+            bubble="2 * (p - 1) * f / v",
+            exact="f = b + w, m a multiple of p",
+        ),
+        Schedule(
+            "chimera",
+            "Chimera",
+            chimera.chimera,
+            'Li and Hoefler, "Chimera", arXiv 2107.06925',
+            chunks="2",
+            bubble="(p - 2) * f",
+            exact="f = b + w, m a multiple of p",
+            memory="p / 2 + 1 + min(i, p - 1 - i)",
+        ),
+        Schedule(
+            "dualpipe",
+            "DualPipe",
+            dualpipe.dualpipe,
+            _DUALPIPE,
+            chunks="2",
+            bubble="(p / 2 - 1) * (fb + b + w - 3 * w)",
+            exact="fb = f + b + w and b = w",
+            memory="p + 1",
+        ),
+        Schedule(
+            "dualpipev",
+            "DualPipeV",
+            dualpipe.dualpipev,
+            "Sea AI Lab and DeepSeek-AI, https://github.com/deepseek-ai/DualPipe",
+            chunks="2",
+            bubble="(p - 1) * (fb + b + w - 3 * w) / 2",
+            exact="fb = f + b + w and b = w",
+            memory="p + 1 / 2",
+        ),
+    )
 }
-"""Every schedule by its usual name."""
+"""Every schedule by name."""
+
+LINEAR: Final = tuple(
+    name
+    for name, schedule in SCHEDULES.items()
+    if schedule.chunks == "1" and not schedule.searched
+)
+"""Those of one stage on each device that depend on nothing but p and m."""
+
+
+def generate(
+    name: str,
+    devices: int,
+    microbatches: int,
+    *,
+    chunks: int | None = None,
+    times: Times | None = None,
+    memory: float | None = None,
+) -> Plan:
+    """Return the plan of a schedule.
+
+    Args:
+        name: One of `SCHEDULES`.
+        devices: Pipeline devices p.
+        microbatches: Micro-batches of a step m.
+        chunks: Model chunks on each device v, for schedules that leave it open; 2 if left out.
+        times: How long things take, for schedules that are searched; all alike if left out.
+        memory: Activations that a device may hold, in micro-batches, for "zb-auto".
+
+    Raises:
+        ScheduleError: There is no such schedule, or it cannot be made for these numbers.
+    """
+    if name not in SCHEDULES:
+        raise ScheduleError(f"{name!r} is no schedule; the schedules are {', '.join(SCHEDULES)}")
+    schedule = SCHEDULES[name]
+    if devices < 1 or microbatches < 1:
+        raise ScheduleError(
+            f"{name} needs at least one device and one micro-batch, not {devices} and {microbatches}"
+        )
+    if schedule.searched:
+        limit = {"zb-1p": float(devices), "zb-2p": 2.0 * devices}.get(name, memory)
+        if limit is None:
+            raise ScheduleError(f"{name} needs a memory limit, in micro-batches")
+        if memory not in (None, limit):
+            raise ScheduleError(f"{name} has a memory limit of its own; take zb-auto for another")
+        return zb_auto(devices, microbatches, times or Times(1, 1, 1), limit, name)
+    if memory is not None:
+        raise ScheduleError(f"{name} takes no memory limit; zb-auto does")
+    if schedule.chunks in ("1", "2"):
+        if chunks not in (None, int(schedule.chunks)):
+            raise ScheduleError(f"{name} has {schedule.chunks} chunks on a device, not {chunks}")
+        plan: Plan = schedule.make(devices, microbatches)
+        return plan
+    if chunks is not None and chunks < 2:
+        raise ScheduleError(f"{name} needs two or more chunks on each device, not {chunks}")
+    plan = schedule.make(devices, microbatches, chunks or 2)
+    return plan

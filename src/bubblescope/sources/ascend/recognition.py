@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bubblescope.schedules import dualpipev
+from bubblescope.schedules import mindspeed
 from bubblescope.timeline import Notice
 from bubblescope.vocabulary import Kind
 
@@ -23,7 +23,7 @@ def recognise(ranges: pl.DataFrame, rank: int, place: Layout) -> tuple[pl.DataFr
     """Find each range's place in the declared schedule, step by step, by what the marks say."""
     device = place.device(rank) or 0
     try:
-        planned = dualpipev.order(place.pipeline, device, place.microbatches)
+        planned = mindspeed.order(place.pipeline, device, place.microbatches)
     except ValueError as error:
         return ranges, [Notice("schedule-impossible", f"micro-batches are not named: {error}")]
     letters = [_letter(step.kind.value, step.kind is Kind.OTHER) for step in planned]
@@ -58,7 +58,7 @@ def recognise(ranges: pl.DataFrame, rank: int, place: Layout) -> tuple[pl.DataFr
         ran = [_letter(kind, output) for kind, output in part.select("kind", "output").iter_rows()]
         # Without the profiler's steps, as many as it takes are one after the other.
         repeats = max(1, round(len(ran) / len(letters))) if unstepped else 1
-        found = dualpipev.align(ran, letters * repeats)
+        found = mindspeed.align(ran, letters * repeats)
         places = pl.Series("place", found.places, dtype=pl.Int64)
         placed = part.with_columns(places.replace(-1, None))
         if unstepped:
@@ -94,7 +94,7 @@ def _letter(kind: str, output_layer: bool | None) -> str:
     return Kind.BACKWARD.value if kind == Kind.BACKWARD_INPUT.value else kind
 
 
-def position_name(step: dualpipev.Step, microbatches: int) -> str:
+def position_name(step: mindspeed.Step, microbatches: int) -> str:
     """Name an operation as Ascend's pipeline chart does.
 
     Micro-batches of chunk 1 count on from those of chunk 0: "7F+13B" of 10 is the forward of 7 with
@@ -112,7 +112,7 @@ def position_name(step: dualpipev.Step, microbatches: int) -> str:
     return f"{number}{ending[step.kind]}"
 
 
-def _misfit(rank: int, step: Any, found: dualpipev.Alignment, names: list[str], ran: int) -> Notice:
+def _misfit(rank: int, step: Any, found: mindspeed.Alignment, names: list[str], ran: int) -> Notice:
     """Say which operations of the schedule did not run, as exactly as it can be told."""
     placed = {place for place in found.places if place >= 0}
     absent = [name for index, name in enumerate(names) if index not in placed]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from bubblescope.errors import ScheduleError
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
@@ -60,12 +61,12 @@ def order(devices: int, device: int, microbatches: int) -> list[Step]:
         microbatches: Micro-batches of a step; the schedule needs at least 2p.
 
     Raises:
-        ValueError: There are too few micro-batches, or no such device.
+        ScheduleError: There are too few micro-batches, or no such device.
     """
     if not 0 <= device < devices:
-        raise ValueError(f"device {device} is none of {devices}")
+        raise ScheduleError(f"device {device} is none of {devices}")
     if microbatches < 2 * devices:
-        raise ValueError(
+        raise ScheduleError(
             f"DualPipeV on {devices} devices needs at least {2 * devices} micro-batches, not "
             f"{microbatches}"
         )

@@ -1,0 +1,488 @@
+"""Recognising the schedule of a measured run, by the order in which its ranks worked.
+
+Timing plays no part: what tells schedules apart is how stages are placed on devices, whether the
+backward is split, and the order of operations on each device. Every schedule that the placement
+allows is generated for the run's number of devices and micro-batches, and the one whose order has to
+be broken least often to get what was observed is the answer; if all have to be broken too often, the
+answer is that it is none of them.
+
+An operation departs from a plan if it is not part of the longest sequence that the observed and the
+planned order have in common (the longest increasing subsequence of the planned positions).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bubblescope.analysis.observed import (
+    BACKWARD,
+    FORWARD,
+    WEIGHT,
+    Observed,
+    Places,
+    Shape,
+    observe,
+    places,
+    shapes,
+)
+from bubblescope.errors import ScheduleError
+from bubblescope.schedules import SCHEDULES, Plan
+from bubblescope.schedules import plan as codes
+from bubblescope.schedules.classic import gpipe, looped_bfs
+from bubblescope.schedules.dualpipe import mindspeed_dualpipev
+from bubblescope.schedules.zb_auto import Times, zb_auto
+from bubblescope.vocabulary import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from bubblescope.schedules.plan import Ints
+    from bubblescope.timeline import Timeline
+
+__all__ = ["Departure", "Recognition", "recognise"]
+
+_UNLIKE: Final = 0.1
+"""A run of which more operations than this share depart from a plan did not follow it."""
+
+_SLIP: Final = 0.02
+"""Prior probability that an operation departs from the schedule that a run follows."""
+
+_SMALL: Final = 512
+"""Devices times micro-batches up to which a search is made even if another schedule fits."""
+
+_LETTERS: Final = "FBW"
+
+
+class Departure(msgspec.Struct, frozen=True):
+    """An operation that did not run where its schedule has it.
+
+    Attributes:
+        step: Training step; None in a run without steps.
+        rank: Global rank.
+        stage: Virtual stage of the operation.
+        operation: What ran, such as "B7".
+        other: The operation that it should have followed or preceded; None if the schedule does
+            not have `operation` at all on this device.
+        early: It ran before `other` and should have run after it; else the other way round.
+    """
+
+    step: int | None
+    rank: int
+    stage: int
+    operation: str
+    other: str | None
+    early: bool
+
+    def __str__(self) -> str:
+        where = f"stage {self.stage} (rank {self.rank})"
+        if self.step is not None:
+            where = f"step {self.step}, {where}"
+        if self.other is None:
+            return f"{where}: {self.operation} ran, which the schedule does not have here"
+        ran, expected = ("before", "after") if self.early else ("after", "before")
+        return f"{where}: {self.operation} ran {ran} {self.other}, expected {expected}"
+
+
+class Recognition(msgspec.Struct, frozen=True):
+    """Which schedule a run followed.
+
+    Attributes:
+        schedule: Name of the schedule, or None if it follows none that is known.
+        variant: What tells it from the form in `SCHEDULES`; empty if nothing does.
+        equals: Other schedules of which the run can tell no difference.
+        placement: "linear", "looped", "zigzag" (a V), or "mirrored" (two opposite pipelines).
+        devices, microbatches, chunks: p, m and v.
+        replicas: Copies of the pipeline: data and tensor parallel.
+        splits_backward: Whether weight gradients are operations of their own.
+        fused_ranks: Ranks with whole backwards in a run that splits them elsewhere.
+        overlaps: Whether forwards and backwards overlap in pairs.
+        confidence: Probability of this schedule and its equals among all that were tried, if an
+            operation departs from the schedule that a run follows with a probability of 2 %, times
+            the share of operations that are in its order.
+        operations: Operations that were compared.
+        missing: Operations of the plan that were not observed on the observed ranks and steps.
+        missing_devices: Pipeline devices of which no rank was observed.
+        departures: What is out of order, by step and rank.
+        order: Pipeline device -> its operations in one step, as observed.
+        plan: The plan of the schedule; None if there is none.
+        places: Where each rank stands.
+        observed: What was compared with the plan.
+        position: For each observed operation its index in the plan, -1 if the plan has no such.
+    """
+
+    schedule: str | None
+    variant: str
+    equals: tuple[str, ...]
+    placement: str
+    devices: int
+    microbatches: int
+    chunks: int
+    replicas: int
+    splits_backward: bool
+    fused_ranks: tuple[int, ...]
+    overlaps: bool
+    confidence: float
+    operations: int
+    missing: int
+    missing_devices: tuple[int, ...]
+    departures: tuple[Departure, ...]
+    order: dict[int, str]
+    plan: Plan | None
+    places: Places
+    observed: Observed
+    position: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was recognised, without the evidence, as plain values."""
+        evidence = ("plan", "places", "observed", "position")
+        said = {
+            name: getattr(self, name) for name in self.__struct_fields__ if name not in evidence
+        }
+        departures = [
+            {**msgspec.to_builtins(departure), "text": str(departure)}
+            for departure in self.departures
+        ]
+        return {**msgspec.to_builtins(said), "departures": departures}
+
+
+class _Fit(msgspec.Struct, frozen=True):
+    """A plan beside what was observed.
+
+    Attributes:
+        name, variant: Of the plan, as in `Match`.
+        plan, shape, seats: The plan, and how the ranks take its devices.
+        position: Each observed operation's index in the plan, -1 if the plan has none such.
+        missing: Operations that the plan has and the observed ranks and steps have not.
+        least: A number of departures below which it cannot be.
+    """
+
+    name: str
+    variant: str
+    plan: Plan
+    shape: Shape
+    seats: Places
+    position: Any
+    missing: int
+    least: int
+
+
+class _Best(msgspec.Struct, frozen=True):
+    fit: _Fit
+    kept: Any
+
+    @property
+    def departures(self) -> int:
+        return int((~self.kept).sum())
+
+    @property
+    def cost(self) -> float:
+        """Departures; what is missing counts half, for it may just have been lost."""
+        return self.departures + self.fit.missing / 2
+
+
+def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | None:
+    """Return which schedule a run followed, or None if it has no operations with known numbers.
+
+    Args:
+        timeline: The run; all its ranks are taken to follow one schedule.
+        also: Plans to try besides those of `SCHEDULES`, such as one of the user's own.
+    """
+    observed = observe(timeline)
+    if not (observed.work == FORWARD).any():
+        return None
+    order = timeline.ranks.sort("dp", "tp", "cp", "rank", nulls_last=True)["rank"].to_list()
+    tried: list[_Best] = []
+    for shape in shapes(observed):
+        if any(not best.departures for best in tried):
+            break  # a device more would need a reason
+        seats = places(observed, shape, order)
+        seen = _side_by_side(observed, shape, seats)
+        count = int(seen.microbatch.max()) + 1
+        fits = [
+            _fit(seen, shape, seats, name, variant, plan)
+            for name, variant, plan in _plans(shape, count, also)
+        ]
+        tried += _exact(seen, fits)
+        if shape.name == "linear" and (seen.work == WEIGHT).any():
+            settled = any(not best.departures for best in tried)
+            if not settled or shape.devices * count <= _SMALL:
+                searched = _searched(shape, count, _times(timeline), thorough=not settled)
+                tried += _exact(seen, [_fit(seen, shape, seats, *found) for found in searched])
+    if not tried:
+        return None
+    return _answer(timeline, observed, tried)
+
+
+def _plans(shape: Shape, count: int, also: Sequence[Plan]) -> Iterator[tuple[str, str, Plan]]:
+    """Yield every schedule with the placement: name, variant and plan."""
+    devices, chunks = shape.devices, shape.chunks
+    for plan in also:
+        if [set(held) for held in plan.placement] == [set(held) for held in shape.placement]:
+            yield plan.name, "as given", plan
+    for name, variant, make in _FORMS[shape.name]:
+        open_ended = SCHEDULES[name].chunks in ("v", "2w")
+        if not open_ended and int(SCHEDULES[name].chunks) != chunks:
+            continue
+        with suppress(ScheduleError):  # not for these numbers, so it was not this one
+            yield name, variant, make(devices, count, *((chunks,) if open_ended else ()))
+
+
+def _form(name: str) -> tuple[str, str, Callable[..., Plan]]:
+    return name, "", SCHEDULES[name].make
+
+
+_LAST_FIRST: Final = "last micro-batch's backward first"
+_FORMS: Final[dict[str, list[tuple[str, str, Callable[..., Plan]]]]] = {
+    "linear": [
+        _form("1f1b"),
+        _form("gpipe"),
+        ("gpipe", _LAST_FIRST, partial(gpipe, last_first=True)),
+        _form("eager-1f1b"),
+        _form("zb-h1"),
+        _form("zb-h2"),
+    ],
+    "looped": [
+        _form("interleaved-1f1b"),
+        _form("looped-bfs"),
+        ("looped-bfs", _LAST_FIRST, partial(looped_bfs, last_first=True)),
+        _form("interleaved-zb"),
+    ],
+    "zigzag": [
+        _form("zb-v"),
+        _form("v-half"),
+        _form("v-min"),
+        _form("dualpipev"),
+        ("dualpipev", "MindSpeed's, last backwards whole", mindspeed_dualpipev),
+        _form("hanayo"),
+    ],
+    "mirrored": [_form("dualpipe"), _form("chimera")],
+}
+"""The schedules of each placement, likelier ones first: where order cannot tell, these win."""
+
+
+def _searched(
+    shape: Shape, count: int, times: Times, *, thorough: bool
+) -> Iterator[tuple[str, str, Plan]]:
+    """Yield what the zero-bubble search finds for the measured times, or also for equal ones."""
+    bases = [(times, "for the measured times"), (Times(1, 1, 1), "for equal times")]
+    for basis, variant in bases if thorough else bases[:1]:
+        for name, limit in (("zb-1p", shape.devices), ("zb-2p", 2 * shape.devices)):
+            with suppress(ScheduleError):
+                yield name, variant, zb_auto(shape.devices, count, basis, limit, name)
+
+
+def _times(timeline: Timeline) -> Times:
+    """Return the median forward, input gradient and weight gradient of a run."""
+    median = dict(
+        timeline.tasks.group_by("kind")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).median())
+        .iter_rows()
+    )
+    kinds = (Kind.FORWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
+    return Times(*(int(median.get(kind.value) or 0) for kind in kinds))
+
+
+def _side_by_side(observed: Observed, shape: Shape, seats: Places) -> Observed:
+    """Number the micro-batches of opposite directions apart, where both count from 0."""
+    if shape.name != "mirrored":
+        return observed
+    device = np.vectorize(seats.device.__getitem__)(observed.rank)
+    up = observed.stage != device
+    forward = observed.work == FORWARD
+    cells = np.stack([observed.stage, observed.microbatch, device])[:, forward]
+    if np.unique(cells, axis=1).shape[1] == np.unique(cells[:2], axis=1).shape[1]:
+        return observed
+    half = int(observed.microbatch.max()) + 1
+    return msgspec.structs.replace(
+        observed, microbatch=np.where(up, observed.microbatch + half, observed.microbatch)
+    )
+
+
+def _fit(
+    observed: Observed, shape: Shape, seats: Places, name: str, variant: str, plan: Plan
+) -> _Fit:
+    """Find what was observed in a plan."""
+    tables = np.stack(
+        [
+            plan.table(codes.FORWARD),
+            plan.table(codes.BACKWARD, codes.BACKWARD_INPUT),
+            plan.table(codes.BACKWARD_WEIGHT),
+        ]
+    )
+    inside = (observed.stage < plan.stages) & (observed.microbatch < plan.microbatches)
+    cell = (observed.work, np.where(inside, observed.stage, 0), np.where(inside, observed.microbatch, 0))
+    position = np.where(inside, tables[cell], -1)
+    device_of = np.full(int(observed.rank.max()) + 1, -1)
+    device_of[list(seats.device)] = list(seats.device.values())
+    device = device_of[observed.rank]
+    position = np.where(plan.device[position] == device, position, -1)
+    there = position >= 0
+    # A group's first operation tells whose it is; a plan's halves tell what a device owes a step.
+    first = np.flatnonzero(np.diff(observed.group, prepend=-1))
+    owed = np.bincount(plan.device[plan.halves.operation], minlength=plan.devices)
+    missing = int(owed[device[first]].sum() - there.sum())
+    # Two neighbours that are the wrong way round cost at least one of them a place in the order,
+    # and one operation can be in two such pairs.
+    descents = int(_descents(position[there], observed.group[there]).sum())
+    least = int((~there).sum()) + (descents + 1) // 2
+    return _Fit(name, variant, plan, shape, seats, position, max(missing, 0), least)
+
+
+def _descents(position: Ints, group: Ints) -> NDArray[np.bool_]:
+    return (np.diff(position) < 0) & (np.diff(group) == 0)
+
+
+def _exact(observed: Observed, fits: Sequence[_Fit]) -> list[_Best]:
+    """Count the departures of those plans that may be the best."""
+    found: list[_Best] = []
+    for fit in sorted(fits, key=lambda fit: fit.least + fit.missing / 2):
+        if found and fit.least + fit.missing / 2 > min(best.cost for best in found):
+            break
+        found.append(_Best(fit, _kept(fit.position, observed.group)))
+    return found
+
+
+def _kept(position: Ints, group: Ints) -> NDArray[np.bool_]:
+    """Return which operations are in the longest sequence that is in the plan's order, by group."""
+    kept = position >= 0
+    there = np.flatnonzero(kept)
+    astray = np.unique(group[there[:-1]][_descents(position[there], group[there])])
+    begins = np.searchsorted(group[there], astray)
+    ends = np.searchsorted(group[there], astray, side="right")
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        part = there[begin:end]
+        kept[part] = _longest_increasing(position[part].tolist())
+    return kept
+
+
+def _longest_increasing(values: Sequence[int]) -> list[bool]:
+    """Mark a longest sequence that does not decrease (Fredman, 1975): n log n."""
+    tails: list[int] = []  # the least end of a sequence of each length
+    at: list[int] = []  # where it is
+    before: list[int] = []
+    for index, value in enumerate(values):
+        length = bisect_right(tails, value)
+        before.append(at[length - 1] if length else -1)
+        if length == len(tails):
+            tails.append(value)
+            at.append(index)
+        else:
+            tails[length], at[length] = value, index
+    marked = [False] * len(values)
+    index = at[-1] if at else -1
+    while index >= 0:
+        marked[index] = True
+        index = before[index]
+    return marked
+
+
+def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> Recognition:
+    least = min(best.cost for best in tried)
+    equals = [best for best in tried if best.cost == least]
+    # Where order cannot tell, believe what the run says of itself.
+    declared = _plain(timeline.run.schedule or "")
+    chosen = next(
+        (best for best in equals if declared and declared.startswith(_plain(best.fit.name))),
+        equals[0],
+    )
+    fit, kept = chosen.fit, chosen.kept
+    seen = _side_by_side(observed, fit.shape, fit.seats)
+    known = chosen.departures <= _UNLIKE * len(kept)
+    weights = [_SLIP ** (best.cost - least) for best in tried]
+    sure = sum(weight for best, weight in zip(tried, weights, strict=True) if best.cost == least)
+    back = seen.work == BACKWARD
+    splits = bool((seen.work == WEIGHT).any())
+    fused = np.unique(seen.rank[back & seen.fused]) if splits and not fit.plan.overlaps else []
+    whole = int((back & seen.fused & kept).sum()) if fit.plan.splits_backward else 0
+    others = dict.fromkeys(
+        _named(best.fit) for best in equals if best is not chosen and _named(best.fit) != _named(fit)
+    )
+    return Recognition(
+        schedule=fit.name if known else None,
+        variant=fit.variant if known else "",
+        equals=tuple(others) if known else (),
+        placement=fit.shape.name,
+        devices=fit.shape.devices,
+        microbatches=int(seen.microbatch.max()) + 1,
+        chunks=fit.shape.chunks,
+        replicas=1 + max(fit.seats.replica.values()),
+        splits_backward=splits,
+        fused_ranks=tuple(int(rank) for rank in fused),
+        overlaps=bool((np.diff(seen.task) == 0).any()),
+        confidence=float(sure / sum(weights) * kept.mean()) if known else 0.0,
+        operations=len(kept),
+        missing=max(fit.missing - whole, 0),
+        missing_devices=tuple(
+            sorted(set(range(fit.shape.devices)) - set(fit.seats.device.values()))
+        ),
+        departures=tuple(_departures(seen, chosen)) if known else (),
+        order={} if known else _orders(seen, fit.seats, fit.shape),
+        plan=fit.plan if known else None,
+        places=fit.seats,
+        observed=seen,
+        position=fit.position,
+    )
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower())).removeprefix("schedule")
+
+
+def _named(fit: _Fit) -> str:
+    return f"{fit.name} ({fit.variant})" if fit.variant else fit.name
+
+
+def _departures(observed: Observed, best: _Best) -> Iterator[Departure]:
+    """Say of each operation that is out of order what it should have followed or preceded."""
+    position = best.fit.position
+    for index in np.flatnonzero(~best.kept).tolist():
+        early, other = True, None
+        if position[index] >= 0:
+            begin, end = np.searchsorted(observed.group, observed.group[index] + np.array([0, 1]))
+            same = np.arange(begin, end)[best.kept[begin:end]]
+            later = same[(same > index) & (position[same] < position[index])]
+            sooner = same[(same < index) & (position[same] > position[index])]
+            early = bool(len(later))
+            other = later[-1] if early else sooner[0]
+        step = int(observed.step[index])
+        yield Departure(
+            step=step if step >= 0 else None,
+            rank=int(observed.rank[index]),
+            stage=int(observed.stage[index]),
+            operation=_operation(observed, index),
+            other=None if other is None else _operation(observed, int(other), index),
+            early=early,
+        )
+
+
+def _operation(observed: Observed, index: int, beside: int | None = None) -> str:
+    said = f"{_LETTERS[observed.work[index]]}{observed.microbatch[index]}"
+    if beside is not None and observed.stage[index] != observed.stage[beside]:
+        said += f" of stage {observed.stage[index]}"
+    return said
+
+
+def _orders(observed: Observed, seats: Places, shape: Shape) -> dict[int, str]:
+    """Return each device's operations in the fullest step of its first replica."""
+    orders: dict[int, str] = {}
+    for rank, device in seats.device.items():
+        if device in orders:
+            continue
+        own = np.flatnonzero(observed.rank == rank)
+        groups, sizes = np.unique(observed.group[own], return_counts=True)
+        step = own[observed.group[own] == groups[sizes.argmax()]]
+        held = shape.placement[device]
+        said = []
+        for index in step.tolist():
+            chunk = f".{held.index(observed.stage[index])}" if len(held) > 1 else ""
+            said.append(_operation(observed, index) + chunk)
+        orders[device] = " ".join(said)
+    return dict(sorted(orders.items()))

@@ -1,0 +1,203 @@
+"""Schedules over a V: two chunks on each device, the first and last stage on device 0.
+
+ZB-V is the hand-made schedule of Qi et al., "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241,
+section 6). V-Half and V-Min are built as in Qi et al., "Pipeline Parallelism with Controllable
+Memory" (arXiv 2405.15362): the passes of one micro-batch make a building block, blocks are repeated
+every six slots, weight gradients fill the slots that are left, and in warm-up and cool-down, where
+memory is spare, passes move to earlier slots.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bubblescope.schedules.plan import Operation, Plan, zigzag
+from bubblescope.vocabulary import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["v_half", "v_min", "zb_v"]
+
+_Slots = NDArray[np.int64]
+
+_PERIOD: Final = 6
+"""Slots from one micro-batch's block to the next: a device has six passes for each."""
+
+_PASSES: Final = (
+    (Kind.FORWARD, 0),
+    (Kind.FORWARD, 1),
+    (Kind.BACKWARD_INPUT, 1),
+    (Kind.BACKWARD_INPUT, 0),
+)
+"""Kind and chunk of a block's passes, in the order in which a micro-batch goes through them."""
+
+
+def zb_v(devices: int, microbatches: int) -> Plan:
+    """No bubble if F, B and W take equally long, with the memory of 1F1B.
+
+    Args:
+        devices: Pipeline devices p.
+        microbatches: Micro-batches of a step m. With fewer than 2p - 1 the plan is that of 2p - 1
+            without the micro-batches that are not there.
+    """
+    placement = zigzag(devices, 2)
+    orders = [
+        [o for o in _zb_v_device(devices, rank, stages, microbatches) if o.microbatch < microbatches]
+        for rank, stages in enumerate(placement)
+    ]
+    return Plan.of("zb-v", placement, orders)
+
+
+def _zb_v_device(
+    devices: int, rank: int, stages: tuple[int, ...], microbatches: int
+) -> Iterator[Operation]:
+    count = max(2 * devices - 1, microbatches)
+    done = {(kind, chunk): 0 for kind in Kind for chunk in (0, 1)}
+
+    def take(kind: Kind, chunk: int) -> Operation:
+        done[kind, chunk] += 1
+        return Operation(kind, stages[chunk], done[kind, chunk] - 1)
+
+    def whole(chunk: int) -> Iterator[Operation]:
+        yield take(Kind.BACKWARD_INPUT, chunk)
+        yield take(Kind.BACKWARD_WEIGHT, chunk)
+
+    for _ in range(2 * (devices - rank) - 1):
+        yield take(Kind.FORWARD, 0)
+    for _ in range(rank):
+        yield take(Kind.FORWARD, 1)
+        yield take(Kind.FORWARD, 0)
+    for _ in range(devices - rank):
+        yield take(Kind.FORWARD, 1)
+        yield from whole(1)
+    while done[Kind.FORWARD, 1] < count:
+        if done[Kind.FORWARD, 0] < count:
+            yield take(Kind.FORWARD, 0)
+        yield from whole(0)
+        yield take(Kind.FORWARD, 1)
+        yield from whole(1)
+    for _ in range(rank):
+        yield take(Kind.BACKWARD_INPUT, 0)
+        yield take(Kind.BACKWARD_INPUT, 1)
+    for _ in range(devices - rank):
+        yield take(Kind.BACKWARD_INPUT, 0)
+        yield take(Kind.BACKWARD_WEIGHT, 0)
+    for chunk in (1, 0):
+        while done[Kind.BACKWARD_WEIGHT, chunk] < count:
+            yield take(Kind.BACKWARD_WEIGHT, chunk)
+
+
+def v_half(devices: int, microbatches: int) -> Plan:
+    """Half of the memory of 1F1B and about half of its bubble."""
+    p = devices
+    shift = 3 if p % 2 == 0 else 0  # keeps the passes of different micro-batches apart
+    block = [
+        [2 * r, 3 * p - r - 2, 3 * p + shift + 2 * r - 1, 6 * p + shift - r - 2] for r in range(p)
+    ]
+    return _woven("v-half", block, microbatches)
+
+
+def v_min(devices: int, microbatches: int) -> Plan:
+    """A third of the memory of 1F1B and about two thirds of its bubble.
+
+    Its forwards and backwards wait for each other at every micro-batch if F, B and W do not take
+    equally long; the bubble then grows with the number of micro-batches.
+    """
+    p = devices
+    shift = 2 if p % 3 == 0 else 0
+    block = [[r, 2 * p - r - 1, 2 * p + shift + r, 4 * p + shift - r - 1] for r in range(p)]
+    return _woven("v-min", block, microbatches)
+
+
+def _woven(name: str, block: list[list[int]], microbatches: int) -> Plan:
+    """Repeat a building block, tighten both ends, and read every device's order off the slots.
+
+    Args:
+        name: Name of the plan.
+        block: For each device the slots of the four passes of the first micro-batch.
+        microbatches: How often to repeat it.
+    """
+    slots = np.array(block)[:, :, None] + _PERIOD * np.arange(microbatches)
+    _tighten(slots)
+    placement = zigzag(len(block), 2)
+    orders = []
+    for stages, passes in zip(placement, slots, strict=True):
+        weights, _ = _weights(passes)
+        count = passes.size
+        # Passes are numbered pass by pass, weight gradients after them.
+        turns = np.argsort(np.concatenate([passes.ravel(), np.flatnonzero(weights)]))
+        order: list[Operation] = []
+        pending: list[Operation] = []
+        for turn in turns.tolist():
+            if turn >= count:
+                order.append(pending.pop(0))
+                continue
+            kind, chunk = _PASSES[turn // microbatches]
+            operation = Operation(kind, stages[chunk], turn % microbatches)
+            order.append(operation)
+            if kind is Kind.BACKWARD_INPUT:
+                pending.append(operation._replace(kind=Kind.BACKWARD_WEIGHT))
+        orders.append(order)
+    return Plan.of(name, placement, orders)
+
+
+def _weights(passes: _Slots) -> tuple[NDArray[np.bool_], _Slots]:
+    """Put weight gradients into the first free slots after their backwards.
+
+    They queue for free slots; the queue's length is what arrived less what could be served, above
+    the lowest that it ever was (Lindley's recursion).
+
+    Args:
+        passes: Slots of a device's passes, 4 x m.
+
+    Returns:
+        For each slot whether a weight gradient is in it, and how many passes' activations are held.
+    """
+    backs = passes[2:].ravel()
+    length = int(passes.max()) + backs.size + 2
+    arrived = np.cumsum(np.bincount(backs + 1, minlength=length))
+    free = np.cumsum(np.bincount(passes.ravel(), minlength=length) == 0)
+    slack = arrived - free
+    served = arrived - (slack - np.minimum.accumulate(np.minimum(slack, 0)))
+    stored = np.cumsum(np.bincount(passes[:2].ravel(), minlength=length))
+    return np.diff(served, prepend=0) > 0, stored - served
+
+
+def _tighten(slots: _Slots) -> None:
+    """Move passes of warm-up and cool-down to earlier slots, without raising the peak of memory.
+
+    Warm-up lasts until the first micro-batch is back on device 0, cool-down begins after the last
+    one has entered there. Passes move in the order of their slots, so what a pass needs has moved
+    before it.
+
+    Args:
+        slots: Slots of all passes, devices x 4 x m; changed in place.
+    """
+    devices, _, microbatches = slots.shape
+    peak = max(int(_weights(passes)[1].max()) for passes in slots)
+    warm, cold = int(slots[0, 3, 0]), int(slots[0, 0, -1])
+    order = np.argsort(slots, axis=None, kind="stable")
+    for rank, which, index in zip(*map(np.ndarray.tolist, np.unravel_index(order, slots.shape)), strict=True):
+        now = int(slots[rank, which, index])
+        if warm <= now <= cold:
+            continue
+        giver = rank - 1 if which in (0, 2) else rank + 1
+        needs = [-1]
+        if 0 <= giver < devices:
+            needs.append(int(slots[giver, which, index]))
+        if which:
+            needs.append(int(slots[rank, which - 1, index]))
+        if index:
+            needs.append(int(slots[rank, which, index - 1]))
+        taken = set(slots[rank].ravel().tolist())
+        for earlier in range(max(needs) + 1, now):
+            if earlier in taken:
+                continue
+            slots[rank, which, index] = earlier
+            if _weights(slots[rank])[1].max() <= peak:
+                break
+            slots[rank, which, index] = now
