@@ -346,9 +346,7 @@ class Style:
 def solve(style: Style) -> dict[int, list[tuple[Kind, int, int, int]]]:
     """Return stage -> (kind, micro-batch, start, end) of a step, everything as early as it can be."""
     plan = generate(style.schedule, style.stages, style.microbatches)
-    orders = {
-        stage: plan.order(stage) for stage in range(style.stages)
-    }
+    orders = {stage: plan.order(stage) for stage in range(style.stages)}
     ended: dict[tuple[str, int, int], int] = {}
     done: dict[int, list[tuple[Kind, int, int, int]]] = {stage: [] for stage in orders}
     while any(len(done[stage]) < len(orders[stage]) for stage in orders):

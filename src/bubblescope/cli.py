@@ -22,6 +22,7 @@ import bubblescope
 from bubblescope import exports, units
 from bubblescope.commands.ascend import ascend
 from bubblescope.commands.paddle import paddle
+from bubblescope.commands.simulate import schedules, simulate
 from bubblescope.console import Bar, err, out, warn, writing, wrote
 from bubblescope.errors import BubblescopeError
 from bubblescope.progress import SILENT
@@ -346,6 +347,8 @@ def formats() -> None:
 
 cli.add_command(ascend)
 cli.add_command(paddle)
+cli.add_command(schedules)
+cli.add_command(simulate)
 
 
 def _target(paths: tuple[str, ...], output: Path | None, suffix: str) -> Path:

@@ -130,8 +130,11 @@ class Graph:
         """
         if len(durations_ns) < _WIDE:
             runs = [self.run(durations) for durations in durations_ns]
-            starts, ends = (np.array([run[side] for run in runs]) for side in (0, 1))
-            return starts.reshape(durations_ns.shape), ends.reshape(durations_ns.shape)
+            starts, ends = (
+                np.array([run[side] for run in runs], np.int64).reshape(durations_ns.shape)
+                for side in (0, 1)
+            )
+            return starts, ends
         # One operation of all replays at a time.
         lengths = np.ascontiguousarray(durations_ns.T)
         ends = np.empty((self.count, len(durations_ns)), np.int64)
@@ -156,22 +159,20 @@ def _longest(earliest: list[int], durations: list[int], columns: list[list[int]]
     """
     # The last element is what index -1 finds: the end of nothing.
     ends = [0] * len(durations) + [_NEVER]
-    if len(columns) == 4:  # noqa: PLR2004  every plan without pairs: worth a loop of its own
+    if len(columns) == 4:
         for index, (start, length, a, da, b, db) in enumerate(
             zip(earliest, durations, *columns, strict=True)
         ):
             one = ends[a] + da
             two = ends[b] + db
-            if one > start:
-                start = one  # noqa: PLW2901  a name less in the hottest loop
-            ends[index] = (two if two > start else start) + length
+            start = max(start, one)  # noqa: PLW2901  a name less in the hottest loop
+            ends[index] = (max(start, two)) + length
     else:
         sources, delays = columns[::2], columns[1::2]
         for index, (start, length) in enumerate(zip(earliest, durations, strict=True)):
             for source, delay in zip(sources, delays, strict=True):
                 arrival = ends[source[index]] + delay[index]
-                if arrival > start:
-                    start = arrival  # noqa: PLW2901
+                start = max(start, arrival)  # noqa: PLW2901
             ends[index] = start + length
     ends.pop()
     return ends
@@ -198,7 +199,9 @@ def _topological(count: int, edges: Edges, name: Callable[[int], str]) -> Ints:
     return np.array(order, np.int64)
 
 
-def _circle(edges: Edges, stuck: np.ndarray[tuple[int], np.dtype[np.bool_]], name: Callable[[int], str]) -> str:
+def _circle(
+    edges: Edges, stuck: np.ndarray[tuple[int], np.dtype[np.bool_]], name: Callable[[int], str]
+) -> str:
     """Name the operations of a circle among those that never run."""
     inside = stuck[edges.source] & stuck[edges.target]
     waits_for = dict(zip(edges.target[inside].tolist(), edges.source[inside].tolist(), strict=True))
@@ -249,5 +252,7 @@ def edges_of(plan: Plan) -> tuple[Edges, DataEdges]:
     crosses = plan.device[data.source] != plan.device[data.target]
     kept = crosses | (data.source >= data.target)
     data = DataEdges(*(column[kept] for column in data))
-    source, target = (np.concatenate(pair) for pair in ((after - 1, data.source), (after, data.target)))
+    source, target = (
+        np.concatenate(pair) for pair in ((after - 1, data.source), (after, data.target))
+    )
     return Edges(source, target), data

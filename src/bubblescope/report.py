@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bubblescope.schedules import Plan
     from bubblescope.timeline import Timeline
 
-__all__ = ["SCHEMA", "Report", "facts", "inventory"]
+__all__ = ["SCHEMA", "Report", "facts", "inventory", "what_schedule"]
 
 SCHEMA: Final = "bubblescope.report/1"
 """Name and version of the JSON report, described in docs/report.md. Keys are only ever added."""
@@ -210,7 +210,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         if found is None:
             said = Text("no forward names its stage and micro-batch, so it is not known", "dim")
             return _titled("Schedule", said)
-        lines: list[Text] = [_what_schedule(found)]
+        lines: list[Text] = [what_schedule(found)]
         if found.schedule is None:
             lines.append(Text("none of the known ones; what ran in one step, device by device:"))
             lines += [
@@ -293,7 +293,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         return Group(*lines)
 
 
-def _what_schedule(found: Recognition) -> Text:
+def what_schedule(found: Recognition) -> Text:
     """Say which schedule it was, and what shape of pipeline."""
     said = Text()
     if found.schedule is not None:
@@ -318,7 +318,7 @@ def _what_schedule(found: Recognition) -> Text:
         parts.append(f"no trace of {units.listed('device', found.missing_devices)}")
     said.append(", ".join(parts))
     if found.schedule is not None:
-        said.append(f"  confidence {units.percent(found.confidence)}", "dim")
+        said.append(f" · confidence {units.percent(found.confidence)}", "dim")
     return said
 
 

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Costs", "Simulation", "durations", "run", "simulate", "transfer_ns"]
 
-Duration = int | Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Callable[[int, int], int]  # type: ignore[type-arg]
+Duration = int | Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Callable[[int, int], int]
 """A time for all, one for every stage, a table of stages by micro-batches, or a function of both."""
 
-Transfer = int | np.ndarray | Callable[[Operation, Operation], int]  # type: ignore[type-arg]
+Transfer = int | np.ndarray | Callable[[Operation, Operation], int]
 """A time for every transfer between devices, a table from device to device, or a function of the
 operation that sends and the one that waits."""
 
@@ -68,17 +68,31 @@ class Costs(msgspec.Struct, frozen=True):
     optimizer_ns: int = 0
 
     @classmethod
-    def shared(cls, plan: Plan, times: Times, **other: object) -> Costs:
+    def shared(
+        cls,
+        plan: Plan,
+        times: Times,
+        *,
+        backward_ns: int | None = None,
+        forward_backward_ns: int | None = None,
+        sync_ns: int | None = None,
+        optimizer_ns: int = 0,
+    ) -> Costs:
         """Return costs for times of a micro-batch on one *device*, split evenly over its stages.
 
-        So schedules with more chunks cut the same model into smaller pieces. `other` are further
-        fields, as they are.
+        So schedules with more chunks cut the same model into smaller pieces.
         """
-        parts = plan.stages // plan.devices
+        parts = plan.stages / plan.devices
+        forward, backward_input, backward_weight = (round(time / parts) for time in times[:3])
         return cls(
-            *(_share(time, parts) for time in times[:3]),
+            forward,
+            backward_input,
+            backward_weight,
+            None if backward_ns is None else round(backward_ns / parts),
+            None if forward_backward_ns is None else round(forward_backward_ns / parts),
             comm_ns=times.comm_ns,
-            **other,  # type: ignore[arg-type]
+            sync_ns=sync_ns,
+            optimizer_ns=optimizer_ns,
         )
 
 
@@ -123,7 +137,9 @@ def durations(plan: Plan, costs: Costs) -> Ints:
         both[pair] = forward[at][pair] + back[plan.pair_stage[pair], plan.pair_microbatch[pair]]
     taken = [(FORWARD, forward), (BACKWARD, back), (BACKWARD_INPUT, back_input)]
     taken.append((BACKWARD_WEIGHT, back_weight))
-    return np.select([plan.kind == kind for kind, _ in taken], [table[at] for _, table in taken], both)
+    return np.select(
+        [plan.kind == kind for kind, _ in taken], [table[at] for _, table in taken], both
+    )
 
 
 def run(plan: Plan, costs: Costs) -> Simulation:
@@ -173,9 +189,7 @@ def simulate(plan: Plan, costs: Costs, *, steps: int = 1) -> Timeline:
         ),
         lambda index: _label(plan, index % size),
     )
-    lengths = np.concatenate(
-        [durations(plan, costs), np.repeat([0, costs.optimizer_ns], devices)]
-    )
+    lengths = np.concatenate([durations(plan, costs), np.repeat([0, costs.optimizer_ns], devices)])
     start, end = (
         times.reshape(steps, size)
         for times in graph.run(
@@ -216,10 +230,6 @@ def simulate(plan: Plan, costs: Costs, *, steps: int = 1) -> Timeline:
     origin = Origin("simulation", None, plan.name)
     about = Run(origins=(origin,), schedule=plan.name, microbatches=plan.microbatches)
     return Timeline(pl.concat(parts, how="diagonal"), ranks, about)
-
-
-def _share(time: int, parts: int) -> int:
-    return round(time / parts)
 
 
 def _table(name: str, time: Duration, shape: tuple[int, int]) -> Ints:
@@ -352,6 +362,8 @@ def _frame(
     """Return tasks of every step from what is the same in all of them."""
     same = pl.DataFrame(once)
     repeats = len(step) // max(len(same), 1)
-    return pl.concat([same] * max(repeats, 1)).with_columns(
-        step=step, start_ns=start, end_ns=end, lane=pl.lit(lane.value, LANE_DTYPE)
-    ).cast({name: TASK_SCHEMA[name] for name in (*once, "step")})
+    return (
+        pl.concat([same] * max(repeats, 1))
+        .with_columns(step=step, start_ns=start, end_ns=end, lane=pl.lit(lane.value, LANE_DTYPE))
+        .cast({name: TASK_SCHEMA[name] for name in (*once, "step")})
+    )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bubblescope.report import Report
+    from bubblescope.schedules import Plan
 
 __all__ = [
     "KIND_DTYPE",
@@ -319,11 +320,15 @@ class Timeline:
         """Return the same timeline with more warnings."""
         return Timeline(self.tasks, self.ranks, self.run.warned(*notices))
 
-    def report(self) -> Report:
-        """Return the bubble rates and the facts around them, for a terminal, notebook or JSON."""
+    def report(self, *, also: Sequence[Plan] = ()) -> Report:
+        """Return the bubble rates and the facts around them, for a terminal, notebook or JSON.
+
+        Args:
+            also: Schedules to recognise besides the known ones.
+        """
         from bubblescope.report import Report  # noqa: PLC0415  reports read timelines, not vice versa
 
-        return Report.of(self)
+        return Report.of(self, also=also)
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one Parquet file; `Timeline.load` gives an equal timeline back.
@@ -372,11 +377,19 @@ class Timeline:
             ) from None
         return cls(tasks, ranks, run)
 
-    def to_html(self, path: str | Path, *, title: str | None = None) -> Path:
-        """Write the interactive view as one self-contained HTML file that opens offline."""
+    def to_html(
+        self, path: str | Path, *, title: str | None = None, also: Sequence[Plan] = ()
+    ) -> Path:
+        """Write the interactive view as one self-contained HTML file that opens offline.
+
+        Args:
+            path: The file to write.
+            title: Heading; by default the names of the traces.
+            also: Schedules to recognise besides the known ones.
+        """
         from bubblescope.exports import html  # noqa: PLC0415  exports read timelines
 
-        return html.write(self, Path(path), title=title)
+        return html.write(self, Path(path), title=title, also=also)
 
     def to_perfetto(self, path: str | Path) -> Path:
         """Write a Perfetto TrackEvent protobuf trace, for https://ui.perfetto.dev."""

@@ -11,6 +11,7 @@ export interface Rates {
   span: number | null;
   makespan: number | null;
   over_ideal: number | null;
+  ideal: number | null;
   excess: number | null;
 }
 
@@ -26,7 +27,7 @@ export interface Rank {
 /** One row of blocks that never overlap: part of a lane of a rank. */
 export interface Row {
   rank: number; // index into ranks
-  lane: "compute" | "comm" | "host";
+  lane: "compute" | "ideal" | "comm" | "host";
   from: number; // first task
   to: number; // one past the last task
 }
@@ -56,6 +57,8 @@ export interface Head {
   overall: Rates;
   definitions: Record<string, string>;
   facts: string[];
+  schedule: string | null; // what was recognised
+  departures: string[]; // from its order
   notes: string[];
   warnings: string[];
   columns: Column[];

@@ -27,13 +27,16 @@ const MANY = 64;
 const MOST_COMM = 42; // what the communication of one rank may take, however much of it overlaps
 const THINNEST = 2;
 
-export function layout(head: Head): Layout {
+/** @param ideal whether to show, below what was measured, what a perfect run would have been */
+export function layout(head: Head, ideal: boolean): Layout {
   const dense = head.ranks.length > MANY;
-  const heights = dense ? { compute: 14, comm: 4, host: 4 } : { compute: 22, comm: 7, host: 6 };
+  const heights = dense
+    ? { compute: 14, ideal: 8, comm: 4, host: 4 }
+    : { compute: 22, ideal: 16, comm: 7, host: 6 };
   const gap = dense ? 2 : 6;
   const grouped = new Set(head.ranks.map((rank) => rank.host)).size > 1;
   const rowsOf = head.ranks.map((): Row[] => []);
-  for (const row of head.rows) rowsOf[row.rank].push(row);
+  for (const row of head.rows) if (ideal || row.lane !== "ideal") rowsOf[row.rank].push(row);
 
   const places: Place[] = [];
   const bands: Band[] = [];

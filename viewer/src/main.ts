@@ -7,6 +7,7 @@ import { GUTTER, Painter, type Theme } from "./paint";
 import { Ruler } from "./ruler";
 import { View } from "./view";
 
+const FEW = 64; // ranks up to which the ideal is shown from the start
 const REACH = 3; // pixels from a block that still hit it
 
 function theme(): Theme {
@@ -25,7 +26,8 @@ function theme(): Theme {
 
 function start(head: Head, tasks: Tasks): void {
   const view = new View(Math.max(1, head.end));
-  const plan = layout(head);
+  let ideal = head.ranks.length <= FEW;
+  let plan = layout(head, ideal);
   const canvas = element("canvas", {
     class: "lanes",
     tabindex: "0",
@@ -79,6 +81,12 @@ function start(head: Head, tasks: Tasks): void {
       const { row } = plan.places[found.place];
       panel.replaceChildren(details(head, tasks, found.task, row.rank, row.lane));
     }
+    redraw();
+  };
+  const arrange = (): void => {
+    plan = layout(head, ideal);
+    painter.layout = plan;
+    page.style.height = `${plan.height}px`;
     redraw();
   };
   const showStep = (step: Step | undefined): void => {
@@ -173,6 +181,10 @@ function start(head: Head, tasks: Tasks): void {
     "0": () => view.fit(),
     n: () => neighbour(1),
     p: () => neighbour(-1),
+    i: () => {
+      ideal = !ideal;
+      arrange();
+    },
     "?": () => (keys.hidden = !keys.hidden),
     Escape: () => {
       keys.hidden = true;
@@ -198,7 +210,9 @@ function start(head: Head, tasks: Tasks): void {
       },
       taskAt: (x: number, y: number) => hit(x, y)?.task ?? -1,
       selected: () => selected,
-      places: plan.places,
+      get places() {
+        return plan.places;
+      },
     },
   });
   canvas.style.height = `${scroll.clientHeight}px`;

@@ -31,7 +31,7 @@ export class Painter {
     private readonly canvas: HTMLCanvasElement,
     private readonly head: Head,
     private readonly tasks: Tasks,
-    private readonly layout: Layout,
+    public layout: Layout,
   ) {
     this.colours = Uint32Array.from(head.kinds, ({ fill }) => packed(fill));
   }
@@ -51,6 +51,7 @@ export class Painter {
       visible.push(this.layout.places[i]);
     }
     this.blocks(context, visible, view, top, ratio, theme);
+    this.veil(context, visible, view, top, theme);
     this.stepLines(context, view, height, theme);
     for (const place of visible) this.details(context, place, view, top);
     if (selected >= 0) this.outline(context, visible, view, top, selected, theme);
@@ -95,6 +96,17 @@ export class Painter {
         this.strip, 0, index, columns, 1, GUTTER, y - top, columns / ratio, height,
       );
     });
+  }
+
+  /** Pale the lanes of the ideal, which did not happen, and mark them at their left edge. */
+  private veil(context: CanvasRenderingContext2D, visible: Place[], view: View, top: number, theme: Theme): void {
+    for (const { row, top: y, height } of visible) {
+      if (row.lane !== "ideal") continue;
+      context.globalAlpha = 0.45;
+      context.fillStyle = theme.page;
+      context.fillRect(GUTTER, y - top, view.width, height);
+      context.globalAlpha = 1;
+    }
   }
 
   /** Draw edges and labels of the blocks of a row that are wide enough for them. */
@@ -177,7 +189,13 @@ export class Painter {
     const stages = rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "";
     context.fillText(clip(context, stages, 66), 72, y);
     if (!rank.rates) return;
+    const ideal = this.layout.places.find(({ row }) => row.lane === "ideal" && row.rank === band.rank);
     context.textAlign = "right";
+    if (ideal && ideal.height >= LABEL_HEIGHT) {
+      const below = ideal.top - top + ideal.height / 2;
+      context.fillText("ideal", MAKESPAN_RIGHT - 60, below);
+      context.fillText(percent(rank.rates.ideal), MAKESPAN_RIGHT, below);
+    }
     context.fillText(percent(rank.rates.span), SPAN_RIGHT, y);
     context.fillStyle = theme.text;
     context.fillText(percent(rank.rates.makespan), MAKESPAN_RIGHT, y);

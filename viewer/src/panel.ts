@@ -15,7 +15,7 @@ export function element(tag: string, attributes: Record<string, string> = {}, ..
 }
 
 export function heading(head: Head): HTMLElement {
-  const rates = (["makespan", "span", "over_ideal", "excess"] as const).map((name) =>
+  const rates = (["makespan", "span", "over_ideal", "ideal", "excess"] as const).map((name) =>
     element(
       "div",
       { class: "rate", title: head.definitions[name] ?? "" },
@@ -26,9 +26,19 @@ export function heading(head: Head): HTMLElement {
   return element(
     "header",
     {},
-    element("div", { class: "what" }, element("h1", {}, head.title), element("p", {}, head.facts.join(" · "))),
+    element("div", { class: "what" }, element("h1", {}, head.title), element("p", {}, head.facts.join(" · ")), ...schedule(head)),
     element("div", { class: "rates", "aria-label": "bubble rates" }, element("span", { class: "caption" }, "bubble rate"), ...rates),
   );
+}
+
+/** What was recognised, and what did not follow it. */
+function schedule(head: Head): HTMLElement[] {
+  if (head.schedule === null) return [];
+  const line = element("p", { class: "schedule" }, head.schedule);
+  if (!head.departures.length) return [line];
+  const items = head.departures.map((text) => element("li", {}, text));
+  const count = items.length === 1 ? "1 departure" : `${items.length} departures`;
+  return [line, element("details", { class: "departures" }, element("summary", {}, count), element("ul", {}, ...items))];
 }
 
 export function legend(head: Head, used: Set<number>): HTMLElement {
@@ -39,7 +49,10 @@ export function legend(head: Head, used: Set<number>): HTMLElement {
     return [element("span", {}, swatch, kind.name.replaceAll("_", " "))];
   });
   const idle = element("span", {}, element("i", { class: "idle" }), "bubble");
-  return element("div", { class: "legend" }, ...entries, idle);
+  const ideal = head.rows.some((row) => row.lane === "ideal")
+    ? [element("span", { class: "hint" }, "pale lanes: the same tasks without waiting (i)")]
+    : [];
+  return element("div", { class: "legend" }, ...entries, idle, ...ideal);
 }
 
 export function notes(head: Head): HTMLElement[] {
@@ -102,6 +115,7 @@ const KEYS: [string, string][] = [
   ["click a step", "show that step"],
   ["n p", "next, previous step"],
   ["f or 0", "show everything"],
+  ["i", "show or hide the ideal"],
   ["Escape", "close, deselect"],
 ];
 

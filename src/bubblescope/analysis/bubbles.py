@@ -99,8 +99,8 @@ class Bubbles(msgspec.Struct, frozen=True):
         per_rank: Rank -> rates over its steps.
         per_step: Step -> rates over its ranks; the key None holds tasks that belong to no step.
         table: Frame with one row per (step, rank): step, rank, start_ns, end_ns, tasks, busy_ns,
-            span_ns, makespan_ns and ideal_ns (null if unknown), kernel_ns and kernel_task_ns (kernel time, and
-            the time of the tasks for which it is known).
+            span_ns, makespan_ns and ideal_ns (null if unknown), kernel_ns and kernel_task_ns
+            (kernel time, and the time of the tasks for which it is known).
     """
 
     overall: Rates

@@ -111,9 +111,7 @@ def _tasks(timeline: Timeline, found: Recognition) -> pl.DataFrame:
     )
 
 
-def _lengths(
-    plan: Plan, found: Recognition, tasks: pl.DataFrame, runs: int
-) -> tuple[Ints, _Mask]:
+def _lengths(plan: Plan, found: Recognition, tasks: pl.DataFrame, runs: int) -> tuple[Ints, _Mask]:
     """Return how long operations take in each replica and step, and which of them were observed."""
     at = (tasks["run"].to_numpy(), tasks["home"].to_numpy())
     lengths = np.zeros((runs, len(plan)), np.int64)
@@ -160,10 +158,13 @@ def _is_whole(plan: Plan, seen: _Mask) -> _Mask:
     ever = np.zeros(len(plan), bool)
     for same in _classes(plan, by_stage=True):
         ever |= same & seen[:, same].any()
-    return seen[:, ever].mean(axis=1) >= _WHOLE
+    whole: _Mask = seen[:, ever].mean(axis=1) >= _WHOLE
+    return whole
 
 
-def _moved(timeline: Timeline, tasks: pl.DataFrame, place: Ints, start: Ints, end: Ints) -> Timeline:
+def _moved(
+    timeline: Timeline, tasks: pl.DataFrame, place: Ints, start: Ints, end: Ints
+) -> Timeline:
     """Return the tasks where the replay has them."""
     first = pl.col("start_ns").min().over("run")
     kept = (
@@ -172,7 +173,7 @@ def _moved(timeline: Timeline, tasks: pl.DataFrame, place: Ints, start: Ints, en
         .unique("task", keep="first", maintain_order=True)
     )
     where = (kept["at"].to_numpy(), kept["position"].to_numpy())
-    zero = kept["zero_ns"].to_numpy()
+    zero = kept["zero_ns"].to_numpy().astype(np.int64)
     rows = timeline.tasks[kept["task"].to_numpy()].with_columns(
         start_ns=pl.Series(zero + start[where]),
         end_ns=pl.Series(zero + end[where]),

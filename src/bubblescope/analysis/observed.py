@@ -98,7 +98,9 @@ def observe(timeline: Timeline) -> Observed:
         fused=pl.col("kind") == Kind.BACKWARD.value,
         half=pl.lit(0),
     )
-    pairs = known.filter(pl.col("pair_stage").is_not_null(), pl.col("pair_microbatch").is_not_null())
+    pairs = known.filter(
+        pl.col("pair_stage").is_not_null(), pl.col("pair_microbatch").is_not_null()
+    )
     backs = pairs.with_columns(
         stage="pair_stage",
         microbatch="pair_microbatch",
@@ -140,15 +142,14 @@ def shapes(observed: Observed) -> list[Shape]:
     if chunks == 1:
         return [Shape("linear", tuple(looped(count, 1))) for count in _lengths(observed, top)]
     found = []
-    for name, counts, place in (
-        ("mirrored", (top, top + 1), lambda p: [tuple(sorted(held)) for held in mirrored(p)]),
-        ("looped", _strides(sets), lambda p: looped(p, chunks)),
-        ("zigzag", _turns(sets), lambda p: [tuple(sorted(held)) for held in zigzag(p, chunks)]),
-    ):
-        for count in counts:
-            placement = place(count)
-            if all(any(set(held) <= set(full) for full in placement) for held in sets):
-                found.append(Shape(name, tuple(placement)))
+    placed = [
+        *(("mirrored", mirrored(count)) for count in (top, top + 1)),
+        *(("looped", looped(count, chunks)) for count in _strides(sets)),
+        *(("zigzag", zigzag(count, chunks)) for count in _turns(sets)),
+    ]
+    for name, placement in placed:
+        if all(any(set(held) <= set(full) for full in placement) for held in sets):
+            found.append(Shape(name, tuple(tuple(sorted(full)) for full in placement)))
     halved = _halved(observed)
     return [shape for shape in found if (shape.name == "mirrored") == halved]
 
@@ -165,9 +166,7 @@ def _lengths(observed: Observed, seen: int) -> list[int]:
     ahead = back[first] - begin[groups]
     device = np.array([observed.stages[rank][0] for rank in observed.rank[begin[groups]].tolist()])
     counts = {
-        round(float(np.median(device + each)))
-        for each in (ahead, (ahead + 1) // 2)
-        if len(each)
+        round(float(np.median(device + each))) for each in (ahead, (ahead + 1) // 2) if len(each)
     }
     return [seen, *sorted({seen + 1, *(count for count in counts if count > seen)})]
 
@@ -189,7 +188,7 @@ def _halved(observed: Observed) -> bool:
     if not forward.any():
         return False
     both = {stages for stages in observed.stages.values() if len(stages) > 1}
-    if not both or any(len(stages) != 2 for stages in both):  # noqa: PLR2004  two copies
+    if not both or any(len(stages) != 2 for stages in both):
         return False
     count = int(observed.microbatch[forward].max()) + 1
     size = int(observed.stage.max()) + 1

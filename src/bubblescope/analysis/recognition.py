@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from bubblescope.analysis.observed import (
     BACKWARD,
@@ -43,6 +42,8 @@ from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from bubblescope.schedules.plan import Ints
     from bubblescope.timeline import Timeline
@@ -318,7 +319,11 @@ def _fit(
         ]
     )
     inside = (observed.stage < plan.stages) & (observed.microbatch < plan.microbatches)
-    cell = (observed.work, np.where(inside, observed.stage, 0), np.where(inside, observed.microbatch, 0))
+    cell = (
+        observed.work,
+        np.where(inside, observed.stage, 0),
+        np.where(inside, observed.microbatch, 0),
+    )
     position = np.where(inside, tables[cell], -1)
     device_of = np.full(int(observed.rank.max()) + 1, -1)
     device_of[list(seats.device)] = list(seats.device.values())
@@ -337,7 +342,8 @@ def _fit(
 
 
 def _descents(position: Ints, group: Ints) -> NDArray[np.bool_]:
-    return (np.diff(position) < 0) & (np.diff(group) == 0)
+    found: NDArray[np.bool_] = (np.diff(position) < 0) & (np.diff(group) == 0)
+    return found
 
 
 def _exact(observed: Observed, fits: Sequence[_Fit]) -> list[_Best]:
@@ -400,11 +406,10 @@ def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> R
     sure = sum(weight for best, weight in zip(tried, weights, strict=True) if best.cost == least)
     back = seen.work == BACKWARD
     splits = bool((seen.work == WEIGHT).any())
-    fused = np.unique(seen.rank[back & seen.fused]) if splits and not fit.plan.overlaps else []
+    mixed = splits and not fit.plan.overlaps
+    fused = np.unique(seen.rank[back & seen.fused]).tolist() if mixed else []
     whole = int((back & seen.fused & kept).sum()) if fit.plan.splits_backward else 0
-    others = dict.fromkeys(
-        _named(best.fit) for best in equals if best is not chosen and _named(best.fit) != _named(fit)
-    )
+    others = dict.fromkeys(_named(best.fit) for best in equals if best.fit.name != fit.name)
     return Recognition(
         schedule=fit.name if known else None,
         variant=fit.variant if known else "",
@@ -415,7 +420,7 @@ def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> R
         chunks=fit.shape.chunks,
         replicas=1 + max(fit.seats.replica.values()),
         splits_backward=splits,
-        fused_ranks=tuple(int(rank) for rank in fused),
+        fused_ranks=tuple(fused),
         overlaps=bool((np.diff(seen.task) == 0).any()),
         confidence=float(sure / sum(weights) * kept.mean()) if known else 0.0,
         operations=len(kept),

@@ -45,7 +45,6 @@ _THREADS: Final = (
 )
 
 
-
 class Options(msgspec.Struct, frozen=True):
     """What to train, and how.
 

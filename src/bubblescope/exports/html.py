@@ -18,17 +18,20 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.bubbles import DEFINITIONS, Bubbles, measure
+from bubblescope.analysis.bubbles import DEFINITIONS, Bubbles
+from bubblescope.analysis.study import Study, study
 from bubblescope.exports.files import replacing
 from bubblescope.exports.layout import LANE_ORDER, ordered_ranks, with_rows
 from bubblescope.exports.slices import step_spans
 from bubblescope.palette import COLOURS, INK
-from bubblescope.report import facts
+from bubblescope.report import facts, what_schedule
 from bubblescope.vocabulary import SHORT, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from bubblescope.schedules import Plan
     from bubblescope.timeline import Timeline
 
 __all__ = ["render", "write"]
@@ -62,28 +65,35 @@ _INTEGERS: Final = {
 }
 _TIMES: Final = ("gap", "length", "busy", "lead")
 _UNKNOWN: Final = -1
+_DEPARTURES: Final = 50
+_IDEAL: Final = "ideal"
 
 
-def write(timeline: Timeline, path: Path, *, title: str | None = None) -> Path:
+def write(
+    timeline: Timeline, path: Path, *, title: str | None = None, also: Sequence[Plan] = ()
+) -> Path:
     """Write the page."""
     with replacing(path) as partial:
-        partial.write_text(render(timeline, title=title), encoding="utf-8")
+        partial.write_text(render(timeline, title=title, also=also), encoding="utf-8")
     return path
 
 
-def render(timeline: Timeline, *, title: str | None = None) -> str:
+def render(timeline: Timeline, *, title: str | None = None, also: Sequence[Plan] = ()) -> str:
     """Return the page.
 
     Args:
         timeline: What to show.
         title: Heading; by default the names of the traces.
+        also: Schedules to recognise besides the known ones.
     """
-    tasks, ranks = _arranged(timeline)
+    known = study(timeline, also)
+    best = known.ideal.timeline if known.ideal else None
+    tasks, ranks = _arranged(timeline, best)
     columns, described = _columns(tasks)
     names = tasks["name"].unique(maintain_order=True).to_list()
     heading = title or _title(timeline)
     head = {
-        **_head(timeline, tasks, ranks),
+        **_head(timeline, known, tasks, ranks),
         "title": heading,
         "columns": described,
         "names": names,
@@ -103,16 +113,22 @@ def render(timeline: Timeline, *, title: str | None = None) -> str:
     )
 
 
-def _arranged(timeline: Timeline) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Sort tasks by their place on the page, top to bottom and left to right."""
+def _arranged(timeline: Timeline, ideal: Timeline | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Sort tasks by their place on the page, top to bottom and left to right.
+
+    The tasks of the ideal have a lane of their own, below those that were measured.
+    """
     ranks = ordered_ranks(timeline).with_row_index("position")
-    lanes = {lane: index for index, lane in enumerate(LANE_ORDER)}
+    lanes = {lane: index for index, lane in enumerate((LANE_ORDER[0], _IDEAL, *LANE_ORDER[1:]))}
+    parts = [timeline.tasks.with_columns(pl.col("lane").cast(pl.String))]
+    if ideal is not None:
+        parts.append(ideal.tasks.with_columns(lane=pl.lit(_IDEAL)))
     tasks = (
-        with_rows(timeline.tasks)
+        with_rows(pl.concat(parts))
         .join(ranks.select("rank", "position"), on="rank")
         .sort(
             "position",
-            pl.col("lane").cast(pl.String).replace_strict(lanes, return_dtype=pl.Int32),
+            pl.col("lane").replace_strict(lanes, return_dtype=pl.Int32),
             "row",
             "start_ns",
             "end_ns",
@@ -168,8 +184,10 @@ def _codes(names: pl.Series) -> pl.Series:
     )["code"]
 
 
-def _head(timeline: Timeline, tasks: pl.DataFrame, ranks: pl.DataFrame) -> dict[str, Any]:
-    bubbles = measure(timeline)
+def _head(
+    timeline: Timeline, known: Study, tasks: pl.DataFrame, ranks: pl.DataFrame
+) -> dict[str, Any]:
+    bubbles = known.bubbles
     origin = timeline.start_ns
     rows = (
         tasks.with_row_index("index")
@@ -194,9 +212,20 @@ def _head(timeline: Timeline, tasks: pl.DataFrame, ranks: pl.DataFrame) -> dict[
         "overall": _rates(bubbles.overall),
         "definitions": DEFINITIONS,
         "facts": facts(timeline),
+        "schedule": what_schedule(known.recognition).plain if known.recognition else None,
+        "departures": _departures(known),
         "notes": [f"{field} was inferred: {how}" for field, how in run.inferred.items()],
         "warnings": [notice.message for notice in run.warnings],
     }
+
+
+def _departures(known: Study) -> list[str]:
+    found = known.recognition
+    if found is None:
+        return []
+    said = [str(departure) for departure in found.departures[:_DEPARTURES]]
+    more = len(found.departures) - len(said)
+    return [*said, f"and {more:,} more"] if more else said
 
 
 def _rank(row: dict[str, Any], bubbles: Bubbles) -> dict[str, Any]:

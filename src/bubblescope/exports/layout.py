@@ -32,7 +32,7 @@ def ordered_ranks(timeline: Timeline) -> pl.DataFrame:
 
     Hosts come in the order of the first stage they hold. Unknown stages order by rank.
     """
-    first = pl.coalesce(pl.col("stages").list.min(), pl.col("rank"))
+    first = pl.coalesce(pl.col("stages").list.first(), pl.col("rank"))
     return (
         timeline.ranks.with_columns(first_stage=first)
         .with_columns(

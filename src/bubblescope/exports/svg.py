@@ -25,12 +25,12 @@ from bubblescope.report import facts
 from bubblescope.vocabulary import Kind, Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from bubblescope.timeline import Timeline
 
-__all__ = ["render", "write"]
+__all__ = ["compare", "render", "write"]
 
 _ROW: Final = 22
 _BLOCK: Final = 18
@@ -82,6 +82,24 @@ def write(timeline: Timeline, path: Path, *, width: int = 1600) -> Path:
     return path
 
 
+def compare(timelines: Sequence[Timeline], *, width: int = 1200) -> str:
+    """Return one picture of several timelines, one below the other on the same scale of time.
+
+    Args:
+        timelines: What to draw, top to bottom.
+        width: Of the picture, in pixels.
+    """
+    longest = max((timeline.duration_ns for timeline in timelines), default=0)
+    everything = set[str]().union(*(_kinds(timeline) for timeline in timelines))
+    parts, y = [], 0
+    for timeline in timelines:
+        explained = everything if timeline is timelines[-1] else set()
+        panel, height = _panel(timeline, width, length_ns=longest, explained=explained)
+        parts.append(f'<g transform="translate(0 {y})">\n{panel}\n</g>')
+        y += height
+    return _page("\n".join(parts), width, y)
+
+
 def render(timeline: Timeline, *, width: int = 1200, max_steps: int | None = None) -> str:
     """Return the picture as SVG text.
 
@@ -95,12 +113,36 @@ def render(timeline: Timeline, *, width: int = 1200, max_steps: int | None = Non
     """
     if max_steps is not None and len(timeline.steps) > max_steps:
         timeline = timeline.slice(steps=timeline.steps[:max_steps])
+    content, height = _panel(timeline, width)
+    return _page(content, width, height)
+
+
+def _page(content: str, width: int, height: int) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" font-family="Helvetica, Arial, sans-serif" '
+        f'font-size="{_FONT}"><rect width="100%" height="100%" fill="#ffffff"/>\n{content}\n</svg>\n'
+    )
+
+
+def _panel(
+    timeline: Timeline,
+    width: int,
+    *,
+    length_ns: int | None = None,
+    explained: set[str] | None = None,
+) -> tuple[str, int]:
+    """Draw a timeline, `length_ns` of it or all, and return that and how high it is.
+
+    The legend is of the kinds in `explained`, of those in the picture if None.
+    """
     bubbles = measure(timeline)
     tasks = timeline.tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
     titles = _titles(timeline)
+    first = int(tasks["start_ns"].min() or 0)  # type: ignore[arg-type]
     frame = _Frame(
-        int(tasks["start_ns"].min() or 0),  # type: ignore[arg-type]
-        int(tasks["end_ns"].max() or 1),  # type: ignore[arg-type]
+        first,
+        int(tasks["end_ns"].max() or 1) if length_ns is None else first + length_ns,  # type: ignore[arg-type]
         max(_LEFT, round(max(map(len, titles.values()), default=0) * _DIGIT) + 16),
         width,
     )
@@ -111,13 +153,12 @@ def render(timeline: Timeline, *, width: int = 1200, max_steps: int | None = Non
     top = 30 + _LINE * len(heading)
     lanes, hosts, bottom = _lanes(timeline, top)
     blocks, sampled = _blocks(tasks, frame, lanes)
-    legend, height = _legend(tasks, frame, bottom + 34, sampled=sampled)
+    legend: list[str] = []
+    height = bottom + 34
+    if explained is None or explained:
+        kinds = explained or _kinds(timeline)
+        legend, height = _legend(kinds, frame, bottom + 34, sampled=sampled)
     parts = [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-            f'width="{width}" height="{height}" font-family="Helvetica, Arial, sans-serif" '
-            f'font-size="{_FONT}"><rect width="100%" height="100%" fill="#ffffff"/>'
-        ),
         *_heading(heading, frame),
         *_steps(timeline, bubbles, frame, top, bottom),
         *_hosts(hosts),
@@ -125,9 +166,8 @@ def render(timeline: Timeline, *, width: int = 1200, max_steps: int | None = Non
         *blocks,
         *_axis(frame, bottom),
         *legend,
-        "</svg>\n",
     ]
-    return "\n".join(parts)
+    return "\n".join(parts), height
 
 
 def _text(value: str) -> str:
@@ -406,9 +446,14 @@ def _tick(time_ns: int, spacing: int) -> str:
     return f"{time_ns} ns"
 
 
-def _legend(tasks: pl.DataFrame, frame: _Frame, y: int, *, sampled: bool) -> tuple[list[str], int]:
+def _kinds(timeline: Timeline) -> set[str]:
+    """Return the kinds of task in the picture."""
+    drawn = timeline.tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
+    return set(drawn["kind"].cast(pl.String).unique())
+
+
+def _legend(present: set[str], frame: _Frame, y: int, *, sampled: bool) -> tuple[list[str], int]:
     """Return the legend from height `y` on, in as many lines as it needs, and where it ends."""
-    present = set(tasks["kind"].cast(pl.String).unique())
     entries = [
         (kind.value.replace("_", " "), COLOURS[kind]) for kind in Kind if kind.value in present
     ]

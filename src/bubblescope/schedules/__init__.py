@@ -35,9 +35,11 @@ class Schedule(msgspec.Struct, frozen=True):
         title: Its name in print.
         make: Makes the plan from p and m, and from v where `chunks` is "v".
         chunks: Model chunks on each device: "1", "2", "v", or "2w" for an even number.
-        bubble: Idle time of every device over the step's makespan, without transfers; empty where
-            only a simulation tells.
-        exact: When the formula is exact.
+        bubble: Idle time of a device in a step, without transfers; empty where only a simulation
+            tells.
+        over: Over what it idles for so long: the step's "makespan", every device, or the longest
+            "span" of a device from its own first start to its last end.
+        exact: When the formula is exact, an expression too; empty if it is approximate.
         memory: Most activations on device i, in micro-batches of a p-th of the model; empty where
             only counting tells.
         source: Where it was published.
@@ -49,6 +51,7 @@ class Schedule(msgspec.Struct, frozen=True):
     source: str
     chunks: str = "1"
     bubble: str = ""
+    over: str = "makespan"
     exact: str = ""
     memory: str = ""
 
@@ -72,7 +75,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
             classic.gpipe,
             'Huang et al., "GPipe", arXiv 1811.06965',
             bubble="(p - 1) * (f + b + w)",
-            exact="always",
+            exact="True",
             memory="m",
         ),
         Schedule(
@@ -81,7 +84,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
             classic.one_f_one_b,
             'Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", arXiv 2006.09503',
             bubble="(p - 1) * (f + b + w)",
-            exact="always",
+            exact="True",
             memory="min(p - i, m)",
         ),
         Schedule(
@@ -90,7 +93,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
             classic.eager_1f1b,
             'Zhuang et al., "On Optimizing the Communication ...", arXiv 2211.05322',
             bubble="(p - 1) * (f + b + w)",
-            exact="always",
+            exact="True",
             memory="min(2 * (p - 1 - i) + 1, m)",
         ),
         Schedule(
@@ -100,7 +103,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
             _VPP,
             chunks="v",
             bubble="(p - 1) * (f + b + w) / v",
-            exact="m a multiple of p",
+            exact="m % p == 0",
             memory="min(2 * (p - 1 - i) + (v - 1) * p + 1, m * v) / v",
         ),
         Schedule(
@@ -126,7 +129,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
             classic.zb_h1,
             _ZB,
             bubble="(p - 1) * (f + b - w)",
-            exact="f = b = w, m >= 2p - 1",
+            exact="m >= p and w <= min(f, b)",
             memory="(p - i) + i * Mw",
         ),
         Schedule(
@@ -134,8 +137,9 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
             "ZB-H2",
             classic.zb_h2,
             _ZB,
-            bubble="(p - 1) * (f + b - 2 * w)",
-            exact="",
+            bubble="max(0, (p - 1) * (f + b - 2 * w))",
+            over="span",
+            exact="m >= 2 * p - 1 and w <= f",
             memory="(2 * p - 2 * i - 1) + 2 * i * Mw",
         ),
         Schedule("zb-1p", "ZB-1p (searched, memory of 1F1B)", zb_auto, _ZB),
@@ -147,10 +151,31 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
             v_shaped.zb_v,
             _ZB,
             chunks="2",
+            bubble="0",
+            over="span",
+            exact="m >= 2 * p - 1 and f == b == w",
             memory="p",
         ),
-        Schedule("v-half", "V-Half", v_shaped.v_half, _MEMORY, chunks="2", memory="(p + 2) // 2"),
-        Schedule("v-min", "V-Min", v_shaped.v_min, _MEMORY, chunks="2", memory="(p + 4) // 3"),
+        Schedule(
+            "v-half",
+            "V-Half",
+            v_shaped.v_half,
+            _MEMORY,
+            chunks="2",
+            bubble="(p - 1) * (f + b + w) / 2",
+            over="span",
+            memory="(p + 2) // 2",
+        ),
+        Schedule(
+            "v-min",
+            "V-Min",
+            v_shaped.v_min,
+            _MEMORY,
+            chunks="2",
+            bubble="(p - 1) * (f + b + w) * 2 / 3",
+            over="span",
+            memory="(p + 4) // 3",
+        ),
         Schedule(
             "hanayo",
             "Hanayo",
@@ -158,7 +183,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
             'Liu et al., "Hanayo", arXiv 2308.15762',
             chunks="2w",
             bubble="2 * (p - 1) * f / v",
-            exact="f = b + w, m a multiple of p",
+            exact="f == b + w and m % p == 0",
         ),
         Schedule(
             "chimera",
@@ -167,7 +192,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
             'Li and Hoefler, "Chimera", arXiv 2107.06925',
             chunks="2",
             bubble="(p - 2) * f",
-            exact="f = b + w, m a multiple of p",
+            exact="f == b + w and m % p == 0",
             memory="p / 2 + 1 + min(i, p - 1 - i)",
         ),
         Schedule(
@@ -177,7 +202,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
             _DUALPIPE,
             chunks="2",
             bubble="(p / 2 - 1) * (fb + b + w - 3 * w)",
-            exact="fb = f + b + w and b = w",
+            exact="f == b == w and fb == f + b + w",
             memory="p + 1",
         ),
         Schedule(
@@ -187,7 +212,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
             "Sea AI Lab and DeepSeek-AI, https://github.com/deepseek-ai/DualPipe",
             chunks="2",
             bubble="(p - 1) * (fb + b + w - 3 * w) / 2",
-            exact="fb = f + b + w and b = w",
+            exact="f == b == w and fb == f + b + w",
             memory="p + 1 / 2",
         ),
     )
@@ -195,9 +220,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
 """Every schedule by name."""
 
 LINEAR: Final = tuple(
-    name
-    for name, schedule in SCHEDULES.items()
-    if schedule.chunks == "1" and not schedule.searched
+    name for name, schedule in SCHEDULES.items() if schedule.chunks == "1" and not schedule.searched
 )
 """Those of one stage on each device that depend on nothing but p and m."""
 
@@ -210,6 +233,7 @@ def generate(
     chunks: int | None = None,
     times: Times | None = None,
     memory: float | None = None,
+    weight_share: float = 0.5,
 ) -> Plan:
     """Return the plan of a schedule.
 
@@ -220,6 +244,8 @@ def generate(
         chunks: Model chunks on each device v, for schedules that leave it open; 2 if left out.
         times: How long things take, for schedules that are searched; all alike if left out.
         memory: Activations that a device may hold, in micro-batches, for "zb-auto".
+        weight_share: Share of a forward's activations that its weight gradient still needs, for
+            schedules that are searched.
 
     Raises:
         ScheduleError: There is no such schedule, or it cannot be made for these numbers.
@@ -237,15 +263,12 @@ def generate(
             raise ScheduleError(f"{name} needs a memory limit, in micro-batches")
         if memory not in (None, limit):
             raise ScheduleError(f"{name} has a memory limit of its own; take zb-auto for another")
-        return zb_auto(devices, microbatches, times or Times(1, 1, 1), limit, name)
+        return zb_auto(devices, microbatches, times or Times(1, 1, 1), limit, name, weight_share)
     if memory is not None:
         raise ScheduleError(f"{name} takes no memory limit; zb-auto does")
-    if schedule.chunks in ("1", "2"):
-        if chunks not in (None, int(schedule.chunks)):
-            raise ScheduleError(f"{name} has {schedule.chunks} chunks on a device, not {chunks}")
-        plan: Plan = schedule.make(devices, microbatches)
-        return plan
-    if chunks is not None and chunks < 2:
+    fixed = schedule.chunks in ("1", "2")
+    if fixed and chunks not in (None, int(schedule.chunks)):
+        raise ScheduleError(f"{name} has {schedule.chunks} chunks on a device, not {chunks}")
+    if not fixed and chunks is not None and chunks < 2:
         raise ScheduleError(f"{name} needs two or more chunks on each device, not {chunks}")
-    plan = schedule.make(devices, microbatches, chunks or 2)
-    return plan
+    return schedule.make(devices, microbatches, *(() if fixed else (chunks or 2,)))

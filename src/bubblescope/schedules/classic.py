@@ -44,9 +44,7 @@ def gpipe(devices: int, microbatches: int, *, last_first: bool = False) -> Plan:
     return _breadth_first("gpipe", devices, microbatches, 1, last_first=last_first)
 
 
-def looped_bfs(
-    devices: int, microbatches: int, chunks: int, *, last_first: bool = False
-) -> Plan:
+def looped_bfs(devices: int, microbatches: int, chunks: int, *, last_first: bool = False) -> Plan:
     """GPipe over looped stages, chunk by chunk (Lamy-Poirier, arXiv 2211.05953).
 
     Args:

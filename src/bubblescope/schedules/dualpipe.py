@@ -37,7 +37,10 @@ def dualpipe(devices: int, microbatches: int) -> Plan:
     for rank in range(devices):
         # The second half of the devices sees the directions the other way round.
         near = 0 if rank < half else 1
-        sides = [(placement[rank][near], near * count), (placement[rank][1 - near], (1 - near) * count)]
+        sides = [
+            (placement[rank][near], near * count),
+            (placement[rank][1 - near], (1 - near) * count),
+        ]
         orders.append(_order(half, min(rank, devices - 1 - rank), count, sides))
     return Plan.of("dualpipe", placement, orders)
 

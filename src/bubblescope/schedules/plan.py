@@ -126,7 +126,7 @@ class Plan:
         self.placement = tuple(tuple(stages) for stages in placement)
         self.devices = len(columns)
         sizes = [part.shape[1] for part in columns]
-        if not all(sizes) or self.devices != len(self.placement):
+        if not sizes or not all(sizes) or self.devices != len(self.placement):
             raise ScheduleError(f"{name}: a plan needs operations for every device")
         table = np.concatenate(columns, axis=1)
         self.kind, self.stage, self.microbatch, self.pair_stage, self.pair_microbatch = table
@@ -172,6 +172,11 @@ class Plan:
     def chunks(self) -> int:
         """Model chunks on each device v."""
         return max(map(len, self.placement))
+
+    @property
+    def copies(self) -> float:
+        """How often the model's parameters are held: 2 in bidirectional pipelines."""
+        return sum(map(len, self.placement)) / self.stages
 
     @property
     def splits_backward(self) -> bool:
@@ -228,13 +233,13 @@ class Plan:
                 chunks[holder, held] = chunk
         return chunks[device, stage]
 
-    def peak_memory(self, weight_share: float = 1.0) -> NDArray[np.float64]:
+    def peak_memory(self, weight_share: float = 0.5) -> NDArray[np.float64]:
         """Return the most activations that each device holds at once.
 
         A forward stores a stage's activations; a fused backward lets them go, an input gradient all
         but `weight_share` of them, and the weight gradient the rest. With M_B and M_W the memory
         before and after the input gradient, as in Qi et al. (arXiv 2401.10241, section 2), the
-        share is M_W / M_B.
+        share is M_W / M_B, a half in its authors' implementation.
 
         Returns:
             One number per device, in activations of one micro-batch in one p-th of the model.
@@ -260,13 +265,21 @@ class Plan:
 
     def _check(self) -> None:
         halves = self.halves
-        if self.chunk_of(self.device[halves.operation], halves.stage).min() < 0:
-            at = int(halves.operation[self.chunk_of(self.device[halves.operation], halves.stage) < 0][0])
+        device, stage = self.device[halves.operation], halves.stage
+        held = np.zeros((self.devices, max(self.stages, int(stage.max()) + 1)), bool)
+        for holder, stages in enumerate(self.placement):
+            held[holder, list(stages)] = True
+        if not held[device, stage].all():
+            at = int(halves.operation[~held[device, stage]][0])
             raise ScheduleError(
                 f"{self.name}: device {self.device[at]} runs {self.operation(at)} but does not hold "
                 "that stage"
             )
-        forward, backward, weight = self.table(FORWARD), self.table(BACKWARD, BACKWARD_INPUT), self.table(BACKWARD_WEIGHT)
+        forward, backward, weight = (
+            self.table(FORWARD),
+            self.table(BACKWARD, BACKWARD_INPUT),
+            self.table(BACKWARD_WEIGHT),
+        )
         backwards = (halves.kind == BACKWARD).sum() + (halves.kind == BACKWARD_INPUT).sum()
         for what, table, count in (
             ("forward", forward, (halves.kind == FORWARD).sum()),

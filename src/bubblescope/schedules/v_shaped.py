@@ -9,6 +9,7 @@ memory is spare, passes move to earlier slots.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -26,6 +27,12 @@ _Slots = NDArray[np.int64]
 
 _PERIOD: Final = 6
 """Slots from one micro-batch's block to the next: a device has six passes for each."""
+
+_LETTERS: Final = {
+    "F": Kind.FORWARD,
+    "I": Kind.BACKWARD_INPUT,
+    "W": Kind.BACKWARD_WEIGHT,
+}
 
 _PASSES: Final = (
     (Kind.FORWARD, 0),
@@ -45,50 +52,34 @@ def zb_v(devices: int, microbatches: int) -> Plan:
             without the micro-batches that are not there.
     """
     placement = zigzag(devices, 2)
-    orders = [
-        [o for o in _zb_v_device(devices, rank, stages, microbatches) if o.microbatch < microbatches]
-        for rank, stages in enumerate(placement)
-    ]
+    count = max(2 * devices - 1, microbatches)
+    orders = []
+    for rank, stages in enumerate(placement):
+        after = devices - rank
+        steady, entering = count - devices, count - (2 * devices - 1 - rank)
+        turns = [
+            *["F0"] * (2 * after - 1),
+            *["F1", "F0"] * rank,
+            *["F1", "I1", "W1"] * after,
+            *["F0", "I0", "W0", "F1", "I1", "W1"] * entering,
+            *["I0", "W0", "F1", "I1", "W1"] * (steady - entering),
+            *["I0", "I1"] * rank,
+            *["I0", "W0"] * after,
+            *["W1"] * rank,
+            *["W0"] * rank,
+        ]
+        order = _numbered(turns, stages)
+        orders.append([operation for operation in order if operation.microbatch < microbatches])
     return Plan.of("zb-v", placement, orders)
 
 
-def _zb_v_device(
-    devices: int, rank: int, stages: tuple[int, ...], microbatches: int
-) -> Iterator[Operation]:
-    count = max(2 * devices - 1, microbatches)
-    done = {(kind, chunk): 0 for kind in Kind for chunk in (0, 1)}
-
-    def take(kind: Kind, chunk: int) -> Operation:
-        done[kind, chunk] += 1
-        return Operation(kind, stages[chunk], done[kind, chunk] - 1)
-
-    def whole(chunk: int) -> Iterator[Operation]:
-        yield take(Kind.BACKWARD_INPUT, chunk)
-        yield take(Kind.BACKWARD_WEIGHT, chunk)
-
-    for _ in range(2 * (devices - rank) - 1):
-        yield take(Kind.FORWARD, 0)
-    for _ in range(rank):
-        yield take(Kind.FORWARD, 1)
-        yield take(Kind.FORWARD, 0)
-    for _ in range(devices - rank):
-        yield take(Kind.FORWARD, 1)
-        yield from whole(1)
-    while done[Kind.FORWARD, 1] < count:
-        if done[Kind.FORWARD, 0] < count:
-            yield take(Kind.FORWARD, 0)
-        yield from whole(0)
-        yield take(Kind.FORWARD, 1)
-        yield from whole(1)
-    for _ in range(rank):
-        yield take(Kind.BACKWARD_INPUT, 0)
-        yield take(Kind.BACKWARD_INPUT, 1)
-    for _ in range(devices - rank):
-        yield take(Kind.BACKWARD_INPUT, 0)
-        yield take(Kind.BACKWARD_WEIGHT, 0)
-    for chunk in (1, 0):
-        while done[Kind.BACKWARD_WEIGHT, chunk] < count:
-            yield take(Kind.BACKWARD_WEIGHT, chunk)
+def _numbered(turns: list[str], stages: tuple[int, ...]) -> Iterator[Operation]:
+    """Turn kinds with chunks into operations: each takes the next micro-batch of its kind."""
+    done: Counter[str] = Counter()
+    for turn in turns:
+        kind, chunk = _LETTERS[turn[0]], int(turn[1])
+        yield Operation(kind, stages[chunk], done[turn])
+        done[turn] += 1
 
 
 def v_half(devices: int, microbatches: int) -> Plan:
@@ -177,11 +168,13 @@ def _tighten(slots: _Slots) -> None:
     Args:
         slots: Slots of all passes, devices x 4 x m; changed in place.
     """
-    devices, _, microbatches = slots.shape
+    devices = len(slots)
     peak = max(int(_weights(passes)[1].max()) for passes in slots)
     warm, cold = int(slots[0, 3, 0]), int(slots[0, 0, -1])
     order = np.argsort(slots, axis=None, kind="stable")
-    for rank, which, index in zip(*map(np.ndarray.tolist, np.unravel_index(order, slots.shape)), strict=True):
+    for rank, which, index in zip(
+        *map(np.ndarray.tolist, np.unravel_index(order, slots.shape)), strict=True
+    ):
         now = int(slots[rank, which, index])
         if warm <= now <= cold:
             continue

@@ -27,8 +27,8 @@ __all__ = ["Times", "zb_auto"]
 
 _F, _B, _W = range(3)
 _KINDS = (Kind.FORWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
-_MEMORY = (2, -1, -1)
-"""What an operation stores, in half micro-batches: the weight gradient needs half (M_W = M_B / 2)."""
+_ROUNDING = 1e-9
+"""Memory is added up in fractions; this much is no memory."""
 
 
 class Times(NamedTuple):
@@ -47,7 +47,12 @@ class _Taste(NamedTuple):
 
 
 def zb_auto(
-    devices: int, microbatches: int, times: Times, memory: float, name: str = "zb-auto"
+    devices: int,
+    microbatches: int,
+    times: Times,
+    memory: float,
+    name: str = "zb-auto",
+    weight_share: float = 0.5,
 ) -> Plan:
     """Return the shortest schedule that the heuristic finds.
 
@@ -57,16 +62,17 @@ def zb_auto(
         times: How long operations and transfers take; the search is for these.
         memory: Activations that a device may hold, in micro-batches: p for ZB-1p, 2p for ZB-2p.
         name: Name of the plan.
+        weight_share: Share of a forward's activations that its weight gradient still needs; the
+            paper's M_W / M_B, a half in its authors' implementation.
 
     Raises:
         ScheduleError: The limit is below one micro-batch.
     """
-    limit = int(2 * memory)
-    if limit < _MEMORY[_F]:
+    if memory < 1:
         raise ScheduleError(f"{name} needs memory for at least one micro-batch, not {memory:g}")
     best = min(
         (
-            _Search(devices, microbatches, times, limit, _Taste(*taste)).run()
+            _Search(devices, microbatches, times, memory, weight_share, _Taste(*taste)).run()
             for taste in product((True, False), repeat=3)
         ),
         key=lambda search: search.longest_ns(),
@@ -78,15 +84,23 @@ class _Search:
     """One try: the state of every device while operations are put one after the other."""
 
     def __init__(
-        self, devices: int, microbatches: int, times: Times, limit: int, taste: _Taste
+        self,
+        devices: int,
+        microbatches: int,
+        times: Times,
+        memory: float,
+        weight_share: float,
+        taste: _Taste,
     ) -> None:
         self.orders: list[list[Operation]] = [[] for _ in range(devices)]
-        self._p, self._m, self._limit, self._taste = devices, microbatches, limit, taste
+        self._p, self._m, self._taste = devices, microbatches, taste
+        self._limit = memory + _ROUNDING
+        self._stores = (1.0, weight_share - 1.0, -weight_share)
         self._takes = times[:3]
         self._comm = times.comm_ns
         self._done = [[0, 0, 0] for _ in range(devices)]
         self._free = [0] * devices
-        self._held = [0] * devices
+        self._held = [0.0] * devices
         self._idle = [0] * devices
         self._began = [0] * devices
         # Ends of forwards and backwards, which other devices wait for.
@@ -126,7 +140,7 @@ class _Search:
         self._free[device] = start + self._takes[kind]
         if kind != _W:
             self._ends[device][kind].append(self._free[device])
-        self._held[device] += _MEMORY[kind]
+        self._held[device] += self._stores[kind]
         self.orders[device].append(Operation(_KINDS[kind], device, done[kind]))
         done[kind] += 1
 
@@ -142,7 +156,7 @@ class _Search:
             slack = 0 if self._taste.delays_backward else forward
             while (
                 1 + more[device] < self._m
-                and self._held[device] + _MEMORY[_F] * (more[device] + 1) <= self._limit
+                and self._held[device] + self._stores[_F] * (more[device] + 1) <= self._limit
                 and free + forward - slack <= arrival - (slack > 0)
             ):
                 more[device] += 1
@@ -174,9 +188,7 @@ class _Search:
         if done >= self._m:
             return False
         after = device + 1
-        if not (
-            self._taste.yields and after < self._p and done >= self._done[after][_F] + 2
-        ):
+        if not (self._taste.yields and after < self._p and done >= self._done[after][_F] + 2):
             return True
         # The next device has enough to do: is there time before its next backward comes back?
         forward, backward, weight = self._takes
@@ -184,7 +196,7 @@ class _Search:
         if self._free[device] >= back:
             return False
         first = self._done[device]
-        excess = self._held[device] + _MEMORY[_F] - self._limit
+        excess = self._held[device] + self._stores[_F] - self._limit
         needed = min(max(0, excess), first[_B] - first[_W])
         if self._free[device] + forward + needed * weight <= back:
             return True
@@ -201,11 +213,11 @@ class _Search:
 
     def _make_room(self, device: int, kind: int) -> None:
         """Free memory by weight gradients until the operation fits."""
-        while self._held[device] + _MEMORY[kind] > self._limit:
+        while self._held[device] + self._stores[kind] > self._limit:
             if not self._pending(device):
                 raise ScheduleError(
                     f"a zero-bubble schedule of {self._p} devices does not fit into the memory of "
-                    f"{self._limit / 2:g} micro-batches"
+                    f"{self._limit:g} micro-batches"
                 )
             self._put(device, _W)
 
