@@ -27,7 +27,7 @@ from bubblescope.console import Bar, err, out, warn, writing, wrote
 from bubblescope.errors import BubblescopeError
 from bubblescope.progress import SILENT
 from bubblescope.report import Report, inventory
-from bubblescope.schedules import LINEAR
+from bubblescope.schedules import LINEAR, torch_csv
 from bubblescope.sources import find, load, sources
 
 if TYPE_CHECKING:
@@ -114,6 +114,16 @@ def _reading(command: Any) -> Any:
     return command
 
 
+_planned = click.option(
+    "--plan",
+    "plans",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="A schedule of your own to recognise, as PyTorch's CSV. May be repeated.",
+)
+
+
 def _read(
     paths: tuple[str, ...],
     names: str | None,
@@ -163,16 +173,20 @@ def cli() -> None:
 @cli.command()
 @_paths()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/report.md).")
-@click.option("--all", "everything", is_flag=True, help="Show every rank and step.")
+@click.option("--all", "everything", is_flag=True, help="Show every rank, step and departure.")
+@_planned
 @_reading
-def report(paths: tuple[str, ...], as_json: bool, everything: bool, **options: Any) -> None:
+def report(
+    paths: tuple[str, ...], as_json: bool, everything: bool, plans: tuple[Path, ...], **options: Any
+) -> None:
     """Print the bubble rates of a run, and which definition each number follows."""
+    also = [torch_csv.read(plan) for plan in plans]
     timeline = _read(paths, **options)
     if as_json:
-        found = Report.of(timeline)
+        found = Report.of(timeline, also=also)
         click.echo(msgspec.json.format(msgspec.json.encode(found.to_dict())).decode())
     else:
-        out.print(Report.of(timeline, limit=sys.maxsize if everything else 24))
+        out.print(Report.of(timeline, limit=sys.maxsize if everything else 24, also=also))
     if not len(timeline):
         sys.exit(NO_TASKS)
 
@@ -182,16 +196,23 @@ def report(paths: tuple[str, ...], as_json: bool, everything: bool, **options: A
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="HTML file to write.")
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
 @click.option("--title", help="Heading of the page.")
+@_planned
 @_reading
 def view(
-    paths: tuple[str, ...], output: Path | None, show: bool, title: str | None, **options: Any
+    paths: tuple[str, ...],
+    output: Path | None,
+    show: bool,
+    title: str | None,
+    plans: tuple[Path, ...],
+    **options: Any,
 ) -> None:
     """Write the interactive timeline as one HTML file, and open it."""
+    also = [torch_csv.read(plan) for plan in plans]
     timeline = _read(paths, **options)
     _need_tasks(timeline)
     target = _target(paths, output, ".html")
     with writing(target, quiet=options["quiet"]):
-        timeline.to_html(target, title=title)
+        timeline.to_html(target, title=title, also=also)
     warn(timeline, quiet=options["quiet"])
     wrote(target)
     if show and not _open(target):

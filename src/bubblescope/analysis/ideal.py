@@ -96,6 +96,7 @@ def _tasks(timeline: Timeline, found: Recognition) -> pl.DataFrame:
     )
     group = ["rank", "step"]
     share = pl.len().over("task")
+    length = pl.col("end_ns") - pl.col("start_ns")
     return (
         tasks.select("task", "rank", "step", "start_ns", "end_ns")
         .join(seats, on="rank")
@@ -105,7 +106,8 @@ def _tasks(timeline: Timeline, found: Recognition) -> pl.DataFrame:
         .with_columns(
             # What the plan does not have (recomputation) goes with what follows it.
             home=pl.col("position").backward_fill().forward_fill().over(group),
-            length_ns=(pl.col("end_ns") - pl.col("start_ns")) // share,
+            # A pair's halves share its length; the first takes what does not divide.
+            length_ns=(length + share - 1 - pl.int_range(pl.len()).over("task")) // share,
         )
         .drop_nulls("home")
     )

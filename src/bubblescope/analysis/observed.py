@@ -83,6 +83,16 @@ class Observed(msgspec.Struct, frozen=True):
     stages: dict[int, tuple[int, ...]]
     left_out: int
 
+    def first(self, microbatches: int) -> Observed:
+        """Return the operations of the first so many micro-batches."""
+        kept = self.microbatch < microbatches
+        arrays = {
+            name: getattr(self, name)[kept]
+            for name in ("rank", "step", "work", "stage", "microbatch", "task", "fused")
+        }
+        group = np.unique(self.group[kept], return_inverse=True)[1]
+        return msgspec.structs.replace(self, **arrays, group=group.astype(np.int64))
+
 
 def observe(timeline: Timeline) -> Observed:
     """Return what the ranks of a run did."""
@@ -233,7 +243,7 @@ def places(observed: Observed, shape: Shape, order: Sequence[int]) -> Places:
         held = set(observed.stages[rank])
         fits = [number for number, full in enumerate(shape.placement) if held <= set(full)]
         # Opposite pipelines have two devices for the same stages. The first micro-batch goes down,
-        # past device r at stage r; if both directions count from 0, the devices come in turn.
+        # past device r at stage r.
         told = [number for number in fits if begins.get(rank) == {number}]
         device[rank] = min(told or fits, key=lambda number: taken.get(number, 0))
         replica[rank] = taken.get(device[rank], 0)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -55,6 +55,12 @@ _UNLIKE: Final = 0.1
 
 _SLIP: Final = 0.02
 """Prior probability that an operation departs from the schedule that a run follows."""
+
+_LONG: Final = 12
+"""Micro-batches for each device from which on a step is long."""
+
+_SHORT: Final = 6
+"""Micro-batches for each device that are enough to see how a step begins."""
 
 _SMALL: Final = 512
 """Devices times micro-batches up to which a search is made even if another schedule fits."""
@@ -199,41 +205,82 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
     observed = observe(timeline)
     if not (observed.work == FORWARD).any():
         return None
+    count = int(observed.microbatch.max()) + 1
     order = timeline.ranks.sort("dp", "tp", "cp", "rank", nulls_last=True)["rank"].to_list()
     tried: list[_Best] = []
     for shape in shapes(observed):
         if any(not best.departures for best in tried):
             break  # a device more would need a reason
         seats = places(observed, shape, order)
-        seen = _side_by_side(observed, shape, seats)
-        count = int(seen.microbatch.max()) + 1
-        fits = [
-            _fit(seen, shape, seats, name, variant, plan)
-            for name, variant, plan in _plans(shape, count, also)
-        ]
-        tried += _exact(seen, fits)
-        if shape.name == "linear" and (seen.work == WEIGHT).any():
+        tried += _tried(observed, shape, seats, _known(shape, also))
+        if shape.name == "linear" and (observed.work == WEIGHT).any():
             settled = any(not best.departures for best in tried)
             if not settled or shape.devices * count <= _SMALL:
-                searched = _searched(shape, count, _times(timeline), thorough=not settled)
-                tried += _exact(seen, [_fit(seen, shape, seats, *found) for found in searched])
+                searched = _searched(shape, _times(timeline), thorough=not settled)
+                tried += _tried(observed, shape, seats, searched)
     if not tried:
         return None
     return _answer(timeline, observed, tried)
 
 
-def _plans(shape: Shape, count: int, also: Sequence[Plan]) -> Iterator[tuple[str, str, Plan]]:
-    """Yield every schedule with the placement: name, variant and plan."""
+class _Candidate(NamedTuple):
+    name: str
+    variant: str
+    make: Callable[[int], Plan]
+    """The plan for so many micro-batches."""
+
+
+def _known(shape: Shape, also: Sequence[Plan]) -> list[_Candidate]:
+    """Return every schedule with the placement."""
     devices, chunks = shape.devices, shape.chunks
-    for plan in also:
-        if [set(held) for held in plan.placement] == [set(held) for held in shape.placement]:
-            yield plan.name, "as given", plan
+    found = [
+        _Candidate(plan.name, "as given", partial(_given, plan))
+        for plan in also
+        if [set(held) for held in plan.placement] == [set(held) for held in shape.placement]
+    ]
     for name, variant, make in _FORMS[shape.name]:
-        open_ended = SCHEDULES[name].chunks in ("v", "2w")
-        if not open_ended and int(SCHEDULES[name].chunks) != chunks:
-            continue
+        if SCHEDULES[name].chunks in ("v", "2w"):
+            found.append(_Candidate(name, variant, partial(_chunked, make, devices, chunks)))
+        elif int(SCHEDULES[name].chunks) == chunks:
+            found.append(_Candidate(name, variant, partial(make, devices)))
+    return found
+
+
+def _given(plan: Plan, _count: int) -> Plan:
+    return plan
+
+
+def _chunked(make: Callable[..., Plan], devices: int, chunks: int, count: int) -> Plan:
+    return make(devices, count, chunks)
+
+
+def _tried(
+    observed: Observed, shape: Shape, seats: Places, candidates: list[_Candidate]
+) -> list[_Best]:
+    """Hold the candidates against what was observed, and return those that may be the best.
+
+    Of long steps the beginning is looked at first: it is the same however many micro-batches follow,
+    where those do not come in rounds that depend on their number. What does not fit there is not
+    tried on the rest.
+    """
+    count = int(observed.microbatch.max()) + 1
+    if shape.name in ("linear", "zigzag") and count > _LONG * shape.devices:
+        first = observed.first(2 * shape.devices)
+        fits = _fits(first, shape, seats, candidates, _SHORT * shape.devices)
+        least = min((fit.least for fit in fits), default=0) + _SLIP * len(first.work)
+        near = {(fit.name, fit.variant) for fit in fits if fit.least <= least}
+        candidates = [one for one in candidates if (one.name, one.variant) in near]
+    return _exact(observed, _fits(observed, shape, seats, candidates, count))
+
+
+def _fits(
+    observed: Observed, shape: Shape, seats: Places, candidates: list[_Candidate], count: int
+) -> list[_Fit]:
+    fits = []
+    for name, variant, make in candidates:
         with suppress(ScheduleError):  # not for these numbers, so it was not this one
-            yield name, variant, make(devices, count, *((chunks,) if open_ended else ()))
+            fits.append(_fit(observed, shape, seats, name, variant, make(count)))
+    return fits
 
 
 def _form(name: str) -> tuple[str, str, Callable[..., Plan]]:
@@ -269,15 +316,19 @@ _FORMS: Final[dict[str, list[tuple[str, str, Callable[..., Plan]]]]] = {
 """The schedules of each placement, likelier ones first: where order cannot tell, these win."""
 
 
-def _searched(
-    shape: Shape, count: int, times: Times, *, thorough: bool
-) -> Iterator[tuple[str, str, Plan]]:
-    """Yield what the zero-bubble search finds for the measured times, or also for equal ones."""
+def _searched(shape: Shape, times: Times, *, thorough: bool) -> list[_Candidate]:
+    """Return what the zero-bubble search finds for the measured times, or also for equal ones."""
+    p = shape.devices
     bases = [(times, "for the measured times"), (Times(1, 1, 1), "for equal times")]
-    for basis, variant in bases if thorough else bases[:1]:
-        for name, limit in (("zb-1p", shape.devices), ("zb-2p", 2 * shape.devices)):
-            with suppress(ScheduleError):
-                yield name, variant, zb_auto(shape.devices, count, basis, limit, name)
+    return [
+        _Candidate(name, variant, partial(_found, devices=p, times=basis, memory=limit, name=name))
+        for basis, variant in (bases if thorough else bases[:1])
+        for name, limit in (("zb-1p", p), ("zb-2p", 2 * p))
+    ]
+
+
+def _found(count: int, *, devices: int, times: Times, memory: float, name: str) -> Plan:
+    return zb_auto(devices, count, times, memory, name)
 
 
 def _times(timeline: Timeline) -> Times:
@@ -289,22 +340,6 @@ def _times(timeline: Timeline) -> Times:
     )
     kinds = (Kind.FORWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
     return Times(*(int(median.get(kind.value) or 0) for kind in kinds))
-
-
-def _side_by_side(observed: Observed, shape: Shape, seats: Places) -> Observed:
-    """Number the micro-batches of opposite directions apart, where both count from 0."""
-    if shape.name != "mirrored":
-        return observed
-    device = np.vectorize(seats.device.__getitem__)(observed.rank)
-    up = observed.stage != device
-    forward = observed.work == FORWARD
-    cells = np.stack([observed.stage, observed.microbatch, device])[:, forward]
-    if np.unique(cells, axis=1).shape[1] == np.unique(cells[:2], axis=1).shape[1]:
-        return observed
-    half = int(observed.microbatch.max()) + 1
-    return msgspec.structs.replace(
-        observed, microbatch=np.where(up, observed.microbatch + half, observed.microbatch)
-    )
 
 
 def _fit(
@@ -400,15 +435,14 @@ def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> R
         equals[0],
     )
     fit, kept = chosen.fit, chosen.kept
-    seen = _side_by_side(observed, fit.shape, fit.seats)
     known = chosen.departures <= _UNLIKE * len(kept)
     weights = [_SLIP ** (best.cost - least) for best in tried]
     sure = sum(weight for best, weight in zip(tried, weights, strict=True) if best.cost == least)
-    back = seen.work == BACKWARD
-    splits = bool((seen.work == WEIGHT).any())
+    back = observed.work == BACKWARD
+    splits = bool((observed.work == WEIGHT).any())
     mixed = splits and not fit.plan.overlaps
-    fused = np.unique(seen.rank[back & seen.fused]).tolist() if mixed else []
-    whole = int((back & seen.fused & kept).sum()) if fit.plan.splits_backward else 0
+    fused = np.unique(observed.rank[back & observed.fused]).tolist() if mixed else []
+    whole = int((back & observed.fused & kept).sum()) if fit.plan.splits_backward else 0
     others = dict.fromkeys(_named(best.fit) for best in equals if best.fit.name != fit.name)
     return Recognition(
         schedule=fit.name if known else None,
@@ -416,23 +450,23 @@ def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> R
         equals=tuple(others) if known else (),
         placement=fit.shape.name,
         devices=fit.shape.devices,
-        microbatches=int(seen.microbatch.max()) + 1,
+        microbatches=int(observed.microbatch.max()) + 1,
         chunks=fit.shape.chunks,
         replicas=1 + max(fit.seats.replica.values()),
         splits_backward=splits,
         fused_ranks=tuple(fused),
-        overlaps=bool((np.diff(seen.task) == 0).any()),
+        overlaps=bool((np.diff(observed.task) == 0).any()),
         confidence=float(sure / sum(weights) * kept.mean()) if known else 0.0,
         operations=len(kept),
         missing=max(fit.missing - whole, 0),
         missing_devices=tuple(
             sorted(set(range(fit.shape.devices)) - set(fit.seats.device.values()))
         ),
-        departures=tuple(_departures(seen, chosen)) if known else (),
-        order={} if known else _orders(seen, fit.seats, fit.shape),
+        departures=tuple(_departures(observed, chosen)) if known else (),
+        order={} if known else _orders(observed, fit.seats, fit.shape),
         plan=fit.plan if known else None,
         places=fit.seats,
-        observed=seen,
+        observed=observed,
         position=fit.position,
     )
 

@@ -1,0 +1,111 @@
+"""Replay: everything as early as it can be, and deadlocks named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bubblescope.errors import ScheduleError
+from bubblescope.replay import MESSAGES, Edges, Graph, data_edges, edges_of
+from bubblescope.schedules import Operation, Plan, generate
+from bubblescope.schedules.plan import linear
+from bubblescope.vocabulary import Kind
+
+F, B = Kind.FORWARD, Kind.BACKWARD
+
+
+def edges(*pairs: tuple[int, int]) -> Edges:
+    source, target = np.array(pairs, np.int64).reshape(-1, 2).T
+    return Edges(source, target)
+
+
+def naive(count, pairs, lengths, delays, ready):
+    """Start everything at nought and push it back until nothing has to move."""
+    start = list(ready)
+    for _ in range(count + 1):
+        for (one, other), delay in zip(pairs, delays, strict=True):
+            start[other] = max(start[other], start[one] + lengths[one] + delay)
+    return start
+
+
+@given(st.data(), st.integers(1, 12))
+def test_operations_start_when_the_last_of_what_they_need_arrives(data, count):
+    """Any graph without cycles, however many edges an operation has, doubled ones too."""
+    possible = [(a, b) for a in range(count) for b in range(a + 1, count)]
+    pairs = data.draw(st.lists(st.sampled_from(possible), max_size=30)) if possible else []
+    shuffled = data.draw(st.permutations(range(count)))  # numbers need not be in order
+    pairs = [(shuffled[a], shuffled[b]) for a, b in pairs]
+    times = st.integers(0, 50)
+    lengths = data.draw(st.lists(times, min_size=count, max_size=count))
+    ready = data.draw(st.lists(times, min_size=count, max_size=count))
+    delays = data.draw(st.lists(times, min_size=len(pairs), max_size=len(pairs)))
+    graph = Graph(count, edges(*pairs))
+    start, end = graph.run(np.array(lengths), np.array(delays, np.int64), np.array(ready))
+    assert start.tolist() == naive(count, pairs, lengths, delays, ready)
+    assert (end - start).tolist() == lengths
+
+
+@given(st.integers(0, 40), st.integers(1, 5), st.integers(1, 6), st.integers(0, 1000))
+def test_many_replays_at_once_are_as_many_replays(replays, p, m, seed):
+    plan = generate("zb-h1", p, m)
+    lengths = np.random.default_rng(seed).integers(0, 100, (replays, len(plan)))
+    graph = Graph(len(plan), edges_of(plan)[0])
+    start, end = graph.run_many(lengths)
+    assert start.shape == end.shape == lengths.shape
+    for row, begins, ends in zip(lengths, start, end, strict=True):
+        one = graph.run(row)
+        assert begins.tolist() == one[0].tolist()
+        assert ends.tolist() == one[1].tolist()
+
+
+def test_what_a_plan_waits_for():
+    plan = generate("zb-h1", 2, 1)  # device 0: F I W; device 1: F I W
+    waits, data = edges_of(plan)
+    assert list(zip(waits.source.tolist(), waits.target.tolist(), strict=True)) == [
+        (0, 1),
+        (1, 2),
+        (3, 4),
+        (4, 5),
+        (0, 3),  # the forward goes up
+        (4, 1),  # its gradient comes down
+    ]
+    assert [MESSAGES[message] for message in data.message] == [
+        Kind.SEND_FORWARD,
+        Kind.SEND_BACKWARD,
+    ]
+    assert data.stage.tolist() == [0, 1]
+    everything = data_edges(plan)
+    assert len(everything.source) == 5  # the turn at the last stage and two weight gradients, too
+
+
+def test_a_deadlock_names_the_circle():
+    """Device 0 wants a gradient before it has sent what the gradient is of."""
+    plan = Plan.of(
+        "mine",
+        linear(2),
+        [
+            [Operation(F, 0, 0), Operation(B, 0, 0), Operation(F, 0, 1), Operation(B, 0, 1)],
+            [Operation(F, 1, 0), Operation(F, 1, 1), Operation(B, 1, 0), Operation(B, 1, 1)],
+        ],
+    )
+    with pytest.raises(ScheduleError) as caught:
+        Graph(len(plan), edges_of(plan)[0], lambda index: str(plan.operation(index)))
+    circle = str(caught.value).removeprefix("deadlock: ").split(", which waits for ")
+    assert circle[0] == circle[-1]
+    assert set(circle) == {"B0.0", "F1.0", "F1.1", "B0.1"}
+
+
+@given(st.integers(2, 30))
+def test_every_operation_of_a_circle_is_in_it(count):
+    ring = [(index, (index + 1) % count) for index in range(count)]
+    with pytest.raises(ScheduleError) as caught:
+        Graph(count + 2, edges(*ring, (0, count), (count, count + 1)))
+    circle = str(caught.value).removeprefix("deadlock: ").split(", which waits for ")
+    assert sorted(circle[:-1], key=int) == [str(index) for index in range(count)]
+
+
+def test_nothing_takes_no_time():
+    start, end = Graph(0, edges()).run(np.zeros(0, np.int64))
+    assert len(start) == len(end) == 0
