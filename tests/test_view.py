@@ -268,6 +268,33 @@ def test_colours_take_up_their_true_share_of_every_lane(opened, microbatches):
 
 
 @pytest.mark.browser
+def test_the_ideal_can_be_hidden_and_shown_again(opened):
+    page = opened(one_f_one_b())
+
+    def lanes() -> list[str]:
+        return [place["row"]["lane"] for place in state(page, "places")]
+
+    assert lanes().count("ideal") == 4
+    height = page.evaluate("document.querySelector('.page').style.height")
+    page.keyboard.press("i")
+    assert "ideal" not in lanes()
+    assert page.evaluate("document.querySelector('.page').style.height") != height
+    page.keyboard.press("i")
+    assert lanes().count("ideal") == 4
+
+
+@pytest.mark.browser
+def test_departures_from_the_schedule_are_listed(opened):
+    timeline = one_f_one_b(ranks=4, microbatches=12, steps=1)
+    first, second = pl.col("microbatch") == 3, pl.col("microbatch") == 4
+    here = (pl.col("rank") == 3) & (pl.col("kind") == "backward")
+    swapped = pl.when(here & first).then(4).when(here & second).then(3).otherwise("microbatch")
+    page = opened(Timeline(timeline.tasks.with_columns(microbatch=swapped), timeline.ranks))
+    page.locator(".departures summary").click()
+    assert "stage 3 (rank 3): B" in page.locator(".departures").inner_text()
+
+
+@pytest.mark.browser
 def test_a_thousand_ranks_scroll_and_draw(opened):
     timeline = one_f_one_b(ranks=1024, microbatches=4, steps=1, hosts=128, comm=False)
     page = opened(timeline)

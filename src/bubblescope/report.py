@@ -237,7 +237,8 @@ class Report(msgspec.Struct, frozen=True, eq=False):
     def _ranks(self) -> RenderableType:
         ranks = self.timeline.ranks
         places = [name for name in ("host", "device") if ranks[name].n_unique() > 1]
-        table = _table("rank", "stage", *places, "busy", "idle", "span", "makespan", "")
+        ideal = ["ideal"] * (self.bubbles.overall.ideal is not None)
+        table = _table("rank", "stage", *places, "busy", "idle", "span", *ideal, "makespan", "")
         facts = {row["rank"]: row for row in ranks.to_dicts()}
         rows = list(self.bubbles.per_rank.items())
         shown = _worst(rows, self.limit)
@@ -250,13 +251,15 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 units.duration(rates.busy_ns),
                 units.duration(rates.idle_ns),
                 units.percent(rates.span),
+                *(units.percent(rates.ideal) for _ in ideal),
                 units.percent(rates.makespan),
                 _bar(rates.makespan),
             )
         return _titled("Ranks", table, len(rows), len(shown), "ranks")
 
     def _steps(self) -> RenderableType:
-        table = _table("step", "length", "span", "makespan", "")
+        ideal = ["ideal", "excess"] * (self.bubbles.overall.ideal is not None)
+        table = _table("step", "length", "span", *ideal, "makespan", "")
         rows = list(self.bubbles.per_step.items())
         shown = _worst(rows, self.limit)
         ranks = self.bubbles.table.group_by("step").len()
@@ -267,6 +270,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 units.optional(step),
                 units.duration(length_ns and length_ns // ranks_of[step]),
                 units.percent(rates.span),
+                *(units.percent(getattr(rates, name)) for name in ideal),
                 units.percent(rates.makespan),
                 _bar(rates.makespan),
             )
@@ -301,7 +305,7 @@ def what_schedule(found: Recognition) -> Text:
         if found.variant:
             said.append(f" ({found.variant})")
         if found.equals:
-            said.append(f" or {' or '.join(found.equals)}, which look the same here")
+            said.append(f" (or {' or '.join(found.equals)}: the same order here)")
         said.append(", ")
     backward = "split backward" if found.splits_backward else "whole backward"
     parts = [

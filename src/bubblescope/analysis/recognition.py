@@ -443,7 +443,7 @@ def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> R
     mixed = splits and not fit.plan.overlaps
     fused = np.unique(observed.rank[back & observed.fused]).tolist() if mixed else []
     whole = int((back & observed.fused & kept).sum()) if fit.plan.splits_backward else 0
-    others = dict.fromkeys(_named(best.fit) for best in equals if best.fit.name != fit.name)
+    others = dict.fromkeys(best.fit.name for best in equals if best.fit.name != fit.name)
     return Recognition(
         schedule=fit.name if known else None,
         variant=fit.variant if known else "",
@@ -473,10 +473,6 @@ def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> R
 
 def _plain(name: str) -> str:
     return "".join(filter(str.isalnum, name.lower())).removeprefix("schedule")
-
-
-def _named(fit: _Fit) -> str:
-    return f"{fit.name} ({fit.variant})" if fit.variant else fit.name
 
 
 def _departures(observed: Observed, best: _Best) -> Iterator[Departure]:
