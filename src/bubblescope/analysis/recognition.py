@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.candidates import Candidate, known, searched
 from bubblescope.analysis.observed import (
     BACKWARD,
     FORWARD,
@@ -33,15 +33,13 @@ from bubblescope.analysis.observed import (
     shapes,
 )
 from bubblescope.errors import ScheduleError
-from bubblescope.schedules import SCHEDULES, Plan
+from bubblescope.schedules import Plan
 from bubblescope.schedules import plan as codes
-from bubblescope.schedules.classic import gpipe, looped_bfs
-from bubblescope.schedules.dualpipe import mindspeed_dualpipev
-from bubblescope.schedules.zb_auto import Times, zb_auto
+from bubblescope.schedules.zb_auto import Times
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -212,50 +210,19 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
         if any(not best.departures for best in tried):
             break  # a device more would need a reason
         seats = places(observed, shape, order)
-        tried += _tried(observed, shape, seats, _known(shape, also))
+        tried += _tried(observed, shape, seats, known(shape, also))
         if shape.name == "linear" and (observed.work == WEIGHT).any():
             settled = any(not best.departures for best in tried)
             if not settled or shape.devices * count <= _SMALL:
-                searched = _searched(shape, _times(timeline), thorough=not settled)
-                tried += _tried(observed, shape, seats, searched)
+                found = searched(shape, _times(timeline), thorough=not settled)
+                tried += _tried(observed, shape, seats, found)
     if not tried:
         return None
     return _answer(timeline, observed, tried)
 
 
-class _Candidate(NamedTuple):
-    name: str
-    variant: str
-    make: Callable[[int], Plan]
-    """The plan for so many micro-batches."""
-
-
-def _known(shape: Shape, also: Sequence[Plan]) -> list[_Candidate]:
-    """Return every schedule with the placement."""
-    devices, chunks = shape.devices, shape.chunks
-    found = [
-        _Candidate(plan.name, "as given", partial(_given, plan))
-        for plan in also
-        if [set(held) for held in plan.placement] == [set(held) for held in shape.placement]
-    ]
-    for name, variant, make in _FORMS[shape.name]:
-        if SCHEDULES[name].chunks in ("v", "2w"):
-            found.append(_Candidate(name, variant, partial(_chunked, make, devices, chunks)))
-        elif int(SCHEDULES[name].chunks) == chunks:
-            found.append(_Candidate(name, variant, partial(make, devices)))
-    return found
-
-
-def _given(plan: Plan, _count: int) -> Plan:
-    return plan
-
-
-def _chunked(make: Callable[..., Plan], devices: int, chunks: int, count: int) -> Plan:
-    return make(devices, count, chunks)
-
-
 def _tried(
-    observed: Observed, shape: Shape, seats: Places, candidates: list[_Candidate]
+    observed: Observed, shape: Shape, seats: Places, candidates: list[Candidate]
 ) -> list[_Best]:
     """Hold the candidates against what was observed, and return those that may be the best.
 
@@ -274,61 +241,13 @@ def _tried(
 
 
 def _fits(
-    observed: Observed, shape: Shape, seats: Places, candidates: list[_Candidate], count: int
+    observed: Observed, shape: Shape, seats: Places, candidates: list[Candidate], count: int
 ) -> list[_Fit]:
     fits = []
     for name, variant, make in candidates:
         with suppress(ScheduleError):  # not for these numbers, so it was not this one
             fits.append(_fit(observed, shape, seats, name, variant, make(count)))
     return fits
-
-
-def _form(name: str) -> tuple[str, str, Callable[..., Plan]]:
-    return name, "", SCHEDULES[name].make
-
-
-_LAST_FIRST: Final = "last micro-batch's backward first"
-_FORMS: Final[dict[str, list[tuple[str, str, Callable[..., Plan]]]]] = {
-    "linear": [
-        _form("1f1b"),
-        _form("gpipe"),
-        ("gpipe", _LAST_FIRST, partial(gpipe, last_first=True)),
-        _form("eager-1f1b"),
-        _form("zb-h1"),
-        _form("zb-h2"),
-    ],
-    "looped": [
-        _form("interleaved-1f1b"),
-        _form("looped-bfs"),
-        ("looped-bfs", _LAST_FIRST, partial(looped_bfs, last_first=True)),
-        _form("interleaved-zb"),
-    ],
-    "zigzag": [
-        _form("zb-v"),
-        _form("v-half"),
-        _form("v-min"),
-        _form("dualpipev"),
-        ("dualpipev", "MindSpeed's, last backwards whole", mindspeed_dualpipev),
-        _form("hanayo"),
-    ],
-    "mirrored": [_form("dualpipe"), _form("chimera")],
-}
-"""The schedules of each placement, likelier ones first: where order cannot tell, these win."""
-
-
-def _searched(shape: Shape, times: Times, *, thorough: bool) -> list[_Candidate]:
-    """Return what the zero-bubble search finds for the measured times, or also for equal ones."""
-    p = shape.devices
-    bases = [(times, "for the measured times"), (Times(1, 1, 1), "for equal times")]
-    return [
-        _Candidate(name, variant, partial(_found, devices=p, times=basis, memory=limit, name=name))
-        for basis, variant in (bases if thorough else bases[:1])
-        for name, limit in (("zb-1p", p), ("zb-2p", 2 * p))
-    ]
-
-
-def _found(count: int, *, devices: int, times: Times, memory: float, name: str) -> Plan:
-    return zb_auto(devices, count, times, memory, name)
 
 
 def _times(timeline: Timeline) -> Times:

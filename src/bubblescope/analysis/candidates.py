@@ -1,0 +1,104 @@
+"""The schedules that a run may have followed, given how its stages are placed."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from bubblescope.schedules import SCHEDULES, Plan, Times
+from bubblescope.schedules.classic import gpipe, looped_bfs
+from bubblescope.schedules.dualpipe import mindspeed_dualpipev
+from bubblescope.schedules.zb_auto import zb_auto
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bubblescope.analysis.observed import Shape
+
+__all__ = ["Candidate", "known", "searched"]
+
+
+def _form(name: str) -> tuple[str, str, Callable[..., Plan]]:
+    return name, "", SCHEDULES[name].make
+
+
+_LAST_FIRST: Final = "last micro-batch's backward first"
+_FORMS: Final[dict[str, list[tuple[str, str, Callable[..., Plan]]]]] = {
+    "linear": [
+        _form("1f1b"),
+        _form("gpipe"),
+        ("gpipe", _LAST_FIRST, partial(gpipe, last_first=True)),
+        _form("eager-1f1b"),
+        _form("zb-h1"),
+        _form("zb-h2"),
+    ],
+    "looped": [
+        _form("interleaved-1f1b"),
+        _form("looped-bfs"),
+        ("looped-bfs", _LAST_FIRST, partial(looped_bfs, last_first=True)),
+        _form("interleaved-zb"),
+    ],
+    "zigzag": [
+        _form("zb-v"),
+        _form("v-half"),
+        _form("v-min"),
+        _form("dualpipev"),
+        ("dualpipev", "MindSpeed's, last backwards whole", mindspeed_dualpipev),
+        _form("hanayo"),
+    ],
+    "mirrored": [_form("dualpipe"), _form("chimera")],
+}
+"""The schedules of each placement, likelier ones first: where order cannot tell, these win."""
+
+
+class Candidate(NamedTuple):
+    """A schedule that a run may have followed.
+
+    Attributes:
+        name: Its name.
+        variant: What tells it from the form in `SCHEDULES`; empty if nothing does.
+        make: Returns the plan for so many micro-batches; may raise `ScheduleError`.
+    """
+
+    name: str
+    variant: str
+    make: Callable[[int], Plan]
+
+
+def known(shape: Shape, also: Sequence[Plan]) -> list[Candidate]:
+    """Return every schedule with the placement, and those of `also` that have it."""
+    devices, chunks = shape.devices, shape.chunks
+    found = [
+        Candidate(plan.name, "as given", partial(_given, plan))
+        for plan in also
+        if [set(held) for held in plan.placement] == [set(held) for held in shape.placement]
+    ]
+    for name, variant, make in _FORMS[shape.name]:
+        if SCHEDULES[name].chunks in ("v", "2w"):
+            found.append(Candidate(name, variant, partial(_chunked, make, devices, chunks)))
+        elif int(SCHEDULES[name].chunks) == chunks:
+            found.append(Candidate(name, variant, partial(make, devices)))
+    return found
+
+
+def _given(plan: Plan, _count: int) -> Plan:
+    return plan
+
+
+def _chunked(make: Callable[..., Plan], devices: int, chunks: int, count: int) -> Plan:
+    return make(devices, count, chunks)
+
+
+def searched(shape: Shape, times: Times, *, thorough: bool) -> list[Candidate]:
+    """Return what the zero-bubble search finds for the measured times, or also for equal ones."""
+    p = shape.devices
+    bases = [(times, "for the measured times"), (Times(1, 1, 1), "for equal times")]
+    return [
+        Candidate(name, variant, partial(_found, devices=p, times=basis, memory=limit, name=name))
+        for basis, variant in (bases if thorough else bases[:1])
+        for name, limit in (("zb-1p", p), ("zb-2p", 2 * p))
+    ]
+
+
+def _found(count: int, *, devices: int, times: Times, memory: float, name: str) -> Plan:
+    return zb_auto(devices, count, times, memory, name)
