@@ -5,14 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import bubblescope
+import kineto_maker
+from bubblescope import units
 from bubblescope.analysis.bubbles import measure
 from bubblescope.clocks import align
+from bubblescope.exports import html
+from bubblescope.schedules import generate
+from bubblescope.simulate import Costs, simulate
 from bubblescope.timeline import RANK_SCHEMA, Run, Timeline
 from nsight_maker import Style, solve
 
@@ -160,7 +166,7 @@ def test_what_was_unsettled_is_no_warning_any_more():
 
 @pytest.mark.skipif(not DATA.exists(), reason="the real dumps are not here")
 def test_real_dumps_of_eight_ranks_are_aligned():
-    timeline = bubblescope.load(DATA / "primus" / "pp8", clock="solve")
+    timeline = bubblescope.load(DATA / "primus" / "pp8")
 
     assert timeline.run.common_clock
     error = timeline.ranks["clock_error_ns"].drop_nulls().max()
@@ -173,10 +179,10 @@ def test_real_dumps_of_eight_ranks_are_aligned():
 def test_a_skew_between_two_hosts_is_found():
     folder = DATA / "ascend" / "two_hosts_3ms_skew"
 
-    ranks = bubblescope.load(folder, clock="solve").ranks
+    ranks = bubblescope.load(folder).ranks
 
     raw = bubblescope.load(DATA / "ascend" / "1f1b").tasks
-    skewed = bubblescope.load(folder).tasks
+    skewed = bubblescope.load(folder, clock="raw").tasks
     shift = (skewed["start_ns"] - raw["start_ns"]).to_list()
     truth = {rank: shift[list(raw["rank"]).index(rank)] for rank in range(4)}
     for rank in range(4):
@@ -190,3 +196,223 @@ def test_the_origin_of_a_timeline_survives():
     run = msgspec.structs.replace(timeline.run, schedule="1f1b")
 
     assert align(Timeline(timeline.tasks, timeline.ranks, run)).run.schedule == "1f1b"
+
+
+# Hosts with known skew and drift.
+
+LATENCY = 20_000
+
+
+def pipeline_on(hosts, seed, *, ranks=None, steps=3, skew_ns=1e6, ppm=0.0, messages=True):
+    """A pipeline whose transfers take at least 20 us, on hosts whose clocks are off.
+
+    Returns:
+        The timeline as the hosts saw it, and the same on the first host's clock.
+    """
+    random = np.random.default_rng(seed)
+    ranks = ranks or max(4, hosts)
+    plan = generate("1f1b", ranks, 8)
+    parts, at = [], 0
+    for step in range(steps):
+        work = (1_000_000 * random.uniform(0.8, 1.2, (ranks, 8))).astype(np.int64)
+        latency = (LATENCY * (1 + random.exponential(0.5, (ranks, ranks)))).astype(np.int64)
+        played = simulate(plan, Costs(work, work, work, comm_ns=latency))
+        times = {name: pl.col(name) + at for name in ("start_ns", "end_ns")}
+        parts.append(played.tasks.with_columns(step=pl.lit(step, pl.Int32), **times))
+        at += played.duration_ns + 1_000_000
+    tasks = pl.concat(parts).drop("busy_ns")
+    if not messages:
+        tasks = tasks.filter(pl.col("lane") == "compute")
+    host = np.arange(ranks) * hosts // ranks
+    offset = random.uniform(-skew_ns, skew_ns, hosts)
+    rate = 1 + random.uniform(-ppm, ppm, hosts) * 1e-6
+    named = played.ranks.with_columns(host=pl.Series([f"node{one}" for one in host]))
+    own = host[tasks["rank"].to_numpy()]
+
+    def seen(on):
+        columns = {
+            name: pl.Series(
+                np.rint(tasks[name].to_numpy() * rate[on] + offset[on]).astype(np.int64)
+            )
+            for name in ("start_ns", "end_ns")
+        }
+        return Timeline(tasks.with_columns(**columns), named)
+
+    return seen(own), seen(np.zeros(len(own), np.int64))
+
+
+def place(timeline):
+    return timeline.tasks.sort("rank", "step", "kind", "microbatch", "peer", "name")
+
+
+@pytest.mark.parametrize("hosts", [2, 8])
+@pytest.mark.parametrize("skew_ns", [0, 1e3, 1e6, 1e10])
+@pytest.mark.parametrize("ppm", [0, 1, 100])
+def test_corrected_times_are_within_the_stated_error_of_the_truth(hosts, skew_ns, ppm):
+    """`benchmarks/clocks.py` does it for a thousand seeds."""
+    errors = []
+    for seed in range(3):
+        for steps in (1, 12):
+            timeline, truth = pipeline_on(hosts, seed, steps=steps, skew_ns=skew_ns, ppm=ppm)
+            found = align(timeline)
+            assert found.run.clock.violations_after == 0
+            both = place(found).join(found.ranks.select("rank", "clock_error_ns"), on="rank")
+            off = (both["start_ns"] - place(truth)["start_ns"]).abs()
+            assert (off <= both["clock_error_ns"]).all()
+            if steps > 1:
+                errors.append(off.filter(both["clock_error_ns"] > 0).median())
+            rates, expected = measure(found), measure(truth)
+            error = rates.overall.makespan_error
+            assert abs(rates.overall.makespan - expected.overall.makespan) <= error + 1e-4
+    assert np.median(errors) <= LATENCY / 2
+
+
+def test_drift_is_corrected_when_the_capture_is_long_enough_to_tell():
+    timeline, truth = pipeline_on(2, 5, steps=60, ppm=100)
+    found = align(timeline)
+    clock = found.run.clock
+    assert clock.drift_ppm["node0"] == 0
+    assert "clocks-drift" in codes(found)
+    late = place(found).tail(50)["start_ns"] - place(truth).tail(50)["start_ns"]
+    assert late.abs().max() < LATENCY
+    short, _ = pipeline_on(2, 5, steps=1, ppm=0)
+    assert align(short).run.clock.drift_ppm == {}
+
+
+def test_messages_bound_more_than_passes():
+    with_messages, _ = pipeline_on(2, 3, steps=2)
+    without, _ = pipeline_on(2, 3, steps=2, messages=False)
+    assert align(with_messages).run.clock.constraints == 2 * align(without).run.clock.constraints
+    assert align(with_messages).run.clock.error_ns <= align(without).run.clock.error_ns
+
+
+@given(st.integers(0, 10**6), st.sampled_from([2, 4]), st.integers(200_000, 10**8))
+def test_an_injected_contradiction_is_refused_with_its_pair_and_size(seed, hosts, excess):
+    """One forward is recorded as having begun before its input had left the other host."""
+    timeline, _ = pipeline_on(hosts, seed, steps=2)
+    whole = align(timeline)
+    random = np.random.default_rng(seed)
+    rank = (
+        int(random.integers(1, hosts)) * (4 // hosts) if hosts < 4 else int(random.integers(1, 4))
+    )
+    chosen = (
+        (pl.col("rank") == rank)
+        & (pl.col("kind") == "forward")
+        & (pl.col("microbatch") == int(random.integers(8)))
+        & (pl.col("step") == 1)
+    )
+    early = pl.when(chosen).then(pl.col("start_ns") - 10**7 - excess).otherwise("start_ns")
+    broken = Timeline(timeline.tasks.with_columns(start_ns=early), timeline.ranks)
+    refused = align(broken)
+    assert refused.tasks.equals(broken.tasks)
+    assert refused.run.clock.method == "refused"
+    message = codes(refused)["clocks-contradict"].message
+    assert f"on rank {rank} of step 1" in message
+    assert whole.run.clock.method == "solved"
+
+
+def test_well_kept_clocks_are_left_alone_and_wrong_ones_corrected(tmp_path):
+    kept, _ = pipeline_on(2, 1, skew_ns=0)
+    checked = align(kept, "auto")
+    assert checked.tasks.equals(kept.tasks)
+    assert checked.run.clock.method == "checked"
+    assert checked.ranks["clock_offset_ns"].to_list() == [0, 0, 0, 0]
+    assert 0 < checked.ranks["clock_error_ns"].max() < 200_000
+    assert "were left as they are" in codes(checked)["clocks-checked"].message
+    wrong, _ = pipeline_on(2, 1, skew_ns=1e9)
+    assert align(wrong, "auto").run.clock.method == "solved"
+    path = wrong.save(tmp_path / "run.parquet")
+    assert bubblescope.load(path).run.clock.method == "solved"
+    assert bubblescope.load(path, clock="raw").run.clock is None
+    assert bubblescope.load(path, clock="solve") == bubblescope.load(path)
+    solved = bubblescope.load(path)
+    solved.save(path)
+    assert bubblescope.load(path) == solved
+
+
+def test_runs_of_one_host_are_left_alone():
+    timeline, _ = pipeline_on(1, 1)
+    assert align(timeline) == timeline
+
+
+def test_the_certificate_names_the_tightest_pairs():
+    timeline, _ = pipeline_on(2, 7, skew_ns=1e7)
+    clock = align(timeline).run.clock
+    assert clock.constraints == 2 * 2 * 8 * 3
+    assert clock.violations_before > 0
+    assert clock.violations_after == 0
+    assert clock.groups == 1
+    assert len(clock.tightest) == 3
+    assert all("before" in text and "step" in text for text in clock.tightest)
+
+
+def test_hosts_that_are_connected_through_others_only_are_on_one_clock():
+    timeline, truth = pipeline_on(8, 2, steps=6, skew_ns=1e9)
+    found = align(timeline)
+    assert found.ranks["clock_error_ns"].is_sorted()  # farther from the first, less is known
+    off = (place(found)["start_ns"] - place(truth)["start_ns"]).abs().max()
+    assert off <= found.ranks["clock_error_ns"].max() < 10**6
+
+
+def test_groups_that_exchange_nothing_are_said_so():
+    timeline, _ = pipeline_on(2, 4)
+    other, _ = pipeline_on(2, 5)
+    shift = pl.col("rank") + 4
+    peers = pl.col("peer") + 4
+    host = pl.format("far {}", "host")
+    both = Timeline(
+        pl.concat([timeline.tasks, other.tasks.with_columns(rank=shift, peer=peers)]),
+        pl.concat([timeline.ranks, other.ranks.with_columns(rank=shift, host=host)]),
+    )
+    found = align(both)
+    assert found.run.clock.groups == 2
+    assert "2 groups of hosts exchange nothing" in codes(found)["clocks-disconnected"].message
+
+
+def test_rates_and_reports_carry_what_the_clocks_leave_open():
+    timeline, _ = pipeline_on(2, 9, steps=2)
+    # On a clock of its own, the last device ends last: how long a step took depends on both clocks.
+    late = pl.when(pl.col("rank") == 3).then(pl.col("end_ns") + 10**7).otherwise("end_ns")
+    last = (pl.col("kind") == "backward") & (pl.col("microbatch") == 7)
+    tasks = timeline.tasks.with_columns(end_ns=pl.when(last).then(late).otherwise("end_ns"))
+    found = align(Timeline(tasks, timeline.ranks))
+    rates = measure(found).overall
+    error = found.ranks["clock_error_ns"][3]
+    assert rates.uncertain_ns == 4 * 2 * error
+    assert rates.makespan_error == pytest.approx(
+        rates.busy_ns / (rates.makespan_ns - rates.uncertain_ns) - rates.busy_ns / rates.makespan_ns
+    )
+    shown = units.uncertain(rates.makespan, rates.makespan_error)
+    assert " ± " in shown
+    assert shown in str(found.report())
+    assert found.report().to_dict()["run"]["clock"]["method"] == "solved"
+    page = html.render(found)
+    assert '"makespan_error"' not in page
+    assert '"errors":{' in page
+
+
+def test_traces_of_several_formats_merge_onto_one_clock(tmp_path):
+    """Half of the ranks as a saved timeline of one host, half as the PyTorch profiler saw another."""
+    traces, _, _ = kineto_maker.pipeline(Style(hosts=1))
+    for rank, trace in enumerate(traces):
+        if rank >= 2:
+            trace.write(tmp_path / f"rank{rank}.json")
+    whole = tmp_path / "all"
+    whole.mkdir()
+    for rank, trace in enumerate(traces):
+        trace.write(whole / f"rank{rank}.json")
+    first = bubblescope.load(whole).slice(ranks=[0, 1])
+    late = [pl.col(name) + 5_000_000 for name in ("start_ns", "end_ns")]
+    moved = first.tasks.with_columns(*late)
+    host = first.ranks.with_columns(host=pl.lit("elsewhere"))
+    Timeline(moved, host, first.run).save(tmp_path / "half.parquet")
+    merged = bubblescope.load(tmp_path / "half.parquet", *sorted(tmp_path.glob("rank*.json")))
+    assert {origin.format for origin in merged.run.origins} >= {"kineto"}
+    assert merged.ranks["rank"].to_list() == [0, 1, 2, 3]
+    assert merged.run.clock.method == "solved"
+    expected = bubblescope.load(whole)
+    error = merged.run.clock.error_ns
+    for step, rates in measure(merged).per_step.items():
+        same = measure(expected).per_step[step]
+        assert abs(rates.makespan - same.makespan) <= (rates.makespan_error or 0) + 1e-6
+    assert error < 5_000_000

@@ -209,7 +209,8 @@ def test_csv_and_json_hold_every_column(tmp_path):
 
 def test_parquet_is_read_back_identical(tmp_path):
     timeline = one_f_one_b()
-    assert bubblescope.load(export(timeline, "parquet", tmp_path / "run.parquet")) == timeline
+    path = export(timeline, "parquet", tmp_path / "run.parquet")
+    assert bubblescope.load(path, clock="raw") == timeline
 
 
 def blocks(text: str) -> list[ET.Element]:

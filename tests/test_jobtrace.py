@@ -382,7 +382,7 @@ def test_a_damaged_dump_is_refused(tmp_path, text):
 
 @real
 def test_a_real_dump_is_read_in_full():
-    timeline = bubblescope.load(DATA / "primus" / "pp8")
+    timeline = bubblescope.load(DATA / "primus" / "pp8", clock="raw")
 
     assert (timeline.ranks.height, len(timeline.steps), len(timeline)) == (8, 20, 8 * 20 * 32)
     assert set(codes(timeline)) == {"no-common-clock"}

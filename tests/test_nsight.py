@@ -403,9 +403,12 @@ def test_two_captures_of_one_host_share_its_monotonic_clock(tmp_path):
     assert intervals(timeline) == [("F0.0.0", 100, 110), ("F1.0.0", 1100, 1110)]
 
 
-def test_several_hosts_are_taken_at_their_word_with_a_warning(tmp_path):
+def test_several_hosts_are_checked_or_taken_at_their_word_with_a_warning(tmp_path):
     exports, _, _ = pipeline(Style(hosts=2))
-    assert "clocks-unchecked" in codes(bubblescope.load(write(exports, tmp_path)))
+    paths = write(exports, tmp_path)
+    assert "clocks-unchecked" in codes(bubblescope.load(paths, clock="raw"))
+    assert "clocks-unchecked" not in codes(bubblescope.load(paths))
+    assert "clocks-checked" in codes(bubblescope.load(paths))
 
 
 def test_an_export_without_absolute_time_says_so(tmp_path):

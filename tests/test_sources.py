@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import bubblescope
-from bubblescope import SourceError, Timeline
+from bubblescope import SourceError, Timeline, TimelineError
 from bubblescope.record import Recorder
 from bubblescope.sources import find, sources
 from nsight_maker import Style, pipeline
@@ -77,11 +77,11 @@ def test_a_folder_without_traces_is_refused(tmp_path):
         bubblescope.load(tmp_path)
 
 
-def test_a_folder_of_several_formats_is_refused_unless_one_is_chosen(tmp_path):
+def test_two_formats_that_claim_one_rank_are_refused_unless_one_is_chosen(tmp_path):
     record(tmp_path, 0)
     [export], _, _ = pipeline(Style(steps=1))
     export.write(tmp_path / "node0.sqlite")
-    with pytest.raises(SourceError, match=r"several formats \(1 of nsight and 1 of native\)"):
+    with pytest.raises(TimelineError, match=r"rank 0 is claimed by two traces: .*node0.sqlite"):
         bubblescope.load(tmp_path)
     assert len(bubblescope.load(tmp_path, source="native")) == 1
     assert len(bubblescope.load(tmp_path, source="nsight")) > 1
@@ -151,5 +151,6 @@ def test_no_source_claims_what_it_cannot_judge(tmp_path):
 def test_finding_does_not_read(tmp_path):
     path = record(tmp_path, 0)
     path.write_bytes(path.read_bytes()[:10])  # damaged, but clearly a recording
-    source, traces, ignored = find([tmp_path])
-    assert (source.name, traces, ignored) == ("native", [path], [])
+    found = find([tmp_path])
+    [(source, traces)] = found.traces
+    assert (source.name, traces, found.ignored) == ("native", [path], [])

@@ -100,10 +100,11 @@ def _reading(command: Any) -> Any:
             ),
             click.option(
                 "--clock",
-                type=click.Choice(["raw", "solve"]),
-                default="raw",
+                type=click.Choice(["raw", "auto", "solve"]),
+                default="auto",
                 show_default=True,
-                help="Take times as they are, or align the ranks by what must come before what.",
+                help="Correct the clocks of several hosts by what must come before what: never, "
+                "where it shows them to be wrong, or always.",
             ),
             click.option("--steps", type=Numbers(), help="Only these steps: 3 or 2:5 or 0,4:6."),
             click.option("--ranks", type=Numbers(), help="Only these ranks."),
@@ -129,7 +130,7 @@ def _read(
     names: str | None,
     source: str | None,
     run: int | None,
-    clock: Literal["raw", "solve"],
+    clock: Literal["raw", "auto", "solve"],
     steps: list[range] | None,
     ranks: list[range] | None,
     *,
@@ -374,7 +375,7 @@ cli.add_command(simulate)
 
 def _target(paths: tuple[str, ...], output: Path | None, suffix: str) -> Path:
     """Return where to write: as asked, or named after the first trace, in the current folder."""
-    _, traces, _ = find(paths)
+    traces = find(paths).files
     if output is None:
         stem = Path(paths[0]).resolve().name if len(paths) == 1 else traces[0].resolve().parent.name
         for ending in Path(stem).suffixes[::-1]:

@@ -102,6 +102,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 "schedule": run.schedule,
                 "microbatches": run.microbatches,
                 "common_clock": run.common_clock,
+                "clock": msgspec.to_builtins(run.clock),
                 "inferred": run.inferred,
                 "tasks": len(timeline),
                 "start_ns": timeline.start_ns if len(timeline) else None,
@@ -162,7 +163,8 @@ class Report(msgspec.Struct, frozen=True, eq=False):
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><th style='text-align:left'>{name}</th><td>{units.percent(rate)}</td>"
+            f"<tr><th style='text-align:left'>{name}</th>"
+            f"<td>{units.uncertain(rate, self._error(name))}</td>"
             f"<td style='text-align:left'>{html.escape(DEFINITIONS[name])}</td></tr>"
             for name, rate in self._overall()
         )
@@ -173,6 +175,11 @@ class Report(msgspec.Struct, frozen=True, eq=False):
 
     def _overall(self) -> list[tuple[str, float | None]]:
         return [(name, getattr(self.bubbles.overall, name)) for name in _NAMES]
+
+    def _error(self, name: str) -> float | None:
+        """Return how far a rate of the whole run may be off because clocks differ."""
+        error: float | None = getattr(self.bubbles.overall, f"{name}_error", None)
+        return error
 
     def _headline(self) -> RenderableType:
         timeline = self.timeline
@@ -190,7 +197,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             style = "bold" if name == "makespan" else ""
             grid.add_row(
                 Text(name, style),
-                Text(units.percent(rate).rjust(8), style),
+                Text(units.uncertain(rate, self._error(name)).rjust(8), style),
                 Text(DEFINITIONS[name], "dim"),
             )
         share = self.bubbles.overall.kernel_share
@@ -236,9 +243,12 @@ class Report(msgspec.Struct, frozen=True, eq=False):
 
     def _ranks(self) -> RenderableType:
         ranks = self.timeline.ranks
-        places = [name for name in ("host", "device") if ranks[name].n_unique() > 1]
+        # One of them is enough to find a rank, and a terminal has room for one.
+        places = [name for name in ("host", "device") if ranks[name].n_unique() > 1][:1]
         ideal = ["ideal"] * (self.bubbles.overall.ideal is not None)
-        table = _table("rank", "stage", *places, "busy", "idle", "span", *ideal, "makespan", "")
+        bar = [""] * (not self.bubbles.overall.makespan_error)
+        columns = ("rank", "stage", *places, "busy", "idle", "span", *ideal, "makespan", *bar)
+        table = _table(*columns)
         facts = {row["rank"]: row for row in ranks.to_dicts()}
         rows = list(self.bubbles.per_rank.items())
         shown = _worst(rows, self.limit)
@@ -252,8 +262,8 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 units.duration(rates.idle_ns),
                 units.percent(rates.span),
                 *(units.percent(rates.ideal) for _ in ideal),
-                units.percent(rates.makespan),
-                _bar(rates.makespan),
+                units.uncertain(rates.makespan, rates.makespan_error),
+                *(_bar(rates.makespan) for _ in bar),
             )
         return _titled("Ranks", table, len(rows), len(shown), "ranks")
 
@@ -270,8 +280,11 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 units.optional(step),
                 units.duration(length_ns and length_ns // ranks_of[step]),
                 units.percent(rates.span),
-                *(units.percent(getattr(rates, name)) for name in ideal),
-                units.percent(rates.makespan),
+                *(
+                    units.uncertain(getattr(rates, name), getattr(rates, f"{name}_error", None))
+                    for name in ideal
+                ),
+                units.uncertain(rates.makespan, rates.makespan_error),
                 _bar(rates.makespan),
             )
         return _titled("Steps", table, len(rows), len(shown), "steps")

@@ -25,6 +25,8 @@ __all__ = [
     "LANE_DTYPE",
     "RANK_SCHEMA",
     "TASK_SCHEMA",
+    "UNREADABLE",
+    "ClockReport",
     "Contents",
     "NameShape",
     "Notice",
@@ -35,6 +37,9 @@ __all__ = [
     "concat",
     "task_columns",
 ]
+
+UNREADABLE: Final = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+"""What reading a damaged Parquet file may raise. Polars' own checks do not catch all damage."""
 
 KIND_DTYPE: Final = pl.Enum([kind.value for kind in Kind])
 LANE_DTYPE: Final = pl.Enum([lane.value for lane in Lane])
@@ -172,6 +177,30 @@ class Contents(msgspec.Struct, frozen=True):
     names: tuple[NameShape, ...] = ()
 
 
+class ClockReport(msgspec.Struct, frozen=True):
+    """What is known of the clocks of a run of several hosts, or of ranks that share none.
+
+    Attributes:
+        method: "solved" (corrected), "checked" (nothing contradicts them, left as they were) or
+            "refused" (no clocks satisfy what was observed, left as they were).
+        constraints: Pairs of moments on different clocks of which one must not come after the other.
+        violations_before, violations_after: How many of them were violated as recorded, and are now.
+        groups: Groups of clocks that are connected with each other only.
+        tightest: The pairs that were left the least room, with how much.
+        drift_ppm: Host -> correction of its clock's rate, where drift was corrected.
+        error_ns: How far the corrected times of different clocks may be off.
+    """
+
+    method: str
+    constraints: int
+    violations_before: int
+    violations_after: int
+    groups: int
+    tightest: tuple[str, ...] = ()
+    drift_ppm: dict[str, float] = msgspec.field(default_factory=dict)
+    error_ns: int = 0
+
+
 class Run(msgspec.Struct, frozen=True):
     """Where a timeline came from and how far to trust it.
 
@@ -184,6 +213,7 @@ class Run(msgspec.Struct, frozen=True):
         contents: Inventory of the raw traces, process by process.
         common_clock: Whether the ranks share a clock. If not, each rank's times count from a zero
             of its own, and times of different ranks must not be compared.
+        clock: What was found out about the clocks, if anything was.
     """
 
     origins: tuple[Origin, ...] = ()
@@ -193,6 +223,7 @@ class Run(msgspec.Struct, frozen=True):
     warnings: tuple[Notice, ...] = ()
     contents: tuple[Contents, ...] = ()
     common_clock: bool = True
+    clock: ClockReport | None = None
 
     def warned(self, *notices: Notice) -> Run:
         """Return the same with more warnings."""
@@ -360,7 +391,7 @@ class Timeline:
             tasks = pl.read_parquet(path, hive_partitioning=False)
         except FileNotFoundError:
             raise SourceError(path, "no such file") from None
-        except (OSError, pl.exceptions.PolarsError) as error:
+        except UNREADABLE as error:
             raise SourceError(path, f"cannot be read as Parquet ({_first_line(error)})") from None
         if "bubblescope.run" not in metadata:
             raise SourceError(path, "is Parquet, but not a timeline that bubblescope saved")
@@ -447,6 +478,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
             contents=tuple(content for run in runs for content in run.contents),
             common_clock=all(run.common_clock for run in runs),
+            clock=runs[0].clock if len(runs) == 1 else None,
         ),
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["count", "duration", "listed", "optional", "percent"]
+__all__ = ["count", "duration", "listed", "optional", "percent", "uncertain"]
 
 _SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 
@@ -35,6 +35,17 @@ def percent(rate: float | None) -> str:
     ('15.79 %', '–')
     """
     return "–" if rate is None else f"{100 * rate:.2f} %"
+
+
+def uncertain(rate: float | None, error: float | None) -> str:
+    """Write a share with how far it may be off, if that is known.
+
+    >>> uncertain(0.2727, 0.0012), uncertain(0.2727, None)
+    ('27.27 ± 0.12 %', '27.27 %')
+    """
+    if rate is None or not error:
+        return percent(rate)
+    return f"{100 * rate:.2f} ± {100 * error:.2g} %"
 
 
 def count(number: int, noun: str, nouns: str | None = None) -> str:

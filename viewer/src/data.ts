@@ -37,6 +37,7 @@ export interface Step {
   start: number; // ns since the origin
   end: number;
   makespan: number | null;
+  error: number | null; // how far it may be off because clocks differ
 }
 
 interface Column {
@@ -55,6 +56,7 @@ export interface Head {
   rows: Row[];
   steps: Step[];
   overall: Rates;
+  errors: Rates; // how far they may be off because clocks differ
   definitions: Record<string, string>;
   facts: string[];
   schedule: string | null; // what was recognised

@@ -2,7 +2,7 @@
 
 import type { Head, Tasks } from "./data";
 import { long } from "./label";
-import { duration, exact, percent } from "./units";
+import { duration, exact, percent, uncertain } from "./units";
 
 type Child = Node | string;
 
@@ -19,7 +19,7 @@ export function heading(head: Head): HTMLElement {
     element(
       "div",
       { class: "rate", title: head.definitions[name] ?? "" },
-      element("span", { class: "value" }, percent(head.overall[name])),
+      element("span", { class: "value" }, uncertain(head.overall[name], head.errors[name])),
       element("span", { class: "name" }, name.replace("_", " ")),
     ),
   );

@@ -2,7 +2,7 @@
 
 import type { Head, Step } from "./data";
 import { GUTTER, MAKESPAN_RIGHT, SPAN_RIGHT, resize, type Theme } from "./paint";
-import { duration, percent, roundStep, tick } from "./units";
+import { duration, roundStep, tick, uncertain } from "./units";
 import type { View } from "./view";
 
 export const RULER = 46;
@@ -60,7 +60,7 @@ export class Ruler {
       context.fillStyle = theme.text;
       const number = `step ${step.step}`;
       const length = `${number} · ${duration(step.end - step.start)}`;
-      for (const text of [`${length} · bubble ${percent(step.makespan)}`, length, number, String(step.step)]) {
+      for (const text of [`${length} · bubble ${uncertain(step.makespan, step.error)}`, length, number, String(step.step)]) {
         if (context.measureText(text).width + 10 > to - from) continue;
         context.fillText(text, GUTTER + from + 5, STEP_ROW / 2);
         break;

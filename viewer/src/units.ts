@@ -25,6 +25,12 @@ export function percent(rate: number | null): string {
   return rate === null ? "–" : `${(100 * rate).toFixed(2)} %`;
 }
 
+/** A share with how far it may be off, if that is known. */
+export function uncertain(rate: number | null, error: number | null): string {
+  if (rate === null || !error) return percent(rate);
+  return `${(100 * rate).toFixed(2)} ± ${Number((100 * error).toPrecision(2))} %`;
+}
+
 /** The smallest 1, 2 or 5 times a power of ten that is at least `least`, and at least 1. */
 export function roundStep(least: number): number {
   const power = 10 ** Math.max(0, Math.floor(Math.log10(least)));

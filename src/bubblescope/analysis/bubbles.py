@@ -22,7 +22,10 @@ R ranks:
 The last two are null wherever the schedule was not recognised. They are about the steps that were
 recorded whole.
 
-Where ranks share no clock, only ``span`` can be known; everything over the makespan is null.
+Where ranks are on different clocks whose difference is known up to some error, T may be longer or
+shorter by as much as its first start and its last end may be off; ``makespan_error``,
+``over_ideal_error`` and ``excess_error`` are what that makes of the rates. Where ranks share no
+clock, only ``span`` can be known; everything over the makespan is null.
 
 Inside a task the device may still stall between kernels; ``kernel_share`` says how much of the
 tasks' time kernels were really running, where the trace tells.
@@ -52,7 +55,7 @@ DEFINITIONS: Final[dict[str, str]] = {
 """One line for each rate, to be printed beside it."""
 
 _KEYS = ("step", "rank")
-_SUMS = ("busy_ns", "span_ns", "makespan_ns", "kernel_ns", "kernel_task_ns")
+_SUMS = ("busy_ns", "span_ns", "makespan_ns", "kernel_ns", "kernel_task_ns", "uncertain_ns")
 _KNOWN = pl.col("ideal_ns").is_not_null()
 _TOTALS = [
     *(
@@ -62,11 +65,12 @@ _TOTALS = [
     pl.col("ideal_ns").sum(),
     pl.col("busy_ns").filter(_KNOWN).sum().alias("ideal_busy_ns"),
     pl.col("makespan_ns").filter(_KNOWN).sum().alias("ideal_makespan_ns"),
+    pl.col("uncertain_ns").filter(_KNOWN).sum().alias("ideal_uncertain_ns"),
 ]
 """Sums in which what is unknown in part is unknown; those of the ideal leave such steps out."""
 
 
-_BOTH = ("busy", "makespan")
+_BOTH = ("busy", "makespan", "uncertain")
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -74,10 +78,14 @@ class Rates(msgspec.Struct, frozen=True):
 
     Attributes:
         span, makespan, over_ideal, ideal, excess: As defined in this module; null if unknown.
+        makespan_error, over_ideal_error, excess_error: How far they may be off because clocks
+            differ; null if nothing is known of the clocks.
         kernel_share: Share of the tasks' time in which a kernel was running; null if unknown.
         busy_ns: Time inside tasks, summed over the ranks and steps.
         idle_ns: Makespan time outside tasks, summed over the ranks and steps; null if unknown.
         makespan_ns: Step span summed over the ranks and steps; null if unknown.
+        uncertain_ns: How far idle_ns and makespan_ns may be off; null if nothing is known of the
+            clocks.
     """
 
     span: float | None
@@ -85,10 +93,14 @@ class Rates(msgspec.Struct, frozen=True):
     over_ideal: float | None
     ideal: float | None
     excess: float | None
+    makespan_error: float | None
+    over_ideal_error: float | None
+    excess_error: float | None
     kernel_share: float | None
     busy_ns: int
     idle_ns: int | None
     makespan_ns: int | None
+    uncertain_ns: int | None
 
 
 class Bubbles(msgspec.Struct, frozen=True):
@@ -99,8 +111,8 @@ class Bubbles(msgspec.Struct, frozen=True):
         per_rank: Rank -> rates over its steps.
         per_step: Step -> rates over its ranks; the key None holds tasks that belong to no step.
         table: Frame with one row per (step, rank): step, rank, start_ns, end_ns, tasks, busy_ns,
-            span_ns, makespan_ns and ideal_ns (null if unknown), kernel_ns and kernel_task_ns
-            (kernel time, and the time of the tasks for which it is known).
+            span_ns, makespan_ns, ideal_ns and uncertain_ns (null if unknown), kernel_ns and
+            kernel_task_ns (kernel time, and the time of the tasks for which it is known).
     """
 
     overall: Rates
@@ -124,13 +136,14 @@ def measure(timeline: Timeline, ideal: pl.DataFrame | None = None) -> Bubbles:
     Tasks that belong to no step are measured only where no task belongs to one: they would
     otherwise stretch over the whole run.
     """
-    table = _table(timeline.tasks)
+    table = _uncertain(_table(timeline.tasks), timeline)
     if ideal is None:
         table = table.with_columns(ideal_ns=pl.lit(None, pl.Int64))
     else:
         table = table.join(ideal, on="step", how="left", nulls_equal=True, maintain_order="left")
     if not timeline.run.common_clock:
-        table = table.with_columns(makespan_ns=pl.lit(None, pl.Int64))
+        unknown = pl.lit(None, pl.Int64)
+        table = table.with_columns(makespan_ns=unknown, uncertain_ns=unknown)
     overall = _rates(table.select(_TOTALS).row(0, named=True))
     return Bubbles(
         overall=overall,
@@ -169,6 +182,21 @@ def _table(tasks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _uncertain(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
+    """Add how much longer or shorter a step may have been, for what the clocks may be off."""
+    if timeline.run.clock is None:
+        return table.with_columns(uncertain_ns=pl.lit(None, pl.Int64))
+    error = pl.col("clock_error_ns").fill_null(0)
+    off = table.join(timeline.ranks.select("rank", error), on="rank", maintain_order="left")
+    error = pl.col("clock_error_ns")
+    begin, end = pl.col("start_ns"), pl.col("end_ns")
+    length = end.max() - begin.min()
+    longest = (end + error).max() - (begin - error).min()
+    shortest = (end - error).max() - (begin + error).min()
+    uncertain = pl.max_horizontal(longest - length, length - shortest)
+    return off.with_columns(uncertain_ns=uncertain.over("step")).drop("clock_error_ns")
+
+
 def _sums(table: pl.DataFrame, key: str) -> list[dict[str, Any]]:
     return table.group_by(key).agg(_TOTALS).sort(key).to_dicts()
 
@@ -178,17 +206,31 @@ def _rates(sums: dict[str, Any]) -> Rates:
     idle = None if makespan is None else makespan - busy
     best = sums["ideal_ns"]
     # Of a single row, both are its own; of many, those of the steps whose ideal is known.
-    best_busy, best_makespan = (sums.get(f"ideal_{name}_ns", sums[f"{name}_ns"]) for name in _BOTH)
+    best_busy, best_makespan, best_uncertain = (
+        sums.get(f"ideal_{name}_ns", sums[f"{name}_ns"]) for name in _BOTH
+    )
+    off = sums["uncertain_ns"]
     return Rates(
         span=1 - busy / span if span else None,
         makespan=1 - busy / makespan if makespan else None,
         over_ideal=idle / busy if idle is not None and busy else None,
         ideal=1 - best_busy / best if best else None,
         excess=(best_makespan - best) / best_makespan if best and best_makespan else None,
+        makespan_error=_off(busy, makespan, off),
+        over_ideal_error=off / busy if off is not None and busy else None,
+        excess_error=_off(best, best_makespan, best_uncertain if best else None),
         kernel_share=(
             sums["kernel_ns"] / sums["kernel_task_ns"] if sums["kernel_task_ns"] else None
         ),
         busy_ns=busy,
         idle_ns=idle,
         makespan_ns=makespan,
+        uncertain_ns=off,
     )
+
+
+def _off(part: int, whole: int | None, off: int | None) -> float | None:
+    """Return how far 1 - part / whole may be off if the whole is longer or shorter by `off`."""
+    if not whole or off is None:
+        return None
+    return part / (whole - off) - part / whole if off < whole else 1.0

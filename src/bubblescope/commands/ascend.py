@@ -74,7 +74,7 @@ def pp_chart(
     """
     if in_place and output is not None:
         raise click.UsageError("--in-place writes into the profiles, --output beside them")
-    _, traces, _ = find([folder], "ascend")
+    traces = find([folder], "ascend").files
     with Bar() as bar:
         options = ReadOptions(names=NameParser(names), progress=SILENT if quiet else bar)
         profiles, notices = read_profiles(traces, options)

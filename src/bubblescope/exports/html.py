@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.bubbles import DEFINITIONS, Bubbles
+from bubblescope.analysis.bubbles import DEFINITIONS, Bubbles, Rates
 from bubblescope.analysis.study import Study, study
 from bubblescope.exports.files import replacing
 from bubblescope.exports.layout import LANE_ORDER, ordered_ranks, with_rows
@@ -210,6 +210,7 @@ def _head(
         ],
         "steps": _steps(timeline, bubbles, origin),
         "overall": _rates(bubbles.overall),
+        "errors": {name: getattr(bubbles.overall, f"{name}_error", None) for name in DEFINITIONS},
         "definitions": DEFINITIONS,
         "facts": facts(timeline),
         "schedule": what_schedule(known.recognition).plain if known.recognition else None,
@@ -247,10 +248,16 @@ def _steps(timeline: Timeline, bubbles: Bubbles, origin: int) -> list[dict[str, 
             "step": step,
             "start": start - origin,
             "end": end - origin,
-            "makespan": bubbles.per_step[step].makespan if step in bubbles.per_step else None,
+            **_makespan(bubbles.per_step.get(step)),
         }
         for step, start, end in spans.select("step", "start_ns", "end_ns").iter_rows()
     ]
+
+
+def _makespan(rates: Rates | None) -> dict[str, float | None]:
+    if rates is None:
+        return {"makespan": None, "error": None}
+    return {"makespan": rates.makespan, "error": rates.makespan_error}
 
 
 def _title(timeline: Timeline) -> str:

@@ -11,13 +11,13 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
 from bubblescope.errors import SourceError
 from bubblescope.progress import SILENT, Progress
-from bubblescope.timeline import Notice
+from bubblescope.timeline import Notice, concat
 from bubblescope.vocabulary import NameParser
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def load(
     progress: Progress = SILENT,
     run: int | None = None,
     executor: Executor | None = None,
-    clock: Literal["raw", "solve"] = "raw",
+    clock: Literal["raw", "auto", "solve"] = "auto",
 ) -> Timeline:
     """Read the traces of one run, whatever made them.
 
@@ -128,46 +128,61 @@ def load(
             if None.
         executor: A `concurrent.futures` executor to read large files with, such as a Dask client's
             `get_executor()`; local processes if None.
-        clock: "solve" aligns the ranks' clocks by what must come before what (`clocks.align`);
-            "raw" takes times as they are.
+        clock: "auto" corrects the clocks of several hosts, or of ranks that share none, if what
+            must come before what shows them to be wrong (`clocks.align`); "solve" corrects them in
+            any case; "raw" takes times as they are.
 
     Returns:
         One timeline on one clock. It has no tasks where the traces hold no pipeline ranges; its
         `run.contents` then says what they do hold.
 
     Raises:
-        SourceError: A path is missing, unreadable, damaged or of no known format, or the paths
-            are of several formats.
+        SourceError: A path is missing, unreadable, damaged or of no known format.
+        TimelineError: Traces of several formats claim the same rank.
         NamesError: The pattern is not usable.
     """
     options = ReadOptions(names=NameParser(names), progress=progress, run=run, executor=executor)
-    chosen, traces, ignored = find(paths, source)
-    timeline = chosen.read(traces, options)
-    if clock == "solve":
-        from bubblescope.clocks import align  # noqa: PLC0415  only if asked for
+    found = find(paths, source)
+    parts = [chosen.read(traces, options) for chosen, traces in found.traces]
+    timeline = parts[0] if len(parts) == 1 else concat(parts)
+    several = timeline.ranks["host"].n_unique() > 1 or not timeline.run.common_clock
+    if clock == "solve" or (clock == "auto" and several and timeline.run.clock is None):
+        from bubblescope.clocks import align  # noqa: PLC0415  needed for several clocks only
 
-        timeline = align(timeline)
-    if ignored:
-        shown = ", ".join(path.name for path in ignored[:3]) + (", ..." if len(ignored) > 3 else "")
+        timeline = align(timeline, clock)
+    if found.ignored:
+        names_of = [path.name for path in found.ignored]
+        shown = ", ".join(names_of[:3]) + (", ..." if len(names_of) > 3 else "")
         timeline = timeline.with_notices(
             Notice(
                 "ignored-files",
-                f"{len(ignored)} of the files found are no trace and were not read ({shown})",
-                len(ignored),
-                len(ignored) + len(traces),
+                f"{len(names_of)} of the files found are no trace and were not read ({shown})",
+                len(names_of),
+                len(names_of) + len(found.files),
             ),
         )
     return timeline
 
 
-def find(
-    paths: Sequence[str | Path],
-    source: str | None = None,
-) -> tuple[Source, list[Path], list[Path]]:
-    """Work out which source reads the given paths.
+class Found(NamedTuple):
+    """The traces that some paths stand for.
 
-    Returns:
-        The source, the traces to give it, and files met in folders that no source claims.
+    Attributes:
+        traces: The sources that read them, with what each is given.
+        ignored: Files met in folders that no source claims.
+    """
+
+    traces: list[tuple[Source, list[Path]]]
+    ignored: list[Path]
+
+    @property
+    def files(self) -> list[Path]:
+        """All traces."""
+        return [path for _, paths in self.traces for path in paths]
+
+
+def find(paths: Sequence[str | Path], source: str | None = None) -> Found:
+    """Work out which sources read the given paths.
 
     Raises:
         SourceError: As `load`.
@@ -189,15 +204,8 @@ def find(
                 found += 1
         if not found:
             raise _nothing_in(path, members)
-    if len(claimed) > 1:
-        counts = " and ".join(f"{len(found)} of {name}" for name, found in claimed.items())
-        raise SourceError(
-            ", ".join(str(path) for path in paths),
-            f"traces of several formats ({counts}); give those of one format, or choose with "
-            f"--source {'|'.join(claimed)}",
-        )
-    [(name, traces)] = claimed.items()
-    return _source(name), sorted(dict.fromkeys(traces)), ignored
+    traces = [(_source(name), sorted(dict.fromkeys(found))) for name, found in claimed.items()]
+    return Found(traces, ignored)
 
 
 def _expand(paths: Sequence[str | Path]) -> list[Path]:

@@ -15,7 +15,15 @@ import polars as pl
 from bubblescope.errors import SourceError
 from bubblescope.plausible import impossible_times
 from bubblescope.sources.metrics import contents, operations, peers
-from bubblescope.timeline import RANK_SCHEMA, Notice, Origin, Run, Timeline, task_columns
+from bubblescope.timeline import (
+    RANK_SCHEMA,
+    UNREADABLE,
+    Notice,
+    Origin,
+    Run,
+    Timeline,
+    task_columns,
+)
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
@@ -71,7 +79,7 @@ class JobTraceSource:
                 if file.read(4) != _MAGIC:
                     return False
             return set(pl.read_parquet_schema(path)) >= _SIGNS
-        except (OSError, pl.exceptions.PolarsError):
+        except UNREADABLE:
             return _NAME.fullmatch(path.name) is not None
 
     def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
@@ -112,7 +120,7 @@ def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:
     """Return one table in our own terms, and what is wrong with it."""
     try:
         frame = pl.read_parquet(path, hive_partitioning=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except UNREADABLE as error:
         reason = str(error).strip().splitlines()[0]
         raise SourceError(path, f"cannot be read as Parquet ({reason}); copy it again") from None
     if missing := [name for name in _NEEDED if name not in frame.columns]:

@@ -9,7 +9,7 @@ import polars as pl
 
 from bubblescope.errors import SourceError, TimelineError
 from bubblescope.record.sink import COLUMNS, FORMAT, Header, Torn, read_stream
-from bubblescope.timeline import Notice, Origin, Run, Timeline, clocks_unchecked, concat
+from bubblescope.timeline import UNREADABLE, Notice, Origin, Run, Timeline, clocks_unchecked, concat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ class NativeSource:
                 if file.read(4) != _PARQUET_MAGIC:
                     return False
             return "bubblescope.run" in pl.read_parquet_metadata(path)
-        except (OSError, pl.exceptions.PolarsError):
+        except UNREADABLE:
             return path.name.endswith(".bubbles.parquet")
 
     def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:

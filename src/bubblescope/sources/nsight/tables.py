@@ -13,6 +13,7 @@ import polars as pl
 
 from bubblescope.errors import SourceError
 from bubblescope.sources.sqlite import TEXT, nothing
+from bubblescope.timeline import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,6 +110,6 @@ class ParquetTables:
                 else value.cast(pl.Int64).alias(column)  # ids may be unsigned
                 for column, value in values.items()
             ).collect()
-        except (OSError, pl.exceptions.PolarsError) as error:
+        except UNREADABLE as error:
             reason = str(error).strip().splitlines()[0]
             raise SourceError(file, f"cannot be read ({reason}); export it again") from None

@@ -1,0 +1,409 @@
+"""The clocks that what happened allows: linear programmes, solved by HiGHS.
+
+A clock's correction is a straight line over its own time, given by its values at both ends of the
+capture, or a single value where clocks are taken not to drift. Each pair of moments says that the
+corrected effect does not precede the corrected cause: a linear inequality. Of all clocks that satisfy
+them we take the one with which, summed over pairs of clocks, the fastest transfer takes longest: it
+then takes equally long both ways between any two clocks that are free against each other, which is the
+assumption of NTP, whose filter, too, trusts only the samples with the least delay (RFC 5905, section
+10). Whatever the truth, it satisfies the inequalities; so the least and the greatest correction that
+do bound the error.
+
+There are as many inequalities as messages, and few matter: those that a solution violates are added to
+the programme until none is left (Kelley, "The Cutting-Plane Method for Solving Convex Programs", 1960).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import highspy
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["MAX_DRIFT", "Clocks", "Conflict", "Moments", "solve"]
+
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
+
+MAX_DRIFT: Final = 100.1e-6
+"""How fast a clock may run away from true time: what quartz oscillators are specified to keep, 100
+parts per million, as its own time counts it. The difference of two clocks may be twice that."""
+
+_US: Final = 1_000.0
+"""The programmes are in microseconds."""
+_FAR: Final = 1e8
+"""A correction beyond this many microseconds of a clock's rough place has no bound."""
+_EXACT: Final = 1e-3
+"""One nanosecond: what is violated by less is rounding."""
+_ROUNDS: Final = 50
+_KNOWN: Final = 0.5
+"""Drift is known if what was observed leaves this share of what the oscillators may do."""
+
+
+class Moments(NamedTuple):
+    """Pairs of moments, one element per pair: `before` on clock `a`, `after` on clock `b`.
+
+    Times are of the clocks themselves, in nanoseconds; clocks are numbered from 0.
+    """
+
+    a: _Ints
+    b: _Ints
+    before_ns: _Ints
+    after_ns: _Ints
+
+
+class Clocks(msgspec.Struct, frozen=True):
+    """How to correct clocks.
+
+    Attributes:
+        origin_ns: The moment on each clock from which its correction counts.
+        length_ns: How long the corrections hold, the same for all.
+        begin_ns, end_ns: The correction at the origin and `length_ns` later, to be added; a straight
+            line in between.
+        error_ns: How far a correction may be off against clock 0, or -1 where it has no bound.
+        drifts: Whether drift was solved for, or taken to be none.
+    """
+
+    origin_ns: Any
+    length_ns: int
+    begin_ns: Any
+    end_ns: Any
+    error_ns: Any
+    drifts: bool
+
+    def correction(self, clock: _Ints, time_ns: _Ints) -> _Ints:
+        """Return what to add to times of clocks."""
+        share = (time_ns - self.origin_ns[clock]) / max(self.length_ns, 1)
+        slope = self.end_ns[clock] - self.begin_ns[clock]
+        moved: _Ints = self.begin_ns[clock] + np.rint(share * slope).astype(np.int64)
+        return moved
+
+    def slack(self, moments: Moments) -> _Ints:
+        """Return by how much each corrected effect follows its cause."""
+        after = moments.after_ns + self.correction(moments.b, moments.after_ns)
+        before = moments.before_ns + self.correction(moments.a, moments.before_ns)
+        slack: _Ints = after - before
+        return slack
+
+
+class Conflict(NamedTuple):
+    """Pairs of moments that no clocks satisfy.
+
+    Attributes:
+        excess_ns: By how much they contradict each other.
+        pairs: Indices of the pairs.
+    """
+
+    excess_ns: int
+    pairs: tuple[int, ...]
+
+
+def solve(moments: Moments, count: int, *, drift: bool) -> Clocks | Conflict:
+    """Return how to correct some clocks that are all connected.
+
+    Args:
+        moments: What must come before what.
+        count: Number of clocks.
+        drift: Whether clocks may drift. Corrections then have the error that this leaves, but are
+            straight lines only if that is known well enough, or nothing else satisfies all pairs.
+    """
+    frame = _Frame(moments, count)
+    rigid = _Model(frame, drift=False)
+    conflict = rigid.fit()
+    if not drift:
+        return conflict or frame.clocks(rigid, rigid)
+    loose = _Model(frame, drift=True)
+    if (contradiction := loose.fit()) is not None:
+        return contradiction
+    if conflict is not None:
+        return frame.clocks(loose, loose)
+    return frame.clocks(loose if loose.knows_drift() else rigid, loose)
+
+
+class _Frame:
+    """Moments in small numbers: clocks roughly in place, times as shares of the capture."""
+
+    def __init__(self, moments: Moments, count: int) -> None:
+        self.moments, self.count = moments, count
+        clock = np.concatenate([moments.a, moments.b])
+        times = np.concatenate([moments.before_ns, moments.after_ns])
+        self.origin_ns = np.full(count, np.iinfo(np.int64).max)
+        np.minimum.at(self.origin_ns, clock, times)
+        self.length_ns = max(1, int((times - self.origin_ns[clock]).max()))
+        self.shift_ns = self._rough()
+        a, b, before, after = moments
+        self.share_a = (before - self.origin_ns[a]) / self.length_ns
+        self.share_b = (after - self.origin_ns[b]) / self.length_ns
+        need = (before + self.shift_ns[a]) - (after + self.shift_ns[b])
+        self.need = need / _US
+        # Both directions between two clocks are one pair of clocks.
+        low, high = np.minimum(a, b), np.maximum(a, b)
+        pairs, self.pair = np.unique(low * count + high, return_inverse=True)
+        self.pairs = len(pairs)
+        upward = np.zeros((self.pairs, 2), bool)
+        upward[self.pair, (a < b).astype(int)] = True
+        self.both_ways = upward.all(axis=1)
+
+    def _rough(self) -> _Ints:
+        """Put the clocks where the tightest pairs of a spanning tree have them."""
+        a, b, before, after = self.moments
+        tightest: dict[tuple[int, int], int] = {}
+        order = np.argsort(before - after)
+        for one, other, need in zip(
+            a[order].tolist(), b[order].tolist(), (before - after)[order].tolist(), strict=True
+        ):
+            tightest[one, other] = need
+        neighbours: dict[int, set[int]] = {}
+        for one, other in tightest:
+            neighbours.setdefault(one, set()).add(other)
+            neighbours.setdefault(other, set()).add(one)
+        shift = {0: 0}
+        walk = [0]
+        for one in walk:
+            for other in sorted(neighbours.get(one, ())):
+                if other in shift:
+                    continue
+                least, most = tightest.get((one, other)), tightest.get((other, one))
+                known = [
+                    bound for bound in (least, None if most is None else -most) if bound is not None
+                ]
+                shift[other] = shift[one] + sum(known) // len(known)
+                walk.append(other)
+        return np.array([shift[clock] for clock in range(self.count)], np.int64)
+
+    def clocks(self, chosen: _Model, bounds: _Model) -> Clocks:
+        """Return the clocks of one model with the error that another one leaves."""
+        begin, end = chosen.ends()
+        low, high = bounds.bounds()
+        off = np.maximum(
+            np.maximum(high[0] - begin, begin - low[0]), np.maximum(high[1] - end, end - low[1])
+        )
+        unbounded = (low.min(axis=0) < -_FAR / 2) | (high.max(axis=0) > _FAR / 2)
+        error = np.ceil(np.maximum(off, 0) * _US).astype(np.int64) + 1
+        error[0] = 0
+        return Clocks(
+            self.origin_ns,
+            self.length_ns,
+            self.shift_ns + np.rint(begin * _US).astype(np.int64),
+            self.shift_ns + np.rint(end * _US).astype(np.int64),
+            np.where(unbounded, -1, error),
+            drifts=chosen.drift,
+        )
+
+
+class _Model:
+    """A linear programme over the clocks' corrections and the fastest transfer of each pair.
+
+    Columns: the corrections at the origin, those at the end (of a drifting model), then for each
+    pair of clocks how long its fastest transfer takes.
+    """
+
+    def __init__(self, frame: _Frame, *, drift: bool) -> None:
+        self.drift = drift
+        self._frame = frame
+        self._ends = 2 if drift else 1
+        self._fast = self._ends * frame.count
+        self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        self._highs.setOptionValue("output_flag", False)
+        columns = self._fast + frame.pairs
+        lower, upper = np.full(columns, -_FAR), np.full(columns, _FAR)
+        for end in range(self._ends):
+            lower[end * frame.count] = upper[end * frame.count] = 0  # clock 0 is the reference
+        upper[self._fast :] = np.where(frame.both_ways, _FAR, 0)
+        self._lower, self._upper = lower, upper
+        self._highs.addVars(columns, lower, upper)
+        self._highs.changeObjectiveSense(highspy.ObjSense.kMaximize)
+        if drift:
+            self._limit_drift()
+        self._used = np.zeros(len(frame.need), bool)
+        self._add(self._tightest(np.zeros(len(frame.need))))
+        self._solution = np.zeros(columns)
+
+    def fit(self) -> Conflict | None:
+        """Find the corrections, or pairs that contradict."""
+        fast = slice(self._fast, None)
+        # First: can all be satisfied? No pair of clocks may gain at the expense of another's.
+        upper = self._upper.copy()
+        upper[fast] = 0
+        cost = np.zeros(len(upper))
+        cost[fast] = 1
+        self._bound(self._lower, upper)
+        self._settle(cost)
+        if self._solution[fast].min(initial=0) < -_EXACT:
+            return self._conflict()
+        lower = self._lower.copy()
+        lower[fast] = 0
+        self._bound(lower, self._upper)
+        self._settle(np.where(np.arange(len(cost)) < self._fast, 0, cost))
+        return None
+
+    def ends(self) -> tuple[_Floats, _Floats]:
+        """Return the corrections at both ends."""
+        count = self._frame.count
+        begin = self._solution[:count]
+        return begin, self._solution[count : 2 * count] if self.drift else begin
+
+    def bounds(self) -> tuple[_Floats, _Floats]:
+        """Return the least and the greatest corrections at both ends, 2 x clocks."""
+        if not hasattr(self, "_bounds"):
+            self._bounds = self._reach()
+        return self._bounds
+
+    def knows_drift(self) -> bool:
+        """Say whether the capture is long enough to tell how fast clocks drift."""
+        count = self._frame.count
+        self._cost(np.zeros(len(self._lower)))
+        least: list[float] = []
+        most: list[float] = []
+        for clock in range(1, count):
+            for side, sign in ((most, 1.0), (least, -1.0)):
+                self._highs.changeColCost(clock, -sign)
+                self._highs.changeColCost(count + clock, sign)
+                self._highs.run()
+                side.append(sign * self._highs.getInfo().objective_function_value)
+            self._highs.changeColCost(clock, 0.0)
+            self._highs.changeColCost(count + clock, 0.0)
+        open_to = float(np.mean(np.subtract(most, least)))
+        certain = min(least) > 0 or max(most) < 0
+        return certain or open_to < _KNOWN * 2 * self._most_drift()
+
+    def _most_drift(self) -> float:
+        """Return how far two clocks may run apart over the capture."""
+        return 2 * MAX_DRIFT * self._frame.length_ns / _US + _EXACT
+
+    def _reach(self) -> tuple[_Floats, _Floats]:
+        count = self._frame.count
+        low, high = np.zeros((2, count)), np.zeros((2, count))
+        cost = np.zeros(len(self._lower))
+        self._cost(cost)
+        for end in range(self._ends):
+            for clock in range(1, count):
+                column = end * count + clock
+                for side, sign in ((high, 1.0), (low, -1.0)):
+                    self._highs.changeColCost(column, sign)
+                    self._highs.run()
+                    side[end, clock] = sign * self._highs.getInfo().objective_function_value
+                self._highs.changeColCost(column, 0.0)
+        if not self.drift:
+            low[1], high[1] = low[0], high[0]
+        return low, high
+
+    def _limit_drift(self) -> None:
+        count = self._frame.count
+        most = self._most_drift()
+        clocks = np.arange(1, count)
+        rows = len(clocks)
+        index = np.stack([clocks, clocks + count], axis=1).ravel()
+        value = np.tile([-1.0, 1.0], rows)
+        self._rows(np.full(rows, -most), np.full(rows, most), index, value, 2)
+
+    def _settle(self, cost: _Floats) -> None:
+        """Solve, adding what the solution violates, until it violates nothing."""
+        self._cost(cost)
+        for _ in range(_ROUNDS):
+            self._highs.run()
+            self._solution = np.array(self._highs.getSolution().col_value)
+            slack = self._slack()
+            if slack.min(initial=0) >= -_EXACT / 2:
+                return
+            self._add(self._tightest(slack) & (slack < -_EXACT / 2))
+
+    def _slack(self) -> _Floats:
+        frame = self._frame
+        begin, end = self.ends()
+        a, b = frame.moments.a, frame.moments.b
+        later = begin[b] + frame.share_b * (end - begin)[b]
+        earlier = begin[a] + frame.share_a * (end - begin)[a]
+        slack: _Floats = later - earlier - frame.need - self._solution[self._fast :][frame.pair]
+        return slack
+
+    def _tightest(self, slack: _Floats) -> NDArray[np.bool_]:
+        """Mark the tightest unused pairs of moments in each part of the capture, by direction."""
+        frame = self._frame
+        part = np.minimum((frame.share_a * _PARTS).astype(np.int64), _PARTS - 1)
+        upward = frame.moments.a < frame.moments.b
+        key = (frame.pair * 2 + upward) * _PARTS + part
+        order = np.lexsort([-frame.need, slack, key])
+        first = np.ones(len(order), bool)
+        first[1:] = np.diff(key[order]) != 0
+        marked = np.zeros(len(order), bool)
+        marked[order[first]] = True
+        return marked & ~self._used
+
+    def _add(self, marked: NDArray[np.bool_]) -> None:
+        """Add pairs of moments to the programme: effect less cause is no less than is needed."""
+        frame = self._frame
+        chosen = np.flatnonzero(marked)
+        if not len(chosen):
+            return
+        self._used[chosen] = True
+        a, b = frame.moments.a[chosen], frame.moments.b[chosen]
+        fast = self._fast + frame.pair[chosen]
+        one = np.ones(len(chosen))
+        if self.drift:
+            share_a, share_b = frame.share_a[chosen], frame.share_b[chosen]
+            index = [a, b, a + frame.count, b + frame.count, fast]
+            value = [share_a - 1, 1 - share_b, -share_a, share_b, -one]
+        else:
+            index, value = [a, b, fast], [-one, one, -one]
+        self._rows(
+            frame.need[chosen],
+            np.full(len(chosen), np.inf),
+            np.stack(index, axis=1).ravel(),
+            np.stack(value, axis=1).ravel(),
+            len(index),
+        )
+
+    def _rows(
+        self, lower: _Floats, upper: _Floats, index: _Ints, value: _Floats, each: int
+    ) -> None:
+        starts = np.arange(0, each * len(lower), each, dtype=np.int32)
+        self._highs.addRows(
+            len(lower), lower, upper, len(index), starts, index.astype(np.int32), value
+        )
+
+    def _bound(self, lower: _Floats, upper: _Floats) -> None:
+        columns = np.arange(len(lower), dtype=np.int32)
+        self._highs.changeColsBounds(len(columns), columns, lower, upper)
+
+    def _cost(self, cost: _Floats) -> None:
+        self._highs.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), cost)
+
+    def _conflict(self) -> Conflict:
+        """Name the tightest pairs of moments of the clocks that contradict the most."""
+        frame = self._frame
+        lacking = self._solution[self._fast :]
+        worst = int(lacking.argmin())
+        slack = self._slack() + lacking[frame.pair]
+        named: list[int] = []
+        for upward in (True, False):
+            own = np.flatnonzero(
+                (frame.pair == worst) & ((frame.moments.a < frame.moments.b) == upward)
+            )
+            if len(own):
+                named.append(int(own[slack[own].argmin()]))
+        # What is lacking is shared by both directions between the two clocks.
+        return Conflict(round(-2 * float(lacking[worst]) * _US), tuple(named))
+
+
+_PARTS: Final = 8
+
+
+def connected(moments: Moments, count: int) -> Sequence[_Ints]:
+    """Return the clocks of each group that moments connect, the largest first."""
+    label = np.arange(count)
+    while True:  # every round at least halves the longest chain of labels
+        lowest = label.copy()
+        np.minimum.at(lowest, moments.a, label[moments.b])
+        np.minimum.at(lowest, moments.b, label[moments.a])
+        lowest = lowest[lowest]
+        if (lowest == label).all():
+            break
+        label = lowest
+    groups = [np.flatnonzero(label == one) for one in np.unique(label)]
+    return sorted(groups, key=len, reverse=True)
