@@ -61,4 +61,4 @@ def test_the_profilers_tasks_are_the_recorders(tmp_path, schedule):
         - pl.max_horizontal("start_ns", "start_ns_found"),
     )
     assert both["overlap"].min() > 0
-    assert both.select(pl.max_horizontal("early", "late").quantile(0.9)).item() < 1_000_000
+    assert both.select(pl.max_horizontal("early", "late").median()).item() < 5_000_000

@@ -33,7 +33,7 @@ from bubblescope.sources import find, load, sources
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bubblescope.timeline import Timeline
+    from bubblescope.timeline import ClockReport, Timeline
 
 NO_TASKS: Final = 3
 
@@ -273,7 +273,28 @@ def info(paths: tuple[str, ...], as_json: bool, **options: Any) -> None:
         out.print(f"steps {timeline.steps[0]} to {timeline.steps[-1]} ({len(timeline.steps)})")
     for field, how in run.inferred.items():
         out.print(Text.assemble(("inferred  ", "cyan"), f"{field}: {how}"))
+    for line in _certificate(run.clock):
+        out.print(Text.assemble(("clock  ", "cyan"), line), soft_wrap=True)
     warn(timeline, quiet=False)
+
+
+def _certificate(clock: ClockReport | None) -> list[str]:
+    """Say on what the clocks of several hosts rest."""
+    if clock is None:
+        return []
+    evidence = (
+        f"{clock.method}: {clock.constraints:,} pairs of moments in "
+        f"{units.count(clock.groups, 'group')}, {clock.violations_before:,} violated as recorded, "
+        f"{clock.violations_after:,} now; uncertain by up to ±{units.duration(clock.error_ns)}"
+    )
+    return [
+        evidence,
+        *(
+            f"drift of {host}: {ppm:+.3g} parts per million"
+            for host, ppm in clock.drift_ppm.items()
+        ),
+        *(f"tightest: {text}" for text in clock.tightest),
+    ]
 
 
 @cli.command()

@@ -188,7 +188,8 @@ class ClockReport(msgspec.Struct, frozen=True):
         groups: Groups of clocks that are connected with each other only.
         tightest: The pairs that were left the least room, with how much.
         drift_ppm: Host -> correction of its clock's rate, where drift was corrected.
-        error_ns: How far the corrected times of different clocks may be off.
+        error_ns: How far the times of different clocks may be off.
+        rate_error: How far a clock's rate, and so the lengths of its tasks, may be off, as a share.
     """
 
     method: str
@@ -199,6 +200,7 @@ class ClockReport(msgspec.Struct, frozen=True):
     tightest: tuple[str, ...] = ()
     drift_ppm: dict[str, float] = msgspec.field(default_factory=dict)
     error_ns: int = 0
+    rate_error: float = 0.0
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ export interface Rank {
   stages: number[] | null;
   device: number | null;
   process: number | null;
+  off: number | null; // how far the clock may be off against the first host's, ns
   rates: Rates | null;
 }
 

@@ -15,6 +15,7 @@ export interface Band {
   rank: number; // index into ranks, or -1 for a heading
   host: string;
   count: number; // ranks of the host, for a heading
+  off: number; // how far its clock may be off, ns
 }
 
 export interface Layout {
@@ -43,8 +44,9 @@ export function layout(head: Head, ideal: boolean): Layout {
   let y = 4;
   head.ranks.forEach((rank, index) => {
     if (grouped && (index === 0 || head.ranks[index - 1].host !== rank.host)) {
-      const count = head.ranks.filter((other) => other.host === rank.host).length;
-      bands.push({ top: y, height: 22, rank: -1, host: rank.host, count });
+      const own = head.ranks.filter((other) => other.host === rank.host);
+      const off = Math.max(...own.map((other) => other.off ?? 0));
+      bands.push({ top: y, height: 22, rank: -1, host: rank.host, count: own.length, off });
       y += 24;
     }
     const top = y;
@@ -59,7 +61,7 @@ export function layout(head: Head, ideal: boolean): Layout {
       y += height;
     }
     y = Math.max(y, top + heights.compute);
-    bands.push({ top, height: y - top, rank: index, host: rank.host, count: 1 });
+    bands.push({ top, height: y - top, rank: index, host: rank.host, count: 1, off: rank.off ?? 0 });
     y += gap;
   });
   return { places, bands, height: y + 4 };

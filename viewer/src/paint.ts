@@ -4,7 +4,7 @@ import { firstEndingAfter, type Head, type Tasks } from "./data";
 import { firstBelow, type Band, type Layout, type Place } from "./layout";
 import { long, short } from "./label";
 import { sample } from "./sample";
-import { percent } from "./units";
+import { duration, percent } from "./units";
 import type { View } from "./view";
 
 export const GUTTER = 262; // CSS pixels left of the plot
@@ -176,6 +176,8 @@ export class Painter {
     context.font = "12px system-ui, sans-serif";
     context.fillStyle = theme.dim;
     context.fillText(`${band.count} ranks`, 168, y + band.height / 2);
+    const clock = band.off > 0 ? `clock ±${duration(band.off)} against the first host` : "";
+    context.fillText(clock, GUTTER + 8, y + band.height / 2);
   }
 
   private title(context: CanvasRenderingContext2D, band: Band, top: number, theme: Theme): void {

@@ -23,7 +23,8 @@ The last two are null wherever the schedule was not recognised. They are about t
 recorded whole.
 
 Where ranks are on different clocks whose difference is known up to some error, T may be longer or
-shorter by as much as its first start and its last end may be off; ``makespan_error``,
+shorter by as much as its first start and its last end may be off, and busy time by as much as a
+clock's rate may be; ``makespan_error``,
 ``over_ideal_error`` and ``excess_error`` are what that makes of the rates. Where ranks share no
 clock, only ``span`` can be known; everything over the makespan is null.
 
@@ -113,16 +114,18 @@ class Bubbles(msgspec.Struct, frozen=True):
         table: Frame with one row per (step, rank): step, rank, start_ns, end_ns, tasks, busy_ns,
             span_ns, makespan_ns, ideal_ns and uncertain_ns (null if unknown), kernel_ns and
             kernel_task_ns (kernel time, and the time of the tasks for which it is known).
+        rate_error: How far the lengths of tasks may be off because clocks drift, as a share.
     """
 
     overall: Rates
     per_rank: dict[int, Rates]
     per_step: dict[int | None, Rates]
     table: pl.DataFrame
+    rate_error: float = 0.0
 
     def per_rank_step(self) -> list[Rates]:
         """Return the rates of each row of `table`."""
-        return [_rates(row) for row in self.table.iter_rows(named=True)]
+        return [_rates(row, self.rate_error) for row in self.table.iter_rows(named=True)]
 
 
 def measure(timeline: Timeline, ideal: pl.DataFrame | None = None) -> Bubbles:
@@ -144,12 +147,14 @@ def measure(timeline: Timeline, ideal: pl.DataFrame | None = None) -> Bubbles:
     if not timeline.run.common_clock:
         unknown = pl.lit(None, pl.Int64)
         table = table.with_columns(makespan_ns=unknown, uncertain_ns=unknown)
-    overall = _rates(table.select(_TOTALS).row(0, named=True))
+    rate = timeline.run.clock.rate_error if timeline.run.clock else 0.0
+    overall = _rates(table.select(_TOTALS).row(0, named=True), rate)
     return Bubbles(
         overall=overall,
-        per_rank={row["rank"]: _rates(row) for row in _sums(table, "rank")},
-        per_step={row["step"]: _rates(row) for row in _sums(table, "step")},
+        per_rank={row["rank"]: _rates(row, rate) for row in _sums(table, "rank")},
+        per_step={row["step"]: _rates(row, rate) for row in _sums(table, "step")},
         table=table,
+        rate_error=rate,
     )
 
 
@@ -201,7 +206,7 @@ def _sums(table: pl.DataFrame, key: str) -> list[dict[str, Any]]:
     return table.group_by(key).agg(_TOTALS).sort(key).to_dicts()
 
 
-def _rates(sums: dict[str, Any]) -> Rates:
+def _rates(sums: dict[str, Any], rate_error: float) -> Rates:
     busy, span, makespan = sums["busy_ns"], sums["span_ns"], sums["makespan_ns"]
     idle = None if makespan is None else makespan - busy
     best = sums["ideal_ns"]
@@ -216,9 +221,11 @@ def _rates(sums: dict[str, Any]) -> Rates:
         over_ideal=idle / busy if idle is not None and busy else None,
         ideal=1 - best_busy / best if best else None,
         excess=(best_makespan - best) / best_makespan if best and best_makespan else None,
-        makespan_error=_off(busy, makespan, off),
-        over_ideal_error=off / busy if off is not None and busy else None,
-        excess_error=_off(best, best_makespan, best_uncertain if best else None),
+        makespan_error=_off(busy, makespan, off, rate_error),
+        over_ideal_error=(
+            (off + rate_error * makespan) / busy if off is not None and busy else None
+        ),
+        excess_error=_off(best, best_makespan, best_uncertain if best else None, rate_error),
         kernel_share=(
             sums["kernel_ns"] / sums["kernel_task_ns"] if sums["kernel_task_ns"] else None
         ),
@@ -229,8 +236,13 @@ def _rates(sums: dict[str, Any]) -> Rates:
     )
 
 
-def _off(part: int, whole: int | None, off: int | None) -> float | None:
-    """Return how far 1 - part / whole may be off if the whole is longer or shorter by `off`."""
+def _off(part: int, whole: int | None, off: int | None, rate_error: float) -> float | None:
+    """Return how far 1 - part / whole may be off.
+
+    The whole may be longer or shorter by `off`, and the part by its share `rate_error`.
+    """
     if not whole or off is None:
         return None
-    return part / (whole - off) - part / whole if off < whole else 1.0
+    if off >= whole:
+        return 1.0
+    return part * (1 + rate_error) / (whole - off) - part / whole

@@ -232,7 +232,7 @@ def _report(case: _Case, pairs: pl.DataFrame, before: int) -> ClockReport:
     after = 0
     tight: list[tuple[int, str]] = []
     drift: dict[str, float] = {}
-    error = 0
+    error, rate = 0, 0.0
     for group in groups:
         found = group.found
         if isinstance(found, Conflict):
@@ -247,6 +247,7 @@ def _report(case: _Case, pairs: pl.DataFrame, before: int) -> ClockReport:
         ]
         off = np.maximum(abs(found.begin_ns), abs(found.end_ns)) * (not changes)
         error = max(error, int((found.error_ns + off).max()))
+        rate = max(rate, found.rate_error)
         if found.drifts and changes:
             for clock, begin, end in zip(
                 group.clocks.tolist(), found.begin_ns.tolist(), found.end_ns.tolist(), strict=True
@@ -265,6 +266,7 @@ def _report(case: _Case, pairs: pl.DataFrame, before: int) -> ClockReport:
         tightest=tuple(f"{text}: {units.duration(slack)}" for slack, text in tight[:_SHOWN]),
         drift_ppm=drift,
         error_ns=error,
+        rate_error=rate,
     )
 
 

@@ -66,7 +66,8 @@ class Clocks(msgspec.Struct, frozen=True):
         begin_ns, end_ns: The correction at the origin and `length_ns` later, to be added; a straight
             line in between.
         error_ns: How far a correction may be off against clock 0, or -1 where it has no bound.
-        drifts: Whether drift was solved for, or taken to be none.
+        rate_error: How far the clocks' rates may be off against that of clock 0, as a share.
+        drifts: Whether drift was corrected.
     """
 
     origin_ns: Any
@@ -74,6 +75,7 @@ class Clocks(msgspec.Struct, frozen=True):
     begin_ns: Any
     end_ns: Any
     error_ns: Any
+    rate_error: float
     drifts: bool
 
     def correction(self, clock: _Ints, time_ns: _Ints) -> _Ints:
@@ -186,13 +188,17 @@ class _Frame:
         unbounded = (low.min(axis=0) < -_FAR / 2) | (high.max(axis=0) > _FAR / 2)
         error = np.ceil(np.maximum(off, 0) * _US).astype(np.int64) + 1
         error[0] = 0
+        least, most = bounds.drift()
+        rate = (end - begin)[1:]
+        rate_off = float(np.maximum(most - rate, rate - least).max(initial=0))
         return Clocks(
             self.origin_ns,
             self.length_ns,
             self.shift_ns + np.rint(begin * _US).astype(np.int64),
             self.shift_ns + np.rint(end * _US).astype(np.int64),
             np.where(unbounded, -1, error),
-            drifts=chosen.drift,
+            rate_error=rate_off * _US / self.length_ns,
+            drifts=chosen.drift_allowed,
         )
 
 
@@ -204,7 +210,7 @@ class _Model:
     """
 
     def __init__(self, frame: _Frame, *, drift: bool) -> None:
-        self.drift = drift
+        self.drift_allowed = drift
         self._frame = frame
         self._ends = 2 if drift else 1
         self._fast = self._ends * frame.count
@@ -246,7 +252,7 @@ class _Model:
         """Return the corrections at both ends."""
         count = self._frame.count
         begin = self._solution[:count]
-        return begin, self._solution[count : 2 * count] if self.drift else begin
+        return begin, self._solution[count : 2 * count] if self.drift_allowed else begin
 
     def bounds(self) -> tuple[_Floats, _Floats]:
         """Return the least and the greatest corrections at both ends, 2 x clocks."""
@@ -256,21 +262,42 @@ class _Model:
 
     def knows_drift(self) -> bool:
         """Say whether the capture is long enough to tell how fast clocks drift."""
+        least, most = self.drift()
+        certain = (least > 0).any() or (most < 0).any()
+        known = (most - least).mean() < _KNOWN * 2 * self._most_drift()
+        return bool(certain or known)
+
+    def drift(self) -> tuple[_Floats, _Floats]:
+        """Return by how much the corrections of all clocks but 0 grow at least, and at most."""
+        if not hasattr(self, "_drift"):
+            self._drift = self._turn()
+        return self._drift
+
+    def _turn(self) -> tuple[_Floats, _Floats]:
         count = self._frame.count
-        self._cost(np.zeros(len(self._lower)))
-        least: list[float] = []
-        most: list[float] = []
-        for clock in range(1, count):
-            for side, sign in ((most, 1.0), (least, -1.0)):
-                self._highs.changeColCost(clock, -sign)
-                self._highs.changeColCost(count + clock, sign)
-                self._highs.run()
-                side.append(sign * self._highs.getInfo().objective_function_value)
-            self._highs.changeColCost(clock, 0.0)
-            self._highs.changeColCost(count + clock, 0.0)
-        open_to = float(np.mean(np.subtract(most, least)))
-        certain = min(least) > 0 or max(most) < 0
-        return certain or open_to < _KNOWN * 2 * self._most_drift()
+        if not self.drift_allowed:
+            return np.zeros(count - 1), np.zeros(count - 1)
+        self._free()
+        most, least = (
+            np.array(
+                [
+                    sign * self._most({clock: -sign, count + clock: sign})
+                    for clock in range(1, count)
+                ]
+            )
+            for sign in (1.0, -1.0)
+        )
+        return least, most
+
+    def _most(self, costs: dict[int, float]) -> float:
+        """Return the greatest value of a sum of columns."""
+        for column, cost in costs.items():
+            self._highs.changeColCost(column, cost)
+        self._highs.run()
+        most = float(self._highs.getInfo().objective_function_value)
+        for column in costs:
+            self._highs.changeColCost(column, 0.0)
+        return most
 
     def _most_drift(self) -> float:
         """Return how far two clocks may run apart over the capture."""
@@ -279,19 +306,22 @@ class _Model:
     def _reach(self) -> tuple[_Floats, _Floats]:
         count = self._frame.count
         low, high = np.zeros((2, count)), np.zeros((2, count))
-        cost = np.zeros(len(self._lower))
-        self._cost(cost)
-        for end in range(self._ends):
-            for clock in range(1, count):
-                column = end * count + clock
-                for side, sign in ((high, 1.0), (low, -1.0)):
-                    self._highs.changeColCost(column, sign)
-                    self._highs.run()
-                    side[end, clock] = sign * self._highs.getInfo().objective_function_value
-                self._highs.changeColCost(column, 0.0)
-        if not self.drift:
+        self._free()
+        # From clock to clock little changes, and each solution begins where the last one was.
+        for side, sign in ((high, 1.0), (low, -1.0)):
+            for end in range(self._ends):
+                for clock in range(1, count):
+                    side[end, clock] = sign * self._most({end * count + clock: sign})
+        if not self.drift_allowed:
             low[1], high[1] = low[0], high[0]
         return low, high
+
+    def _free(self) -> None:
+        """Ask for nothing but that all pairs are satisfied: transfers may take no time at all."""
+        lower, upper = self._lower.copy(), self._upper.copy()
+        lower[self._fast :] = upper[self._fast :] = 0
+        self._bound(lower, upper)
+        self._cost(np.zeros(len(lower)))
 
     def _limit_drift(self) -> None:
         count = self._frame.count
@@ -345,7 +375,7 @@ class _Model:
         a, b = frame.moments.a[chosen], frame.moments.b[chosen]
         fast = self._fast + frame.pair[chosen]
         one = np.ones(len(chosen))
-        if self.drift:
+        if self.drift_allowed:
             share_a, share_b = frame.share_a[chosen], frame.share_b[chosen]
             index = [a, b, a + frame.count, b + frame.count, fast]
             value = [share_a - 1, 1 - share_b, -share_a, share_b, -one]

@@ -233,6 +233,7 @@ def _rank(row: dict[str, Any], bubbles: Bubbles) -> dict[str, Any]:
     rates = bubbles.per_rank.get(row["rank"])
     return {
         **{key: row[key] for key in ("rank", "host", "stages", "device", "process")},
+        "off": row["clock_error_ns"],
         "rates": _rates(rates) if rates else None,
     }
 
