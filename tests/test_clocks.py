@@ -134,6 +134,11 @@ def test_with_traffic_one_way_only_nothing_is_claimed():
 
     assert aligned.ranks["clock_offset_ns"].to_list()[1] is None
     assert aligned.tasks.equals(forwards.tasks)
+    clock = aligned.run.clock
+    assert clock.method == "unbounded"
+    assert "from one side only" in codes(aligned)["clocks-unbounded"].message
+    assert "clocks-aligned" not in codes(aligned)
+    assert clock.violations_before == clock.violations_after  # not made good by what is unknown
 
 
 def test_a_timeline_without_stages_is_left_as_it_is():
@@ -361,7 +366,10 @@ def test_well_kept_clocks_are_left_alone_and_wrong_ones_corrected(tmp_path):
 
 def test_runs_of_one_host_are_left_alone():
     timeline, _ = pipeline_on(1, 1)
-    assert align(timeline) == timeline
+    assert align(timeline, "auto") == timeline
+    asked = align(timeline)
+    assert asked.tasks.equals(timeline.tasks)
+    assert "none was corrected" in codes(asked)["clocks-single"].message
 
 
 def test_the_certificate_names_the_tightest_pairs():

@@ -181,8 +181,9 @@ class ClockReport(msgspec.Struct, frozen=True):
     """What is known of the clocks of a run of several hosts, or of ranks that share none.
 
     Attributes:
-        method: "solved" (corrected), "checked" (nothing contradicts them, left as they were) or
-            "refused" (no clocks satisfy what was observed, left as they were).
+        method: "solved" (corrected), "checked" (nothing contradicts them, left as they were),
+            "refused" (no clocks satisfy what was observed, left as they were) or "unbounded" (what
+            was observed bounds them from one side only, left as they were).
         constraints: Pairs of moments on different clocks of which one must not come after the other.
         violations_before, violations_after: How many of them were violated as recorded, and are now.
         groups: Groups of clocks that are connected with each other only.

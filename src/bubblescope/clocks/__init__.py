@@ -22,6 +22,8 @@ from bubblescope.clocks.solution import Clocks, Conflict, Moments, connected, so
 from bubblescope.timeline import ClockReport, Notice, Timeline
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from bubblescope.schedules.plan import Ints
 
 __all__ = ["align"]
@@ -30,6 +32,7 @@ _TIMES: Final = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
 _SETTLED: Final = frozenset({"no-common-clock", "clocks-unchecked"})
 _SHOWN: Final = 3
 _UNSTEPPED: Final = -1
+_NONE: Final = np.zeros(0, bool)
 
 
 def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timeline:
@@ -53,7 +56,11 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
     by_step = not timeline.run.common_clock
     clock_of = _clocks_of(timeline, by_step=by_step)
     if len(set(clock_of.values())) <= 1:
-        return timeline
+        if mode == "auto":
+            return timeline
+        return timeline.with_notices(
+            Notice("clocks-single", "all ranks are on the clock of one host: none was corrected")
+        )
     pairs = constraints(timeline).with_columns(
         clock_a=pl.col("a").replace_strict(clock_of, default=None, return_dtype=pl.Int64),
         clock_b=pl.col("b").replace_strict(clock_of, default=None, return_dtype=pl.Int64),
@@ -167,7 +174,7 @@ def _moved(timeline: Timeline, clock_of: dict[int, int], solved: list[_Group]) -
         times = tasks[name].fill_null(0).to_numpy().copy()
         for group in solved:
             found: Any = group.found
-            chosen = known & np.isin(clock, group.clocks[found.error_ns >= 0])
+            chosen = known & np.isin(clock, group.clocks)
             if group.step is not None:
                 chosen &= step == group.step
             place = np.searchsorted(group.clocks, clock[chosen])
@@ -254,9 +261,13 @@ def _report(case: _Case, pairs: pl.DataFrame, before: int) -> ClockReport:
             ):
                 drift[hosts[clock]] = (end - begin) / found.length_ns * 1e6
     tight.sort()
-    refused = all(isinstance(group.found, Conflict) for group in groups)
+    method = "solved" if changes else "checked"
+    if all(isinstance(group.found, Conflict) for group in groups):
+        method = "refused"
+    elif not any(_bounded(group).sum() > 1 for group in groups):
+        method = "unbounded"
     return ClockReport(
-        method="refused" if refused else "solved" if changes else "checked",
+        method=method,
         constraints=len(pairs),
         violations_before=before,
         violations_after=after,
@@ -268,6 +279,14 @@ def _report(case: _Case, pairs: pl.DataFrame, before: int) -> ClockReport:
         error_ns=error,
         rate_error=rate,
     )
+
+
+def _bounded(group: _Group) -> NDArray[np.bool_]:
+    """Mark the clocks of a group that are bounded from both sides."""
+    known: NDArray[np.bool_] = (
+        group.found.error_ns >= 0 if isinstance(group.found, Clocks) else _NONE
+    )
+    return known
 
 
 def _moments(group: _Group) -> Moments:
@@ -290,12 +309,18 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
     notices = []
     what = "ranks" if case.by_step else "hosts"
     total = len(set(case.clock_of.values()))
-    solved = {
-        int(clock)
-        for group in groups
-        if isinstance(group.found, Clocks)
-        for clock in group.clocks[group.found.error_ns >= 0]
-    }
+    answered = [group for group in groups if isinstance(group.found, Clocks)]
+    bounded = {int(one) for group in answered for one in group.clocks[_bounded(group)]}
+    loose = {int(one) for group in answered for one in group.clocks[~_bounded(group)]}
+    solved = bounded if len(bounded) > 1 else set()
+    if loose:
+        notices.append(
+            Notice(
+                "clocks-unbounded",
+                f"the clocks of {len(loose)} of {total} {what} were left as they are: what ran bounds "
+                "them from one side only",
+            )
+        )
     evidence = f"{said.constraints:,} pairs of tasks of which one must come before the other"
     if solved and case.changes:
         violated = f", {said.violations_before:,} of which did not" if not case.by_step else ""

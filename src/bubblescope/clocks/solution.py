@@ -65,7 +65,8 @@ class Clocks(msgspec.Struct, frozen=True):
         length_ns: How long the corrections hold, the same for all.
         begin_ns, end_ns: The correction at the origin and `length_ns` later, to be added; a straight
             line in between.
-        error_ns: How far a correction may be off against clock 0, or -1 where it has no bound.
+        error_ns: How far a correction may be off against clock 0; -1 where it has no bound, and is
+            none at all.
         rate_error: How far the clocks' rates may be off against that of clock 0, as a share.
         drifts: Whether drift was corrected.
     """
@@ -191,11 +192,15 @@ class _Frame:
         least, most = bounds.drift()
         rate = (end - begin)[1:]
         rate_off = float(np.maximum(most - rate, rate - least).max(initial=0))
+        begin_ns, end_ns = (
+            np.where(unbounded, 0, self.shift_ns + np.rint(one * _US).astype(np.int64))
+            for one in (begin, end)
+        )
         return Clocks(
             self.origin_ns,
             self.length_ns,
-            self.shift_ns + np.rint(begin * _US).astype(np.int64),
-            self.shift_ns + np.rint(end * _US).astype(np.int64),
+            begin_ns,
+            end_ns,
             np.where(unbounded, -1, error),
             rate_error=rate_off * _US / self.length_ns,
             drifts=chosen.drift_allowed,
