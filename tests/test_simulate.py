@@ -197,6 +197,9 @@ def test_comparing_prints_a_table_and_draws_a_picture(tmp_path):
         (("--compare", "dualpipe", "--stages", "3", "--microbatches", "8"), "an even number"),
         (("--schedule", "no.csv"), "no.csv: cannot be read as a schedule"),
         ((*SIZE, "-o", "x.docx"), "x.docx has the ending of no format"),
+        ((*SIZE, "-o", "no/such/x.svg"), "no/such does not exist; make it first"),
+        ((*SIZE, "--plan", "no/such/x.csv"), "no/such does not exist; make it first"),
+        (("--compare", "1f1b", *SIZE, "-o", "no/such/x.svg"), "no/such does not exist"),
     ],
 )
 def test_mistakes_get_one_clear_error(arguments, why):

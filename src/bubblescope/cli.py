@@ -23,7 +23,7 @@ from bubblescope import exports, units
 from bubblescope.commands.ascend import ascend
 from bubblescope.commands.paddle import paddle
 from bubblescope.commands.simulate import schedules, simulate
-from bubblescope.console import Bar, err, out, warn, writing, wrote
+from bubblescope.console import Bar, err, out, warn, writable, writing, wrote
 from bubblescope.errors import BubblescopeError
 from bubblescope.progress import SILENT
 from bubblescope.report import Report, inventory
@@ -402,10 +402,7 @@ def _target(paths: tuple[str, ...], output: Path | None, suffix: str) -> Path:
         for ending in Path(stem).suffixes[::-1]:
             stem = stem.removesuffix(ending)
         output = Path(f"{stem or 'bubblescope'}{suffix}")
-    if output.is_dir():
-        raise click.UsageError(f"{output} is a folder; name a file to write")
-    if not output.parent.exists():
-        raise click.UsageError(f"{output.parent} does not exist; make it first")
+    writable(output)
     if any(output.exists() and output.samefile(trace) for trace in traces):
         raise click.UsageError(f"{output} is one of the traces; name another file to write")
     return output

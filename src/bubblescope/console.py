@@ -6,6 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from bubblescope.timeline import Timeline
 
-__all__ = ["Bar", "err", "out", "warn", "writing", "wrote"]
+__all__ = ["Bar", "err", "out", "warn", "writable", "writing", "wrote"]
 
 _PATIENCE_S: Final = 1.0
 
@@ -64,6 +65,19 @@ def warn(timeline: Timeline, *, quiet: bool) -> None:
     if not quiet:
         for notice in timeline.run.warnings:
             err.print(Text.assemble(("warning  ", "yellow"), notice.message))
+
+
+def writable(path: Path) -> Path:
+    """Return the path of a file to write.
+
+    Raises:
+        click.UsageError: It is a folder, or its folder does not exist.
+    """
+    if path.is_dir():
+        raise click.UsageError(f"{path} is a folder; name a file to write")
+    if not path.parent.exists():
+        raise click.UsageError(f"{path.parent} does not exist; make it first")
+    return path
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from bubblescope import exports, units
 from bubblescope.analysis.bubbles import measure
-from bubblescope.console import out, writing, wrote
+from bubblescope.console import out, writable, writing, wrote
 from bubblescope.errors import ScheduleError
 from bubblescope.exports import svg
 from bubblescope.exports.files import replacing
@@ -175,6 +175,8 @@ def simulate(
         options["optimizer"],
         options["steps"],
     )
+    for path in filter(None, (output, plan_file)):
+        writable(path)
     if compare is not None:
         _compare(compare.split(","), wanted, output, as_json=as_json)
         return
