@@ -22,7 +22,7 @@ export interface Rank {
   device: number | null;
   process: number | null;
   off: number | null; // how far the clock may be off against the first host's, ns
-  rates: Rates | null;
+  rates: (Rates & { error: number | null }) | null; // the error is that of the makespan rate
 }
 
 /** One row of blocks that never overlap: part of a lane of a rank. */

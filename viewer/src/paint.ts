@@ -1,15 +1,15 @@
 // Draws the lanes and their titles onto one canvas that covers the visible part of the page.
 
-import { firstEndingAfter, type Head, type Tasks } from "./data";
+import { firstEndingAfter, type Head, type Rank, type Tasks } from "./data";
 import { firstBelow, type Band, type Layout, type Place } from "./layout";
 import { long, short } from "./label";
 import { sample } from "./sample";
 import { duration, percent } from "./units";
 import type { View } from "./view";
 
-export const GUTTER = 262; // CSS pixels left of the plot
-export const MAKESPAN_RIGHT = 188; // right edges of the two columns of rates
-export const SPAN_RIGHT = 250;
+export const GUTTER = 280; // CSS pixels left of the plot
+export const MAKESPAN_RIGHT = 206; // right edges of the two columns of rates
+export const SPAN_RIGHT = 268;
 const SEPARATED = 4; // least width of a block whose edge is drawn
 const LABEL_HEIGHT = 14; // least height of a row that carries text
 
@@ -189,7 +189,8 @@ export class Painter {
     context.fillText(`rank ${rank.rank}`, 10, y);
     context.fillStyle = theme.dim;
     const stages = rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "";
-    context.fillText(clip(context, stages, 66), 72, y);
+    const known = shortRate(rank.rates);
+    context.fillText(clip(context, stages, known.length > 8 ? 56 : 84), 72, y);
     if (!rank.rates) return;
     const ideal = this.layout.places.find(({ row }) => row.lane === "ideal" && row.rank === band.rank);
     context.textAlign = "right";
@@ -200,9 +201,16 @@ export class Painter {
     }
     context.fillText(percent(rank.rates.span), SPAN_RIGHT, y);
     context.fillStyle = theme.text;
-    context.fillText(percent(rank.rates.makespan), MAKESPAN_RIGHT, y);
+    context.fillText(known, MAKESPAN_RIGHT, y);
     context.textAlign = "left";
   }
+}
+
+/** A rank's makespan rate in little room: with what the clocks leave open, if that is anything. */
+function shortRate(rates: Rank["rates"]): string {
+  if (!rates) return "";
+  if (rates.makespan === null || !rates.error) return percent(rates.makespan);
+  return `${(100 * rates.makespan).toFixed(2)} ±${Number((100 * rates.error).toPrecision(1))}`;
 }
 
 export function resize(canvas: HTMLCanvasElement, width: number, height: number, ratio: number): void {

@@ -234,7 +234,7 @@ def _rank(row: dict[str, Any], bubbles: Bubbles) -> dict[str, Any]:
     return {
         **{key: row[key] for key in ("rank", "host", "stages", "device", "process")},
         "off": row["clock_error_ns"],
-        "rates": _rates(rates) if rates else None,
+        "rates": {**_rates(rates), "error": rates.makespan_error} if rates else None,
     }
 
 
