@@ -1,8 +1,8 @@
 """DualPipeV as MindSpeed runs it: two chunks on each device in a V, forwards and backwards overlapped.
 
-The schedule is the cut-in-half DualPipe of Sea AI Lab and DeepSeek
-(https://github.com/deepseek-ai/DualPipe, `dualpipe/dualpipev.py`), with its eight phases taken as the
-seven that Ascend's tools name. Chunk 0 of device s is stage s, chunk 1 is stage 2p - 1 - s.
+The order is that of `dualpipe.phased`, with whole backwards at the end. Here every operation has the
+phase that Ascend's tools give it, and the first device the passes of the output layer. Chunk 0 of
+device s is stage s, chunk 1 is stage 2p - 1 - s.
 """
 
 from __future__ import annotations
@@ -12,23 +12,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from bubblescope.errors import ScheduleError
+from bubblescope.schedules.dualpipe import PHASES, phased
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from bubblescope.schedules.plan import Operation
 
 __all__ = ["PHASES", "Alignment", "Step", "align", "order"]
 
-PHASES: Final = (
-    "warmup",
-    "interleaved_forward",
-    "1b1w1f",
-    "overlap",
-    "1b1overlap",
-    "interleaved_backward",
-    "cooldown",
-)
+_BACK: Final = (Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.FORWARD_BACKWARD)
+"""What the output layer's pass comes before, where it is of chunk 1 on device 0."""
 
 
 class Step(NamedTuple):
@@ -70,80 +65,19 @@ def order(devices: int, device: int, microbatches: int) -> list[Step]:
             f"DualPipeV on {devices} devices needs at least {2 * devices} micro-batches, not "
             f"{microbatches}"
         )
-    return list(_Device(devices, device, microbatches).steps())
+    # With chunks for stages, the schedule's own numbers are the steps'.
+    planned = phased(devices, device, microbatches, [(0, 0), (1, 0)], splits_last=False)
+    return [step for phase, one in planned for step in _labelled(phase, one, first=device == 0)]
 
 
-class _Device:
-    """Counts the micro-batches that a device has sent through each chunk and direction."""
-
-    def __init__(self, devices: int, device: int, microbatches: int) -> None:
-        self._devices = devices
-        self._device = device
-        self._microbatches = microbatches
-        self._next = {
-            (kind, chunk): 0 for kind in (Kind.FORWARD, Kind.BACKWARD) for chunk in (0, 1)
-        }
-
-    def steps(self) -> Iterator[Step]:
-        """Yield the phases one after the other."""
-        after = self._devices - self._device - 1
-        for _ in range(2 * after):
-            yield self._forward(0, 0)
-        for _ in range(self._device + 1):
-            yield self._forward(0, 1)
-            yield self._forward(1, 1)
-        for _ in range(after):
-            yield from self._output(2)
-            back = self._backward(1, 2)
-            yield back._replace(kind=Kind.BACKWARD_INPUT)
-            yield back._replace(kind=Kind.BACKWARD_WEIGHT)
-            yield self._forward(1, 2)
-        for index in range(self._microbatches - 2 * self._devices + self._device + 1):
-            yield from self._output(3)
-            # Device p - 1 turns around: its first pair is not yet overlapped.
-            yield from self._pair(0, 3, apart=not after and not index)
-            yield from self._pair(1, 3)
-        for _ in range(after):
-            yield from self._output(4)
-            yield self._backward(1, 4)
-            yield from self._pair(1, 4)
-        for index in range(self._device + 1):
-            yield from self._output(5) if index % 2 == 0 else ()
-            yield self._backward(1 - index % 2, 5)
-        chunk = (self._device + 1) % 2
-        while any(self._left(Kind.BACKWARD, one) for one in (0, 1)):
-            chunk = 1 - chunk
-            if self._left(Kind.BACKWARD, chunk):
-                yield self._backward(chunk, 6)
-
-    def _left(self, kind: Kind, chunk: int) -> int:
-        return self._microbatches - self._next[kind, chunk]
-
-    def _take(self, kind: Kind, chunk: int) -> int:
-        self._next[kind, chunk] += 1
-        return self._next[kind, chunk] - 1
-
-    def _forward(self, chunk: int, phase: int) -> Step:
-        return Step(Kind.FORWARD, chunk, self._take(Kind.FORWARD, chunk), phase)
-
-    def _backward(self, chunk: int, phase: int) -> Step:
-        return Step(Kind.BACKWARD, chunk, self._take(Kind.BACKWARD, chunk), phase)
-
-    def _pair(self, chunk: int, phase: int, *, apart: bool = False) -> Iterator[Step]:
-        forward, backward = self._forward(chunk, phase), self._backward(1 - chunk, phase)
-        if apart:
-            yield forward._replace(apart=True)
-            yield backward
-        else:
-            yield forward._replace(
-                kind=Kind.FORWARD_BACKWARD,
-                pair_chunk=backward.chunk,
-                pair_microbatch=backward.microbatch,
-            )
-
-    def _output(self, phase: int) -> Iterator[Step]:
-        if self._device == 0:
-            yield Step(Kind.OTHER, 1, self._next[Kind.BACKWARD, 1], phase)
+def _labelled(phase: int, operation: Operation, *, first: bool) -> Iterator[Step]:
+    """Yield an operation as a step, on the first device after the output layer's pass it needs."""
+    kind, chunk, microbatch, pair_chunk, pair_microbatch = operation
+    back = {Kind.FORWARD_BACKWARD: (pair_chunk, pair_microbatch)}.get(kind, (chunk, microbatch))
+    if first and kind in _BACK and back[0] == 1:
+        yield Step(Kind.OTHER, 1, back[1] or 0, phase)
+    apart = kind is Kind.FORWARD and PHASES[phase] == "overlap"
+    yield Step(kind, chunk, microbatch, phase, pair_chunk, pair_microbatch, apart)
 
 
 class Alignment(NamedTuple):
