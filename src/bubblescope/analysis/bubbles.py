@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.vocabulary import COMPUTE_KINDS, Lane
+from bubblescope.analysis.phase import pipeline_phase
 
 if TYPE_CHECKING:
     from bubblescope.timeline import Timeline
@@ -159,16 +159,13 @@ def measure(timeline: Timeline, ideal: pl.DataFrame | None = None) -> Bubbles:
 
 
 def _table(tasks: pl.DataFrame) -> pl.DataFrame:
-    kinds = [kind.value for kind in COMPUTE_KINDS]
-    phase = tasks.filter(pl.col("kind").is_in(kinds), pl.col("lane") == Lane.COMPUTE.value)
-    if phase["step"].is_not_null().any():
-        phase = phase.filter(pl.col("step").is_not_null())
     # The union of intervals: each task adds what lies beyond everything that ended before it.
     reached = pl.col("end_ns").cum_max().shift(1).over(_KEYS)
     fresh = pl.col("end_ns") - pl.max_horizontal("start_ns", reached)
     known = pl.col("busy_ns").is_not_null()
     return (
-        phase.sort("start_ns")
+        pipeline_phase(tasks)
+        .sort("start_ns")
         .with_columns(fresh_ns=fresh.clip(lower_bound=0))
         .group_by(_KEYS)
         .agg(
@@ -191,8 +188,8 @@ def _uncertain(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
     """Add how much longer or shorter a step may have been, for what the clocks may be off."""
     if timeline.run.clock is None:
         return table.with_columns(uncertain_ns=pl.lit(None, pl.Int64))
-    error = pl.col("clock_error_ns").fill_null(0)
-    off = table.join(timeline.ranks.select("rank", error), on="rank", maintain_order="left")
+    known = timeline.ranks.select("rank", pl.col("clock_error_ns").fill_null(0))
+    off = table.join(known, on="rank", maintain_order="left")
     error = pl.col("clock_error_ns")
     begin, end = pl.col("start_ns"), pl.col("end_ns")
     length = end.max() - begin.min()

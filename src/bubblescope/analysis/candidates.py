@@ -74,8 +74,8 @@ def known(shape: Shape, also: Sequence[Plan]) -> list[Candidate]:
         if [set(held) for held in plan.placement] == [set(held) for held in shape.placement]
     ]
     for name, variant, make in _FORMS[shape.name]:
-        if SCHEDULES[name].chunks in ("v", "2w"):
-            found.append(Candidate(name, variant, partial(_chunked, make, devices, chunks)))
+        if SCHEDULES[name].any_chunks:
+            found.append(Candidate(name, variant, partial(make, devices, chunks=chunks)))
         elif int(SCHEDULES[name].chunks) == chunks:
             found.append(Candidate(name, variant, partial(make, devices)))
     return found
@@ -85,20 +85,12 @@ def _given(plan: Plan, _count: int) -> Plan:
     return plan
 
 
-def _chunked(make: Callable[..., Plan], devices: int, chunks: int, count: int) -> Plan:
-    return make(devices, count, chunks)
-
-
 def searched(shape: Shape, times: Times, *, thorough: bool) -> list[Candidate]:
     """Return what the zero-bubble search finds for the measured times, or also for equal ones."""
     p = shape.devices
     bases = [(times, "for the measured times"), (Times(1, 1, 1), "for equal times")]
     return [
-        Candidate(name, variant, partial(_found, devices=p, times=basis, memory=limit, name=name))
+        Candidate(name, variant, partial(zb_auto, p, times=basis, memory=limit, name=name))
         for basis, variant in (bases if thorough else bases[:1])
         for name, limit in (("zb-1p", p), ("zb-2p", 2 * p))
     ]
-
-
-def _found(count: int, *, devices: int, times: Times, memory: float, name: str) -> Plan:
-    return zb_auto(devices, count, times, memory, name)

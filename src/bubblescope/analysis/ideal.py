@@ -13,10 +13,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bubblescope.analysis.phase import pipeline_phase
 from bubblescope.replay import Graph, edges_of
 from bubblescope.schedules.plan import BACKWARD_WEIGHT
 from bubblescope.timeline import Timeline
-from bubblescope.vocabulary import COMPUTE_KINDS, Lane
 
 if TYPE_CHECKING:
     from bubblescope.analysis.recognition import Recognition
@@ -81,11 +81,7 @@ def _tasks(timeline: Timeline, found: Recognition) -> pl.DataFrame:
     """Return a row for each half of each pipeline task: replica, device, place in the plan, time."""
     observed = found.observed
     halves = pl.DataFrame({"task": observed.task, "position": found.position})
-    kinds = [kind.value for kind in COMPUTE_KINDS]
     tasks = timeline.tasks.with_row_index("task").with_columns(pl.col("task").cast(pl.Int64))
-    tasks = tasks.filter(pl.col("kind").is_in(kinds), pl.col("lane") == Lane.COMPUTE.value)
-    if tasks["step"].is_not_null().any():
-        tasks = tasks.filter(pl.col("step").is_not_null())
     seats = pl.DataFrame(
         {
             "rank": list(found.places.device),
@@ -98,7 +94,8 @@ def _tasks(timeline: Timeline, found: Recognition) -> pl.DataFrame:
     share = pl.len().over("task")
     length = pl.col("end_ns") - pl.col("start_ns")
     return (
-        tasks.select("task", "rank", "step", "start_ns", "end_ns")
+        pipeline_phase(tasks)
+        .select("task", "rank", "step", "start_ns", "end_ns")
         .join(seats, on="rank")
         .join(halves, on="task", how="left", maintain_order="left_right")
         .sort("rank", "step", "start_ns", "end_ns", "task", maintain_order=True)
@@ -120,25 +117,37 @@ def _lengths(plan: Plan, found: Recognition, tasks: pl.DataFrame, runs: int) -> 
     np.add.at(lengths, at, tasks["length_ns"].to_numpy())
     seen = np.zeros((runs, len(plan)), bool)
     seen[at] = True
+    if seen.all():
+        return lengths, seen
     present = np.isin(plan.device, list(found.places.device.values()))
     fused = np.zeros(len(plan), bool)
     fused[_fused_weights(plan, found)] = True
-    for alike in _classes(plan, by_stage=False):
-        typical = _median(lengths[:, alike], seen[:, alike])
-        for same in _classes(plan, by_stage=True):
-            if not alike[same].all() or seen[:, same].all():
-                continue
-            own = _median(lengths[:, same], seen[:, same])
+    typical = {
+        int(plan.kind[alike[0]]): _median(lengths[:, alike], seen[:, alike])
+        for alike in _classes(plan.kind)
+    }
+    for same in _classes(_kind_and_stage(plan)):
+        missing = ~seen[:, same] & ~fused[same]
+        if not missing.any():
+            continue
+        fill = _median(lengths[:, same], seen[:, same])
+        if fill is None:
             # A device that was watched and never seen at it has nothing to do there.
-            fill = own if own is not None else 0 if present[same].all() else typical
-            lengths[:, same] = np.where(seen[:, same] | fused[same], lengths[:, same], fill or 0)
+            fill = 0 if present[same].all() else typical[int(plan.kind[same[0]])]
+        lengths[:, same] = np.where(missing, fill or 0, lengths[:, same])
     return lengths, seen
 
 
-def _classes(plan: Plan, *, by_stage: bool) -> list[_Mask]:
-    """Return the operations of each kind, or of each kind and stage."""
-    key = plan.kind * (plan.stages + 1) + (plan.stage if by_stage else 0)
-    return [key == one for one in np.unique(key)]
+def _kind_and_stage(plan: Plan) -> Ints:
+    """Return a number for each operation, the same for operations of one kind and stage."""
+    number: Ints = plan.kind * plan.stages + plan.stage
+    return number
+
+
+def _classes(key: Ints) -> list[Ints]:
+    """Return the indices of the operations of each key."""
+    order = np.argsort(key, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(key[order])) + 1)
 
 
 def _median(lengths: Ints, seen: _Mask) -> int | None:
@@ -157,9 +166,8 @@ def _fused_weights(plan: Plan, found: Recognition) -> Ints:
 
 def _is_whole(plan: Plan, seen: _Mask) -> _Mask:
     """Say of which replicas and steps enough was observed of all that is ever done."""
-    ever = np.zeros(len(plan), bool)
-    for same in _classes(plan, by_stage=True):
-        ever |= same & seen[:, same].any()
+    key = _kind_and_stage(plan)
+    ever = (np.bincount(key, seen.any(axis=0)) > 0)[key]
     whole: _Mask = seen[:, ever].mean(axis=1) >= _WHOLE
     return whole
 

@@ -8,8 +8,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.phase import pipeline_phase
 from bubblescope.schedules.plan import looped, mirrored, zigzag
-from bubblescope.vocabulary import Kind, Lane
+from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,6 @@ _WORK: Final = {
     Kind.FORWARD_BACKWARD.value: FORWARD,
 }
 _UNSTEPPED: Final = -1
-_NEEDED: Final = ("stage", "microbatch")
 
 
 class Shape(NamedTuple):
@@ -69,7 +69,6 @@ class Observed(msgspec.Struct, frozen=True):
         group: Number of its rank and step, ascending.
         fused: The backward makes the weight gradient as well.
         stages: Rank -> the stages that it holds, ascending.
-        left_out: Operations that name no stage or micro-batch.
     """
 
     rank: Ints
@@ -81,7 +80,11 @@ class Observed(msgspec.Struct, frozen=True):
     group: Ints
     fused: np.ndarray[tuple[int], np.dtype[np.bool_]]
     stages: dict[int, tuple[int, ...]]
-    left_out: int
+
+    @property
+    def microbatches(self) -> int:
+        """Micro-batches of a step m, as far as they were seen."""
+        return int(self.microbatch.max(initial=-1)) + 1
 
     def first(self, microbatches: int) -> Observed:
         """Return the operations of the first so many micro-batches."""
@@ -96,12 +99,8 @@ class Observed(msgspec.Struct, frozen=True):
 
 def observe(timeline: Timeline) -> Observed:
     """Return what the ranks of a run did."""
-    tasks = timeline.tasks.with_row_index("task").filter(
-        pl.col("kind").is_in(list(_WORK)), pl.col("lane") == Lane.COMPUTE.value
-    )
-    if tasks["step"].is_not_null().any():
-        tasks = tasks.filter(pl.col("step").is_not_null())
-    known = tasks.drop_nulls(_NEEDED)
+    tasks = pipeline_phase(timeline.tasks.with_row_index("task"), _WORK.keys())
+    known = tasks.drop_nulls(["stage", "microbatch"])
     known = known.with_columns(
         step=pl.col("step").fill_null(_UNSTEPPED),
         work=pl.col("kind").replace_strict(_WORK, return_dtype=pl.Int64),
@@ -134,7 +133,6 @@ def observe(timeline: Timeline) -> Observed:
             rank: tuple(sorted({*stages, *(held.get(rank) or ())}))
             for rank, stages in sorted(seen.items())
         },
-        left_out=len(tasks) - len(known),
     )
 
 

@@ -203,7 +203,6 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
     observed = observe(timeline)
     if not (observed.work == FORWARD).any():
         return None
-    count = int(observed.microbatch.max()) + 1
     order = timeline.ranks.sort("dp", "tp", "cp", "rank", nulls_last=True)["rank"].to_list()
     tried: list[_Best] = []
     for shape in shapes(observed):
@@ -213,7 +212,7 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
         tried += _tried(observed, shape, seats, known(shape, also))
         if shape.name == "linear" and (observed.work == WEIGHT).any():
             settled = any(not best.departures for best in tried)
-            if not settled or shape.devices * count <= _SMALL:
+            if not settled or shape.devices * observed.microbatches <= _SMALL:
                 found = searched(shape, _times(timeline), thorough=not settled)
                 tried += _tried(observed, shape, seats, found)
     if not tried:
@@ -230,7 +229,7 @@ def _tried(
     where those do not come in rounds that depend on their number. What does not fit there is not
     tried on the rest.
     """
-    count = int(observed.microbatch.max()) + 1
+    count = observed.microbatches
     if shape.name in ("linear", "zigzag") and count > _LONG * shape.devices:
         first = observed.first(2 * shape.devices)
         fits = _fits(first, shape, seats, candidates, _SHORT * shape.devices)
@@ -369,7 +368,7 @@ def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> R
         equals=tuple(others) if known else (),
         placement=fit.shape.name,
         devices=fit.shape.devices,
-        microbatches=int(observed.microbatch.max()) + 1,
+        microbatches=observed.microbatches,
         chunks=fit.shape.chunks,
         replicas=1 + max(fit.seats.replica.values()),
         splits_backward=splits,

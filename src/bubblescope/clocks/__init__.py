@@ -22,8 +22,6 @@ from bubblescope.clocks.solution import Clocks, Conflict, Moments, connected, so
 from bubblescope.timeline import ClockReport, Notice, Timeline
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from bubblescope.schedules.plan import Ints
 
 __all__ = ["align"]
@@ -32,7 +30,6 @@ _TIMES: Final = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
 _SETTLED: Final = frozenset({"no-common-clock", "clocks-unchecked"})
 _SHOWN: Final = 3
 _UNSTEPPED: Final = -1
-_NONE: Final = np.zeros(0, bool)
 
 
 def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timeline:
@@ -117,12 +114,14 @@ class _Group(NamedTuple):
         step: Of a run in which each step has a zero of its own, else None.
         clocks: Their numbers.
         pairs: What was observed between them.
+        moments: The same, with the clocks numbered within the group.
         found: What follows.
     """
 
     step: int | None
     clocks: Ints
     pairs: pl.DataFrame
+    moments: Moments
     found: Clocks | Conflict
 
 
@@ -159,7 +158,7 @@ def _groups(pairs: pl.DataFrame, *, by_step: bool) -> list[_Group]:
                 moments.after_ns[inside],
             )
             found = solve(own, len(clocks), drift=not by_step)
-            groups.append(_Group(step, clocks, part.filter(pl.Series(inside)), found))
+            groups.append(_Group(step, clocks, part.filter(pl.Series(inside)), own, found))
     return groups
 
 
@@ -224,7 +223,7 @@ def _is_whole(case: _Case) -> bool:
     everything = set(case.clock_of.values())
     steps: dict[int | None, set[int]] = {}
     for group in case.groups:
-        if isinstance(group.found, Conflict) or (group.found.error_ns < 0).any():
+        if isinstance(group.found, Conflict) or not group.found.bounded.all():
             return False
         if len(group.clocks) == len(everything):
             steps[group.step] = everything
@@ -245,7 +244,7 @@ def _report(case: _Case, pairs: pl.DataFrame, before: int) -> ClockReport:
         if isinstance(found, Conflict):
             after += int((group.pairs["after_ns"] < group.pairs["before_ns"]).sum())
             continue
-        moments = _moments(group)
+        moments = group.moments
         slack = found.slack(moments) if changes else moments.after_ns - moments.before_ns
         after += int((slack < 0).sum())
         tight += [
@@ -264,7 +263,7 @@ def _report(case: _Case, pairs: pl.DataFrame, before: int) -> ClockReport:
     method = "solved" if changes else "checked"
     if all(isinstance(group.found, Conflict) for group in groups):
         method = "refused"
-    elif not any(_bounded(group).sum() > 1 for group in groups):
+    elif max(group.found.bounded.sum() for group in groups if isinstance(group.found, Clocks)) < 2:
         method = "unbounded"
     return ClockReport(
         method=method,
@@ -281,22 +280,6 @@ def _report(case: _Case, pairs: pl.DataFrame, before: int) -> ClockReport:
     )
 
 
-def _bounded(group: _Group) -> NDArray[np.bool_]:
-    """Mark the clocks of a group that are bounded from both sides."""
-    known: NDArray[np.bool_] = (
-        group.found.error_ns >= 0 if isinstance(group.found, Clocks) else _NONE
-    )
-    return known
-
-
-def _moments(group: _Group) -> Moments:
-    a, b = (
-        np.searchsorted(group.clocks, group.pairs[name].to_numpy())
-        for name in ("clock_a", "clock_b")
-    )
-    return Moments(a, b, group.pairs["before_ns"].to_numpy(), group.pairs["after_ns"].to_numpy())
-
-
 def _pair(pairs: pl.DataFrame, index: int) -> str:
     row = pairs.row(index, named=True)
     where = "" if row["step"] is None else f" of step {row['step']}"
@@ -309,9 +292,12 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
     notices = []
     what = "ranks" if case.by_step else "hosts"
     total = len(set(case.clock_of.values()))
-    answered = [group for group in groups if isinstance(group.found, Clocks)]
-    bounded = {int(one) for group in answered for one in group.clocks[_bounded(group)]}
-    loose = {int(one) for group in answered for one in group.clocks[~_bounded(group)]}
+    bounded: set[int] = set()
+    loose: set[int] = set()
+    for group in groups:
+        if isinstance(group.found, Clocks):
+            bounded |= set(group.clocks[group.found.bounded].tolist())
+            loose |= set(group.clocks[~group.found.bounded].tolist())
     solved = bounded if len(bounded) > 1 else set()
     if loose:
         notices.append(

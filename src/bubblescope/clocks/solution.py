@@ -15,6 +15,7 @@ the programme until none is left (Kelley, "The Cutting-Plane Method for Solving 
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import highspy
@@ -41,6 +42,8 @@ _FAR: Final = 1e8
 _EXACT: Final = 1e-3
 """One nanosecond: what is violated by less is rounding."""
 _ROUNDS: Final = 50
+_PARTS: Final = 8
+"""Parts of the capture, of each of which the tightest pairs are looked at together."""
 _KNOWN: Final = 0.5
 """Drift is known if what was observed leaves this share of what the oscillators may do."""
 
@@ -78,6 +81,12 @@ class Clocks(msgspec.Struct, frozen=True):
     error_ns: Any
     rate_error: float
     drifts: bool
+
+    @property
+    def bounded(self) -> NDArray[np.bool_]:
+        """Which clocks are bounded from both sides."""
+        known: NDArray[np.bool_] = self.error_ns >= 0
+        return known
 
     def correction(self, clock: _Ints, time_ns: _Ints) -> _Ints:
         """Return what to add to times of clocks."""
@@ -155,12 +164,13 @@ class _Frame:
     def _rough(self) -> _Ints:
         """Put the clocks where the tightest pairs of a spanning tree have them."""
         a, b, before, after = self.moments
-        tightest: dict[tuple[int, int], int] = {}
-        order = np.argsort(before - after)
-        for one, other, need in zip(
-            a[order].tolist(), b[order].tolist(), (before - after)[order].tolist(), strict=True
-        ):
-            tightest[one, other] = need
+        ways, way = np.unique(a * self.count + b, return_inverse=True)
+        needs = np.full(len(ways), np.iinfo(np.int64).min)
+        np.maximum.at(needs, way, before - after)
+        tightest = {
+            divmod(one, self.count): need
+            for one, need in zip(ways.tolist(), needs.tolist(), strict=True)
+        }
         neighbours: dict[int, set[int]] = {}
         for one, other in tightest:
             neighbours.setdefault(one, set()).add(other)
@@ -182,14 +192,14 @@ class _Frame:
     def clocks(self, chosen: _Model, bounds: _Model) -> Clocks:
         """Return the clocks of one model with the error that another one leaves."""
         begin, end = chosen.ends()
-        low, high = bounds.bounds()
+        low, high = bounds.bounds
         off = np.maximum(
             np.maximum(high[0] - begin, begin - low[0]), np.maximum(high[1] - end, end - low[1])
         )
         unbounded = (low.min(axis=0) < -_FAR / 2) | (high.max(axis=0) > _FAR / 2)
         error = np.ceil(np.maximum(off, 0) * _US).astype(np.int64) + 1
         error[0] = 0
-        least, most = bounds.drift()
+        least, most = bounds.drift
         rate = (end - begin)[1:]
         rate_off = float(np.maximum(most - rate, rate - least).max(initial=0))
         begin_ns, end_ns = (
@@ -259,26 +269,16 @@ class _Model:
         begin = self._solution[:count]
         return begin, self._solution[count : 2 * count] if self.drift_allowed else begin
 
-    def bounds(self) -> tuple[_Floats, _Floats]:
-        """Return the least and the greatest corrections at both ends, 2 x clocks."""
-        if not hasattr(self, "_bounds"):
-            self._bounds = self._reach()
-        return self._bounds
-
     def knows_drift(self) -> bool:
         """Say whether the capture is long enough to tell how fast clocks drift."""
-        least, most = self.drift()
+        least, most = self.drift
         certain = (least > 0).any() or (most < 0).any()
         known = (most - least).mean() < _KNOWN * 2 * self._most_drift()
         return bool(certain or known)
 
+    @cached_property
     def drift(self) -> tuple[_Floats, _Floats]:
-        """Return by how much the corrections of all clocks but 0 grow at least, and at most."""
-        if not hasattr(self, "_drift"):
-            self._drift = self._turn()
-        return self._drift
-
-    def _turn(self) -> tuple[_Floats, _Floats]:
+        """By how much the corrections of all clocks but 0 grow at least, and at most."""
         count = self._frame.count
         if not self.drift_allowed:
             return np.zeros(count - 1), np.zeros(count - 1)
@@ -308,7 +308,9 @@ class _Model:
         """Return how far two clocks may run apart over the capture."""
         return 2 * MAX_DRIFT * self._frame.length_ns / _US + _EXACT
 
-    def _reach(self) -> tuple[_Floats, _Floats]:
+    @cached_property
+    def bounds(self) -> tuple[_Floats, _Floats]:
+        """The least and the greatest corrections at both ends, 2 x clocks."""
         count = self._frame.count
         low, high = np.zeros((2, count)), np.zeros((2, count))
         self._free()
@@ -424,9 +426,6 @@ class _Model:
                 named.append(int(own[slack[own].argmin()]))
         # What is lacking is shared by both directions between the two clocks.
         return Conflict(round(-2 * float(lacking[worst]) * _US), tuple(named))
-
-
-_PARTS: Final = 8
 
 
 def connected(moments: Moments, count: int) -> Sequence[_Ints]:

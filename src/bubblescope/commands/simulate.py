@@ -18,7 +18,7 @@ from bubblescope.errors import ScheduleError
 from bubblescope.exports import svg
 from bubblescope.exports.files import replacing
 from bubblescope.report import Report
-from bubblescope.schedules import SCHEDULES, Plan, Times, generate, torch_csv
+from bubblescope.schedules import SCHEDULES, Plan, Times, generate, named, torch_csv
 from bubblescope.simulate import Costs
 from bubblescope.simulate import simulate as run
 
@@ -63,16 +63,16 @@ class _Wanted(NamedTuple):
 
     def plan(self, schedule: str) -> Plan:
         """Return the plan of a schedule, or that of a CSV file."""
-        if schedule not in SCHEDULES and Path(schedule).suffix == ".csv":
+        if _is_file(schedule):
             return torch_csv.read(schedule)
+        known = named(schedule)
         if self.devices is None or self.microbatches is None:
             raise click.UsageError("give --stages and --microbatches")
-        known = SCHEDULES.get(schedule)
         return generate(
             schedule,
             self.devices,
             self.microbatches,
-            chunks=self.chunks if known and known.chunks in ("v", "2w") else None,
+            chunks=self.chunks if known.any_chunks else None,
             times=self.times,
             memory=self.memory if schedule == "zb-auto" else None,
             weight_share=self.weight_share,
@@ -89,6 +89,10 @@ class _Wanted(NamedTuple):
             optimizer_ns=self.optimizer_ns,
         )
         return run(plan, costs, steps=self.steps)
+
+
+def _is_file(schedule: str) -> bool:
+    return schedule not in SCHEDULES and Path(schedule).suffix == ".csv"
 
 
 @click.command()
@@ -292,8 +296,8 @@ def _compare(names: list[str], wanted: _Wanted, output: Path | None, *, as_json:
 
 def _row(name: str, wanted: _Wanted) -> _Row:
     """Simulate one of the schedules to compare; one that is impossible says why."""
-    if name not in SCHEDULES and not name.endswith(".csv"):
-        generate(name, 1, 1)  # raises, and names those that there are
+    if not _is_file(name):
+        named(name)  # what is no schedule is a mistake, not one that is impossible
     try:
         plan = wanted.plan(name)
     except ScheduleError as error:

@@ -19,7 +19,7 @@ from bubblescope.schedules.zb_auto import Times, zb_auto
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["LINEAR", "SCHEDULES", "Operation", "Plan", "Schedule", "Times", "generate"]
+__all__ = ["LINEAR", "SCHEDULES", "Operation", "Plan", "Schedule", "Times", "generate", "named"]
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -54,6 +54,11 @@ class Schedule(msgspec.Struct, frozen=True):
     over: str = "makespan"
     exact: str = ""
     memory: str = ""
+
+    @property
+    def any_chunks(self) -> bool:
+        """Whether the number of chunks is open."""
+        return self.chunks in ("v", "2w")
 
     @property
     def searched(self) -> bool:
@@ -225,6 +230,17 @@ LINEAR: Final = tuple(
 """Those of one stage on each device that depend on nothing but p and m."""
 
 
+def named(name: str) -> Schedule:
+    """Return the schedule of a name.
+
+    Raises:
+        ScheduleError: There is none; the message lists those that there are.
+    """
+    if name not in SCHEDULES:
+        raise ScheduleError(f"{name!r} is no schedule; the schedules are {', '.join(SCHEDULES)}")
+    return SCHEDULES[name]
+
+
 def generate(
     name: str,
     devices: int,
@@ -250,9 +266,7 @@ def generate(
     Raises:
         ScheduleError: There is no such schedule, or it cannot be made for these numbers.
     """
-    if name not in SCHEDULES:
-        raise ScheduleError(f"{name!r} is no schedule; the schedules are {', '.join(SCHEDULES)}")
-    schedule = SCHEDULES[name]
+    schedule = named(name)
     if devices < 1 or microbatches < 1:
         raise ScheduleError(
             f"{name} needs at least one device and one micro-batch, not {devices} and {microbatches}"
@@ -266,9 +280,10 @@ def generate(
         return zb_auto(devices, microbatches, times or Times(1, 1, 1), limit, name, weight_share)
     if memory is not None:
         raise ScheduleError(f"{name} takes no memory limit; zb-auto does")
-    fixed = schedule.chunks in ("1", "2")
-    if fixed and chunks not in (None, int(schedule.chunks)):
-        raise ScheduleError(f"{name} has {schedule.chunks} chunks on a device, not {chunks}")
-    if not fixed and chunks is not None and chunks < 2:
+    if not schedule.any_chunks:
+        if chunks not in (None, int(schedule.chunks)):
+            raise ScheduleError(f"{name} has {schedule.chunks} chunks on a device, not {chunks}")
+        return schedule.make(devices, microbatches)
+    if chunks is not None and chunks < 2:
         raise ScheduleError(f"{name} needs two or more chunks on each device, not {chunks}")
-    return schedule.make(devices, microbatches, *(() if fixed else (chunks or 2,)))
+    return schedule.make(devices, microbatches, chunks or 2)
