@@ -65,9 +65,9 @@ class _Wanted(NamedTuple):
         """Return the plan of a schedule, or that of a CSV file."""
         if _is_file(schedule):
             return torch_csv.read(schedule)
-        known = named(schedule)
         if self.devices is None or self.microbatches is None:
             raise click.UsageError("give --stages and --microbatches")
+        known = named(schedule)
         return generate(
             schedule,
             self.devices,

@@ -74,9 +74,13 @@ def _labelled(phase: int, operation: Operation, *, first: bool) -> Iterator[Step
     """Yield an operation as a step, on the first device after the output layer's pass it needs."""
     kind, chunk, microbatch, pair_chunk, pair_microbatch = operation
     back = {Kind.FORWARD_BACKWARD: (pair_chunk, pair_microbatch)}.get(kind, (chunk, microbatch))
-    if first and kind in _BACK and back[0] == 1:
+    half = kind is not Kind.FORWARD_BACKWARD and PHASES[phase] == "overlap"
+    apart = half and kind is Kind.FORWARD
+    if first and apart:
+        # Only a single device is first and turns around: the pass stands before the pair, whole or not.
+        yield Step(Kind.OTHER, 1, 0, phase)
+    elif first and not half and kind in _BACK and back[0] == 1:
         yield Step(Kind.OTHER, 1, back[1] or 0, phase)
-    apart = kind is Kind.FORWARD and PHASES[phase] == "overlap"
     yield Step(kind, chunk, microbatch, phase, pair_chunk, pair_microbatch, apart)
 
 
