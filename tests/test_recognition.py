@@ -50,6 +50,12 @@ def without(timeline: Timeline, *ranks: int) -> Timeline:
     return Timeline(timeline.tasks.filter(~gone), timeline.ranks.filter(~gone), timeline.run)
 
 
+def lossy(timeline: Timeline, seed: int | list[int]) -> Timeline:
+    """Lose 1 % of the tasks."""
+    random = np.random.default_rng(seed)
+    return kept(timeline, pl.Series(random.random(len(timeline)) > 0.01))
+
+
 def named(found: Recognition | None) -> set[str]:
     """Return the schedules that a run is said to be, the one that was chosen and its equals."""
     assert found is not None
@@ -75,8 +81,7 @@ def test_every_schedule_is_recognised_in_spite_of_noise_and_losses(name):
             continue
         tried += 1
         random = np.random.default_rng([index, p, m, v])
-        timeline = played(plan, seed=index)
-        timeline = kept(timeline, pl.Series(random.random(len(timeline)) > 0.01))
+        timeline = lossy(played(plan, seed=index), seed=[index, p, m, v])
         if p > 2:
             timeline = without(timeline, int(random.integers(p)))
         found = recognise(timeline)
@@ -102,6 +107,72 @@ def test_long_steps_are_recognised_by_their_beginning_and_checked_to_their_end(n
     assert (found.schedule, found.microbatches, found.departures) == (name, 60, ())
     late = swapped(plan, 1, int(plan.first[2] - plan.first[1]) - 9)
     assert len(recognise(played(late, noise=0, steps=1)).departures) == 1
+
+
+@pytest.mark.parametrize("comm_ns", [0, 500_000, 2_000_000])
+@pytest.mark.parametrize(("p", "m"), [(4, 16), (8, 32), (8, 64)])
+@pytest.mark.parametrize("name", ["zb-1p", "zb-2p"])
+def test_what_was_planned_for_other_times_is_known_by_what_a_search_promises(name, p, m, comm_ns):
+    """Of the times that were planned for, and of transfers, a trace shows only what became of them."""
+    plan = generate(name, p, m, times=TIMES._replace(comm_ns=comm_ns))
+    for noise in (0.0, 0.05, 0.3):
+        timeline = played(plan, seed=p, noise=noise)
+        for seen in (timeline, without(timeline, 1), lossy(timeline, seed=m)):
+            found = recognise(seen)
+            assert name in named(found)
+            assert (found.devices, found.microbatches) == (p, m)
+            if found.schedule == name:
+                assert found.plan is not None
+                assert len(found.departures) <= 0.02 * found.operations
+
+
+def test_an_own_order_is_that_of_most_steps():
+    plan = generate("zb-2p", 8, 32, times=TIMES._replace(comm_ns=500_000))
+    late = next(i for i in range(30, 60) if swapped_or_none(plan, 2, i))
+    turned = swapped(plan, 2, late)
+    steps = [played(turned, steps=1), played(plan, steps=3)]
+    shifted = steps[1].tasks.with_columns(
+        pl.col("start_ns", "end_ns") + 10 * int(steps[0].tasks["end_ns"].max()),
+        step=pl.col("step") + 1,
+    )
+    run = Timeline(pl.concat([steps[0].tasks, shifted]), steps[0].ranks, Run())
+    found = recognise(run)
+    assert (found.schedule, found.variant) == ("zb-2p", "in an order of its own")
+    assert [(departure.step, departure.rank) for departure in found.departures] == [(0, 2)]
+
+
+def _reordered(order: list[Operation], rule: str) -> list[Operation]:
+    weights = [one for one in order if one.kind is Kind.BACKWARD_WEIGHT]
+    rest = [one for one in order if one.kind is not Kind.BACKWARD_WEIGHT]
+    if rule == "weights at the end":
+        return rest + weights
+    after = {one.microbatch: one for one in weights}
+    return [
+        each
+        for one in rest
+        for each in ([one, after[one.microbatch]] if one.kind is not Kind.FORWARD else [one])
+    ]
+
+
+@pytest.mark.parametrize("rule", ["weights at the end", "weights at once"])
+@pytest.mark.parametrize("name", ["zb-h1", "zb-h2"])
+def test_a_split_backward_alone_is_no_searched_schedule(name, rule):
+    """Weights at the end need more memory; weights at once spare too little of the bubble."""
+    plan = generate(name, 8, 32)
+    orders = [_reordered(plan.order(device), rule) for device in range(8)]
+    found = recognise(played(Plan.of("mine", plan.placement, orders)))
+    assert found.schedule is None
+
+
+def test_micro_batches_out_of_turn_are_no_searched_schedule():
+    random = np.random.default_rng(5)
+    renamed = random.permutation(32)
+    plan = generate("zb-2p", 8, 32, times=TIMES)
+    orders = [
+        [one._replace(microbatch=int(renamed[one.microbatch])) for one in plan.order(device)]
+        for device in range(8)
+    ]
+    assert recognise(played(Plan.of("mine", plan.placement, orders))).schedule is None
 
 
 def test_schedules_that_cannot_be_told_apart_are_named_together():

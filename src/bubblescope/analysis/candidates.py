@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bubblescope.schedules import SCHEDULES, Plan, Times
+from bubblescope.schedules import SCHEDULES, Plan
 from bubblescope.schedules.classic import gpipe, looped_bfs
 from bubblescope.schedules.dualpipe import mindspeed_dualpipev
-from bubblescope.schedules.zb_auto import zb_auto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bubblescope.analysis.observed import Shape
 
-__all__ = ["Candidate", "known", "searched"]
+__all__ = ["Candidate", "known"]
 
 
 def _form(name: str) -> tuple[str, str, Callable[..., Plan]]:
@@ -64,12 +63,17 @@ class Candidate(NamedTuple):
     variant: str
     make: Callable[[int], Plan]
 
+    @classmethod
+    def given(cls, plan: Plan, variant: str) -> Candidate:
+        """Return the candidate that is this plan."""
+        return cls(plan.name, variant, lambda _count: plan)
+
 
 def known(shape: Shape, also: Sequence[Plan]) -> list[Candidate]:
     """Return every schedule with the placement, and those of `also` that have it."""
     devices, chunks = shape.devices, shape.chunks
     found = [
-        Candidate(plan.name, "as given", partial(_given, plan))
+        Candidate.given(plan, "as given")
         for plan in also
         if [set(held) for held in plan.placement] == [set(held) for held in shape.placement]
     ]
@@ -79,18 +83,3 @@ def known(shape: Shape, also: Sequence[Plan]) -> list[Candidate]:
         elif int(SCHEDULES[name].chunks) == chunks:
             found.append(Candidate(name, variant, partial(make, devices)))
     return found
-
-
-def _given(plan: Plan, _count: int) -> Plan:
-    return plan
-
-
-def searched(shape: Shape, times: Times, *, thorough: bool) -> list[Candidate]:
-    """Return what the zero-bubble search finds for the measured times, or also for equal ones."""
-    p = shape.devices
-    bases = [(times, "for the measured times"), (Times(1, 1, 1), "for equal times")]
-    return [
-        Candidate(name, variant, partial(zb_auto, p, times=basis, memory=limit, name=name))
-        for basis, variant in (bases if thorough else bases[:1])
-        for name, limit in (("zb-1p", p), ("zb-2p", 2 * p))
-    ]

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
-import polars as pl
 
-from bubblescope.analysis.candidates import Candidate, known, searched
+from bubblescope.analysis import searched
+from bubblescope.analysis.candidates import Candidate, known
 from bubblescope.analysis.observed import (
     BACKWARD,
     FORWARD,
@@ -35,8 +36,6 @@ from bubblescope.analysis.observed import (
 from bubblescope.errors import ScheduleError
 from bubblescope.schedules import Plan
 from bubblescope.schedules import plan as codes
-from bubblescope.schedules.zb_auto import Times
-from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,6 +52,9 @@ _UNLIKE: Final = 0.1
 
 _SLIP: Final = 0.02
 """Prior probability that an operation departs from the schedule that a run follows."""
+
+_FEW: Final = 2
+"""Departures that a run of any size may have."""
 
 _LONG: Final = 12
 """Micro-batches for each device from which on a step is long."""
@@ -205,18 +207,17 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
         return None
     order = timeline.ranks.sort("dp", "tp", "cp", "rank", nulls_last=True)["rank"].to_list()
     tried: list[_Best] = []
+    seen = []
     for shape in shapes(observed):
         if any(not best.departures for best in tried):
             break  # a device more would need a reason
         seats = places(observed, shape, order)
+        seen.append((shape, seats))
         tried += _tried(observed, shape, seats, known(shape, also))
-        if shape.name == "linear" and (observed.work == WEIGHT).any():
-            settled = any(not best.departures for best in tried)
-            if not settled or shape.devices * observed.microbatches <= _SMALL:
-                found = searched(shape, _times(timeline), thorough=not settled)
-                tried += _tried(observed, shape, seats, found)
     if not tried:
         return None
+    if seen[0][0].name == "linear" and (observed.work == WEIGHT).any():
+        tried += _searched(timeline, observed, seen, tried)
     return _answer(timeline, observed, tried)
 
 
@@ -239,6 +240,42 @@ def _tried(
     return _exact(observed, _fits(observed, shape, seats, candidates, count))
 
 
+def _searched(
+    timeline: Timeline,
+    observed: Observed,
+    seen: Sequence[tuple[Shape, Places]],
+    tried: Sequence[_Best],
+) -> list[_Best]:
+    """Search for what no known schedule explains; in small steps also for what one does.
+
+    `seen` are the ways to see the run as a pipeline, likeliest first, and `tried` says how well the
+    known schedules fit.
+    """
+    found: list[_Best] = []
+    settled = any(not best.departures for best in tried)
+    if settled and seen[-1][0].devices * observed.microbatches > _SMALL:
+        return found
+    times = searched.measured(timeline)
+    for shape, seats in seen[-1:] if settled else seen:
+        candidates = searched.planned(shape, times, thorough=not settled)
+        found += _tried(observed, shape, seats, candidates)
+        if any(not best.departures for best in found):
+            return found
+    # An order that is read from the run must explain more than the slips of any run. What the search
+    # found is but a guess at the plan: several departures from it say that it was another.
+    slips = _SLIP * len(observed.work) + _FEW
+    if _least(tried) > slips and _least(found) > _FEW:
+        for shape, seats in seen:
+            order = searched.own(observed, shape, seats, times)
+            if order:
+                return [*found, *_tried(observed, shape, seats, [order])]
+    return found
+
+
+def _least(tried: Sequence[_Best]) -> float:
+    return min((best.cost for best in tried), default=inf)
+
+
 def _fits(
     observed: Observed, shape: Shape, seats: Places, candidates: list[Candidate], count: int
 ) -> list[_Fit]:
@@ -247,17 +284,6 @@ def _fits(
         with suppress(ScheduleError):  # not for these numbers, so it was not this one
             fits.append(_fit(observed, shape, seats, name, variant, make(count)))
     return fits
-
-
-def _times(timeline: Timeline) -> Times:
-    """Return the median forward, input gradient and weight gradient of a run."""
-    median = dict(
-        timeline.tasks.group_by("kind")
-        .agg((pl.col("end_ns") - pl.col("start_ns")).median())
-        .iter_rows()
-    )
-    kinds = (Kind.FORWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
-    return Times(*(int(median.get(kind.value) or 0) for kind in kinds))
 
 
 def _fit(
@@ -303,7 +329,7 @@ def _exact(observed: Observed, fits: Sequence[_Fit]) -> list[_Best]:
     """Count the departures of those plans that may be the best."""
     found: list[_Best] = []
     for fit in sorted(fits, key=lambda fit: fit.least + fit.missing / 2):
-        if found and fit.least + fit.missing / 2 > min(best.cost for best in found):
+        if found and fit.least + fit.missing / 2 > _least(found):
             break
         found.append(_Best(fit, _kept(fit.position, observed.group)))
     return found
@@ -344,7 +370,7 @@ def _longest_increasing(values: Sequence[int]) -> list[bool]:
 
 
 def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> Recognition:
-    least = min(best.cost for best in tried)
+    least = _least(tried)
     equals = [best for best in tried if best.cost == least]
     # Where order cannot tell, believe what the run says of itself.
     declared = _plain(timeline.run.schedule or "")

@@ -344,7 +344,7 @@ def mirrored(devices: int) -> list[tuple[int, ...]]:
     return [(rank, devices - 1 - rank) for rank in range(devices)]
 
 
-def column(kind: int, stage: int | Ints, microbatch: Ints) -> Ints:
-    """Return operations of one kind that are no pairs, as `Plan` takes them: 5 x n."""
+def column(kind: int | Ints, stage: int | Ints, microbatch: Ints) -> Ints:
+    """Return operations that are no pairs, as `Plan` takes them: 5 x n."""
     one = np.ones_like(microbatch)
     return np.stack([kind * one, stage * one, microbatch, -one, -one])
