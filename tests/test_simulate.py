@@ -161,8 +161,9 @@ def test_the_command_writes_any_format_and_the_plan(tmp_path):
     assert f"wrote {page}" in result.output.replace("\n", "")
     assert page.read_text().startswith("<!doctype html>")
     assert torch_csv.read(plan).order(0) == generate("zb-2p", 4, 8).order(0)
-    own = invoke("--schedule", str(plan))
+    own = invoke("--schedule", str(plan), "-o", str(page))
     assert "plan (as given)" in own.output
+    assert "plan (as given)" in page.read_text()
     for fmt in FORMATS:
         out = tmp_path / f"x.{fmt}"
         assert invoke("--schedule", "gpipe", *SIZE, "--to", fmt, "-o", str(out)).exit_code == 0

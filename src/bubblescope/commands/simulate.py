@@ -189,7 +189,8 @@ def simulate(
     memory = plan.peak_memory(weight_memory)
     # What is searched or read from a file is not among the schedules that are recognised anyway.
     known = plan.name in SCHEDULES and not SCHEDULES[plan.name].searched
-    found = Report.of(timeline, also=[] if known else [plan])
+    also = [] if known else [plan]
+    found = Report.of(timeline, also=also)
     if as_json:
         said = {**found.to_dict(), "peak_memory": memory.tolist()}
         click.echo(msgspec.json.format(msgspec.json.encode(said)).decode())
@@ -205,7 +206,10 @@ def simulate(
     if fmt is not None:
         target = output or Path(f"{plan.name}{exports.FORMATS[fmt].suffix}")
         with writing(target, quiet=as_json):
-            exports.export(timeline, fmt, target)
+            if fmt == "html":  # the one format that names the schedule
+                timeline.to_html(target, also=also)
+            else:
+                exports.export(timeline, fmt, target)
         if not as_json:
             wrote(target)
 
