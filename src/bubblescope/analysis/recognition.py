@@ -222,20 +222,25 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
 
 
 def _tried(
-    observed: Observed, shape: Shape, seats: Places, candidates: list[Candidate]
+    observed: Observed,
+    shape: Shape,
+    seats: Places,
+    candidates: list[Candidate],
+    within: float = 1.0,
 ) -> list[_Best]:
     """Hold the candidates against what was observed, and return those that may be the best.
 
     Of long steps the beginning is looked at first: it is the same however many micro-batches follow,
     where those do not come in rounds that depend on their number. What does not fit there is not
-    tried on the rest.
+    tried on the rest; nor is that of which more than the share `within` does not.
     """
     count = observed.microbatches
     if shape.name in ("linear", "zigzag") and count > _LONG * shape.devices:
         first = observed.first(2 * shape.devices)
         fits = _fits(first, shape, seats, candidates, _SHORT * shape.devices)
         least = min((fit.least for fit in fits), default=0) + _SLIP * len(first.work)
-        near = {(fit.name, fit.variant) for fit in fits if fit.least <= least}
+        most = min(least, within * len(first.work))
+        near = {(fit.name, fit.variant) for fit in fits if fit.least <= most}
         candidates = [one for one in candidates if (one.name, one.variant) in near]
     return _exact(observed, _fits(observed, shape, seats, candidates, count))
 
@@ -256,19 +261,16 @@ def _searched(
     if settled and seen[-1][0].devices * observed.microbatches > _SMALL:
         return found
     times = searched.measured(timeline)
-    for shape, seats in seen[-1:] if settled else seen:
-        candidates = searched.planned(shape, times, thorough=not settled)
-        found += _tried(observed, shape, seats, candidates)
-        if any(not best.departures for best in found):
-            return found
     # An order that is read from the run must explain more than the slips of any run. What the search
-    # found is but a guess at the plan: several departures from it say that it was another.
-    slips = _SLIP * len(observed.work) + _FEW
-    if _least(tried) > slips and _least(found) > _FEW:
-        for shape, seats in seen:
+    # finds is but a guess at the plan: several departures from it say that it was another.
+    unknown = _least(tried) > _SLIP * len(observed.work) + _FEW
+    for shape, seats in seen[-1:] if settled else seen:
+        found += _tried(observed, shape, seats, searched.planned(shape, times), _UNLIKE)
+        if unknown and _least(found) > _FEW:
             order = searched.own(observed, shape, seats, times)
-            if order:
-                return [*found, *_tried(observed, shape, seats, [order])]
+            found += _tried(observed, shape, seats, [order] if order else [])
+        if any(not best.departures for best in found):
+            break
     return found
 
 
@@ -342,9 +344,13 @@ def _kept(position: Ints, group: Ints) -> NDArray[np.bool_]:
     astray = np.unique(group[there[:-1]][_descents(position[there], group[there])])
     begins = np.searchsorted(group[there], astray)
     ends = np.searchsorted(group[there], astray, side="right")
+    known: dict[bytes, list[bool]] = {}  # one step is often like another
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         part = there[begin:end]
-        kept[part] = _longest_increasing(position[part].tolist())
+        order = position[part].tobytes()
+        if order not in known:
+            known[order] = _longest_increasing(position[part].tolist())
+        kept[part] = known[order]
     return kept
 
 

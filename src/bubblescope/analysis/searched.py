@@ -42,6 +42,9 @@ _PER_DEVICE: Final = {"zb-1p": 1, "zb-2p": 2}
 _SPARED: Final = 0.75
 """Of the bubble that the search spares 1F1B, the share that a searched order must spare as well."""
 
+_ENOUGH: Final = 4
+"""Micro-batches for each device from which on more of them make no other bubble."""
+
 _CODES: Final = (codes.FORWARD, codes.BACKWARD_INPUT, codes.BACKWARD_WEIGHT)
 """The kinds of a plan's operations, by what an observed operation works on."""
 
@@ -62,13 +65,15 @@ def measured(timeline: Timeline) -> Times:
     return Times(forward, backward, weight, int(shortest or 0))
 
 
-def planned(shape: Shape, times: Times, *, thorough: bool) -> list[Candidate]:
-    """Return what the zero-bubble search finds for the measured times, or also for equal ones."""
+def planned(shape: Shape, times: Times) -> list[Candidate]:
+    """Return what the zero-bubble search finds for the measured times."""
     p = shape.devices
-    bases = ((times, "for the measured times"), (Times(1, 1, 1), "for equal times"))
     return [
-        Candidate(name, variant, partial(zb_auto, p, times=basis, memory=limit * p, name=name))
-        for basis, variant in (bases if thorough else bases[:1])
+        Candidate(
+            name,
+            "for the measured times",
+            partial(zb_auto, p, times=times, memory=limit * p, name=name),
+        )
         for name, limit in _PER_DEVICE.items()
     ]
 
@@ -85,6 +90,11 @@ class _Ran(NamedTuple):
             bool((np.diff(self.microbatch[self.work == work]) > 0).all())
             for work in (FORWARD, BACKWARD, WEIGHT)
         )
+
+    def turns_at_once(self) -> bool:
+        """Say whether the first backward follows its own forward, as it does on the last device."""
+        first = int((self.work == BACKWARD).argmax())
+        return int((self.work[:first] == FORWARD).sum()) <= int(self.microbatch[first]) + 1
 
     def most_held(self) -> float:
         """Return the most activations held at once, in micro-batches.
@@ -107,29 +117,36 @@ def own(observed: Observed, shape: Shape, seats: Places, times: Times) -> Candid
     ran = _ran(observed, seats)
     if not all(order.is_in_turn() for order in ran.values()):
         return None
+    if p - 1 in ran and not ran[p - 1].turns_at_once():
+        return None
     held = max(order.most_held() for order in ran.values())
-    plain = SCHEDULES["1f1b"].make(p, m)
+    plain, whole = (SCHEDULES[name].make(p, m) for name in ("1f1b", "zb-h1"))
+    try:
+        replayed = _replay(whole, ran, times)
+    except ScheduleError:  # the orders do not belong together
+        return None
+    spared = _longest(plain, run(plain, Costs.shared(plain, times)), ran)
+    spared -= _longest(whole, replayed, ran)
     for name, limit in _PER_DEVICE.items():
-        if held > limit * p:
-            continue
-        try:
-            best = zb_auto(p, m, times, limit * p, name)
-            replayed = _replay(best, ran, times)
-        except ScheduleError:  # too little memory, or orders that do not belong together
-            return None
-        spared, possible = (
-            _longest(plain, run(plain, Costs.shared(plain, times)), ran)
-            - _longest(best, played, ran)
-            for played in (replayed, run(best, Costs.shared(best, times)))
-        )
-        if spared >= _SPARED * possible:
-            order = np.lexsort((replayed.start_ns, best.device))
+        if held <= limit * p and spared >= _SPARED * _possible(p, m, times, limit * p, ran):
+            order = np.lexsort((replayed.start_ns, whole.device))
             columns = [
-                column(best.kind[mine], device, best.microbatch[mine])
-                for device, mine in enumerate(np.split(order, best.first[1:-1]))
+                column(whole.kind[mine], device, whole.microbatch[mine])
+                for device, mine in enumerate(np.split(order, whole.first[1:-1]))
             ]
             return Candidate.given(Plan(name, shape.placement, columns), "in an order of its own")
     return None
+
+
+def _possible(devices: int, count: int, times: Times, memory: int, seen: Iterable[int]) -> int:
+    """Return how much of 1F1B's bubble a search spares, by as many micro-batches as show it."""
+    count = min(count, _ENOUGH * devices)
+    plain = SCHEDULES["1f1b"].make(devices, count)
+    best = zb_auto(devices, count, times, memory)
+    least, most = (
+        _longest(plan, run(plan, Costs.shared(plan, times)), seen) for plan in (best, plain)
+    )
+    return most - least
 
 
 def _ran(observed: Observed, seats: Places) -> dict[int, _Ran]:
