@@ -10,7 +10,7 @@ import os
 import sys
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
@@ -22,6 +22,14 @@ import bubblescope
 from bubblescope import exports, units
 from bubblescope.commands.ascend import ascend
 from bubblescope.commands.paddle import paddle
+from bubblescope.commands.reading import (
+    NO_TASKS,
+    need_tasks,
+    paths_argument,
+    planned,
+    read,
+    reading,
+)
 from bubblescope.commands.simulate import schedules, simulate
 from bubblescope.console import Bar, err, out, warn, writable, writing, wrote
 from bubblescope.errors import BubblescopeError
@@ -31,134 +39,7 @@ from bubblescope.schedules import LINEAR, torch_csv
 from bubblescope.sources import find, load, sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bubblescope.timeline import ClockReport, Timeline
-
-NO_TASKS: Final = 3
-
-
-class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """Whole numbers and half-open ranges: "3", "2:5", "0,4:6"."""
-
-    name = "numbers"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[range]:
-        """Turn the text into ranges; a number is one of its own."""
-        if isinstance(value, list):
-            return value
-        try:
-            parts = [part.partition(":") for part in str(value).split(",")]
-            chosen = [
-                range(int(low), int(high) if colon else int(low) + 1) for low, colon, high in parts
-            ]
-        except ValueError:
-            chosen = []
-        if not all(chosen) or not chosen:
-            self.fail(f"{value!r} is not like 3 or 2:5 or 0,4:6", param, ctx)
-        return chosen
-
-
-def _among(wanted: list[range] | None, present: list[int]) -> list[int] | None:
-    """Return the numbers that are there of each range, or its first, to be refused, if none is."""
-    if wanted is None:
-        return None
-    chosen: list[int] = []
-    for part in wanted:
-        chosen += [number for number in present if number in part] or [part.start]
-    return chosen
-
-
-def _paths(*, many: bool = True) -> Callable[[Any], Any]:
-    return click.argument(
-        "paths",
-        nargs=-1 if many else 1,
-        required=True,
-        metavar="PATH..." if many else "PATH",
-        type=click.Path(),
-    )
-
-
-def _reading(command: Any) -> Any:
-    """Add the options that every command that reads traces has."""
-    for option in reversed(
-        (
-            click.option(
-                "--names",
-                metavar="REGEX",
-                help="Meaning of your own range names: a pattern with groups (?P<kind>...) and any "
-                "of microbatch, chunk, stage, step, rank, peer.",
-            ),
-            click.option(
-                "--source", metavar="FORMAT", help="Trace format, if it should not be detected."
-            ),
-            click.option(
-                "--run",
-                type=int,
-                metavar="K",
-                help="Which run, from 0, of logs that hold several; the last by default.",
-            ),
-            click.option(
-                "--clock",
-                type=click.Choice(["raw", "auto", "solve"]),
-                default="auto",
-                show_default=True,
-                help="Correct the clocks of several hosts by what must come before what: never, "
-                "where it shows them to be wrong, or always.",
-            ),
-            click.option("--steps", type=Numbers(), help="Only these steps: 3 or 2:5 or 0,4:6."),
-            click.option("--ranks", type=Numbers(), help="Only these ranks."),
-            click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-_planned = click.option(
-    "--plan",
-    "plans",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE.csv",
-    help="A schedule of your own to recognise, as PyTorch's CSV. May be repeated.",
-)
-
-
-def _read(
-    paths: tuple[str, ...],
-    names: str | None,
-    source: str | None,
-    run: int | None,
-    clock: Literal["raw", "auto", "solve"],
-    steps: list[range] | None,
-    ranks: list[range] | None,
-    *,
-    quiet: bool,
-) -> Timeline:
-    with Bar() as bar:
-        timeline = load(
-            *paths,
-            names=names,
-            source=source,
-            progress=SILENT if quiet else bar,
-            run=run,
-            clock=clock,
-        )
-    if steps is not None or ranks is not None:
-        present = timeline.ranks["rank"].to_list()
-        timeline = timeline.slice(steps=_among(steps, timeline.steps), ranks=_among(ranks, present))
-    return timeline
-
-
-def _need_tasks(timeline: Timeline) -> None:
-    """Leave, saying what the traces do hold, if there is nothing to show."""
-    if len(timeline):
-        return
-    err.print(inventory(timeline))
-    for notice in timeline.run.warnings:
-        err.print(Text(notice.message))
-    sys.exit(NO_TASKS)
+    from bubblescope.timeline import ClockReport
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -172,17 +53,17 @@ def cli() -> None:
 
 
 @cli.command()
-@_paths()
+@paths_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/report.md).")
 @click.option("--all", "everything", is_flag=True, help="Show every rank, step and departure.")
-@_planned
-@_reading
+@planned
+@reading
 def report(
     paths: tuple[str, ...], as_json: bool, everything: bool, plans: tuple[Path, ...], **options: Any
 ) -> None:
     """Print the bubble rates of a run, and which definition each number follows."""
     also = [torch_csv.read(plan) for plan in plans]
-    timeline = _read(paths, **options)
+    timeline = read(paths, **options)
     if as_json:
         found = Report.of(timeline, also=also)
         click.echo(msgspec.json.format(msgspec.json.encode(found.to_dict())).decode())
@@ -193,12 +74,12 @@ def report(
 
 
 @cli.command()
-@_paths()
+@paths_argument()
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="HTML file to write.")
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
 @click.option("--title", help="Heading of the page.")
-@_planned
-@_reading
+@planned
+@reading
 def view(
     paths: tuple[str, ...],
     output: Path | None,
@@ -209,8 +90,8 @@ def view(
 ) -> None:
     """Write the interactive timeline as one HTML file, and open it."""
     also = [torch_csv.read(plan) for plan in plans]
-    timeline = _read(paths, **options)
-    _need_tasks(timeline)
+    timeline = read(paths, **options)
+    need_tasks(timeline)
     target = _target(paths, output, ".html")
     with writing(target, quiet=options["quiet"]):
         timeline.to_html(target, title=title, also=also)
@@ -221,16 +102,16 @@ def view(
 
 
 @cli.command()
-@_paths()
+@paths_argument()
 @click.option(
     "--to", "fmt", required=True, type=click.Choice(list(exports.FORMATS)), help="Format."
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write.")
-@_reading
+@reading
 def export(paths: tuple[str, ...], fmt: str, output: Path | None, **options: Any) -> None:
     """Write a run for another program: Perfetto, Chrome, a table or a picture."""
-    timeline = _read(paths, **options)
-    _need_tasks(timeline)
+    timeline = read(paths, **options)
+    need_tasks(timeline)
     target = _target(paths, output, exports.FORMATS[fmt].suffix)
     with writing(target, quiet=options["quiet"]):
         exports.export(timeline, fmt, target)
@@ -239,12 +120,12 @@ def export(paths: tuple[str, ...], fmt: str, output: Path | None, **options: Any
 
 
 @cli.command()
-@_paths()
+@paths_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@_reading
+@reading
 def info(paths: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Say what traces are: format, hosts, ranks, steps, what was inferred, what was lost."""
-    timeline = _read(paths, **options)
+    timeline = read(paths, **options)
     run = timeline.run
     if as_json:
         said = {
@@ -298,12 +179,12 @@ def _certificate(clock: ClockReport | None) -> list[str]:
 
 
 @cli.command()
-@_paths()
+@paths_argument()
 @click.option("--all", "everything", is_flag=True, help="Show every name, not the top 40.")
-@_reading
+@reading
 def names(paths: tuple[str, ...], everything: bool, **options: Any) -> None:
     """List the range names of a trace and what each is taken for."""
-    timeline = _read(paths, **options)
+    timeline = read(paths, **options)
     shapes: dict[str, list[Any]] = {}
     for content in timeline.run.contents:
         for held in content.names:

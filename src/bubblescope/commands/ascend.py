@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.text import Text
 
+from bubblescope.commands.reading import NO_TASKS
 from bubblescope.console import Bar, err, out, warn
 from bubblescope.errors import SourceError
 from bubblescope.exports import step_task_info
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ascend"]
 
-_NO_TASKS: Final = 3
 _BESIDE: Final = ("profiler_info*.json", "profiler_metadata.json", "*.db")
 """What MindStudio Insight opens beside the database."""
 
@@ -84,7 +84,7 @@ def pp_chart(
     if not len(timeline):
         if quiet:
             err.print(Text("the profiles hold no pipeline tasks"))
-        sys.exit(_NO_TASKS)
+        sys.exit(NO_TASKS)
     charts = _charts(timeline, profiles, detailed=detailed)
     if in_place:
         _write(charts)

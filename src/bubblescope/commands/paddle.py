@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.text import Text
 
+from bubblescope.commands.reading import NO_TASKS
 from bubblescope.console import Bar, err, out, warn, wrote
 from bubblescope.errors import SourceError
 from bubblescope.exports import paddle_json
@@ -16,8 +17,6 @@ from bubblescope.sources import load
 from bubblescope.sources.paddle import machine_number
 
 __all__ = ["paddle"]
-
-_NO_TASKS = 3
 
 
 @click.command()
@@ -58,7 +57,7 @@ def paddle(
     if not len(timeline):
         if quiet:
             err.print(Text("the logs hold no jobs with device times"))
-        sys.exit(_NO_TASKS)
+        sys.exit(NO_TASKS)
     for path in paddle_json.write(timeline, log_dir):
         wrote(path)
     out.print("open the first in chrome://tracing, the second in https://ui.perfetto.dev")
