@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import polars as pl
 
+from bubblescope.dependencies import messages, passes
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from bubblescope.timeline import Timeline
 
 __all__ = ["constraints"]
-
-_FORWARD: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
-_BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
-_RECEIVES: Final = {
-    Kind.SEND_FORWARD.value: Kind.RECV_FORWARD.value,
-    Kind.SEND_BACKWARD.value: Kind.RECV_BACKWARD.value,
-}
 
 
 def constraints(timeline: Timeline) -> pl.DataFrame:
@@ -32,7 +26,7 @@ def constraints(timeline: Timeline) -> pl.DataFrame:
         Frame with step, a and b (ranks), before_ns (on a) and after_ns (on b), neither of which is
         null, and cause and effect, the names of the tasks.
     """
-    return pl.concat([_passes(timeline), _messages(timeline.tasks)])
+    return pl.concat([_passes(timeline), _messages(timeline)])
 
 
 def _passes(timeline: Timeline) -> pl.DataFrame:
@@ -42,90 +36,40 @@ def _passes(timeline: Timeline) -> pl.DataFrame:
     than the whole starts, and to start no later than the whole ends.
     """
     both = pl.col("kind") == Kind.FORWARD_BACKWARD.value
-    halves = timeline.tasks.with_columns(
-        pl.col("kind").cast(pl.String),
-        start=pl.when(both).then("end_ns").otherwise("start_ns"),
-        end=pl.when(both).then("start_ns").otherwise("end_ns"),
-    )
-    columns = ["rank", "step", "stage", "microbatch", "start", "end", "name"]
-    forwards = halves.filter(pl.col("kind").is_in(_FORWARD)).select(columns)
-    backwards = pl.concat(
-        [
-            halves.filter(pl.col("kind").is_in(_BACKWARD)).select(columns),
-            halves.filter(both)
-            .with_columns(stage="pair_stage", microbatch="pair_microbatch")
-            .select(columns),
-        ]
-    )
-    found = []
-    for passes, next_stage in ((forwards, 1), (backwards, -1)):
-        known = _with_replica(passes.drop_nulls(["stage", "microbatch"]))
-        found.append(
-            known.with_columns(stage=pl.col("stage") + next_stage)
-            .join(
-                known,
-                on=["step", "stage", "microbatch", "replica"],
-                suffix="_b",
-                nulls_equal=True,
-            )
-            .filter(pl.col("rank") != pl.col("rank_b"))
-            .select(
-                "step",
-                a="rank",
-                b="rank_b",
-                before_ns="end",
-                after_ns="start_b",
-                cause="name",
-                effect="name_b",
-            )
-        )
-    return pl.concat(found)
-
-
-def _with_replica(passes: pl.DataFrame) -> pl.DataFrame:
-    """Number the pipelines that stand side by side: the k-th rank of a stage is of pipeline k."""
-    places = (
-        passes.select("stage", "rank")
-        .unique()
-        .sort("rank")
-        .with_columns(replica=pl.int_range(pl.len()).over("stage"))
-    )
-    return passes.join(places, on=["stage", "rank"])
-
-
-def _messages(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return the starts of sends and the ends of their receives.
-
-    Both are of the same step, direction, micro-batch and pair of ranks, and there are as many of one
-    as of the other.
-    """
-    key = ["step", "direction", "microbatch", "a", "b"]
-    known = tasks.filter(pl.col("peer").is_not_null(), pl.col("microbatch").is_not_null())
-    known = known.with_columns(pl.col("kind").cast(pl.String))
-    sends = known.filter(pl.col("kind").is_in(list(_RECEIVES))).select(
+    tasks = timeline.tasks.select(
+        "rank",
         "step",
-        "microbatch",
-        direction=pl.col("kind").replace_strict(_RECEIVES, default=None),
-        a="rank",
-        b="peer",
-        before_ns="start_ns",
-        cause="name",
+        "name",
+        start_ns=pl.when(both).then("end_ns").otherwise("start_ns"),
+        end_ns=pl.when(both).then("start_ns").otherwise("end_ns"),
     )
-    receives = known.filter(pl.col("kind").is_in(list(_RECEIVES.values()))).select(
-        "step",
-        "microbatch",
-        direction="kind",
-        a="peer",
-        b="rank",
-        after_ns="end_ns",
-        effect="name",
-    )
-    turn = pl.int_range(pl.len()).over(key)
-    count = pl.len().over(key)
-    sends = sends.sort("before_ns").with_columns(turn=turn, count=count)
-    receives = receives.sort("after_ns").with_columns(turn=turn, count=count)
-    return (
-        sends.join(receives, on=[*key, "turn", "count"], nulls_equal=True)
-        .filter(pl.col("a") != pl.col("b"))
-        .select("step", "a", "b", "before_ns", "after_ns", "cause", "effect")
+    pairs = passes(timeline)
+    source, target = tasks[pairs["source"]], tasks[pairs["target"]]
+    return pl.DataFrame(
+        {
+            "step": source["step"],
+            "a": source["rank"],
+            "b": target["rank"],
+            "before_ns": source["end_ns"],
+            "after_ns": target["start_ns"],
+            "cause": source["name"],
+            "effect": target["name"],
+        }
+    ).filter(pl.col("a") != pl.col("b"))
+
+
+def _messages(timeline: Timeline) -> pl.DataFrame:
+    """Return the starts of sends and the ends of their receives."""
+    pairs = messages(timeline)
+    send, receive = timeline.tasks[pairs["send"]], timeline.tasks[pairs["receive"]]
+    return pl.DataFrame(
+        {
+            "step": send["step"],
+            "a": send["rank"],
+            "b": receive["rank"],
+            "before_ns": send["start_ns"],
+            "after_ns": receive["end_ns"],
+            "cause": send["name"],
+            "effect": receive["name"],
+        }
     )

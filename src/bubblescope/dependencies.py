@@ -1,0 +1,109 @@
+"""What feeds what: the way of every micro-batch from stage to stage, and its messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from bubblescope.vocabulary import Kind, Lane
+
+if TYPE_CHECKING:
+    from bubblescope.timeline import Timeline
+
+__all__ = ["messages", "passes"]
+
+_FORWARD: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
+_BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+_RECEIVES: Final = {
+    Kind.SEND_FORWARD.value: Kind.RECV_FORWARD.value,
+    Kind.SEND_BACKWARD.value: Kind.RECV_BACKWARD.value,
+}
+_PAIR: Final = Kind.FORWARD_BACKWARD.value
+
+
+def passes(timeline: Timeline) -> pl.DataFrame:
+    """Return each forward or backward beside the one on the next stage that needs its result.
+
+    A forward feeds that of the stage after, a backward that of the stage before. Both halves of an
+    overlapped pair count. Pipelines that stand side by side are told apart by the ranks' data,
+    tensor and context parallel coordinates; where ranks of the same coordinates work on the same
+    micro-batch of a stage, the k-th of them is of the k-th pipeline. Passes that are recorded twice
+    are left out.
+
+    Returns:
+        Frame with source and target, row numbers in `timeline.tasks`, and `backward`, whether the
+        source is a backward; sorted by source.
+    """
+    tasks = timeline.tasks.select(
+        "rank", "step", "kind", "lane", "stage", "microbatch", "pair_stage", "pair_microbatch"
+    ).with_row_index("task")
+    tasks = tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
+    columns = ["task", "rank", "step", "stage", "microbatch"]
+    forwards = tasks.filter(pl.col("kind").is_in(_FORWARD)).select(columns)
+    backwards = pl.concat(
+        [
+            tasks.filter(pl.col("kind").is_in(_BACKWARD)).select(columns),
+            tasks.filter(pl.col("kind") == _PAIR)
+            .with_columns(stage="pair_stage", microbatch="pair_microbatch")
+            .select(columns),
+        ]
+    )
+    found = []
+    for one, ahead in ((forwards, 1), (backwards, -1)):
+        known = _with_pipeline(one.drop_nulls(["stage", "microbatch"]), timeline.ranks)
+        key = ["step", "stage", "microbatch", "pipeline", "copy"]
+        known = known.filter(pl.len().over(key) == 1)
+        found.append(
+            known.with_columns(stage=pl.col("stage") + ahead)
+            .join(known, on=key, suffix="_fed", nulls_equal=True)
+            .select(source="task", target="task_fed", backward=pl.lit(ahead < 0))
+        )
+    return pl.concat(found).sort("source", "target")
+
+
+def _with_pipeline(one: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+    """Say of which pipeline each pass is, by `pipeline` and `copy`."""
+    coordinates = ranks.select(
+        "rank", pipeline=pl.struct(pl.col("dp", "tp", "cp").fill_null(-1)).rank("dense")
+    )
+    same = ["pipeline", "stage", "microbatch"]
+    return one.join(coordinates, on="rank").with_columns(
+        copy=pl.col("rank").rank("dense").over(same)
+    )
+
+
+def messages(timeline: Timeline) -> pl.DataFrame:
+    """Return each send beside its receive.
+
+    Both are of the same step, direction, micro-batch and pair of ranks, and there are as many of one
+    as of the other; of several, the k-th is taken for the k-th.
+
+    Returns:
+        Frame with send and receive, row numbers in `timeline.tasks`, `backward`, whether they carry
+        gradients, and `turn` and `count`: which of how many it is.
+    """
+    key = ["step", "direction", "microbatch", "from", "to"]
+    known = (
+        timeline.tasks.with_row_index("task")
+        .filter(pl.col("peer").is_not_null(), pl.col("microbatch").is_not_null())
+        .with_columns(pl.col("kind").cast(pl.String))
+        .filter(pl.col("rank") != pl.col("peer"))
+    )
+    sends = known.filter(pl.col("kind").is_in(list(_RECEIVES))).with_columns(
+        direction=pl.col("kind").replace_strict(_RECEIVES, default=None)
+    )
+    receives = known.filter(pl.col("kind").is_in(list(_RECEIVES.values())))
+    turn, count = pl.int_range(pl.len()).over(key), pl.len().over(key)
+    ends = [
+        sends.rename({"rank": "from", "peer": "to"}).sort("start_ns"),
+        receives.rename({"rank": "to", "peer": "from", "kind": "direction"}).sort("end_ns"),
+    ]
+    one, other = (end.select("task", *key, turn=turn, count=count) for end in ends)
+    return one.join(other, on=[*key, "turn", "count"], suffix="_met", nulls_equal=True).select(
+        "turn",
+        "count",
+        send="task",
+        receive="task_met",
+        backward=pl.col("direction") == Kind.RECV_BACKWARD.value,
+    )
