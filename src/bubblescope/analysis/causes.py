@@ -35,10 +35,10 @@ class Cause(str, Enum):
     WARM_UP = "warm-up"
     STEADY = "steady"
     COOL_DOWN = "cool-down"
-    ORDER = "order departure"
     IMBALANCE = "stage imbalance"
     SLOW_RANK = "slow rank"
     VARIATION = "micro-batch variation"
+    ORDER = "order departure"
     TRANSFER = "exposed transfer"
     PAUSE = "host pause"
     LAUNCH = "host launch"
@@ -51,10 +51,10 @@ MEANINGS: Final = {
     Cause.WARM_UP: "inherent to the schedule, before a rank's first backward",
     Cause.STEADY: "inherent to the schedule, between its first backward and last forward",
     Cause.COOL_DOWN: "inherent to the schedule, after its last forward",
-    Cause.ORDER: "tasks ran in another order than the schedule's",
     Cause.IMBALANCE: "stages do not cost the same",
     Cause.SLOW_RANK: "a rank is slower than others at the same stage, or than in other steps",
     Cause.VARIATION: "micro-batches do not cost the same",
+    Cause.ORDER: "tasks ran in another order than the schedule's",
     Cause.TRANSFER: "results on their way between ranks",
     Cause.PAUSE: "garbage collection, data loading or a checkpoint on the host",
     Cause.LAUNCH: "the host launched a task after it could have run",

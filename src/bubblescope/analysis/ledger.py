@@ -1,7 +1,7 @@
 """The ledger: every idle nanosecond of every rank has exactly one cause.
 
-The run is replayed with ever more of its causes, first none, then the order that was measured, the
-stages' own costs, and so on in the order of `bubblescope.analysis.causes.ADDED`; the last replay is
+The run is replayed with ever more of its causes, first none, then the stages' own costs, the slowness
+of ranks, and so on in the order of `bubblescope.analysis.causes.ADDED`; the last replay is
 the run itself. What a rank's idle time in a step grows by when a cause is added is that cause's. Where
 it shrinks instead (a rank that works longer waits less), the causes before it get as much less, the
 latest first, so that nothing is negative and the sum is what was measured.
@@ -9,6 +9,9 @@ latest first, so that nothing is negative and the sum is what was measured.
 Within a step, each gap is given to causes in the same way, by what that very gap was in each replay.
 Waiting also moves from gap to gap, so these do not quite add up to a rank's amounts; what a cause has
 too much is taken from its latest gaps and given to the causes that have too little.
+
+Clocks that differ move idle time rather than make it: a rank whose clock is ahead seems to begin late
+and to end late. All of it that is where it would not be by the right clock is given to the clocks.
 """
 
 from __future__ import annotations
@@ -96,7 +99,7 @@ def ledger(timeline: Timeline, found: Recognition | None) -> Ledger | None:
     if played[-1] is not run.played:
         players.append(Cause.UNEXPLAINED)
         played.append(run.played)
-    given = _Items.of(run).given(played)
+    given = _Items.of(run).given(played, displaced=Cause.CLOCK in so_far)
     gaps = _rows(run, players, given)
     again = worlds.replayed(so_far - {Cause.CLOCK}).length_ns
     error = np.abs(again - run.played.length_ns) / np.maximum(run.played.length_ns, 1)
@@ -139,11 +142,18 @@ class _Items(msgspec.Struct, frozen=True):
         """Sum over each group, in the last axis."""
         return np.add.reduceat(values, self.begins, axis=-1)
 
-    def given(self, played: list[Played]) -> Ints:
-        """Return how much of each gap each replay in turn is responsible for: replays x gaps."""
+    def given(self, played: list[Played], *, displaced: bool) -> Ints:
+        """Return how much of each gap each replay in turn is responsible for: replays x gaps.
+
+        With `displaced`, the last of them is given all by which it makes gaps longer, also what it
+        makes others shorter by.
+        """
         idle = np.stack([self.idle(one) for one in played])
         own = np.diff(np.minimum(np.maximum.accumulate(idle, axis=0), idle[-1]), axis=0, prepend=0)
-        levels = np.minimum.accumulate(self.sums(idle)[::-1], axis=0)[::-1]
+        totals = self.sums(idle)
+        if displaced:
+            totals[:-1] = np.minimum(totals[:-1], totals[-1] - self.sums(own)[-1])
+        levels = np.minimum.accumulate(totals[::-1], axis=0)[::-1]
         due = np.diff(levels, axis=0, prepend=0)
         return self._balanced(own, due)
 

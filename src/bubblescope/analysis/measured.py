@@ -299,12 +299,7 @@ def _transfers(links: pl.DataFrame, wait: Ints, awaited: NDArray[np.bool_]) -> I
         wait: From the end of each source to the start of its target.
         awaited: Whether the target's device was free when the source ended.
     """
-    least = (
-        pl.col("wait")
-        .filter(pl.col("awaited") & (pl.col("wait") >= 0))
-        .min()
-        .over("from", "to", "backward")
-    )
+    least = pl.col("wait").filter("awaited").min().over("from", "to", "backward")
     return (
         links.with_columns(wait=pl.Series(wait), awaited=pl.Series(awaited))
         .select(pl.coalesce("took_ns", least, pl.lit(0)).cast(pl.Int64))
