@@ -16,6 +16,8 @@ from rich.text import Text
 
 from bubblescope import units
 from bubblescope.analysis.bubbles import DEFINITIONS, Bubbles, Rates
+from bubblescope.analysis.causes import Cause
+from bubblescope.analysis.findings import INHERENT
 from bubblescope.analysis.study import Study, study
 from bubblescope.vocabulary import SHORT, Kind
 
@@ -37,6 +39,7 @@ _ROWS: Final = 24
 _BAR: Final = 8
 _NAMES: Final = ("makespan", "span", "over_ideal", "ideal", "excess")
 _DEPARTURES: Final = 5
+_CAUSES: Final = 4
 
 
 class Report(msgspec.Struct, frozen=True, eq=False):
@@ -133,7 +136,18 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                     )
                 ],
             },
+            "why": self._why_dict(),
             "warnings": [msgspec.to_builtins(notice) for notice in run.warnings],
+        }
+
+    def _why_dict(self) -> dict[str, Any] | None:
+        ledger = self.study.ledger
+        if ledger is None:
+            return None
+        return {
+            "causes": ledger.totals().to_dicts(),
+            "outside_ns": ledger.outside["idle_ns"].sum(),
+            "replay_error": ledger.replay_error,
         }
 
     def _schedule_dict(self) -> dict[str, Any] | None:
@@ -150,7 +164,14 @@ class Report(msgspec.Struct, frozen=True, eq=False):
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [self._headline()]
         if len(self.timeline):
-            parts += [self._rates(), self._schedule(), self._ranks(), self._steps(), self._kinds()]
+            parts += [
+                self._rates(),
+                self._schedule(),
+                self._why(),
+                self._ranks(),
+                self._steps(),
+                self._kinds(),
+            ]
         else:
             parts.append(inventory(self.timeline))
         parts.append(self._notes())
@@ -240,6 +261,25 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         if len(shown) < count:
             lines.append(Text(f"  and {count - len(shown):,} more; --all shows them", "dim"))
         return _titled("Schedule", Group(*lines))
+
+    def _why(self) -> RenderableType:
+        ledger = self.study.ledger
+        if ledger is None:
+            return Group()
+        totals = {Cause(row["cause"]): row for row in ledger.totals().to_dicts()}
+        inherent = [totals.pop(cause) for cause in INHERENT if cause in totals]
+        table = Table.grid(padding=(0, 2))
+        idle = sum(row["idle_ns"] for row in inherent)
+        share = sum(row["share"] for row in inherent)
+        if inherent:
+            schedule = "inherent to the schedule"
+            table.add_row(schedule, units.duration(idle), units.percent(share), style="dim")
+        for row in list(totals.values())[:_CAUSES]:
+            table.add_row(
+                row["cause"], units.duration(row["idle_ns"]).rjust(8), units.percent(row["share"])
+            )
+        title = Text.assemble(("Why idle", "bold"), ("  bubblescope why has the evidence", "dim"))
+        return Group(title, Padding(table, (0, 0, 1, 2)))
 
     def _ranks(self) -> RenderableType:
         ranks = self.timeline.ranks

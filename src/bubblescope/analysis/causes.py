@@ -81,13 +81,13 @@ class Worlds:
 
     Attributes:
         run: The run.
+        lengths: How long its tasks would be with some of what makes them differ.
         present: The causes that made any difference to it.
     """
 
     def __init__(self, run: Measured, timeline: Timeline, found: Recognition | None) -> None:
         self.run = run
-        parts = lengths(run)
-        self._even = parts.even_ns
+        parts = self.lengths = lengths(run)
         self._longer = {
             Cause.IMBALANCE: parts.stage_ns - parts.even_ns,
             Cause.SLOW_RANK: parts.rank_ns - parts.stage_ns,
@@ -115,7 +115,7 @@ class Worlds:
     def replayed(self, causes: AbstractSet[Cause]) -> Played:
         """Return the replay of the run with only these causes, also where these are all of them."""
         run = self.run
-        duration = self._even + sum(self._longer[cause] for cause in causes & self._longer.keys())
+        duration = self.lengths.even_ns + sum(self._longer[cause] for cause in causes & self._longer.keys())
         lag = np.zeros(len(run), np.int64)
         lag += sum(self._later[cause] for cause in causes & self._later.keys())
         delay = self._kept.copy()
@@ -125,6 +125,10 @@ class Worlds:
             graph = self._planned.graph
             delay[: run.within] = self._planned.overlap_ns
         return run.replay(np.maximum(duration, 0), lag, delay, graph)
+
+    def late_ns(self, cause: Cause) -> Ints:
+        """Return how late a cause made each task start itself, n long; 0 for one that does not."""
+        return self._later.get(cause, np.zeros(len(self.run), np.int64))
 
     def _matters(self, cause: Cause) -> bool:
         if cause is Cause.ORDER:

@@ -1,0 +1,58 @@
+"""`bubblescope why`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from bubblescope.commands.reading import need_tasks, paths_argument, planned, read, reading
+from bubblescope.console import out, warn
+from bubblescope.schedules import torch_csv
+from bubblescope.why import Explanation
+from bubblescope.words import LANGUAGES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["why"]
+
+
+@click.command()
+@paths_argument()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/why.md).")
+@click.option(
+    "--all", "everything", is_flag=True, help="Every rank, gap and, in JSON, every stretch."
+)
+@click.option(
+    "--lang",
+    "language",
+    type=click.Choice(LANGUAGES),
+    default="en",
+    show_default=True,
+    help="Language of the sentences.",
+)
+@planned
+@reading
+def why(
+    paths: tuple[str, ...],
+    as_json: bool,
+    everything: bool,
+    language: str,
+    plans: tuple[Path, ...],
+    **options: Any,
+) -> None:
+    """Say why devices are idle: a cause for every nanosecond, and what to do about it."""
+    also = [torch_csv.read(plan) for plan in plans]
+    timeline = read(paths, **options)
+    need_tasks(timeline)
+    limit = {"limit": sys.maxsize} if everything else {}
+    found = Explanation.of(timeline, also=also, language=language, **limit)
+    if as_json:
+        said = found.to_dict(gaps=everything)
+        click.echo(msgspec.json.format(msgspec.json.encode(said)).decode())
+        return
+    out.print(found)
+    warn(timeline, quiet=options["quiet"])

@@ -1,0 +1,80 @@
+"""Shares of causes that do not depend on the order in which they are looked at."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from bubblescope.analysis import shapley as module
+from bubblescope.analysis.causes import Cause
+from bubblescope.analysis.recognition import recognise
+from bubblescope.analysis.shapley import shapley, shares
+from bubblescope.schedules import generate
+from injected import Fault, Job, fault, job
+
+ONE, OTHER, THIRD = Cause.IMBALANCE, Cause.SLOW_RANK, Cause.TRANSFER
+
+
+def test_it_is_the_mean_over_all_orders():
+    random = np.random.default_rng(1)
+    known = {}
+
+    def length(some):
+        return known.setdefault(some, int(random.integers(1000)))
+
+    found, _ = shapley((ONE, OTHER, THIRD), length)
+    for share in found:
+        steps = []
+        for order in permutations((ONE, OTHER, THIRD)):
+            before = frozenset(order[: order.index(share.cause)])
+            steps.append(known[before | {share.cause}] - known[before])
+        assert share.cost_ns == round(np.mean(steps))
+
+
+def test_causes_that_do_not_meet_cost_what_each_costs_alone():
+    costs = {ONE: 5, OTHER: 11}
+    found, pairs = shapley((ONE, OTHER), lambda some: sum(costs[cause] for cause in some))
+    assert {share.cause: (share.cost_ns, share.alone_ns, share.last_ns) for share in found} == {
+        ONE: (5, 5, 5),
+        OTHER: (11, 11, 11),
+    }
+    assert [pair.cost_ns for pair in pairs] == [0]
+
+
+def test_one_that_hides_the_other_has_a_negative_interaction():
+    found, pairs = shapley((ONE, OTHER), lambda some: 10 if some else 0)
+    assert [(share.cost_ns, share.alone_ns, share.last_ns) for share in found] == [(5, 10, 0)] * 2
+    assert pairs[0].cost_ns == -10
+
+
+@pytest.mark.parametrize("cause", [Cause.SLOW_RANK, Cause.TRANSFER, Cause.LAUNCH])
+def test_a_single_cause_costs_what_the_run_without_it_saves(cause):
+    random = np.random.default_rng(11)
+    made = job(random)
+    run, without = made.play(fault(cause, random, made)), made.play()
+    found = shares(run, recognise(run))
+    assert [share.cause for share in found.shares] == [cause]
+    assert found.step_ns == pytest.approx(mean_step(run), abs=2)
+    assert found.bare_ns == pytest.approx(mean_step(without), abs=2)
+
+
+def mean_step(timeline):
+    lengths = [
+        int(part["end_ns"].max()) - int(part["start_ns"].min())
+        for part in timeline.tasks.filter(lane="compute").partition_by("step")
+    ]
+    return sum(lengths) / len(lengths)
+
+
+def test_of_long_runs_steps_are_taken_evenly(monkeypatch):
+    run = Job(generate("1f1b", 3, 6), replicas=1, steps=9).play(
+        Fault(Cause.TRANSFER, link_ns={(0, 1): 5_000_000})
+    )
+    whole = shares(run, recognise(run))
+    monkeypatch.setattr(module, "_MOST", 3 * 2 * 36)
+    part = shares(run, recognise(run))
+    assert (whole.steps, whole.of) == (9, 9)
+    assert (part.steps, part.of) == (3, 9)
+    assert part.shares == whole.shares

@@ -1,0 +1,136 @@
+"""Why devices are idle, in words: what is said, in which language, and what backs it."""
+
+from __future__ import annotations
+
+import json
+from string import Formatter
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from bubblescope import Timeline
+from bubblescope.analysis.causes import Cause
+from bubblescope.cli import cli
+from bubblescope.errors import TimelineError
+from bubblescope.schedules import generate
+from bubblescope.simulate import Costs, simulate
+from bubblescope.timeline import Run
+from bubblescope.why import Explanation
+from bubblescope.words import LANGUAGES, chinese, english, sentence
+from injected import CAUSES, Fault, Job, fault, job
+
+
+def fields(text: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(text) if name}
+
+
+def test_both_languages_say_the_same():
+    for table in ("SENTENCES", "NOTES"):
+        one, other = getattr(english, table), getattr(chinese, table)
+        assert one.keys() == other.keys()
+        for key in one:
+            assert fields(one[key]) == fields(other[key]), key
+    assert english.HEADINGS.keys() == chinese.HEADINGS.keys()
+    assert set(english.CAUSES) == set(chinese.CAUSES) == set(Cause)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_each_cause_is_said_first_with_evidence_and_advice(cause):
+    random = np.random.default_rng([4, CAUSES.index(cause)])
+    made = job(random)
+    run = made.play(fault(cause, random, made))
+    found = Explanation.of(run)
+    roles = [finding.role for finding in found.findings[:4]]
+    assert roles == ["verdict", "verdict", "evidence", "advice"]
+    assert found.findings[1].values["cause"] is cause
+    assert found.findings[2].key == cause.name.lower()
+    for language in LANGUAGES:
+        for finding in found.findings:
+            said = sentence(finding, language)
+            assert said
+            assert "None" not in said
+    assert str(found)
+
+
+def test_evidence_names_the_rank_the_link_and_the_stage():
+    made = Job(generate("1f1b", 4, 12))
+    slow = Explanation.of(made.play(Fault(Cause.SLOW_RANK, slow={(1, 2): 1.5})))
+    values = slow.findings[2].values
+    assert (values["rank"], values["steps"], values["of"]) == (6, 4, 4)
+    assert values["slow_share"] == pytest.approx(0.5, abs=1e-6)
+    link = Explanation.of(made.play(Fault(Cause.TRANSFER, link_ns={(1, 2): 5_000_000})))
+    values = link.findings[2].values
+    assert (values["from"] % 4, values["to"] % 4, values["delay_ns"]) == (1, 2, 5_000_000)
+    heavy = {0: 0.9, 1: 1.3, 2: 0.9, 3: 0.9}
+    stage = Explanation.of(made.play(Fault(Cause.IMBALANCE, heavy=heavy)))
+    values = stage.findings[2].values
+    assert (values["stage"], values["cost_ns"], values["mean_ns"]) == (1, 39_000_000, 30_000_000)
+
+
+def test_what_is_saved_is_what_the_run_without_it_took():
+    made = Job(generate("1f1b", 4, 12), replicas=1)
+    run, healthy = made.play(Fault(Cause.LAUNCH, late_ns={(0, 0, 5): 80_000_000})), made.play()
+    found = Explanation.of(run)
+    lengths = [
+        sum(int(part["end_ns"].max()) - int(part["start_ns"].min()) for part in steps) / 4
+        for steps in (one.tasks.partition_by("step") for one in (run, healthy))
+    ]
+    assert found.findings[1].values["saved_ns"] == pytest.approx(lengths[0] - lengths[1], abs=1)
+
+
+def test_nothing_but_the_schedule_is_said_when_there_is_nothing_else():
+    found = Explanation.of(Job(generate("1f1b", 4, 8)).play())
+    assert [finding.key for finding in found.findings] == ["inherent", "inherent"]
+    assert "inherent to 1f1b" in sentence(found.findings[0], "en")
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(cli, ["why", *arguments])
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = Job(generate("1f1b", 4, 8))
+    timeline = made.play(Fault(Cause.SLOW_RANK, slow={(0, 1): 1.4}))
+    return str(timeline.save(tmp_path / "run.parquet"))
+
+
+def test_the_command_prints_words_and_tables(run):
+    result = invoke(run, "-q")
+    assert result.exit_code == 0
+    assert "The first cause is slow rank" in result.stdout
+    assert "Rank 1 is 40.00 % slower" in result.stdout
+    assert "replay: 0.00 % off" in result.stdout
+
+
+def test_the_command_speaks_chinese(run):
+    result = invoke(run, "-q", "--lang", "zh")
+    assert "首要原因是慢 rank" in result.stdout
+
+
+def test_json_has_sums_that_agree_and_tasks_behind_each_sentence(run):
+    said = json.loads(invoke(run, "--json").stdout)
+    assert said["schema"] == "bubblescope.why/1"
+    assert sum(row["idle_ns"] for row in said["causes"]) == said["idle_ns"]
+    assert sum(row["idle_ns"] for row in said["per_rank_step"]) == said["idle_ns"]
+    costs = sum(row["cost_ns"] or 0 for row in said["causes"])
+    assert said["bare_ns"] + costs == said["step_ns"]
+    assert "gaps" not in said
+    slow = next(row for row in said["findings"] if row["key"] == "slow_rank")
+    assert slow["tasks"][0]["rank"] == 1
+    full = json.loads(invoke(run, "--json", "--all").stdout)
+    assert sum(row["end_ns"] - row["start_ns"] for row in full["gaps"]) == said["idle_ns"]
+
+
+def test_ranks_without_a_common_clock_are_refused(tmp_path):
+    timeline = simulate(generate("1f1b", 2, 4), Costs(10, 10, 10))
+    apart = Timeline(timeline.tasks, timeline.ranks, Run(common_clock=False))
+    with pytest.raises(TimelineError, match="share no clock"):
+        Explanation.of(apart)
+
+
+def test_a_run_without_pipeline_tasks_is_refused():
+    timeline = simulate(generate("1f1b", 2, 4), Costs(10, 10, 10))
+    with pytest.raises(TimelineError, match="no ledger"):
+        Explanation.of(Timeline(timeline.tasks.head(0), timeline.ranks))
