@@ -11,6 +11,7 @@ import textwrap
 from collections import Counter
 
 import numpy as np
+import polars as pl
 import pytest
 
 import bubblescope
@@ -201,6 +202,9 @@ def test_a_stage_that_fails_passes_its_reason_on(tmp_path):
         ({"seed": -1}, "needs a seed of at least 0, not -1"),
         ({"sleep_compute_ms": -1.0}, "must be more than 0 ms"),
         ({"sleep_compute_ms": float("nan")}, "must be more than 0 ms, not nan"),
+        ({"stage_work": (1.0,) * 4}, "give both"),
+        ({"stage_work": (1.0,), "sleep_compute_ms": 1.0}, "for each of the 4 stages, not 1"),
+        ({"stage_work": (1.0, 0.0, 1.0, 1.0), "sleep_compute_ms": 1.0}, "more than 0"),
     ],
 )
 def test_impossible_options_are_refused(options, message):
@@ -211,6 +215,15 @@ def test_impossible_options_are_refused(options, message):
 def test_arithmetic_is_small_where_tasks_sleep():
     assert Options(sleep_compute_ms=5).batch < Options().batch
     assert Options(sleep_compute_ms=5, samples=7).batch == Options(samples=7).batch == 7
+
+
+def test_stages_can_have_more_or_less_work(tmp_path):
+    run(Options(stages=2, sleep_compute_ms=20, stage_work=(1.0, 0.5), **SMALL), tmp_path)
+    tasks = bubblescope.load(tmp_path).tasks.filter(pl.col("kind") == "forward")
+    median = dict(
+        tasks.group_by("stage").agg((pl.col("end_ns") - pl.col("start_ns")).median()).iter_rows()
+    )
+    assert 0.4 < median[1] / median[0] < 0.8
 
 
 def test_contention_is_admitted():

@@ -55,6 +55,7 @@ class Options(msgspec.Struct, frozen=True):
         steps: Training steps.
         sleep_compute_ms: Stretch every forward, input gradient and weight gradient to this many
             milliseconds by sleeping, so that stages do not contend for the machine's cores.
+        stage_work: By how much more than that each stage stretches its tasks; even if None.
         width: Features of every layer.
         layers: Layers per stage.
         samples: Samples per micro-batch. By default so many that a forward takes about 2 ms of one
@@ -72,6 +73,7 @@ class Options(msgspec.Struct, frozen=True):
     microbatches: int = 8
     steps: int = 6
     sleep_compute_ms: float | None = None
+    stage_work: tuple[float, ...] | None = None
     width: int = 384
     layers: int = 2
     samples: int | None = None
@@ -96,6 +98,20 @@ class Options(msgspec.Struct, frozen=True):
         sleep = self.sleep_compute_ms
         if sleep is not None and not 0 < sleep < math.inf:  # nan is neither
             raise BubblescopeError(f"sleep-compute must be more than 0 ms, not {sleep:g}")
+        self._check_work()
+
+    def _check_work(self) -> None:
+        work = self.stage_work
+        if work is None:
+            return
+        if self.sleep_compute_ms is None:
+            raise BubblescopeError("stage-work stretches what sleep-compute sleeps; give both")
+        if len(work) != self.stages:
+            raise BubblescopeError(
+                f"stage-work needs a number for each of the {self.stages} stages, not {len(work)}"
+            )
+        if not all(0 < factor < math.inf for factor in work):
+            raise BubblescopeError("stage-work must be more than 0 for every stage")
 
     @property
     def batch(self) -> int:

@@ -189,12 +189,15 @@ class _Worker:
     def _computing(self, recorder: Recorder, kind: Kind, microbatch: int) -> Iterator[None]:
         """Record a compute task and, with `sleep_compute_ms`, stretch it to a fixed length.
 
-        Forward, input gradient and weight gradient take one unit, the fused backward two.
+        Forward, input gradient and weight gradient take one unit, the fused backward two, each as
+        many times as the stage has work.
         """
         with recorder.task(kind, microbatch=microbatch):
             began = time.monotonic()
             yield
             if self._options.sleep_compute_ms is not None:
-                units = 2 if kind is Kind.BACKWARD else 1
+                units = 2.0 if kind is Kind.BACKWARD else 1.0
+                work = self._options.stage_work
+                units *= work[self._stage] if work else 1
                 length = units * self._options.sleep_compute_ms / 1e3
                 time.sleep(max(0.0, began + length - time.monotonic()))

@@ -1,0 +1,273 @@
+"""What a run would have taken, had something been different.
+
+Two kinds of answers. Where the tasks stay the same, the measured run itself is replayed with other
+lengths, lags or transfers (`bubblescope.analysis.causes.Worlds`). Where they do not, with another
+schedule, other numbers of micro-batches or layers elsewhere, a run is made of the measured medians and
+simulated, once as it is and once as it would be; the measured step is scaled by their ratio.
+
+Every answer comes with how far the same method is from the measured step when nothing is changed:
+that is as much as it can be trusted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from bubblescope.analysis.causes import Cause, Worlds
+from bubblescope.analysis.partition import Model
+from bubblescope.errors import ScheduleError
+from bubblescope.schedules import SCHEDULES, generate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bubblescope.analysis.ledger import Ledger
+    from bubblescope.analysis.recognition import Recognition
+    from bubblescope.schedules import Plan
+
+__all__ = ["Prediction", "WhatIf"]
+
+_WORTH: Final = 0.002
+"""Share of a step below which advice is not worth its line."""
+
+_TWICE: Final = ("chimera", "dualpipe", "dualpipev")
+"""Schedules that hold every parameter twice."""
+
+
+class Prediction(NamedTuple):
+    """What a step would take.
+
+    Attributes:
+        change: What is different.
+        needs: What that takes; empty if it is clear from the change.
+        step_ns: The mean pipeline phase of a step, from its first forward to its last backward, as
+            measured.
+        predicted_ns: The same with the change.
+        saved_share: How much less a micro-batch takes, as a share; negative if it takes more.
+        error: How far the method is from the measured step when nothing is changed, as a share.
+        memory: Most activations that a device holds, in micro-batches of a p-th of the model; None
+            where the schedule stays the same.
+    """
+
+    change: str
+    needs: str
+    step_ns: int
+    predicted_ns: int
+    saved_share: float
+    error: float
+    memory: float | None = None
+
+    @property
+    def saved_ns(self) -> int:
+        """By how much a step would be shorter."""
+        return self.step_ns - self.predicted_ns
+
+
+class WhatIf:
+    """Answers questions about one run.
+
+    Args:
+        found: The schedule that the run followed; without it, only questions that leave the tasks
+            as they are have answers.
+        ledger: The run's ledger.
+    """
+
+    def __init__(self, found: Recognition | None, ledger: Ledger) -> None:
+        self._worlds: Worlds = ledger.worlds
+        self._error = ledger.replay_error
+        self._model = Model.of(found, self._worlds) if found and found.plan else None
+        self.step_ns = int(self._worlds.run.played.length_ns.mean())
+
+    def without(self, *causes: Cause) -> Prediction:
+        """Answer what the run would have taken without some causes of idle time."""
+        names = " and ".join(cause.value for cause in causes)
+        played = self._worlds.played(frozenset(self._worlds.present) - set(causes))
+        return self._same(f"without {names}", _NEEDS.get(causes[0], ""), played.length_ns)
+
+    def healthy(self, rank: int) -> Prediction:
+        """Answer what it would have taken were a rank as fast as a healthy one at its stage.
+
+        Raises:
+            ScheduleError: The run has no such rank.
+        """
+        run, length = self._worlds.run, self._worlds.lengths
+        own = run.rank == rank
+        if not own.any():
+            raise ScheduleError(f"no rank {rank} ran pipeline tasks; there are {_some(run.rank)}")
+        slower = np.where(own, length.rank_ns - length.stage_ns, 0)
+        played = run.replay(np.maximum(length.own_ns - slower, 0))
+        return self._same(f"rank {rank} healthy", "another device", played.length_ns)
+
+    def scaled(self, what: str, number: int, factor: float) -> Prediction:
+        """Answer what it would have taken had the tasks of a stage or rank taken so many times as long.
+
+        Args:
+            what: "stage" or "rank".
+            number: Which.
+            factor: 0.5 for half as long.
+
+        Raises:
+            ScheduleError: There is no such stage or rank, or the factor is negative.
+        """
+        run = self._worlds.run
+        numbers = {"stage": run.stage, "rank": run.rank}[what]
+        own = numbers == number
+        if not own.any():
+            raise ScheduleError(f"no task is of {what} {number}; there are {_some(numbers)}")
+        if not 0 <= factor < float("inf"):
+            raise ScheduleError(f"a time cannot be {factor:g} times as long")
+        duration = np.where(own, np.round(run.duration_ns * factor), run.duration_ns)
+        played = run.replay(duration.astype(np.int64))
+        return self._same(f"{what} {number} takes {factor:g} times as long", "", played.length_ns)
+
+    def moved(self, count: int, source: int, target: int, layers: Sequence[int]) -> Prediction:
+        """Answer what it would have taken with layers of one stage at another.
+
+        Args:
+            count: How many layers move.
+            source: The stage that they leave.
+            target: The stage that they go to.
+            layers: How many layers each stage has now; a stage's layers are taken to cost the same.
+
+        Raises:
+            ScheduleError: The stages do not have so many layers.
+        """
+        run = self._worlds.run
+        stages = int(run.stage.max()) + 1
+        if len(layers) != stages:
+            raise ScheduleError(
+                f"the run has {stages} stages, but layers are given for {len(layers)}"
+            )
+        if not (0 <= source < stages and 0 <= target < stages and source != target):
+            raise ScheduleError(f"layers move between two of the stages 0 to {stages - 1}")
+        if not 0 < count <= layers[source]:
+            raise ScheduleError(f"stage {source} has {layers[source]} layers, not {count} to give")
+        duration = run.duration_ns.astype(np.float64)
+        giving, taking = run.stage == source, run.stage == target
+        for kind in np.unique(run.kind[giving]):
+            same = run.kind == kind
+            layer = np.median(duration[giving & same]) / layers[source]
+            duration[taking & same] += count * layer
+        duration[giving] *= 1 - count / layers[source]
+        played = run.replay(np.round(duration).astype(np.int64))
+        change = f"{count} layers from stage {source} to stage {target}"
+        return self._same(change, "another partition", played.length_ns)
+
+    def microbatches(self, count: int) -> Prediction:
+        """Answer what a step with another number of micro-batches would take.
+
+        Raises:
+            ScheduleError: The schedule is not known, or cannot have so many.
+        """
+        model = self._modelled()
+        plan = model.replanned(count)
+        needs = f"{count / model.plan.microbatches:g} times the samples in a step"
+        return self._made(f"{count} micro-batches", needs, plan)
+
+    def schedule(self, name: str, chunks: int | None = None) -> Prediction:
+        """Answer what another schedule would have taken.
+
+        Args:
+            name: One of `bubblescope.schedules.SCHEDULES`.
+            chunks: Model chunks on each device, where the schedule leaves that open.
+
+        Raises:
+            ScheduleError: The run's schedule is not known, or the other is not for its numbers.
+        """
+        model = self._modelled()
+        now = model.plan
+        known = SCHEDULES[name]
+        plan = generate(
+            name,
+            now.devices,
+            now.microbatches,
+            chunks=(chunks or 2) if known.any_chunks else None,
+            times=model.times,
+            memory=now.peak_memory().max() if name == "zb-auto" else None,
+        )
+        needs = []
+        if plan.chunks != now.chunks:
+            needs.append(f"{plan.chunks} chunks on each device")
+        if plan.splits_backward and not now.splits_backward:
+            needs.append("a backward that can be split (taken to be half and half)")
+        if name in _TWICE:
+            needs.append("every parameter twice")
+        more = float(plan.peak_memory().max() / now.peak_memory().max())
+        if more > 1:
+            needs.append(f"{more:.2f} times the activations")
+        title = f"{name}, {plan.chunks} chunks" if known.any_chunks else name
+        return self._made(title, ", ".join(needs), plan)
+
+    def advice(self, memory: float | None = None) -> list[Prediction]:
+        """Return what would make the run faster, best first.
+
+        Args:
+            memory: Activations that a device may hold, in micro-batches of a p-th of the model; what
+                the run's own schedule holds if left out.
+        """
+        found = [one for one in self._every(memory) if one.saved_share >= _WORTH]
+        return sorted(found, key=lambda one: -one.saved_share)
+
+    def _every(self, memory: float | None) -> Iterator[Prediction]:
+        for cause in self._worlds.present:
+            if cause not in (Cause.CLOCK, Cause.UNEXPLAINED):
+                yield self.without(cause)
+        run, length = self._worlds.run, self._worlds.lengths
+        for rank in np.unique(run.rank[length.rank_ns > length.stage_ns]).tolist()[:_SLOWEST]:
+            yield self.healthy(rank)
+        if self._model is None:
+            return
+        limit = memory or float(self._model.plan.peak_memory().max())
+        for name in SCHEDULES:
+            for chunks in (2, 4) if SCHEDULES[name].any_chunks else (None,):
+                try:
+                    one = self.schedule(name, chunks)
+                except ScheduleError:  # not for these numbers
+                    continue
+                if one.memory is not None and one.memory <= limit + 1e-9:
+                    yield one
+        yield self.microbatches(2 * self._model.plan.microbatches)
+
+    def _modelled(self) -> Model:
+        if self._model is None:
+            raise ScheduleError(
+                "the run's schedule is not recognised, so it cannot be set beside another"
+            )
+        return self._model
+
+    def _same(self, change: str, needs: str, length_ns: np.ndarray) -> Prediction:
+        predicted = int(length_ns.mean())
+        saved = 1 - predicted / self.step_ns if self.step_ns else 0.0
+        return Prediction(change, needs, self.step_ns, predicted, saved, self._error)
+
+    def _made(self, change: str, needs: str, plan: Plan) -> Prediction:
+        model = self._modelled()
+        before, after = model.length_ns(model.plan), model.length_ns(plan)
+        predicted = round(self.step_ns * after / before)
+        each = (predicted / plan.microbatches) / (self.step_ns / model.plan.microbatches)
+        error = abs(before / self.step_ns - 1)
+        peak = float(plan.peak_memory().max())
+        return Prediction(change, needs, self.step_ns, predicted, 1 - each, error, peak)
+
+
+_SLOWEST: Final = 8
+"""Slow ranks that advice is given about."""
+
+_NEEDS: Final = {
+    Cause.IMBALANCE: "layers spread so that stages cost the same",
+    Cause.SLOW_RANK: "other devices",
+    Cause.VARIATION: "micro-batches of equal cost",
+    Cause.ORDER: "tasks in the order of the schedule",
+    Cause.TRANSFER: "transfers that nothing waits for",
+    Cause.PAUSE: "garbage collection, data and checkpoints in the background",
+    Cause.LAUNCH: "a host that keeps ahead of its device",
+    Cause.SYNC: "collectives that nothing waits for",
+    Cause.CLOCK: "clocks that agree",
+}
+
+
+def _some(numbers: np.ndarray) -> str:
+    known = np.unique(numbers).tolist()
+    return f"{known[0]} to {known[-1]}"

@@ -1,0 +1,231 @@
+"""`bubblescope whatif`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from bubblescope import units
+from bubblescope.analysis.causes import ADDED, Cause
+from bubblescope.analysis.whatif import Prediction, WhatIf
+from bubblescope.commands.reading import need_tasks, paths_argument, planned, read, reading
+from bubblescope.console import out, warn
+from bubblescope.schedules import SCHEDULES, torch_csv
+from bubblescope.why import Explanation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["whatif"]
+
+SCHEMA: Final = "bubblescope.whatif/1"
+"""Name and version of the JSON, described in docs/why.md. Keys are only ever added."""
+
+_CLOSE, _NEAR = 0.01, 0.05
+
+
+class Factor(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """A number and a factor: "2=0.5"."""
+
+    name = "factor"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, float]:
+        """Take it apart."""
+        found = re.fullmatch(r"(\d+)=(\d+(?:\.\d*)?|\.\d+)", str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is not like 2=0.5", param, ctx)
+        return int(found[1]), float(found[2])
+
+
+class Move(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """How many layers go from where to where: "2@3:0"."""
+
+    name = "move"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int, int]:
+        """Take it apart."""
+        found = re.fullmatch(r"(\d+)@(\d+):(\d+)", str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is not like 2@3:0, two layers from stage 3 to 0", param, ctx)
+        return int(found[1]), int(found[2]), int(found[3])
+
+
+class Layers(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """The layers of each stage: "8,8,8,6"."""
+
+    name = "layers"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
+        """Take it apart."""
+        if isinstance(value, list):
+            return value
+        if not re.fullmatch(r"\d+(,\d+)*", str(value).strip()):
+            self.fail(f"{value!r} is not like 8,8,8,6", param, ctx)
+        return [int(number) for number in str(value).split(",")]
+
+
+@click.command()
+@paths_argument()
+@click.option(
+    "--without",
+    "causes",
+    multiple=True,
+    type=click.Choice([cause.value for cause in ADDED]),
+    metavar="CAUSE",
+    help="Without a cause of `bubblescope why`, such as 'stage imbalance' or 'host pause'.",
+)
+@click.option("--healthy", multiple=True, type=int, metavar="RANK", help="With this rank healthy.")
+@click.option(
+    "--stage",
+    "stages",
+    multiple=True,
+    type=Factor(),
+    metavar="S=X",
+    help="Stage S X times as long.",
+)
+@click.option(
+    "--rank",
+    "scaled",
+    multiple=True,
+    type=Factor(),
+    metavar="R=X",
+    help="Rank R X times as long.",
+)
+@click.option(
+    "--move",
+    "moves",
+    multiple=True,
+    type=Move(),
+    metavar="K@I:J",
+    help="K layers from stage I to J.",
+)
+@click.option(
+    "--layers", type=Layers(), metavar="N,N,...", help="Layers of each stage, for --move."
+)
+@click.option(
+    "--microbatches", multiple=True, type=int, metavar="M", help="M micro-batches a step."
+)
+@click.option(
+    "--schedule",
+    "schedules",
+    multiple=True,
+    type=click.Choice(list(SCHEDULES)),
+    metavar="NAME",
+    help="Another schedule, one of `bubblescope schedules`.",
+)
+@click.option("--chunks", type=int, metavar="V", help="Its chunks on each device; 2 by default.")
+@click.option(
+    "--memory",
+    type=float,
+    metavar="X",
+    help="Activations a device may hold, in micro-batches of a p-th of the model; for advice.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/why.md).")
+@planned
+@reading
+def whatif(
+    paths: tuple[str, ...],
+    as_json: bool,
+    memory: float | None,
+    plans: tuple[Path, ...],
+    **options: Any,
+) -> None:
+    """Predict what a run would take if something were different.
+
+    Without a question: what would make it faster, best first.
+    """
+    questions = {name: options.pop(name) for name in _QUESTIONS}
+    if questions["moves"] and questions["layers"] is None:
+        raise click.UsageError("--move needs --layers, how many layers each stage has")
+    also = [torch_csv.read(plan) for plan in plans]
+    timeline = read(paths, **options)
+    need_tasks(timeline)
+    known = Explanation.of(timeline, also=also)
+    asked = WhatIf(known.study.recognition, known.ledger)
+    answers = list(_answers(asked, **questions)) or asked.advice(memory)
+    if as_json:
+        said = {
+            "schema": SCHEMA,
+            "step_ns": asked.step_ns,
+            "predictions": [{**one._asdict(), "saved_ns": one.saved_ns} for one in answers],
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(said)).decode())
+        return
+    out.print(_shown(asked, answers))
+    warn(timeline, quiet=options["quiet"])
+
+
+_QUESTIONS: Final = (
+    "causes",
+    "healthy",
+    "stages",
+    "scaled",
+    "moves",
+    "layers",
+    "microbatches",
+    "schedules",
+    "chunks",
+)
+
+
+def _answers(
+    asked: WhatIf,
+    *,
+    causes: tuple[str, ...],
+    healthy: tuple[int, ...],
+    stages: tuple[tuple[int, float], ...],
+    scaled: tuple[tuple[int, float], ...],
+    moves: tuple[tuple[int, int, int], ...],
+    layers: list[int] | None,
+    microbatches: tuple[int, ...],
+    schedules: tuple[str, ...],
+    chunks: int | None,
+) -> Iterator[Prediction]:
+    for cause in causes:
+        yield asked.without(Cause(cause))
+    for stage, factor in stages:
+        yield asked.scaled("stage", stage, factor)
+    for rank, factor in scaled:
+        yield asked.scaled("rank", rank, factor)
+    for rank in healthy:
+        yield asked.healthy(rank)
+    for count, source, target in moves:
+        yield asked.moved(count, source, target, layers or [])
+    for count in microbatches:
+        yield asked.microbatches(count)
+    for name in schedules:
+        yield asked.schedule(name, chunks)
+
+
+def _shown(asked: WhatIf, answers: list[Prediction]) -> Group:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("a step", "less", "a micro-batch", "±"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("with")
+    table.add_column("needs", style="dim")
+    for one in answers:
+        table.add_row(
+            units.duration(one.predicted_ns),
+            units.duration(one.saved_ns),
+            f"{-100 * one.saved_share:+.2f} %",
+            Text(units.percent(one.error), _style(one.error)),
+            one.change,
+            one.needs,
+            style="bold" if one is answers[0] and len(answers) > 1 else "",
+        )
+    now = f"now {units.duration(asked.step_ns)} a step, from first forward to last backward"
+    said = "± is how far the same method is from the measured step when nothing is changed"
+    if not answers:
+        return Group(Text(now), Text("nothing that was tried would make it faster"))
+    return Group(Text(now), Text(), table, Text(), Text(said, "dim"))
+
+
+def _style(error: float) -> str:
+    return "green" if error <= _CLOSE else "yellow" if error <= _NEAR else "red"

@@ -1,0 +1,199 @@
+"""Predictions against the truth: the run that really has what was asked about."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from bubblescope import Timeline
+from bubblescope.analysis.causes import Cause
+from bubblescope.analysis.ledger import ledger
+from bubblescope.analysis.recognition import recognise
+from bubblescope.analysis.whatif import WhatIf
+from bubblescope.cli import cli
+from bubblescope.errors import ScheduleError
+from bubblescope.schedules import Times, generate
+from bubblescope.simulate import Costs, simulate
+from bubblescope.timeline import Run
+from injected import Fault, Job, fault, job
+
+
+def asked(timeline: Timeline) -> WhatIf:
+    found = recognise(timeline)
+    explained = ledger(timeline, found)
+    assert explained is not None
+    return WhatIf(found, explained)
+
+
+def step(timeline: Timeline) -> float:
+    """Return the mean pipeline phase of a step."""
+    parts = timeline.tasks.filter(lane="compute").partition_by("step")
+    return float(np.mean([int(p["end_ns"].max()) - int(p["start_ns"].min()) for p in parts]))
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [Cause.IMBALANCE, Cause.SLOW_RANK, Cause.TRANSFER, Cause.PAUSE, Cause.LAUNCH, Cause.ORDER],
+)
+def test_without_a_cause_a_run_takes_what_it_takes_without_it(cause):
+    for seed in range(5):
+        random = np.random.default_rng([seed, list(Cause).index(cause)])
+        made = job(random)
+        try:
+            run = made.play(fault(cause, random, made))
+        except ScheduleError:
+            continue
+        said = asked(run).without(cause)
+        assert said.step_ns == pytest.approx(step(run), abs=1)
+        assert said.predicted_ns == pytest.approx(step(made.play()), rel=1e-6)
+        assert said.error == 0
+
+
+def test_a_slow_rank_made_healthy():
+    made = Job(generate("1f1b", 4, 12))
+    run = made.play(Fault(Cause.SLOW_RANK, slow={(1, 2): 1.5, (0, 1): 1.2}))
+    truth = made.play(Fault(Cause.SLOW_RANK, slow={(0, 1): 1.2}))
+    assert asked(run).healthy(6).predicted_ns == pytest.approx(step(truth), abs=2)
+    with pytest.raises(ScheduleError, match="no rank 9"):
+        asked(run).healthy(9)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_stage_with_other_work(factor):
+    made = Job(generate("zb-h1", 4, 12), jitter=0.2)
+    run = made.play()
+    truth = made.play(Fault(Cause.IMBALANCE, heavy={2: factor}))
+    said = asked(run).scaled("stage", 2, factor)
+    assert said.predicted_ns == pytest.approx(step(truth), rel=1e-6)
+
+
+def test_layers_moved_from_stage_to_stage():
+    made = Job(generate("1f1b", 4, 12))
+    run = made.play()
+    truth = made.play(Fault(Cause.IMBALANCE, heavy={0: 1.25, 3: 0.75}))
+    said = asked(run).moved(2, 3, 0, [8, 8, 8, 8])
+    assert said.predicted_ns == pytest.approx(step(truth), abs=2)
+    for wrong in ((9, 3, 0, [8, 8, 8, 8]), (1, 3, 3, [8, 8, 8, 8]), (1, 3, 0, [8, 8])):
+        with pytest.raises(ScheduleError):
+            asked(run).moved(*wrong)
+
+
+TIMES = Times(10_000_000, 11_000_000, 9_000_000, 300_000)
+
+
+def simulated(name: str, microbatches: int = 16, chunks: int | None = None) -> Timeline:
+    plan = generate(name, 4, microbatches, chunks=chunks, times=TIMES)
+    played = simulate(plan, Costs.shared(plan, TIMES), steps=2)
+    return Timeline(played.tasks, played.ranks, Run())
+
+
+@pytest.mark.parametrize(
+    ("name", "chunks"),
+    [
+        ("gpipe", None),
+        ("1f1b", None),
+        ("eager-1f1b", None),
+        ("zb-h2", None),
+        ("zb-2p", None),
+        ("interleaved-1f1b", 2),
+        ("interleaved-1f1b", 4),
+        ("zb-v", None),
+        ("dualpipev", None),
+    ],
+)
+def test_another_schedule_takes_what_it_takes_when_it_is_run(name, chunks):
+    said = asked(simulated("zb-h1")).schedule(name, chunks)
+    assert said.predicted_ns == pytest.approx(step(simulated(name, chunks=chunks)), abs=2)
+    assert said.error < 1e-9
+
+
+def test_other_numbers_of_microbatches():
+    said = asked(simulated("1f1b")).microbatches(24)
+    truth = step(simulated("1f1b", 24))
+    assert said.predicted_ns == pytest.approx(truth, abs=2)
+    assert said.saved_share == pytest.approx(1 - (truth / 24) / (said.step_ns / 16), abs=1e-6)
+
+
+def test_advice_is_ranked_and_keeps_to_the_memory():
+    found = asked(simulated("1f1b"))
+    said = found.advice()
+    assert [one.saved_share for one in said] == sorted(
+        (one.saved_share for one in said), reverse=True
+    )
+    assert all(one.memory is None or one.memory <= 4 for one in said)
+    roomy = found.advice(memory=100)
+    assert {one.change for one in said} < {one.change for one in roomy}
+    assert roomy[0].saved_share >= said[0].saved_share
+
+
+def test_a_run_whose_schedule_is_unknown_can_still_be_replayed():
+    timeline = simulated("1f1b")
+    explained = ledger(timeline, None)
+    found = WhatIf(None, explained)
+    assert found.without(Cause.TRANSFER).saved_ns > 0
+    with pytest.raises(ScheduleError, match="not recognised"):
+        found.schedule("zb-v")
+    assert found.advice()
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(cli, ["whatif", *arguments])
+
+
+@pytest.fixture
+def run(tmp_path):
+    return str(simulated("1f1b").save(tmp_path / "run.parquet"))
+
+
+def test_the_command_gives_ranked_advice(run):
+    result = invoke(run, "-q")
+    assert result.exit_code == 0
+    assert "32 micro-batches" in result.stdout
+    said = json.loads(invoke(run, "--json").stdout)
+    assert said["schema"] == "bubblescope.whatif/1"
+    assert said["predictions"][0]["saved_share"] >= said["predictions"][-1]["saved_share"]
+
+
+def test_the_command_answers_questions(run):
+    asked_for = [
+        *("--without", "exposed transfer"),
+        *("--stage", "2=0.5"),
+        *("--rank", "1=2"),
+        *("--healthy", "0"),
+        *("--move", "1@3:0", "--layers", "8,8,8,8"),
+        *("--microbatches", "32"),
+        *("--schedule", "zb-v"),
+        *("--schedule", "interleaved-1f1b", "--chunks", "4"),
+    ]
+    said = json.loads(invoke(run, "--json", *asked_for).stdout)
+    assert [one["change"] for one in said["predictions"]] == [
+        "without exposed transfer",
+        "stage 2 takes 0.5 times as long",
+        "rank 1 takes 2 times as long",
+        "rank 0 healthy",
+        "1 layers from stage 3 to stage 0",
+        "32 micro-batches",
+        "zb-v",
+        "interleaved-1f1b, 4 chunks",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--stage", "2"), "is not like 2=0.5"),
+        (("--stage", "9=0.5"), "no task is of stage 9"),
+        (("--move", "1@3:0"), "--layers"),
+        (("--move", "1-3-0", "--layers", "8,8,8,8"), "is not like"),
+        (("--layers", "x", "--move", "1@3:0"), "is not like"),
+        (("--healthy", "77"), "no rank 77"),
+        (("--schedule", "chimera", "--microbatches", "0"), "micro-batch"),
+    ],
+)
+def test_questions_that_make_no_sense_are_refused_in_one_sentence(run, arguments, words):
+    result = invoke(run, *arguments)
+    assert result.exit_code != 0
+    assert words in (result.output + str(result.exception))
