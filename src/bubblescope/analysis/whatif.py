@@ -2,8 +2,9 @@
 
 Two kinds of answers. Where the tasks stay the same, the measured run itself is replayed with other
 lengths, lags or transfers (`bubblescope.analysis.causes.Worlds`). Where they do not, with another
-schedule, other numbers of micro-batches or layers elsewhere, a run is made of the measured medians and
-simulated, once as it is and once as it would be; the measured step is scaled by their ratio.
+schedule or another number of micro-batches, the measured lengths and transfers are put together to the
+run as it is and as it would be (`bubblescope.analysis.model.Model`), and the measured step is scaled by
+their ratio.
 
 Every answer comes with how far the same method is from the measured step when nothing is changed:
 that is as much as it can be trusted.
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from bubblescope.analysis.causes import Cause, Worlds
-from bubblescope.analysis.partition import Model
+from bubblescope.analysis.model import Model
 from bubblescope.errors import ScheduleError
 from bubblescope.schedules import SCHEDULES, generate
 
