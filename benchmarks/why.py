@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+import bubblescope
 from bubblescope.analysis.causes import Cause
 from bubblescope.analysis.ledger import Ledger, ledger
 from bubblescope.analysis.measured import measured
@@ -110,6 +111,22 @@ def nothing(seeds: int) -> None:
     print(f"nothing put in: inherent only in {clean} of {seeds}")
 
 
+def replays(paths: list[Path]) -> None:
+    """Print how far the replays of traces are from their steps."""
+    print("| trace | tasks | steps | off, mean | off, most | first avoidable cause |")
+    print("|---|---|---|---|---|---|")
+    for path in paths:
+        timeline = bubblescope.load(path)
+        found = explained(timeline)
+        first = next(iter(added(found).items()), None)
+        share = first[1] / found.table["idle_ns"].sum() if first else 0
+        said = f"{first[0]}, {share:.1%}" if first else "none"
+        print(
+            f"| {path.name} | {len(found.worlds.run):,} | {len(found.worlds.run.steps)} | "
+            f"{found.replay_error:.3%} | {found.worst_error:.3%} | {said} |"
+        )
+
+
 def speed(sizes: list[int], repeats: int) -> None:
     """Print how long the ledger takes beside the recognition before it."""
     print("| tasks | recognise | graph | ledger | rows |")
@@ -141,7 +158,11 @@ def main() -> None:
     parser.add_argument("--jitter", type=float, nargs="*", default=[0.0, 0.01])
     parser.add_argument("--tasks", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--traces", type=Path, nargs="*", help="real traces to replay")
     options = parser.parse_args()
+    if options.traces:
+        replays(options.traces)
+        return
     if options.seeds:
         nothing(options.seeds)
         for jitter in options.jitter:

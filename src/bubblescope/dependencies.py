@@ -11,7 +11,7 @@ from bubblescope.vocabulary import Kind, Lane
 if TYPE_CHECKING:
     from bubblescope.timeline import Timeline
 
-__all__ = ["messages", "passes"]
+__all__ = ["messages", "numbered", "passes"]
 
 _FORWARD: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
@@ -94,16 +94,35 @@ def messages(timeline: Timeline) -> pl.DataFrame:
         direction=pl.col("kind").replace_strict(_RECEIVES, default=None)
     )
     receives = known.filter(pl.col("kind").is_in(list(_RECEIVES.values())))
-    turn, count = pl.int_range(pl.len()).over(key), pl.len().over(key)
     ends = [
-        sends.rename({"rank": "from", "peer": "to"}).sort("start_ns"),
-        receives.rename({"rank": "to", "peer": "from", "kind": "direction"}).sort("end_ns"),
+        numbered(end, key, at)
+        for end, at in (
+            (sends.rename({"rank": "from", "peer": "to"}), "start_ns"),
+            (receives.rename({"rank": "to", "peer": "from", "kind": "direction"}), "end_ns"),
+        )
     ]
-    one, other = (end.select("task", *key, turn=turn, count=count) for end in ends)
+    one, other = (end.select("task", *key, "turn", "count") for end in ends)
     return one.join(other, on=[*key, "turn", "count"], suffix="_met", nulls_equal=True).select(
         "turn",
         "count",
         send="task",
         receive="task_met",
         backward=pl.col("direction") == Kind.RECV_BACKWARD.value,
+    )
+
+
+def numbered(frame: pl.DataFrame, key: list[str], at: str) -> pl.DataFrame:
+    """Add `turn` and `count`: which of how many with the same key a row is, by time.
+
+    Sorting is many times as fast as windows over as many columns.
+    """
+    group = pl.struct(key).rle_id()
+    ordered = frame.sort(*key, at, nulls_last=True).with_columns(group=group)
+    number = pl.int_range(pl.len(), dtype=pl.Int64)
+    sizes = ordered.group_by("group", maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("count")
+    )
+    first = sizes.with_columns(first=pl.col("count").cum_sum() - pl.col("count"))
+    return ordered.join(first, on="group", maintain_order="left").with_columns(
+        turn=number - pl.col("first")
     )

@@ -115,7 +115,8 @@ class Worlds:
     def replayed(self, causes: AbstractSet[Cause]) -> Played:
         """Return the replay of the run with only these causes, also where these are all of them."""
         run = self.run
-        duration = self.lengths.even_ns + sum(self._longer[cause] for cause in causes & self._longer.keys())
+        duration = self.lengths.even_ns.copy()
+        duration += sum(self._longer[cause] for cause in causes & self._longer.keys())
         lag = np.zeros(len(run), np.int64)
         lag += sum(self._later[cause] for cause in causes & self._later.keys())
         delay = self._kept.copy()

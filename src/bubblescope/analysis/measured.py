@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.phase import pipeline_phase
-from bubblescope.dependencies import messages, passes
+from bubblescope.dependencies import messages, numbered, passes
 from bubblescope.replay import Edges, Graph
 from bubblescope.vocabulary import Kind
 
@@ -240,23 +240,19 @@ def _links(timeline: Timeline, column: dict[str, Ints], step: Ints) -> pl.DataFr
     place[column["task"]] = np.arange(len(step))
     tasks = timeline.tasks
     pairs = passes(timeline)
-    links = (
-        pairs.with_columns(
-            step=tasks["step"][pairs["source"]],
-            microbatch=pl.when("backward")
-            .then(_back(tasks)[pairs["source"]])
-            .otherwise(tasks["microbatch"][pairs["source"]]),
-            sent_ns=tasks["end_ns"][pairs["source"]],
-            **{
-                "from": tasks["rank"][pairs["source"]],
-                "to": tasks["rank"][pairs["target"]],
-                "source": pl.Series(place[pairs["source"]]),
-                "target": pl.Series(place[pairs["target"]]),
-            },
-        )
-        .filter(pl.col("source") >= 0, pl.col("target") >= 0, pl.col("from") != pl.col("to"))
-        .sort("sent_ns")
-    )
+    links = pairs.with_columns(
+        step=tasks["step"][pairs["source"]],
+        microbatch=pl.when("backward")
+        .then(_back(tasks)[pairs["source"]])
+        .otherwise(tasks["microbatch"][pairs["source"]]),
+        sent_ns=tasks["end_ns"][pairs["source"]],
+        **{
+            "from": tasks["rank"][pairs["source"]],
+            "to": tasks["rank"][pairs["target"]],
+            "source": pl.Series(place[pairs["source"]]),
+            "target": pl.Series(place[pairs["target"]]),
+        },
+    ).filter(pl.col("source") >= 0, pl.col("target") >= 0, pl.col("from") != pl.col("to"))
     met = messages(timeline)
     send, receive = tasks[met["send"]], tasks[met["receive"]]
     carried = met.select(
@@ -277,7 +273,7 @@ def _links(timeline: Timeline, column: dict[str, Ints], step: Ints) -> pl.DataFr
         (pl.col("send_ns") - pl.col("sent_ns")).clip(lower_bound=0)
     )
     return (
-        links.with_columns(turn=pl.int_range(pl.len()).over(key), count=pl.len().over(key))
+        numbered(links, key, "sent_ns")
         .join(
             carried, on=[*key, "turn", "count"], how="left", nulls_equal=True, maintain_order="left"
         )
