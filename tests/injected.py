@@ -121,6 +121,8 @@ class Job:
         _, end = Graph(len(plan), edges).run(duration + late + pause, delay)
         start = end - duration
         ready = start - late - pause
+        free = np.concatenate([[0], end[:-1]])
+        free[plan.first[:-1]] = 0
         rank = plan.device + copy * plan.devices
         tasks = {
             "rank": rank,
@@ -131,8 +133,9 @@ class Job:
             "lane": "compute",
             "start_ns": start,
             "end_ns": end,
-            "host_start_ns": np.where(late > 0, start - 1000, ready - 1_000_000),
-            "host_end_ns": np.where(late > 0, start, ready),
+            # The host is one task ahead of its device, but for those that it launches late.
+            "host_start_ns": np.where(late > 0, start, free) - 1000,
+            "host_end_ns": np.where(late > 0, start, free),
             "name": "task",
         }
         held = {

@@ -1,7 +1,7 @@
 """The command line: parse, call, print.
 
-Exit codes: 0 done; 1 a bug in bubblescope; 2 the input or the command cannot be used; 3 the traces
-were read but hold no pipeline tasks; 130 interrupted.
+Exit codes: 0 done; 1 a bug in bubblescope, or a condition of `compare --fail-if` holds; 2 the input or
+the command cannot be used; 3 the traces were read but hold no pipeline tasks; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rich.text import Text
 import bubblescope
 from bubblescope import exports, units
 from bubblescope.commands.ascend import ascend
+from bubblescope.commands.compare import compare
 from bubblescope.commands.paddle import paddle
 from bubblescope.commands.reading import (
     NO_TASKS,
@@ -31,6 +32,9 @@ from bubblescope.commands.reading import (
     reading,
 )
 from bubblescope.commands.simulate import schedules, simulate
+from bubblescope.commands.stragglers import stragglers
+from bubblescope.commands.whatif import whatif
+from bubblescope.commands.why import why
 from bubblescope.console import Bar, err, out, warn, writable, writing, wrote
 from bubblescope.errors import BubblescopeError
 from bubblescope.progress import SILENT
@@ -219,6 +223,11 @@ def names(paths: tuple[str, ...], everything: bool, **options: Any) -> None:
     help="Stretch each task to this many milliseconds by sleeping, so that stages do not contend.",
 )
 @click.option(
+    "--stage-work",
+    metavar="X,X,...",
+    help="With --sleep-compute: how much longer the tasks of each stage are, such as 1,1,0.5,1.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
@@ -228,11 +237,11 @@ def names(paths: tuple[str, ...], everything: bool, **options: Any) -> None:
 )
 @click.option("--open/--no-open", "show", default=True, help="Open the page (default).")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
-def demo(output: Path, show: bool, quiet: bool, **options: Any) -> None:
+def demo(output: Path, show: bool, quiet: bool, stage_work: str | None, **options: Any) -> None:
     """Train a small model in a real pipeline here, record it, and show the result."""
     from bubblescope import demo as training  # noqa: PLC0415  only this command needs it
 
-    chosen = training.Options(**options)
+    chosen = training.Options(stage_work=_numbers(stage_work), **options)
     with Bar() as bar:
         result = training.run(chosen, output, SILENT if quiet else bar)
     timeline = load(output)
@@ -248,6 +257,15 @@ def demo(output: Path, show: bool, quiet: bool, **options: Any) -> None:
     wrote(page)
     if show and not _open(page):
         out.print("no browser here: open the file in one; it needs no network")
+
+
+def _numbers(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        raise click.UsageError(f"--stage-work {text!r} is not like 1,1,0.5,1") from None
 
 
 @cli.command()
@@ -270,9 +288,13 @@ def formats() -> None:
 
 
 cli.add_command(ascend)
+cli.add_command(compare)
 cli.add_command(paddle)
 cli.add_command(schedules)
 cli.add_command(simulate)
+cli.add_command(whatif)
+cli.add_command(why)
+cli.add_command(stragglers)
 
 
 def _target(paths: tuple[str, ...], output: Path | None, suffix: str) -> Path:

@@ -10,7 +10,7 @@ lists of numbers, a fraction of a microsecond for an operation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -135,18 +135,44 @@ class Graph:
                 for side in (0, 1)
             )
             return starts, ends
-        # One operation of all replays at a time.
         lengths = np.ascontiguousarray(durations_ns.T)
         ends = np.empty((self.count, len(durations_ns)), np.int64)
-        order = self._order.tolist()
-        for place, operation in enumerate(order):
-            begin = np.zeros(len(durations_ns), np.int64)
-            for source in self._sources[:, place].tolist():
-                if source >= 0:
-                    np.maximum(begin, ends[order[source]], out=begin)
-            ends[operation] = begin + lengths[operation]
+
+        def finish(operation: int, begin: Any) -> Any:
+            return np.add(np.maximum(begin, 0), lengths[operation], out=ends[operation])
+
+        self.sweep(finish)
         end = np.ascontiguousarray(ends.T)
         return end - durations_ns, end
+
+    def sweep(self, finish: Callable[[int, Any], Any]) -> None:
+        """Replay many times at once, one operation of all replays at a time.
+
+        Ends are kept only as long as an operation still waits for them.
+
+        Args:
+            finish: Given an operation and when the last of what it waits for ended, in an array of
+                any shape, or 0 if it waits for nothing, returns when it ends, in such an array. The
+                array that it is given must not be changed.
+        """
+        order = self._order.tolist()
+        left = np.bincount(self.edges.source, minlength=self.count).tolist()
+        ends: dict[int, Any] = {}
+        for operation, places in zip(order, self._sources.T.tolist(), strict=True):
+            sources = [order[place] for place in places if place >= 0]
+            begin: Any = 0
+            if sources:
+                begin = ends[sources[0]]
+                spare = None
+                for source in sources[1:]:
+                    begin = spare = np.maximum(begin, ends[source], out=spare)
+            end = finish(operation, begin)
+            if left[operation]:
+                ends[operation] = end
+            for source in sources:
+                left[source] -= 1
+                if not left[source]:
+                    del ends[source]
 
 
 def _longest(earliest: list[int], durations: list[int], columns: list[list[int]]) -> list[int]:

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.lengths import lengths
+from bubblescope.analysis.measured import clocks
 from bubblescope.errors import ScheduleError
 from bubblescope.replay import Edges, Graph
 from bubblescope.vocabulary import Kind
@@ -179,13 +180,10 @@ def _doubt(run: Measured, timeline: Timeline) -> Ints:
     It is what the two clocks may be off, and what they must be off because a result the other way was
     used before it was there.
     """
-    ranks = timeline.ranks.select(
-        "rank",
-        clock=pl.struct("host", "clock_offset_ns", "clock_error_ns").rank("dense"),
-        error=pl.col("clock_error_ns").fill_null(0),
-    ).to_dict(as_series=False)
-    clock, error = (np.zeros(max(ranks["rank"], default=0) + 1, np.int64) for _ in range(2))
-    clock[ranks["rank"]], error[ranks["rank"]] = ranks["clock"], ranks["error"]
+    clock = clocks(timeline)
+    error = np.zeros(len(clock), np.int64)
+    known = timeline.ranks.select("rank", pl.col("clock_error_ns").fill_null(0))
+    error[known["rank"].to_numpy()] = known["clock_error_ns"].to_numpy()
     source, target = (run.rank[edge[run.within :]] for edge in run.graph.edges)
     one, other = clock[source], clock[target]
     wrong = np.zeros((int(clock.max(initial=0)) + 1,) * 2, np.int64)

@@ -9,7 +9,7 @@ and its device get round to it. So of the time before its start, what is not ano
 Where sends and receives were recorded, a transfer lasts from the later start of both to the end of the
 receive: one that waits for its peer is not transferring (Lin et al., OSDI 2025, arXiv 2505.05713,
 section 3.2). Elsewhere it is the least that a result ever took between two ranks in one direction,
-among those that their receiver was waiting for.
+among those that their receiver, launched before, was waiting for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Ints
     from bubblescope.timeline import Timeline
 
-__all__ = ["Measured", "Played", "measured"]
+__all__ = ["Measured", "Played", "clocks", "measured"]
 
 _NOTHING: Final = -1
 
@@ -201,7 +201,16 @@ def measured(timeline: Timeline) -> Measured | None:
     links = _links(timeline, column, step)
     source, target = (links[name].to_numpy().astype(np.int64) for name in ("source", "target"))
     wait = start[target] - end[source]
-    took = _transfers(links, wait, end[source] >= free[target])
+    # A task that its host launched late was not waiting for its result alone. But a host that itself
+    # waits for results, as on a CPU, launches everything late; and clocks that differ tell nothing.
+    launched = timeline.tasks["host_start_ns"].fill_null(np.iinfo(np.int64).min).to_numpy()
+    in_time = launched[column["task"][target]] <= end[source] + opens[step[source]]
+    clock = clocks(timeline)[column["rank"]]
+    in_time |= clock[source] != clock[target]
+    awaited = end[source] >= free[target]
+    if (awaited & in_time).any():
+        awaited &= in_time
+    took = _transfers(links, wait, awaited)
     # Of an overlapped pair no one knows when either half ran, so it may feed and be fed meanwhile.
     pair = column["kind"] == list(Kind).index(Kind.FORWARD_BACKWARD)
     blurred = pair[source] | pair[target]
@@ -227,6 +236,16 @@ def measured(timeline: Timeline) -> Measured | None:
         recorded=int(links["took_ns"].is_not_null().sum()),
         played=played,
     )
+
+
+def clocks(timeline: Timeline) -> Ints:
+    """Return a number for each rank's clock, the same for ranks that share one; by rank."""
+    ranks = timeline.ranks.select(
+        "rank", clock=pl.struct("host", "clock_offset_ns", "clock_error_ns").rank("dense")
+    )
+    numbers = np.zeros(int(ranks["rank"].max() or 0) + 1, np.int64)  # type: ignore[arg-type]
+    numbers[ranks["rank"].to_numpy()] = ranks["clock"].to_numpy()
+    return numbers
 
 
 def _links(timeline: Timeline, column: dict[str, Ints], step: Ints) -> pl.DataFrame:
@@ -293,7 +312,7 @@ def _transfers(links: pl.DataFrame, wait: Ints, awaited: NDArray[np.bool_]) -> I
     Args:
         links: As `_links` returns them.
         wait: From the end of each source to the start of its target.
-        awaited: Whether the target's device was free when the source ended.
+        awaited: Whether the target was launched, and its device free, when the source ended.
     """
     least = pl.col("wait").filter("awaited").min().over("from", "to", "backward")
     return (

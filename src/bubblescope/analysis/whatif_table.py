@@ -15,14 +15,22 @@ import numpy as np
 import polars as pl
 
 from bubblescope.errors import TimelineError
-from bubblescope.timeline import Notice
+from bubblescope.timeline import KIND_DTYPE, Notice
 from bubblescope.units import count
-from bubblescope.vocabulary import COMPUTE_KINDS, Kind
+from bubblescope.vocabulary import COMPUTE_KINDS, Kind, Lane
 
 if TYPE_CHECKING:
     from bubblescope.timeline import Timeline
 
-__all__ = ["COLLECTIVES", "JOB_TYPES", "Array", "Operations", "Pipeline", "tabulate"]
+__all__ = [
+    "COLLECTIVES",
+    "COMPUTATIONS",
+    "JOB_TYPES",
+    "Array",
+    "Operations",
+    "Pipeline",
+    "tabulate",
+]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -53,6 +61,9 @@ COLLECTIVES: Final = frozenset(
     "optimizer-clip-main-grad",
 }
 """The job-trace types that are communication."""
+
+COMPUTATIONS: Final = ("forward-compute", "backward-compute")
+"""The job-trace types that are the pipeline's work."""
 
 _COMPUTE: Final = [kind for kind in Kind if kind in COMPUTE_KINDS] + [Kind.OPTIMIZER]
 _UNKNOWN: Final = -1
@@ -145,98 +156,100 @@ def tabulate(timeline: Timeline) -> Operations:
     Raises:
         TimelineError: Nothing can be laid out; the message says why.
     """
-    tasks = timeline.tasks
-    job_trace = bool((tasks["name"] == "forward-compute").any())
-    types = list(JOB_TYPES) if job_trace else [kind.value for kind in _COMPUTE]
-    code = _codes(tasks, types, job_trace=job_trace)
-    step = tasks["step"]
-    stepped = step.null_count() < len(step)
-    steps: list[int | None] = step.drop_nulls().unique().sort().to_list() if stepped else [None]
-    number = np.zeros(len(step), np.int64)
-    if stepped:
-        known = step.fill_null(_UNKNOWN - 1 + int(steps[0] or 0)).to_numpy()
-        code[known < int(steps[0] or 0)] = _UNKNOWN
-        number = np.searchsorted(np.array(steps), known)
-    kept = code >= 0
-    if not (code == types.index(types[0])).any():
+    job_trace, types, tasks = _typed(timeline.tasks)
+    if not (tasks["kind"] == Kind.FORWARD.value).any():
         raise TimelineError("no forward is in the timeline, so there is no pipeline to replay")
-    columns = _columns(tasks, code, number)
-    columns = {name: values[kept] for name, values in columns.items()}
-    pipeline, place_of, replica_of, notices = _pipeline(timeline, columns)
-    row = np.searchsorted(timeline.ranks["rank"].to_numpy(), columns["rank"])
-    columns |= {"place": place_of[row], "replica": replica_of[row]}
-    inside = columns["replica"] >= 0
-    if not inside.all():
-        columns = {name: values[inside] for name, values in columns.items()}
+    steps = tasks["step"].unique().sort().to_list()
+    pipeline, place_of, replica_of, notices = _pipeline(timeline.ranks, tasks)
+    row = np.searchsorted(timeline.ranks["rank"].to_numpy(), tasks["rank"].to_numpy())
+    if (replica_of < 0).any():
+        inside = replica_of[row] >= 0
+        tasks, row = tasks.filter(inside), row[inside]
+    # Unstepped tasks are only there if no task has a step.
+    step = np.searchsorted(np.array(steps), tasks["step"].to_numpy()) if steps[0] is not None else 0
     shape = (len(pipeline.rank), len(types), len(steps), pipeline.rank.shape[1])
-    held = _counts(columns, shape)
-    usual = np.median(held, axis=(2, 3)).astype(np.int64)
-    whole = (held == usual[:, :, None, None]).all(axis=(0, 1, 3))
-    if not whole.any():
-        raise TimelineError(
-            "in no step does every worker run what it runs in most, so steps cannot be compared"
-        )
-    blocks = _blocks(_only(columns, whole), shape, usual)
-    same = _alike(blocks)
-    chosen = np.flatnonzero(whole)[same]
+    cells = np.ravel_multi_index(
+        (
+            place_of[row],
+            tasks["type"].to_numpy(),
+            np.broadcast_to(step, row.shape),
+            replica_of[row],
+        ),
+        shape,
+    )
+    index, whole = _blocks(cells, shape)
+    alike = _alike(tasks, index)
+    index, chosen = index[:, alike], np.flatnonzero(whole)[alike]
     if len(chosen) < len(steps):
         left = len(steps) - len(chosen)
         text = f"{count(left, 'step')} left out: not every worker ran there what it runs in most"
         notices.append(Notice("steps-left-out", text, left, len(steps)))
-    blocks = {name: values[:, same] for name, values in blocks.items()}
-    used = [index for index in range(len(types)) if usual[:, index].any()]
-    renumbered = np.full(len(types), _UNKNOWN)
-    renumbered[used] = np.arange(len(used))
     once = {
-        name: blocks[name][:, 0, 0]
-        for name in ("stage", "chunk", "microbatch", "pair_stage", "pair_microbatch")
+        name: _values(tasks, name)[index[:, 0, 0]]
+        for name in ("type", "stage", "chunk", "microbatch", "pair_stage", "pair_microbatch")
     }
+    used, once["type"] = np.unique(once["type"], return_inverse=True)
+    place = place_of[row][index[:, 0, 0]]
+    starts, ends = (tasks[name].to_numpy()[index] for name in ("start_ns", "end_ns"))
+    names = [types[number] for number in used.tolist()]
+    computes = np.array([name not in JOB_TYPES or name in COMPUTATIONS for name in names])
+    other = _reordered(starts, np.where(computes[once["type"]], place, _UNKNOWN))
+    if other:
+        text = (
+            f"in {other} of {count(len(chosen), 'step')} a worker ran its operations in another "
+            "order than the first one in the first step, whose order all replays keep"
+        )
+        notices.append(Notice("other-order", text, other, len(chosen)))
     return Operations(
         job_trace=job_trace,
-        types=[types[index] for index in used],
-        type=renumbered[blocks["code"][:, 0, 0]],
-        place=blocks["place"][:, 0, 0],
-        first_ns=blocks["start_ns"][:, 0, 0],
-        last_ns=blocks["end_ns"][:, 0, 0],
+        types=names,
+        place=place,
+        first_ns=starts[:, 0, 0],
+        last_ns=ends[:, 0, 0],
         **once,
-        length_ns=blocks["end_ns"] - blocks["start_ns"],
-        end_ns=blocks["end_ns"],
-        steps=[steps[index] for index in chosen],
+        length_ns=ends - starts,
+        end_ns=ends,
+        steps=[steps[number] for number in chosen.tolist()],
         pipeline=pipeline,
         common_clock=timeline.run.common_clock,
         notices=tuple(notices),
     )
 
 
-def _codes(tasks: pl.DataFrame, types: list[str], *, job_trace: bool) -> Array:
-    """Return the type of each task, -1 for those that are left out."""
-    kinds = list(tasks["kind"].dtype.categories)  # type: ignore[attr-defined]
+def _typed(tasks: pl.DataFrame) -> tuple[bool, list[str], pl.DataFrame]:
+    """Give each task its type, and leave out those that have none.
+
+    Returns:
+        Whether the types are those of job traces; their names; the tasks with the index of theirs.
+    """
+    job_trace = bool((tasks["name"] == "forward-compute").any())
+    types = list(JOB_TYPES) if job_trace else [kind.value for kind in _COMPUTE]
+    kinds = KIND_DTYPE.categories.to_list()
     of_kind = np.full(len(kinds), _UNKNOWN)
     for name in types:
         kind = JOB_TYPES[name] if job_trace else Kind(name)
         if kind is not None:
             of_kind[kinds.index(kind.value)] = types.index(name)
-    code = of_kind[tasks["kind"].to_physical().to_numpy()]
+    typed: Array = of_kind[tasks["kind"].to_physical().to_numpy()]
     if job_trace:
-        named = tasks["name"].cast(pl.Enum(types), strict=False).to_physical()
-        by_name = named.cast(pl.Int64).fill_null(_UNKNOWN).to_numpy()
-        code = np.where(code < 0, by_name, code)
-    elif not (tasks["lane"] == "compute").all():
-        code = np.where((tasks["lane"] == "compute").to_numpy(), code, _UNKNOWN)
-    return code
+        by_name = tasks["name"].cast(pl.Enum(types), strict=False).to_physical().cast(pl.Int64)
+        typed = np.where(typed < 0, by_name.fill_null(_UNKNOWN).to_numpy(), typed)
+    elif not (tasks["lane"] == Lane.COMPUTE.value).all():
+        typed = np.where((tasks["lane"] == Lane.COMPUTE.value).to_numpy(), typed, _UNKNOWN)
+    tasks = tasks.with_columns(type=typed)
+    kept = pl.col("type") >= 0
+    if tasks["step"].null_count() < len(tasks):
+        kept &= pl.col("step").is_not_null()
+    return job_trace, types, tasks.filter(kept)
 
 
-def _columns(tasks: pl.DataFrame, code: Array, step: Array) -> dict[str, Array]:
-    columns = {"code": code, "step": step}
-    for name in ("rank", "start_ns", "end_ns"):
-        columns[name] = tasks[name].to_numpy()
-    for name in ("stage", "chunk", "microbatch", "pair_stage", "pair_microbatch"):
-        columns[name] = tasks[name].fill_null(_UNKNOWN).to_numpy()
-    return columns
+def _values(tasks: pl.DataFrame, name: str) -> Array:
+    values: Array = tasks[name].fill_null(_UNKNOWN).to_numpy()
+    return values
 
 
 def _pipeline(
-    timeline: Timeline, columns: dict[str, Array]
+    ranks: pl.DataFrame, tasks: pl.DataFrame
 ) -> tuple[Pipeline, Array, Array, list[Notice]]:
     """Find out where the ranks stand.
 
@@ -246,8 +259,7 @@ def _pipeline(
     Returns:
         The pipeline; place and replica of each rank, in the order of the ranks; notices.
     """
-    ranks = timeline.ranks
-    seen = _forwards(columns)
+    seen = _forwards(tasks)
     rows = ranks.select("rank", "stages", "dp", "tp", "cp").rows()
     told = not ranks["dp"].has_nulls()
     places: list[_Place] = []
@@ -296,65 +308,75 @@ def _pipeline(
     )
 
 
-def _forwards(columns: dict[str, Array]) -> dict[int, set[tuple[int, int]]]:
+def _forwards(tasks: pl.DataFrame) -> dict[int, set[tuple[int, int]]]:
     """Return the stages and micro-batches that each rank ran forwards of."""
-    found = pl.DataFrame({name: columns[name] for name in ("rank", "stage", "microbatch")})
-    ranks = found.select("rank").unique()["rank"].to_list()
-    seen: dict[int, set[tuple[int, int]]] = {rank: set() for rank in ranks}
-    for rank, stage, microbatch in found.filter(columns["code"] == 0).unique().iter_rows():
+    seen: dict[int, set[tuple[int, int]]] = {
+        rank: set() for rank in tasks["rank"].unique().to_list()
+    }
+    forwards = tasks.filter(pl.col("kind") == Kind.FORWARD.value)
+    for rank, *work in forwards.select("rank", "stage", "microbatch").unique().iter_rows():
+        stage, microbatch = (_UNKNOWN if value is None else value for value in work)
         seen[rank].add((stage, microbatch))
     return seen
 
 
-def _cells(columns: dict[str, Array], shape: tuple[int, int, int, int]) -> Array:
-    """Return a number for each task's place, type, step and replica, in that order."""
-    parts = (columns[name] for name in ("place", "code", "step", "replica"))
-    return np.ravel_multi_index(tuple(parts), shape)
-
-
-def _counts(columns: dict[str, Array], shape: tuple[int, int, int, int]) -> Array:
-    return np.bincount(_cells(columns, shape), minlength=int(np.prod(shape))).reshape(shape)
-
-
-def _only(columns: dict[str, Array], whole: Array) -> dict[str, Array]:
-    """Keep the tasks of some steps, and number those anew."""
-    if whole.all():
-        return columns
-    inside = whole[columns["step"]]
-    columns = {name: values[inside] for name, values in columns.items()}
-    columns["step"] = (np.cumsum(whole) - 1)[columns["step"]]
-    return columns
-
-
-def _blocks(
-    columns: dict[str, Array], shape: tuple[int, int, int, int], usual: Array
-) -> dict[str, Array]:
-    """Return each column as operations x steps x replicas.
+def _blocks(cells: Array, shape: tuple[int, int, int, int]) -> tuple[Array, Array]:
+    """Put tasks into a table.
 
     Args:
-        columns: Tasks of steps that are whole, those of a rank by their start.
-        shape: Places, types, steps and replicas.
-        usual: Operations of each place and type.
+        cells: Place, type, step and replica of each task as one number; those of a rank and type
+            stand by their start.
+        shape: How many of each there are.
+
+    Returns:
+        Row of the task of each operation, n x s x r, of the steps in which every worker runs what it
+        runs in most; and which steps those are.
     """
-    steps = len(np.unique(columns["step"]))
-    shape = (*shape[:2], steps, shape[3])
-    order = np.argsort(_cells(columns, shape), kind="stable")
-    size = steps * shape[3]
-    rows = []
+    held = np.bincount(cells, minlength=int(np.prod(shape))).reshape(shape)
+    usual = np.median(held, axis=(2, 3)).astype(np.int64)
+    whole = (held == usual[:, :, None, None]).all(axis=(0, 1, 3))
+    if not whole.any():
+        raise TimelineError(
+            "in no step does every worker run what it runs in most, so steps cannot be compared"
+        )
+    order = np.argsort(cells, kind="stable")
+    if not whole.all():
+        order = order[whole[cells[order] // shape[3] % shape[2]]]
+    steps = int(whole.sum())
+    blocks = []
     begin = 0
-    for many in usual.ravel().tolist():
-        rows.append(order[begin : begin + many * size].reshape(steps, shape[3], many))
-        begin += many * size
-    index = np.concatenate([block.transpose(2, 0, 1) for block in rows if block.size])
-    return {name: values[index] for name, values in columns.items()}
+    for many in usual[usual > 0].tolist():
+        end = begin + many * steps * shape[3]
+        blocks.append(order[begin:end].reshape(steps, shape[3], many).transpose(2, 0, 1))
+        begin = end
+    return np.concatenate(blocks), whole
 
 
-def _alike(blocks: dict[str, Array]) -> Array:
+def _reordered(starts: Array, place: Array) -> int:
+    """Return in how many steps some worker started operations in another order.
+
+    Args:
+        starts: Starts of operations, n x s x r.
+        place: The place of each, -1 for those whose order does not matter.
+    """
+    same = np.ones(starts.shape[1:], bool)
+    for each in np.unique(place[place >= 0]):
+        mine = np.flatnonzero(place == each)
+        order = mine[np.argsort(starts[mine, 0, 0], kind="stable")]
+        same &= (np.diff(starts[order], axis=0) >= 0).all(axis=0)
+    return int((~same.all(axis=1)).sum())
+
+
+def _alike(tasks: pl.DataFrame, index: Array) -> Array:
     """Say in which steps every worker's k-th operation is of the same stage and micro-batch."""
-    worked = [blocks[name] for name in ("stage", "microbatch")]
-    if all((values == values[:, :1, :1]).all() for values in worked):
-        return np.ones(worked[0].shape[1], bool)
-    both = np.ascontiguousarray(np.concatenate(worked).transpose(1, 2, 0))
+    works = []
+    for name in ("stage", "microbatch"):
+        worked = _values(tasks, name)[index]
+        if not (worked == worked[:, :1, :1]).all():
+            works.append(worked)
+    if not works:
+        return np.ones(index.shape[1], bool)
+    both = np.ascontiguousarray(np.concatenate(works).transpose(1, 2, 0))
     texts = [[column.tobytes() for column in step] for step in both]
     usual = Counter(text for step in texts for text in step).most_common(1)[0][0]
     alike = np.array([all(text == usual for text in step) for step in texts])

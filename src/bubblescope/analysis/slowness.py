@@ -1,0 +1,156 @@
+"""Slowness of workers: whether it stays with some of them, and whether it comes with the data.
+
+A worker is compared with its peers: those that hold the same stages in the other replicas, in the
+same step. So stages that are long on all replicas are no slowness of a worker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+import numpy as np
+
+from bubblescope.vocabulary import COMPUTE_KINDS
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.whatif_table import Array, Operations
+
+__all__ = ["PERSISTENT", "SLOW", "Slowness", "outliers", "slowness"]
+
+SLOW: Final = 1.05
+"""A worker is slow in a step if it computed this many times as long as its peers' median."""
+
+PERSISTENT: Final = 0.5
+"""A worker is slow persistently if it is in this share of the steps or more, and chance is not why."""
+
+_COMPUTE: Final = frozenset(
+    {"forward-compute", "backward-compute", *(kind.value for kind in COMPUTE_KINDS)}
+)
+_FORWARD: Final = ("forward-compute", "forward")
+_BACKWARD: Final = ("backward-compute", "backward", "backward_input")
+_DEVIATIONS: Final = 3.0
+_NORMAL: Final = 1.4826
+"""Standard deviations of a normal distribution in its median absolute deviation."""
+
+
+class Slowness(msgspec.Struct, frozen=True, eq=False):
+    """Whose computation is slow, in p places, r replicas and s steps.
+
+    Attributes:
+        ratio: How long each worker computed in a step over its peers' median, p x r x s; null if
+            there is one replica only.
+        share: Share of the steps in which a worker is `SLOW`, p x r; null likewise.
+        persistent: Whether a worker is slow in most steps and not by chance, p x r; null likewise.
+            That is, its share is `PERSISTENT` or more, and above the mean share q of all workers by
+            more than three standard deviations of a share of s steps, sqrt(q (1 - q) / s).
+        persistence: Share of the variance of log `ratio` that is between workers and not between
+            the steps of one: the intraclass correlation ICC(1) of Shrout and Fleiss, "Intraclass
+            Correlations" (1979), not below 0. It is 1 if the same workers are as slow in every
+            step, and 0 if who is slow is a matter of chance. Null with one replica or step, or
+            where nothing varies.
+        correlation: Pearson's correlation between the forward and the backward of a micro-batch, in
+            how much longer they are than the mean of their stage, worker and step; for each place,
+            null where it is unknown. Near 1, micro-batches differ in their data (such as in the
+            length of their sequences).
+    """
+
+    ratio: Array | None
+    share: Array | None
+    persistent: Array | None
+    persistence: float | None
+    correlation: list[float | None]
+
+    def pattern(self, place: int, replica: int) -> Literal["persistent", "random", "none"] | None:
+        """Say how a worker is slow: persistently, in some steps, or never; None if without peers."""
+        if self.share is None or self.persistent is None:
+            return None
+        if self.persistent[place, replica]:
+            return "persistent"
+        return "random" if self.share[place, replica] > 0 else "none"
+
+
+def slowness(operations: Operations) -> Slowness:
+    """Compare the computation of each worker with that of its peers."""
+    places = range(len(operations.pipeline.stages))
+    correlation = [_correlation(operations, place) for place in places]
+    if operations.length_ns.shape[2] < 2:
+        return Slowness(None, None, None, None, correlation)
+    computes = np.array([name in _COMPUTE for name in operations.types])[operations.type]
+    taken = np.array(
+        [
+            operations.length_ns[computes & (operations.place == place)].sum(axis=0)
+            for place in places
+        ]
+    ).transpose(0, 2, 1)
+    peers = _others_median(taken)
+    ratio = np.divide(taken, peers, out=np.ones(taken.shape), where=peers > 0)
+    share = (ratio >= SLOW).mean(axis=-1)
+    usual = share.mean()
+    chance = usual + _DEVIATIONS * np.sqrt(usual * (1 - usual) / ratio.shape[-1])
+    persistent = (share >= PERSISTENT) & (share > chance)
+    return Slowness(ratio, share, persistent, _persistence(ratio), correlation)
+
+
+def outliers(values: Array, least: float) -> Array:
+    """Say which values are far above the others.
+
+    That is, `least` or more, and above the median by more than three standard deviations, as the
+    median absolute deviation has them.
+    """
+    middle = np.median(values)
+    spread = _NORMAL * np.median(np.abs(values - middle))
+    found: Array = (values >= least) & (values > middle + _DEVIATIONS * spread)
+    return found
+
+
+def _others_median(times: Array) -> Array:
+    """Return the median of the other replicas for each; p x r x s, two replicas or more."""
+    replicas = times.shape[1]
+    order = np.argsort(times, axis=1, kind="stable")
+    turn = np.argsort(order, axis=1, kind="stable")
+    ordered = np.take_along_axis(times, order, axis=1)
+    # Without its own value, those from its turn on move up by one.
+    low, high = (
+        np.take_along_axis(ordered, at + (turn <= at), axis=1)
+        for at in ((replicas - 2) // 2, (replicas - 1) // 2)
+    )
+    middle: Array = (low + high) / 2
+    return middle
+
+
+def _persistence(ratio: Array) -> float | None:
+    """Return the intraclass correlation of log ratios, p x r x s, workers being the classes."""
+    steps = ratio.shape[-1]
+    logs = np.log(np.maximum(ratio, np.finfo(float).tiny)).reshape(-1, steps)
+    if steps < 2:
+        return None
+    means = logs.mean(axis=1)
+    between = steps * means.var(ddof=1)
+    within = logs.var(axis=1, ddof=1).mean()
+    total = between + (steps - 1) * within
+    return max(0.0, float((between - within) / total)) if total > 0 else None
+
+
+def _correlation(operations: Operations, place: int) -> float | None:
+    """Return how alike the forwards and backwards of a place's micro-batches are in length."""
+    forward, backward = (
+        {
+            (int(operations.stage[index]), int(operations.microbatch[index])): index
+            for index in operations.at(place, *names).tolist()
+            if operations.microbatch[index] >= 0
+        }
+        for names in (_FORWARD, _BACKWARD)
+    )
+    both = [(forward[key], backward[key]) for key in forward.keys() & backward.keys()]
+    if not both:
+        return None
+    lengths = operations.length_ns[np.array(both).T].astype(float)
+    stages = operations.stage[[pair[0] for pair in both]]
+    one, other = lengths
+    # A slow stage, worker or step makes both longer; that is not what is asked for.
+    for stage in np.unique(stages):
+        for side in (one, other):
+            side[stages == stage] -= side[stages == stage].mean(axis=0)
+    size = np.sqrt((one**2).sum() * (other**2).sum())
+    return float((one * other).sum() / size) if size > 0 else None

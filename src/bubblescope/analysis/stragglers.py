@@ -1,0 +1,311 @@
+"""Stragglers: what slow operations, stages and workers cost a job, by replaying it without them.
+
+The questions and measures are those of Lin et al., "Understanding Stragglers in Large Model
+Training Using What-if Analysis" (OSDI 2025, arXiv 2505.05713); docs/stragglers.md has the formulas.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+import numpy as np
+
+from bubblescope.analysis.slowness import Slowness, outliers, slowness
+from bubblescope.analysis.whatif_replay import Replays
+from bubblescope.analysis.whatif_table import tabulate
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.whatif_table import Array, Operations
+    from bubblescope.timeline import Notice, Timeline
+
+__all__ = ["NEGLIGIBLE", "SCHEMA", "Explained", "Slowdown", "Stragglers", "stragglers"]
+
+SCHEMA: Final = "bubblescope.stragglers/1"
+"""Name and version of the JSON, described in docs/stragglers.md. Keys are only ever added."""
+
+NEGLIGIBLE: Final = 1.03
+"""A slowdown below this is not worth explaining, as the paper has it."""
+
+_WORST_PERCENT: Final = 3
+"""The share of workers that M_W is about."""
+
+_MESSAGES: Final = {
+    "forward-send": "forward-pp-comm",
+    "forward-recv": "forward-pp-comm",
+    "backward-send": "backward-pp-comm",
+    "backward-recv": "backward-pp-comm",
+}
+"""Both ends of a message are one type of operation."""
+
+
+class Slowdown(msgspec.Struct, frozen=True, eq=False):
+    """How many times as long steps are as ideal ones, if only some operations keep their times.
+
+    Attributes:
+        overall: Mean length over mean ideal length, for each thing that was kept; k long.
+        per_step: The same of each step; k x s.
+    """
+
+    overall: Array
+    per_step: Array
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """How much of the slowdown some operations explain, judged in two ways.
+
+    Times are means over the steps, in nanoseconds; a share is null where nothing is slow.
+
+    Attributes:
+        original_ns: With the times that all operations had.
+        ideal_ns: With ideal times.
+        removed_ns: With the original times, but for these operations.
+        added_ns: With ideal times, but for these operations.
+        removed: (original - removed) / (original - ideal): the paper's M_S and M_W.
+        added: (added - ideal) / (original - ideal).
+    """
+
+    original_ns: int
+    ideal_ns: int
+    removed_ns: int
+    added_ns: int
+    removed: float | None
+    added: float | None
+
+    @classmethod
+    def of(cls, original: Array, ideal: Array, removed: Array, added: Array) -> Explained:
+        """Compare the lengths of steps, each array s long."""
+        means = [float(lengths.mean()) for lengths in (original, ideal, removed, added)]
+        whole = means[0] - means[1]
+        shares = ((means[0] - means[2]) / whole, (means[3] - means[1]) / whole) if whole else ()
+        return cls(*map(round, means), *(shares or (None, None)))
+
+
+class Stragglers(msgspec.Struct, frozen=True, eq=False):
+    """What slow operations cost a job of p places, r replicas and s steps.
+
+    Attributes:
+        model: What is known of communication: "job-trace" (all of it), or "compute" (only that
+            stages need each other's results).
+        steps: The steps, ascending; [None] if the trace knows none.
+        base_ns: How long each step was, s long; null if the ranks share no clock.
+        no_delay_ns: How long without the time that nothing recorded accounts for, s long.
+        ideal_ns: How long if no operation took longer than is usual for its type, s long.
+        slowdown: The mean of `no_delay_ns` over that of `ideal_ns`, the paper's S; and per step.
+        launch_slowdown: The mean of `base_ns` over that of `no_delay_ns`; and per step.
+        types: Names of operation types.
+        by_type: S_t, in the order of `types`.
+        stages: The stages of each place.
+        by_place: The slowdown if only a place keeps its times.
+        dp: Data-parallel rank of each replica, if known.
+        by_replica: The slowdown if only a replica keeps its times; null if there is one only.
+        rank: Rank of each worker, p x r.
+        by_worker: S_w: the lesser of its place's and its replica's slowdown, p x r.
+        alone: The slowdown if only the worker keeps its times, replayed, p x r.
+        last_stage: What the place of the last stage explains; null if there is no other. `removed`
+            is M_S.
+        worst: Ranks of the slowest 3 % of the workers.
+        worst_workers: What they explain. `removed` is M_W.
+        odd_steps: Steps that are outliers by their slowdown, indices.
+        odd_workers: Workers that are outliers by `by_worker`: index pairs of place and replica.
+        slowness: Whose computation is slow, when, and whether together with its micro-batch.
+        notices: What was left out.
+    """
+
+    model: Literal["job-trace", "compute"]
+    steps: list[int | None]
+    base_ns: Array | None
+    no_delay_ns: Array
+    ideal_ns: Array
+    slowdown: Slowdown
+    launch_slowdown: Slowdown | None
+    types: list[str]
+    by_type: Slowdown
+    stages: list[tuple[int, ...]]
+    by_place: Slowdown
+    dp: list[int] | None
+    by_replica: Slowdown | None
+    rank: Array
+    by_worker: Array
+    alone: Array
+    last_stage: Explained | None
+    worst: list[int]
+    worst_workers: Explained
+    odd_steps: list[int]
+    odd_workers: list[tuple[int, int]]
+    slowness: Slowness
+    notices: tuple[Notice, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, following the schema `SCHEMA`."""
+        replicas = range(self.rank.shape[1])
+        launch, slow = self.launch_slowdown, self.slowness
+        return {
+            "schema": SCHEMA,
+            "model": self.model,
+            "slowdown": float(self.slowdown.overall[0]),
+            "launch_slowdown": None if launch is None else float(launch.overall[0]),
+            "base_ns": _mean(self.base_ns),
+            "no_delay_ns": _mean(self.no_delay_ns),
+            "ideal_ns": _mean(self.ideal_ns),
+            "operations": [
+                {"type": name, "slowdown": value}
+                for name, value in zip(self.types, self.by_type.overall.tolist(), strict=True)
+            ],
+            "stages": [
+                {
+                    "place": place,
+                    "stages": list(stages),
+                    "slowdown": float(self.by_place.overall[place]),
+                    "forward_backward_correlation": slow.correlation[place],
+                    "sequence_length_correlation": None,
+                }
+                for place, stages in enumerate(self.stages)
+            ],
+            "replicas": [
+                {
+                    "replica": replica,
+                    "dp": self.dp[replica] if self.dp else None,
+                    "slowdown": float(self.by_replica.overall[replica]),
+                }
+                for replica in replicas
+                if self.by_replica
+            ],
+            "workers": [
+                {
+                    "rank": int(self.rank[place, replica]),
+                    "place": place,
+                    "replica": replica,
+                    "slowdown": float(self.by_worker[place, replica]),
+                    "alone": float(self.alone[place, replica]),
+                    "outlier": (place, replica) in self.odd_workers,
+                    "slow_share": _at(slow.share, place, replica),
+                    "pattern": slow.pattern(place, replica),
+                }
+                for place in range(len(self.stages))
+                for replica in replicas
+            ],
+            "persistence": slow.persistence,
+            "last_stage": msgspec.to_builtins(self.last_stage),
+            "worst_workers": {"ranks": self.worst, **msgspec.to_builtins(self.worst_workers)},
+            "steps": [self._step(index) for index in range(len(self.steps))],
+            "notices": [msgspec.to_builtins(notice) for notice in self.notices],
+        }
+
+    def _step(self, index: int) -> dict[str, Any]:
+        """Return what is known of a step, lists in the order of the whole run's."""
+        launch, by_replica = self.launch_slowdown, self.by_replica
+        return {
+            "step": self.steps[index],
+            "base_ns": _at(self.base_ns, index),
+            "no_delay_ns": int(self.no_delay_ns[index]),
+            "ideal_ns": int(self.ideal_ns[index]),
+            "slowdown": float(self.slowdown.per_step[0, index]),
+            "launch_slowdown": None if launch is None else float(launch.per_step[0, index]),
+            "outlier": index in self.odd_steps,
+            "operations": self.by_type.per_step[:, index].tolist(),
+            "stages": self.by_place.per_step[:, index].tolist(),
+            "replicas": by_replica.per_step[:, index].tolist() if by_replica else None,
+        }
+
+
+def stragglers(timeline: Timeline) -> Stragglers:
+    """Find out what slow operations cost a job.
+
+    Raises:
+        TimelineError: No step can be replayed; the message says why.
+        ScheduleError: Operations wait for each other in a circle.
+    """
+    operations = tabulate(timeline)
+    replays = Replays(operations)
+    rank = operations.pipeline.rank
+    places = len(rank)
+    names = [_MESSAGES.get(name, name) for name in operations.types]
+    types = list(dict.fromkeys(names))
+    of_type = np.array([types.index(name) for name in names])[operations.type]
+    tops = [max(stages) for stages in operations.pipeline.stages]
+    holders = [place for place, top in enumerate(tops) if top == max(tops)]
+    last = np.isin(operations.place, holders)
+    kept = [
+        np.ones(len(operations), bool),
+        np.zeros(len(operations), bool),
+        ~last,
+        last,
+        *(of_type == index for index in range(len(types))),
+        *(operations.place == place for place in range(places)),
+    ]
+    no_delay, ideal, but_last, only_last, *others = replays.keeping(np.array(kept)[:, :, None])
+    by_type, by_place = (
+        _slowdown(np.array(lengths), ideal) for lengths in (others[: len(types)], others[-places:])
+    )
+    per_place = np.array(kept[-places:])
+    by_replica = _slowdown(replays.alone(np.array(kept[:1]))[0], ideal)
+    by_worker = np.minimum(by_place.overall[:, None], by_replica.overall)
+    alone = _slowdown(replays.alone(per_place).reshape(rank.size, -1), ideal).overall
+    base = _step_ns(operations) if operations.common_clock else None
+    worst = _worst(by_worker, rank)
+    chosen = worst[operations.place]
+    removed, added = replays.keeping(np.array([~chosen, chosen]))
+    of_all = _slowdown(no_delay[None], ideal)
+    return Stragglers(
+        model="job-trace" if operations.job_trace else "compute",
+        steps=operations.steps,
+        base_ns=base,
+        no_delay_ns=no_delay,
+        ideal_ns=ideal,
+        slowdown=of_all,
+        launch_slowdown=None if base is None else _slowdown(base[None], no_delay),
+        types=types,
+        by_type=by_type,
+        stages=operations.pipeline.stages,
+        by_place=by_place,
+        dp=operations.pipeline.dp,
+        by_replica=by_replica if rank.shape[1] > 1 else None,
+        rank=rank,
+        by_worker=by_worker,
+        alone=alone.reshape(rank.shape),
+        last_stage=(
+            Explained.of(no_delay, ideal, but_last, only_last) if len(holders) < places else None
+        ),
+        worst=sorted(rank[worst].tolist()),
+        worst_workers=Explained.of(no_delay, ideal, removed, added),
+        odd_steps=np.flatnonzero(outliers(of_all.per_step[0], NEGLIGIBLE)).tolist(),
+        odd_workers=[
+            (place, replica)
+            for place, replica in np.argwhere(outliers(by_worker, NEGLIGIBLE)).tolist()
+        ],
+        slowness=slowness(operations),
+        notices=operations.notices,
+    )
+
+
+def _slowdown(lengths: Array, ideal: Array) -> Slowdown:
+    """Compare the lengths of steps, k x s, with the ideal ones. An ideal of nothing is no slowdown."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = lengths.mean(axis=1) / ideal.mean(), lengths / ideal
+    return Slowdown(*(np.where(np.isfinite(ratio), ratio, 1.0) for ratio in ratios))
+
+
+def _step_ns(operations: Operations) -> Array:
+    """Return how long each step was, from the first start to the last end; s long."""
+    starts = operations.end_ns - operations.length_ns
+    length: Array = operations.end_ns.max(axis=(0, 2)) - starts.min(axis=(0, 2))
+    return length
+
+
+def _mean(times: Array | None) -> int | None:
+    return None if times is None else round(float(times.mean()))
+
+
+def _at(values: Array | None, *place: int) -> Any:
+    """Return one value as a plain number, or None if it is unknown."""
+    return None if values is None else values[place].item()
+
+
+def _worst(by_worker: Array, rank: Array) -> Array:
+    """Say which workers are the slowest 3 %, at least one; of equals, those of lower rank."""
+    many = -(-by_worker.size * _WORST_PERCENT // 100)
+    order = np.lexsort((rank.ravel(), -by_worker.ravel()))
+    worst = np.zeros(by_worker.size, bool)
+    worst[order[:many]] = True
+    return worst.reshape(by_worker.shape)
