@@ -11,7 +11,6 @@ from rich.text import Text
 
 from bubblescope.console import Bar, err
 from bubblescope.progress import SILENT
-from bubblescope.report import inventory
 from bubblescope.sources import load
 
 if TYPE_CHECKING:
@@ -144,6 +143,8 @@ def need_tasks(timeline: Timeline) -> None:
     """Leave, saying what the traces do hold, if there is nothing to show."""
     if len(timeline):
         return
+    from bubblescope.report import inventory  # noqa: PLC0415  it takes as long as all else here
+
     err.print(inventory(timeline))
     for notice in timeline.run.warnings:
         err.print(Text(notice.message))
