@@ -79,6 +79,12 @@ def test_what_is_saved_is_what_the_run_without_it_took():
     assert found.findings[1].values["saved_ns"] == pytest.approx(lengths[0] - lengths[1], abs=1)
 
 
+def test_a_timeline_says_why_by_itself():
+    run = Job(generate("1f1b", 4, 8)).play(Fault(Cause.SLOW_RANK, slow={(0, 1): 1.4}))
+    assert str(run.why()) == str(Explanation.of(run))
+    assert "慢 rank" in str(run.why(language="zh"))
+
+
 def test_nothing_but_the_schedule_is_said_when_there_is_nothing_else():
     found = Explanation.of(Job(generate("1f1b", 4, 8)).play())
     assert [finding.key for finding in found.findings] == ["inherent", "inherent"]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from bubblescope.report import Report
     from bubblescope.schedules import Plan
+    from bubblescope.why import Explanation
 
 __all__ = [
     "KIND_DTYPE",
@@ -363,6 +364,20 @@ class Timeline:
         from bubblescope.report import Report  # noqa: PLC0415  reports read timelines, not vice versa
 
         return Report.of(self, also=also)
+
+    def why(self, *, language: str = "en", also: Sequence[Plan] = ()) -> Explanation:
+        """Return why the devices were idle, and what would help; printable, and in words.
+
+        Args:
+            language: "en" or "zh".
+            also: Schedules to recognise besides the known ones.
+
+        Raises:
+            TimelineError: Its ranks share no clock, or it has no pipeline tasks.
+        """
+        from bubblescope.why import Explanation  # noqa: PLC0415  it imports this module
+
+        return Explanation.of(self, also=also, language=language)
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one Parquet file; `Timeline.load` gives an equal timeline back.
