@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import bubblescope
 import job_trace_maker
-from bubblescope.analysis.slowness import outliers
 from bubblescope.analysis.stragglers import SCHEMA, Explained, stragglers
+from bubblescope.analysis.stragglers.slowness import outliers
 from bubblescope.cli import cli
 from bubblescope.errors import ScheduleError, TimelineError
 from bubblescope.replay import Edges, Graph

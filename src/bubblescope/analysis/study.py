@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bubblescope.analysis.bubbles import Bubbles, measure
 from bubblescope.analysis.ideal import Ideal, ideal
+from bubblescope.analysis.ledger import Ledger, ledger
 from bubblescope.analysis.recognition import Recognition, recognise
+from bubblescope.errors import ScheduleError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,15 +26,18 @@ class Study(NamedTuple):
         recognition: The schedule that it followed; None if no operation of it can be placed.
         ideal: A perfect run of that schedule; None if there is none.
         bubbles: Its bubble rates.
+        ledger: Why its ranks were idle; None if they share no clock, it has no pipeline tasks, or
+            these wait for each other in a circle.
     """
 
     recognition: Recognition | None
     ideal: Ideal | None
     bubbles: Bubbles
+    ledger: Ledger | None
 
 
 def study(timeline: Timeline, also: Sequence[Plan] = ()) -> Study:
-    """Recognise a run's schedule, replay it, and measure the run beside it.
+    """Recognise a run's schedule, replay it, measure the run beside it, and explain what was idle.
 
     Args:
         timeline: The run.
@@ -40,4 +45,12 @@ def study(timeline: Timeline, also: Sequence[Plan] = ()) -> Study:
     """
     found = recognise(timeline, also)
     best = ideal(timeline, found) if found else None
-    return Study(found, best, measure(timeline, best.steps if best else None))
+    bubbles = measure(timeline, best.steps if best else None)
+    return Study(found, best, bubbles, _explained(timeline, found))
+
+
+def _explained(timeline: Timeline, found: Recognition | None) -> Ledger | None:
+    try:
+        return ledger(timeline, found)
+    except ScheduleError:
+        return None

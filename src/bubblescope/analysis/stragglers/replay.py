@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bubblescope.analysis.whatif_graph import wire
-from bubblescope.analysis.whatif_table import COLLECTIVES
+from bubblescope.analysis.stragglers.graph import wire
+from bubblescope.analysis.stragglers.table import COLLECTIVES
 
 if TYPE_CHECKING:
-    from bubblescope.analysis.whatif_table import Array, Operations
+    from bubblescope.analysis.stragglers.table import Array, Operations
 
 __all__ = ["Replays"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from bubblescope.analysis.whatif_table import COMPUTATIONS
+from bubblescope.analysis.stragglers.table import COMPUTATIONS
 from bubblescope.errors import TimelineError
 from bubblescope.replay import Edges, Graph
 from bubblescope.vocabulary import Kind
@@ -20,7 +20,7 @@ from bubblescope.vocabulary import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bubblescope.analysis.whatif_table import Array, Operations
+    from bubblescope.analysis.stragglers.table import Array, Operations
 
 __all__ = ["Meeting", "Wiring", "wire"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from bubblescope.vocabulary import COMPUTE_KINDS
 
 if TYPE_CHECKING:
-    from bubblescope.analysis.whatif_table import Array, Operations
+    from bubblescope.analysis.stragglers.table import Array, Operations
 
 __all__ = ["PERSISTENT", "SLOW", "Slowness", "outliers", "slowness"]
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 import numpy as np
 
-from bubblescope.analysis.slowness import Slowness, outliers, slowness
-from bubblescope.analysis.whatif_replay import Replays
-from bubblescope.analysis.whatif_table import tabulate
+from bubblescope.analysis.stragglers.replay import Replays
+from bubblescope.analysis.stragglers.slowness import Slowness, outliers, slowness
+from bubblescope.analysis.stragglers.table import tabulate
 
 if TYPE_CHECKING:
-    from bubblescope.analysis.whatif_table import Array, Operations
+    from bubblescope.analysis.stragglers.table import Array, Operations
     from bubblescope.timeline import Notice, Timeline
 
 __all__ = ["NEGLIGIBLE", "SCHEMA", "Explained", "Slowdown", "Stragglers", "stragglers"]
