@@ -40,6 +40,8 @@ _BAR: Final = 8
 _NAMES: Final = ("makespan", "span", "over_ideal", "ideal", "excess")
 _DEPARTURES: Final = 5
 _CAUSES: Final = 4
+_EXPLAINED: Final = 30_000
+"""Tasks whose idle time is explained at most: `bubblescope why` explains all."""
 
 
 class Report(msgspec.Struct, frozen=True, eq=False):
@@ -80,7 +82,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             )
             .sort("kind")
         )
-        return cls(timeline, study(timeline, also), kinds, limit)
+        return cls(timeline, study(timeline, also, most=_EXPLAINED), kinds, limit)
 
     @property
     def bubbles(self) -> Bubbles:
@@ -148,6 +150,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "causes": ledger.totals().to_dicts(),
             "outside_ns": ledger.outside["idle_ns"].sum(),
             "replay_error": ledger.replay_error,
+            "steps": self.study.explained,
         }
 
     def _schedule_dict(self) -> dict[str, Any] | None:
@@ -278,7 +281,10 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             table.add_row(
                 row["cause"], units.duration(row["idle_ns"]).rjust(8), units.percent(row["share"])
             )
-        title = Text.assemble(("Why idle", "bold"), ("  bubblescope why has the evidence", "dim"))
+        about = "bubblescope why has the evidence"
+        if self.study.explained < len(self.timeline.steps):
+            about = f"of {units.count(self.study.explained, 'step')}; {about}, of all"
+        title = Text.assemble(("Why idle", "bold"), (f"  {about}", "dim"))
         return Group(title, Padding(table, (0, 0, 1, 2)))
 
     def _ranks(self) -> RenderableType:

@@ -11,7 +11,9 @@ from bubblescope.vocabulary import COMPUTE_KINDS, Kind, Lane
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["pipeline_phase"]
+    from bubblescope.timeline import Timeline
+
+__all__ = ["evenly", "pipeline_phase"]
 
 
 def pipeline_phase(
@@ -27,3 +29,13 @@ def pipeline_phase(
     if phase["step"].is_not_null().any():
         phase = phase.filter(pl.col("step").is_not_null())
     return phase
+
+
+def evenly(timeline: Timeline, count: int) -> Timeline:
+    """Return so many of a run's steps, from the first to the last as evenly as can be."""
+    steps = timeline.steps
+    if count >= len(steps):
+        return timeline
+    last = len(steps) - 1
+    places = [round(index * last / max(1, count - 1)) for index in range(count)]
+    return timeline.slice(steps=[steps[place] for place in dict.fromkeys(places)])

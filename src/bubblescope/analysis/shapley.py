@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bubblescope.analysis.causes import Cause, Worlds
 from bubblescope.analysis.measured import measured
+from bubblescope.analysis.phase import evenly
 from bubblescope.analysis.recognition import recognise
 
 if TYPE_CHECKING:
@@ -89,8 +90,7 @@ def shares(timeline: Timeline, found: Recognition | None) -> Shares | None:
     of = len(run.steps)
     fit = max(1, _MOST * of // max(1, len(run) << len(worlds.present)))
     if fit < of:
-        kept = [run.steps[round(index * (of - 1) / max(1, fit - 1))] for index in range(fit)]
-        few = timeline.slice(steps=[step for step in dict.fromkeys(kept) if step is not None])
+        few = evenly(timeline, fit)
         run = measured(few)
         if run is None:  # it was not None before, and the steps have tasks
             return None

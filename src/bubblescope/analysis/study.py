@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bubblescope.analysis.bubbles import Bubbles, measure
 from bubblescope.analysis.ideal import Ideal, ideal
 from bubblescope.analysis.ledger import Ledger, ledger
+from bubblescope.analysis.phase import evenly
 from bubblescope.analysis.recognition import Recognition, recognise
 from bubblescope.errors import ScheduleError
 
@@ -28,25 +29,36 @@ class Study(NamedTuple):
         bubbles: Its bubble rates.
         ledger: Why its ranks were idle; None if they share no clock, it has no pipeline tasks, or
             these wait for each other in a circle.
+        explained: Number of steps that the ledger is about.
     """
 
     recognition: Recognition | None
     ideal: Ideal | None
     bubbles: Bubbles
     ledger: Ledger | None
+    explained: int
 
 
-def study(timeline: Timeline, also: Sequence[Plan] = ()) -> Study:
+def study(timeline: Timeline, also: Sequence[Plan] = (), most: int | None = None) -> Study:
     """Recognise a run's schedule, replay it, measure the run beside it, and explain what was idle.
 
     Args:
         timeline: The run.
         also: Schedules to try besides the known ones.
+        most: Tasks to explain at most, as whole steps that lie evenly over the run; all if left out.
     """
     found = recognise(timeline, also)
     best = ideal(timeline, found) if found else None
     bubbles = measure(timeline, best.steps if best else None)
-    return Study(found, best, bubbles, _explained(timeline, found))
+    part = timeline
+    if most is not None and len(timeline) > most:
+        part = evenly(timeline, max(1, most * len(timeline.steps) // len(timeline)))
+    if part is not timeline and found is not None and found.departures:
+        found_there = recognise(part, also)
+    else:
+        found_there = found
+    explained = _explained(part, found_there)
+    return Study(found, best, bubbles, explained, len(part.steps))
 
 
 def _explained(timeline: Timeline, found: Recognition | None) -> Ledger | None:
