@@ -89,19 +89,12 @@ def ledger(timeline: Timeline, found: Recognition | None) -> Ledger | None:
     if run is None:
         return None
     worlds = Worlds(run, timeline, found)
-    so_far: set[Cause] = set()
-    players: list[Cause | None] = [None]
-    played = [worlds.played(so_far)]
-    for cause in worlds.present:
-        so_far.add(cause)
-        players.append(cause)
-        played.append(worlds.played(so_far))
-    if played[-1] is not run.played:
-        players.append(Cause.UNEXPLAINED)
-        played.append(run.played)
-    given = _Items.of(run).given(played, displaced=Cause.CLOCK in so_far)
-    gaps = _rows(run, players, given)
-    again = worlds.replayed(so_far - {Cause.CLOCK}).length_ns
+    causes = worlds.present
+    # With all of its causes it is the measured run itself.
+    played = [worlds.played(frozenset(causes[:count])) for count in range(len(causes) + 1)]
+    items = _Items.of(run)
+    gaps = _rows(run, items, causes, items.given(played, displaced=Cause.CLOCK in causes))
+    again = worlds.replayed(frozenset(causes) - {Cause.CLOCK}).length_ns
     error = np.abs(again - run.played.length_ns) / np.maximum(run.played.length_ns, 1)
     return Ledger(
         gaps=gaps,
@@ -183,12 +176,18 @@ class _Items(msgspec.Struct, frozen=True):
         return rest
 
 
-def _rows(run: Measured, players: list[Cause | None], given: Ints) -> pl.DataFrame:
-    """Lay the amounts of each gap one after the other, as rows of `Ledger.gaps`."""
-    items = _Items.of(run)
+def _rows(run: Measured, items: _Items, causes: tuple[Cause, ...], given: Ints) -> pl.DataFrame:
+    """Lay the amounts of each gap one after the other, as rows of `Ledger.gaps`.
+
+    Args:
+        run: The run.
+        items: Its gaps.
+        causes: What was added to its replays, one after the other.
+        given: What each replay is responsible for of each gap; the first for what is inherent.
+    """
     count = len(run)
     names = [cause.value for cause in Cause]
-    code = np.array([0 if cause is None else list(Cause).index(cause) for cause in players])
+    code = np.array([0, *(list(Cause).index(cause) for cause in causes)])
     item, player = np.nonzero(given.T)
     size = given[player, item]
     place = items.place[item]
@@ -203,7 +202,7 @@ def _rows(run: Measured, players: list[Cause | None], given: Ints) -> pl.DataFra
     step = run.step[last][group]
     opens = run.opens_ns[step]
     cause = code[player]
-    cause[cause == 0] = _phase(run)[item][cause == 0]
+    cause[player == 0] = _phase(run, items)[item][player == 0]
     roots = np.concatenate([_roots(run), _lasts(run)[run.step[last]]])
     # A gap after the last task is waiting for whoever is last.
     roots[count:] = roots[roots[count:]]
@@ -221,9 +220,8 @@ def _rows(run: Measured, players: list[Cause | None], given: Ints) -> pl.DataFra
     ).with_columns(task=pl.when(pl.col("task") >= 0).then("task"))
 
 
-def _phase(run: Measured) -> Ints:
+def _phase(run: Measured, items: _Items) -> Ints:
     """Return the phase of each gap in order, as index among the causes."""
-    items = _Items.of(run)
     kinds = list(Kind)
     forward = np.isin(
         run.kind, [kinds.index(kind) for kind in (Kind.FORWARD, Kind.FORWARD_BACKWARD)]
