@@ -18,12 +18,12 @@ import bubblescope
 from bubblescope import Timeline, units
 from bubblescope.exports import FORMATS, export, svg
 from bubblescope.exports.layout import (
-    dependencies,
     duration_text,
     ordered_ranks,
     short_label,
     with_rows,
 )
+from bubblescope.exports.slices import flows
 from synthetic import empty, hostile, one_f_one_b
 from trace_processor import opened
 
@@ -303,12 +303,28 @@ def test_durations_are_written_alike_everywhere():
     assert written == [units.duration(length) for length in lengths]
 
 
-def test_dependencies_follow_each_micro_batch_through_the_stages():
-    tasks = one_f_one_b(ranks=3, microbatches=2, steps=1).tasks.with_row_index("index")
-    rows = {row["index"]: row for row in tasks.iter_rows(named=True)}
-    for source, target in dependencies(tasks).rows():
+def test_arrows_follow_each_micro_batch_through_the_stages():
+    timeline = one_f_one_b(ranks=3, microbatches=2, steps=1)
+    rows = timeline.tasks.with_row_index("index").rows_by_key("index", named=True, unique=True)
+    arrows = flows(timeline)
+    for source, target in arrows.select("source", "target").iter_rows():
         one, other = rows[source], rows[target]
         assert one["microbatch"] == other["microbatch"]
         assert other["stage"] - one["stage"] == (1 if one["kind"] == "forward" else -1)
         assert one["end_ns"] <= other["start_ns"]
-    assert dependencies(tasks).height == 2 * 2 * 2
+    assert arrows.height == 2 * 2 * 2
+
+
+def test_arrows_stay_within_a_replica_and_never_point_back():
+    one = one_f_one_b(ranks=3, microbatches=2, steps=1, comm=False)
+    tasks = pl.concat([one.tasks, one.tasks.with_columns(rank=pl.col("rank") + 3)])
+    ranks = pl.concat([one.ranks, one.ranks.with_columns(rank=pl.col("rank") + 3)])
+    both = Timeline(tasks, ranks.with_columns(dp=(pl.col("rank") // 3).cast(pl.Int32)))
+    arrows = flows(both)
+    assert arrows.height == 2 * flows(one).height
+    replica = both.tasks["rank"] // 3
+    assert replica.gather(arrows["source"]).equals(replica.gather(arrows["target"]))
+    # By its own clock, the last rank does everything before the others begin.
+    early = pl.when(pl.col("rank") == 2).then(-(10**10)).otherwise(0)
+    torn = one.tasks.with_columns(pl.col("start_ns", "end_ns") + early)
+    assert flows(Timeline(torn, one.ranks)).height == 2 * 2 + 2  # none of the forwards into it

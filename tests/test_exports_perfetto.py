@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
+from bubblescope import Timeline
 from bubblescope.exports import perfetto
 from bubblescope.exports.slices import ARGUMENTS, flows, step_spans
 from synthetic import ORIGIN, hostile, one_f_one_b, staggered
@@ -90,7 +91,7 @@ def test_a_hostile_name_loses_no_slice(tmp_path):
 
 def test_only_a_pair_that_is_beyond_doubt_is_an_arrow():
     def pairs(*changes: pl.Expr) -> int:
-        return flows(staggered().tasks.with_row_index("index").with_columns(*changes)).height
+        return flows(Timeline(staggered().tasks.with_columns(*changes))).height
 
     assert pairs() == 2
     assert pairs(pl.lit(None, pl.Int32).alias("peer")) == 0  # nobody says with whom
@@ -104,7 +105,7 @@ def test_only_a_pair_that_is_beyond_doubt_is_an_arrow():
 
 
 def test_a_waiting_receives_arrow_arrives_when_its_send_starts():
-    arrows = flows(staggered().tasks.with_row_index("index"))
+    arrows = flows(staggered())
     assert arrows["flow"].to_list() == [1, 2]
     assert arrows["at_ns"].to_list() == [ORIGIN + 105, ORIGIN + 300]
 

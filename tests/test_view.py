@@ -18,9 +18,14 @@ import polars as pl
 import pytest
 
 from bubblescope import Timeline, units
+from bubblescope.analysis.causes import Cause
 from bubblescope.exports import html
+from bubblescope.exports.layout import ordered_ranks
 from bubblescope.palette import COLOURS
+from bubblescope.schedules import generate
+from bubblescope.timeline import Run
 from bubblescope.vocabulary import Kind
+from injected import Fault, Job
 from synthetic import empty, hostile, one_f_one_b
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -283,6 +288,112 @@ def test_the_ideal_can_be_hidden_and_shown_again(opened):
     assert lanes().count("ideal") == 4
 
 
+def click_on_gap(page, timeline: Timeline, cause: str, rank: int | None = None) -> dict:
+    """Click on the longest gap of a cause, and return it."""
+    gaps = [
+        {
+            "rank": lane["rank"],
+            "index": lane["first"] + index,
+            **{key: lane[key][index] for key in ("start", "end", "task", "root")},
+        }
+        for lane in state(page, "gaps()")
+        for index in range(len(lane["start"]))
+        if lane["cause"][index] == cause and rank in (None, lane["rank"])
+    ]
+    gap = max(gaps, key=lambda one: one["end"] - one["start"])
+    page.evaluate(
+        "([from, to]) => window.bubblescope.show(from, to)",
+        [gap["start"] - (gap["end"] - gap["start"]), 2 * gap["end"] - gap["start"]],
+    )
+    position = ordered_ranks(timeline)["rank"].to_list().index(gap["rank"])
+    place = next(p for p in state(page, "places") if p["row"]["rank"] == position)
+    box = page.locator("canvas.lanes").bounding_box()
+    gutter = state(page, "gutter")
+    x = gutter + (box["width"] - gutter) / 2
+    page.mouse.click(box["x"] + x, box["y"] + place["top"] + place["height"] - 3)
+    return gap
+
+
+def slowed() -> Timeline:
+    made = Job(generate("1f1b", 4, 8), replicas=2, steps=2)
+    return made.play(Fault(Cause.SLOW_RANK, slow={(1, 2): 1.5}))
+
+
+@pytest.mark.browser
+def test_a_gap_says_why_and_leads_to_what_was_waited_for(opened):
+    timeline = slowed()
+    page = opened(timeline)
+    gap = click_on_gap(page, timeline, "slow rank", rank=5)
+    assert state(page, "gap()") == gap["index"]
+    panel = page.locator("aside")
+    shown = panel.inner_text()
+    assert "slow rank" in shown
+    assert "a rank is slower than others at the same stage" in shown
+    assert units.duration(gap["end"] - gap["start"]) in shown
+    page.keyboard.press("Enter")
+    assert state(page, "selected()") == gap["root"]
+    gaps = timeline.why().ledger.gaps.filter(cause="slow rank", rank=5)
+    longest = gaps.sort(pl.col("end_ns") - pl.col("start_ns")).row(-1, named=True)
+    root = timeline.tasks["rank"][longest["root"]]
+    assert f"{root} on host1" in panel.inner_text()
+    click_on_gap(page, timeline, "slow rank", rank=5)
+    panel.get_by_role("button").click()
+    assert state(page, "selected()") == gap["root"]
+
+
+@pytest.mark.browser
+def test_causes_have_a_legend_and_can_be_hidden(opened):
+    timeline = slowed()
+    page = opened(timeline)
+    totals = timeline.why().ledger.totals()
+    shown = page.locator(".causes").inner_text()
+    for cause, share in totals.select("cause", "share").iter_rows():
+        assert f"{cause} {units.percent(share)}" in " ".join(shown.split())
+    lanes = page.locator("canvas.lanes")
+    before = lanes.screenshot()
+    page.keyboard.press("c")
+    assert lanes.screenshot() != before
+    page.keyboard.press("c")
+    assert lanes.screenshot() == before
+
+
+@pytest.mark.browser
+def test_arrows_of_the_selected_task_can_be_hidden(opened):
+    timeline = slowed()
+    page = opened(timeline)
+    click_on_gap(page, timeline, "slow rank")
+    page.keyboard.press("Enter")
+    selected = state(page, "selected()")
+    arrows = state(page, "arrows()")
+    assert arrows
+    assert all(selected in arrow for arrow in arrows)
+    page.keyboard.press("l")
+    assert state(page, "arrows()") == []
+
+
+@pytest.mark.browser
+def test_without_a_common_clock_there_are_no_causes(opened):
+    timeline = slowed()
+    page = opened(Timeline(timeline.tasks, timeline.ranks, Run(common_clock=False)))
+    assert page.locator(".causes").count() == 0
+    page.keyboard.press("c")
+    assert state(page, "gaps()") == []
+
+
+def test_gaps_in_the_page_are_those_of_the_ledger():
+    timeline = slowed()
+    page = html.render(timeline)
+    head = json.loads(re.search(r'id="head"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+    gaps = unpacked(page, head, "gaps")
+    ledger = timeline.why().ledger
+    found = dict.fromkeys(ledger.table["cause"].unique(), 0)
+    for extent in head["gaps"]:
+        span = slice(extent["from"], extent["to"])
+        for cause, length in zip(gaps["cause"][span], gaps["length"][span], strict=True):
+            found[head["causes"][cause]["name"]] += int(length)
+    assert found == dict(ledger.totals().select("cause", "idle_ns").iter_rows())
+
+
 @pytest.mark.browser
 def test_departures_from_the_schedule_are_listed(opened):
     timeline = one_f_one_b(ranks=4, microbatches=12, steps=1)
@@ -344,18 +455,24 @@ def test_the_page_is_self_contained_and_may_load_nothing():
     assert f"script-src 'sha256-{digest}'" in policy
 
 
+def unpacked(page: str, head: dict, table: str) -> dict[str, np.ndarray]:
+    """Return the columns of a table of the page."""
+    blob = re.search(rf'id="{table}"[^>]*>(.*?)</script>', page, re.DOTALL)[1]
+    data = zlib.decompress(base64.b64decode(blob))
+    types = {"u8": "u1", "i16": "<i2", "i32": "<i4", "u32": "<u4", "f64": "<f8"}
+    columns, offset = {}, 0
+    for column in head["columns"][table]:
+        array = np.frombuffer(data, types[column["type"]], column["length"], offset)
+        columns[column["name"]] = array.astype(np.int64)
+        offset += -(-array.nbytes // 8) * 8
+    return columns
+
+
 def test_every_time_survives_the_way_into_the_page():
     timeline = one_f_one_b()
     page = html.render(timeline)
     head = json.loads(re.search(r'id="head"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
-    blob = re.search(r'id="columns"[^>]*>(.*?)</script>', page, re.DOTALL)[1]
-    data = zlib.decompress(base64.b64decode(blob))
-    types = {"u8": "u1", "i16": "<i2", "i32": "<i4", "u32": "<u4", "f64": "<f8"}
-    columns, offset = {}, 0
-    for column in head["columns"]:
-        array = np.frombuffer(data, types[column["type"]], column["length"], offset)
-        columns[column["name"]] = array
-        offset += -(-array.nbytes // 8) * 8
+    columns = unpacked(page, head, "tasks")
     found = []
     for row in head["rows"]:
         span = slice(row["from"], row["to"])

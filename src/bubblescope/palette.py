@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from bubblescope.analysis.causes import Cause
 from bubblescope.vocabulary import Kind
 
-__all__ = ["BUBBLE", "COLOURS", "INK"]
+__all__ = ["BUBBLE", "CAUSE_COLOURS", "COLOURS", "INK", "STRIPED"]
 
 COLOURS: Final[dict[Kind, str]] = {
     Kind.FORWARD: "#0072b2",
@@ -58,3 +59,29 @@ INK: Final[dict[Kind, str]] = {
 
 BUBBLE: Final = "#f4f4f2"
 """Colour of an idle lane."""
+
+CAUSE_COLOURS: Final[dict[Cause, str]] = {
+    Cause.WARM_UP: "#8c929b",
+    Cause.STEADY: "#8c929b",
+    Cause.COOL_DOWN: "#8c929b",
+    Cause.IMBALANCE: "#b47ee4",
+    Cause.SLOW_RANK: "#c2185b",
+    Cause.VARIATION: "#b47ee4",
+    Cause.ORDER: "#4a52c9",
+    Cause.TRANSFER: "#3f9a96",
+    Cause.PAUSE: "#a0822a",
+    Cause.LAUNCH: "#a0822a",
+    Cause.SYNC: "#3f9a96",
+    Cause.UNEXPLAINED: "#c2185b",
+    Cause.CLOCK: "#4a52c9",
+}
+"""Colour of each cause of idle time: grey where it is inherent, else one of five hues.
+
+Five are as many as people with any of the common deficiencies can tell apart, on dark and on light;
+of the two causes with the same hue, one is striped.
+"""
+
+STRIPED: Final = frozenset(
+    {Cause.STEADY, Cause.VARIATION, Cause.PAUSE, Cause.SYNC, Cause.UNEXPLAINED, Cause.CLOCK}
+)
+"""Causes that are drawn as two lines, not as one."""

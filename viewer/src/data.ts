@@ -25,12 +25,26 @@ export interface Rank {
   rates: (Rates & { error: number | null }) | null; // the error is that of the makespan rate
 }
 
-/** One row of blocks that never overlap: part of a lane of a rank. */
-export interface Row {
+/** Why ranks were idle. */
+export interface Cause {
+  name: string;
+  meaning: string;
+  fill: string;
+  striped: boolean; // drawn as two lines, not as one
+  inherent: boolean; // to the schedule
+  share: number; // of all idle time
+}
+
+/** Which rows of a table belong to a rank. They are in the order of time and never overlap. */
+export interface Extent {
   rank: number; // index into ranks
+  from: number; // first
+  to: number; // one past the last
+}
+
+/** One row of blocks: part of a lane of a rank. */
+export interface Row extends Extent {
   lane: "compute" | "ideal" | "comm" | "host";
-  from: number; // first task
-  to: number; // one past the last task
 }
 
 export interface Step {
@@ -64,8 +78,10 @@ export interface Head {
   departures: string[]; // from its order
   notes: string[];
   warnings: string[];
-  columns: Column[];
+  columns: Record<"tasks" | "gaps" | "links", Column[]>;
   names: string[];
+  causes: Cause[]; // none if it is not known why ranks were idle
+  gaps: Extent[];
 }
 
 const ARRAYS = {
@@ -76,12 +92,16 @@ const ARRAYS = {
   f64: Float64Array,
 } as const;
 
-type Numbers = Uint8Array | Int16Array | Int32Array | Uint32Array | Float64Array;
+export type Numbers = Uint8Array | Int16Array | Int32Array | Uint32Array | Float64Array;
 
-/** Tasks as columns, in the order of the rows. Unknown integers are -1, unknown times NaN. */
-export interface Tasks {
-  start: Float64Array; // ns since the origin
+/** Stretches of time, ns since the origin. */
+export interface Spans {
+  start: Float64Array;
   end: Float64Array;
+}
+
+/** Tasks as columns, in the order of the rows. What is unknown is -1. */
+export interface Tasks extends Spans {
   kind: Numbers;
   microbatch: Numbers;
   chunk: Numbers;
@@ -91,6 +111,26 @@ export interface Tasks {
   busy: Numbers;
   lead: Numbers; // from launch on the host to start on the device
   name: Numbers;
+}
+
+/** Idle time, each stretch with one cause. */
+export interface Gaps extends Spans {
+  cause: Numbers; // index into causes
+  step: Numbers;
+  task: Int32Array; // before which it is; -1 if it is the last of the step
+  root: Numbers; // the task that all those waited for which it waited for
+}
+
+/** What feeds what, and which send meets which receive, by source. */
+export interface Links {
+  source: Int32Array;
+  target: Int32Array;
+}
+
+export interface Data {
+  tasks: Tasks;
+  gaps: Gaps;
+  links: Links;
 }
 
 /** Cut a buffer into its columns. Each begins at a multiple of eight bytes. */
@@ -105,7 +145,7 @@ export function cut(buffer: ArrayBuffer, columns: Column[]): Record<string, Numb
 }
 
 /** Turn gaps between starts, which restart in every row, and lengths into starts and ends. */
-export function times(gap: Numbers, length: Numbers, rows: Row[]): { start: Float64Array; end: Float64Array } {
+export function times(gap: Numbers, length: Numbers, rows: Extent[]): Spans {
   const start = new Float64Array(gap.length);
   const end = new Float64Array(gap.length);
   for (const { from, to } of rows) {
@@ -119,11 +159,29 @@ export function times(gap: Numbers, length: Numbers, rows: Row[]): { start: Floa
   return { start, end };
 }
 
-export async function decode(head: Head, base64: string): Promise<Tasks> {
+/** Turn differences into values. */
+function sums(differences: Numbers): Int32Array {
+  let at = 0;
+  return Int32Array.from(differences, (difference) => (at += difference));
+}
+
+async function unpack(base64: string, columns: Column[]): Promise<Record<string, Numbers>> {
   const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const columns = cut(await new Response(stream).arrayBuffer(), head.columns);
-  return { ...times(columns.gap, columns.length, head.rows), ...columns } as unknown as Tasks;
+  return cut(await new Response(stream).arrayBuffer(), columns);
+}
+
+/** @param text returns what is in the element of a table's name */
+export async function decode(head: Head, text: (table: string) => string): Promise<Data> {
+  const [tasks, gaps, links] = await Promise.all(
+    (["tasks", "gaps", "links"] as const).map((name) => unpack(text(name), head.columns[name])),
+  );
+  const source = sums(links.source_step);
+  return {
+    tasks: { ...times(tasks.gap, tasks.length, head.rows), ...tasks } as unknown as Tasks,
+    gaps: { ...times(gaps.gap, gaps.length, head.gaps), ...gaps, task: sums(gaps.task_step) } as unknown as Gaps,
+    links: { source, target: source.map((task, index) => task + links.reach[index]) },
+  };
 }
 
 /** Index of the first task of a row that ends after `time`: ends ascend within a row. */
@@ -136,8 +194,12 @@ export function firstEndingAfter(end: Float64Array, from: number, to: number, ti
   return from;
 }
 
-/** Index of the task of a row that runs at `time`, or -1. */
-export function running(tasks: Tasks, row: Row, time: number): number {
-  const index = firstEndingAfter(tasks.end, row.from, row.to, time);
-  return index < row.to && tasks.start[index] <= time ? index : -1;
+/** Index of what is there at `time`, or -1. */
+export function running(spans: Spans, { from, to }: Extent, time: number): number {
+  const index = firstEndingAfter(spans.end, from, to, time);
+  return index < to && spans.start[index] <= time ? index : -1;
+}
+
+export function rowOf(head: Head, task: number): Row {
+  return head.rows.find(({ from, to }) => from <= task && task < to)!;
 }

@@ -1,11 +1,18 @@
 // Where each row of blocks lies, from top to bottom.
 
-import type { Head, Row } from "./data";
+import type { Extent, Head, Row } from "./data";
+
+/** A task or a gap. */
+export interface Item {
+  what: "task" | "gap";
+  index: number;
+}
 
 export interface Place {
   row: Row;
   top: number;
   height: number;
+  gaps: Extent | undefined; // of the rank, on its first row
 }
 
 /** A rank's stretch of the page, or a host's heading. */
@@ -36,6 +43,7 @@ export function layout(head: Head, ideal: boolean): Layout {
     : { compute: 22, ideal: 16, comm: 7, host: 6 };
   const gap = dense ? 2 : 6;
   const grouped = new Set(head.ranks.map((rank) => rank.host)).size > 1;
+  const gapsOf = new Map(head.gaps.map((gaps) => [gaps.rank, gaps]));
   const rowsOf = head.ranks.map((): Row[] => []);
   for (const row of head.rows) if (ideal || row.lane !== "ideal") rowsOf[row.rank].push(row);
 
@@ -57,7 +65,7 @@ export function layout(head: Head, ideal: boolean): Layout {
       if (lane !== "" && row.lane !== lane) y += 1;
       lane = row.lane;
       const height = row.lane === "comm" ? comm : heights[row.lane];
-      places.push({ row, top: y, height });
+      places.push({ row, top: y, height, gaps: y === top && row.lane === "compute" ? gapsOf.get(index) : undefined });
       y += height;
     }
     y = Math.max(y, top + heights.compute);
@@ -65,6 +73,14 @@ export function layout(head: Head, ideal: boolean): Layout {
     y += gap;
   });
   return { places, bands, height: y + 4 };
+}
+
+/** The place of a task or a gap, if it is shown. */
+export function placeOf(places: Place[], { what, index }: Item): Place | undefined {
+  return places.find(({ row, gaps }) => {
+    const extent = what === "task" ? row : gaps;
+    return extent && extent.from <= index && index < extent.to;
+  });
 }
 
 /** Index of the first place whose bottom is below `y`. Tops ascend. */

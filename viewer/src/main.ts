@@ -1,14 +1,16 @@
 // The page: reads what it was given, draws, and listens.
 
-import { decode, running, type Head, type Step, type Tasks } from "./data";
-import { firstBelow, layout } from "./layout";
+import { arrowsOf, type Arrow } from "./arrows";
+import { decode, type Data, type Head, type Step } from "./data";
+import { hit } from "./hit";
+import { layout, placeOf, type Item } from "./layout";
 import { details, element, heading, help, legend, notes, tooltip } from "./panel";
 import { GUTTER, Painter, type Theme } from "./paint";
 import { Ruler } from "./ruler";
 import { View } from "./view";
+import { causes, gapDetails, gapTooltip } from "./why";
 
 const FEW = 64; // ranks up to which the ideal is shown from the start
-const REACH = 3; // pixels from a block that still hit it
 
 function theme(): Theme {
   const style = getComputedStyle(document.documentElement);
@@ -24,7 +26,8 @@ function theme(): Theme {
   };
 }
 
-function start(head: Head, tasks: Tasks): void {
+function start(head: Head, data: Data): void {
+  const { tasks, gaps } = data;
   const view = new View(Math.max(1, head.end));
   let ideal = head.ranks.length <= FEW;
   let plan = layout(head, ideal);
@@ -43,45 +46,50 @@ function start(head: Head, tasks: Tasks): void {
   const tip = element("div", { class: "tip", hidden: "" });
   const keys = help();
   const ask = element("button", { type: "button", title: "keys (?)", "aria-label": "show keys" }, "?");
-  const foot = element("footer", {}, legend(head, new Set(tasks.kind)), ...notes(head), ask);
+  const why = causes(head);
+  const colourKey = element("div", { class: "legends" }, legend(head, new Set(tasks.kind)), ...why);
+  const foot = element("footer", {}, colourKey, ...notes(head), ask);
   document.body.append(heading(head), strip, scroll, foot, panel, tip, keys);
 
-  const painter = new Painter(canvas, head, tasks, plan);
+  const painter = new Painter(canvas, head, data, plan);
   const ruler = new Ruler(strip, head);
   let colours = theme();
-  let selected = -1;
+  let selected: Item | null = null;
+  let arrows: Arrow[] = []; // of what is selected
+  let explained = why.length > 0;
+  let linked = true;
   let frame = 0;
 
   const draw = (): void => {
     frame = 0;
     view.width = Math.max(1, canvas.clientWidth - GUTTER);
-    painter.draw(view, scroll.scrollTop, colours, selected);
+    painter.draw(view, scroll.scrollTop, colours, { causes: explained, selected, arrows: linked ? arrows : [] });
     ruler.draw(view, colours);
   };
   const redraw = (): void => {
     frame ||= requestAnimationFrame(draw);
   };
 
-  /** The task at a point of the canvas, within reach, and the row that it is in. */
-  const hit = (x: number, y: number): { task: number; place: number } | null => {
-    const place = firstBelow(plan.places, y + scroll.scrollTop);
-    if (x < GUTTER || place === plan.places.length || plan.places[place].top > y + scroll.scrollTop) return null;
-    for (let reach = 0; reach <= REACH; reach++) {
-      for (const side of [reach, -reach]) {
-        const task = running(tasks, plan.places[place].row, view.time(x - GUTTER + side));
-        if (task >= 0) return { task, place };
-      }
-    }
-    return null;
-  };
-  const select = (found: ReturnType<typeof hit>): void => {
-    selected = found ? found.task : -1;
-    panel.hidden = !found;
-    if (found) {
-      const { row } = plan.places[found.place];
-      panel.replaceChildren(details(head, tasks, found.task, row.rank, row.lane));
-    }
+  const at = (x: number, y: number): Item | null =>
+    hit(data, plan.places, view, x - GUTTER, y + scroll.scrollTop, explained);
+  const select = (item: Item | null): void => {
+    selected = item;
+    arrows = item ? arrowsOf(item, data.links, gaps) : [];
+    panel.hidden = !item;
+    if (item?.what === "task") panel.replaceChildren(details(head, data, item.index, arrows));
+    if (item?.what === "gap") panel.replaceChildren(gapDetails(head, data, item.index, go));
     redraw();
+  };
+  /** Select a task and bring it into sight. */
+  const go = (task: number): void => {
+    const item: Item = { what: "task", index: task };
+    const place = placeOf(plan.places, item);
+    const { clientHeight, scrollTop } = scroll;
+    if (place && (place.top < scrollTop || place.top + place.height > scrollTop + clientHeight)) {
+      scroll.scrollTop = place.top - clientHeight / 2;
+    }
+    view.reveal(tasks.start[task], tasks.end[task]);
+    select(item);
   };
   const arrange = (): void => {
     plan = layout(head, ideal);
@@ -150,17 +158,17 @@ function start(head: Head, tasks: Tasks): void {
       redraw();
       return;
     }
-    const found = hit(event.offsetX, event.offsetY);
+    const found = at(event.offsetX, event.offsetY);
     canvas.style.cursor = found ? "pointer" : "default";
     tip.hidden = !found;
     if (found) {
-      tip.textContent = tooltip(head, tasks, found.task);
+      tip.textContent = (found.what === "task" ? tooltip : gapTooltip)(head, data, found.index);
       tip.style.left = `${Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 4)}px`;
       tip.style.top = `${Math.min(event.clientY + 16, innerHeight - tip.offsetHeight - 4)}px`;
     }
   });
   canvas.addEventListener("pointerup", (event) => {
-    if (drag && !drag.moved) select(hit(event.offsetX, event.offsetY));
+    if (drag && !drag.moved) select(at(event.offsetX, event.offsetY));
     drag = null;
   });
   canvas.addEventListener("pointercancel", () => (drag = null));
@@ -168,7 +176,7 @@ function start(head: Head, tasks: Tasks): void {
   strip.addEventListener("click", (event) => showStep(ruler.stepAt(view, event.offsetX, event.offsetY)));
   ask.addEventListener("click", () => (keys.hidden = !keys.hidden));
 
-  const actions: Record<string, () => void> = {
+  const actions: Record<string, () => unknown> = {
     w: () => view.zoom(1.3, view.width / 2),
     s: () => view.zoom(1 / 1.3, view.width / 2),
     a: () => view.pan(-view.width * 0.15),
@@ -185,6 +193,13 @@ function start(head: Head, tasks: Tasks): void {
       ideal = !ideal;
       arrange();
     },
+    c: () => {
+      explained = !explained && why.length > 0;
+      for (const line of why) line.classList.toggle("off", !explained);
+      if (!explained && selected?.what === "gap") select(null);
+    },
+    l: () => (linked = !linked),
+    Enter: () => selected?.what === "gap" && go(gaps.root[selected.index]),
     "?": () => (keys.hidden = !keys.hidden),
     Escape: () => {
       keys.hidden = true;
@@ -193,7 +208,8 @@ function start(head: Head, tasks: Tasks): void {
   };
   addEventListener("keydown", (event) => {
     const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key];
-    if (!action) return;
+    const pressed = event.key === "Enter" && (event.target as Element).closest("button, summary");
+    if (!action || pressed) return;
     event.preventDefault();
     action();
     redraw();
@@ -208,8 +224,19 @@ function start(head: Head, tasks: Tasks): void {
         view.set(from, to);
         draw();
       },
-      taskAt: (x: number, y: number) => hit(x, y)?.task ?? -1,
-      selected: () => selected,
+      at,
+      selected: () => (selected?.what === "task" ? selected.index : -1),
+      gap: () => (selected?.what === "gap" ? selected.index : -1),
+      arrows: () => (linked ? arrows : []),
+      gaps: () => head.gaps.map(({ rank, from, to }) => ({
+        rank: head.ranks[rank].rank,
+        start: [...gaps.start.subarray(from, to)],
+        end: [...gaps.end.subarray(from, to)],
+        cause: [...gaps.cause.subarray(from, to)].map((cause) => head.causes[cause].name),
+        task: [...gaps.task.subarray(from, to)],
+        root: [...gaps.root.subarray(from, to)],
+        first: from,
+      })),
       get places() {
         return plan.places;
       },
@@ -221,7 +248,7 @@ function start(head: Head, tasks: Tasks): void {
 
 const text = (id: string): string => document.getElementById(id)?.textContent ?? "";
 const head = JSON.parse(text("head")) as Head;
-decode(head, text("columns")).then(
-  (tasks) => start(head, tasks),
+decode(head, text).then(
+  (data) => start(head, data),
   (error: unknown) => document.body.append(element("p", { class: "failed" }, `This page is damaged: ${String(error)}`)),
 );

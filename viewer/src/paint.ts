@@ -1,9 +1,11 @@
 // Draws the lanes and their titles onto one canvas that covers the visible part of the page.
 
-import { firstEndingAfter, type Head, type Rank, type Tasks } from "./data";
-import { firstBelow, type Band, type Layout, type Place } from "./layout";
+import { drawArrows, type Arrow } from "./arrows";
+import { firstEndingAfter, type Data, type Head, type Rank, type Tasks } from "./data";
+import { GapPainter } from "./gaps";
+import { firstBelow, placeOf, type Band, type Item, type Layout, type Place } from "./layout";
 import { long, short } from "./label";
-import { sample } from "./sample";
+import { packed, Strip, type Layer } from "./strip";
 import { duration, percent } from "./units";
 import type { View } from "./view";
 
@@ -23,20 +25,31 @@ export interface Theme {
   accent: string;
 }
 
+/** What is drawn beside the tasks. */
+export interface Shown {
+  causes: boolean;
+  selected: Item | null;
+  arrows: Arrow[];
+}
+
 export class Painter {
-  private readonly strip = document.createElement("canvas");
+  private readonly strip = new Strip();
+  private readonly gaps: GapPainter;
+  private readonly tasks: Tasks;
   private readonly colours: Uint32Array;
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
     private readonly head: Head,
-    private readonly tasks: Tasks,
+    private readonly data: Data,
     public layout: Layout,
   ) {
+    this.tasks = data.tasks;
+    this.gaps = new GapPainter(head, data.gaps);
     this.colours = Uint32Array.from(head.kinds, ({ fill }) => packed(fill));
   }
 
-  draw(view: View, top: number, theme: Theme, selected: number): void {
+  draw(view: View, top: number, theme: Theme, { causes, selected, arrows }: Shown): void {
     const ratio = devicePixelRatio;
     const { clientWidth: width, clientHeight: height } = this.canvas;
     resize(this.canvas, width, height, ratio);
@@ -50,11 +63,17 @@ export class Painter {
       if (this.layout.places[i].top > top + height) break;
       visible.push(this.layout.places[i]);
     }
-    this.blocks(context, visible, view, top, ratio, theme);
+    context.fillStyle = theme.idle;
+    for (const { top: y, height } of visible) context.fillRect(GUTTER, y - top, view.width, height);
+    // Blocks over gaps: what a rank does beside its pipeline, it may do in a gap.
+    if (causes) this.strip.paint(context, this.gaps.layers(visible, top), view, GUTTER, ratio);
+    if (causes) for (const place of visible) this.gaps.names(context, place, view, GUTTER, top, theme.dim);
+    this.strip.paint(context, this.blocks(visible, top), view, GUTTER, ratio);
     this.veil(context, visible, view, top, theme);
     this.stepLines(context, view, height, theme);
     for (const place of visible) this.details(context, place, view, top);
-    if (selected >= 0) this.outline(context, visible, view, top, selected, theme);
+    if (selected) this.outline(context, view, top, selected, theme);
+    drawArrows(context, arrows, this.tasks, this.layout.places, view, GUTTER, top, theme.accent);
     context.clearRect(0, 0, GUTTER, height);
     context.fillStyle = theme.page;
     context.fillRect(0, 0, GUTTER, height);
@@ -66,36 +85,9 @@ export class Painter {
     }
   }
 
-  /** Sample every visible row into one image, a pixel row each, and stretch them into place. */
-  private blocks(
-    context: CanvasRenderingContext2D,
-    visible: Place[],
-    view: View,
-    top: number,
-    ratio: number,
-    theme: Theme,
-  ): void {
-    const columns = Math.max(1, Math.round(view.width * ratio));
-    context.fillStyle = theme.idle;
-    for (const { top: y, height } of visible) context.fillRect(GUTTER, y - top, view.width, height);
-    if (!visible.length) return;
-    if (this.strip.width !== columns || this.strip.height < visible.length) {
-      this.strip.width = columns;
-      this.strip.height = visible.length;
-    }
-    const image = new ImageData(columns, visible.length);
-    const pixels = new Uint32Array(image.data.buffer);
-    visible.forEach(({ row }, index) => {
-      const line = pixels.subarray(index * columns, (index + 1) * columns);
-      sample(this.tasks, row, view, ratio, this.colours, line);
-    });
-    this.strip.getContext("2d")!.putImageData(image, 0, 0);
-    context.imageSmoothingEnabled = false;
-    visible.forEach(({ top: y, height }, index) => {
-      context.drawImage(
-        this.strip, 0, index, columns, 1, GUTTER, y - top, columns / ratio, height,
-      );
-    });
+  private blocks(visible: Place[], top: number): Layer[] {
+    const common = { spans: this.tasks, codes: this.tasks.kind, colours: this.colours };
+    return visible.map(({ row, top: y, height }) => ({ ...common, extent: row, bands: [{ top: y - top, height }] }));
   }
 
   /** Pale the lanes of the ideal, which did not happen, and mark them at their left edge. */
@@ -148,18 +140,12 @@ export class Painter {
     }
   }
 
-  private outline(
-    context: CanvasRenderingContext2D,
-    visible: Place[],
-    view: View,
-    top: number,
-    selected: number,
-    theme: Theme,
-  ): void {
-    const place = visible.find(({ row }) => row.from <= selected && selected < row.to);
+  private outline(context: CanvasRenderingContext2D, view: View, top: number, selected: Item, theme: Theme): void {
+    const place = placeOf(this.layout.places, selected);
     if (!place) return;
-    const from = view.x(this.tasks.start[selected]);
-    const width = Math.max(2, view.x(this.tasks.end[selected]) - from);
+    const { start, end } = selected.what === "task" ? this.tasks : this.data.gaps;
+    const from = view.x(start[selected.index]);
+    const width = Math.max(2, view.x(end[selected.index]) - from);
     context.strokeStyle = theme.accent;
     context.lineWidth = 2;
     context.strokeRect(GUTTER + from, place.top - top, width, place.height);
@@ -219,13 +205,6 @@ export function resize(canvas: HTMLCanvasElement, width: number, height: number,
     canvas.width = w;
     canvas.height = h;
   }
-}
-
-/** "#rrggbb" as the 32 bits that an ImageData holds on a little-endian machine. */
-function packed(colour: string): number {
-  const value = parseInt(colour.slice(1), 16);
-  const [red, green, blue] = [value >> 16, (value >> 8) & 255, value & 255];
-  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
 
 function clip(context: CanvasRenderingContext2D, text: string, width: number): string {

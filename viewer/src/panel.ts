@@ -1,7 +1,8 @@
 // Everything on the page that is text: heading, legend, details, help.
 
-import type { Head, Tasks } from "./data";
-import { long } from "./label";
+import type { Arrow } from "./arrows";
+import { rowOf, type Data, type Head } from "./data";
+import { long, whose } from "./label";
 import { duration, exact, percent, uncertain } from "./units";
 
 type Child = Node | string;
@@ -67,38 +68,54 @@ export function notes(head: Head): HTMLElement[] {
 }
 
 /** All that is known of a task. */
-export function details(head: Head, tasks: Tasks, index: number, rank: number, lane: string): HTMLElement {
-  const { start, end, step, stage, chunk, microbatch, peer, busy, lead } = tasks;
+export function details(head: Head, data: Data, index: number, arrows: Arrow[]): HTMLElement {
+  const { start, end, step, stage, chunk, microbatch, peer, busy, lead, kind, name } = data.tasks;
+  const row = rowOf(head, index);
   const length = end[index] - start[index];
-  const place = head.ranks[rank];
-  const began = head.steps.find((one) => one.step === step[index]);
+  const place = head.ranks[row.rank];
   const known = (value: number): string | null => (value < 0 ? null : String(value));
-  const facts: [string, string | null][] = [
+  const others = (tasks: number[]): string | null =>
+    tasks.length ? tasks.map((task) => whose(head, data.tasks, task)).join(", ") : null;
+  const facts: Fact[] = [
     ["duration", `${duration(length)} (${exact(length)})`],
     ["micro-batch", known(microbatch[index])],
     ["step", known(step[index])],
     ["stage", known(stage[index])],
     ["chunk", known(chunk[index])],
     ["rank", `${place.rank} on ${place.host}`],
-    ["lane", lane],
+    ["lane", row.lane],
     ["peer rank", known(peer[index])],
-    ["since step began", began ? duration(start[index] - began.start) : null],
+    ["fed by", others(arrows.filter(([, target]) => target === index).map(([source]) => source))],
+    ["feeds", others(arrows.filter(([source]) => source === index).map(([, target]) => target))],
+    ["since step began", sinceStep(head, step[index], start[index])],
     ["start", utc(head.origin, start[index])],
     ["kernels running", busy[index] >= 0 && length > 0 ? percent(busy[index] / length) : null],
     ["launched before", lead[index] >= 0 ? duration(lead[index]) : null],
-    ["name in the trace", head.names[tasks.name[index]]],
+    ["name in the trace", head.names[name[index]]],
   ];
-  const list = element("dl", {});
-  for (const [name, value] of facts) {
-    if (value !== null) list.append(element("dt", {}, name), element("dd", {}, value));
-  }
-  const kind = head.kinds[tasks.kind[index]];
+  const { name: title, fill } = head.kinds[kind[index]];
   const swatch = element("i", {});
-  swatch.style.background = kind.fill;
-  return element("div", {}, element("h2", {}, swatch, kind.name.replaceAll("_", " ")), list);
+  swatch.style.background = fill;
+  return element("div", {}, element("h2", {}, swatch, title.replaceAll("_", " ")), list(facts));
 }
 
-export function tooltip(head: Head, tasks: Tasks, index: number): string {
+export type Fact = [name: string, value: string | null];
+
+/** Facts one below the other, without those that are unknown. */
+export function list(facts: Fact[]): HTMLElement {
+  const made = element("dl", {});
+  for (const [name, value] of facts) {
+    if (value !== null) made.append(element("dt", {}, name), element("dd", {}, value));
+  }
+  return made;
+}
+
+export function sinceStep(head: Head, step: number, time: number): string | null {
+  const began = head.steps.find((one) => one.step === step);
+  return began ? duration(time - began.start) : null;
+}
+
+export function tooltip(head: Head, { tasks }: Data, index: number): string {
   return long(head, tasks, index);
 }
 
@@ -111,16 +128,17 @@ const KEYS: [string, string][] = [
   ["wheel, w s", "zoom"],
   ["drag, shift + wheel, a d", "move in time"],
   ["wheel over the titles", "scroll the ranks"],
-  ["click a task", "details"],
+  ["click a task or a gap", "details"],
   ["click a step", "show that step"],
   ["n p", "next, previous step"],
   ["f or 0", "show everything"],
   ["i", "show or hide the ideal"],
+  ["c", "show or hide causes of idle time"],
+  ["Enter", "go to what a gap waited for"],
+  ["l", "show or hide arrows to what a task feeds"],
   ["Escape", "close, deselect"],
 ];
 
 export function help(): HTMLElement {
-  const list = element("dl", {});
-  for (const [keys, what] of KEYS) list.append(element("dt", {}, keys), element("dd", {}, what));
-  return element("div", { class: "help", role: "dialog", "aria-label": "keys", hidden: "" }, list);
+  return element("div", { class: "help", role: "dialog", "aria-label": "keys", hidden: "" }, list(KEYS));
 }

@@ -1,5 +1,7 @@
 // Which stretch of time is shown. Times are ns since the origin.
 
+const SEEN = 12; // pixels
+
 export class View {
   start = 0;
   end = 1;
@@ -35,6 +37,15 @@ export class View {
     const middle = (start + end) / 2;
     this.start = Math.min(Math.max(middle - length / 2, -room), this.limit + room - length);
     this.end = this.start + length;
+  }
+
+  /** Bring a stretch into sight, closer if it would be too small to be seen. */
+  reveal(start: number, end: number): void {
+    const seen = (end - start) * this.scale >= SEEN;
+    if (seen && this.start <= start && end <= this.end) return;
+    const length = this.end - this.start;
+    const half = (seen ? Math.max(length, (end - start) * 1.2) : Math.min(length, (end - start) * 30)) / 2;
+    this.set((start + end) / 2 - half, (start + end) / 2 + half);
   }
 
   pan(pixels: number): void {

@@ -91,14 +91,10 @@ def _placed(timeline: Timeline) -> pl.DataFrame:
             {name: index for index, name in enumerate(LANE_ORDER)}, return_dtype=pl.Int32
         )
     )
-    return (
-        with_rows(timeline.tasks)
-        .with_row_index("index")
-        .with_columns(
-            tid=1 + lane * _ROWS_PER_LANE + pl.col("row"),
-            ts=(pl.col("start_ns") - timeline.start_ns) / 1000,
-            dur=(pl.col("end_ns") - pl.col("start_ns")) / 1000,
-        )
+    return with_rows(timeline.tasks.with_row_index("index")).with_columns(
+        tid=1 + lane * _ROWS_PER_LANE + pl.col("row"),
+        ts=(pl.col("start_ns") - timeline.start_ns) / 1000,
+        dur=(pl.col("end_ns") - pl.col("start_ns")) / 1000,
     )
 
 
@@ -125,7 +121,7 @@ def _slices(tasks: pl.DataFrame) -> pl.Series:
 
 
 def _flows(timeline: Timeline, tasks: pl.DataFrame) -> pl.Series:
-    arrows = flows(tasks)
+    arrows = flows(timeline)
     at = (pl.col("at_ns") - timeline.start_ns) / 1000
     ends = []
     for phase, side, time in (("s", "source", pl.col("ts")), ("f", "target", at)):

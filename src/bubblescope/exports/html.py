@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import zlib
 from functools import cache
 from importlib import resources
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import numpy as np
 import polars as pl
 
 from bubblescope.analysis.bubbles import DEFINITIONS, Bubbles, Rates
+from bubblescope.analysis.causes import ADDED, MEANINGS, Cause
 from bubblescope.analysis.study import Study, study
 from bubblescope.exports.files import replacing
-from bubblescope.exports.layout import LANE_ORDER, ordered_ranks, with_rows
+from bubblescope.exports.html_tables import (
+    arranged,
+    gap_columns,
+    gaps_of,
+    link_columns,
+    packed,
+    task_columns,
+)
+from bubblescope.exports.layout import ordered_ranks
 from bubblescope.exports.slices import step_spans
-from bubblescope.palette import COLOURS, INK
+from bubblescope.palette import CAUSE_COLOURS, COLOURS, INK, STRIPED
 from bubblescope.report import facts, what_schedule
 from bubblescope.vocabulary import SHORT, Kind
 
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from bubblescope.analysis.ledger import Ledger
     from bubblescope.schedules import Plan
     from bubblescope.timeline import Timeline
 
@@ -48,25 +56,15 @@ _PAGE: Final = """<!doctype html>
 </head>
 <body>
 <script id="head" type="application/json">{head}</script>
-<script id="columns" type="application/octet-stream">{columns}</script>
+<script id="tasks" type="application/octet-stream">{tasks}</script>
+<script id="gaps" type="application/octet-stream">{gaps}</script>
+<script id="links" type="application/octet-stream">{links}</script>
 <script>{script}</script>
 </body>
 </html>
 """
 
-_INTEGERS: Final = {
-    "kind": ("u8", np.uint8),
-    "microbatch": ("i32", np.int32),
-    "chunk": ("i16", np.int16),
-    "stage": ("i32", np.int32),
-    "step": ("i32", np.int32),
-    "peer": ("i32", np.int32),
-    "name": ("u32", np.uint32),
-}
-_TIMES: Final = ("gap", "length", "busy", "lead")
-_UNKNOWN: Final = -1
 _DEPARTURES: Final = 50
-_IDEAL: Final = "ideal"
 
 
 def write(
@@ -87,16 +85,22 @@ def render(timeline: Timeline, *, title: str | None = None, also: Sequence[Plan]
         also: Schedules to recognise besides the known ones.
     """
     known = study(timeline, also)
-    best = known.ideal.timeline if known.ideal else None
-    tasks, ranks = _arranged(timeline, best)
-    columns, described = _columns(tasks)
-    names = tasks["name"].unique(maintain_order=True).to_list()
+    ranks = ordered_ranks(timeline).with_row_index("position")
+    tasks = arranged(timeline, known.ideal.timeline if known.ideal else None, ranks)
+    gaps = gaps_of(known.ledger, ranks)
+    tables = {
+        "tasks": packed(task_columns(tasks)),
+        "gaps": packed(gap_columns(gaps, tasks)),
+        "links": packed(link_columns(timeline, tasks)),
+    }
     heading = title or _title(timeline)
     head = {
         **_head(timeline, known, tasks, ranks),
         "title": heading,
-        "columns": described,
-        "names": names,
+        "columns": {name: table.columns for name, table in tables.items()},
+        "names": tasks["name"].unique(maintain_order=True).to_list(),
+        "gaps": _extents(gaps, "position") if len(gaps) else [],
+        "causes": _causes(known.ledger) if known.ledger else [],
     }
     script, style = _asset("bundle.js"), _asset("bundle.css")
     policy = (
@@ -108,80 +112,9 @@ def render(timeline: Timeline, *, title: str | None = None, also: Sequence[Plan]
         title=_inert(heading),
         style=style,
         head=_json(head),
-        columns=base64.b64encode(columns).decode(),
         script=script,
+        **{name: table.text for name, table in tables.items()},
     )
-
-
-def _arranged(timeline: Timeline, ideal: Timeline | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Sort tasks by their place on the page, top to bottom and left to right.
-
-    The tasks of the ideal have a lane of their own, below those that were measured.
-    """
-    ranks = ordered_ranks(timeline).with_row_index("position")
-    lanes = {lane: index for index, lane in enumerate((LANE_ORDER[0], _IDEAL, *LANE_ORDER[1:]))}
-    parts = [timeline.tasks.with_columns(pl.col("lane").cast(pl.String))]
-    if ideal is not None:
-        parts.append(ideal.tasks.with_columns(lane=pl.lit(_IDEAL)))
-    tasks = (
-        with_rows(pl.concat(parts))
-        .join(ranks.select("rank", "position"), on="rank")
-        .sort(
-            "position",
-            pl.col("lane").replace_strict(lanes, return_dtype=pl.Int32),
-            "row",
-            "start_ns",
-            "end_ns",
-        )
-    )
-    return tasks, ranks
-
-
-def _columns(tasks: pl.DataFrame) -> tuple[bytes, list[dict[str, Any]]]:
-    """Pack the tasks' columns, each padded to eight bytes, and describe them."""
-    place = ("position", "lane", "row")
-    previous = pl.col("start_ns").shift(1).over(place)
-    origin = int(tasks["start_ns"].min() or 0)  # type: ignore[arg-type]
-    frame = tasks.select(
-        # Starts as differences within a row: small numbers, which compress well.
-        gap=pl.col("start_ns") - previous.fill_null(origin),
-        length=pl.col("end_ns") - pl.col("start_ns"),
-        busy=pl.col("busy_ns").fill_null(_UNKNOWN),
-        lead=(pl.col("start_ns") - pl.col("host_start_ns"))
-        .clip(lower_bound=_UNKNOWN)
-        .fill_null(_UNKNOWN),
-        kind=pl.col("kind").to_physical(),
-        microbatch=pl.col("microbatch").fill_null(_UNKNOWN),
-        chunk=pl.col("chunk").fill_null(_UNKNOWN),
-        stage=pl.col("stage").fill_null(_UNKNOWN),
-        step=pl.col("step").fill_null(_UNKNOWN),
-        peer=pl.col("peer").fill_null(_UNKNOWN),
-        name=_codes(tasks["name"]),
-    )
-    packed = bytearray()
-    described = []
-    for column in frame.iter_columns():
-        values = column.to_numpy()
-        if column.name in _TIMES:
-            small = column.len() == 0 or -(2**31) <= int(values.min()) <= int(values.max()) < 2**31
-            code, dtype = ("i32", np.int32) if small else ("f64", np.float64)
-        else:
-            code, dtype = _INTEGERS[column.name]  # type: ignore[assignment]
-        data = np.ascontiguousarray(values.astype(dtype)).tobytes()
-        packed += data + bytes(-len(data) % 8)
-        described.append({"name": column.name, "type": code, "length": column.len()})
-    return zlib.compress(bytes(packed), 6), described
-
-
-def _codes(names: pl.Series) -> pl.Series:
-    """Number names in the order of their first appearance."""
-    unique = names.unique(maintain_order=True)
-    return names.to_frame("name").join(
-        pl.DataFrame({"name": unique}).with_row_index("code"),
-        on="name",
-        how="left",
-        maintain_order="left",
-    )["code"]
 
 
 def _head(
@@ -189,11 +122,6 @@ def _head(
 ) -> dict[str, Any]:
     bubbles = known.bubbles
     origin = timeline.start_ns
-    rows = (
-        tasks.with_row_index("index")
-        .group_by("position", "lane", "row", maintain_order=True)
-        .agg(begin=pl.col("index").min(), end=pl.col("index").max() + 1)
-    )
     run = timeline.run
     return {
         "origin": str(origin),
@@ -204,10 +132,7 @@ def _head(
         ],
         "chunks": bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
         "ranks": [_rank(row, bubbles) for row in ranks.iter_rows(named=True)],
-        "rows": [
-            {"rank": position, "lane": lane, "from": begin, "to": end}
-            for position, lane, _, begin, end in rows.iter_rows()
-        ],
+        "rows": _extents(tasks, "position", "lane", "row"),
         "steps": _steps(timeline, bubbles, origin),
         "overall": _rates(bubbles.overall),
         "errors": {name: getattr(bubbles.overall, f"{name}_error", None) for name in DEFINITIONS},
@@ -218,6 +143,33 @@ def _head(
         "notes": [f"{field} was inferred: {how}" for field, how in run.inferred.items()],
         "warnings": [notice.message for notice in run.warnings],
     }
+
+
+def _extents(rows: pl.DataFrame, *place: str) -> list[dict[str, Any]]:
+    """Return from where to where the rows of each place on the page go."""
+    return (
+        rows.select(*place)
+        .rename({"position": "rank"})
+        .with_row_index("index")
+        .group_by(pl.exclude("index"), maintain_order=True)
+        .agg(pl.col("index").min().alias("from"), to=pl.col("index").max() + 1)
+        .to_dicts()
+    )
+
+
+def _causes(ledger: Ledger) -> list[dict[str, Any]]:
+    shares = dict(ledger.totals().select("cause", "share").iter_rows())
+    return [
+        {
+            "name": cause.value,
+            "meaning": MEANINGS[cause],
+            "fill": CAUSE_COLOURS[cause],
+            "striped": cause in STRIPED,
+            "inherent": cause not in ADDED,
+            "share": shares.get(cause.value, 0.0),
+        }
+        for cause in Cause
+    ]
 
 
 def _departures(known: Study) -> list[str]:

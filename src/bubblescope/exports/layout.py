@@ -1,4 +1,4 @@
-"""What every picture of a timeline agrees on: order of ranks, rows, labels, and who feeds whom."""
+"""What every picture of a timeline agrees on: order of ranks, rows and labels."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.vocabulary import SHORT, Kind, Lane
+from bubblescope.vocabulary import SHORT, Lane
 
 if TYPE_CHECKING:
     from bubblescope.timeline import Timeline
 
 __all__ = [
     "LANE_ORDER",
-    "dependencies",
     "duration_text",
     "ordered_ranks",
     "short_label",
@@ -22,9 +21,6 @@ __all__ = [
 ]
 
 LANE_ORDER: Final = tuple(lane.value for lane in Lane)
-
-_FORWARD: Final = [Kind.FORWARD.value]
-_BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
 
 
 def ordered_ranks(timeline: Timeline) -> pl.DataFrame:
@@ -130,31 +126,3 @@ def duration_text() -> pl.Expr:
         .then(written(1_000_000, "ms"))
         .otherwise(written(1_000_000_000, "s"))
     )
-
-
-def dependencies(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return which task feeds which, along each micro-batch's way from stage to stage.
-
-    Args:
-        tasks: Frame with a row number `index` besides the columns of a timeline's tasks.
-
-    Returns:
-        Frame with `source` and `target`, row numbers. Only pairs that are beyond doubt: stages are
-        known, each end is the only one of its kind, and the target does not start first.
-    """
-    key = ["step", "stage", "microbatch"]
-    known = tasks.filter(
-        pl.col("stage").is_not_null(),
-        pl.col("microbatch").is_not_null(),
-        pl.col("lane") == Lane.COMPUTE.value,
-    ).select("index", "kind", *key, "start_ns", "end_ns")
-    pairs = []
-    for kinds, direction in ((_FORWARD, 1), (_BACKWARD, -1)):
-        ends = known.filter(pl.col("kind").is_in(kinds)).filter(pl.len().over(key) == 1)
-        fed = ends.with_columns(stage=pl.col("stage") - direction)
-        pairs.append(
-            ends.join(fed, on=key, nulls_equal=True, suffix="_target")
-            .filter(pl.col("start_ns_target") >= pl.col("start_ns"))
-            .select(source="index", target="index_target")
-        )
-    return pl.concat(pairs).sort("source")

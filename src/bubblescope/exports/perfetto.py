@@ -52,8 +52,8 @@ def write(timeline: Timeline, path: Path) -> Path:
 
 def _labelled(timeline: Timeline) -> pl.DataFrame:
     """Add to each task its row, label and the flows it sends and receives."""
-    tasks = with_rows(timeline.tasks).with_row_index("index")
-    arrows = flows(tasks)
+    tasks = with_rows(timeline.tasks.with_row_index("index"))
+    arrows = flows(timeline)
     sent = arrows.group_by(index="source").agg(sends="flow")
     ends = arrows.join(
         tasks.select("index", "start_ns"), left_on="target", right_on="index", maintain_order="left"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.exports.layout import dependencies, with_rows
-from bubblescope.vocabulary import Kind
+from bubblescope.dependencies import messages, passes
+from bubblescope.exports.layout import with_rows
+
+if TYPE_CHECKING:
+    from bubblescope.timeline import Timeline
 
 __all__ = ["ARGUMENTS", "flows", "step_spans"]
 
@@ -28,60 +31,28 @@ ARGUMENTS: Final = (
 )
 """Columns of the tasks that a slice carries as arguments: all that its place does not show."""
 
-_DIRECTIONS: Final = (
-    (Kind.SEND_FORWARD.value, Kind.RECV_FORWARD.value),
-    (Kind.SEND_BACKWARD.value, Kind.RECV_BACKWARD.value),
-)
 
-
-def flows(tasks: pl.DataFrame) -> pl.DataFrame:
+def flows(timeline: Timeline) -> pl.DataFrame:
     """Return the arrows between slices: what feeds what, and which send meets which receive.
 
-    Args:
-        tasks: Frame with a row number `index` besides the columns of a timeline's tasks.
+    Only pairs that are beyond doubt: a send and a receive are each the only one that can be meant. A
+    pass does not start before the one that feeds it. A receive may start first, because it waits;
+    one that ends before its send starts is not its.
 
     Returns:
-        Frame with `flow` (a number from 1), `source` and `target` (row numbers), and `at_ns`, a
-        moment within the target at which the arrow can arrive: the target's start, or the source's
-        where the target was already waiting for it.
+        Frame with `flow` (a number from 1), `source` and `target` (row numbers in the timeline's
+        tasks), and `at_ns`, a moment within the target at which the arrow can arrive: the target's
+        start, or the source's where the target was already waiting for it.
     """
-    starts = tasks.select("index", "start_ns")
-    return (
-        pl.concat([dependencies(tasks), _transfers(tasks)])
-        .join(starts, left_on="source", right_on="index", maintain_order="left")
-        .join(starts, left_on="target", right_on="index", suffix="_target", maintain_order="left")
-        .select("source", "target", at_ns=pl.max_horizontal("start_ns", "start_ns_target"))
-        .with_row_index("flow", offset=1)
-    )
-
-
-def _transfers(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Pair sends with receives, where each is the only one that can be meant.
-
-    A receive may start first, because it waits; one that ends before its send starts is not its.
-    """
-    key = ["step", "microbatch", "rank", "peer"]
-    known = tasks.filter(pl.col("microbatch").is_not_null(), pl.col("peer").is_not_null()).select(
-        "index", "kind", *key, "start_ns", "end_ns"
-    )
-    pairs = []
-    for sent, received in _DIRECTIONS:
-        sends, receives = (
-            known.filter(pl.col("kind") == kind).filter(pl.len().over(key) == 1)
-            for kind in (sent, received)
-        )
-        pairs.append(
-            sends.join(
-                receives,
-                left_on=key,
-                right_on=["step", "microbatch", "peer", "rank"],
-                nulls_equal=True,
-                suffix="_target",
-            )
-            .filter(pl.col("end_ns_target") > pl.col("start_ns"))
-            .select(source="index", target="index_target")
-        )
-    return pl.concat(pairs).sort("source")
+    start, end = timeline.tasks["start_ns"], timeline.tasks["end_ns"]
+    fed = passes(timeline).select("source", "target")
+    fed = fed.filter(start.gather(fed["target"]) >= start.gather(fed["source"]))
+    met = messages(timeline).filter(pl.col("count") == 1)
+    met = met.select(source="send", target="receive").sort("source")
+    met = met.filter(end.gather(met["target"]) > start.gather(met["source"]))
+    arrows = pl.concat([fed, met])
+    began = [start.gather(arrows[side]) for side in ("source", "target")]
+    return arrows.with_columns(at_ns=pl.max_horizontal(*began)).with_row_index("flow", offset=1)
 
 
 def step_spans(tasks: pl.DataFrame, *, per_rank: bool) -> pl.DataFrame:
