@@ -32,9 +32,31 @@ phase("read")
 from bubblescope.analysis.stragglers import stragglers
 found = stragglers(timeline)
 phase("analyse")
+timeline = bubblescope.load(sys.argv[1])
+phase("read again")
 found = stragglers(timeline)
 phase("analyse again")
 print("ms inside one process:", ", ".join(said))
+"""
+
+PEER_PHASES = """
+import runpy, sys, tempfile, time
+from pathlib import Path
+checkout, trace = map(Path, sys.argv[1:])
+name = trace.stem.removeprefix("trace-")
+sys.path[:0] = [str(checkout), str(checkout / "analyzer")]
+import pandas
+import analyzer.simulator, analyzer.analysis_util, analyzer.explain_slowdown
+said = []
+with tempfile.TemporaryDirectory() as out:
+    result = ["--trial", name, "--analysis-result", f"{out}/{name}.json"]
+    given = ["--metadata", str(trace.with_name(f"meta-{name}.yaml")), "--trace", str(trace)]
+    for program, words in (("wia", given), ("compute_ms", result), ("compute_mw", result)):
+        sys.argv = [program, *words, "--dump-dir", out, "--root", out]
+        began = time.perf_counter()
+        runpy.run_path(str(checkout / "analyzer" / f"{program}.py"), run_name="__main__")
+        said.append(f"{program} {1e3 * (time.perf_counter() - began):.0f}")
+print("ms of the peer inside one process, its libraries imported:", ", ".join(said))
 """
 
 
@@ -54,6 +76,12 @@ def peer(python: Path, checkout: Path, trace: Path, out: Path) -> list[Figures]:
         )
         for program, words in programs.items()
     ]
+
+
+def _said(command: list[str]) -> str:
+    """Return the last line that a program prints."""
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return done.stdout.strip().splitlines()[-1]
 
 
 def main() -> None:
@@ -86,7 +114,10 @@ def main() -> None:
         print(f"\n{trace.name}")
         print_table(figures)
         inside = [sys.executable, "-c", PHASES, str(trace)]
-        print(subprocess.run(inside, check=True, capture_output=True, text=True).stdout.strip())
+        print(_said(inside))
+        if options.peer:
+            script = [str(options.peer), "-c", PEER_PHASES]
+            print(_said([*script, str(options.checkout.resolve()), str(trace.resolve())]))
     if not options.peer:
         print("\nonly bubblescope was run: give --peer and --checkout to run the peer beside it")
 

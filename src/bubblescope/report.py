@@ -281,7 +281,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             table.add_row(
                 row["cause"], units.duration(row["idle_ns"]).rjust(8), units.percent(row["share"])
             )
-        about = "bubblescope why has the evidence"
+        about = f"replay {units.percent(ledger.replay_error)} off; bubblescope why has the evidence"
         if self.study.explained < len(self.timeline.steps):
             about = f"of {units.count(self.study.explained, 'step')}; {about}, of all"
         title = Text.assemble(("Why idle", "bold"), (f"  {about}", "dim"))
