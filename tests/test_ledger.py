@@ -171,6 +171,29 @@ def test_overlapping_tasks_are_not_idle_time():
     check_sums(Timeline(moved, timeline.ranks), explained(Timeline(moved, timeline.ranks)))
 
 
+def test_tasks_that_take_no_time_have_no_slow_ranks():
+    for steps in (1, 3):
+        run = Job(generate("interleaved-1f1b", 3, 6), steps=steps).play()
+        timeless = run.tasks.with_columns(end_ns="start_ns")
+        some = run.tasks.with_columns(
+            end_ns=pl.when(pl.col("rank") == 1).then("start_ns").otherwise("end_ns")
+        )
+        for tasks in (timeless, some):
+            timeline = Timeline(tasks, run.ranks)
+            check_sums(timeline, explained(timeline))
+
+
+def test_results_that_were_used_before_they_were_begun_are_left_out():
+    run = job(np.random.default_rng(3)).play()
+    shift = pl.Series(np.random.default_rng(0).integers(-(10**8), 10**8, len(run.tasks)))
+    moved = run.tasks.with_columns(pl.col("start_ns", "end_ns") + shift)
+    timeline = Timeline(moved, run.ranks)
+    found = explained(timeline)
+    assert found.worlds.run.left_out > 0
+    check_sums(timeline, found)
+    assert "left out" in str(timeline.why())
+
+
 def test_there_is_no_ledger_without_tasks_or_a_common_clock():
     timeline = simulate(generate("1f1b", 2, 2), Costs(1, 1, 1))
     apart = Timeline(timeline.tasks, timeline.ranks, Run(common_clock=False))

@@ -78,8 +78,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             limit: Ranks, steps and gaps shown at most.
 
         Raises:
-            TimelineError: It has no pipeline tasks, its ranks share no clock, or its tasks wait for
-                each other in a circle.
+            TimelineError: It has no pipeline tasks, or its ranks share no clock.
         """
         known = study(timeline, also)
         cost = shares(timeline, known.recognition) if known.ledger else None
@@ -258,11 +257,13 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
 
     def _replay(self) -> RenderableType:
         ledger = self.ledger
-        doubtful = ledger.worst_error > _WARN
+        doubtful = ledger.worst_error > _WARN or ledger.worlds.run.left_out > 0
         mean, worst = units.percent(ledger.replay_error), units.percent(ledger.worst_error)
         said = words.note("replay", self.language, mean=mean, worst=worst)
         if doubtful:
             said += words.note("doubt", self.language)
+        if ledger.worlds.run.left_out:
+            said += words.note("left_out", self.language, count=ledger.worlds.run.left_out)
         if self.shares.steps < self.shares.of:
             steps = {"steps": self.shares.steps, "of": self.shares.of}
             said += words.note("part", self.language, **steps)
@@ -292,4 +293,4 @@ def _why_not(timeline: Timeline) -> str:
             "the ranks share no clock, so what waited for what cannot be told; "
             "--clock solve tries to find one"
         )
-    return "no ledger can be made: no pipeline tasks, or tasks that wait for each other in a circle"
+    return "no ledger can be made of a run without forwards and backwards"

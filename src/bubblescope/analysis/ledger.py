@@ -81,9 +81,6 @@ def ledger(timeline: Timeline, found: Recognition | None) -> Ledger | None:
 
     Returns:
         None if the run has no pipeline tasks, or its ranks share no clock.
-
-    Raises:
-        ScheduleError: Its tasks wait for each other in a circle.
     """
     run = measured(timeline)
     if run is None:

@@ -83,9 +83,8 @@ def lengths(run: Measured) -> Lengths:
     )
     beyond = pl.col("typical") / pl.col("healthy")
     noise = 1 + _SIGMAS * pl.col("error") / pl.col("typical")
-    places = places.with_columns(
-        slow=pl.when(beyond > pl.max_horizontal(noise, pl.lit(_LEAST))).then(beyond).otherwise(1.0)
-    )
+    slow = (pl.col("healthy") > 0) & (beyond > pl.max_horizontal(noise, pl.lit(_LEAST)))
+    places = places.with_columns(slow=pl.when(slow).then(beyond).otherwise(1.0))
     costs = places.group_by(cell).agg(pl.col("healthy").first())
     costs = costs.with_columns(even=pl.col("healthy").mean().over("kind"))
     tasks = tasks.join(places.select(*here, "slow"), on=here, maintain_order="left")
@@ -112,7 +111,7 @@ def _shared_slowness(places: pl.DataFrame) -> pl.DataFrame:
     """Return by how much all stages of a rank are slower than most, where a rank has several."""
     usual = pl.col("healthy").median().over("kind")
     return (
-        places.filter(pl.col("stage") >= 0)
+        places.filter(pl.col("stage") >= 0, usual > 0)
         .with_columns(times=pl.col("healthy") / usual)
         .group_by("rank")
         .agg(shared=pl.col("times").min(), held=pl.col("stage").n_unique())

@@ -22,6 +22,7 @@ import polars as pl
 
 from bubblescope.analysis.phase import pipeline_phase
 from bubblescope.dependencies import messages, numbered, passes
+from bubblescope.errors import ScheduleError
 from bubblescope.replay import Edges, Graph
 from bubblescope.vocabulary import Kind
 
@@ -81,6 +82,8 @@ class Measured(msgspec.Struct, frozen=True, eq=False):
         early_ns: For each edge from stage to stage, by how much its target started before its
             source's end, which clocks or trace must have wrong; 0 or less, e - within long.
         recorded: Number of transfers that were recorded, not inferred.
+        left_out: Number of results that are no edges, because tasks would wait for each other in a
+            circle: they were used before they were begun to be made.
         played: The run as it was measured.
     """
 
@@ -102,6 +105,7 @@ class Measured(msgspec.Struct, frozen=True, eq=False):
     delay_ns: Ints
     early_ns: Ints
     recorded: int
+    left_out: int
     played: Played
 
     def __len__(self) -> int:
@@ -162,11 +166,7 @@ def play(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Played:
 
 
 def measured(timeline: Timeline) -> Measured | None:
-    """Return the graph of a run; None if it has no pipeline tasks or its ranks share no clock.
-
-    Raises:
-        ScheduleError: Its tasks wait for each other in a circle: the trace's numbers are wrong.
-    """
+    """Return the graph of a run; None if it has no pipeline tasks or its ranks share no clock."""
     if not timeline.run.common_clock:
         return None
     tasks = pipeline_phase(timeline.tasks.with_row_index("task"))
@@ -199,7 +199,19 @@ def measured(timeline: Timeline) -> Measured | None:
     free = np.zeros(count, np.int64)
     free[after] = end[after - 1] + overlap
     links = _links(timeline, column, step)
-    source, target = (links[name].to_numpy().astype(np.int64) for name in ("source", "target"))
+    source, target = _ends(links)
+    edges = Edges(np.concatenate([after - 1, source]), np.concatenate([after, target]))
+    left_out = 0
+    try:
+        graph = Graph(count, edges)
+    except ScheduleError:
+        # Some results were used before they were begun to be made. Without these, time goes one way.
+        possible = start[source] < start[target]
+        left_out = int((~possible).sum())
+        links = links.filter(pl.Series(possible))
+        source, target = _ends(links)
+        edges = Edges(np.concatenate([after - 1, source]), np.concatenate([after, target]))
+        graph = Graph(count, edges)
     wait = start[target] - end[source]
     # A task that its host launched late was not waiting for its result alone. But a host that itself
     # waits for results, as on a CPU, launches everything late; and clocks that differ tell nothing.
@@ -220,7 +232,6 @@ def measured(timeline: Timeline) -> Measured | None:
     last = np.argsort(arrival, kind="stable")
     last = last[arrival[last] > free[target[last]]]
     ready[target[last]], feeder[target[last]] = arrival[last], source[last]
-    edges = Edges(np.concatenate([after - 1, source]), np.concatenate([after, target]))
     return Measured(
         **column,
         ready_ns=ready,
@@ -229,13 +240,19 @@ def measured(timeline: Timeline) -> Measured | None:
         steps=tasks["step"].unique(maintain_order=True).to_list(),
         opens_ns=opens,
         first=first,
-        graph=Graph(count, edges),
+        graph=graph,
         within=len(after),
         delay_ns=np.concatenate([overlap, delay]),
         early_ns=np.where(blurred, 0, np.minimum(wait, 0)),
         recorded=int(links["took_ns"].is_not_null().sum()),
+        left_out=left_out,
         played=played,
     )
+
+
+def _ends(links: pl.DataFrame) -> tuple[Ints, Ints]:
+    source, target = (links[name].to_numpy().astype(np.int64) for name in ("source", "target"))
+    return source, target
 
 
 def clocks(timeline: Timeline) -> Ints:

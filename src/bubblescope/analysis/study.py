@@ -9,7 +9,6 @@ from bubblescope.analysis.ideal import Ideal, ideal
 from bubblescope.analysis.ledger import Ledger, ledger
 from bubblescope.analysis.phase import evenly
 from bubblescope.analysis.recognition import Recognition, recognise
-from bubblescope.errors import ScheduleError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +26,7 @@ class Study(NamedTuple):
         recognition: The schedule that it followed; None if no operation of it can be placed.
         ideal: A perfect run of that schedule; None if there is none.
         bubbles: Its bubble rates.
-        ledger: Why its ranks were idle; None if they share no clock, it has no pipeline tasks, or
-            these wait for each other in a circle.
+        ledger: Why its ranks were idle; None if they share no clock or it has no pipeline tasks.
         explained: Number of steps that the ledger is about.
     """
 
@@ -57,12 +55,4 @@ def study(timeline: Timeline, also: Sequence[Plan] = (), most: int | None = None
         found_there = recognise(part, also)
     else:
         found_there = found
-    explained = _explained(part, found_there)
-    return Study(found, best, bubbles, explained, len(part.steps))
-
-
-def _explained(timeline: Timeline, found: Recognition | None) -> Ledger | None:
-    try:
-        return ledger(timeline, found)
-    except ScheduleError:
-        return None
+    return Study(found, best, bubbles, ledger(part, found_there), len(part.steps))

@@ -78,8 +78,11 @@ class WhatIf:
     def __init__(self, found: Recognition | None, ledger: Ledger) -> None:
         self._worlds: Worlds = ledger.worlds
         self._error = ledger.replay_error
-        self._model = Model.of(found, self._worlds) if found and found.plan else None
         self.step_ns = int(self._worlds.run.played.length_ns.mean())
+        self._model = Model.of(found, self._worlds) if found and found.plan else None
+        self._unchanged = self._model.length_ns(self._model.plan) if self._model else 0.0
+        if not self._unchanged or not self.step_ns:  # tasks that take no time say nothing
+            self._model = None
 
     def without(self, *causes: Cause) -> Prediction:
         """Answer what the run would have taken without some causes of idle time."""
@@ -245,10 +248,9 @@ class WhatIf:
 
     def _made(self, change: str, needs: str, plan: Plan) -> Prediction:
         model = self._modelled()
-        before, after = model.length_ns(model.plan), model.length_ns(plan)
-        predicted = round(self.step_ns * after / before)
+        predicted = round(self.step_ns * model.length_ns(plan) / self._unchanged)
         each = (predicted / plan.microbatches) / (self.step_ns / model.plan.microbatches)
-        error = abs(before / self.step_ns - 1)
+        error = abs(self._unchanged / self.step_ns - 1)
         peak = float(plan.peak_memory().max())
         return Prediction(change, needs, self.step_ns, predicted, 1 - each, error, peak)
 

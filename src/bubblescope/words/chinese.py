@@ -134,6 +134,7 @@ NOTES: Final = {
     "step": "rank {rank}，第 {step} 步",
     "replay": "重放：与实测步时平均相差 {mean}，最多 {worst}",
     "doubt": "；时间与先后关系矛盾，原因仅供参考",
+    "left_out": "；{count} 个结果在开始产生之前就被使用，已略去",
     "part": "；代价取自 {of} 步中的 {steps} 步",
 }
 """What is printed beside the tables."""

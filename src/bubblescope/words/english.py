@@ -145,6 +145,7 @@ NOTES: Final = {
     "step": "rank {rank}, step {step}",
     "replay": "replay: {mean} off the measured steps, {worst} at most",
     "doubt": "; times contradict what must come before what, so take the causes with care",
+    "left_out": "; {count} results were used before they were begun to be made, and are left out",
     "part": "; costs of {steps} of {of} steps",
 }
 """What is printed beside the tables."""
