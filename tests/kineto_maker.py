@@ -93,6 +93,42 @@ class Trace:
         """Add a CPU operator."""
         self.event("cpu_op", name, start, end, tid, **{"Sequence number": sequence})
 
+    def memory(
+        self,
+        at: int,
+        allocated: int,
+        reserved: int = 0,
+        *,
+        sort: int = 1,
+        device: int | None = None,
+    ) -> None:
+        """Add what `profile_memory=True` leaves of an allocation; on the CPU (sort 0) or a device."""
+        here = -1 if sort == 0 else self.device
+        self._add(
+            "i",
+            at,
+            cat="cpu_instant_event",
+            s="t",
+            name="[memory]",
+            tid=MAIN,
+            args={
+                "Total Reserved": reserved,
+                "Total Allocated": allocated,
+                "Bytes": 512,
+                "Device Id": here if device is None else device,
+                "Device Type": sort,
+                "Addr": 94399111560448,
+            },
+        )
+
+    def count(self, at: int, name: str, series: Any, **more: Any) -> None:
+        """Add a sample of a counter, as Chrome's format has them."""
+        self._add("C", at, name=name, args=series, **more)
+
+    def _add(self, phase: str, at: int, **event: Any) -> None:
+        shift = 0 if self.base is not None else BASE
+        self.events.append({"ph": phase, "pid": 77, "ts": at + shift, **event})
+
     def text(self, *, sort_keys: bool = False, tail: bool = False) -> str:
         """Return the JSON as Kineto writes it, or as a program does that reads and writes it again."""
         said: dict[str, Any] = {"schemaVersion": 1, "deviceProperties": [{"id": self.device}]}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VM = 1 << 48
+METRICS = VM | 1 << 32
 UTC = 1_750_000_000_000_000_000
 
 TABLES: dict[str, dict[str, str]] = {
@@ -117,6 +118,31 @@ TABLES: dict[str, dict[str, str]] = {
         "INTEGER",
     )
     | {"text": "TEXT"},
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": dict.fromkeys(
+        [
+            "start",
+            "globalPid",
+            "deviceId",
+            "contextId",
+            "address",
+            "pc",
+            "bytes",
+            "memKind",
+            "memoryOperationType",
+        ],
+        "INTEGER",
+    )
+    | {"name": "TEXT"},
+    "GPU_METRICS": dict.fromkeys(["timestamp", "typeId", "metricId", "value"], "INTEGER"),
+    "TARGET_INFO_GPU_METRICS": {
+        "typeId": "INTEGER",
+        "sourceId": "INTEGER",
+        "typeName": "TEXT",
+        "metricId": "INTEGER",
+        "metricName": "TEXT",
+    },
+    "TARGET_INFO_GPU": {"id": "INTEGER", "pwGpuId": "INTEGER"},
+    "TARGET_INFO_CUDA_DEVICE": dict.fromkeys(["gpuId", "cudaId", "pid"], "INTEGER"),
     "StringIds": {"id": "INTEGER", "value": "TEXT"},
     "META_DATA_EXPORT": {"name": "TEXT", "value": "TEXT"},
     "TARGET_INFO_SESSION_START_TIME": {"utcEpochNs": "INTEGER", "systemClockNs": "INTEGER"},
@@ -168,6 +194,23 @@ class Export:
     def string(self, text: str) -> int:
         """Return the id of a string."""
         return self._strings.setdefault(text, self._first_string + len(self._strings))
+
+    def gpu(self, number: int, metrics: dict[int, str]) -> None:
+        """Add a GPU that metrics (id -> name) are sampled on."""
+        self._add("TARGET_INFO_GPU", id=number + 10, pwGpuId=number)
+        for metric, name in metrics.items():
+            self._add(
+                "TARGET_INFO_GPU_METRICS",
+                typeId=METRICS + number,
+                sourceId=METRICS,
+                typeName="GPU Metrics",
+                metricId=metric,
+                metricName=name,
+            )
+
+    def sample(self, at: int, gpu: int, metric: int, value: int) -> None:
+        """Add a sample of a GPU metric."""
+        self._add("GPU_METRICS", timestamp=at, typeId=METRICS + gpu, metricId=metric, value=value)
 
     def _add(self, table: str, **row: Any) -> None:
         self.rows.setdefault(table, []).append(row)
@@ -261,6 +304,27 @@ class Process:
             textId=self.export.string(name) if registered else None,
             text=None if registered else name,
             domainId=1 if registered else 0,
+        )
+
+    def allocate(self, at: int, size: int, *, release: bool = False, kind: int = 2) -> None:
+        """Add an allocation of device memory, or its release."""
+        self.export._add(
+            "CUDA_GPU_MEMORY_USAGE_EVENTS",
+            start=at,
+            globalPid=self.global_pid,
+            deviceId=self.device,
+            contextId=1,
+            address=4096,
+            pc=0,
+            bytes=size,
+            memKind=kind,
+            memoryOperationType=int(release),
+        )
+
+    def uses(self, gpu: int) -> None:
+        """Say which GPU the process's device is."""
+        self.export._add(
+            "TARGET_INFO_CUDA_DEVICE", gpuId=gpu + 10, cudaId=self.device, pid=self.pid
         )
 
     def launch(self, at: int, *, thread: int = 0) -> int:

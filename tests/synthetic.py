@@ -82,20 +82,32 @@ def one_f_one_b(
     )
 
 
-HOSTILE = '</script><img src=x onerror="window.hacked=1">&amp;\u0000]]>\u202e'
+HOSTILE = (
+    '</script><img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+    "'&amp;]]>--><!--[bold]no[/bold][/][link=javascript:hacked()]{0}%s%n${x}\\r\\n"
+    "\0\a\b\x1b[2J\x1b]0;hacked\a\x7f\x9b31m\u2028\u2029\u200f\u202e\u2066."
+)
+"""Breaks out of markup, scripts, comments, templates, format strings, terminals and lines, wherever it
+is not taken as text; turns the direction of what comes after it; ends text at its NUL."""
 
 
-def hostile() -> Timeline:
+def hostile(text: str = HOSTILE) -> Timeline:
     """A timeline whose every text tries to break out of what it is put into."""
     timeline = one_f_one_b(ranks=2, microbatches=2, steps=1, hosts=1)
     return Timeline(
-        timeline.tasks.with_columns(name=pl.lit(HOSTILE)),
-        timeline.ranks.with_columns(host=pl.lit(HOSTILE)),
+        timeline.tasks.with_columns(name=pl.lit(text)),
+        timeline.ranks.with_columns(host=pl.lit(text)),
         Run(
-            origins=(Origin("made", HOSTILE, HOSTILE),),
-            schedule=HOSTILE,
-            warnings=(Notice("x", HOSTILE),),
-            inferred={HOSTILE: HOSTILE},
+            origins=(Origin("made", text, text),),
+            schedule=text,
+            warnings=(Notice("x", text),),
+            inferred={text: text},
+        ),
+        pl.DataFrame(
+            [(0, text, text, timeline.start_ns, 1.0)],
+            schema=["rank", "name", "unit", "time_ns", "value"],
+            schema_overrides={"rank": pl.Int32},
+            orient="row",
         ),
     )
 

@@ -77,14 +77,15 @@ def test_perfetto_slices_are_the_tasks_by_the_official_classes(tmp_path):
         track = tracks.get(event.track_uuid)
         if not packet.HasField("track_event") or track.name == "steps":
             continue
+        below_root = not tracks[track.parent_uuid].parent_uuid
         if event.type == proto.TrackEvent.TYPE_SLICE_BEGIN:
             assert event.track_uuid not in open_at  # rows never overlap
             open_at[event.track_uuid] = packet.timestamp
             names.append(event.name)
         else:
             # A rank's own track carries its compute tasks, so that they show without expanding it.
-            parent = tracks[track.parent_uuid] if track.parent_uuid else track
-            lane = track.name.split()[0] if track.parent_uuid else "compute"
+            parent = track if below_root else tracks[track.parent_uuid]
+            lane = "compute" if below_root else track.name.split()[0]
             found.append(
                 (titles[parent.name], lane, open_at.pop(event.track_uuid), packet.timestamp)
             )
@@ -100,8 +101,10 @@ def test_perfetto_tracks_follow_the_pipeline(tmp_path):
         timeline.ranks.with_columns(stages=pl.Series([[3], [2], [1], [0]]), host=pl.lit("h")),
     )
     tracks, _ = parsed(shuffled.to_perfetto(tmp_path / "run.pftrace"))
+    [root] = (track for track in tracks.values() if not track.parent_uuid)
+    assert root.child_ordering == proto.TrackDescriptor.EXPLICIT
     top = sorted(
-        (track for track in tracks.values() if not track.parent_uuid),
+        (track for track in tracks.values() if track.parent_uuid == root.uuid),
         key=lambda track: track.sibling_order_rank,
     )
     assert [track.name for track in top] == ["steps"] + [

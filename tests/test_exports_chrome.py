@@ -2,45 +2,88 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections import Counter
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bubblescope import Timeline
-from bubblescope.exports import chrome
+from bubblescope.exports import chrome, perfetto
 from bubblescope.exports.slices import ARGUMENTS
-from synthetic import ORIGIN, hostile, staggered
-from trace_processor import opened
+from bubblescope.palette import COLOURS
+from bubblescope.schedules import generate
+from bubblescope.simulate import Costs, simulate
+from bubblescope.vocabulary import Kind
+from catapult import browsing, viewing
+from synthetic import ORIGIN, hostile, one_f_one_b, staggered
+from trace_processor import (
+    Row,
+    expected,
+    expected_arrows,
+    expected_tracks,
+    opened,
+    painted,
+    perfetto_ui,
+    seen,
+    seen_arrows,
+    seen_tracks,
+)
+
+_LMS = np.array(
+    [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+)
+_OKLAB = np.array(
+    [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with browsing() as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def catapult(browser):
+    with viewing(browser) as show:
+        yield show
 
 
 def events(timeline: Timeline, path) -> list[dict]:
     return json.loads(chrome.write(timeline, path).read_text())["traceEvents"]
 
 
-def test_the_steps_of_each_rank_keep_their_true_extent(tmp_path):
-    """Marked by ids that are the same on all ranks, they would run into each other."""
+def test_steps_that_overlap_keep_their_true_extent(tmp_path):
     with opened(chrome.write(staggered(), tmp_path / "run.json")) as query:
-        steps = "select name, ts, dur from slice where category = 'step' order by ts"
-        assert query(steps) == [
-            ("step 0", 0, 110),
-            ("step 0", 105, 115),
-            ("step 1", 150, 160),
-            ("step 1", 230, 100),
-        ]
+        steps = "select name, ts, dur from slice where category = 'steps' order by ts"
+        assert query(steps) == [("step 0", 0, 220), ("step 1", 150, 180)]
         assert query("select name from stats where severity = 'error' and value > 0") == []
 
 
-def test_steps_of_one_rank_that_overlap_or_touch_keep_their_extent(tmp_path):
+def test_steps_of_one_rank_that_overlap_or_touch_keep_their_extent(tmp_path, catapult):
     spans = [(0, 0, 100), (1, 50, 150), (2, 100, 100), (3, 100, 200)]
     frame = pl.DataFrame(spans, schema=["step", "start_ns", "end_ns"], orient="row").with_columns(
         rank=0, kind=pl.lit("gc"), lane=pl.lit("host"), name=pl.lit("x")
     )
-    with opened(chrome.write(Timeline(frame), tmp_path / "run.json")) as query:
-        found = query("select name, ts, dur from slice where category = 'step' order by name")
+    path = chrome.write(Timeline(frame), tmp_path / "run.json")
+    with opened(path) as query:
+        found = query("select name, ts, dur from slice where category = 'steps' order by name")
     assert found == [(f"step {step}", start, end - start) for step, start, end in spans]
+    shown = sorted(row for row, _ in catapult(path).slices if row.kind == "steps")
+    assert sorted(row[2:5] for row in shown) == found
 
 
 def test_every_complete_event_is_a_task(tmp_path):
@@ -76,24 +119,130 @@ def test_an_arrow_leaves_and_arrives_within_its_slices(tmp_path):
         assert query("select count(*) from flow") == [(2,)]
 
 
-def test_processes_and_threads_are_named_and_ordered(tmp_path):
-    found = events(staggered(), tmp_path / "run.json")
+def rgb(colour: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(colour[1:]))
 
-    def said(what: str, key: str) -> dict:
-        named = [event for event in found if event["name"] == what]
-        return {(event["pid"], event["tid"]): event["args"][key] for event in named}
 
-    assert list(said("process_name", "name").values()) == ["rank 0 · unknown", "rank 1 · unknown"]
-    assert list(said("process_sort_index", "sort_index").values()) == [0, 1]
-    names, order = said("thread_name", "name"), said("thread_sort_index", "sort_index")
-    second = [names[place] for place in sorted(order, key=order.get) if place[0] == 1]
-    assert second == ["steps", "compute", "comm", "host"]
+def distance(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """How different two colours look: in Oklab (https://bottosson.github.io/posts/oklab), 0 to 1."""
+
+    def oklab(colour: tuple[int, ...]) -> np.ndarray:
+        share = np.array(colour) / 255
+        linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+        return _OKLAB @ np.cbrt(_LMS @ linear)
+
+    return float(np.linalg.norm(oklab(one) - oklab(other)))
+
+
+def crossed() -> Timeline:
+    """Twelve ranks on three hosts, whose pipeline goes through the hosts in turns and backwards."""
+    timeline = one_f_one_b(ranks=12, microbatches=3, steps=2)
+    order = [11 - rank for rank in range(12)]
+    return Timeline(
+        timeline.tasks.with_columns(
+            stage=pl.when(pl.col("stage").is_not_null()).then(11 - pl.col("stage"))
+        ),
+        timeline.ranks.with_columns(
+            host=pl.format("host{}", pl.col("rank") % 3),
+            stages=pl.Series([[stage] for stage in order], dtype=pl.List(pl.Int32)),
+        ),
+        timeline.run,
+    )
+
+
+def overlapped() -> Timeline:
+    """DualPipeV, where a forward and a backward are one task, and chunks share a rank."""
+    return simulate(generate("dualpipev", 4, 10), Costs(900, 1100, 700, comm_ns=90), steps=2)
+
+
+def every_kind() -> Timeline:
+    """One lane with a task of each kind, one after the other with a gap between them."""
+    kinds = [kind.value for kind in Kind]
+    start = pl.int_range(0, len(kinds)) * 1_000_000 + ORIGIN
+    return Timeline(
+        pl.DataFrame({"kind": kinds}).with_columns(
+            rank=0, lane=pl.lit("compute"), name="kind", start_ns=start, end_ns=start + 900_000
+        )
+    )
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("make", [one_f_one_b, staggered, crossed, overlapped, every_kind])
+def test_catapult_and_perfetto_show_the_same_row_by_row(tmp_path, catapult, make):
+    """Both readers against the timeline, so that they also agree with each other."""
+    timeline = make()
+    rows, arrows = Counter(expected(timeline)), expected_arrows(timeline)
+    shown = catapult(chrome.write(timeline, tmp_path / "run.json"))
+    assert shown.warnings == []
+    assert shown.tracks == expected_tracks(timeline)
+    assert Counter(row for row, _ in shown.slices) == rows
+    assert Counter(shown.arrows) == Counter(arrows)
+    with opened(perfetto.write(timeline, tmp_path / "run.pftrace")) as query:
+        assert seen_tracks(query) == expected_tracks(timeline)
+        assert Counter(row for row, _ in seen(query)) == rows
+        # This reader draws an arrow from the end that began first.
+        assert Counter(map(frozenset, seen_arrows(query))) == Counter(map(frozenset, arrows))
+        assert query("select name from stats where severity = 'error' and value > 0") == []
+        colours = {row.kind: colour for row, colour in seen(query)}
+        assert len(set(seen(query))) == len({row for row, _ in seen(query)})  # one colour per kind
+    assert len(set(colours.values())) == len(colours)
+
+
+@pytest.mark.browser
+def test_catapult_shows_what_a_timeline_by_hand_says(tmp_path, catapult):
+    shown = catapult(chrome.write(staggered(), tmp_path / "run.json"))
+    first, second = "rank 0 · unknown", "rank 1 · unknown"
+    assert shown.tracks == [
+        ("steps", "steps"),
+        ("steps", "steps 2"),
+        (first, "compute"),
+        (first, "comm"),
+        (second, "compute"),
+        (second, "comm"),
+        (second, "host"),
+    ]
+    assert sorted(row for row, _ in shown.slices) == [
+        Row(first, "comm", "SF0 10 ns", 100, 10, "send_forward"),
+        Row(first, "comm", "SF0 10 ns", 300, 10, "send_forward"),
+        Row(first, "compute", "F0 100 ns", 0, 100, "forward"),
+        Row(first, "compute", "F0 150 ns", 150, 150, "forward"),
+        Row(second, "comm", "RF0 7 ns", 105, 7, "recv_forward"),
+        Row(second, "comm", "RF0 82 ns", 230, 82, "recv_forward"),
+        Row(second, "compute", "F0 108 ns", 112, 108, "forward"),
+        Row(second, "compute", "F0 18 ns", 312, 18, "forward"),
+        Row(second, "host", "GC 0 ns", 320, 0, "gc"),
+        Row(second, "host", "GC 5 ns", 320, 5, "gc"),
+        Row("steps", "steps", "step 0", 0, 220, "steps"),
+        Row("steps", "steps 2", "step 1", 150, 180, "steps"),
+    ]
+    assert sorted((start.start_ns, end.start_ns) for start, end in shown.arrows) == [
+        (100, 105),
+        (300, 230),
+    ]
+
+
+@pytest.mark.browser
+def test_colours_are_near_the_palettes_in_both_viewers(tmp_path, browser, catapult):
+    timeline = every_kind()
+    shown = catapult(chrome.write(timeline, tmp_path / "run.json"))
+    in_catapult = {row.kind: colour for row, colour in shown.slices}
+    with perfetto_ui(browser, perfetto.write(timeline, tmp_path / "run.pftrace")) as page:
+        found = painted(page, len(Kind))
+    in_perfetto = dict(zip((kind.value for kind in Kind), found, strict=True))
+    for kind, colour in COLOURS.items():
+        assert distance(rgb(colour), in_catapult[kind.value]) < 0.16, kind
+        assert distance(rgb(colour), in_perfetto[kind.value]) < 0.12, kind
+    important = [kind for kind in Kind if kind is not Kind.BACKWARD_INPUT][:6]
+    for colours in (in_catapult, in_perfetto):
+        assert colours["backward"] == colours["backward_input"]
+        for one, other in itertools.combinations(important, 2):
+            assert distance(colours[one.value], colours[other.value]) > 0.06, (one, other)
 
 
 def test_a_hostile_name_loses_no_slice(tmp_path):
     timeline = hostile()
     with opened(chrome.write(timeline, tmp_path / "run.json")) as query:
-        assert query("select count(*) from slice where category != 'step'") == [(len(timeline),)]
+        assert query("select count(*) from slice where category != 'steps'") == [(len(timeline),)]
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 
 import polars as pl
 import pytest
+from click.testing import CliRunner, Result
 
-from bubblescope import Timeline
+from bubblescope import Timeline, units
+from bubblescope.cli import cli
 from bubblescope.errors import BubblescopeError
-from bubblescope.exports import svg
+from bubblescope.exports import export, svg
+from bubblescope.exports.picture.order import pipeline_order
 from bubblescope.timeline import Run
-from synthetic import one_f_one_b
+from synthetic import empty, hostile, one_f_one_b
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -121,3 +125,232 @@ def test_the_legend_names_every_kind_that_is_drawn_and_no_other():
         "recompute",
         "bubble",
     ]
+
+
+@pytest.mark.parametrize(
+    ("width", "written", "pixels"),
+    [
+        ("3.3in", "3.3in", 316.8),
+        ("column", "3.3in", 316.8),
+        ("page", "7in", 672),
+        ("84mm", "84mm", 84 / 25.4 * 96),
+        ("8.4 cm", "8.4cm", 8.4 / 2.54 * 96),
+        ("240pt", "240pt", 320),
+        ("900px", "900", 900),
+        ("900", "900", 900),
+        (900, "900", 900),
+    ],
+)
+def test_a_picture_is_as_wide_as_it_was_asked_to_be(width, written, pixels):
+    for look in svg.LOOKS:
+        root = ET.fromstring(svg.render(one_f_one_b(), width=width, look=look))
+        assert root.get("width") == written
+        left, top, wide, high = map(float, root.get("viewBox").split())
+        assert (left, top) == (0, 0)
+        assert wide == pytest.approx(pixels, abs=0.01)
+        unit = written.lstrip("0123456789.")
+        scale = float(written.removesuffix(unit)) / wide
+        assert float(root.get("height").removesuffix(unit)) == pytest.approx(high * scale, rel=1e-3)
+
+
+@pytest.mark.parametrize("look", sorted(svg.LOOKS))
+@pytest.mark.parametrize("width", ["column", "page"])
+def test_type_in_print_is_five_to_seven_points_and_stays_on_the_page(look, width):
+    root = ET.fromstring(svg.render(one_f_one_b(), width=width, look=look))
+    wide, high = map(float, root.get("viewBox").split()[2:])
+    common = float(root.get("font-size"))
+    texts = list(root.iter(f"{SVG}text"))
+    assert len(texts) > 10
+    for text in texts:
+        size = float(text.get("font-size", common))
+        assert 5 * 96 / 72 - 0.1 <= size <= 7 * 96 / 72 + 0.1
+        left = float(text.get("x"))
+        room = len(text.text) * size * 0.5
+        if text.get("text-anchor") == "end":
+            left -= room
+        assert left >= 0
+        assert left + room <= wide + 10  # centred numbers and ticks reach less far
+        assert float(text.get("y")) <= high
+
+
+@pytest.mark.parametrize("width", ["0.5in", "1cm", "20pt"])
+def test_print_without_room_says_in_its_own_unit_what_it_needs(width):
+    unit = width.lstrip("0123456789.")
+    with pytest.raises(BubblescopeError, match=rf"at least [\d.]+{unit} wide"):
+        svg.render(one_f_one_b(), width=width, look="paper")
+    for look in svg.LOOKS:
+        svg.render(one_f_one_b(), width="3.3in", look=look)
+
+
+@pytest.mark.parametrize("width", ["", "wide", "-3in", "3.3inch", "1e3px", "3in 4in", "٣in"])
+def test_what_is_no_width_is_refused(width):
+    with pytest.raises(BubblescopeError, match=r"is no width; give one such as 84mm, 3\.3in"):
+        svg.render(one_f_one_b(), width=width)
+
+
+def test_a_picture_wider_than_any_wall_and_an_unknown_look_are_refused():
+    with pytest.raises(BubblescopeError, match=r"at most 520\.8333in wide"):
+        svg.render(one_f_one_b(), width="9999in")
+    with pytest.raises(BubblescopeError, match="'nice' is no look of a picture; it is full or pap"):
+        svg.render(one_f_one_b(), look="nice")
+
+
+def texts(timeline: Timeline, **how: object) -> list[str]:
+    root = ET.fromstring(svg.render(timeline, look="paper", **how))
+    return [text.text for text in root.iter(f"{SVG}text")]
+
+
+def test_the_look_of_papers_has_devices_and_numbers_and_nothing_else():
+    timeline = one_f_one_b(ranks=3, microbatches=4, steps=1)
+    said = texts(timeline, width="page")
+    assert said[:3] == ["Device 1", "Device 2", "Device 3"]
+    # Four forwards and four backwards on each device; micro-batches count from 1.
+    assert sorted(said[3:27]) == sorted("1234" * 6)
+    assert said[27:] == ["Time", units.duration(timeline.duration_ns), *LEGEND]
+
+
+LEGEND = ["Forward", "Backward", "Optimizer", "Idle"]
+
+
+def test_devices_follow_the_pipeline_across_hosts_and_copies():
+    """Two opposite copies of a pipeline: ranks 0 and 1 hold the same stages, as other chunks."""
+    frame = pl.DataFrame(
+        [
+            (rank, chunk, stage, 10 * rank + 100 * chunk)
+            for rank, stages in ((7, (0, 1)), (3, (1, 0)))
+            for chunk, stage in enumerate(stages)
+        ],
+        schema=["rank", "chunk", "stage", "start_ns"],
+        orient="row",
+    ).with_columns(
+        end_ns=pl.col("start_ns") + 10,
+        kind=pl.lit("forward"),
+        microbatch=0,
+        lane=pl.lit("compute"),
+        name=pl.lit("x"),
+    )
+    ranks = pl.DataFrame({"rank": [3, 7], "host": ["a", "b"], "stages": [[0, 1], [0, 1]]})
+    assert pipeline_order(Timeline(frame, ranks))["rank"].to_list() == [7, 3]
+
+
+def chunked(kind: str, chunks: int) -> Timeline:
+    frame = pl.DataFrame(
+        {
+            "chunk": range(chunks),
+            "start_ns": [100 * chunk for chunk in range(chunks)],
+            "end_ns": [100 * chunk + 90 for chunk in range(chunks)],
+        }
+    )
+    return Timeline(
+        frame.with_columns(
+            rank=0, kind=pl.lit(kind), microbatch=4, lane=pl.lit("compute"), name=pl.lit("x")
+        )
+    )
+
+
+def test_chunks_have_shades_of_one_colour():
+    text = svg.render(chunked("forward", 3), look="paper")
+    fills = re.findall(r'fill="(#\w+)"><title>', text)
+    assert fills[0] == "#0072b2"
+    assert len(set(fills)) == 3
+    red = [int(fill[1:3], 16) for fill in fills]
+    assert red == sorted(red)
+    assert ">A lighter shade is a later chunk of the device's model</text>" in text
+    assert re.findall(r">(\d\w*)</text>", text) == ["4", "4", "4"]
+
+
+@pytest.mark.parametrize(("kind", "chunks"), [("forward", 4), ("backward_weight", 2)])
+def test_chunks_have_letters_where_shades_would_not_do(kind, chunks):
+    text = svg.render(chunked(kind, chunks), look="paper")
+    assert len(set(re.findall(r'fill="(#\w+)"><title>', text))) == 1
+    assert re.findall(r">(\d\w*)</text>", text) == [f"4{letter}" for letter in "abcd"[:chunks]]
+    assert "chunks of the device's model" in text
+
+
+def test_kinds_of_one_colour_share_a_line_of_the_legend():
+    said = texts(lane(("backward", 0, 5), ("backward_input", 5, 9), ("forward_backward", 9, 12)))
+    assert said[-3:] == [
+        "Backward / Backward for inputs",
+        "Overlapped forward and backward",
+        "Idle",
+    ]
+
+
+def test_an_overlapped_task_has_the_numbers_of_both():
+    frame = pl.DataFrame({"rank": [0], "start_ns": [0], "end_ns": [9]}).with_columns(
+        kind=pl.lit("forward_backward"),
+        lane=pl.lit("compute"),
+        name=pl.lit("x"),
+        microbatch=0,
+        pair_microbatch=4,
+        pair_stage=0,
+    )
+    assert "1/5" in texts(Timeline(frame))
+
+
+def test_many_devices_fit_on_one_page_and_some_have_titles():
+    timeline = one_f_one_b(ranks=128, microbatches=2, steps=1, comm=False)
+    root = ET.fromstring(svg.render(timeline, width="page", look="paper"))
+    assert float(root.get("height").removesuffix("in")) < 8
+    titles = [text for text in root.iter(f"{SVG}text") if (text.text or "").startswith("Device")]
+    heights = [float(title.get("y")) for title in titles]
+    assert titles[0].text == "Device 1"
+    assert min(b - a for a, b in itertools.pairwise(heights)) > float(root.get("font-size"))
+
+
+def test_crowded_lanes_in_print_have_300_samples_an_inch_in_their_true_shares():
+    timeline = one_f_one_b(ranks=4, microbatches=900, steps=1, comm=False)
+    text = svg.render(timeline, width="page", look="paper")
+    assert "the centre of each 300th of an inch" in text
+    [(left, scale)] = re.findall(r'translate\(([\d.]+) 0\) scale\(([\d.]+) 1\)"', text)
+    assert float(scale) == pytest.approx(96 / 300)
+    columns = (672 - float(left) - 4) * 300 / 96
+    spent = dict(
+        timeline.tasks.group_by("kind")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum())
+        .with_columns(pl.col("kind").cast(pl.String))
+        .iter_rows()
+    )
+    for colour, kind in (("#0072b2", "forward"), ("#e69f00", "backward")):
+        runs = re.findall(rf'<path stroke="{colour}" stroke-width="[\d.]+" d="([^"]*)"', text)
+        drawn = sum(int(run) for run in re.findall(r"h(\d+)", "".join(runs)))
+        share = spent[kind] / timeline.duration_ns
+        assert drawn / columns == pytest.approx(share, abs=0.01 * 4)
+
+
+def test_a_timeline_without_tasks_has_lanes_all_the_same():
+    for look in svg.LOOKS:
+        ET.fromstring(svg.render(empty(), width="column", look=look))
+    ET.fromstring(svg.render(hostile(), look="paper"))
+
+
+def test_export_has_options_of_pictures_for_pictures_only(tmp_path):
+    timeline = one_f_one_b(steps=1)
+    path = export(timeline, "svg", tmp_path / "x.svg", width="column", look="paper")
+    assert path.read_text() == svg.render(timeline, width="column", look="paper")
+    assert timeline.to_svg(path, width="84mm").read_text() == svg.render(timeline, width="84mm")
+    with pytest.raises(BubblescopeError, match="csv has no option width; it is an option of svg a"):
+        export(timeline, "csv", tmp_path / "x.csv", width="column")
+    with pytest.raises(BubblescopeError, match="svg has no option hue; no format has it"):
+        export(timeline, "svg", tmp_path / "x.svg", hue=3)
+
+
+def test_the_command_takes_a_width_and_a_look(tmp_path):
+    timeline = one_f_one_b(steps=1)
+    trace, picture = tmp_path / "run.parquet", tmp_path / "run.svg"
+    timeline.save(trace)
+
+    def run(*arguments: object) -> Result:
+        return CliRunner().invoke(cli, ["export", str(trace), *map(str, arguments)])
+
+    done = run("--to", "svg", "--width", "column", "--look", "paper", "-o", picture)
+    assert done.exit_code == 0, done.output
+    assert ET.fromstring(picture.read_text()).get("width") == "3.3in"
+    done = run("--to", "csv", "--width", "3in", "-o", tmp_path / "x.csv")
+    assert done.exit_code == 2
+    assert "--width is for --to svg and png, not for csv" in done.output
+    done = run("--to", "svg", "--dpi", "300", "-o", picture)
+    assert "--dpi is for --to png, not for svg" in done.output
+    done = run("--to", "svg", "--width", "3 feet", "-o", tmp_path / "y.svg")
+    assert isinstance(done.exception, BubblescopeError)
+    assert not (tmp_path / "y.svg").exists()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bubblescope import SourceError, Timeline, TimelineError, concat
-from bubblescope.timeline import Contents, NameShape, Notice, Origin, Run
+from bubblescope.timeline import COUNTER_SCHEMA, Contents, NameShape, Notice, Origin, Run
 from bubblescope.vocabulary import LANE_OF, Kind
 
 I32 = st.integers(0, 2**31 - 1)
@@ -62,7 +62,20 @@ def timelines(draw: st.DrawFn, first_rank: int = 0) -> Timeline:
             Contents("x", "h", 7, (0,), {"kernels": 3}, (NameShape("F#", "F1", 2, "forward"),)),
         ),
     )
-    return Timeline(frame, hosts, run)
+    samples = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(ranks),
+                st.sampled_from(["memory allocated", "SMs Active"]),
+                st.sampled_from(["bytes", "%", ""]),
+                st.integers(-(2**62), 2**62),
+                st.floats(allow_nan=False, allow_infinity=False),
+            ),
+            max_size=8,
+        )
+    )
+    counters = pl.DataFrame(samples, schema=COUNTER_SCHEMA, orient="row")
+    return Timeline(frame, hosts, run, counters)
 
 
 def empty(columns: list[str]) -> pl.DataFrame:
@@ -111,6 +124,94 @@ def test_slicing_by_every_rank_and_concatenating_gives_all_back(timeline):
     parts = [timeline.slice(ranks=[rank]) for rank in timeline.ranks["rank"]]
     assert concat(parts).tasks.equals(timeline.tasks)
     assert concat(parts).ranks.equals(timeline.ranks)
+    assert concat(parts).counters.equals(timeline.counters)
+
+
+@given(timeline=timelines(), bounds=st.tuples(*[st.integers(-(2**62), 2**62)] * 3))
+def test_a_time_slice_keeps_what_each_counter_holds_at_every_moment(timeline, bounds):
+    start, moment, end = sorted(bounds)
+    kept = timeline.slice(start_ns=start, end_ns=end).counters
+
+    assert kept.filter(~pl.col("time_ns").is_between(start, end, closed="left")).is_empty()
+    if moment < end:
+        assert held(kept, moment) == held(timeline.counters, moment)
+
+
+def held(counters: pl.DataFrame, moment: int) -> dict[tuple, float]:
+    """What every counter holds at a moment."""
+    before = counters.filter(pl.col("time_ns") <= moment)
+    return {row[:3]: row[4] for row in before.iter_rows()}
+
+
+def counters(**columns: object) -> pl.DataFrame:
+    """Two valid samples, with some columns replaced."""
+    return pl.DataFrame(
+        {
+            "rank": [0, 1],
+            "name": ["memory allocated"] * 2,
+            "unit": ["bytes"] * 2,
+            "time_ns": [12, 22],
+            "value": [512.0, 1024.0],
+            **columns,
+        }
+    )
+
+
+def test_a_slice_by_step_or_rank_keeps_its_counters():
+    samples = pl.DataFrame({"time_ns": [5, 12, 25], "value": [1.0, 2.0, 3.0]})
+    samples = samples.with_columns(
+        rank=pl.lit(0, pl.Int32), name=pl.lit("memory allocated"), unit=pl.lit("bytes")
+    )
+    timeline = Timeline(tasks(step=[3, 4]), None, None, samples)
+
+    times = ("time_ns", "value")
+    assert timeline.slice(steps=[3]).counters.select(times).rows() == [(10, 1.0), (12, 2.0)]
+    assert timeline.slice(steps=[4], ranks=[0]).counters.select(times).rows() == [
+        (20, 2.0),
+        (25, 3.0),
+    ]
+    assert timeline.slice(ranks=[1]).counters.is_empty()
+
+
+def test_notices_leave_counters_alone():
+    timeline = Timeline(tasks(), None, None, counters())
+    assert timeline.with_notices(Notice("x", "y")).counters.equals(timeline.counters)
+    assert timeline != Timeline(tasks())
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"rank": [0, 2]}, "counters row 1: rank 2 is not in ranks"),
+        ({"value": [1.0, float("nan")]}, "counters row 1: the rule is that value is finite"),
+        ({"value": [float("inf"), 1.0]}, "counters row 0: the rule is that value is finite"),
+        ({"unit": ["bytes", None]}, "counters row 1: unit must not be null"),
+        ({"time_ns": [1.5, 2.5]}, "counters: column time_ns must be Int64, not Float64"),
+        ({"step": [0, 0]}, "counters: column step is unknown"),
+    ],
+)
+def test_counters_that_break_a_rule_are_refused(columns, message):
+    with pytest.raises(TimelineError, match=message):
+        Timeline(tasks(), None, None, counters(**columns))
+
+
+def test_bundles_from_before_there_were_counters_still_load(tmp_path):
+    timeline = Timeline(tasks(), None, None, counters())
+    path = timeline.save(tmp_path / "run.parquet")
+    metadata = pl.read_parquet_metadata(path)
+    kept = {key: value for key, value in metadata.items() if key.startswith("bubblescope.")}
+    assert "bubblescope.counters" not in pl.read_parquet_metadata(
+        Timeline(tasks()).save(tmp_path / "without.parquet")
+    )
+
+    timeline.tasks.write_parquet(
+        path, metadata={key: kept[key] for key in kept if key != "bubblescope.counters"}
+    )
+    assert Timeline.load(path) == Timeline(tasks())
+
+    timeline.tasks.write_parquet(path, metadata=kept | {"bubblescope.counters": "UEFSMQ=="})
+    with pytest.raises(SourceError, match="another version of bubblescope or is damaged"):
+        Timeline.load(path)
 
 
 def test_a_slice_by_step_keeps_that_step_only():

@@ -4,25 +4,67 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from bubblescope.plain import utf8, visible, whole
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
+
+    from rich.console import ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
     from bubblescope.timeline import Timeline
 
-__all__ = ["Bar", "err", "out", "warn", "writable", "writing", "wrote"]
+__all__ = ["LONGEST", "Bar", "PlainConsole", "err", "out", "warn", "writable", "writing", "wrote"]
 
 _PATIENCE_S: Final = 1.0
 
-out = Console(highlight=False, markup=False)
-err = Console(stderr=True, highlight=False, markup=False)
+LONGEST: Final = 4_000
+"""Characters that are shown of one text."""
+
+
+class PlainConsole(Console):
+    """A console that shows text as text, and of a very long one its beginning."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Render something, and what it is made of in turn."""
+        if isinstance(renderable, str):
+            renderable = self.render_str(renderable)
+        if isinstance(renderable, Text):
+            renderable = _shown(renderable)
+        return super().render(renderable, options)
+
+    def render_lines(self, renderable: RenderableType, *arguments: Any, **options: Any) -> Any:
+        """Render the cells of tables, which come this way."""
+        if isinstance(renderable, Text):
+            renderable = _shown(renderable)
+        return super().render_lines(renderable, *arguments, **options)
+
+
+def _shown(text: Text) -> Text:
+    said = text.plain
+    clean = visible(said)
+    if clean == said and len(said) <= LONGEST:
+        return text
+    shown = text.copy()
+    shown.plain = clean
+    if len(said) > LONGEST:
+        shown.truncate(LONGEST)
+        shown.append(f"… ({len(said):,} characters)")
+    return shown
+
+
+out = PlainConsole(highlight=False, markup=False)
+err = PlainConsole(stderr=True, highlight=False, markup=False)
 
 
 class Bar:
@@ -73,6 +115,8 @@ def writable(path: Path) -> Path:
     Raises:
         click.UsageError: It is a folder, or its folder does not exist.
     """
+    if not utf8(path):
+        raise click.UsageError(f"{whole(str(path))} is no UTF-8; give the file another name")
     if path.is_dir():
         raise click.UsageError(f"{path} is a folder; name a file to write")
     if not path.parent.exists():

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import html
 import io
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
-from rich.console import Console, Group
+from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from bubblescope import units
+from bubblescope import terminal, units
 from bubblescope.analysis.bubbles import DEFINITIONS, Bubbles, Rates
 from bubblescope.analysis.causes import Cause
 from bubblescope.analysis.findings import INHERENT
 from bubblescope.analysis.study import Study, study
+from bubblescope.console import PlainConsole
+from bubblescope.sections import bar_of, facts, inventory, table_of, titled, what_schedule
 from bubblescope.vocabulary import SHORT, Kind
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from bubblescope.analysis.recognition import Recognition
     from bubblescope.schedules import Plan
     from bubblescope.timeline import Timeline
 
@@ -36,7 +36,6 @@ SCHEMA: Final = "bubblescope.report/1"
 """Name and version of the JSON report, described in docs/report.md. Keys are only ever added."""
 
 _ROWS: Final = 24
-_BAR: Final = 8
 _NAMES: Final = ("makespan", "span", "over_ideal", "ideal", "excess")
 _DEPARTURES: Final = 5
 _CAUSES: Final = 4
@@ -168,6 +167,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         parts: list[RenderableType] = [self._headline()]
         if len(self.timeline):
             parts += [
+                self._lanes(),
                 self._rates(),
                 self._schedule(),
                 self._why(),
@@ -182,7 +182,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
 
     def __str__(self) -> str:
         out = io.StringIO()
-        Console(file=out, width=110, color_system=None).print(self)
+        PlainConsole(file=out, width=110, color_system=None).print(self)
         return out.getvalue()
 
     def _repr_html_(self) -> str:
@@ -215,6 +215,14 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             Text(),
         )
 
+    def _lanes(self) -> RenderableType:
+        most = self.limit if self.limit > _ROWS else terminal.LANES
+        lanes = terminal.Lanes.of(self.timeline, most=most)
+        if lanes is None:
+            return Group()
+        title = Text.assemble(("Timeline", "bold"), (f"  {lanes.said}", "dim"))
+        return Group(title, Padding(lanes, (0, 0, 1, 2)))
+
     def _rates(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2))
         for name, rate in self._overall():
@@ -240,7 +248,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         found = self.study.recognition
         if found is None:
             said = Text("no forward names its stage and micro-batch, so it is not known", "dim")
-            return _titled("Schedule", said)
+            return titled("Schedule", said)
         lines: list[Text] = [what_schedule(found)]
         if found.schedule is None:
             lines.append(Text("none of the known ones; what ran in one step, device by device:"))
@@ -248,7 +256,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 Text(f"device {device}  {order}", "dim", no_wrap=True, overflow="ellipsis")
                 for device, order in list(found.order.items())[: self.limit]
             ]
-            return _titled("Schedule", Group(*lines))
+            return titled("Schedule", Group(*lines))
         count = len(found.departures)
         lines.append(
             Text(
@@ -263,7 +271,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         lines += [Text(f"  {departure}", "yellow") for departure in shown]
         if len(shown) < count:
             lines.append(Text(f"  and {count - len(shown):,} more; --all shows them", "dim"))
-        return _titled("Schedule", Group(*lines))
+        return titled("Schedule", Group(*lines))
 
     def _why(self) -> RenderableType:
         ledger = self.study.ledger
@@ -294,7 +302,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         ideal = ["ideal"] * (self.bubbles.overall.ideal is not None)
         bar = [""] * (not self.bubbles.overall.makespan_error)
         columns = ("rank", "stage", *places, "busy", "idle", "span", *ideal, "makespan", *bar)
-        table = _table(*columns)
+        table = table_of(*columns)
         facts = {row["rank"]: row for row in ranks.to_dicts()}
         rows = list(self.bubbles.per_rank.items())
         shown = _worst(rows, self.limit)
@@ -309,13 +317,13 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 units.percent(rates.span),
                 *(units.percent(rates.ideal) for _ in ideal),
                 units.uncertain(rates.makespan, rates.makespan_error),
-                *(_bar(rates.makespan) for _ in bar),
+                *(bar_of(rates.makespan) for _ in bar),
             )
-        return _titled("Ranks", table, len(rows), len(shown), "ranks")
+        return titled("Ranks", table, len(rows), len(shown), "ranks")
 
     def _steps(self) -> RenderableType:
         ideal = ["ideal", "excess"] * (self.bubbles.overall.ideal is not None)
-        table = _table("step", "length", "span", *ideal, "makespan", "")
+        table = table_of("step", "length", "span", *ideal, "makespan", "")
         rows = list(self.bubbles.per_step.items())
         shown = _worst(rows, self.limit)
         ranks = self.bubbles.table.group_by("step").len()
@@ -331,12 +339,12 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                     for name in ideal
                 ),
                 units.uncertain(rates.makespan, rates.makespan_error),
-                _bar(rates.makespan),
+                bar_of(rates.makespan),
             )
-        return _titled("Steps", table, len(rows), len(shown), "steps")
+        return titled("Steps", table, len(rows), len(shown), "steps")
 
     def _kinds(self) -> RenderableType:
-        table = _table("kind", "", "count", "total", "shortest", "median", "longest")
+        table = table_of("kind", "", "count", "total", "shortest", "median", "longest")
         for row in self.kinds.iter_rows(named=True):
             table.add_row(
                 row["kind"],
@@ -344,7 +352,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 f"{row['count']:,}",
                 *(units.duration(row[f"{key}_ns"]) for key in ("total", "min", "median", "max")),
             )
-        return _titled("Tasks", table)
+        return titled("Tasks", table)
 
     def _notes(self) -> RenderableType:
         run = self.timeline.run
@@ -354,72 +362,6 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         ]
         lines += [Text.assemble(("warning  ", "yellow"), notice.message) for notice in run.warnings]
         return Group(*lines)
-
-
-def what_schedule(found: Recognition) -> Text:
-    """Say which schedule it was, and what shape of pipeline."""
-    said = Text()
-    if found.schedule is not None:
-        said.append(found.schedule, "bold")
-        if found.variant:
-            said.append(f" ({found.variant})")
-        if found.equals:
-            said.append(f" (or {' or '.join(found.equals)}: the same order here)")
-        said.append(", ")
-    backward = "split backward" if found.splits_backward else "whole backward"
-    parts = [
-        units.count(found.devices, "device"),
-        units.count(found.microbatches, "micro-batch", "micro-batches"),
-        f"{_PLACEMENTS[found.placement]}" + (f" of {found.chunks} chunks" * (found.chunks > 1)),
-        backward + (", forwards and backwards overlapped" if found.overlaps else ""),
-    ]
-    if found.replicas > 1:
-        parts.append(f"{found.replicas} replicas")
-    if found.fused_ranks:
-        parts.append(f"whole backwards on {units.listed('rank', found.fused_ranks)}")
-    if found.missing_devices:
-        parts.append(f"no trace of {units.listed('device', found.missing_devices)}")
-    said.append(", ".join(parts))
-    if found.schedule is not None:
-        said.append(f" · confidence {units.percent(found.confidence)}", "dim")
-    return said
-
-
-_PLACEMENTS: Final = {
-    "linear": "one stage each",
-    "looped": "stages in rounds",
-    "zigzag": "stages in a V",
-    "mirrored": "two opposite copies",
-}
-
-
-def facts(timeline: Timeline) -> list[str]:
-    """Return what a heading says of a timeline: schedule, ranks, steps, tasks and length."""
-    hosts = timeline.ranks["host"].n_unique()
-    counted = [
-        units.count(timeline.ranks.height, "rank")
-        + (f" on {units.count(hosts, 'host')}" if hosts > 1 else ""),
-        units.count(len(timeline.steps), "step"),
-        units.count(len(timeline), "task"),
-        units.duration(timeline.duration_ns),
-    ]
-    return [timeline.run.schedule, *counted] if timeline.run.schedule else counted
-
-
-def inventory(timeline: Timeline) -> RenderableType:
-    """Return what the raw traces hold, a line for each process, or else for each file."""
-    lines = Table.grid(padding=(0, 2))
-    for content in timeline.run.contents:
-        known = content.process is not None
-        devices = ", ".join(map(str, content.devices)) or ("none" if known else "")
-        where = [content.host or ("unknown host" if known else ""), devices and f"device {devices}"]
-        counts = ", ".join(f"{number:,} {what}" for what, number in content.counts.items())
-        lines.add_row(
-            Text(f"process {content.process}" if known else Path(content.path).name, no_wrap=True),
-            Text(", ".join(filter(None, where)), "dim"),
-            Text(counts or "nothing"),
-        )
-    return _titled("What the traces hold", lines)
 
 
 def _pipeline_order(fact: dict[str, Any]) -> tuple[int, int]:
@@ -432,26 +374,3 @@ def _stages(stages: list[int] | None) -> str:
 
 def _worst(rows: list[tuple[Any, Rates]], limit: int) -> list[tuple[Any, Rates]]:
     return sorted(rows, key=lambda row: -(row[1].makespan or row[1].span or 0))[:limit]
-
-
-def _bar(rate: float | None) -> Text:
-    if rate is None:
-        return Text()
-    filled = round(rate * _BAR)
-    return Text.assemble(("█" * (_BAR - filled), "blue"), ("░" * filled, "dim"))
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    words = {"rank", "stage", "host", "trace", "kind", "devices", "", "step"}
-    for column in columns:
-        table.add_column(column, justify="left" if column in words else "right", no_wrap=True)
-    return table
-
-
-def _titled(
-    title: str, table: RenderableType, total: int = 0, shown: int = 0, what: str = ""
-) -> RenderableType:
-    more = f"  the {shown} with the largest bubble of {total} {what}" if shown < total else ""
-    head = Text.assemble((title, "bold"), (more, "dim"))
-    return Group(head, Padding(table, (0, 0, 1, 2)))

@@ -5,6 +5,8 @@ Sources make a `Timeline`; analyses, exports and views take one. Nothing in it d
 
 from __future__ import annotations
 
+import base64
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,16 +14,19 @@ import msgspec
 import polars as pl
 
 from bubblescope.errors import SourceError, TimelineError
+from bubblescope.plain import whole
 from bubblescope.vocabulary import Kind, Lane
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from bubblescope.analysis.whatif import Question
     from bubblescope.report import Report
     from bubblescope.schedules import Plan
     from bubblescope.why import Explanation
 
 __all__ = [
+    "COUNTER_SCHEMA",
     "KIND_DTYPE",
     "LANE_DTYPE",
     "RANK_SCHEMA",
@@ -34,8 +39,10 @@ __all__ = [
     "Origin",
     "Run",
     "Timeline",
+    "changes",
     "clocks_unchecked",
     "concat",
+    "in_force",
     "task_columns",
 ]
 
@@ -80,8 +87,19 @@ RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
 }
 """Columns of `Timeline.ranks`, in order."""
 
+COUNTER_SCHEMA: Final[dict[str, pl.DataType]] = {
+    "rank": pl.Int32(),
+    "name": pl.String(),
+    "unit": pl.String(),
+    "time_ns": pl.Int64(),
+    "value": pl.Float64(),
+}
+"""Columns of `Timeline.counters`, in order."""
+
 _TASK_REQUIRED = ("rank", "kind", "lane", "start_ns", "end_ns", "name")
 _RANK_REQUIRED = ("rank", "host")
+_COUNTER = ("rank", "name", "unit")
+"""What tells counters apart."""
 
 _TASK_RULES: Final[tuple[tuple[str, pl.Expr], ...]] = (
     ("end_ns is not before start_ns", pl.col("end_ns") >= pl.col("start_ns")),
@@ -243,6 +261,9 @@ class Timeline:
         ranks: Frame with the columns of `RANK_SCHEMA`, one row per rank; if None, a row per rank
             in `tasks` with the host "unknown".
         run: Provenance and warnings.
+        counters: Frame with the columns of `COUNTER_SCHEMA`, all of them required: what was
+            measured beside the tasks, such as memory in use. A counter holds its value from its
+            time until its next sample. Sorted by rank, name and time on the way in.
 
     Raises:
         TimelineError: A column is missing, unknown or of the wrong type, or a row breaks a rule;
@@ -251,26 +272,32 @@ class Timeline:
     All times are integer nanoseconds on the run's common clock.
     """
 
-    __slots__ = ("ranks", "run", "tasks")
+    __slots__ = ("counters", "ranks", "run", "tasks")
 
     tasks: pl.DataFrame
     ranks: pl.DataFrame
     run: Run
+    counters: pl.DataFrame
 
     def __init__(
         self,
         tasks: pl.DataFrame,
         ranks: pl.DataFrame | None = None,
         run: Run | None = None,
+        counters: pl.DataFrame | None = None,
     ) -> None:
         tasks = _conform(tasks, TASK_SCHEMA, _TASK_REQUIRED, "tasks")
         if ranks is None:
             ranks = tasks.select(pl.col("rank").unique()).with_columns(host=pl.lit("unknown"))
         ranks = _conform(ranks, RANK_SCHEMA, _RANK_REQUIRED, "ranks")
-        _check(tasks, ranks)
+        if counters is None:
+            counters = pl.DataFrame(schema=COUNTER_SCHEMA)
+        counters = _conform(counters, COUNTER_SCHEMA, tuple(COUNTER_SCHEMA), "counters")
+        _check(tasks, ranks, counters)
         self.tasks = tasks.sort("rank", "lane", "start_ns", "end_ns", maintain_order=True)
         self.ranks = ranks.sort("rank")
-        self.run = run if run is not None else Run()
+        self.run = _whole(run) if run is not None else Run()
+        self.counters = counters.sort(*_COUNTER, "time_ns", maintain_order=True)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Timeline):
@@ -279,6 +306,7 @@ class Timeline:
             self.tasks.equals(other.tasks)
             and self.ranks.equals(other.ranks)
             and self.run == other.run
+            and self.counters.equals(other.counters)
         )
 
     __hash__ = None  # type: ignore[assignment]  # frames are mutable: equal by value, never a key
@@ -327,6 +355,9 @@ class Timeline:
     ) -> Timeline:
         """Return the part of the timeline that meets every given condition.
 
+        Counters are kept for the time of the given steps and window; what held at its beginning
+        becomes a sample there.
+
         Args:
             steps: Keep tasks of these steps.
             ranks: Keep these ranks and their tasks.
@@ -337,23 +368,27 @@ class Timeline:
         Raises:
             TimelineError: A step or rank is not in the timeline.
         """
-        tasks, kept = self.tasks, self.ranks
+        tasks, kept, counters = self.tasks, self.ranks, self.counters
         if steps is not None:
             wanted = _known("step", steps, self.steps)
             tasks = tasks.filter(pl.col("step").is_in(wanted))
+            if counters.height and tasks.height and self.run.common_clock:
+                first, last = tasks.select(pl.min("start_ns"), pl.max("end_ns")).row(0)
+                counters = in_force(counters, first, last)
         if ranks is not None:
             wanted = _known("rank", ranks, self.ranks["rank"].to_list())
             tasks = tasks.filter(pl.col("rank").is_in(wanted))
             kept = kept.filter(pl.col("rank").is_in(wanted))
+            counters = counters.filter(pl.col("rank").is_in(wanted))
         if start_ns is not None:
             tasks = tasks.filter(pl.col("end_ns") > start_ns)
         if end_ns is not None:
             tasks = tasks.filter(pl.col("start_ns") < end_ns)
-        return Timeline(tasks, kept, self.run)
+        return Timeline(tasks, kept, self.run, in_force(counters, start_ns, end_ns))
 
     def with_notices(self, *notices: Notice) -> Timeline:
         """Return the same timeline with more warnings."""
-        return Timeline(self.tasks, self.ranks, self.run.warned(*notices))
+        return Timeline(self.tasks, self.ranks, self.run.warned(*notices), self.counters)
 
     def report(self, *, also: Sequence[Plan] = ()) -> Report:
         """Return the bubble rates and the facts around them, for a terminal, notebook or JSON.
@@ -383,17 +418,19 @@ class Timeline:
         """Write everything to one Parquet file; `Timeline.load` gives an equal timeline back.
 
         The tasks are the table; the ranks and the run are JSON in the file's key-value metadata,
-        so any Parquet reader opens the tasks.
+        and the counters, if there are any, Parquet in base64. So any Parquet reader opens the tasks.
         """
         path = Path(path)
-        self.tasks.write_parquet(
-            path,
-            metadata={
-                "bubblescope.version": "1",
-                "bubblescope.ranks": msgspec.json.encode(self.ranks.to_dicts()).decode(),
-                "bubblescope.run": msgspec.json.encode(self.run).decode(),
-            },
-        )
+        metadata = {
+            "bubblescope.version": "1",
+            "bubblescope.ranks": msgspec.json.encode(self.ranks.to_dicts()).decode(),
+            "bubblescope.run": msgspec.json.encode(self.run).decode(),
+        }
+        if self.counters.height:
+            buffer = io.BytesIO()
+            self.counters.write_parquet(buffer)
+            metadata["bubblescope.counters"] = base64.b64encode(buffer.getbuffer()).decode()
+        self.tasks.write_parquet(path, metadata=metadata)
         return path
 
     @classmethod
@@ -406,7 +443,7 @@ class Timeline:
         path = Path(path)
         try:
             metadata = pl.read_parquet_metadata(path)
-            tasks = pl.read_parquet(path, hive_partitioning=False)
+            tasks = pl.read_parquet(path, glob=False, hive_partitioning=False)
         except FileNotFoundError:
             raise SourceError(path, "no such file") from None
         except UNREADABLE as error:
@@ -419,15 +456,22 @@ class Timeline:
                 msgspec.json.decode(metadata["bubblescope.ranks"]),
                 schema=RANK_SCHEMA,
             )
-        except (msgspec.MsgspecError, pl.exceptions.PolarsError, KeyError) as error:
+            counters = _saved_counters(metadata.get("bubblescope.counters"))
+        except (msgspec.MsgspecError, ValueError, KeyError, *UNREADABLE) as error:
             raise SourceError(
                 path,
-                f"was written by another version of bubblescope or is damaged ({error})",
+                "was written by another version of bubblescope or is damaged "
+                f"({_first_line(error)})",
             ) from None
-        return cls(tasks, ranks, run)
+        return cls(tasks, ranks, run, counters)
 
     def to_html(
-        self, path: str | Path, *, title: str | None = None, also: Sequence[Plan] = ()
+        self,
+        path: str | Path,
+        *,
+        title: str | None = None,
+        also: Sequence[Plan] = (),
+        whatif: Question | None = None,
     ) -> Path:
         """Write the interactive view as one self-contained HTML file that opens offline.
 
@@ -435,10 +479,17 @@ class Timeline:
             path: The file to write.
             title: Heading; by default the names of the traces.
             also: Schedules to recognise besides the known ones.
+            whatif: What to ask of the run, such as `lambda run: run.schedule("zb-v")`; each rank then
+                has a lane with the answer. `bubblescope.analysis.whatif.WhatIf` says what can be asked.
+
+        Raises:
+            TimelineError: A what-if is asked for of a run whose ranks share no clock or that has no
+                pipeline tasks.
+            ScheduleError: The what-if makes no sense for the run.
         """
         from bubblescope.exports import html  # noqa: PLC0415  exports read timelines
 
-        return html.write(self, Path(path), title=title, also=also)
+        return html.write(self, Path(path), title=title, also=also, whatif=whatif)
 
     def to_perfetto(self, path: str | Path) -> Path:
         """Write a Perfetto TrackEvent protobuf trace, for https://ui.perfetto.dev."""
@@ -452,16 +503,86 @@ class Timeline:
 
         return chrome.write(self, Path(path))
 
-    def to_svg(self, path: str | Path, *, width: int = 1600) -> Path:
-        """Write a picture of all steps as SVG, `width` pixels wide."""
+    def to_svg(
+        self, path: str | Path, *, width: float | str | None = None, look: str = "full"
+    ) -> Path:
+        """Write a picture of all steps as SVG.
+
+        Args:
+            path: The file to write.
+            width: A number of pixels, a length such as "84mm" or "3.3in", "column" (3.3 inches) or
+                "page" (7 inches); 1600 pixels by default, "page" in the look of papers.
+            look: "full", or "paper" for devices and micro-batches only, as papers show schedules.
+
+        Raises:
+            BubblescopeError: The width or the look is none, or there is no room for the lanes.
+        """
         from bubblescope.exports import svg  # noqa: PLC0415  exports read timelines
 
-        return svg.write(self, Path(path), width=width)
+        return svg.write(self, Path(path), width=width, look=look)
+
+    def to_png(
+        self,
+        path: str | Path,
+        *,
+        width: float | str | None = None,
+        look: str = "full",
+        dpi: float = 300,
+    ) -> Path:
+        """Write a picture of all steps as PNG; it takes the extra `bubblescope[png]`.
+
+        Args:
+            path: The file to write.
+            width: As of `to_svg`, where a pixel is 1/96 inch.
+            look: As of `to_svg`.
+            dpi: Pixels of the file per inch.
+
+        Raises:
+            BubblescopeError: As of `to_svg`; the extra is not installed; the picture is too large.
+        """
+        from bubblescope.exports import png  # noqa: PLC0415  exports read timelines
+
+        return png.write(self, Path(path), width=width, look=look, dpi=dpi)
 
 
 def task_columns(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of a frame that tasks have, without what a source needed besides."""
     return frame.select([column for column in TASK_SCHEMA if column in frame.columns])
+
+
+def in_force(counters: pl.DataFrame, start_ns: int | None, end_ns: int | None) -> pl.DataFrame:
+    """Return the samples of sorted counters that say what holds in [start_ns, end_ns).
+
+    That is every sample in it, and of each counter the last one before it, moved to its start. None
+    stands for no bound.
+    """
+    if start_ns is not None:
+        following = pl.col("time_ns").shift(-1).over(_COUNTER)
+        ended = (pl.col("time_ns") < start_ns) & (following <= start_ns).fill_null(value=False)
+        counters = counters.filter(~ended).with_columns(
+            time_ns=pl.col("time_ns").clip(lower_bound=start_ns)
+        )
+    if end_ns is not None:
+        counters = counters.filter(pl.col("time_ns") < end_ns)
+    return counters
+
+
+def changes(samples: pl.DataFrame) -> pl.DataFrame:
+    """Return the samples at which a counter changes: its value holds until then anyway.
+
+    Args:
+        samples: Frame with name, unit, time_ns and value, and with rank or not.
+    """
+    place = [column for column in _COUNTER if column in samples.columns]
+    ordered = samples.sort(*place, "time_ns", maintain_order=True)
+    return ordered.filter(pl.col("value").ne_missing(pl.col("value").shift(1).over(place)))
+
+
+def _saved_counters(text: str | None) -> pl.DataFrame | None:
+    """Return the counters that `save` wrote; versions before there were any wrote none."""
+    if text is None:
+        return None
+    return pl.read_parquet(io.BytesIO(base64.b64decode(text, validate=True)))
 
 
 def concat(timelines: Sequence[Timeline]) -> Timeline:
@@ -498,6 +619,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             common_clock=all(run.common_clock for run in runs),
             clock=runs[0].clock if len(runs) == 1 else None,
         ),
+        pl.concat([timeline.counters for timeline in timelines]),
     )
 
 
@@ -569,7 +691,7 @@ def _describe(dtype: pl.DataType) -> str:
     return str(dtype)
 
 
-def _check(tasks: pl.DataFrame, ranks: pl.DataFrame) -> None:
+def _check(tasks: pl.DataFrame, ranks: pl.DataFrame, counters: pl.DataFrame) -> None:
     """Enforce the rules that span columns or tables. A null satisfies every rule."""
     broken = tasks.select((~rule).fill_null(value=False).alias(text) for text, rule in _TASK_RULES)
     for column in broken.iter_columns():
@@ -581,12 +703,39 @@ def _check(tasks: pl.DataFrame, ranks: pl.DataFrame) -> None:
     twice = ranks["rank"].is_duplicated().arg_true()
     if len(twice):
         raise TimelineError(f"ranks row {twice[-1]}: rank {ranks['rank'][twice[-1]]} appears twice")
-    strangers = (~tasks["rank"].is_in(ranks["rank"].implode())).arg_true()
-    if len(strangers):
-        row = int(strangers[0])
-        raise TimelineError(f"tasks row {row}: rank {tasks['rank'][row]} is not in ranks")
+    for name, table in (("tasks", tasks), ("counters", counters)):
+        strangers = (~table["rank"].is_in(ranks["rank"].implode())).arg_true()
+        if len(strangers):
+            row = int(strangers[0])
+            raise TimelineError(f"{name} row {row}: rank {table['rank'][row]} is not in ranks")
+    endless = (~counters["value"].is_finite()).arg_true()
+    if len(endless):
+        row = int(endless[0])
+        raise TimelineError(
+            f"counters row {row}: the rule is that value is finite, but it is "
+            f"{counters['value'][row]}"
+        )
 
 
 def _show(tasks: pl.DataFrame, row: int) -> str:
     values = {key: value for key, value in tasks.row(row, named=True).items() if value is not None}
     return "it is " + ", ".join(f"{key}={value}" for key, value in values.items())
+
+
+def _whole(run: Run) -> Run:
+    """Replace the halves of characters in a run's texts, which no file can hold."""
+    try:
+        msgspec.json.encode(run)
+    except UnicodeEncodeError:
+        return msgspec.convert(_without_halves(msgspec.to_builtins(run)), Run)
+    return run
+
+
+def _without_halves(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, dict):
+        return {_without_halves(key): _without_halves(held) for key, held in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_halves(held) for held in value]
+    return value

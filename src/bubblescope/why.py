@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
-from rich.console import Console, Group
+from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +17,7 @@ from bubblescope.analysis.causes import Cause
 from bubblescope.analysis.findings import INHERENT, Finding, findings
 from bubblescope.analysis.shapley import Shares, shares
 from bubblescope.analysis.study import Study, study
+from bubblescope.console import PlainConsole
 from bubblescope.errors import TimelineError
 from bubblescope.vocabulary import SHORT, Kind
 
@@ -159,7 +160,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
 
     def __str__(self) -> str:
         out = io.StringIO()
-        Console(file=out, width=110, color_system=None).print(self)
+        PlainConsole(file=out, width=110, color_system=None).print(self)
         return out.getvalue()
 
     def _words(self) -> RenderableType:

@@ -21,6 +21,9 @@ export interface Rank {
   stages: number[] | null;
   device: number | null;
   process: number | null;
+  dp: number | null; // coordinates among the replicas, tensor-parallel and context-parallel ranks
+  tp: number | null;
+  cp: number | null;
   off: number | null; // how far the clock may be off against the first host's, ns
   rates: (Rates & { error: number | null }) | null; // the error is that of the makespan rate
 }
@@ -44,7 +47,41 @@ export interface Extent {
 
 /** One row of blocks: part of a lane of a rank. */
 export interface Row extends Extent {
-  lane: "compute" | "ideal" | "comm" | "host";
+  lane: Lane;
+}
+
+export type Lane = "compute" | "ideal" | "whatif" | "comm" | "host";
+
+/** What a run could have been, shown in lanes of its own below those that were measured. */
+export interface Overlay {
+  lane: "ideal" | "whatif";
+  name: string;
+  detail: string;
+}
+
+/** How long tasks of a kind take, on one stage or, without one, where none is known; ns. */
+export interface Spread {
+  kind: number; // index into kinds
+  stage: number | null;
+  count: number;
+  least: number;
+  low: number; // the quartiles
+  middle: number;
+  high: number;
+  most: number;
+  mean: number;
+}
+
+/** Something measured beside the tasks, such as memory. */
+export interface Counter {
+  name: string;
+  unit: string;
+  least: number;
+  most: number;
+}
+
+export interface SampleExtent extends Extent {
+  counter: number; // index into counters
 }
 
 export interface Step {
@@ -55,7 +92,7 @@ export interface Step {
   error: number | null; // how far it may be off because clocks differ
 }
 
-interface Column {
+export interface Column {
   name: string;
   type: "u8" | "i16" | "i32" | "u32" | "f64";
   length: number;
@@ -78,11 +115,19 @@ export interface Head {
   departures: string[]; // from its order
   notes: string[];
   warnings: string[];
-  columns: Record<"tasks" | "gaps" | "links", Column[]>;
+  columns: Record<Table, Column[]>;
   names: string[];
   causes: Cause[]; // none if it is not known why ranks were idle
   gaps: Extent[];
+  overlays: Overlay[];
+  spread: Spread[];
+  counters: Counter[];
+  samples: SampleExtent[];
+  served?: boolean; // tasks, gaps and links are loaded as they come into sight
 }
+
+export const TABLES = ["tasks", "gaps", "links", "phases", "cells", "samples"] as const;
+export type Table = (typeof TABLES)[number];
 
 const ARRAYS = {
   u8: Uint8Array,
@@ -108,7 +153,10 @@ export interface Tasks extends Spans {
   stage: Numbers;
   step: Numbers;
   peer: Numbers;
+  pair: Numbers; // micro-batch and chunk of the other half of an overlapped pair
+  pairChunk: Numbers;
   busy: Numbers;
+  id?: Numbers; // among all tasks of a run of which only a part is here
   lead: Numbers; // from launch on the host to start on the device
   name: Numbers;
 }
@@ -118,7 +166,9 @@ export interface Gaps extends Spans {
   cause: Numbers; // index into causes
   step: Numbers;
   task: Int32Array; // before which it is; -1 if it is the last of the step
-  root: Numbers; // the task that all those waited for which it waited for
+  root: Numbers; // the task that all those waited for which it waited for; -1 if it is not here
+  id?: Numbers; // among all gaps, likewise
+  root_id?: Numbers; // the same among all tasks of a run of which only a part is here
 }
 
 /** What feeds what, and which send meets which receive, by source. */
@@ -127,10 +177,37 @@ export interface Links {
   target: Int32Array;
 }
 
+/** The pipeline phases of each rank in each step, by rank. */
+export interface Phases {
+  rank: Numbers; // index into ranks
+  step: Numbers;
+  start: Numbers;
+  steady: Numbers; // first backward begins: warm-up ends
+  cool: Numbers; // last forward ended: cool-down begins
+  end: Numbers;
+}
+
+/** How busy each rank was in each step. */
+export interface Cells {
+  rank: Numbers; // index into ranks
+  step: Numbers; // index into steps
+  busy: Numbers; // ns
+  span: Numbers; // ns
+}
+
+/** Values of counters; each holds until the next. */
+export interface Samples {
+  time: Float64Array;
+  value: Numbers;
+}
+
 export interface Data {
   tasks: Tasks;
   gaps: Gaps;
   links: Links;
+  phases: Phases;
+  cells: Cells;
+  samples: Samples;
 }
 
 /** Cut a buffer into its columns. Each begins at a multiple of eight bytes. */
@@ -165,22 +242,36 @@ function sums(differences: Numbers): Int32Array {
   return Int32Array.from(differences, (difference) => (at += difference));
 }
 
-async function unpack(base64: string, columns: Column[]): Promise<Record<string, Numbers>> {
-  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+/** Read the columns of a table. */
+export async function unpack(bytes: Uint8Array<ArrayBuffer>, columns: Column[]): Promise<Record<string, Numbers>> {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return cut(await new Response(stream).arrayBuffer(), columns);
 }
 
+/** Read the columns of a table that the page holds. */
+export function unpackText(base64: string, columns: Column[]): Promise<Record<string, Numbers>> {
+  return unpack(Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)), columns);
+}
+
 /** @param text returns what is in the element of a table's name */
 export async function decode(head: Head, text: (table: string) => string): Promise<Data> {
-  const [tasks, gaps, links] = await Promise.all(
-    (["tasks", "gaps", "links"] as const).map((name) => unpack(text(name), head.columns[name])),
-  );
+  const unpacked = await Promise.all(TABLES.map((name) => unpackText(text(name), head.columns[name])));
+  return assemble(head, Object.fromEntries(TABLES.map((name, index) => [name, unpacked[index]])) as Tables);
+}
+
+export type Tables = Record<Table, Record<string, Numbers>>;
+
+/** Make of the columns as they travel those that are drawn. */
+export function assemble(head: Pick<Head, "rows" | "gaps" | "samples">, tables: Tables): Data {
+  const { tasks, gaps, links, samples } = tables;
   const source = sums(links.source_step);
   return {
-    tasks: { ...times(tasks.gap, tasks.length, head.rows), ...tasks } as unknown as Tasks,
+    tasks: { ...times(tasks.gap, tasks.length, head.rows), ...tasks, pairChunk: tasks.pair_chunk } as unknown as Tasks,
     gaps: { ...times(gaps.gap, gaps.length, head.gaps), ...gaps, task: sums(gaps.task_step) } as unknown as Gaps,
     links: { source, target: source.map((task, index) => task + links.reach[index]) },
+    phases: tables.phases as unknown as Phases,
+    cells: tables.cells as unknown as Cells,
+    samples: { time: times(samples.gap, samples.gap, head.samples).start, value: samples.value },
   };
 }
 
@@ -200,6 +291,18 @@ export function running(spans: Spans, { from, to }: Extent, time: number): numbe
   return index < to && spans.start[index] <= time ? index : -1;
 }
 
+/** Index of the last of some extents, in the order of their rows, that begins at or before a row. */
+export function extentAt(extents: { from: number }[], index: number): number {
+  let from = 0;
+  let to = extents.length;
+  while (to - from > 1) {
+    const middle = (from + to) >>> 1;
+    if (extents[middle].from <= index) from = middle;
+    else to = middle;
+  }
+  return from;
+}
+
 export function rowOf(head: Head, task: number): Row {
-  return head.rows.find(({ from, to }) => from <= task && task < to)!;
+  return head.rows[extentAt(head.rows, task)];
 }

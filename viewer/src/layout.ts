@@ -1,6 +1,6 @@
 // Where each row of blocks lies, from top to bottom.
 
-import type { Extent, Head, Row } from "./data";
+import { extentAt, type Extent, type Head, type Lane, type Rank, type Row, type SampleExtent } from "./data";
 
 /** A task or a gap. */
 export interface Item {
@@ -8,6 +8,29 @@ export interface Item {
   index: number;
 }
 
+/** By what ranks are gathered under a heading. */
+export const GROUPINGS = { none: "nothing", host: "machine", stage: "stage", replica: "replica" } as const;
+export type Grouping = keyof typeof GROUPINGS;
+
+export const SIZES = ["overview", "small", "medium", "large"] as const;
+export type Size = (typeof SIZES)[number];
+
+export const EXTRAS = ["ideal", "whatif", "comm", "host", "counters"] as const;
+export type Extra = (typeof EXTRAS)[number];
+
+/** What is shown of a run, and in which order. */
+export interface Arrangement {
+  grouping: Grouping;
+  folded: ReadonlySet<string>; // groups of which only the sum is shown
+  hidden: ReadonlySet<number>; // ranks, by index
+  order: readonly number[]; // ranks, by index, from top to bottom
+  replica: number | null; // the only one shown
+  extras: ReadonlySet<Extra>; // lanes beside those of the device's computing
+  size: Size;
+  figure: boolean; // the look of papers
+}
+
+/** A row of blocks. */
 export interface Place {
   row: Row;
   top: number;
@@ -15,72 +38,155 @@ export interface Place {
   gaps: Extent | undefined; // of the rank, on its first row
 }
 
-/** A rank's stretch of the page, or a host's heading. */
+/** The curve of a counter. */
+export interface Curve {
+  samples: SampleExtent;
+  top: number;
+  height: number;
+}
+
+export interface Group {
+  key: string;
+  title: string;
+  ranks: number[]; // by index, those that are shown
+  folded: boolean;
+  off: number; // how far its clock may be off, ns
+}
+
+/** A rank's stretch of the page. */
 export interface Band {
   top: number;
   height: number;
-  rank: number; // index into ranks, or -1 for a heading
-  host: string;
-  count: number; // ranks of the host, for a heading
-  off: number; // how far its clock may be off, ns
+  rank: number; // by index
+  number: number; // from the top, 1 the first
+}
+
+/** A group's heading; of a folded group, with the sum of its ranks. */
+export interface Heading {
+  top: number;
+  height: number;
+  group: Group;
 }
 
 export interface Layout {
   places: Place[];
+  curves: Curve[];
   bands: Band[];
+  headings: Heading[];
+  placeOfRow: ReadonlyMap<Row, Place>;
   height: number;
 }
 
+type Heights = Record<Lane | "counter" | "between", number>;
+
+const HEIGHTS: Record<Size, Heights> = {
+  overview: { compute: 1, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 0 },
+  small: { compute: 14, ideal: 8, whatif: 8, comm: 4, host: 4, counter: 14, between: 2 },
+  medium: { compute: 22, ideal: 16, whatif: 16, comm: 7, host: 6, counter: 22, between: 6 },
+  large: { compute: 36, ideal: 24, whatif: 24, comm: 12, host: 9, counter: 40, between: 8 },
+};
+const FIGURE: Heights = { ...HEIGHTS.medium, compute: 26, between: 3 };
+const FEW = 8; // ranks up to which lanes begin tall
 const MANY = 64;
 const MOST_COMM = 42; // what the communication of one rank may take, however much of it overlaps
 const THINNEST = 2;
+const HEADING = 22;
+const FOLDED = 26;
 
-/** @param ideal whether to show, below what was measured, what a perfect run would have been */
-export function layout(head: Head, ideal: boolean): Layout {
-  const dense = head.ranks.length > MANY;
-  const heights = dense
-    ? { compute: 14, ideal: 8, comm: 4, host: 4 }
-    : { compute: 22, ideal: 16, comm: 7, host: 6 };
-  const gap = dense ? 2 : 6;
-  const grouped = new Set(head.ranks.map((rank) => rank.host)).size > 1;
+/** What is shown when a page opens. */
+export function arrangement(head: Head): Arrangement {
+  const count = head.ranks.length;
+  const few = count <= MANY;
+  const extras = EXTRAS.filter((extra) => few || extra !== "ideal");
+  return {
+    grouping: new Set(head.ranks.map(({ host }) => host)).size > 1 ? "host" : "none",
+    folded: new Set(),
+    hidden: new Set(),
+    order: head.ranks.map((_, index) => index),
+    replica: null,
+    extras: new Set(extras),
+    size: count <= FEW ? "large" : few ? "medium" : "small",
+    figure: false,
+  };
+}
+
+/** The group of a rank. */
+export function groupOf(rank: Rank, grouping: Grouping): string {
+  if (grouping === "host") return rank.host;
+  if (grouping === "stage") return rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "no stage";
+  if (grouping === "replica") return rank.dp === null ? "no replica" : `replica ${rank.dp}`;
+  return "";
+}
+
+/** The groups from top to bottom, each with the ranks of it that are shown. */
+export function groups(head: Head, { grouping, order, hidden, replica, folded }: Arrangement): Group[] {
+  const found = new Map<string, Group>();
+  for (const index of order) {
+    const rank = head.ranks[index];
+    const title = groupOf(rank, grouping);
+    const group = found.get(title) ?? { key: title, title, ranks: [], folded: folded.has(title) && grouping !== "none", off: 0 };
+    found.set(title, group);
+    group.off = Math.max(group.off, rank.off ?? 0);
+    if (!hidden.has(index) && (replica === null || rank.dp === replica)) group.ranks.push(index);
+  }
+  return [...found.values()].filter(({ ranks }) => ranks.length);
+}
+
+export function layout(head: Head, arranged: Arrangement): Layout {
+  const { extras, figure, grouping } = arranged;
+  const heights = figure ? FIGURE : HEIGHTS[arranged.size];
   const gapsOf = new Map(head.gaps.map((gaps) => [gaps.rank, gaps]));
   const rowsOf = head.ranks.map((): Row[] => []);
-  for (const row of head.rows) if (ideal || row.lane !== "ideal") rowsOf[row.rank].push(row);
+  for (const row of head.rows) {
+    if (row.lane === "compute" || (extras.has(row.lane) && !figure && heights[row.lane])) rowsOf[row.rank].push(row);
+  }
+  const curvesOf = head.ranks.map((): SampleExtent[] => []);
+  if (extras.has("counters") && !figure && heights.counter) {
+    for (const samples of head.samples) curvesOf[samples.rank].push(samples);
+  }
 
-  const places: Place[] = [];
-  const bands: Band[] = [];
+  const made = { places: [] as Place[], curves: [] as Curve[], bands: [] as Band[], headings: [] as Heading[] };
   let y = 4;
-  head.ranks.forEach((rank, index) => {
-    if (grouped && (index === 0 || head.ranks[index - 1].host !== rank.host)) {
-      const own = head.ranks.filter((other) => other.host === rank.host);
-      const off = Math.max(...own.map((other) => other.off ?? 0));
-      bands.push({ top: y, height: 22, rank: -1, host: rank.host, count: own.length, off });
-      y += 24;
+  let number = 0;
+  for (const group of groups(head, arranged)) {
+    if (group.folded || (grouping !== "none" && !figure && arranged.size !== "overview")) {
+      const height = group.folded ? FOLDED : HEADING;
+      made.headings.push({ top: y, height, group });
+      y += height + 2;
+      if (group.folded) continue;
     }
-    const top = y;
-    const crowd = rowsOf[index].filter((row) => row.lane === "comm").length;
-    const comm = Math.max(THINNEST, Math.min(heights.comm, Math.floor(MOST_COMM / crowd)));
-    let lane = "";
-    for (const row of rowsOf[index]) {
-      if (lane !== "" && row.lane !== lane) y += 1;
-      lane = row.lane;
-      const height = row.lane === "comm" ? comm : heights[row.lane];
-      places.push({ row, top: y, height, gaps: y === top && row.lane === "compute" ? gapsOf.get(index) : undefined });
-      y += height;
+    for (const rank of group.ranks) {
+      const top = y;
+      const crowd = rowsOf[rank].filter((row) => row.lane === "comm").length;
+      const comm = Math.max(THINNEST, Math.min(heights.comm, Math.floor(MOST_COMM / crowd)));
+      let lane = "";
+      for (const row of rowsOf[rank]) {
+        if (lane !== "" && row.lane !== lane) y += 1;
+        lane = row.lane;
+        const height = row.lane === "comm" ? comm : heights[row.lane];
+        const gaps = y === top && row.lane === "compute" ? gapsOf.get(rank) : undefined;
+        made.places.push({ row, top: y, height, gaps });
+        y += height;
+      }
+      y = Math.max(y, top + heights.compute);
+      for (const samples of curvesOf[rank]) {
+        made.curves.push({ samples, top: y + 2, height: heights.counter });
+        y += heights.counter + 2;
+      }
+      made.bands.push({ top, height: y - top, rank, number: ++number });
+      y += heights.between;
     }
-    y = Math.max(y, top + heights.compute);
-    bands.push({ top, height: y - top, rank: index, host: rank.host, count: 1, off: rank.off ?? 0 });
-    y += gap;
-  });
-  return { places, bands, height: y + 4 };
+    if (grouping !== "none" && arranged.size === "overview") y += 1;
+  }
+  const placeOfRow = new Map(made.places.map((place) => [place.row, place]));
+  return { ...made, placeOfRow, height: y + 4 };
 }
 
 /** The place of a task or a gap, if it is shown. */
-export function placeOf(places: Place[], { what, index }: Item): Place | undefined {
-  return places.find(({ row, gaps }) => {
-    const extent = what === "task" ? row : gaps;
-    return extent && extent.from <= index && index < extent.to;
-  });
+export function placeOf(head: Head, { places, placeOfRow }: Layout, { what, index }: Item): Place | undefined {
+  if (what === "task") return placeOfRow.get(head.rows[extentAt(head.rows, index)]);
+  const extent = head.gaps[extentAt(head.gaps, index)];
+  return places.find(({ gaps }) => gaps === extent);
 }
 
 /** Index of the first place whose bottom is below `y`. Tops ascend. */
@@ -93,4 +199,20 @@ export function firstBelow(places: { top: number; height: number }[], y: number)
     else from = middle + 1;
   }
   return from;
+}
+
+/** Those that are at least in part between two heights. */
+export function within<T extends { top: number; height: number }>(places: T[], top: number, bottom: number): T[] {
+  const from = firstBelow(places, top);
+  let to = from;
+  while (to < places.length && places[to].top < bottom) to++;
+  return places.slice(from, to);
+}
+
+/** The order with a rank, or all ranks of a group, put before or behind another. */
+export function moved(order: readonly number[], what: readonly number[], target: number, behind: boolean): number[] {
+  if (what.includes(target)) return [...order];
+  const rest = order.filter((index) => !what.includes(index));
+  rest.splice(rest.indexOf(target) + (behind ? 1 : 0), 0, ...what);
+  return rest;
 }

@@ -1,202 +1,171 @@
-// Draws the lanes and their titles onto one canvas that covers the visible part of the page.
+// Draws what is in sight of the lanes and their titles onto one canvas.
 
 import { drawArrows, type Arrow } from "./arrows";
-import { firstEndingAfter, type Data, type Head, type Rank, type Tasks } from "./data";
-import { GapPainter } from "./gaps";
-import { firstBelow, placeOf, type Band, type Item, type Layout, type Place } from "./layout";
-import { long, short } from "./label";
-import { packed, Strip, type Layer } from "./strip";
-import { duration, percent } from "./units";
+import { drawBlocks } from "./blocks";
+import { drawCurve } from "./curves";
+import type { Data, Head, Row } from "./data";
+import { nameCauses } from "./gaps";
+import { LanePainter, type Look } from "./lanes";
+import { placeOf, within, type Group, type Heading, type Item, type Layout, type Place } from "./layout";
+import { packed, Raster } from "./raster";
+import type { Scale } from "./sample";
+import { Sum } from "./sums";
+import type { Theme } from "./theme";
+import { drawDevice, drawHeading, drawOverlayTitle, drawTitle, FIGURE_GUTTER, GUTTER, SPARSE, TIGHT } from "./titles";
 import type { View } from "./view";
 
-export const GUTTER = 280; // CSS pixels left of the plot
-export const MAKESPAN_RIGHT = 206; // right edges of the two columns of rates
-export const SPAN_RIGHT = 268;
-const SEPARATED = 4; // least width of a block whose edge is drawn
-const LABEL_HEIGHT = 14; // least height of a row that carries text
+const BUDGET = 6; // milliseconds of a frame that may go into sums over ranks
+const OUTLINED = 500; // tasks that were found, in sight, up to which each has an outline
 
-export interface Theme {
-  text: string;
-  dim: string;
-  idle: string;
-  band: string;
-  line: string;
-  page: string;
-  accent: string;
-}
-
-/** What is drawn beside the tasks. */
-export interface Shown {
-  causes: boolean;
+/** What is drawn beside the lanes themselves. */
+export interface Shown extends Look {
+  launches: boolean;
+  figure: boolean;
   selected: Item | null;
+  found: Uint8Array | null; // tasks that a search is about
   arrows: Arrow[];
 }
 
 export class Painter {
-  private readonly strip = new Strip();
-  private readonly gaps: GapPainter;
-  private readonly tasks: Tasks;
-  private readonly colours: Uint32Array;
+  private readonly raster = new Raster();
+  private readonly lanes: LanePainter;
+  private readonly computing: Row[][];
+  private readonly sums = new WeakMap<Group, Sum>();
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
     private readonly head: Head,
-    private readonly data: Data,
-    public layout: Layout,
+    public data: Data,
   ) {
-    this.tasks = data.tasks;
-    this.gaps = new GapPainter(head, data.gaps);
-    this.colours = Uint32Array.from(head.kinds, ({ fill }) => packed(fill));
+    this.lanes = new LanePainter(head, data);
+    this.computing = computing(head);
   }
 
-  draw(view: View, top: number, theme: Theme, { causes, selected, arrows }: Shown): void {
+  /** Draw; return whether there is more to draw in a further frame. */
+  draw(view: View, top: number, plan: Layout, shown: Shown): boolean {
+    const { theme, figure } = shown;
     const ratio = devicePixelRatio;
     const { clientWidth: width, clientHeight: height } = this.canvas;
+    const left = gutter(figure);
     resize(this.canvas, width, height, ratio);
     const context = this.canvas.getContext("2d")!;
+    const places = within(plan.places, top, top + height);
+    const headings = within(plan.headings, top, top + height);
+
+    this.lanes.data = this.data;
+    this.raster.begin(view.width, height, ratio, packed(theme.page));
+    const scale = { start: view.start, perPixel: (view.end - view.start) / this.raster.columns };
+    this.lanes.paint(this.raster, places, shown, scale, top);
+    const done = this.groups(headings, shown, scale, top);
+    this.raster.flush(context, left);
+
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.fillStyle = theme.page;
-    context.fillRect(0, 0, width, height);
-
-    const visible: Place[] = [];
-    for (let i = firstBelow(this.layout.places, top); i < this.layout.places.length; i++) {
-      if (this.layout.places[i].top > top + height) break;
-      visible.push(this.layout.places[i]);
-    }
-    context.fillStyle = theme.idle;
-    for (const { top: y, height } of visible) context.fillRect(GUTTER, y - top, view.width, height);
-    // Blocks over gaps: what a rank does beside its pipeline, it may do in a gap.
-    if (causes) this.strip.paint(context, this.gaps.layers(visible, top), view, GUTTER, ratio);
-    if (causes) for (const place of visible) this.gaps.names(context, place, view, GUTTER, top, theme.dim);
-    this.strip.paint(context, this.blocks(visible, top), view, GUTTER, ratio);
-    this.veil(context, visible, view, top, theme);
-    this.stepLines(context, view, height, theme);
-    for (const place of visible) this.details(context, place, view, top);
-    if (selected) this.outline(context, view, top, selected, theme);
-    drawArrows(context, arrows, this.tasks, this.layout.places, view, GUTTER, top, theme.accent);
-    context.clearRect(0, 0, GUTTER, height);
-    context.fillStyle = theme.page;
-    context.fillRect(0, 0, GUTTER, height);
-    for (let i = firstBelow(this.layout.bands, top); i < this.layout.bands.length; i++) {
-      const band = this.layout.bands[i];
-      if (band.top > top + height) break;
-      if (band.rank < 0) this.heading(context, band, top, width, theme);
-      else this.title(context, band, top, theme);
-    }
-  }
-
-  private blocks(visible: Place[], top: number): Layer[] {
-    const common = { spans: this.tasks, codes: this.tasks.kind, colours: this.colours };
-    return visible.map(({ row, top: y, height }) => ({ ...common, extent: row, bands: [{ top: y - top, height }] }));
-  }
-
-  /** Pale the lanes of the ideal, which did not happen, and mark them at their left edge. */
-  private veil(context: CanvasRenderingContext2D, visible: Place[], view: View, top: number, theme: Theme): void {
-    for (const { row, top: y, height } of visible) {
-      if (row.lane !== "ideal") continue;
-      context.globalAlpha = 0.45;
-      context.fillStyle = theme.page;
-      context.fillRect(GUTTER, y - top, view.width, height);
-      context.globalAlpha = 1;
-    }
-  }
-
-  /** Draw edges and labels of the blocks of a row that are wide enough for them. */
-  private details(context: CanvasRenderingContext2D, place: Place, view: View, top: number): void {
-    const { start, end, kind } = this.tasks;
-    const { row, height } = place;
-    const y = place.top - top;
-    let index = firstEndingAfter(end, row.from, row.to, view.start);
-    const last = firstEndingAfter(end, index, row.to, view.end);
-    // With fewer than SEPARATED pixels a task on average, hardly any is wide enough to look at.
-    if ((last - index) * SEPARATED > view.width) return;
-    context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
-    for (; index < row.to && start[index] < view.end; index++) {
-      const from = Math.max(-1, view.x(start[index]));
-      const to = Math.min(view.width + 1, view.x(end[index]));
-      if (to - from < SEPARATED) continue;
-      context.fillStyle = "rgba(0, 0, 0, 0.28)";
-      context.fillRect(GUTTER + from, y, 0.6, height);
-      if (height < LABEL_HEIGHT || to - from < 14) continue;
-      context.fillStyle = this.head.kinds[kind[index]].ink;
-      for (const text of [long(this.head, this.tasks, index), short(this.head, this.tasks, index)]) {
-        const width = context.measureText(text).width;
-        if (width + 6 > to - from) continue;
-        context.fillText(text, GUTTER + (from + to - width) / 2, y + height / 2 + 0.5);
-        break;
-      }
+    context.save();
+    context.beginPath();
+    context.rect(left, 0, view.width, height);
+    context.clip();
+    if (shown.causes) {
+      context.font = "10px system-ui, sans-serif";
+      context.fillStyle = theme.dim;
+      for (const place of places) nameCauses(context, this.head, this.data.gaps, place, view, left, place.top - top);
     }
+    if (!figure) this.stepLines(context, view, left, height, theme);
+    context.font = figure ? "12px system-ui, sans-serif" : "11px system-ui, sans-serif";
+    for (const place of places) {
+      drawBlocks(context, this.head, this.data.tasks, place, view, left, place.top - top, shown);
+    }
+    context.font = "10px system-ui, sans-serif";
+    for (const curve of within(plan.curves, top, top + height)) {
+      drawCurve(context, this.head, this.data.samples, curve, view, left, curve.top - top, theme);
+    }
+    if (shown.found) this.outlineFound(context, places, shown.found, view, left, top, theme);
+    if (shown.selected) this.outline(context, plan, shown.selected, view, left, top, theme);
+    drawArrows(context, shown.arrows, this.head, this.data.tasks, plan, view, left, top, theme.accent);
+    context.restore();
+    this.titles(context, plan, headings, top, left, width, height, shown);
+    return !done;
   }
 
-  private stepLines(context: CanvasRenderingContext2D, view: View, height: number, theme: Theme): void {
+  /** What the ranks of folded groups did together; return whether all is counted. */
+  private groups(headings: Heading[], { scheme, theme }: Shown, scale: Scale, top: number): boolean {
+    const deadline = performance.now() + BUDGET;
+    const ground = new Uint32Array(this.raster.columns).fill(packed(theme.idle));
+    let done = true;
+    for (const { group, top: y, height } of headings) {
+      if (!group.folded) continue;
+      const sum = this.sums.get(group) ?? new Sum(group.ranks.map((rank) => this.computing[rank]));
+      this.sums.set(group, sum);
+      done = sum.advance(this.data, scheme, scale, this.raster.columns, deadline) && done;
+      this.raster.band(y - top, height, ground);
+      sum.paint(this.raster, scale, y - top, height);
+    }
+    return done;
+  }
+
+  private stepLines(context: CanvasRenderingContext2D, view: View, left: number, height: number, theme: Theme): void {
     context.fillStyle = theme.line;
     let drawn = -Infinity;
     for (const { start } of this.head.steps) {
       const x = view.x(start);
       if (x < 0 || x > view.width || x - drawn < 3) continue;
       drawn = x;
-      context.fillRect(GUTTER + x, 0, 1, height);
+      context.fillRect(left + x, 0, 1, height);
     }
   }
 
-  private outline(context: CanvasRenderingContext2D, view: View, top: number, selected: Item, theme: Theme): void {
-    const place = placeOf(this.layout.places, selected);
+  private outline(context: CanvasRenderingContext2D, plan: Layout, item: Item, view: View, left: number, top: number, theme: Theme): void {
+    const place = placeOf(this.head, plan, item);
     if (!place) return;
-    const { start, end } = selected.what === "task" ? this.tasks : this.data.gaps;
-    const from = view.x(start[selected.index]);
-    const width = Math.max(2, view.x(end[selected.index]) - from);
+    const { start, end } = item.what === "task" ? this.data.tasks : this.data.gaps;
+    const from = view.x(start[item.index]);
+    const width = Math.max(2, view.x(end[item.index]) - from);
     context.strokeStyle = theme.accent;
     context.lineWidth = 2;
-    context.strokeRect(GUTTER + from, place.top - top, width, place.height);
+    context.strokeRect(left + from, place.top - top, width, place.height);
   }
 
-  private heading(context: CanvasRenderingContext2D, band: Band, top: number, width: number, theme: Theme): void {
-    const y = band.top - top;
-    context.fillStyle = theme.band;
-    context.fillRect(0, y, width, band.height);
-    context.font = "600 12px system-ui, sans-serif";
-    context.textBaseline = "middle";
-    context.fillStyle = theme.text;
-    context.fillText(clip(context, band.host, 150), 10, y + band.height / 2);
-    context.font = "12px system-ui, sans-serif";
-    context.fillStyle = theme.dim;
-    context.fillText(`${band.count} ranks`, 168, y + band.height / 2);
-    const clock = band.off > 0 ? `clock ±${duration(band.off)} against the first host` : "";
-    context.fillText(clock, GUTTER + 8, y + band.height / 2);
-  }
-
-  private title(context: CanvasRenderingContext2D, band: Band, top: number, theme: Theme): void {
-    const rank = this.head.ranks[band.rank];
-    const y = band.top - top + Math.min(band.height, 22) / 2;
-    context.font = "12px system-ui, sans-serif";
-    context.textBaseline = "middle";
-    context.fillStyle = theme.text;
-    context.fillText(`rank ${rank.rank}`, 10, y);
-    context.fillStyle = theme.dim;
-    const stages = rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "";
-    const known = shortRate(rank.rates);
-    context.fillText(clip(context, stages, known.length > 8 ? 56 : 84), 72, y);
-    if (!rank.rates) return;
-    const ideal = this.layout.places.find(({ row }) => row.lane === "ideal" && row.rank === band.rank);
-    context.textAlign = "right";
-    if (ideal && ideal.height >= LABEL_HEIGHT) {
-      const below = ideal.top - top + ideal.height / 2;
-      context.fillText("ideal", MAKESPAN_RIGHT - 60, below);
-      context.fillText(percent(rank.rates.ideal), MAKESPAN_RIGHT, below);
+  /** Outline what a search found, unless that is too much to tell apart. */
+  private outlineFound(context: CanvasRenderingContext2D, places: Place[], found: Uint8Array, view: View, left: number, top: number, theme: Theme): void {
+    const { start, end } = this.data.tasks;
+    const boxes: [number, number, number, number][] = [];
+    for (const { row, top: y, height } of places) {
+      for (let task = row.from; task < row.to; task++) {
+        if (!found[task] || end[task] < view.start || start[task] > view.end) continue;
+        boxes.push([left + view.x(start[task]), y - top, Math.max(2, (end[task] - start[task]) * view.scale), height]);
+        if (boxes.length > OUTLINED) return;
+      }
     }
-    context.fillText(percent(rank.rates.span), SPAN_RIGHT, y);
-    context.fillStyle = theme.text;
-    context.fillText(known, MAKESPAN_RIGHT, y);
-    context.textAlign = "left";
+    context.strokeStyle = theme.text;
+    context.lineWidth = 1.2;
+    for (const box of boxes) context.strokeRect(...box);
+  }
+
+  private titles(context: CanvasRenderingContext2D, plan: Layout, headings: Heading[], top: number, left: number, width: number, height: number, { theme, figure }: Shown): void {
+    context.fillStyle = theme.page;
+    context.fillRect(0, 0, left, height);
+    let titled = -TIGHT;
+    for (const band of within(plan.bands, top, top + height)) {
+      if (band.top - top - titled < (band.height < TIGHT ? SPARSE : TIGHT)) continue;
+      titled = band.top - top;
+      if (figure) drawDevice(context, band, top);
+      else drawTitle(context, this.head, band, top, theme);
+    }
+    if (!figure) for (const place of within(plan.places, top, top + height)) drawOverlayTitle(context, this.head, place, place.top - top, theme);
+    for (const heading of headings) drawHeading(context, heading, heading.top - top, width, theme);
   }
 }
 
-/** A rank's makespan rate in little room: with what the clocks leave open, if that is anything. */
-function shortRate(rates: Rank["rates"]): string {
-  if (!rates) return "";
-  if (rates.makespan === null || !rates.error) return percent(rates.makespan);
-  return `${(100 * rates.makespan).toFixed(2)} ±${Number((100 * rates.error).toPrecision(1))}`;
+/** Width of what stands left of the plot. */
+export function gutter(figure: boolean): number {
+  return figure ? FIGURE_GUTTER : GUTTER;
+}
+
+/** The rows in which each rank computes. */
+export function computing(head: Head): Row[][] {
+  const found = head.ranks.map((): Row[] => []);
+  for (const row of head.rows) if (row.lane === "compute") found[row.rank].push(row);
+  return found;
 }
 
 export function resize(canvas: HTMLCanvasElement, width: number, height: number, ratio: number): void {
@@ -205,10 +174,4 @@ export function resize(canvas: HTMLCanvasElement, width: number, height: number,
     canvas.width = w;
     canvas.height = h;
   }
-}
-
-function clip(context: CanvasRenderingContext2D, text: string, width: number): string {
-  if (context.measureText(text).width <= width) return text;
-  while (text.length > 1 && context.measureText(`${text}…`).width > width) text = text.slice(0, -1);
-  return `${text}…`;
 }

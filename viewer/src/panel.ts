@@ -1,22 +1,19 @@
-// Everything on the page that is text: heading, legend, details, help.
+// What is said above, below and beside the lanes: heading, legends, details of a task.
 
 import type { Arrow } from "./arrows";
+import type { Scheme } from "./colour";
 import { rowOf, type Data, type Head } from "./data";
-import { long, whose } from "./label";
+import { button, element, list, shortened, swatch, type Fact } from "./dom";
+import { whose } from "./label";
+import type { Theme } from "./theme";
 import { duration, exact, percent, uncertain } from "./units";
 
-type Child = Node | string;
+const HEADING = 240; // letters of a line of the heading
 
-/** Make an element. Text always goes in as text, so no name in a trace can become markup. */
-export function element(tag: string, attributes: Record<string, string> = {}, ...children: Child[]): HTMLElement {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
+export const RATES = ["makespan", "span", "over_ideal", "ideal", "excess"] as const;
 
 export function heading(head: Head): HTMLElement {
-  const rates = (["makespan", "span", "over_ideal", "ideal", "excess"] as const).map((name) =>
+  const rates = RATES.map((name) =>
     element(
       "div",
       { class: "rate", title: head.definitions[name] ?? "" },
@@ -27,7 +24,7 @@ export function heading(head: Head): HTMLElement {
   return element(
     "header",
     {},
-    element("div", { class: "what" }, element("h1", {}, head.title), element("p", {}, head.facts.join(" · ")), ...schedule(head)),
+    element("div", { class: "what" }, element("h1", {}, shortened(head.title, HEADING)), element("p", {}, shortened(head.facts.join(" · "), HEADING)), ...schedule(head)),
     element("div", { class: "rates", "aria-label": "bubble rates" }, element("span", { class: "caption" }, "bubble rate"), ...rates),
   );
 }
@@ -42,72 +39,86 @@ function schedule(head: Head): HTMLElement[] {
   return [line, element("details", { class: "departures" }, element("summary", {}, count), element("ul", {}, ...items))];
 }
 
-export function legend(head: Head, used: Set<number>): HTMLElement {
-  const entries = head.kinds.flatMap((kind, index) => {
-    if (!used.has(index)) return [];
-    const swatch = element("i", {});
-    swatch.style.background = kind.fill;
-    return [element("span", {}, swatch, kind.name.replaceAll("_", " "))];
-  });
-  const idle = element("span", {}, element("i", { class: "idle" }), "bubble");
-  const ideal = head.rows.some((row) => row.lane === "ideal")
-    ? [element("span", { class: "hint" }, "pale lanes: the same tasks without waiting (i)")]
-    : [];
-  return element("div", { class: "legend" }, ...entries, idle, ...ideal);
+/** The warnings of the run, the first in plain sight. */
+export function warnings(head: Head): HTMLElement[] {
+  const [first, ...rest] = head.warnings;
+  if (first === undefined) return [];
+  const line = element("p", {}, element("b", {}, "warning "), shortened(first, 2 * HEADING));
+  if (!rest.length) return [element("div", { class: "warnings", role: "status" }, line)];
+  const more = element(
+    "details",
+    {},
+    element("summary", {}, `${rest.length} more`),
+    element("ul", {}, ...rest.map((text) => element("li", {}, shortened(text)))),
+  );
+  return [element("div", { class: "warnings", role: "status" }, line, more)];
 }
 
 export function notes(head: Head): HTMLElement[] {
-  const lines = [
-    ...head.warnings.map((text) => element("li", { class: "warning" }, text)),
-    ...head.notes.map((text) => element("li", {}, text)),
-  ];
-  if (!lines.length) return [];
-  const count = head.warnings.length;
-  const title = count ? `${count} warning${count > 1 ? "s" : ""}` : "notes";
-  return [element("details", { class: "notes" }, element("summary", {}, title), element("ul", {}, ...lines))];
+  if (!head.notes.length) return [];
+  const lines = head.notes.map((text) => element("li", {}, shortened(text)));
+  return [element("details", { class: "notes" }, element("summary", {}, "notes"), element("ul", {}, ...lines))];
 }
 
-/** All that is known of a task. */
-export function details(head: Head, data: Data, index: number, arrows: Arrow[]): HTMLElement {
-  const { start, end, step, stage, chunk, microbatch, peer, busy, lead, kind, name } = data.tasks;
+export function legend(head: Head, scheme: Scheme, theme: Theme, phases: boolean): HTMLElement {
+  const entry = (fill: string, text: string, edged = false): HTMLElement => {
+    const colour = swatch(fill);
+    if (edged) colour.className = "edged";
+    return element("span", {}, colour, text);
+  };
+  const grounds = phases && head.columns.phases[0]?.length ? [entry(theme.warm, "warm-up", true), entry(theme.cool, "cool-down", true)] : [];
+  const pale = head.overlays.length
+    ? [element("span", { class: "hint", title: head.overlays.map(({ detail }) => detail).join("\n") }, `pale lanes: ${head.overlays.map(({ name }) => name).join(", ")} (i)`)]
+    : [];
+  const blocks = scheme.legend.map(([fill, text]) => entry(fill, text));
+  return element("div", { class: "legend" }, ...blocks, entry(theme.idle, "bubble", true), ...grounds, ...pale);
+}
+
+/** All that is known of a task. @param go shows another */
+export function details(head: Head, data: Data, index: number, arrows: Arrow[], go: (task: number) => void): HTMLElement {
+  const { start, end, step, stage, chunk, microbatch, pair, pairChunk, peer, busy, lead, kind, name } = data.tasks;
   const row = rowOf(head, index);
   const length = end[index] - start[index];
   const place = head.ranks[row.rank];
   const known = (value: number): string | null => (value < 0 ? null : String(value));
-  const others = (tasks: number[]): string | null =>
-    tasks.length ? tasks.map((task) => whose(head, data.tasks, task)).join(", ") : null;
   const facts: Fact[] = [
     ["duration", `${duration(length)} (${exact(length)})`],
+    ["usual here", usual(head, data, index)],
     ["micro-batch", known(microbatch[index])],
+    ["overlapped with", pair[index] < 0 ? null : `micro-batch ${pair[index]}${pairChunk[index] < 0 ? "" : `, chunk ${pairChunk[index]}`}`],
     ["step", known(step[index])],
     ["stage", known(stage[index])],
     ["chunk", known(chunk[index])],
-    ["rank", `${place.rank} on ${place.host}`],
+    ["rank", `${place.rank} on ${shortened(place.host)}`],
     ["lane", row.lane],
     ["peer rank", known(peer[index])],
-    ["fed by", others(arrows.filter(([, target]) => target === index).map(([source]) => source))],
-    ["feeds", others(arrows.filter(([source]) => source === index).map(([, target]) => target))],
+    ["fed by", tasks(arrows.filter(([, target]) => target === index).map(([source]) => source))],
+    ["feeds", tasks(arrows.filter(([source]) => source === index).map(([, target]) => target))],
     ["since step began", sinceStep(head, step[index], start[index])],
     ["start", utc(head.origin, start[index])],
+    ["end", utc(head.origin, end[index])],
     ["kernels running", busy[index] >= 0 && length > 0 ? percent(busy[index] / length) : null],
+    ["launched by host", lead[index] >= 0 ? utc(head.origin, start[index] - lead[index]) : null],
     ["launched before", lead[index] >= 0 ? duration(lead[index]) : null],
-    ["name in the trace", head.names[name[index]]],
+    ["clock", place.off ? `±${duration(place.off)} against the first host` : null],
+    ["name in the trace", shortened(head.names[name[index]])],
   ];
   const { name: title, fill } = head.kinds[kind[index]];
-  const swatch = element("i", {});
-  swatch.style.background = fill;
-  return element("div", {}, element("h2", {}, swatch, title.replaceAll("_", " ")), list(facts));
+  return element("div", {}, element("h2", {}, swatch(fill), title.replaceAll("_", " ")), list(facts));
+
+  function tasks(others: number[]): Node | null {
+    if (!others.length) return null;
+    return element("span", {}, ...others.map((task) => button(whose(head, data.tasks, task), "show this task", () => go(task))));
+  }
 }
 
-export type Fact = [name: string, value: string | null];
-
-/** Facts one below the other, without those that are unknown. */
-export function list(facts: Fact[]): HTMLElement {
-  const made = element("dl", {});
-  for (const [name, value] of facts) {
-    if (value !== null) made.append(element("dt", {}, name), element("dd", {}, value));
-  }
-  return made;
+/** The median of tasks of the same kind and stage, and how this one compares. */
+function usual(head: Head, { tasks }: Data, index: number): string | null {
+  const stage = tasks.stage[index] < 0 ? null : tasks.stage[index];
+  const like = head.spread.find((spread) => spread.kind === tasks.kind[index] && spread.stage === stage);
+  if (!like?.middle) return null;
+  const ratio = (tasks.end[index] - tasks.start[index]) / like.middle;
+  return `${duration(like.middle)}; this is ${ratio.toFixed(2)} of it`;
 }
 
 export function sinceStep(head: Head, step: number, time: number): string | null {
@@ -115,30 +126,7 @@ export function sinceStep(head: Head, step: number, time: number): string | null
   return began ? duration(time - began.start) : null;
 }
 
-export function tooltip(head: Head, { tasks }: Data, index: number): string {
-  return long(head, tasks, index);
-}
-
-/** Absolute start in ns: the origin exceeds what a number holds, so it is added as a BigInt. */
+/** Absolute time in ns: the origin exceeds what a number holds, so it is added as a BigInt. */
 function utc(origin: string, offset: number): string {
   return `${BigInt(origin) + BigInt(Math.round(offset))} ns`;
-}
-
-const KEYS: [string, string][] = [
-  ["wheel, w s", "zoom"],
-  ["drag, shift + wheel, a d", "move in time"],
-  ["wheel over the titles", "scroll the ranks"],
-  ["click a task or a gap", "details"],
-  ["click a step", "show that step"],
-  ["n p", "next, previous step"],
-  ["f or 0", "show everything"],
-  ["i", "show or hide the ideal"],
-  ["c", "show or hide causes of idle time"],
-  ["Enter", "go to what a gap waited for"],
-  ["l", "show or hide arrows to what a task feeds"],
-  ["Escape", "close, deselect"],
-];
-
-export function help(): HTMLElement {
-  return element("div", { class: "help", role: "dialog", "aria-label": "keys", hidden: "" }, list(KEYS));
 }

@@ -1,7 +1,9 @@
 // The strip above the lanes: steps, and time since the first task.
 
-import type { Head, Step } from "./data";
-import { GUTTER, MAKESPAN_RIGHT, SPAN_RIGHT, resize, type Theme } from "./paint";
+import { firstEndingAfter, type Head, type Step } from "./data";
+import { resize } from "./paint";
+import type { Theme } from "./theme";
+import { FIGURE_GUTTER, GUTTER, MAKESPAN_RIGHT, SPAN_RIGHT } from "./titles";
 import { duration, roundStep, tick, uncertain } from "./units";
 import type { View } from "./view";
 
@@ -10,26 +12,32 @@ const STEP_ROW = 22;
 const TICK_SPACING = 110;
 
 export class Ruler {
+  private readonly ends: Float64Array;
+
   constructor(
     private readonly canvas: HTMLCanvasElement,
     private readonly head: Head,
-  ) {}
+  ) {
+    this.ends = Float64Array.from(head.steps, ({ end }) => end);
+  }
 
-  draw(view: View, theme: Theme): void {
+  draw(view: View, theme: Theme, figure: boolean): void {
     const width = this.canvas.clientWidth;
     resize(this.canvas, width, RULER, devicePixelRatio);
     const context = this.canvas.getContext("2d")!;
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     context.clearRect(0, 0, width, RULER);
+    context.textBaseline = "middle";
+    if (figure) return arrow(context, view);
     context.save();
     context.beginPath();
     context.rect(GUTTER, 0, view.width, RULER);
     context.clip();
+    context.font = "11px system-ui, sans-serif";
     this.steps(context, view, theme);
     this.ticks(context, view, theme);
     context.restore();
     context.font = "11px system-ui, sans-serif";
-    context.textBaseline = "middle";
     context.fillStyle = theme.dim;
     context.fillText("rank", 10, RULER - 12);
     context.textAlign = "right";
@@ -41,22 +49,24 @@ export class Ruler {
 
   /** The step whose band is at a point of the ruler, if any. */
   stepAt(view: View, x: number, y: number): Step | undefined {
-    if (y > STEP_ROW || x < GUTTER) return undefined;
-    const time = view.time(x - GUTTER);
+    if (y > STEP_ROW || x < 0) return undefined;
+    const time = view.time(x);
     return this.head.steps.find((step) => step.start <= time && time < step.end);
   }
 
   private steps(context: CanvasRenderingContext2D, view: View, theme: Theme): void {
-    context.font = "11px system-ui, sans-serif";
-    context.textBaseline = "middle";
     let drawn = -Infinity;
-    for (const step of this.head.steps) {
+    const { steps } = this.head;
+    for (let i = firstEndingAfter(this.ends, 0, steps.length, view.start); i < steps.length; i++) {
+      const step = steps[i];
       const from = Math.max(-1, view.x(step.start));
       const to = Math.min(view.width + 1, view.x(step.end));
-      if (to < 0 || from > view.width || to - drawn < 1) continue; // no two bands on one pixel
+      if (from > view.width) break;
+      if (to - drawn < 1) continue; // no two bands on one pixel
       drawn = to;
       context.fillStyle = theme.band;
       context.fillRect(GUTTER + from, 2, Math.max(1, to - from - 1), STEP_ROW - 4);
+      if (to - from < 14) continue;
       context.fillStyle = theme.text;
       const number = `step ${step.step}`;
       const length = `${number} · ${duration(step.end - step.start)}`;
@@ -77,4 +87,23 @@ export class Ruler {
       context.fillText(tick(at, spacing), x + 4, RULER - 12);
     }
   }
+}
+
+/** The axis of the look of papers. */
+function arrow(context: CanvasRenderingContext2D, view: View): void {
+  const y = RULER - 10;
+  context.font = "13px system-ui, sans-serif";
+  context.fillStyle = context.strokeStyle = "#000000";
+  context.fillText("Time", FIGURE_GUTTER, y - 14);
+  context.lineWidth = 1;
+  context.beginPath();
+  context.moveTo(FIGURE_GUTTER, y + 0.5);
+  context.lineTo(FIGURE_GUTTER + view.width - 12, y + 0.5);
+  context.stroke();
+  context.beginPath();
+  const tip = FIGURE_GUTTER + view.width - 6;
+  context.moveTo(tip, y + 0.5);
+  context.lineTo(tip - 9, y - 3.5);
+  context.lineTo(tip - 9, y + 4.5);
+  context.fill();
 }

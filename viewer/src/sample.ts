@@ -5,35 +5,51 @@
 // of time, and a bubble never disappears under blocks that are not there.
 
 import { firstEndingAfter, type Extent, type Numbers, type Spans } from "./data";
-import type { View } from "./view";
 
-/** Write one row's pixels: `colours[codes[index]]` where something is, 0 (transparent) elsewhere. */
+/** A row of pixels: when it begins, and how much time each covers. */
+export interface Scale {
+  start: number;
+  perPixel: number;
+}
+
+/** Write `colours[codes[index]]` into the pixels of one row where something is; 0 leaves a pixel as it is. */
 export function sample(
   { start, end }: Spans,
-  { from: begin, to: limit }: Extent,
-  view: View,
-  ratio: number, // device pixels per CSS pixel
+  { from, to }: Extent,
+  scale: Scale,
   codes: Numbers,
   colours: Uint32Array,
-  pixels: Uint32Array, // one row of device pixels
+  pixels: Uint32Array,
 ): void {
-  pixels.fill(0);
-  const perPixel = 1 / (view.scale * ratio);
-  let index = firstEndingAfter(end, begin, limit, view.start);
-  const last = firstEndingAfter(end, index, limit, view.end);
-  const shown = Math.min(last + 1, limit);
-  if (shown - index <= pixels.length) {
-    for (; index < shown; index++) {
-      const from = Math.max(0, Math.ceil((start[index] - view.start) / perPixel - 0.5));
-      const to = Math.min(pixels.length, Math.ceil((end[index] - view.start) / perPixel - 0.5));
-      if (from < to) pixels.fill(colours[codes[index]], from, to);
+  const { start: begin, perPixel } = scale;
+  const count = pixels.length;
+  let index = firstEndingAfter(end, from, to, begin);
+  const limit = Math.min(firstEndingAfter(end, index, to, begin + count * perPixel) + 1, to);
+  if (limit - index <= count) {
+    for (; index < limit; index++) {
+      const colour = colours[codes[index]];
+      if (colour === 0) continue;
+      let x = Math.max(0, Math.ceil((start[index] - begin) / perPixel - 0.5));
+      const until = Math.min(count, Math.ceil((end[index] - begin) / perPixel - 0.5));
+      for (; x < until; x++) pixels[x] = colour;
     }
     return;
   }
-  for (let pixel = 0; pixel < pixels.length; pixel++) {
-    const time = view.start + (pixel + 0.5) * perPixel;
-    index = firstEndingAfter(end, index, shown, time);
-    if (index === shown) return;
-    if (start[index] <= time) pixels[pixel] = colours[codes[index]];
+  for (let x = 0; x < count; x++) {
+    const time = begin + (x + 0.5) * perPixel;
+    index = nextEndingAfter(end, index, limit, time);
+    if (index === limit) return;
+    const colour = start[index] <= time ? colours[codes[index]] : 0;
+    if (colour !== 0) pixels[x] = colour;
   }
+}
+
+/** The same as `firstEndingAfter`, quicker where it is near `from`. */
+function nextEndingAfter(end: Float64Array, from: number, to: number, time: number): number {
+  let reach = 1;
+  while (from + reach < to && end[from + reach] <= time) {
+    from += reach;
+    reach *= 2;
+  }
+  return firstEndingAfter(end, from, Math.min(to, from + reach + 1), time);
 }

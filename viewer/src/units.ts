@@ -46,5 +46,14 @@ export function tick(ns: number, spacing: number): string {
       return `${(ns / scale).toFixed(digits)} ${unit}`;
     }
   }
-  return `${ns} ns`;
+  return `${Math.round(ns)} ns`;
+}
+
+const PREFIXES = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
+
+/** A counter's value with its unit; bytes with a binary prefix. */
+export function quantity(value: number, unit: string): string {
+  if (unit !== "bytes") return `${Number(value.toPrecision(4)).toLocaleString("en-US")} ${unit}`.trim();
+  const power = Math.min(PREFIXES.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(value))) / 10)));
+  return `${Number((value / 1024 ** power).toPrecision(4))} ${PREFIXES[power]}B`;
 }

@@ -1,6 +1,7 @@
 // Which stretch of time is shown. Times are ns since the origin.
 
 const SEEN = 12; // pixels
+const LEAST = 10; // ns that are shown at least
 
 export class View {
   start = 0;
@@ -30,10 +31,10 @@ export class View {
     this.set(start - margin, end + margin);
   }
 
-  /** Show a stretch, but no less than 10 ns and not much more than there is. */
+  /** Show a stretch, but no less than LEAST and not much more than there is. */
   set(start: number, end: number): void {
     const room = Math.max(1, this.limit * 0.05);
-    const length = Math.min(Math.max(end - start, 10), this.limit + 2 * room);
+    const length = Math.min(Math.max(end - start, LEAST), this.limit + 2 * room);
     const middle = (start + end) / 2;
     this.start = Math.min(Math.max(middle - length / 2, -room), this.limit + room - length);
     this.end = this.start + length;
@@ -56,7 +57,7 @@ export class View {
   /** Zoom by a factor about a point that stays where it is. */
   zoom(factor: number, x: number): void {
     const at = this.time(x);
-    const length = (this.end - this.start) / factor;
+    const length = Math.max((this.end - this.start) / factor, LEAST);
     const before = (x / this.width) * length;
     this.set(at - before, at - before + length);
   }

@@ -1,12 +1,13 @@
 // What is said about idle time: a legend of its causes, and the details of a gap.
 
-import type { Cause, Data, Head } from "./data";
+import { extentAt, type Cause, type Data, type Head } from "./data";
+import { element, list, type Fact } from "./dom";
 import { short, whose } from "./label";
-import { element, list, sinceStep, type Fact } from "./panel";
+import { sinceStep } from "./panel";
 import { duration, exact, percent } from "./units";
 
 /** A cause's bar as it is drawn in the lanes. */
-function swatch({ fill, striped, inherent }: Cause): HTMLElement {
+export function causeSwatch({ fill, striped, inherent }: Cause): HTMLElement {
   const made = element("i", { class: striped ? "bar striped" : "bar" });
   made.style.borderColor = fill;
   if (!striped) made.style.background = fill;
@@ -15,13 +16,14 @@ function swatch({ fill, striped, inherent }: Cause): HTMLElement {
 }
 
 /** The causes that there are with their shares, largest first. */
-export function causes(head: Head): HTMLElement[] {
+export function causes(head: Head, hinted = true): HTMLElement[] {
   const present = head.causes.filter(({ share }) => share > 0).sort((one, other) => other.share - one.share);
   if (!present.length) return [];
   const entries = present.map((cause) =>
-    element("span", { title: cause.meaning }, swatch(cause), `${cause.name} `, element("b", {}, percent(cause.share))),
+    element("span", { title: cause.meaning }, causeSwatch(cause), `${cause.name} `, element("b", {}, percent(cause.share))),
   );
-  return [element("div", { class: "causes" }, element("span", { class: "hint" }, "idle because of (c)"), ...entries)];
+  const hint = hinted ? [element("span", { class: "hint" }, "idle because of (c)")] : [];
+  return [element("div", { class: "causes" }, ...hint, ...entries)];
 }
 
 function nature(head: Head, { tasks }: Data, task: number): string {
@@ -29,14 +31,15 @@ function nature(head: Head, { tasks }: Data, task: number): string {
   return tasks.microbatch[task] < 0 ? kind : `${kind} of micro-batch ${tasks.microbatch[task]}`;
 }
 
-/** All that is known of a gap. @param go shows a task */
-export function gapDetails(head: Head, data: Data, index: number, go: (task: number) => void): HTMLElement {
-  const { start, end, step, cause, task, root } = data.gaps;
+/** All that is known of a gap. @param go shows what it waited for in the end */
+export function gapDetails(head: Head, data: Data, index: number, go: () => void): HTMLElement {
+  const { start, end, step, cause, task, root, root_id } = data.gaps;
   const { name, meaning } = head.causes[cause[index]];
-  const rank = head.gaps.find(({ from, to }) => from <= index && index < to)!.rank;
+  const { rank } = head.gaps[extentAt(head.gaps, index)];
   const length = end[index] - start[index];
   const target = root[index];
-  const origin = whose(head, data.tasks, target);
+  const known = target >= 0;
+  const origin = known ? whose(head, data.tasks, target) : "a task out of sight";
   const facts: Fact[] = [
     ["why", meaning],
     ["idle", `${duration(length)} (${exact(length)})`],
@@ -44,11 +47,15 @@ export function gapDetails(head: Head, data: Data, index: number, go: (task: num
     ["rank", `${head.ranks[rank].rank} on ${head.ranks[rank].host}`],
     ["since step began", sinceStep(head, step[index], start[index])],
     ["before", task[index] < 0 ? "the end of the step" : short(head, data.tasks, task[index])],
-    ["waited in the end for", target === task[index] ? "no other task" : `${origin}, a ${nature(head, data, target)}`],
+    ["waited in the end for", target === task[index] ? "no other task" : known ? `${origin}, a ${nature(head, data, target)}` : origin],
   ];
-  const button = element("button", { type: "button" }, `show ${origin} (Enter)`);
-  button.addEventListener("click", () => go(target));
-  return element("div", {}, element("h2", {}, swatch(head.causes[cause[index]]), name), list(facts), button);
+  const made = element("div", {}, element("h2", {}, causeSwatch(head.causes[cause[index]]), name), list(facts));
+  if (known || root_id) {
+    const button = element("button", { type: "button" }, `show ${origin} (Enter)`);
+    button.addEventListener("click", () => go());
+    made.append(button);
+  }
+  return made;
 }
 
 export function gapTooltip(head: Head, { gaps }: Data, index: number): string {

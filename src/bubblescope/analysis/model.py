@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from bubblescope.errors import ScheduleError
 from bubblescope.replay import Edges, Graph, edges_of
 from bubblescope.schedules import SCHEDULES, Plan, Times, generate
-from bubblescope.schedules.plan import FORWARD_BACKWARD
-from bubblescope.vocabulary import Kind
+from bubblescope.schedules.plan import FORWARD_BACKWARD, KINDS
+from bubblescope.timeline import KIND_DTYPE
+from bubblescope.vocabulary import Kind, Lane
 
 if TYPE_CHECKING:
     from bubblescope.analysis.causes import Worlds
@@ -40,6 +42,7 @@ class Model(NamedTuple):
             (by its forward): runs x 5 x S x m. What was not observed is the median of its like; there
             are no pairs, and it is not a number, where none were.
         step: The step of each run, ascending.
+        seat: The rank at each device in each run, runs x p; -1 where none was observed.
         delay_ns: Of a result from device to device, p x p; where none was measured, the median.
         times: The same as one number each, for a whole device.
     """
@@ -47,6 +50,7 @@ class Model(NamedTuple):
     plan: Plan
     cost_ns: np.ndarray
     step: Ints
+    seat: Ints
     delay_ns: Ints
     times: Times
 
@@ -82,7 +86,11 @@ class Model(NamedTuple):
             int(np.median(cost[:, part]) * share) for part in (_FORWARD, _INPUT, _WEIGHT)
         )
         times = Times(forward, given, weight, int(np.median(near)) if near else 0)
-        return cls(plan, cost[:, : _PAIR + 1], keys // replicas, delay, times)
+        seat = np.full((replicas, plan.devices), -1)
+        for rank, device in found.places.device.items():
+            seat[found.places.replica[rank], device] = rank
+        step, copy = np.divmod(keys, replicas)
+        return cls(plan, cost[:, : _PAIR + 1], step, seat[copy], delay, times)
 
     def replanned(self, microbatches: int) -> Plan:
         """Return the run's own schedule for another number of micro-batches.
@@ -100,27 +108,61 @@ class Model(NamedTuple):
         )
 
     def length_ns(self, plan: Plan) -> float:
-        """Return the mean step of a plan, from its first start to the last end of any replica.
+        """Return the mean step of a plan, from its first start to the last end of any replica."""
+        _, ends = self._played(plan)
+        first = np.flatnonzero(np.diff(self.step, prepend=-1))
+        return float(np.maximum.reduceat(ends.max(axis=1), first).mean())
+
+    def tasks(self, plan: Plan, opens_ns: Ints) -> pl.DataFrame:
+        """Return a plan's operations as tasks of the ranks that were observed.
+
+        Args:
+            plan: What runs in every step of every replica.
+            opens_ns: When the first task of each step starts.
+
+        Returns:
+            Columns as in `Timeline.tasks`; but `step` is the index into `opens_ns`.
+        """
+        rank = self.seat[:, plan.device]
+        shown = rank >= 0
+        run, at = np.nonzero(shown)
+        step = self.step[run]
+        start, end = (times[shown] for times in self._played(plan))
+        first = np.full(len(opens_ns), np.iinfo(np.int64).max)
+        np.minimum.at(first, step, start)
+        zero = opens_ns[step] - first[step]
+        paired = plan.pair_stage >= 0
+        pair_chunk = plan.chunk_of(plan.device, np.where(paired, plan.pair_stage, plan.stage))
+        pair = {
+            "pair_stage": plan.pair_stage,
+            "pair_chunk": pair_chunk,
+            "pair_microbatch": plan.pair_microbatch,
+        }
+        operations = pl.DataFrame(
+            {
+                "kind": pl.Series([kind.value for kind in KINDS], dtype=KIND_DTYPE)[plan.kind],
+                "stage": plan.stage,
+                "chunk": plan.chunk_of(plan.device, plan.stage),
+                "microbatch": plan.microbatch,
+                **pair,
+            }
+        ).with_columns(pl.when(pl.Series(paired)).then(name).alias(name) for name in pair)
+        return operations[at].with_columns(
+            rank=rank[shown],
+            step=step,
+            lane=pl.lit(Lane.COMPUTE.value),
+            start_ns=start + zero,
+            end_ns=end + zero,
+            name=pl.lit(plan.name),
+        )
+
+    def _played(self, plan: Plan) -> tuple[Ints, Ints]:
+        """Return when a plan's operations start and end in each run, runs x n.
 
         A plan for more micro-batches has the same ones again; one with other stages cuts the model
-        into as many equal parts.
+        into as many equal parts. A transfer is an operation between two others.
         """
-        cost = _repartitioned(self.cost_ns, plan.stages)
-        microbatch = plan.microbatch % cost.shape[3]
-        kind = np.where(plan.kind == FORWARD_BACKWARD, _PAIR, plan.kind)
-        lengths = cost[:, kind, plan.stage, microbatch]
-        pairs = np.flatnonzero(plan.kind == FORWARD_BACKWARD)
-        halves = (
-            cost[:, _FORWARD, plan.stage[pairs], microbatch[pairs]]
-            + cost[:, _WHOLE, plan.pair_stage[pairs], plan.pair_microbatch[pairs] % cost.shape[3]]
-        )
-        lengths[:, pairs] = np.where(np.isnan(lengths[:, pairs]), halves, lengths[:, pairs])
-        ends = self._played(plan, np.round(lengths).astype(np.int64))
-        first = np.flatnonzero(np.diff(self.step, prepend=-1))
-        return float(np.maximum.reduceat(ends, first).mean())
-
-    def _played(self, plan: Plan, lengths: Ints) -> Ints:
-        """Return when each run ends; a transfer is an operation between two others."""
+        lengths = self._lengths(plan)
         edges, _ = edges_of(plan)
         delay = self.delay_ns[plan.device[edges.source], plan.device[edges.target]]
         crosses = np.flatnonzero(
@@ -137,9 +179,23 @@ class Model(NamedTuple):
             ),
         )
         moves = np.broadcast_to(delay[crosses], (len(lengths), len(crosses)))
-        _, end = graph.run_many(np.concatenate([lengths, moves], axis=1))
-        latest: Ints = end.max(axis=1)
-        return latest
+        start, end = graph.run_many(np.concatenate([lengths, moves], axis=1))
+        return start[:, : len(plan)], end[:, : len(plan)]
+
+    def _lengths(self, plan: Plan) -> Ints:
+        """Return how long a plan's operations take in each run, runs x n."""
+        cost = _repartitioned(self.cost_ns, plan.stages)
+        microbatch = plan.microbatch % cost.shape[3]
+        kind = np.where(plan.kind == FORWARD_BACKWARD, _PAIR, plan.kind)
+        lengths = cost[:, kind, plan.stage, microbatch]
+        pairs = np.flatnonzero(plan.kind == FORWARD_BACKWARD)
+        halves = (
+            cost[:, _FORWARD, plan.stage[pairs], microbatch[pairs]]
+            + cost[:, _WHOLE, plan.pair_stage[pairs], plan.pair_microbatch[pairs] % cost.shape[3]]
+        )
+        lengths[:, pairs] = np.where(np.isnan(lengths[:, pairs]), halves, lengths[:, pairs])
+        rounded: Ints = np.round(lengths).astype(np.int64)
+        return rounded
 
 
 def _table(run: Measured, plan: Plan, number: Ints, runs: int) -> np.ndarray:

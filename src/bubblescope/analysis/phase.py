@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from bubblescope.timeline import Timeline
 
-__all__ = ["evenly", "pipeline_phase"]
+__all__ = ["evenly", "phases", "pipeline_phase"]
+
+_FORWARDS: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
+_BACKWARDS: Final = [kind.value for kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT)] + _FORWARDS[1:]
 
 
 def pipeline_phase(
@@ -29,6 +32,41 @@ def pipeline_phase(
     if phase["step"].is_not_null().any():
         phase = phase.filter(pl.col("step").is_not_null())
     return phase
+
+
+def phases(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return when each rank was warming up, steady and cooling down in each step.
+
+    Over a rank's pipeline tasks i of a step, with F the forwards and B the backwards (an overlapped
+    pair is both):
+
+    * warm-up is [start, steady): start = min start_i, steady = min start_b over b in B;
+    * steady is [steady, cool);
+    * cool-down is [cool, end): cool = max(steady, max end_f over f in F), end = max end_i.
+
+    So they add up to the rank's span. Without a backward all of it is warm-up (steady = cool = end);
+    without a forward, or where every forward has ended before the first backward begins, nothing is
+    steady (cool = steady).
+
+    Args:
+        tasks: As in `Timeline.tasks`.
+
+    Returns:
+        Frame with rank, step, start_ns, steady_ns, cool_ns and end_ns, by rank and step.
+    """
+    start, end, kind = pl.col("start_ns"), pl.col("end_ns"), pl.col("kind")
+    return (
+        pipeline_phase(tasks)
+        .group_by("rank", "step")
+        .agg(
+            start.min(),
+            steady_ns=start.filter(kind.is_in(_BACKWARDS)).min().fill_null(end.max()),
+            cool_ns=end.filter(kind.is_in(_FORWARDS)).max(),
+            end_ns=end.max(),
+        )
+        .with_columns(cool_ns=pl.max_horizontal("steady_ns", "cool_ns"))
+        .sort("rank", "step")
+    )
 
 
 def evenly(timeline: Timeline, count: int) -> Timeline:

@@ -7,28 +7,33 @@ run as it is and as it would be (`bubblescope.analysis.model.Model`), and the me
 their ratio.
 
 Every answer comes with how far the same method is from the measured step when nothing is changed:
-that is as much as it can be trusted.
+that is as much as it can be trusted. And it can be drawn: `Prediction.timeline` returns the tasks of
+the replay that it was taken from.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import polars as pl
 
 from bubblescope.analysis.causes import Cause, Worlds
 from bubblescope.analysis.model import Model
 from bubblescope.errors import ScheduleError
 from bubblescope.schedules import SCHEDULES, generate
+from bubblescope.timeline import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bubblescope.analysis.ledger import Ledger
+    from bubblescope.analysis.measured import Measured, Played
     from bubblescope.analysis.recognition import Recognition
     from bubblescope.schedules import Plan
 
-__all__ = ["Prediction", "WhatIf"]
+__all__ = ["Prediction", "Question", "WhatIf"]
 
 _WORTH: Final = 0.002
 """Share of a step below which advice is not worth its line."""
@@ -48,6 +53,10 @@ class Prediction(NamedTuple):
         predicted_ns: The same with the change.
         saved_share: How much less a micro-batch takes, as a share; negative if it takes more.
         error: How far the method is from the measured step when nothing is changed, as a share.
+        timeline: Given the run that was asked about, returns its pipeline tasks where the change puts
+            them; every step begins when the measured one did. Where the tasks are others, they are as
+            long as the model has them, and its mean step is longer or shorter than `predicted_ns` by
+            as much as the method is off.
         memory: Most activations that a device holds, in micro-batches of a p-th of the model; None
             where the schedule stays the same.
     """
@@ -58,12 +67,18 @@ class Prediction(NamedTuple):
     predicted_ns: int
     saved_share: float
     error: float
+    timeline: Callable[[Timeline], Timeline]
     memory: float | None = None
 
     @property
     def saved_ns(self) -> int:
         """By how much a step would be shorter."""
         return self.step_ns - self.predicted_ns
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers and words of it as plain values."""
+        said = {name: value for name, value in self._asdict().items() if name != "timeline"}
+        return {**said, "saved_ns": self.saved_ns}
 
 
 class WhatIf:
@@ -87,8 +102,9 @@ class WhatIf:
     def without(self, *causes: Cause) -> Prediction:
         """Answer what the run would have taken without some causes of idle time."""
         names = " and ".join(cause.value for cause in causes)
-        played = self._worlds.played(frozenset(self._worlds.present) - set(causes))
-        return self._same(f"without {names}", _NEEDS.get(causes[0], ""), played.length_ns)
+        left = frozenset(self._worlds.present) - set(causes)
+        needs = _NEEDS.get(causes[0], "")
+        return self._same(f"without {names}", needs, lambda: self._worlds.played(left))
 
     def healthy(self, rank: int) -> Prediction:
         """Answer what it would have taken were a rank as fast as a healthy one at its stage.
@@ -101,8 +117,8 @@ class WhatIf:
         if not own.any():
             raise ScheduleError(f"no rank {rank} ran pipeline tasks; there are {_some(run.rank)}")
         slower = np.where(own, length.rank_ns - length.stage_ns, 0)
-        played = run.replay(np.maximum(length.own_ns - slower, 0))
-        return self._same(f"rank {rank} healthy", "another device", played.length_ns)
+        duration = np.maximum(length.own_ns - slower, 0)
+        return self._same(f"rank {rank} healthy", "another device", lambda: run.replay(duration))
 
     def scaled(self, what: str, number: int, factor: float) -> Prediction:
         """Answer what it would have taken had the tasks of a stage or rank taken so many times as long.
@@ -122,9 +138,10 @@ class WhatIf:
             raise ScheduleError(f"no task is of {what} {number}; there are {_some(numbers)}")
         if not 0 <= factor < float("inf"):
             raise ScheduleError(f"a time cannot be {factor:g} times as long")
-        duration = np.where(own, np.round(run.duration_ns * factor), run.duration_ns)
-        played = run.replay(duration.astype(np.int64))
-        return self._same(f"{what} {number} takes {factor:g} times as long", "", played.length_ns)
+        scaled = np.where(own, np.round(run.duration_ns * factor), run.duration_ns)
+        duration = scaled.astype(np.int64)
+        change = f"{what} {number} takes {factor:g} times as long"
+        return self._same(change, "", lambda: run.replay(duration))
 
     def moved(self, count: int, source: int, target: int, layers: Sequence[int]) -> Prediction:
         """Answer what it would have taken with layers of one stage at another.
@@ -148,16 +165,16 @@ class WhatIf:
             raise ScheduleError(f"layers move between two of the stages 0 to {stages - 1}")
         if not 0 < count <= layers[source]:
             raise ScheduleError(f"stage {source} has {layers[source]} layers, not {count} to give")
-        duration = run.duration_ns.astype(np.float64)
+        moved = run.duration_ns.astype(np.float64)
         giving, taking = run.stage == source, run.stage == target
         for kind in np.unique(run.kind[giving]):
             same = run.kind == kind
-            layer = np.median(duration[giving & same]) / layers[source]
-            duration[taking & same] += count * layer
-        duration[giving] *= 1 - count / layers[source]
-        played = run.replay(np.round(duration).astype(np.int64))
+            layer = np.median(moved[giving & same]) / layers[source]
+            moved[taking & same] += count * layer
+        moved[giving] *= 1 - count / layers[source]
+        duration = np.round(moved).astype(np.int64)
         change = f"{count} layers from stage {source} to stage {target}"
-        return self._same(change, "another partition", played.length_ns)
+        return self._same(change, "another partition", lambda: run.replay(duration))
 
     def microbatches(self, count: int) -> Prediction:
         """Answer what a step with another number of micro-batches would take.
@@ -241,18 +258,39 @@ class WhatIf:
             )
         return self._model
 
-    def _same(self, change: str, needs: str, length_ns: np.ndarray) -> Prediction:
-        predicted = int(length_ns.mean())
+    def _same(self, change: str, needs: str, play: Callable[[], Played]) -> Prediction:
+        """Return what a replay of the same tasks says.
+
+        It is played again to be drawn: of the many that advice is made of, none is kept.
+        """
+        run = self._worlds.run
+        predicted = int(play().length_ns.mean())
         saved = 1 - predicted / self.step_ns if self.step_ns else 0.0
-        return Prediction(change, needs, self.step_ns, predicted, saved, self._error)
+        return Prediction(
+            change,
+            needs,
+            self.step_ns,
+            predicted,
+            saved,
+            self._error,
+            lambda timeline: _moved(timeline, run, play()),
+        )
 
     def _made(self, change: str, needs: str, plan: Plan) -> Prediction:
         model = self._modelled()
+        run = self._worlds.run
         predicted = round(self.step_ns * model.length_ns(plan) / self._unchanged)
         each = (predicted / plan.microbatches) / (self.step_ns / model.plan.microbatches)
-        error = abs(self._unchanged / self.step_ns - 1)
-        peak = float(plan.peak_memory().max())
-        return Prediction(change, needs, self.step_ns, predicted, 1 - each, error, peak)
+        return Prediction(
+            change,
+            needs,
+            self.step_ns,
+            predicted,
+            1 - each,
+            abs(self._unchanged / self.step_ns - 1),
+            lambda timeline: _stepped(timeline, run, model.tasks(plan, run.opens_ns)),
+            float(plan.peak_memory().max()),
+        )
 
 
 _SLOWEST: Final = 8
@@ -274,3 +312,27 @@ _NEEDS: Final = {
 def _some(numbers: np.ndarray) -> str:
     known = np.unique(numbers).tolist()
     return f"{known[0]} to {known[-1]}"
+
+
+def _moved(timeline: Timeline, run: Measured, played: Played) -> Timeline:
+    """Return a run's pipeline tasks when a replay has them."""
+    opens = run.opens_ns[run.step]
+    unknown = pl.lit(None, pl.Int64)
+    tasks = timeline.tasks[run.task].with_columns(
+        start_ns=pl.Series(opens + played.start_ns),
+        end_ns=pl.Series(opens + played.end_ns),
+        busy_ns=unknown,
+        host_start_ns=unknown,
+        host_end_ns=unknown,
+    )
+    return Timeline(tasks, timeline.ranks, timeline.run)
+
+
+def _stepped(timeline: Timeline, run: Measured, tasks: pl.DataFrame) -> Timeline:
+    """Return tasks whose steps are numbered from 0 as those of a run."""
+    step = pl.Series(run.steps, dtype=pl.Int32).gather(tasks["step"])
+    return Timeline(tasks.with_columns(step=step), timeline.ranks, timeline.run)
+
+
+Question: TypeAlias = Callable[[WhatIf], Prediction]
+"""What is asked about a run, such as `lambda run: run.schedule("zb-v")`."""

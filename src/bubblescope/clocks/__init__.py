@@ -85,8 +85,11 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
         inferred=inferred,
         warnings=(*kept, *_notices(case, said)),
     )
-    tasks = _moved(timeline, clock_of, solved) if changes else timeline.tasks
-    return Timeline(tasks, _ranks(case), run)
+    tasks, counters = timeline.tasks, timeline.counters
+    if changes:
+        tasks = _moved(tasks, clock_of, solved)
+        counters = _moved_counters(counters, clock_of, solved)
+    return Timeline(tasks, _ranks(case), run, counters)
 
 
 class _Case(NamedTuple):
@@ -162,27 +165,43 @@ def _groups(pairs: pl.DataFrame, *, by_step: bool) -> list[_Group]:
     return groups
 
 
-def _moved(timeline: Timeline, clock_of: dict[int, int], solved: list[_Group]) -> pl.DataFrame:
+def _moved(tasks: pl.DataFrame, clock_of: dict[int, int], solved: list[_Group]) -> pl.DataFrame:
     """Return the tasks with corrected times."""
-    tasks = timeline.tasks
-    clock = tasks["rank"].replace_strict(clock_of, return_dtype=pl.Int64).to_numpy()
-    step = tasks["step"].fill_null(_UNSTEPPED).to_numpy()
-    columns = {}
-    for name in _TIMES:
-        known = tasks[name].is_not_null().to_numpy()
-        times = tasks[name].fill_null(0).to_numpy().copy()
-        for group in solved:
-            found: Any = group.found
-            chosen = known & np.isin(clock, group.clocks)
-            if group.step is not None:
-                chosen &= step == group.step
-            place = np.searchsorted(group.clocks, clock[chosen])
-            times[chosen] += found.correction(place, times[chosen])
-        columns[name] = pl.when(pl.Series(known)).then(pl.Series(times))
+    columns = {name: _corrected(tasks, name, clock_of, solved) for name in _TIMES}
     # A clock that ran fast made its tasks longer than they were, and what they hold.
     length = pl.col("end_ns") - pl.col("start_ns")
     busy = pl.when(pl.col("busy_ns") > length).then(length).otherwise("busy_ns")
     return tasks.with_columns(**columns).with_columns(busy_ns=busy)
+
+
+def _moved_counters(
+    counters: pl.DataFrame, clock_of: dict[int, int], solved: list[_Group]
+) -> pl.DataFrame:
+    """Return the counters with corrected times.
+
+    Where every step has a zero of its own there is no saying which one a sample counts from: then
+    there are none.
+    """
+    if any(group.step is not None for group in solved):
+        return counters.clear()
+    return counters.with_columns(time_ns=_corrected(counters, "time_ns", clock_of, solved))
+
+
+def _corrected(
+    frame: pl.DataFrame, name: str, clock_of: dict[int, int], solved: list[_Group]
+) -> pl.Expr:
+    """Return a column of times as the corrected clocks show them."""
+    clock = frame["rank"].replace_strict(clock_of, return_dtype=pl.Int64).to_numpy()
+    known = frame[name].is_not_null().to_numpy()
+    times = frame[name].fill_null(0).to_numpy().copy()
+    for group in solved:
+        found: Any = group.found
+        chosen = known & np.isin(clock, group.clocks)
+        if group.step is not None:
+            chosen &= frame["step"].fill_null(_UNSTEPPED).to_numpy() == group.step
+        place = np.searchsorted(group.clocks, clock[chosen])
+        times[chosen] += found.correction(place, times[chosen])
+    return pl.when(pl.Series(known)).then(pl.Series(times))
 
 
 def _ranks(case: _Case) -> pl.DataFrame:

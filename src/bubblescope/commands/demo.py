@@ -62,7 +62,7 @@ def demo(output: Path, show: bool, quiet: bool, stage_work: str | None, **option
     page = output / "timeline.html"
     timeline.to_html(page, title=f"bubblescope demo, {chosen.schedule}")
     wrote(page)
-    if show and not open_page(page):
+    if show and not open_page(page.resolve().as_uri()):
         out.print("no browser here: open the file in one; it needs no network")
 
 

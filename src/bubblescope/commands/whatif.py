@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -13,7 +14,7 @@ from rich.text import Text
 
 from bubblescope import units
 from bubblescope.analysis.causes import ADDED, Cause
-from bubblescope.analysis.whatif import Prediction, WhatIf
+from bubblescope.analysis.whatif import WhatIf
 from bubblescope.commands.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.console import out, warn
 from bubblescope.schedules import SCHEDULES, torch_csv
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["whatif"]
+    from bubblescope.analysis.whatif import Prediction, Question
+
+__all__ = ["asking", "one_question", "questions", "whatif"]
 
 SCHEMA: Final = "bubblescope.whatif/1"
 """Name and version of the JSON, described in docs/why.md. Keys are only ever added."""
@@ -71,56 +74,127 @@ class Layers(click.ParamType):  # type: ignore[type-arg]  # generic in new versi
         return [int(number) for number in str(value).split(",")]
 
 
+_QUESTIONS: Final[dict[str, Any]] = {
+    "causes": click.option(
+        "--without",
+        "causes",
+        multiple=True,
+        type=click.Choice([cause.value for cause in ADDED]),
+        metavar="CAUSE",
+        help="Without a cause of `bubblescope why`, such as 'stage imbalance' or 'host pause'.",
+    ),
+    "healthy": click.option(
+        "--healthy", multiple=True, type=int, metavar="RANK", help="With this rank healthy."
+    ),
+    "stages": click.option(
+        "--stage",
+        "stages",
+        multiple=True,
+        type=Factor(),
+        metavar="S=X",
+        help="Stage S X times as long.",
+    ),
+    "scaled": click.option(
+        "--rank",
+        "scaled",
+        multiple=True,
+        type=Factor(),
+        metavar="R=X",
+        help="Rank R X times as long.",
+    ),
+    "moves": click.option(
+        "--move",
+        "moves",
+        multiple=True,
+        type=Move(),
+        metavar="K@I:J",
+        help="K layers from stage I to J.",
+    ),
+    "layers": click.option(
+        "--layers", type=Layers(), metavar="N,N,...", help="Layers of each stage, for --move."
+    ),
+    "microbatches": click.option(
+        "--microbatches", multiple=True, type=int, metavar="M", help="M micro-batches a step."
+    ),
+    "schedules": click.option(
+        "--schedule",
+        "schedules",
+        multiple=True,
+        type=click.Choice(list(SCHEDULES)),
+        metavar="NAME",
+        help="Another schedule, one of `bubblescope schedules`.",
+    ),
+    "chunks": click.option(
+        "--chunks", type=int, metavar="V", help="Its chunks on each device; 2 by default."
+    ),
+}
+"""The options that ask something, by the names of their values."""
+
+
+def asking(command: Any) -> Any:
+    """Add the options that ask what a run would be if something were different."""
+    for option in reversed(_QUESTIONS.values()):
+        command = option(command)
+    return command
+
+
+def one_question(options: dict[str, Any]) -> Question | None:
+    """Take the options of `asking` out of a command's; return what they ask, which is at most one.
+
+    Raises:
+        click.UsageError: They ask for more.
+    """
+    asked = questions(options)
+    if len(asked) > 1:
+        raise click.UsageError(
+            "the page has one lane for what could have been; ask for one change, not "
+            f"{len(asked)} (bubblescope whatif answers several)"
+        )
+    return asked[0] if asked else None
+
+
+def questions(options: dict[str, Any]) -> list[Question]:
+    """Take the options of `asking` out of a command's, and return what they ask.
+
+    Raises:
+        click.UsageError: Layers are to move, but it is not said how many each stage has.
+    """
+    return list(_questions(**{name: options.pop(name) for name in _QUESTIONS}))
+
+
+def _questions(
+    *,
+    causes: tuple[str, ...],
+    healthy: tuple[int, ...],
+    stages: tuple[tuple[int, float], ...],
+    scaled: tuple[tuple[int, float], ...],
+    moves: tuple[tuple[int, int, int], ...],
+    layers: list[int] | None,
+    microbatches: tuple[int, ...],
+    schedules: tuple[str, ...],
+    chunks: int | None,
+) -> Iterator[Question]:
+    if moves and layers is None:
+        raise click.UsageError("--move needs --layers, how many layers each stage has")
+    for cause in causes:
+        yield methodcaller("without", Cause(cause))
+    for stage, factor in stages:
+        yield methodcaller("scaled", "stage", stage, factor)
+    for rank, factor in scaled:
+        yield methodcaller("scaled", "rank", rank, factor)
+    for rank in healthy:
+        yield methodcaller("healthy", rank)
+    for count, source, target in moves:
+        yield methodcaller("moved", count, source, target, layers)
+    for count in microbatches:
+        yield methodcaller("microbatches", count)
+    for name in schedules:
+        yield methodcaller("schedule", name, chunks)
+
+
 @click.command()
 @paths_argument()
-@click.option(
-    "--without",
-    "causes",
-    multiple=True,
-    type=click.Choice([cause.value for cause in ADDED]),
-    metavar="CAUSE",
-    help="Without a cause of `bubblescope why`, such as 'stage imbalance' or 'host pause'.",
-)
-@click.option("--healthy", multiple=True, type=int, metavar="RANK", help="With this rank healthy.")
-@click.option(
-    "--stage",
-    "stages",
-    multiple=True,
-    type=Factor(),
-    metavar="S=X",
-    help="Stage S X times as long.",
-)
-@click.option(
-    "--rank",
-    "scaled",
-    multiple=True,
-    type=Factor(),
-    metavar="R=X",
-    help="Rank R X times as long.",
-)
-@click.option(
-    "--move",
-    "moves",
-    multiple=True,
-    type=Move(),
-    metavar="K@I:J",
-    help="K layers from stage I to J.",
-)
-@click.option(
-    "--layers", type=Layers(), metavar="N,N,...", help="Layers of each stage, for --move."
-)
-@click.option(
-    "--microbatches", multiple=True, type=int, metavar="M", help="M micro-batches a step."
-)
-@click.option(
-    "--schedule",
-    "schedules",
-    multiple=True,
-    type=click.Choice(list(SCHEDULES)),
-    metavar="NAME",
-    help="Another schedule, one of `bubblescope schedules`.",
-)
-@click.option("--chunks", type=int, metavar="V", help="Its chunks on each device; 2 by default.")
+@asking
 @click.option(
     "--memory",
     type=float,
@@ -141,70 +215,26 @@ def whatif(
 
     Without a question: what would make it faster, best first.
     """
-    questions = {name: options.pop(name) for name in _QUESTIONS}
-    if questions["moves"] and questions["layers"] is None:
-        raise click.UsageError("--move needs --layers, how many layers each stage has")
+    asked = questions(options)
     also = [torch_csv.read(plan) for plan in plans]
     timeline = read(paths, **options)
     need_tasks(timeline)
     known = Explanation.of(timeline, also=also)
-    asked = WhatIf(known.study.recognition, known.ledger)
-    answers = list(_answers(asked, **questions)) or asked.advice(memory)
+    run = WhatIf(known.study.recognition, known.ledger)
+    answers = [question(run) for question in asked] or run.advice(memory)
     if as_json:
         said = {
             "schema": SCHEMA,
-            "step_ns": asked.step_ns,
-            "predictions": [{**one._asdict(), "saved_ns": one.saved_ns} for one in answers],
+            "step_ns": run.step_ns,
+            "predictions": [one.to_dict() for one in answers],
         }
         click.echo(msgspec.json.format(msgspec.json.encode(said)).decode())
         return
-    out.print(_shown(asked, answers))
+    out.print(_shown(run, answers))
     warn(timeline, quiet=options["quiet"])
 
 
-_QUESTIONS: Final = (
-    "causes",
-    "healthy",
-    "stages",
-    "scaled",
-    "moves",
-    "layers",
-    "microbatches",
-    "schedules",
-    "chunks",
-)
-
-
-def _answers(
-    asked: WhatIf,
-    *,
-    causes: tuple[str, ...],
-    healthy: tuple[int, ...],
-    stages: tuple[tuple[int, float], ...],
-    scaled: tuple[tuple[int, float], ...],
-    moves: tuple[tuple[int, int, int], ...],
-    layers: list[int] | None,
-    microbatches: tuple[int, ...],
-    schedules: tuple[str, ...],
-    chunks: int | None,
-) -> Iterator[Prediction]:
-    for cause in causes:
-        yield asked.without(Cause(cause))
-    for stage, factor in stages:
-        yield asked.scaled("stage", stage, factor)
-    for rank, factor in scaled:
-        yield asked.scaled("rank", rank, factor)
-    for rank in healthy:
-        yield asked.healthy(rank)
-    for count, source, target in moves:
-        yield asked.moved(count, source, target, layers or [])
-    for count in microbatches:
-        yield asked.microbatches(count)
-    for name in schedules:
-        yield asked.schedule(name, chunks)
-
-
-def _shown(asked: WhatIf, answers: list[Prediction]) -> Group:
+def _shown(run: WhatIf, answers: list[Prediction]) -> Group:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("a step", "less", "a micro-batch", "±"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -220,7 +250,7 @@ def _shown(asked: WhatIf, answers: list[Prediction]) -> Group:
             one.needs,
             style="bold" if one is answers[0] and len(answers) > 1 else "",
         )
-    now = f"now {units.duration(asked.step_ns)} a step, from first forward to last backward"
+    now = f"now {units.duration(run.step_ns)} a step, from first forward to last backward"
     said = "± is how far the same method is from the measured step when nothing is changed"
     if not answers:
         return Group(Text(now), Text("nothing that was tried would make it faster"))

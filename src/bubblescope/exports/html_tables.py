@@ -10,18 +10,45 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.causes import Cause
+from bubblescope.analysis.phase import phases
 from bubblescope.dependencies import messages, passes
 from bubblescope.exports.layout import LANE_ORDER, with_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bubblescope.analysis.bubbles import Bubbles
     from bubblescope.analysis.ledger import Ledger
     from bubblescope.schedules.plan import Ints
     from bubblescope.timeline import Timeline
 
-__all__ = ["Packed", "arranged", "gap_columns", "gaps_of", "link_columns", "packed", "task_columns"]
+__all__ = [
+    "Packed",
+    "arranged",
+    "cells_of",
+    "extents",
+    "gap_columns",
+    "gaps_of",
+    "link_columns",
+    "links_of",
+    "packed",
+    "phases_of",
+    "task_columns",
+]
 
-_GAP_COLUMNS: Final = ("gap", "length", "step", "cause", "task_step", "root")
-_IDEAL: Final = "ideal"
+_LANES: Final = (LANE_ORDER[0], "ideal", "whatif", *LANE_ORDER[1:])
+"""Lanes of a rank, top to bottom: what could have been is below what was."""
+
+_ROW: Final = ("position", "lane", "row")
+_GAPS: Final = {
+    "position": pl.UInt32,
+    "step": pl.Int32,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "cause": pl.String,
+    "task": pl.Int64,
+    "root": pl.Int64,
+}
 _UNKNOWN: Final = -1
 _TYPES: Final[dict[str, type[np.integer[Any]]]] = {
     "u8": np.uint8,
@@ -32,19 +59,29 @@ _TYPES: Final[dict[str, type[np.integer[Any]]]] = {
 
 
 class Packed(NamedTuple):
-    """A table as text, and what is needed to read it.
+    """A table in little space, and what is needed to read it.
 
     Attributes:
-        text: All columns one after the other, each padded to eight bytes; compressed, in base64.
+        data: All columns one after the other, each padded to eight bytes; compressed by deflate.
         columns: Name, type and length of each.
     """
 
-    text: str
+    data: bytes
     columns: list[dict[str, Any]]
 
+    @property
+    def text(self) -> str:
+        """The data in base64, as a page can hold it."""
+        return base64.b64encode(self.data).decode()
 
-def packed(frame: pl.DataFrame) -> Packed:
-    """Pack columns of whole numbers, each in the smallest type that holds it."""
+
+def packed(frame: pl.DataFrame, effort: int = 6) -> Packed:
+    """Pack columns of numbers, whole ones each in the smallest type that holds it.
+
+    Args:
+        frame: The columns.
+        effort: How hard to compress, from 1 to 9.
+    """
     data = bytearray()
     columns = []
     for column in frame.iter_columns():
@@ -53,10 +90,12 @@ def packed(frame: pl.DataFrame) -> Packed:
         part = np.ascontiguousarray(values.astype(dtype)).tobytes()
         data += part + bytes(-len(part) % 8)
         columns.append({"name": column.name, "type": code, "length": len(values)})
-    return Packed(base64.b64encode(zlib.compress(bytes(data), 6)).decode(), columns)
+    return Packed(zlib.compress(data, effort), columns)
 
 
-def _smallest(values: Ints) -> tuple[str, type[np.number[Any]]]:
+def _smallest(values: np.ndarray) -> tuple[str, type[np.number[Any]]]:
+    if values.dtype.kind == "f":
+        return "f64", np.float64
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     for code, dtype in _TYPES.items():
         if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
@@ -64,47 +103,64 @@ def _smallest(values: Ints) -> tuple[str, type[np.number[Any]]]:
     return "f64", np.float64
 
 
-def arranged(timeline: Timeline, ideal: Timeline | None, ranks: pl.DataFrame) -> pl.DataFrame:
+def extents(rows: pl.DataFrame, *place: str) -> list[dict[str, Any]]:
+    """Return from where to where the rows of each place on the page go."""
+    return (
+        rows.select(*place)
+        .rename({"position": "rank"})
+        .with_row_index("index")
+        .group_by(pl.exclude("index"), maintain_order=True)
+        .agg(pl.col("index").min().alias("from"), to=pl.col("index").max() + 1)
+        .to_dicts()
+    )
+
+
+def arranged(
+    timeline: Timeline, overlays: Mapping[str, Timeline], ranks: pl.DataFrame
+) -> pl.DataFrame:
     """Sort tasks by their place on the page, top to bottom and left to right.
 
-    The tasks of the ideal have a lane of their own, below those that were measured.
+    Args:
+        timeline: What was measured.
+        overlays: What could have been: the name of its lane -> its tasks, all of them compute tasks.
+        ranks: With rank and position.
 
     Returns:
-        The tasks with position (of the rank in `ranks`), row, and task: the row in the timeline's
-        tasks, null for the ideal.
+        The tasks with position (of the rank in `ranks`), row, task (the row in the timeline's tasks,
+        null for those of overlays), and code: the number of the task's name, in the order in which
+        names appear.
     """
-    lanes = {lane: index for index, lane in enumerate((LANE_ORDER[0], _IDEAL, *LANE_ORDER[1:]))}
     own = timeline.tasks.with_row_index("task").with_columns(pl.col("lane").cast(pl.String))
-    parts = [own]
-    if ideal is not None:
-        parts.append(
-            ideal.tasks.select(
-                pl.lit(None, own.schema["task"]).alias("task"),
-                pl.exclude("lane"),
-                lane=pl.lit(_IDEAL),
-            ).select(own.columns)
-        )
-    return (
-        with_rows(pl.concat(parts))
+    others = [
+        overlay.tasks.select(
+            pl.lit(None, own.schema["task"]).alias("task"),
+            pl.exclude("lane"),
+            lane=pl.lit(lane),
+        ).select(own.columns)
+        for lane, overlay in overlays.items()
+    ]
+    order = {lane: index for index, lane in enumerate(_LANES)}
+    tasks = (
+        with_rows(pl.concat([own, *others]))
         .join(ranks.select("rank", "position"), on="rank")
         .sort(
             "position",
-            pl.col("lane").replace_strict(lanes, return_dtype=pl.Int32),
+            pl.col("lane").replace_strict(order, return_dtype=pl.Int32),
             "row",
             "start_ns",
             "end_ns",
         )
     )
+    return tasks.with_columns(code=_codes(tasks["name"]))
 
 
-def task_columns(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns of the arranged tasks.
+def task_columns(tasks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
+    """Return the columns of arranged tasks.
 
     Starts are differences within a row of the page: small numbers, which compress well.
     """
-    place = ("position", "lane", "row")
     return tasks.select(
-        gap=_steps("start_ns", place, _origin(tasks)),
+        gap=_steps("start_ns", _ROW, origin_ns),
         length=pl.col("end_ns") - pl.col("start_ns"),
         busy=pl.col("busy_ns").fill_null(_UNKNOWN),
         lead=(pl.col("start_ns") - pl.col("host_start_ns"))
@@ -116,7 +172,9 @@ def task_columns(tasks: pl.DataFrame) -> pl.DataFrame:
         stage=pl.col("stage").fill_null(_UNKNOWN),
         step=pl.col("step").fill_null(_UNKNOWN),
         peer=pl.col("peer").fill_null(_UNKNOWN),
-        name=_codes(tasks["name"]),
+        pair=pl.col("pair_microbatch").fill_null(_UNKNOWN),
+        pair_chunk=pl.col("pair_chunk").fill_null(_UNKNOWN),
+        name=pl.col("code"),
     )
 
 
@@ -126,58 +184,101 @@ def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:
     Where steps overlap, a moment that is idle in both stays with the gap that began first.
     """
     if ledger is None:
-        return pl.DataFrame()
+        return pl.DataFrame(schema=_GAPS)
     reached = pl.col("end_ns").cum_max().shift(1).over("position")
     return (
         ledger.gaps.join(ranks.select("rank", "position"), on="rank")
         .sort("position", "start_ns", "end_ns")
         .with_columns(start_ns=pl.max_horizontal("start_ns", reached))
         .filter(pl.col("start_ns") < pl.col("end_ns"))
+        .select(_GAPS.keys())
     )
 
 
-def gap_columns(gaps: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns of the gaps; `task` and `root` are rows of the arranged tasks."""
-    if gaps.is_empty():
-        return pl.DataFrame(schema=dict.fromkeys(_GAP_COLUMNS, pl.Int64))
-    at = _at(tasks)
+def gap_columns(gaps: pl.DataFrame, tasks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
+    """Return the columns of gaps; `task` and `root` are rows of the arranged tasks, or -1."""
     codes = {cause.value: code for code, cause in enumerate(Cause)}
-    before = gaps["task"].fill_null(_UNKNOWN).to_numpy()
-    task = np.where(before == _UNKNOWN, _UNKNOWN, at[before])
     return gaps.select(
-        gap=_steps("start_ns", "position", _origin(tasks)),
+        gap=_steps("start_ns", ("position",), origin_ns),
         length=pl.col("end_ns") - pl.col("start_ns"),
         step=pl.col("step").fill_null(_UNKNOWN),
         cause=pl.col("cause").replace_strict(codes, return_dtype=pl.UInt8),
-        task_step=pl.Series(np.diff(task, prepend=0)),
-        root=pl.Series(at[gaps["root"].to_numpy()]),
+        task_step=pl.Series(np.diff(_found(gaps["task"], tasks), prepend=0)),
+        root=pl.Series(_found(gaps["root"], tasks)),
     )
 
 
-def link_columns(timeline: Timeline, tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return what feeds what and which send meets which receive, as rows of the arranged tasks."""
-    at = _at(tasks)
-    fed, met = passes(timeline), messages(timeline)
-    source = at[np.concatenate([fed["source"].to_numpy(), met["send"].to_numpy()])]
-    target = at[np.concatenate([fed["target"].to_numpy(), met["receive"].to_numpy()])]
+def links_of(timeline: Timeline) -> pl.DataFrame:
+    """Return what feeds what and which send meets which receive, as rows of the timeline's tasks."""
+    return pl.concat(
+        [
+            passes(timeline).select("source", "target"),
+            messages(timeline).select(source="send", target="receive"),
+        ],
+        how="vertical_relaxed",
+    )
+
+
+def link_columns(links: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of those links of which both tasks are among the arranged ones."""
+    source, target = (_found(links[side], tasks) for side in ("source", "target"))
+    both = (source != _UNKNOWN) & (target != _UNKNOWN)
+    source, target = source[both], target[both]
     order = np.lexsort((target, source))
     source, target = source[order], target[order]
     return pl.DataFrame({"source_step": np.diff(source, prepend=0), "reach": target - source})
 
 
-def _at(tasks: pl.DataFrame) -> Ints:
-    """Return where each row of the timeline's tasks is on the page."""
-    own = tasks["task"].drop_nulls().to_numpy()
-    at = np.empty(len(own), np.int64)
-    at[own] = np.flatnonzero(tasks["task"].is_not_null().to_numpy())
-    return at
+def phases_of(timeline: Timeline, ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of the pipeline phases of each rank in each step, by rank and time."""
+    origin = timeline.start_ns
+    return (
+        phases(timeline.tasks)
+        .join(ranks.select("rank", "position"), on="rank")
+        .sort("position", "start_ns", "step")
+        .select(
+            rank="position",
+            step=pl.col("step").fill_null(_UNKNOWN),
+            **{name: pl.col(f"{name}_ns") - origin for name in ("start", "steady", "cool", "end")},
+        )
+    )
 
 
-def _origin(tasks: pl.DataFrame) -> int:
-    return int(tasks["start_ns"].min() or 0)  # type: ignore[arg-type]
+def cells_of(bubbles: Bubbles, ranks: pl.DataFrame, steps: pl.Series) -> pl.DataFrame:
+    """Return the columns of how busy each rank was in each step, by rank and step.
+
+    Args:
+        bubbles: The rates of the run.
+        ranks: With rank and position.
+        steps: The steps in the order of the page.
+
+    Returns:
+        Frame with rank, step (both as places on the page), busy and span; without rows where the
+        makespan is not known, or tasks belong to no step.
+    """
+    return (
+        bubbles.table.drop_nulls("makespan_ns")
+        .join(ranks.select("rank", "position"), on="rank")
+        .join(steps.to_frame("step").with_row_index("place"), on="step")
+        .sort("position", "place")
+        .select(rank="position", step="place", busy="busy_ns", span="makespan_ns")
+    )
 
 
-def _steps(column: str, within: str | tuple[str, ...], first: int) -> pl.Expr:
+def _found(rows: pl.Series, tasks: pl.DataFrame) -> Ints:
+    """Return where among the arranged tasks rows of the timeline's tasks are; -1 if nowhere."""
+    own = tasks["task"].is_not_null().arg_true().to_numpy()
+    task = tasks["task"].drop_nulls().to_numpy()
+    wanted = rows.cast(pl.Int64).fill_null(_UNKNOWN).to_numpy()
+    # One more than there are, so that the last, which -1 finds, is nowhere.
+    size = max(int(task.max(initial=0)), int(wanted.max(initial=0))) + 2
+    at = np.full(size, _UNKNOWN, np.int64)
+    at[task] = own
+    found: Ints = at[wanted]
+    return found
+
+
+def _steps(column: str, within: tuple[str, ...], first: int) -> pl.Expr:
     """Return the differences of a column, from `first` on."""
     return pl.col(column) - pl.col(column).shift(1).over(within).fill_null(first)
 

@@ -12,7 +12,7 @@ from bubblescope.exports.layout import with_rows
 if TYPE_CHECKING:
     from bubblescope.timeline import Timeline
 
-__all__ = ["ARGUMENTS", "flows", "step_spans"]
+__all__ = ["ARGUMENTS", "LONGEST_DETAIL", "LONGEST_TITLE", "flows", "plain", "step_spans"]
 
 ARGUMENTS: Final = (
     "kind",
@@ -30,6 +30,29 @@ ARGUMENTS: Final = (
     "name",
 )
 """Columns of the tasks that a slice carries as arguments: all that its place does not show."""
+
+LONGEST_TITLE: Final = 120
+"""Characters that are shown beside a track."""
+LONGEST_DETAIL: Final = 10_000
+"""Characters that are shown of a text among what is known of a task."""
+_UNSEEN: Final = "[\\x00-\\x1f\\x7f-\\x9f\\u{200e}\\u{200f}\\u{2028}-\\u{202e}\\u{2066}-\\u{2069}]"
+"""Control characters, ends of lines, and marks that change the direction of what follows."""
+
+
+def plain(text: pl.Expr, most: int) -> pl.Expr:
+    """Return text of a trace as a viewer can show it.
+
+    What has no picture of its own but changes that of others becomes U+FFFD: viewers cut text at a
+    NUL, and a mark of direction turns what comes after it. Longer than `most` characters it is cut,
+    and says how many there were.
+    """
+    length = text.str.len_chars()
+    shown = text.str.slice(0, most).str.replace_all(_UNSEEN, "\ufffd")
+    return (
+        pl.when(length > most)
+        .then(pl.format("{}… ({} characters)", shown, length))
+        .otherwise(shown)
+    )
 
 
 def flows(timeline: Timeline) -> pl.DataFrame:

@@ -19,6 +19,9 @@ __all__ = ["SCHEMA", "write_csv", "write_json", "write_parquet"]
 SCHEMA: Final = "bubblescope.timeline/1"
 """Name and version of the JSON form: `run`, `ranks[]` and `tasks[]`, columns as in docs/model.md."""
 
+_FORMULA: Final = r"^\s*[=+\-@|%]"
+"""How a text begins that some spreadsheet takes for a formula or a command."""
+
 
 def write_parquet(timeline: Timeline, path: Path) -> Path:
     """Write the whole timeline as one Parquet file, which `bubblescope.load` reads back."""
@@ -28,9 +31,17 @@ def write_parquet(timeline: Timeline, path: Path) -> Path:
 
 
 def write_csv(timeline: Timeline, path: Path) -> Path:
-    """Write the tasks as CSV, with a header; nulls are empty."""
+    """Write the tasks as CSV, with a header; nulls are empty.
+
+    It is made for spreadsheets, which run a cell that begins like a formula: a name that does gets an
+    apostrophe before it. JSON and Parquet have it as it is.
+    """
+    # Many readers take a NUL for the end of the text, and some of them of the file.
+    name = pl.col("name").str.replace_all("\0", "\ufffd", literal=True)
+    formula = name.str.contains(_FORMULA)
+    safe = pl.when(formula).then(pl.format("'{}", name)).otherwise(name).alias("name")
     with replacing(path) as partial:
-        timeline.tasks.write_csv(partial)
+        timeline.tasks.with_columns(safe).write_csv(partial)
     return path
 
 

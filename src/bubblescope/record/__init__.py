@@ -10,8 +10,81 @@
 
 from __future__ import annotations
 
-from bubblescope.record.marks import Marks, NvtxMarks
-from bubblescope.record.recorder import Recorder
-from bubblescope.record.timers import CpuTimer, CudaTimer, Timer
+from typing import TYPE_CHECKING
 
-__all__ = ["CpuTimer", "CudaTimer", "Marks", "NvtxMarks", "Recorder", "Timer"]
+from bubblescope.errors import RecorderError
+from bubblescope.record import hooks, session
+from bubblescope.record.marks import AllMarks, Marks, MstxMarks, NvtxMarks, RecordFunctionMarks
+from bubblescope.record.recorder import Recorder
+from bubblescope.record.settings import Settings
+from bubblescope.record.steps import StepTimes
+from bubblescope.record.timers import CpuTimer, CudaTimer, NpuTimer, Timer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = [
+    "AllMarks",
+    "CpuTimer",
+    "CudaTimer",
+    "Marks",
+    "MstxMarks",
+    "NpuTimer",
+    "NvtxMarks",
+    "RecordFunctionMarks",
+    "Recorder",
+    "StepTimes",
+    "Timer",
+    "instrument",
+]
+
+
+def instrument(
+    *frameworks: str,
+    folder: str = "recording",
+    start: int = 0,
+    stop: int | None = None,
+    exit_after: bool = False,
+    timer: str | None = None,
+    marks: Sequence[str] = (),
+    max_mb: float | None = None,
+    on_step: Callable[[StepTimes], None] | None = None,
+) -> None:
+    """Record this process by hand, as `bubblescope record` does from outside.
+
+    Call it before the first training step.
+
+    Args:
+        frameworks: What to record: names of `hooks.INTEGRATIONS`; all that are used, if none is given.
+        folder: Where to write; one file per rank.
+        start: First step to record.
+        stop: First step not to record any more; None for all.
+        exit_after: Leave the process after the last recorded step.
+        timer: cuda, hip, npu or cpu; by default that of the device that the job uses.
+        marks: Vendor's marks to emit around tasks: nvtx, mstx, torch.
+        max_mb: Most megabytes that a rank may have on disk.
+        on_step: Called after each recorded step; see `Recorder.on_step`.
+
+    Raises:
+        RecorderError: A framework is not known.
+    """
+    unknown = [name for name in frameworks if name not in hooks.INTEGRATIONS]
+    if unknown:
+        raise RecorderError(
+            f"{unknown[0]!r} is no framework that bubblescope records; those are "
+            f"{', '.join(hooks.INTEGRATIONS)}"
+        )
+    begun = session.begin(
+        Settings(
+            out=folder,
+            start=start,
+            stop=stop,
+            exit_after=exit_after,
+            timer=timer,
+            marks=tuple(marks),
+            max_mb=max_mb,
+        )
+    )
+    if on_step is not None:
+        begun.on_step(on_step)
+    hooks.install(*frameworks)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import threading
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-__all__ = ["Marks", "NvtxMarks"]
+from bubblescope.errors import RecorderError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["AllMarks", "Marks", "MstxMarks", "NvtxMarks", "RecordFunctionMarks", "chosen_marks"]
 
 
 class Marks(Protocol):
@@ -32,3 +38,95 @@ class NvtxMarks:
     def pop(self) -> None:
         """Close it."""
         self._nvtx.range_pop()
+
+
+class MstxMarks:
+    """Ranges of Ascend's mstx through torch_npu, for msprof and MindStudio."""
+
+    def __init__(self) -> None:
+        from torch_npu.npu import mstx  # noqa: PLC0415  the job's, not a dependency
+
+        self._mstx: Any = mstx
+        self._open = threading.local()
+
+    def push(self, name: str) -> None:
+        """Open a range, on the current stream too, so that the device's times are known."""
+        import torch  # noqa: PLC0415
+
+        stream = torch.npu.current_stream()  # type: ignore[attr-defined]
+        _stack(self._open).append(self._mstx.range_start(name, stream))
+
+    def pop(self) -> None:
+        """Close it."""
+        self._mstx.range_end(_stack(self._open).pop())
+
+
+class RecordFunctionMarks:
+    """PyTorch's own annotations, for torch.profiler."""
+
+    def __init__(self) -> None:
+        from torch.profiler import record_function  # noqa: PLC0415  the job's, not a dependency
+
+        self._range: Any = record_function
+        self._open = threading.local()
+
+    def push(self, name: str) -> None:
+        """Open a range."""
+        opened = self._range(name)
+        opened.__enter__()
+        _stack(self._open).append(opened)
+
+    def pop(self) -> None:
+        """Close it."""
+        _stack(self._open).pop().__exit__(None, None, None)
+
+
+class AllMarks:
+    """Several kinds of marks at once."""
+
+    def __init__(self, marks: Sequence[Marks]) -> None:
+        self._marks = tuple(marks)
+
+    def push(self, name: str) -> None:
+        """Open a range of each kind."""
+        for marks in self._marks:
+            marks.push(name)
+
+    def pop(self) -> None:
+        """Close them, the last opened first."""
+        for marks in reversed(self._marks):
+            marks.pop()
+
+
+_MARKS: Final[dict[str, type[Any]]] = {
+    "nvtx": NvtxMarks,
+    "mstx": MstxMarks,
+    "torch": RecordFunctionMarks,
+}
+
+
+def chosen_marks(names: Sequence[str]) -> Marks | None:
+    """Return the marks of those names: nvtx, mstx, torch; None for none.
+
+    Raises:
+        RecorderError: There is none of that name, or the job lacks what it needs.
+    """
+    made: list[Marks] = []
+    for name in names:
+        if name not in _MARKS:
+            raise RecorderError(f"{name!r} are no marks; use some of {', '.join(_MARKS)}")
+        try:
+            made.append(_MARKS[name]())
+        except ImportError as error:
+            raise RecorderError(f"no {name} marks in this job ({error})") from None
+    if len(made) > 1:
+        return AllMarks(made)
+    return made[0] if made else None
+
+
+def _stack(local: threading.local) -> list[Any]:
+    """Return what is open in this thread."""
+    if not hasattr(local, "stack"):
+        local.stack = []
+    stack: list[Any] = local.stack
+    return stack

@@ -27,11 +27,14 @@ from bubblescope.record.rows import (
     PAIR,
     PAIRED,
     UNKNOWN,
+    WIDTH,
     Buffer,
-    pack_what,
+    label_of,
+    pack_place,
+    pack_step,
 )
 from bubblescope.record.sink import FORMAT, Header
-from bubblescope.record.timers import CpuTimer, CudaTimer, Timer
+from bubblescope.record.timers import CpuTimer, Timer, chosen_timer
 from bubblescope.record.writer import Writer
 from bubblescope.vocabulary import Kind, Lane, mark_name
 
@@ -40,10 +43,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from bubblescope.record.marks import Marks
+    from bubblescope.record.steps import StepTimes
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
 __all__ = ["Recorder"]
+
+_now: Final = time.monotonic_ns
+
+_FULL: Final = CAPACITY * WIDTH
+"""Values in the list of tasks at which it is handed to the writer."""
 
 _PATIENCE_S: Final = 10.0
 """How long a job that failed waits for its device: it may have hung, and the job must end."""
@@ -75,6 +84,8 @@ class Recorder:
         stop: First step not to record any more; None for all.
         exit_after: Leave the process, with SystemExit, after the last recorded step is on disk.
         marks: Vendor's marks to emit around each task.
+        max_mb: Most megabytes on disk; when they are used up, the older half is dropped, and the
+            recording says how much that was. None for no limit.
 
     Raises:
         RecorderError: The arguments contradict each other, or, on opening, the recorder was closed
@@ -99,6 +110,7 @@ class Recorder:
         stop: int | None = None,
         exit_after: bool = False,
         marks: Marks | None = None,
+        max_mb: float | None = None,
     ) -> None:
         _whole("start", start)
         _optional("stop", stop)
@@ -106,7 +118,9 @@ class Recorder:
             raise RecorderError(f"no step to record: stop ({stop}) must be after start ({start})")
         if exit_after and stop is None:
             raise RecorderError("exit_after needs stop, the step before which to leave")
-        timer = timer or _default_timer()
+        if max_mb is not None and not max_mb > 0:
+            raise RecorderError(f"max_mb must be more than 0, not {max_mb!r}")
+        timer = timer or chosen_timer()
         header = Header(
             format=FORMAT,
             version=_version(),
@@ -126,14 +140,21 @@ class Recorder:
         )
         self.path = Path(folder) / f"rank{rank:05d}.bubbles"
         self._timer = timer
+        # Its marks are the host's own times, and nobody else is to be told: the fast way.
+        self._plain = isinstance(timer, CpuTimer) and marks is None
         self._header = header
         self._marks = marks
+        self._limit = None if max_mb is None else int(max_mb * 1e6)
+        self._observers: list[Callable[[StepTimes], None]] = []
         self._window = range(start, stop if stop is not None else sys.maxsize)
         self._exit_after = exit_after
         self._lock = threading.Lock()
         self._anchor: Any = None
-        self._buffer = Buffer(None)
+        self._items: list[Any] = []
+        self._put = self._items.extend
+        """Adds the values of a task, or of several, at once: other threads see all of them or none."""
         self._step: int | None = None
+        self._what_step = pack_step(UNKNOWN)
         self._next_step = 0
         self._writer: Writer | None = None
         self._closed = False
@@ -147,7 +168,9 @@ class Recorder:
                 "another recorder, with another folder",
             )
         if self._writer is None:
-            self._writer = Writer(self.path, self._header, self._timer)
+            self._writer = Writer(
+                self.path, self._header, self._timer, self._limit, self._observers
+            )
             self._record_if(wanted=0 in self._window)
         return self
 
@@ -211,6 +234,14 @@ class Recorder:
         lane_code = LANE_OF_KIND[code] if lane is None else _lane_code(lane)
         return _Task(self, code, lane_code, microbatch, chunk, stage, peer, pair, name)
 
+    def on_step(self, callback: Callable[[StepTimes], None]) -> None:
+        """Call a function after every recorded step with what the step was, for a live metric.
+
+        It is called in the recorder's own thread, once the device has finished the step, which may
+        be during a later one. If it fails, that is one warning, and it is not called again.
+        """
+        self._observers.append(callback)
+
     def wrap(
         self,
         kind: Kind | str,
@@ -247,6 +278,45 @@ class Recorder:
 
         return decorate
 
+    def begin_task(self, what: bytes) -> tuple[bytes, int, Any]:
+        """Take the time at the beginning of a task, for wrappers that call often.
+
+        Args:
+            what: The task's place, as `rows.pack_place` packs it.
+
+        Returns:
+            What `end_task` wants.
+        """
+        # The step it begins in: a task of another thread may end after its step.
+        step = self._what_step
+        if self._plain:
+            host = _now()
+            return step, host, host
+        if self._marks is not None:
+            self._marks.push(label_of(what, self._step))
+        host = _now()
+        return step, host, self._mark()
+
+    def end_task(self, what: bytes, began: tuple[bytes, int, Any]) -> None:
+        """Record a task that ends now. Never raises: it runs where the job's own error may be on."""
+        try:
+            step, host_begin, begin = began
+            if self._plain:
+                end = host_end = _now()
+            else:
+                end = self._mark()
+                host_end = _now()
+                if self._marks is not None:
+                    self._marks.pop()
+                if begin is None or end is None:
+                    return
+            if self.recording:
+                self._put((step, what, begin, end, host_begin, host_end, None))
+                if len(self._items) >= _FULL:
+                    self._flush_full()
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._give_up(error)
+
     def _begin(self, number: int) -> None:
         if self._writer is None:
             raise RecorderError("the recorder is not open: use `with Recorder(...) as recorder:`")
@@ -254,12 +324,16 @@ class Recorder:
             raise RecorderError(f"step {number} begins inside step {self._step}; steps do not nest")
         self._flush()
         self._step = number
+        self._what_step = pack_step(number)
         self._next_step = number + 1
         self._record_if(wanted=number in self._window)
 
     def _end(self, *, failed: bool) -> None:
         number, self._step = self._step, None
+        self._what_step = pack_step(UNKNOWN)
         self._flush()
+        if number is not None and number in self._window and self._writer and self._observers:
+            self._writer.end_step(number)
         if number != self._window.stop - 1:
             return
         self.recording = False
@@ -279,8 +353,8 @@ class Recorder:
             self._give_up(error)
             return
         with self._lock:
+            self._hand_over()  # other threads may have ended tasks meanwhile
             self._anchor = anchor
-            self._swap()  # other threads may have ended tasks meanwhile
 
     def _give_up(self, error: Exception) -> None:
         self.recording = False
@@ -290,12 +364,26 @@ class Recorder:
     def _flush(self) -> None:
         """Hand what was recorded to the writer."""
         with self._lock:
-            self._swap()
+            self._hand_over()
 
-    def _swap(self) -> None:
-        full, self._buffer = self._buffer, Buffer(self._anchor)
-        if self._writer is not None and len(full):
-            self._writer.write(full)
+    def _flush_full(self) -> None:
+        """Do so in the midst of a step, unless somebody does it already.
+
+        That may be this very thread: a garbage collection in the midst of it is a task too.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                self._hand_over()
+            finally:
+                self._lock.release()
+
+    def _hand_over(self) -> None:
+        # Other threads may add tasks meanwhile, behind these.
+        count = len(self._items)
+        items = self._items[:count]
+        del self._items[:count]
+        if self._writer is not None and items:
+            self._writer.write(Buffer(items, self._anchor))
 
     def _mark(self) -> Any:
         """Return the timer's mark, or None if it can give none any more."""
@@ -304,12 +392,6 @@ class Recorder:
         except Exception as error:  # noqa: BLE001  the job's own error, if any, must be the one seen
             self._give_up(error)
             return None
-
-    def _commit(self, task: _Task) -> None:
-        with self._lock:
-            self._buffer.append(task)
-            if len(self._buffer) == CAPACITY:
-                self._swap()
 
 
 class _Step:
@@ -339,24 +421,20 @@ class _Task:
 
     __slots__ = (
         "_active",
+        "_begin",
         "_chunk",
+        "_host_begin",
         "_kind",
         "_lane",
         "_microbatch",
+        "_name",
         "_pair",
         "_peer",
+        "_place",
         "_recorder",
         "_stage",
-        "begin",
-        "end",
-        "host_begin",
-        "host_end",
-        "name",
-        "what",
+        "_step",
     )
-
-    what: bytes
-    """Everything but the times, as the beginning of a `ROW`."""
 
     def __init__(
         self,
@@ -378,7 +456,7 @@ class _Task:
         self._stage = stage
         self._peer = peer
         self._pair = pair
-        self.name = name
+        self._name = name
 
     def __enter__(self) -> None:
         recorder = self._recorder
@@ -386,26 +464,32 @@ class _Task:
         if not self._active:
             return
         # The step it begins in: a task of another thread may end after its step.
+        self._step = recorder._what_step  # noqa: SLF001
         step = recorder._step  # noqa: SLF001
-        self.what = self._describe(step)
+        self._place = self._describe()
         if recorder._marks is not None:  # noqa: SLF001
             recorder._marks.push(self._label(step))  # noqa: SLF001
-        self.host_begin = time.monotonic_ns()
-        self.begin = recorder._mark()  # noqa: SLF001
+        self._host_begin = _now()
+        self._begin = recorder._mark()  # noqa: SLF001
 
     def __exit__(self, *_: object) -> None:
         if not self._active:
             return
         recorder = self._recorder
-        self.end = recorder._mark()  # noqa: SLF001
-        self.host_end = time.monotonic_ns()
+        end = recorder._mark()  # noqa: SLF001
+        host_end = _now()
         if recorder._marks is not None:  # noqa: SLF001
             recorder._marks.pop()  # noqa: SLF001
-        if self.begin is not None and self.end is not None:
-            recorder._commit(self)  # noqa: SLF001
+        if self._begin is None or end is None:
+            return
+        recorder._put(  # noqa: SLF001
+            (self._step, self._place, self._begin, end, self._host_begin, host_end, self._name)
+        )
+        if len(recorder._items) >= _FULL:  # noqa: SLF001
+            recorder._flush_full()  # noqa: SLF001
 
-    def _describe(self, step: int | None) -> bytes:
-        """Return `what`, refusing what would make the recording unreadable.
+    def _describe(self) -> bytes:
+        """Return the task's place, refusing what would make the recording unreadable.
 
         Raises:
             RecorderError: A number is not one, the name is no text, or there is a pair that may not
@@ -413,13 +497,12 @@ class _Task:
         """
         stage, chunk, microbatch, peer = self._stage, self._chunk, self._microbatch, self._peer
         pair = NO_PAIR if self._pair is None else self._checked_pair(self._pair)
-        if self.name is not None and not isinstance(self.name, str):
-            raise RecorderError(f"the name of a task must be text, not {self.name!r}")
+        if self._name is not None and not isinstance(self._name, str):
+            raise RecorderError(f"the name of a task must be text, not {self._name!r}")
         try:
             # Of numbers joined by "or", the sign is negative if any is.
             if ((stage or 0) | (chunk or 0) | (microbatch or 0) | (peer or 0)) >= 0:
-                return pack_what(
-                    UNKNOWN if step is None else step,
+                return pack_place(
                     UNKNOWN if stage is None else stage,
                     UNKNOWN if chunk is None else chunk,
                     UNKNOWN if microbatch is None else microbatch,
@@ -431,8 +514,7 @@ class _Task:
         except (TypeError, struct.error):
             pass  # one of them is no whole number, or too large: the slow way says which
         numbers = {"stage": stage, "chunk": chunk, "microbatch": microbatch, "peer": peer}
-        return pack_what(
-            UNKNOWN if step is None else step,
+        return pack_place(
             *(_number(what, value) for what, value in numbers.items()),
             *pair,
             self._kind,
@@ -451,7 +533,7 @@ class _Task:
 
     def _label(self, step: int | None) -> str:
         """Return the task's name for a vendor's profiler."""
-        return self.name or mark_name(
+        return self._name or mark_name(
             KINDS[self._kind],
             step=step,
             stage=self._stage,
@@ -522,13 +604,6 @@ def _whole(what: str, value: Any) -> int:
     if not 0 <= number <= limit:
         raise RecorderError(f"{what} must be a whole number from 0 to {limit}, not {value!r}")
     return number
-
-
-def _default_timer() -> Timer:
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        return CudaTimer()
-    return CpuTimer()
 
 
 def _boot_id() -> str:

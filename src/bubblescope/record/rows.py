@@ -1,23 +1,28 @@
-"""Tasks as rows of numbers: preallocated, and filled one at a time."""
+"""Tasks as they are recorded: one after another in a list, of which a frame is made later."""
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
 
 from bubblescope.record.sink import COLUMNS
-from bubblescope.vocabulary import LANE_OF, Kind, Lane
+from bubblescope.vocabulary import LANE_OF, Kind, Lane, mark_name
 
 if TYPE_CHECKING:
     from bubblescope.record.timers import Timer
 
-__all__ = ["Buffer", "Finished", "pack_what"]
+__all__ = ["Buffer", "label_of", "pack_place", "pack_step", "place_of"]
 
 CAPACITY: Final = 4096
-"""Tasks in a buffer."""
+"""Tasks that wait to be written at most; a few more if several threads record."""
+
+WIDTH: Final = 7
+"""Values of a task in a buffer: its packed step, its packed place, the timer's marks at its begin and
+end, the host's monotonic times at its begin and end, its name or None."""
 
 UNKNOWN: Final = -1
 """Stands for null in a row, whose real numbers are never negative."""
@@ -25,16 +30,17 @@ UNKNOWN: Final = -1
 NO_PAIR: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 PAIR: Final = ("pair_stage", "pair_chunk", "pair_microbatch")
 FIELDS: Final = ("step", "stage", "chunk", "microbatch", "peer", *PAIR)
-WHAT: Final = {name: "h" if name.endswith("chunk") else "i" for name in FIELDS} | {
+PLACE: Final = {name: "h" if name.endswith("chunk") else "i" for name in FIELDS[1:]} | {
     "kind": "B",
     "lane": "B",
 }
-TIMES: Final = {"host_start_ns": "q", "host_end_ns": "q"}
-ROW: Final = np.dtype([(name, f"<{code}") for name, code in (WHAT | TIMES).items()])
-"""A task in a buffer. Filled through `struct`, which is faster than numpy for one row at a time."""
 
-pack_what: Final = struct.Struct("<" + "".join(WHAT.values())).pack
-_pack_times: Final = struct.Struct("<" + "".join(TIMES.values())).pack
+pack_step: Final = struct.Struct("<i").pack
+pack_place: Final = struct.Struct("<" + "".join(PLACE.values())).pack
+"""All that describes a task but its step: the same in every step, so that it need be packed once."""
+
+_unpack_place: Final = struct.Struct("<" + "".join(PLACE.values())).unpack
+_PLACES: Final = np.dtype([(name, f"<{code}") for name, code in PLACE.items()])
 
 KINDS: Final = tuple(Kind)
 LANES: Final = tuple(Lane)
@@ -48,63 +54,68 @@ LANE_OF_KIND: Final = tuple(LANES.index(LANE_OF[kind]) for kind in KINDS)
 PAIRED: Final = KINDS.index(Kind.FORWARD_BACKWARD)
 
 
-class Finished(Protocol):
-    """A task that is over.
+def label_of(place: bytes, step: int | None) -> str:
+    """Return the name of a task for a vendor's profiler, from its packed place."""
+    *numbers, kind, _ = _unpack_place(place)
+    stage, chunk, microbatch, peer = (None if n == UNKNOWN else n for n in numbers[:4])
+    return mark_name(
+        KINDS[kind], step=step, stage=stage, chunk=chunk, microbatch=microbatch, peer=peer
+    )
 
-    Attributes:
-        what: Its description, packed by `pack_what`.
-        begin, end: The timer's marks.
-        host_begin, host_end: Monotonic clock of the host, nanoseconds.
-        name: Its name, or None.
-    """
 
-    what: bytes
-    begin: Any
-    end: Any
-    host_begin: int
-    host_end: int
-    name: str | None
+@lru_cache(maxsize=1 << 16)
+def place_of(
+    kind: Kind,
+    *,
+    stage: int | None = None,
+    chunk: int | None = None,
+    microbatch: int | None = None,
+    peer: int | None = None,
+    lane: Lane | None = None,
+) -> bytes:
+    """Return where a task belongs, packed. Those of a pipeline are few and come again every step."""
+    code = KIND_CODES[kind]
+    return pack_place(
+        *(UNKNOWN if value is None else value for value in (stage, chunk, microbatch, peer)),
+        *NO_PAIR,
+        code,
+        LANE_OF_KIND[code] if lane is None else LANE_CODES[lane],
+    )
 
 
 class Buffer:
-    """Preallocated rows that tasks are put into, one at a time.
+    """Tasks that were recorded, to be made a frame of.
 
     Args:
+        items: `WIDTH` values for each task. One flat list and no object for each task: those would
+            set off garbage collections in the job.
         anchor: What the timer tied the clocks to when these tasks were recorded.
     """
 
-    def __init__(self, anchor: Any) -> None:
+    def __init__(self, items: list[Any], anchor: Any) -> None:
+        self._items = items
         self._anchor = anchor
-        self._rows = 0
-        # Not a bytearray: zeroing it would cost every step's end.
-        self._numbers = np.empty(CAPACITY * ROW.itemsize, np.uint8).data
-        self._marks: list[Any] = []
-        self._names: list[str | None] = []
 
     def __len__(self) -> int:
-        return self._rows
-
-    def append(self, task: Finished) -> None:
-        """Add a finished task."""
-        at = self._rows * ROW.itemsize
-        self._numbers[at : at + ROW.itemsize] = task.what + _pack_times(
-            task.host_begin, task.host_end
-        )
-        self._marks += (task.begin, task.end)
-        self._names.append(task.name)
-        self._rows += 1
+        return len(self._items) // WIDTH
 
     def frame(self, timer: Timer) -> pl.DataFrame:
-        """Return the rows as a frame with the columns of `COLUMNS`."""
-        rows = np.frombuffer(self._numbers, ROW, self._rows)
-        times = timer.resolve(self._marks, self._anchor)
-        columns: dict[str, Any] = {name: rows[name] for name in (*FIELDS, *TIMES)}
+        """Return the tasks as a frame with the columns of `COLUMNS`."""
+        steps, places, begins, ends, host_begins, host_ends, names = (
+            self._items[at::WIDTH] for at in range(WIDTH)
+        )
+        place = np.frombuffer(b"".join(places), _PLACES)
+        times = timer.resolve(begins + ends, self._anchor)
+        columns: dict[str, Any] = {name: place[name] for name in FIELDS[1:]}
         columns |= {
-            "kind": np.array([kind.value for kind in KINDS])[rows["kind"]],
-            "lane": np.array([lane.value for lane in LANES])[rows["lane"]],
-            "start_ns": times[::2],
-            "end_ns": times[1::2],
-            "name": pl.Series(self._names, dtype=pl.String),
+            "step": np.frombuffer(b"".join(steps), "<i4"),
+            "kind": np.array([kind.value for kind in KINDS])[place["kind"]],
+            "lane": np.array([lane.value for lane in LANES])[place["lane"]],
+            "start_ns": times[: len(begins)],
+            "end_ns": times[len(begins) :],
+            "host_start_ns": np.array(host_begins, np.int64),
+            "host_end_ns": np.array(host_ends, np.int64),
+            "name": pl.Series(names, dtype=pl.String),
         }
         return (
             pl.DataFrame(columns)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import os
 import struct
 from typing import TYPE_CHECKING, Final
@@ -22,9 +23,10 @@ import polars as pl
 from bubblescope.errors import RecorderError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["COLUMNS", "FORMAT", "Header", "Sink", "Torn", "read_stream"]
+__all__ = ["COLUMNS", "FORMAT", "Header", "Sink", "Torn", "older", "read_stream"]
 
 FORMAT: Final = 1
 
@@ -52,6 +54,13 @@ _END: Final = _CONTINUATION + b"\0\0\0\0"
 _BODY_LENGTH_SLOT: Final = 10
 """Offset of Message.bodyLength in its flatbuffer vtable: 4 bytes of sizes, then three fields."""
 
+_ROOM: Final = 4096
+"""Least bytes for one message in a recording with a limit: more than any task needs."""
+_LONGEST: Final = 200
+"""Characters that a task's name has at most in a recording with a limit."""
+_PIECES: Final = 8
+"""Messages that go into one half of a recording with a limit, at least."""
+
 _open: Final[set[Path]] = set()
 """Files that this process records to: a POSIX lock keeps out other processes only."""
 
@@ -67,6 +76,7 @@ class Header(msgspec.Struct, frozen=True):
         utc_ns: UTC minus the monotonic clock, when recording began.
         timer: Name of the timer.
         schedule, microbatches: As the job declared them.
+        before: Tasks that were recorded before this file, which has a limit.
     """
 
     format: int
@@ -84,6 +94,7 @@ class Header(msgspec.Struct, frozen=True):
     dp: int | None = None
     tp: int | None = None
     cp: int | None = None
+    before: int = 0
 
 
 class Torn(msgspec.Struct, frozen=True):
@@ -100,34 +111,65 @@ class Torn(msgspec.Struct, frozen=True):
     size: int
 
 
+def older(path: Path) -> Path:
+    """Return where the older half of a recording is, if it has a limit."""
+    return path.with_suffix(f".older{path.suffix}")
+
+
 class Sink:
     """Appends record batches to a file.
 
+    With a limit, the file is put aside when it has reached half of it, in place of the one that was
+    put aside before: never more than the limit is on disk, and of a long recording never less than
+    three eighths of it.
+
+    Args:
+        path: Where to write.
+        header: What the recording says of its rank.
+        limit: Most bytes on disk; None for any number.
+
     Raises:
         OSError: The file cannot be made or written.
-        RecorderError: It is being recorded to already.
+        RecorderError: It is being recorded to already, or the limit is too small.
     """
 
-    def __init__(self, path: Path, header: Header) -> None:
+    def __init__(self, path: Path, header: Header, limit: int | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path.resolve()
+        self._header = header
+        self._size = 0
+        self._rows = 0
+        first = _first_messages(header)
+        self._half = None if limit is None else limit // 2 - len(_END)
+        self._piece = 0 if self._half is None else (self._half - len(first)) // _PIECES
+        if self._half is not None and self._piece < _ROOM:
+            least = math.ceil((len(first) + _PIECES * _ROOM + len(_END)) * 2 / 1e4) / 100
+            raise RecorderError(f"max_mb must be at least {least}, not {(limit or 0) / 1e6:g}")
         if self._path in _open:
             raise _busy(path)
-        # Emptied only once it is ours: another process may be recording to it.
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = _opened(self._path)
         _open.add(self._path)
         try:
-            _lock(self._file, path)
+            # In this order: what a killed job leaves behind is one recording, and no mixture of two.
+            _spare(self._path).unlink(missing_ok=True)
+            older(self._path).unlink(missing_ok=True)
             os.ftruncate(self._file, 0)
-            self._append(_first_messages(header))
+            self._append(first)
         except BaseException:
             self._release()
             raise
 
     def write(self, rows: pl.DataFrame) -> None:
         """Append rows with the columns of `COLUMNS`."""
-        encoded = _encode(rows)
-        self._append(encoded[_first_message(encoded) :])  # the schema is there already
+        if self._half is None:
+            self._append(_batches(rows))
+            return
+        rows = rows.with_columns(pl.col("name").str.head(_LONGEST))
+        for data, count in _pieces(rows, self._piece):
+            if self._size + len(data) > self._half:
+                self._put_aside()
+            self._append(data)
+            self._rows += count
 
     def close(self, *, complete: bool) -> None:
         """Close the file, with the end-of-stream marker if it holds all that it was to hold."""
@@ -137,13 +179,76 @@ class Sink:
         finally:
             self._release()
 
+    def _put_aside(self) -> None:
+        """Begin a new file; what was put aside before is dropped.
+
+        Wherever this is interrupted, the path is there and ours: the new file takes its place locked
+        and with its header. Until then the half put aside is there under both names. It gets no
+        end-of-stream marker: that is for the end of the whole recording.
+        """
+        spare = _spare(self._path)
+        linked = _linked(self._path, spare)
+        (spare if linked else self._path).replace(older(self._path))
+        self._header = msgspec.structs.replace(
+            self._header, before=self._header.before + self._rows
+        )
+        begun = spare if linked else self._path
+        new = os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        try:
+            _lock(new, self._path)
+            old, self._file, self._size, self._rows = self._file, new, 0, 0
+        except BaseException:
+            os.close(new)
+            raise
+        try:
+            self._append(_first_messages(self._header))
+            if linked:
+                spare.replace(self._path)
+        finally:
+            os.close(old)  # and with it the lock
+
     def _append(self, data: bytes) -> None:
+        self._size += len(data)
         while data:
             data = data[os.write(self._file, data) :]
 
     def _release(self) -> None:
         _open.discard(self._path)
         os.close(self._file)  # and with it the lock
+
+
+def _spare(path: Path) -> Path:
+    """Return where a file is while it changes its name; no reader looks at hidden files."""
+    return path.with_name(f".{path.stem}.spare")
+
+
+def _linked(path: Path, other: Path) -> bool:
+    """Give a file a second name, where its file system can."""
+    other.unlink(missing_ok=True)
+    try:
+        os.link(path, other)
+    except OSError:
+        return False
+    return True
+
+
+def _opened(path: Path) -> int:
+    """Open and lock a file, which is not emptied: another process may be recording to it.
+
+    Raises:
+        RecorderError: It is.
+    """
+    while True:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            _lock(file, path)
+            # Between the two, the one that held it may have put the file aside.
+            if os.path.samestat(os.fstat(file), path.stat()):
+                return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
 
 
 def _lock(file: int, path: Path) -> None:
@@ -176,6 +281,23 @@ def _first_messages(header: Header) -> bytes:
         "name": msgspec.json.encode(header).decode(),
     }
     return _encode(pl.DataFrame([first], schema=COLUMNS))
+
+
+def _batches(rows: pl.DataFrame) -> bytes:
+    """Return record batches only: the schema is there already."""
+    encoded = _encode(rows)
+    return encoded[_first_message(encoded) :]
+
+
+def _pieces(rows: pl.DataFrame, most: int) -> Iterator[tuple[bytes, int]]:
+    """Yield batches of at most so many bytes, and how many rows each has."""
+    data = _batches(rows)
+    if len(data) <= most or rows.height == 1:
+        yield data, rows.height
+        return
+    middle = rows.height // 2
+    yield from _pieces(rows[:middle], most)
+    yield from _pieces(rows[middle:], most)
 
 
 def _encode(rows: pl.DataFrame) -> bytes:

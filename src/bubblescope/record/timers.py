@@ -7,17 +7,20 @@ that ranks of one host need no alignment.
 
 from __future__ import annotations
 
+import sys
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
+
+from bubblescope.errors import RecorderError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["Anchor", "CpuTimer", "CudaTimer", "Timer"]
+__all__ = ["Anchor", "CpuTimer", "CudaTimer", "NpuTimer", "Timer", "chosen_timer"]
 
 
 class Timer(Protocol):
@@ -129,3 +132,54 @@ class CudaTimer:
             return self._free.pop()  # not "if any": another thread may take the last one
         except IndexError:
             return self._cuda.Event(enable_timing=True)
+
+
+class NpuTimer(CudaTimer):
+    """Events of Ascend NPUs through torch_npu, whose interface is that of `torch.cuda`.
+
+    Args:
+        npu: Something with the `Event` and `synchronize` of `torch.npu`, which is the default.
+        clock: The host's monotonic clock.
+    """
+
+    name = "npu"
+
+    def __init__(self, npu: Any = None, clock: Any = time.monotonic_ns) -> None:
+        if npu is None:
+            import torch  # noqa: PLC0415  it is the job's, not a dependency
+
+            npu = torch.npu  # type: ignore[attr-defined]  # torch_npu puts it there
+        super().__init__(npu, clock)
+
+
+_TIMERS: Final[dict[str, type[Any]]] = {
+    "cuda": CudaTimer,
+    "hip": CudaTimer,  # PyTorch for ROCm has the interface of CUDA
+    "npu": NpuTimer,
+    "cpu": CpuTimer,
+}
+
+
+def chosen_timer(name: str | None = None) -> Timer:
+    """Return the clock of that name, or the best for the device that this process uses.
+
+    Raises:
+        RecorderError: There is no clock of that name, or no such device.
+    """
+    if name is not None and name not in _TIMERS:
+        raise RecorderError(f"{name!r} is no timer; use one of {', '.join(_TIMERS)}")
+    there = [known for known in ("cuda", "npu") if _available(known)]
+    if name is None:
+        timer: Timer = _TIMERS[there[0] if there else "cpu"]()
+        return timer
+    if name != "cpu" and ("cuda" if name == "hip" else name) not in there:
+        raise RecorderError(f"there is no device for the timer {name!r} in this process")
+    chosen: Timer = _TIMERS[name]()
+    return chosen
+
+
+def _available(device: str) -> bool:
+    """Say whether the job has loaded PyTorch with such a device."""
+    torch = sys.modules.get("torch")
+    module = getattr(torch, device, None)
+    return module is not None and bool(module.is_available())

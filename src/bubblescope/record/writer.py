@@ -7,12 +7,17 @@ import threading
 import warnings
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from bubblescope.record.sink import Header, Sink
+from bubblescope.record.steps import step_times
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from bubblescope.record.rows import Buffer
+    from bubblescope.record.steps import StepTimes
     from bubblescope.record.timers import Timer
 
 __all__ = ["Writer"]
@@ -25,16 +30,26 @@ class Writer:
         works: Whether tasks are still accepted.
     """
 
-    def __init__(self, path: Path, header: Header, timer: Timer) -> None:
+    def __init__(
+        self,
+        path: Path,
+        header: Header,
+        timer: Timer,
+        limit: int | None,
+        observers: list[Callable[[StepTimes], None]],
+    ) -> None:
         self.works = True
         self._path = path
         self._timer = timer
-        self._queue: queue.SimpleQueue[Buffer | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Buffer | int | None] = queue.SimpleQueue()
+        self._observers = observers
+        self._seen: list[pl.DataFrame] = []
+        """Tasks of the step that has not ended, if anybody wants to know of it."""
         self._error: Exception | None = None
         """What stopped the thread; the job's own thread warns of it."""
         self._sink: Sink | None = None
         try:
-            self._sink = Sink(path, header)
+            self._sink = Sink(path, header, limit)
         except OSError as error:
             self.give_up(error)
         self._thread = threading.Thread(target=self._run, name="bubblescope-writer", daemon=True)
@@ -45,6 +60,10 @@ class Writer:
         self._heed_thread()
         if self.works:
             self._queue.put(tasks)
+
+    def end_step(self, number: int) -> None:
+        """Queue that all tasks of a step have been written."""
+        self._queue.put(number)
 
     def close(self, patience_s: float | None) -> None:
         """Write everything queued, and the end of the file.
@@ -87,6 +106,33 @@ class Writer:
             if self._sink is None or self._error is not None:
                 continue
             try:
-                self._sink.write(tasks.frame(self._timer))
+                if isinstance(tasks, int):
+                    self._tell(tasks)
+                    continue
+                rows = tasks.frame(self._timer)
+                self._sink.write(rows)
+                if self._observers:
+                    self._seen.append(rows)
             except Exception as error:  # noqa: BLE001  whatever it is, training goes on
                 self._error = error
+
+    def _tell(self, number: int) -> None:
+        """Tell the observers what a step was."""
+        seen, self._seen = self._seen, []
+        times = step_times(number, pl.concat(seen)) if seen else None
+        if times is None:
+            return
+        for observer in list(self._observers):
+            self._call(observer, times)
+
+    def _call(self, observer: Callable[[StepTimes], None], times: StepTimes) -> None:
+        try:
+            observer(times)
+        except Exception as error:  # noqa: BLE001  it is the job's, not the recording's
+            self._observers.remove(observer)
+            warnings.warn(
+                f"on_step: {observer!r} failed ({type(error).__name__}: {error}) and will not be "
+                "called again",
+                RuntimeWarning,
+                stacklevel=2,
+            )

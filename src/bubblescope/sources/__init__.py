@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 import msgspec
 
 from bubblescope.errors import SourceError
+from bubblescope.plain import utf8, whole
 from bubblescope.progress import SILENT, Progress
 from bubblescope.timeline import Notice, concat
 from bubblescope.vocabulary import NameParser
@@ -192,6 +193,8 @@ def find(paths: Sequence[str | Path], source: str | None = None) -> Found:
     claimed: dict[str, list[Path]] = {}
     ignored: list[Path] = []
     for path in _expand(paths):
+        if not utf8(path):
+            raise SourceError(whole(str(path)), "has a name that is no UTF-8; rename it")
         members = [path] if not path.is_dir() or _claim(path, source) else _walk(path, source)
         found = 0
         for member in members:

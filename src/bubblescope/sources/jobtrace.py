@@ -119,7 +119,7 @@ class JobTraceSource:
 def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:
     """Return one table in our own terms, and what is wrong with it."""
     try:
-        frame = pl.read_parquet(path, hive_partitioning=False)
+        frame = pl.read_parquet(path, glob=False, hive_partitioning=False)
     except UNREADABLE as error:
         reason = str(error).strip().splitlines()[0]
         raise SourceError(path, f"cannot be read as Parquet ({reason}); copy it again") from None

@@ -51,13 +51,17 @@ class NativeSource:
             TimelineError: Two files hold the same rank.
         """
         options.progress.begin("reading recordings", len(paths))
-        recordings, timelines = [], []
+        found, timelines, empty = [], [], {}
         for path in paths:
             if path.suffix == _RECORDING:
-                recordings.append(_Recording(path))
+                try:
+                    found.append(_Recording(path))
+                except _EmptyError as error:
+                    empty[path] = error
             else:
                 timelines.append(Timeline.load(path))
             options.progress.advance()
+        recordings = _joined(found, empty)
         # Processes of one boot share a monotonic clock; one anchor for all keeps them exact.
         anchors: dict[tuple[str, str], int] = {}
         for recording in recordings:
@@ -72,6 +76,42 @@ class NativeSource:
         return joined
 
 
+class _EmptyError(SourceError):
+    """A recording holds nothing yet."""
+
+
+def _joined(recordings: list[_Recording], empty: dict[Path, _EmptyError]) -> list[_Recording]:
+    """Put the halves of recordings with a limit together.
+
+    Args:
+        recordings: What was read.
+        empty: Files that hold nothing, which is no error if the other half does.
+    """
+    # Of a job that was killed between putting a file aside and beginning anew, both are the same.
+    order = sorted(recordings, key=lambda one: (one.header.before, one.path == one.whole))
+    found: dict[tuple[Path, bytes], _Recording] = {}
+    for recording in order:
+        header = msgspec.structs.replace(recording.header, before=0)
+        of = recording.whole, msgspec.json.encode(header)
+        if of in found:
+            found[of].append(recording)
+        else:
+            found[of] = recording
+    halves = {recording.whole: recording for recording in found.values()}
+    for path, error in empty.items():
+        half = halves.get(_whole(path))
+        if half is None:
+            raise error
+        if path == half.whole:
+            half.torn = Torn(closed=False, lost=0, size=0)
+    return list(found.values())
+
+
+def _whole(path: Path) -> Path:
+    """Return the file that this one is, or is the older half of."""
+    return path.with_name(path.name.replace(f".older{_RECORDING}", _RECORDING))
+
+
 class _Recording:
     """One rank's file, decoded."""
 
@@ -82,13 +122,13 @@ class _Recording:
         except OSError as error:
             raise SourceError(path, f"cannot be read ({error.strerror})") from None
         if not data:
-            raise SourceError(path, "is empty: the job stopped before it recorded anything")
+            raise _EmptyError(path, "is empty: the job stopped before it recorded anything")
         try:
             rows, self.torn = read_stream(data)
         except ValueError as error:
             raise SourceError(path, f"is not a recording or is damaged ({error})") from None
         if rows is None or not rows.height:
-            raise SourceError(path, f"is cut short: its {len(data)} bytes hold no complete record")
+            raise _EmptyError(path, f"is cut short: its {len(data)} bytes hold no complete record")
         if dict(rows.schema) != COLUMNS or rows["kind"][0] != "header":
             raise SourceError(path, "is an Arrow stream, but not one that bubblescope recorded")
         try:
@@ -100,6 +140,21 @@ class _Recording:
                 path, f"was recorded by bubblescope {self.header.version}; update to read it"
             )
         self._tasks = rows[1:]
+        self.lost = self.header.before
+        """Tasks that were dropped to keep the recording within its limit."""
+
+    @property
+    def whole(self) -> Path:
+        """The file that this one is, or is the older half of."""
+        return _whole(self.path)
+
+    def append(self, newer: _Recording) -> None:
+        """Add the newer half of the same recording, which may have tasks of this one once more."""
+        missing = newer.header.before - self.header.before - self._tasks.height
+        if missing > 0:
+            self.lost += missing
+        self._tasks = pl.concat([self._tasks, newer._tasks[max(0, -missing) :]])
+        self.path, self.torn = newer.path, newer.torn
 
     @property
     def clock(self) -> tuple[str, str]:
@@ -133,7 +188,7 @@ class _Recording:
             origins=(Origin("native", header.version, str(self.path)),),
             schedule=header.schedule,
             microbatches=header.microbatches,
-            warnings=_ending(self.path, self.torn),
+            warnings=(*_ending(self.path, self.torn), *_dropped(self.path, self.lost, len(tasks))),
         )
         try:
             return Timeline(tasks, ranks, run)
@@ -147,6 +202,20 @@ def _stage_of_chunk(stages: list[int] | None) -> pl.Expr:
         return pl.lit(None, pl.Int32)
     chunk = pl.col("chunk") if len(stages) > 1 else pl.lit(0)
     return chunk.replace_strict(range(len(stages)), stages, default=None, return_dtype=pl.Int32)
+
+
+def _dropped(path: Path, lost: int, kept: int) -> tuple[Notice, ...]:
+    if not lost:
+        return ()
+    return (
+        Notice(
+            "dropped",
+            f"{path.name} was limited in size: its oldest {lost:,} of {lost + kept:,} tasks were "
+            "dropped; a higher --max-mb keeps more",
+            lost,
+            lost + kept,
+        ),
+    )
 
 
 def _ending(path: Path, torn: Torn) -> tuple[Notice, ...]:

@@ -94,13 +94,18 @@ class KinetoSource:
             ),
         )
         table = _rank_table(traces, ranks)
-        tasks, markers = (_gather(traces, ranks, what) for what in ("tasks", "markers"))
+        counters = _shifted(traces, ranks, [trace.counters for trace in traces])
+        tasks, markers = (
+            _shifted(traces, ranks, [getattr(trace.projection, what) for trace in traces])
+            for what in ("tasks", "markers")
+        )
         if not tasks.height:
             notices = (*run.warnings, _no_tasks(traces))
             return Timeline(
                 pl.DataFrame(schema=TASK_SCHEMA),
                 table,
                 msgspec.structs.replace(run, warnings=notices),
+                counters,
             )
         tasks, inferred, more = numbering.number(tasks, markers)
         if how_rank:
@@ -110,7 +115,7 @@ class KinetoSource:
         run = msgspec.structs.replace(run, inferred=inferred, warnings=(*run.warnings, *more))
         table = numbering.with_stages(table, tasks)
         try:
-            return Timeline(task_columns(tasks), table, run)
+            return Timeline(task_columns(tasks), table, run, counters)
         except TimelineError as error:
             raise SourceError(traces[0].path, f"holds contradictory events ({error})") from None
 
@@ -130,6 +135,7 @@ class _Trace(msgspec.Struct, frozen=True):
         on_device: Whether it holds device work, not operators alone.
         inferred: Whether its forwards and backwards were told by their operators.
         projection: Its tasks.
+        counters: Samples of its counters, in its own time.
         contents: What it holds.
         groups: Its process groups.
         declared: What the job declared as `pp_info`.
@@ -148,6 +154,7 @@ class _Trace(msgspec.Struct, frozen=True):
     on_device: bool
     inferred: bool
     projection: Projection
+    counters: pl.DataFrame
     contents: Contents
     groups: list[dict[str, Any]]
     declared: dict[str, Any]
@@ -193,6 +200,7 @@ class _Reader(msgspec.Struct, frozen=True):
             on_device=events.on_device,
             inferred=inferred,
             projection=projection,
+            counters=events.counters,
             contents=Contents(
                 path=str(path),
                 host=host,
@@ -365,16 +373,17 @@ def _coordinates(trace: _Trace, rank: int) -> dict[str, int]:
     return found
 
 
-def _gather(traces: Sequence[_Trace], ranks: list[int], what: str) -> pl.DataFrame:
-    """Join the tasks or markers of all traces, in absolute time."""
+def _shifted(
+    traces: Sequence[_Trace], ranks: list[int], frames: Sequence[pl.DataFrame]
+) -> pl.DataFrame:
+    """Join the tasks, markers or counters of all traces, in absolute time."""
     base = max((trace.base_ns or 0 for trace in traces), default=0)
-    frames = []
-    for trace, rank in zip(traces, ranks, strict=True):
-        frame: pl.DataFrame = getattr(trace.projection, what)
+    shifted = []
+    for trace, rank, frame in zip(traces, ranks, frames, strict=True):
         times = [name for name in frame.columns if name.endswith("_ns") and name != "busy_ns"]
         offset = base if trace.base_ns is None else trace.base_ns
-        frames.append(frame.with_columns(pl.col(times) + offset, rank=pl.lit(rank, pl.Int32)))
-    return pl.concat(frames)
+        shifted.append(frame.with_columns(pl.col(times) + offset, rank=pl.lit(rank, pl.Int32)))
+    return pl.concat(shifted)
 
 
 def _clock_notices(traces: Sequence[_Trace]) -> list[Notice]:

@@ -12,7 +12,17 @@ import polars as pl
 
 from bubblescope.plausible import possible
 from bubblescope.projection import LAUNCHES, RANGES, WORK, Capture, Comm
-from bubblescope.sources.kineto.document import ExactSlice, Slice
+from bubblescope.sources.kineto.counters import MEMORY, Counters
+from bubblescope.sources.kineto.document import (
+    Count,
+    ExactCount,
+    ExactInstant,
+    ExactSlice,
+    Instant,
+    Memory,
+    Slice,
+)
+from bubblescope.timeline import changes
 from bubblescope.vocabulary import Kind, is_communication_kernel
 
 if TYPE_CHECKING:
@@ -88,6 +98,7 @@ class Events(msgspec.Struct, frozen=True):
         devices: The devices that ran something.
         counts: Number of events by what they are.
         names: Frame with the distinct range names and the count of each.
+        counters: Frame with name, unit, time_ns and value of its counters.
         impossible: Events dropped because their times cannot be.
     """
 
@@ -99,6 +110,7 @@ class Events(msgspec.Struct, frozen=True):
     devices: tuple[int, ...]
     counts: dict[str, int]
     names: pl.DataFrame
+    counters: pl.DataFrame
     impossible: int
 
 
@@ -117,16 +129,35 @@ class Collector:
         self._processes: dict[int | str | None, set[str]] = {}
         self._threads: dict[int | str | None, int] = {}
         self._comms: dict[tuple[str, str | None, int | None], int] = {}
+        self._counters = Counters()
+        self._takers: dict[type, Callable[[list[Any]], None]] = {
+            Slice: self._take,
+            ExactSlice: self._take,
+            Instant: self._take_memory,
+            ExactInstant: self._take_memory,
+            Count: self._take_counts,
+            ExactCount: self._take_counts,
+        }
         self._is_comm = _Remembered(is_communication_kernel)
         self._role = _Remembered(_role)
 
     def take(self, batch: list[Any]) -> None:
-        """Take the complete events of a batch."""
+        """Take the complete events of a batch, and those that count something."""
         types = list(map(type, batch))
-        for written in (Slice, ExactSlice):
-            slices = list(compress(batch, map(is_, types, repeat(written))))
-            if slices:
-                self._take(slices)
+        present = set(types)
+        for written, take in self._takers.items():
+            if written in present:
+                take(list(compress(batch, map(is_, types, repeat(written)))))
+
+    def _take_memory(self, instants: list[Any]) -> None:
+        events = [one for one in instants if one.name == MEMORY and type(one.args) is Memory]
+        if events:
+            self._counters.take_memory(_nanoseconds(events, _START), events)
+
+    def _take_counts(self, counts: list[Any]) -> None:
+        events = [one for one in counts if type(one.args) is dict]
+        if events:
+            self._counters.take(_nanoseconds(events, _START), events)
 
     def _take(self, slices: list[Any]) -> None:
         groups = np.fromiter(map(_GROUPS.get, map(_CATEGORY, slices), repeat(-1)), np.int8)
@@ -204,7 +235,10 @@ class Collector:
             self._frame(group, {"device": pl.Int32, "correlation": pl.Int64, "comm": pl.Int32})
             for group in (_KERNEL, _COPY, _FILL)
         ).with_columns(pl.col("comm").replace(NONE, None))
-        frames, work, impossible = _without_impossible(frames, work)
+        samples = self._counters.finish()
+        if samples.height:
+            counts["samples"] = samples.height
+        frames, work, samples, impossible = _without_impossible(frames, work, samples)
         ranges, operators, launches = frames[_RANGE], frames[_OPERATOR], frames[_LAUNCH]
         comms = tuple(_described(*key) for key in self._comms)
         on_device = work.height > 0
@@ -227,6 +261,7 @@ class Collector:
             devices=tuple(work["device"].unique().sort()) if on_device else (),
             counts=counts,
             names=ranges.group_by("name").agg(count=pl.len()),
+            counters=changes(samples),
             impossible=impossible,
         )
 
@@ -369,15 +404,19 @@ def _work_on_host(
 
 
 def _without_impossible(
-    frames: dict[int, pl.DataFrame], work: pl.DataFrame
-) -> tuple[dict[int, pl.DataFrame], pl.DataFrame, int]:
+    frames: dict[int, pl.DataFrame], work: pl.DataFrame, samples: pl.DataFrame
+) -> tuple[dict[int, pl.DataFrame], pl.DataFrame, pl.DataFrame, int]:
     """Drop events that end before they start, or lie days away from all others."""
     starts = pl.concat([frame["start_ns"] for frame in (*frames.values(), work)])
+    starts = starts if len(starts) else samples["time_ns"]
     if not len(starts):
-        return frames, work, 0
+        return frames, work, samples, 0
     middle = int(starts.median() or 0)  # type: ignore[arg-type]  # a column of integers
     sound = possible(middle)
     kept = {group: frame.filter(sound) for group, frame in frames.items()}
     kept_work = work.filter(sound)
-    lost = len(starts) - sum(frame.height for frame in (*kept.values(), kept_work))
-    return kept, kept_work, lost
+    times = samples.select(start_ns="time_ns", end_ns="time_ns")
+    kept_samples = samples.filter(times.select(sound).to_series()) if len(samples) else samples
+    before = sum(map(len, (*frames.values(), work, samples)))
+    lost = before - sum(map(len, (*kept.values(), kept_work, kept_samples)))
+    return kept, kept_work, kept_samples, lost

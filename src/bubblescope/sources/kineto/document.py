@@ -27,7 +27,20 @@ if TYPE_CHECKING:
 
     from bubblescope.progress import Progress
 
-__all__ = ["Arguments", "ExactSlice", "Header", "Losses", "Slice", "read_document", "read_head"]
+__all__ = [
+    "Arguments",
+    "Count",
+    "ExactCount",
+    "ExactInstant",
+    "ExactSlice",
+    "Header",
+    "Instant",
+    "Losses",
+    "Memory",
+    "Slice",
+    "read_document",
+    "read_head",
+]
 
 GZIP: Final = b"\x1f\x8b"
 _UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError)
@@ -43,7 +56,8 @@ _BROKEN_TIME: Final = re.compile(rb'"ts"\s*:\s*\d+\.\d')
 _BAD_ESCAPE: Final = re.compile(rb'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _OPENING: Final = b'{"traceEvents":['
-_PHASES: Final = "BEMiICstfbneNODPRcVvSTpF(),"
+_PHASES: Final = "BEMIstfbneNODPRcVvSTpF(),"
+_READ_PHASES: Final = "XiC"
 _EXACT_US: Final = 2.0**43
 """Below this a float64 of microseconds with three decimals still tells nanoseconds apart."""
 
@@ -83,6 +97,54 @@ class ExactSlice(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     args: Arguments | None = None
 
 
+class Memory(msgspec.Struct, gc=False):
+    """What is used of the `args` of PyTorch's `[memory]` events; sizes are bytes."""
+
+    allocated: int | None = msgspec.field(default=None, name="Total Allocated")
+    reserved: int | None = msgspec.field(default=None, name="Total Reserved")
+    sort: int | None = msgspec.field(default=None, name="Device Type")
+    device: int | None = msgspec.field(default=None, name="Device Id")
+
+
+class Instant(msgspec.Struct, gc=False, tag_field="ph", tag="i"):
+    """An event without length; its time is microseconds."""
+
+    ts: float | None = None
+    name: str = ""
+    args: Memory | str | None = None
+
+
+class ExactInstant(msgspec.Struct, gc=False, tag_field="ph", tag="i"):
+    """An `Instant` whose time is kept as text."""
+
+    ts: msgspec.Raw = msgspec.Raw(b"null")
+    name: str = ""
+    args: Memory | str | None = None
+
+
+class Count(msgspec.Struct, tag_field="ph", tag="C"):
+    """A sample of a counter, of one series or several; its time is microseconds.
+
+    Counters of one name are told apart by their id, and by their process.
+    """
+
+    ts: float | None = None
+    name: str = ""
+    pid: int | str | None = None
+    id: int | str | None = None
+    args: dict[str, Any] | str | None = None
+
+
+class ExactCount(msgspec.Struct, tag_field="ph", tag="C"):
+    """A `Count` whose time is kept as text."""
+
+    ts: msgspec.Raw = msgspec.Raw(b"null")
+    name: str = ""
+    pid: int | str | None = None
+    id: int | str | None = None
+    args: dict[str, Any] | str | None = None
+
+
 class Losses(msgspec.Struct):
     """What could not be read.
 
@@ -109,8 +171,10 @@ def _skipped(phase: str) -> type[msgspec.Struct]:
 
 
 _SKIPPED: Final = [_skipped(phase) for phase in _PHASES]
-_EVENTS: Final[Any] = list[reduce(or_, _SKIPPED, Slice)]  # type: ignore[misc]
-_EXACT_EVENTS: Final[Any] = list[reduce(or_, _SKIPPED, ExactSlice)]  # type: ignore[misc]
+_EVENTS: Final[Any] = list[reduce(or_, _SKIPPED, Slice | Instant | Count)]  # type: ignore[misc]
+_EXACT_EVENTS: Final[Any] = list[  # type: ignore[misc]
+    reduce(or_, _SKIPPED, ExactSlice | ExactInstant | ExactCount)
+]
 
 
 class Header(msgspec.Struct, kw_only=True):
@@ -166,7 +230,8 @@ def read_document(
     Args:
         path: A `.json` or `.json.gz` file.
         begin: Called with what is said before the events; returns what is called with each batch,
-            in the file's order: `Slice` or `ExactSlice` among events of other kinds.
+            in the file's order: `Slice`, `Instant` and `Count`, or `ExactSlice` and so on, among
+            events of other kinds.
         progress: Is told of the file's bytes as they are read.
 
     Returns:
@@ -341,8 +406,8 @@ def _decoded(array: bytes | memoryview) -> list[Any]:
 
 def _rounded(events: list[Any], text: bytes | memoryview) -> bool:
     """Say whether times are such that a float64 has rounded them."""
-    times = (event.ts for event in events[:400] if type(event) is Slice)
-    return any(ts >= _EXACT_US for ts in times) and _BROKEN_TIME.search(text) is not None
+    times = (event.ts for event in events[:400] if type(event) in {Slice, Instant, Count})
+    return any(ts and ts >= _EXACT_US for ts in times) and _BROKEN_TIME.search(text) is not None
 
 
 def _one_by_one(text: bytes, losses: Losses) -> list[Any]:
@@ -371,7 +436,7 @@ def _is_of_no_interest(event: bytes) -> bool:
         phase = _ANY_PHASE_DECODER.decode(event).ph
     except _UNDECODABLE:
         return False
-    return phase != "X" and phase not in _PHASES
+    return phase not in _READ_PHASES and phase not in _PHASES
 
 
 def _separate(text: bytes) -> Iterator[bytes]:

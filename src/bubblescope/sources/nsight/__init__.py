@@ -18,9 +18,10 @@ from bubblescope.errors import SourceError, TimelineError
 from bubblescope.inventory import name_shapes
 from bubblescope.projection import Capture, Projection, losses, project
 from bubblescope.sources.nsight.export import UNKNOWN, Export, pid, read_export
-from bubblescope.sources.nsight.tables import EVENTS, FACTS, ParquetTables
-from bubblescope.sources.sqlite import MAGIC, SqliteTables, table_names
+from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteExport
+from bubblescope.sources.sqlite import MAGIC, table_names
 from bubblescope.timeline import (
+    COUNTER_SCHEMA,
     TASK_SCHEMA,
     Contents,
     Notice,
@@ -84,22 +85,28 @@ class NsightSource:
             exports.append(export)
             projections.append(project(capture, options.names))
         offsets, notices = _offsets(exports)
-        tasks, markers = _gather(exports, projections, offsets)
+        tasks, markers, counters = _gather(exports, projections, offsets)
         run = Run(
             origins=tuple(Origin("nsight", export.version, export.path) for export in exports),
             contents=tuple(
                 content for export in exports for content in _contents(export, options.names)
             ),
-            warnings=tuple(notices + losses(projections, "kernels, copies and fills")),
+            warnings=(
+                *notices,
+                *_unplaced(exports),
+                *losses(projections, "kernels, copies and fills"),
+            ),
         )
         ranks, how_rank = _ranks(exports, tasks, markers)
+        place = ranks.select(*_PLACE, "rank")
+        counters = counters.join(place, on=_PLACE).select(*COUNTER_SCHEMA)
         if not tasks.height:
             return Timeline(
                 pl.DataFrame(schema=TASK_SCHEMA),
                 _rank_table(ranks),
                 run.warned(_no_tasks(exports, projections)),
+                counters,
             )
-        place = ranks.select(*_PLACE, "rank")
         tasks = tasks.drop("rank").join(place, on=_PLACE)
         markers = markers.drop("rank").join(place, on=_PLACE[:2])
         tasks, inferred, more = numbering.number(tasks, markers)
@@ -108,7 +115,7 @@ class NsightSource:
         ranks = numbering.with_stages(ranks, tasks)
         run = msgspec.structs.replace(run.warned(*more), inferred=inferred)
         try:
-            return Timeline(task_columns(tasks), _rank_table(ranks), run)
+            return Timeline(task_columns(tasks), _rank_table(ranks), run, counters)
         except TimelineError as error:
             raise SourceError(exports[0].path, f"holds contradictory events ({error})") from None
 
@@ -125,13 +132,13 @@ def _without_twins(paths: Sequence[Path]) -> list[Path]:
 
 def _read(path: Path, progress: Progress) -> tuple[Export, Capture]:
     """Open whichever container the export lies in and read it."""
-    tables: SqliteTables | ParquetTables
+    tables: SqliteExport | ParquetTables
     if path.is_dir():
         tables = ParquetTables(path, progress)
         progress.begin(f"reading {path.name}", tables.size())
         return read_export(tables, str(path))
     with _as_sqlite(path, progress) as file:
-        tables = SqliteTables(file, progress, EVENTS, FACTS)
+        tables = SqliteExport(file, progress)
         progress.begin(f"reading {path.name}", tables.size())
         return read_export(tables, str(path))
 
@@ -194,12 +201,23 @@ def _offsets(exports: list[Export]) -> tuple[list[int], list[Notice]]:
     return offsets, notices
 
 
+def _unplaced(exports: list[Export]) -> list[Notice]:
+    without = [export.path for export in exports if export.unplaced_metrics]
+    if not without:
+        return []
+    text = (
+        f"{len(without)} of {len(exports)} exports do not say which GPU each process used "
+        f"({without[0]}), so GPU metrics were left out; newer versions of nsys say it"
+    )
+    return [Notice("unplaced-metrics", text, len(without), len(exports))]
+
+
 def _gather(
     exports: list[Export],
     projections: list[Projection],
     offsets: list[int],
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Put the tasks and step markers of all exports into two frames, in absolute time."""
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Put the tasks, step markers and counters of all exports into frames, in absolute time."""
 
     def shifted(frame: pl.DataFrame, index: int) -> pl.DataFrame:
         times = [name for name in frame.columns if name.endswith("_ns") and name != "busy_ns"]
@@ -209,6 +227,7 @@ def _gather(
     return (
         pl.concat([shifted(projections[index].tasks, index) for index in indices]),
         pl.concat([shifted(projections[index].markers, index) for index in indices]),
+        pl.concat([shifted(exports[index].counters, index) for index in indices]),
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.projection import LAUNCHES, RANGES, WORK, Capture, Comm
+from bubblescope.sources.nsight.counters import gpu_metrics, memory
 from bubblescope.vocabulary import is_communication_kernel
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Export(msgspec.Struct, frozen=True):
         counts: Frame with process, device (null for host events), what ("kernels", "calls", ...)
             and count.
         names: Frame with process, name and count of its ranges.
+        counters: Frame with process, device, name, unit, time_ns and value, in its own time.
+        unplaced_metrics: Whether it has GPU metrics and does not say of whose GPU they are.
     """
 
     path: str
@@ -66,6 +69,8 @@ class Export(msgspec.Struct, frozen=True):
     clock: Clock
     counts: pl.DataFrame
     names: pl.DataFrame
+    counters: pl.DataFrame
+    unplaced_metrics: bool
 
 
 def pid(process: int) -> int:
@@ -103,6 +108,8 @@ def read_export(tables: Tables, path: str) -> tuple[Export, Capture]:
             correlation="correlationId",
         ),
     )
+    places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
+    metrics, unplaced = gpu_metrics(tables, places)
     export = Export(
         path=path,
         host=environment.get("Hostname") or "unknown",
@@ -110,6 +117,8 @@ def read_export(tables: Tables, path: str) -> tuple[Export, Capture]:
         clock=_clock(tables, facts),
         counts=pl.concat([counts, _counted(launches, "calls"), _counted(ranges, "ranges")]),
         names=ranges.group_by("process", "name").len("count"),
+        counters=pl.concat([memory(tables), metrics]),
+        unplaced_metrics=unplaced,
     )
     return export, Capture(
         ranges=ranges.select(*RANGES),

@@ -7,12 +7,14 @@ null, so that the rest of the source sees one schema.
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Final, Protocol
 
 import polars as pl
 
 from bubblescope.errors import SourceError
-from bubblescope.sources.sqlite import TEXT, nothing
+from bubblescope.sources.sqlite import TEXT, SqliteTables, nothing
 from bubblescope.timeline import UNREADABLE
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from bubblescope.progress import Progress
 
-__all__ = ["EVENTS", "FACTS", "ParquetTables", "Tables"]
+__all__ = ["EVENTS", "FACTS", "ParquetTables", "SqliteExport", "Tables"]
 
 EVENTS: Final = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -29,6 +31,8 @@ EVENTS: Final = (
     "CUPTI_ACTIVITY_KIND_MEMCPY",
     "CUPTI_ACTIVITY_KIND_MEMSET",
     "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS",
+    "GPU_METRICS",
     "NVTX_EVENTS",
 )
 FACTS: Final = (
@@ -37,6 +41,9 @@ FACTS: Final = (
     "StringIds",
     "TARGET_INFO_SESSION_START_TIME",
     "TARGET_INFO_SYSTEM_ENV",
+    "TARGET_INFO_CUDA_DEVICE",
+    "TARGET_INFO_GPU",
+    "TARGET_INFO_GPU_METRICS",
 )
 """The tables that are used: those that grow with the run, and those that describe it."""
 
@@ -63,6 +70,41 @@ class Tables(Protocol):
                 "value". One that this version does not have is filled with null, or "" for text.
             shrink: Applied to each piece as it arrives, to keep only what is needed in memory.
         """
+
+    def texts(self, table: str, columns: Sequence[str]) -> pl.DataFrame:
+        """Return the columns of a small table, whatever they hold, as text; null where it is missing.
+
+        Empty if the table is missing.
+        """
+
+
+class SqliteExport(SqliteTables):
+    """Tables of a `.sqlite` export.
+
+    Raises:
+        SourceError: The file is cut short or damaged.
+    """
+
+    def __init__(self, path: Path, progress: Progress) -> None:
+        super().__init__(path, progress, EVENTS, FACTS)
+
+    def texts(self, table: str, columns: Sequence[str]) -> pl.DataFrame:
+        """Return the columns of a small table as text; see `Tables.texts`."""
+        present = self._columns.get(table, set())
+        schema = dict.fromkeys(columns, pl.String)
+        if not present:
+            return pl.DataFrame(schema=schema)
+        chosen = ", ".join(
+            f'CAST("{column}" AS TEXT)' if column in present else "NULL" for column in columns
+        )
+        query = f'SELECT {chosen} FROM "{table}"'  # noqa: S608  fixed names
+        try:
+            with closing(sqlite3.connect(self._uri, uri=True)) as connection:
+                connection.text_factory = lambda text: text.decode(errors="replace")
+                rows = connection.execute(query).fetchall()
+        except sqlite3.Error as error:
+            raise self._damaged(error) from None
+        return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 class ParquetTables:
@@ -96,19 +138,36 @@ class ParquetTables:
             self._progress.advance()
         return shrink(frame) if shrink else frame
 
+    def texts(self, table: str, columns: Sequence[str]) -> pl.DataFrame:
+        """Return the columns of a small table as text; see `Tables.texts`."""
+        file = self.path / f"{table}.parquet"
+        if not file.exists():
+            return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
+        return self._select(file, columns, lambda _, value: value.cast(pl.String))
+
+    def _collect(self, file: Path, columns: Sequence[str]) -> pl.DataFrame:
+        return self._select(
+            file,
+            columns,
+            lambda column, value: (
+                value.cast(pl.String).fill_null("")
+                if column in TEXT
+                else value.cast(pl.Int64)  # ids may be unsigned
+            ),
+        )
+
     @staticmethod
-    def _collect(file: Path, columns: Sequence[str]) -> pl.DataFrame:
+    def _select(
+        file: Path, columns: Sequence[str], convert: Callable[[str, pl.Expr], pl.Expr]
+    ) -> pl.DataFrame:
         try:
-            scan = pl.scan_parquet(file)
+            scan = pl.scan_parquet(file, glob=False)
             present = scan.collect_schema().names()
             values = {
                 column: pl.col(column) if column in present else pl.lit(None) for column in columns
             }
             return scan.select(
-                value.cast(pl.String).fill_null("").alias(column)
-                if column in TEXT
-                else value.cast(pl.Int64).alias(column)  # ids may be unsigned
-                for column, value in values.items()
+                convert(column, value).alias(column) for column, value in values.items()
             ).collect()
         except UNREADABLE as error:
             reason = str(error).strip().splitlines()[0]

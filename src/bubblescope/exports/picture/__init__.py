@@ -1,0 +1,1 @@
+"""What pictures are made of: sizes, lanes, blocks, axes and legends, as SVG elements."""

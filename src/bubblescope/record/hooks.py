@@ -1,0 +1,127 @@
+"""Running something once a module has been imported, whoever imports it.
+
+This module is loaded at the start of every Python process of a recorded job, so it imports nothing but
+the standard library, and does nothing until one of the modules it waits for is imported.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+__all__ = ["INTEGRATIONS", "install", "when_imported"]
+
+INTEGRATIONS: dict[str, dict[str, str]] = {
+    "torch": {
+        "torch.distributed.pipelining.schedules": "torch_pipelining:schedules",
+        "torch.distributed.device_mesh": "torch_common:device_mesh",
+        "torch.optim.optimizer": "torch_common:optimizer",
+    },
+    "deepspeed": {"deepspeed.runtime.pipe.engine": "deepspeed:engine"},
+    "dualpipe": {
+        "dualpipe.dualpipe": "dualpipe:dualpipe",
+        "dualpipe.dualpipev": "dualpipe:dualpipev",
+    },
+    "megatron": {
+        "megatron.core.pipeline_parallel.schedules": "megatron:schedules",
+        "megatron.core.pipeline_parallel.combined_1f1b": "megatron:combined",
+        "megatron.core.pipeline_parallel.p2p_communication": "megatron:p2p",
+        "megatron.core.distributed.finalize_model_grads": "megatron:gradients",
+        "megatron.core.optimizer.optimizer": "megatron:optimizer",
+    },
+}
+"""Framework -> module to wait for -> module and function of `bubblescope.record.integrations` that
+makes it record; the function is called with the imported module and the session."""
+
+_waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
+
+
+def install(*names: str) -> None:
+    """Make frameworks record as soon as they are imported; all of them if none is named."""
+    for name in names or INTEGRATIONS:
+        for module, target in INTEGRATIONS[name].items():
+            when_imported(module, _applying(target))
+
+
+def _applying(target: str) -> Callable[[ModuleType], None]:
+    def apply(module: ModuleType) -> None:
+        name, _, function = target.partition(":")
+        try:
+            # Only now: a process that imports no framework need not pay for them.
+            session = import_module("bubblescope.record.session").current()
+            if session is None:
+                return
+            integration = import_module(f"bubblescope.record.integrations.{name}")
+            getattr(integration, function)(module, session)
+        except Exception as error:  # noqa: BLE001  the user's program must go on, whatever it is
+            warnings.warn(
+                f"bubblescope cannot record {module.__name__} ({type(error).__name__}: {error}); "
+                "the job goes on without",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    return apply
+
+
+def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
+    """Call a function with a module once it has been imported; at once if it has been already."""
+    module = sys.modules.get(name)
+    # A module that is being imported right now is not complete yet.
+    spec = getattr(module, "__spec__", None)
+    if module is not None and not getattr(spec, "_initializing", False):
+        then(module)
+        return
+    _waiting.setdefault(name, []).append(then)
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(MetaPathFinder):
+    """Finds what the other finders find, with a loader that tells when it is done."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in _waiting:
+            return None
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader)
+                return spec
+        return None
+
+
+class _Loader(Loader):
+    """A module's own loader, and what was to be done after it."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # As if we had never been here: some programs look at a module's loader.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        for then in _waiting.pop(module.__name__, []):
+            then(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)

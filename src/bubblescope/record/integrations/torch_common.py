@@ -1,0 +1,66 @@
+"""What every job with PyTorch has: optimizers, and meshes that say where a rank stands.
+
+`torch.optim.optimizer.register_optimizer_step_pre_hook` and `..._post_hook` are called around every
+optimizer's step. `init_device_mesh` names the dimensions of a job's ranks.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+from bubblescope.record.rows import place_of
+from bubblescope.vocabulary import Kind
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from bubblescope.record.session import Session
+
+__all__ = ["device_mesh", "optimizer"]
+
+_DIMENSIONS: Final = {
+    "dp": ("dp", "data", "data_parallel", "dp_replicate", "ddp", "dp_shard", "fsdp"),
+    "tp": ("tp", "tensor", "tensor_parallel"),
+    "cp": ("cp", "context", "context_parallel"),
+}
+"""Coordinate -> what the dimensions of a mesh are usually called; the first that there is counts."""
+
+
+def optimizer(module: ModuleType, session: Session) -> None:
+    """Record the steps of all optimizers."""
+    what = place_of(Kind.OPTIMIZER)
+    began: list[Any] = []
+
+    def before(*_: Any) -> None:
+        recorder = session.recorder
+        if recorder is not None and recorder.recording:
+            began.append(recorder.begin_task(what))
+
+    def after(*_: Any) -> None:
+        recorder = session.recorder
+        if began and recorder is not None:
+            recorder.end_task(what, began.pop())
+
+    module.register_optimizer_step_pre_hook(before)
+    module.register_optimizer_step_post_hook(after)
+
+
+def device_mesh(module: ModuleType, session: Session) -> None:
+    """Learn this rank's place among replicas, tensor-parallel and context-parallel ranks."""
+    make = module.init_device_mesh
+
+    @functools.wraps(make)
+    def init_device_mesh(*args: Any, **kwargs: Any) -> Any:
+        mesh = make(*args, **kwargs)
+        try:
+            names = mesh.mesh_dim_names or ()
+            for coordinate, usual in _DIMENSIONS.items():
+                named = next((name for name in usual if name in names), None)
+                if named is not None:
+                    session.about(**{coordinate: mesh.get_local_rank(named)})
+        except Exception as error:  # noqa: BLE001  the job goes on
+            session.fail(error)
+        return mesh
+
+    module.init_device_mesh = init_device_mesh  # type: ignore[attr-defined]

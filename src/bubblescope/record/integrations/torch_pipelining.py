@@ -1,0 +1,198 @@
+"""torch.distributed.pipelining, all schedules.
+
+Every schedule calls `forward_one_chunk`, `backward_one_chunk` and `backward_weight_one_chunk` of its
+stages, with the micro-batch first, after it has waited for what they need; `backward_one_chunk` with
+`full_backward=False` computes the input gradient only. What is sent and received comes from the
+stages' `get_..._ops(microbatch)`, is started by the module's `_batch_p2p` and waited for by its
+`_wait_batch_p2p`. Read in PyTorch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+from bubblescope.record.rows import place_of
+from bubblescope.vocabulary import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from bubblescope.record.session import Session
+
+__all__ = ["schedules"]
+
+_OPERATIONS: Final = {
+    "get_fwd_recv_ops": Kind.RECV_FORWARD,
+    "get_fwd_send_ops": Kind.SEND_FORWARD,
+    "get_bwd_recv_ops": Kind.RECV_BACKWARD,
+    "get_bwd_send_ops": Kind.SEND_BACKWARD,
+}
+_RECEIVES: Final = (Kind.RECV_FORWARD, Kind.RECV_BACKWARD)
+_PLACE: Final = "_bubblescope_place"
+
+
+def schedules(module: ModuleType, session: Session) -> None:
+    """Record the steps of all schedules, and the work of their stages."""
+    for name in ("PipelineScheduleSingle", "PipelineScheduleMulti"):
+        schedule = getattr(module, name)
+        schedule.step = _stepping(schedule.step, session)
+    stage = module._PipelineStageBase  # noqa: SLF001  it has no other name
+    stage.forward_one_chunk = session.timed(stage.forward_one_chunk, _places(Kind.FORWARD, session))
+    stage.backward_one_chunk = session.timed(stage.backward_one_chunk, _backward(session))
+    stage.backward_weight_one_chunk = session.timed(
+        stage.backward_weight_one_chunk, _places(Kind.BACKWARD_WEIGHT, session)
+    )
+    stage.perform_reduce_grad = session.timed(
+        stage.perform_reduce_grad, lambda *_, **__: place_of(Kind.COLLECTIVE)
+    )
+    schedule = module._PipelineSchedule  # noqa: SLF001
+    schedule._maybe_compute_loss = session.timed(schedule._maybe_compute_loss, _loss)  # noqa: SLF001
+    for name, kind in _OPERATIONS.items():
+        setattr(stage, name, _placed(getattr(stage, name), kind, session))
+    module._batch_p2p = _started(module._batch_p2p, session)  # type: ignore[attr-defined]  # noqa: SLF001
+    module._wait_batch_p2p = _awaited(  # type: ignore[attr-defined]  # noqa: SLF001
+        module._wait_batch_p2p,  # noqa: SLF001
+        session,
+    )
+
+
+def _stepping(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
+    @functools.wraps(step)
+    def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _introduce(self, session)
+        session.begin_step()
+        return step(self, *args, **kwargs)
+
+    return begin
+
+
+def _introduce(schedule: Any, session: Session) -> None:
+    """Tell the session what the schedule knows of itself."""
+    try:
+        stages = getattr(schedule, "_stages", None) or [schedule._stage]  # noqa: SLF001
+        device = getattr(stages[0].device, "index", None)
+        session.about(
+            stages=sorted(stage.stage_index for stage in stages),
+            schedule=type(schedule).__name__,
+            microbatches=schedule._n_microbatches,  # noqa: SLF001
+            device=device,
+        )
+    except Exception as error:  # noqa: BLE001  the job goes on
+        session.fail(error)
+
+
+def _places(kind: Kind, session: Session) -> Callable[..., bytes]:
+    def place(stage: Any, microbatch: int, *_: Any, **__: Any) -> bytes:
+        index = stage.stage_index
+        return place_of(kind, stage=index, chunk=session.chunk_of(index), microbatch=microbatch)
+
+    return place
+
+
+def _backward(session: Session) -> Callable[..., bytes]:
+    whole, split = _places(Kind.BACKWARD, session), _places(Kind.BACKWARD_INPUT, session)
+
+    def place(
+        stage: Any,
+        microbatch: int,
+        loss: Any = None,
+        full_backward: bool = True,
+        *_: Any,
+        **__: Any,
+    ) -> bytes:
+        del loss
+        return (whole if full_backward else split)(stage, microbatch)
+
+    return place
+
+
+def _loss(
+    _schedule: Any, stage: Any, _output: Any, _targets: Any, microbatch: int, *_: Any, **__: Any
+) -> bytes | None:
+    """The loss belongs to no forward, which has ended, and to no backward, which has not begun."""
+    if not stage.is_last:
+        return None
+    return place_of(Kind.OTHER, stage=stage.stage_index, microbatch=microbatch)
+
+
+def _placed(get: Callable[..., Any], kind: Kind, session: Session) -> Callable[..., Any]:
+    """Return a function that writes on operations which task they are."""
+
+    @functools.wraps(get)
+    def operations(stage: Any, microbatch: int) -> Any:
+        made = get(stage, microbatch)
+        recorder = session.recorder
+        if recorder is not None and recorder.recording:
+            index = stage.stage_index
+            for operation in made:
+                place = place_of(
+                    kind,
+                    stage=index,
+                    chunk=session.chunk_of(index),
+                    microbatch=microbatch,
+                    peer=operation.peer,
+                )
+                setattr(operation, _PLACE, place)
+        return made
+
+    return operations
+
+
+class _Works(list[Any]):
+    """Operations that were started, and which receives are among them."""
+
+    receives: tuple[bytes, ...] = ()
+
+
+def _started(batch: Callable[..., Any], session: Session) -> Callable[..., Any]:
+    """Return a function that records sends, from when they are issued until that is done."""
+
+    @functools.wraps(batch)
+    def start(operations: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = session.recorder
+        if recorder is None or not recorder.recording:
+            return batch(operations, *args, **kwargs)
+        places: set[bytes] = {getattr(operation, _PLACE, b"") for operation in operations} - {b""}
+        sends = [place for place in places if not _receiving(place)]
+        began = [recorder.begin_task(place) for place in sends]
+        try:
+            works = _Works(batch(operations, *args, **kwargs))
+        finally:
+            for place, at in zip(reversed(sends), reversed(began), strict=True):
+                recorder.end_task(place, at)
+        works.receives = tuple(place for place in places if _receiving(place))
+        return works
+
+    return start
+
+
+def _awaited(wait: Callable[..., Any], session: Session) -> Callable[..., Any]:
+    """Return a function that records receives, as long as they are waited for.
+
+    On a GPU, waiting for a receive makes the compute stream wait: marks on that stream before and
+    after say how long it did.
+    """
+
+    @functools.wraps(wait)
+    def waited(works: Any) -> Any:
+        recorder = session.recorder
+        receives = getattr(works, "receives", ())
+        if recorder is None or not recorder.recording or not receives:
+            return wait(works)
+        began = [recorder.begin_task(place) for place in receives]
+        try:
+            return wait(works)
+        finally:
+            for place, at in zip(reversed(receives), reversed(began), strict=True):
+                recorder.end_task(place, at)
+
+    return waited
+
+
+_KINDS_OF_RECEIVES: Final = frozenset(place_of(kind)[-2] for kind in _RECEIVES)
+
+
+def _receiving(place: Any) -> bool:
+    return place[-2] in _KINDS_OF_RECEIVES

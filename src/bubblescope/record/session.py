@@ -1,0 +1,242 @@
+"""What is recorded of this process by hooks in its frameworks.
+
+The hooks tell the session what they see: that a step begins, which stages a rank holds, that a
+function is a task. The session makes the recorder when the first step begins, which is when the rank
+is known, so processes that train nothing (launchers, data loaders) record nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bubblescope.record.marks import chosen_marks
+from bubblescope.record.recorder import Recorder
+from bubblescope.record.rows import place_of
+from bubblescope.record.settings import Settings
+from bubblescope.record.timers import chosen_timer
+from bubblescope.vocabulary import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bubblescope.record.steps import StepTimes
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
+
+__all__ = ["Session", "begin", "current"]
+
+
+class Session:
+    """Records this process.
+
+    Args:
+        settings: What to record.
+
+    Attributes:
+        recorder: What records, once the first step has begun; None before, and after a failure.
+        stages: Global virtual stages of this rank, by chunk.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.recorder: Recorder | None = None
+        self.stages: list[int] = []
+        self._settings = settings
+        self._facts: dict[str, Any] = {}
+        self._step: Any = None
+        self._next = 0
+        self._failed = False
+        self._observers: list[Callable[[StepTimes], None]] = []
+        self._process = os.getpid()
+        self._stop_serving: Callable[[], None] | None = None
+
+    def about(self, **facts: Any) -> None:
+        """Tell what is known of this rank: rank, stages, schedule, microbatches, dp, tp, cp, device.
+
+        What is told after the first step began has no effect: it is in the file's first line.
+        """
+        self._facts.update({name: value for name, value in facts.items() if value is not None})
+        if "stages" in facts and facts["stages"] is not None:
+            self.stages = list(facts["stages"])
+
+    def on_step(self, callback: Callable[[StepTimes], None]) -> None:
+        """Call a function after every recorded step; see `Recorder.on_step`."""
+        self._observers.append(callback)
+
+    def chunk_of(self, stage: int | None) -> int | None:
+        """Return which of this rank's chunks a stage is; None if it holds one only."""
+        return self.stages.index(stage) if len(self.stages) > 1 and stage in self.stages else None
+
+    def begin_step(self) -> None:
+        """Begin the next training step, and end the last.
+
+        Raises:
+            SystemExit: The last step to record has ended, and the job is to leave then.
+        """
+        if self._failed or os.getpid() != self._process:
+            return
+        try:
+            self._end_step()
+            if self.recorder is None:
+                self._open()
+            if self.recorder is not None:
+                self._step = self.recorder.step(self._next)
+                self._step.__enter__()
+            self._next += 1
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self.fail(error)
+
+    def _end_step(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(None, None, None)
+
+    def _open(self) -> None:
+        settings = self._settings
+        facts = {"rank": _rank(), **self._facts}
+        recorder = Recorder(
+            settings.out,
+            **facts,
+            timer=chosen_timer(settings.timer),
+            start=settings.start,
+            stop=settings.stop,
+            exit_after=settings.exit_after,
+            marks=chosen_marks(settings.marks),
+            max_mb=settings.max_mb,
+        )
+        for observer in self._observers:
+            recorder.on_step(observer)
+        recorder.__enter__()
+        if settings.prometheus:
+            self._stop_serving = _serve(recorder, settings.prometheus, facts["rank"])
+        self.recorder = recorder
+        gc.callbacks.append(self._collecting)
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """End the last step and the file. A process that was forked has neither."""
+        if self.recorder is None or os.getpid() != self._process:
+            return
+        recorder, self.recorder = self.recorder, None
+        if self._collecting in gc.callbacks:
+            gc.callbacks.remove(self._collecting)
+        try:
+            step, self._step = self._step, None
+            if step is not None:
+                # The last step may be the one to leave after; the job is leaving already.
+                step.__exit__(SystemExit, None, None)
+            recorder.close()
+            if self._stop_serving is not None:
+                self._stop_serving()
+        except Exception as error:  # noqa: BLE001  the job's own exit must be the one seen
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Stop recording, and say why, once."""
+        if self._failed:
+            return
+        self._failed = True
+        recorder, self.recorder = self.recorder, None
+        warnings.warn(
+            f"bubblescope stopped recording ({type(error).__name__}: {error}); training goes on",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        if recorder is not None:
+            recorder.recording = False
+
+    def timed(self, function: Function, place: Callable[..., bytes | None]) -> Function:
+        """Return a function that does the same and is recorded as a task.
+
+        Args:
+            function: What to record.
+            place: Called with the same arguments, returns where the task belongs, as
+                `rows.place_of` does, or None if this call is not to be recorded.
+        """
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            recorder = self.recorder
+            if recorder is None or not recorder.recording:
+                return function(*args, **kwargs)
+            try:
+                what = place(*args, **kwargs)
+                began = None if what is None else recorder.begin_task(what)
+            except Exception as error:  # noqa: BLE001  the job goes on
+                self.fail(error)
+                began = None
+            if began is None:
+                return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                recorder.end_task(what, began)  # type: ignore[arg-type]  # not None with `began`
+
+        return call  # type: ignore[return-value]  # functools.wraps keeps the signature
+
+    def _collecting(self, phase: str, _: dict[str, int]) -> None:
+        """Record garbage collections: everything of this process waits for them."""
+        recorder = self.recorder
+        if recorder is None or not recorder.recording:
+            return
+        if phase == "start":
+            self._collection = recorder.begin_task(_GC)
+        elif self._collection is not None:
+            recorder.end_task(_GC, self._collection)
+            self._collection = None
+
+    _collection: tuple[bytes, int, Any] | None = None
+
+
+_GC = place_of(Kind.GC)
+_session: Session | None = None
+
+
+def current() -> Session | None:
+    """Return the session of this process; None if it is not to be recorded."""
+    global _session  # noqa: PLW0603  there is one process
+    if _session is None:
+        settings = Settings.of_environment()
+        if settings is not None:
+            _session = Session(settings)
+    return _session
+
+
+def begin(settings: Settings) -> Session:
+    """Begin the session of this process by hand; what the environment says is not heeded."""
+    global _session  # noqa: PLW0603  there is one process
+    if _session is not None:
+        _session.close()
+    _session = Session(settings)
+    return _session
+
+
+def _serve(recorder: Recorder, address: str, rank: int) -> Callable[[], None] | None:
+    """Serve metrics; if that cannot be, say so, and record all the same."""
+    from bubblescope.record.metrics import serve  # noqa: PLC0415  only if asked
+
+    try:
+        return serve(recorder, address, rank)
+    except Exception as error:  # noqa: BLE001  neither the job nor the recording needs them
+        warnings.warn(
+            f"bubblescope serves no metrics of rank {rank} ({error}); recording goes on",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return None
+
+
+def _rank() -> int:
+    """Return this process's global rank, as its framework or its launcher says it."""
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        return int(torch.get_rank())
+    for name in ("RANK", "PADDLE_TRAINER_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return 0

@@ -1,0 +1,314 @@
+"""`bubblescope serve`: a run that is loaded as it comes into sight."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import zlib
+from urllib.parse import urlencode, urlsplit
+
+import numpy as np
+import pytest
+
+from bubblescope.exports.html_data import PageData
+from bubblescope.serve import Server, windows
+from bubblescope.serve.query import QueryError, find, totals
+from bubblescope.serve.windows import Sight, Windows
+from synthetic import hostile, one_f_one_b
+
+ALL = frozenset({"compute", "ideal", "whatif", "comm", "host"})
+
+
+@pytest.fixture(scope="module")
+def data():
+    return PageData.of(one_f_one_b())
+
+
+@pytest.fixture
+def served(data):
+    server = Server(data)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    yield server
+    server.stop()
+    thread.join()
+
+
+def get(server: Server, what: str = "", host: str | None = None, token: str | None = None, **asked):
+    """The status, headers and content of an answer."""
+    address = urlsplit(server.url)
+    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=20)
+    path = address.path if token is None else f"/{token}/"
+    headers = {"Host": host} if host else {}
+    connection.request("GET", f"{path}{what}?{urlencode(asked)}", headers=headers)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), content
+
+
+def window(**changes):
+    asked = {
+        "start": 0,
+        "perpixel": 1e5,
+        "columns": 1000,
+        "ranks": "0-3",
+        "lanes": ",".join(sorted(ALL)),
+    }
+    return {**asked, **changes}
+
+
+def unpacked(content: bytes):
+    """The head and the tables of what is in sight."""
+    size = int.from_bytes(content[:4], "little")
+    head = json.loads(content[4 : 4 + size])
+    at = 4 + size
+    types = {"u8": "u1", "i16": "<i2", "i32": "<i4", "u32": "<u4", "f64": "<f8"}
+    tables = {}
+    for name, columns in head["columns"].items():
+        buffer = zlib.decompress(content[at : at + head["sizes"][name]])
+        at += head["sizes"][name]
+        offset, table = 0, {}
+        for column in columns:
+            dtype = np.dtype(types[column["type"]])
+            table[column["name"]] = np.frombuffer(buffer, dtype, column["length"], offset)
+            offset += -(-column["length"] * dtype.itemsize // 8) * 8
+        tables[name] = table
+    assert at == len(content)
+    return head, tables
+
+
+class TestWhoMayAsk:
+    def test_it_listens_on_the_loopback_interface_only(self, served):
+        assert urlsplit(served.url).hostname == "127.0.0.1"
+
+    def test_each_server_has_a_token_of_its_own(self, served, data):
+        other = Server(data)
+        token = urlsplit(other.url).path.strip("/")
+        other._http.server_close()
+        assert len(token) >= 32
+        assert token not in served.url
+
+    @pytest.mark.parametrize("token", ["", "x", "x" * 32])
+    @pytest.mark.parametrize("what", ["", "window", "totals", "find", "where"])
+    def test_nothing_is_answered_without_the_token(self, served, token, what):
+        status, _, content = get(served, what, token=token, **window())
+        assert status == 403
+        assert content == b"not yours"
+
+    def test_another_name_for_this_machine_is_refused(self, served):
+        port = urlsplit(served.url).port
+        assert get(served, host=f"localhost:{port}")[0] == 200
+        assert get(served, host=f"evil.example:{port}")[0] == 403
+        assert get(served, host="evil.example")[0] == 403
+
+    def test_the_page_may_load_from_its_server_and_from_nowhere_else(self, served):
+        _, headers, content = get(served)
+        policy = headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "connect-src 'self'" in policy
+        assert policy in content.decode().replace("&#x27;", "'")
+        assert headers["Cache-Control"] == "no-store"
+        assert headers["Referrer-Policy"] == "no-referrer"
+
+
+class TestWindows:
+    def test_few_tasks_are_sent_whole(self, data):
+        head, tables = unpacked(Windows(data).cut(Sight(0, 1e6, 1000, frozenset(range(4)), ALL)))
+        assert head["complete"]
+        assert sum(head["rows"]) == len(data.tasks)
+        assert tables["tasks"]["id"].tolist() == list(range(len(data.tasks)))
+        assert sum(head["gaps"]) == len(data.gaps)
+        assert len(tables["links"]["reach"]) == len(data.links)
+
+    def test_only_what_is_in_sight_is_sent(self, data):
+        place = data.places()["rows"]
+        sight = Sight(5e6, 1e4, 1000, frozenset({1, 2}), frozenset({"compute"}))
+        head, tables = unpacked(Windows(data).cut(sight))
+        start, end = (
+            (data.tasks[name] - data.origin_ns).to_numpy() for name in ("start_ns", "end_ns")
+        )
+        expected = [
+            task
+            for row in place
+            if row["rank"] in {1, 2} and row["lane"] == "compute"
+            for task in range(row["from"], row["to"])
+            if end[task] > sight.start_ns and start[task] < sight.end_ns
+        ]
+        assert tables["tasks"]["id"].tolist() == expected
+        assert len(head["rows"]) == len(place)
+
+    @pytest.mark.parametrize("columns", [3, 17, 60])
+    def test_of_many_those_that_a_pixel_shows_are_sent(self, data, monkeypatch, columns):
+        """By definition: what runs at the centre of each pixel."""
+        monkeypatch.setattr(windows, "_WHOLE", 0)
+        last = data.head["end"]
+        sight = Sight(0, last / columns, columns, frozenset(range(4)), ALL)
+        head, tables = unpacked(Windows(data).cut(sight))
+        assert not head["complete"]
+        start, end = (
+            (data.tasks[name] - data.origin_ns).to_numpy() for name in ("start_ns", "end_ns")
+        )
+        expected = set()
+        for row in data.places()["rows"]:
+            tasks = np.arange(row["from"], row["to"])
+            if len(tasks) <= columns:
+                expected.update(tasks.tolist())
+                continue
+            for centre in sight.centres_ns:
+                there = (start[tasks] <= centre) & (centre < end[tasks])
+                expected.update(tasks[there].tolist())
+        assert set(tables["tasks"]["id"].tolist()) == expected
+
+    def test_a_gap_names_the_task_it_waited_for_even_out_of_sight(self, data):
+        sight = Sight(0, 1e3, 10, frozenset(range(4)), ALL)
+        _, tables = unpacked(Windows(data).cut(sight))
+        gaps = tables["gaps"]
+        assert len(gaps["id"])
+        roots = data.gaps["root"].to_numpy()[gaps["id"]]
+        own = data.tasks["task"].to_list()
+        assert [own[root] for root in gaps["root_id"]] == roots.tolist()
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"columns": 0},
+            {"columns": "many"},
+            {"perpixel": -1},
+            {"perpixel": "nan"},
+            {"start": "inf"},
+            {"ranks": "0-99999999999"},
+            {"ranks": "x"},
+        ],
+    )
+    def test_windows_that_cannot_be_are_refused(self, served, wrong):
+        assert get(served, "window", **window(**wrong))[0] == 400
+
+    def test_what_is_missing_is_said(self, served):
+        status, _, content = get(served, "window", start=0)
+        assert status == 404
+        assert b"perpixel" in content or b"columns" in content
+        assert get(served, "nothing")[0] == 404
+        assert get(served, "where", id=10**9)[0] == 400
+
+
+class TestQuestions:
+    def test_totals_are_those_of_the_tasks_cut_at_both_ends(self, data):
+        start, end = 3_000_000, 41_000_000
+        found = totals(data, start, end, [0, 2])
+        busy = 0
+        for row in data.places()["rows"]:
+            if row["rank"] not in {0, 2} or row["lane"] != "compute":
+                continue
+            for task in range(row["from"], row["to"]):
+                begin, stop = (
+                    data.tasks[name][task] - data.origin_ns for name in ("start_ns", "end_ns")
+                )
+                busy += max(0, min(stop, end) - max(begin, start))
+        assert found["busy"] == busy
+        assert found["spanned"] == 2 * (end - start)
+        assert found["busy"] + found["idle"] == found["spanned"]
+        assert sum(found["causes"]) <= found["idle"]
+
+    @pytest.mark.parametrize(
+        ("query", "holds"),
+        [
+            ("rank:1 kind:B mb:2-3", lambda t: t["rank"] == 1 and t["microbatch"] in {2, 3}),
+            ("kind:forward step:0", lambda t: t["kind"] == "forward" and t["step"] == 0),
+            ("lane:comm", lambda t: t["lane"] == "comm"),
+            ("dur>2ms", lambda t: t["end_ns"] - t["start_ns"] > 2_000_000),
+            ("stage:0,3 dur<5ms", lambda t: t["stage"] in {0, 3}),
+        ],
+    )
+    def test_a_search_finds_what_its_words_say(self, data, query, holds):
+        kinds = {"kind:B": "backward"}
+        found = find(data, query)
+        expected = [
+            index
+            for index, task in enumerate(data.tasks.iter_rows(named=True))
+            if task["task"] is not None
+            and holds(task)
+            and all(task["kind"] == kind for word, kind in kinds.items() if word in query)
+            and (task["end_ns"] - task["start_ns"] < 5_000_000 or "dur<" not in query)
+        ]
+        assert found["ids"] == expected
+        assert found["count"] == len(expected) > 0
+
+    @pytest.mark.parametrize("query", ["kind:X", "mb:one", "rank:"])
+    def test_a_search_that_means_nothing_says_why(self, data, served, query):
+        with pytest.raises(QueryError, match=query.split(":")[0]):
+            find(data, query)
+        status, _, content = get(served, "find", query=query)
+        assert status == 200
+        assert json.loads(content)["error"]
+
+    def test_hostile_names_stay_text(self):
+        server = Server(PageData.of(hostile()))
+        try:
+            page = server.answer("", {})[1].decode()
+        finally:
+            server._http.server_close()
+        assert page.count("</script>") == page.count("<script")
+
+
+@pytest.mark.browser
+def test_the_page_looks_like_the_one_that_holds_everything(data, served, browser, monkeypatch):
+    """Pixel by pixel, from afar and near, with so little sent at a time that parts must be loaded."""
+    monkeypatch.setattr(windows, "_WHOLE", 50)
+    from bubblescope.exports import html
+
+    whole = html.render(one_f_one_b(), title=data.head["title"])
+    shots = []
+    for source in ("embedded", "served"):
+        context = browser.new_context(viewport={"width": 1000, "height": 600})
+        page = context.new_page()
+        failures: list[str] = []
+        page.on("pageerror", lambda error, failures=failures: failures.append(str(error)))
+        if source == "embedded":
+            page.set_content(whole)
+        else:
+            page.goto(served.url)
+        until(page, "!!window.bubblescope")
+        looks = []
+        for press in ("f", "w", "w", "w", "d", "d", "c"):
+            page.keyboard.press(press)
+            page.wait_for_timeout(400)
+            looks.append(page.evaluate("document.querySelector('canvas.lanes').toDataURL()"))
+        assert failures == []
+        shots.append(looks)
+        context.close()
+    assert shots[0] == shots[1]
+
+
+def until(page, expression: str) -> None:
+    """Wait; Playwright's own way evaluates text, which the page's policy forbids."""
+    for _ in range(500):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(20)
+    pytest.fail(f"never: {expression}")
+
+
+def test_the_command_says_where_it_serves_and_ends_when_told(tmp_path):
+    trace = one_f_one_b().save(tmp_path / "run.parquet")
+    command = [sys.executable, "-m", "bubblescope", "serve", str(trace), "--no-open", "-q"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    ) as process:
+        try:
+            url = process.stdout.readline().strip()
+            address = urlsplit(url)
+            assert address.hostname == "127.0.0.1"
+            connection = http.client.HTTPConnection(address.hostname, address.port, timeout=20)
+            connection.request("GET", address.path)
+            assert connection.getresponse().status == 200
+            connection.close()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=20) == 0
+        finally:
+            process.kill()

@@ -1,0 +1,114 @@
+// What is drawn on blocks that are large enough to look at: edges, labels, how far clocks leave them
+// open, and when they were launched.
+
+import type { Scheme } from "./colour";
+import { firstEndingAfter, type Head, type Tasks } from "./data";
+import { long, short } from "./label";
+import type { Place } from "./layout";
+import type { Theme } from "./theme";
+import type { View } from "./view";
+
+const SEPARATED = 4; // least width of a block whose edge is drawn
+const LABEL_HEIGHT = 14; // least height of a row that carries text
+const LEAST_LABEL = 14; // least width of a block that does
+const BLURRED = 1.5; // least pixels by which a clock may be off that are shown
+const TICK = 3;
+
+export interface Marks {
+  scheme: Scheme;
+  launches: boolean;
+  figure: boolean;
+  theme: Theme;
+}
+
+/** Draw onto the blocks of one row. @param left and @param y of the row */
+export function drawBlocks(
+  context: CanvasRenderingContext2D,
+  head: Head,
+  tasks: Tasks,
+  { row, height }: Place,
+  view: View,
+  left: number,
+  y: number,
+  { scheme, launches, figure, theme }: Marks,
+): void {
+  const { start, end } = tasks;
+  let index = firstEndingAfter(end, row.from, row.to, view.start);
+  const last = firstEndingAfter(end, index, row.to, view.end);
+  // With fewer than SEPARATED pixels a task on average, hardly any is wide enough to look at.
+  if ((last - index) * SEPARATED > view.width) return;
+  const off = (head.ranks[row.rank].off ?? 0) * view.scale;
+  for (; index < row.to && start[index] < view.end; index++) {
+    const [x0, x1] = [view.x(start[index]), view.x(end[index])];
+    const [from, to] = [Math.max(-1, x0), Math.min(view.width + 1, x1)];
+    if (launches && row.lane === "compute") launch(index);
+    if (to - from < SEPARATED) continue;
+    if (off >= BLURRED && (row.lane === "compute" || row.lane === "comm")) blur(index, x0, x1);
+    if (figure) {
+      context.strokeStyle = "#000000";
+      context.lineWidth = 1;
+      context.strokeRect(left + x0, y + 0.5, x1 - x0, height - 1);
+    } else {
+      context.fillStyle = "rgba(0, 0, 0, 0.28)";
+      context.fillRect(left + from, y, 0.6, height);
+    }
+    if (height < LABEL_HEIGHT || to - from < (figure ? 7 : LEAST_LABEL)) continue;
+    label(index, from, to);
+  }
+
+  function label(task: number, from: number, to: number): void {
+    const { codes, below, inks } = scheme;
+    if (tasks.pair[task] >= 0 && codes !== below && height >= 2 * LABEL_HEIGHT - 6) {
+      const [upper, lower] = short(head, tasks, task).split("+");
+      write([upper], inks[codes[task]], from, to, height / 4);
+      write([lower], inks[below[task]], from, to, (3 * height) / 4);
+      return;
+    }
+    const number = String(tasks.microbatch[task] < 0 ? "" : tasks.microbatch[task]);
+    const texts = figure ? [number] : [long(head, tasks, task), short(head, tasks, task)];
+    write(texts, inks[codes[task]], from, to, height / 2);
+  }
+
+  /** Write the first of some texts that fits. */
+  function write(texts: string[], ink: string, from: number, to: number, middle: number): void {
+    context.fillStyle = ink;
+    for (const text of texts) {
+      const width = context.measureText(text).width;
+      if (width + (figure ? 1 : 6) > to - from) continue;
+      context.fillText(text, left + (from + to - width) / 2, y + middle + 0.5);
+      break;
+    }
+  }
+
+  /** Make the edges of a block as soft as its machine's clock is uncertain. */
+  function blur(task: number, x0: number, x1: number): void {
+    const fill = scheme.fills[scheme.codes[task]];
+    for (const [edge, inward] of [[x0, 1], [x1, -1]]) {
+      if (edge < -off || edge > view.width + off) continue;
+      const reach = Math.min(off, (x1 - x0) / 2);
+      fade(edge, edge + inward * reach, theme.idle, 0.75);
+      fade(edge, edge - inward * off, fill, 0.5);
+    }
+  }
+
+  function fade(edge: number, far: number, colour: string, opacity: number): void {
+    const gradient = context.createLinearGradient(left + edge, 0, left + far, 0);
+    gradient.addColorStop(0, colour + Math.round(opacity * 255).toString(16).padStart(2, "0"));
+    gradient.addColorStop(1, `${colour}00`);
+    context.fillStyle = gradient;
+    context.fillRect(left + Math.min(edge, far), y, Math.abs(far - edge), height);
+  }
+
+  /** Mark when the host issued a task, and how long the device took to begin. */
+  function launch(task: number): void {
+    const { lead } = tasks;
+    if (lead[task] < 0) return;
+    const [at, began] = [view.x(start[task] - lead[task]), view.x(start[task])];
+    if (at < 0 || at > view.width) return;
+    context.fillStyle = theme.text;
+    context.fillRect(left + at - 0.5, y - TICK, 1, TICK + 2);
+    context.globalAlpha = 0.35;
+    context.fillRect(left + at, y - 1, Math.min(began, view.width) - at, 1);
+    context.globalAlpha = 1;
+  }
+}

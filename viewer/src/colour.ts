@@ -1,0 +1,197 @@
+// Which colour each block has: by what it is, or by something that is known of it.
+
+import type { Data, Head, Lane, Numbers, Spread, Tasks } from "./data";
+import { blend } from "./raster";
+import { duration } from "./units";
+
+export const MODES = {
+  kind: "kind",
+  microbatch: "micro-batch",
+  chunk: "model chunk",
+  length: "length against its like",
+  ideal: "delay against the ideal",
+  whatif: "delay against the what-if",
+  cause: "cause of idle time",
+} as const;
+
+export type Mode = keyof typeof MODES;
+
+/** A colour for every task. */
+export interface Scheme {
+  codes: Numbers; // one of the fills for each task
+  below: Numbers; // the same for the lower half of a block: another for the second task of a pair
+  fills: string[];
+  inks: string[]; // of what is written on them
+  legend: [fill: string, meaning: string][];
+  wholeGaps: boolean; // gaps are coloured in all their height
+}
+
+const GREY = "#b4b7bb";
+const VIRIDIS = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"];
+const CHUNKS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#5c5c5c"];
+const RATIOS: [least: number, fill: string, meaning: string][] = [
+  [0, "#2166ac", "under 0.80 of the median of its kind and stage"],
+  [0.8, "#92c5de", "0.80 to 0.95"],
+  [0.95, "#c9cbcd", "0.95 to 1.05"],
+  [1.05, "#f4c08d", "1.05 to 1.25"],
+  [1.25, "#e08214", "1.25 to 2"],
+  [2, "#a50026", "over 2"],
+];
+const DELAYS: [least: number, fill: string][] = [
+  [-Infinity, "#c9cbcd"],
+  [0.005, "#fde0b6"],
+  [0.02, "#f9b25f"],
+  [0.05, "#e08214"],
+  [0.1, "#b2182b"],
+  [0.25, "#67001f"],
+];
+
+/** Which ways of colouring say something about a run. */
+export function modes(head: Head): Mode[] {
+  const overlays = new Set<string>(head.overlays.map(({ lane }) => lane));
+  return (Object.keys(MODES) as Mode[]).filter((mode) => {
+    if (mode === "chunk") return head.chunks;
+    if (mode === "cause") return head.gaps.length > 0;
+    if (mode === "ideal" || mode === "whatif") return overlays.has(mode);
+    return mode !== "length" || head.spread.length > 0;
+  });
+}
+
+export function scheme(mode: Mode, head: Head, data: Data): Scheme {
+  if (mode === "microbatch") return byMicrobatch(data.tasks);
+  if (mode === "chunk") return byChunk(data.tasks);
+  if (mode === "length") return byLength(head, data.tasks);
+  if (mode === "ideal" || mode === "whatif") return byDelay(mode, head, data.tasks);
+  if (mode === "cause") return byCause(data.tasks);
+  return byKind(head, data.tasks);
+}
+
+function byKind(head: Head, { kind }: Tasks): Scheme {
+  const used = new Set<number>(kind);
+  const of = (name: string): number => head.kinds.findIndex((one) => one.name === name);
+  const [pair, forward, backward] = [of("forward_backward"), of("forward"), of("backward")];
+  const legend = head.kinds.flatMap(({ name, fill }, index): [string, string][] =>
+    used.has(index) && index !== pair ? [[fill, name.replaceAll("_", " ")]] : [],
+  );
+  const scheme = { fills: head.kinds.map(({ fill }) => fill), inks: head.kinds.map(({ ink }) => ink), wholeGaps: false };
+  if (!used.has(pair)) return { ...scheme, codes: kind, below: kind, legend };
+  const half = (code: number): Numbers => Uint8Array.from(kind, (one) => (one === pair ? code : one));
+  for (const index of [backward, forward]) {
+    const entry: [string, string] = [head.kinds[index].fill, head.kinds[index].name];
+    if (!used.has(index)) legend.unshift(entry);
+  }
+  return { ...scheme, codes: half(forward), below: half(backward), legend };
+}
+
+function byMicrobatch({ microbatch, pair }: Tasks): Scheme {
+  const most = Math.max(1, greatest(microbatch), greatest(pair));
+  const steps = Math.min(most + 1, 64);
+  const fills = Array.from({ length: steps }, (_, index) => along(VIRIDIS, steps > 1 ? index / (steps - 1) : 0));
+  const code = (value: number): number => (value < 0 ? steps : Math.round((value / most) * (steps - 1)));
+  const codes = Uint8Array.from(microbatch, code);
+  const below = anyKnown(pair) ? Uint8Array.from(pair, (value, task) => (value < 0 ? codes[task] : code(value))) : codes;
+  const told = new Set([0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * most)));
+  const legend = [...told].map((value): [string, string] => [fills[code(value)], String(value)]);
+  return inked({ codes, below, fills: [...fills, GREY], legend, wholeGaps: false });
+}
+
+function byChunk({ chunk, pairChunk }: Tasks): Scheme {
+  const code = (value: number): number => (value < 0 ? CHUNKS.length : value % CHUNKS.length);
+  const codes = Uint8Array.from(chunk, code);
+  const below = anyKnown(pairChunk)
+    ? Uint8Array.from(pairChunk, (value, task) => (value < 0 ? codes[task] : code(value)))
+    : codes;
+  const legend = CHUNKS.slice(0, Math.max(greatest(chunk), greatest(pairChunk)) + 1).map((fill, index): [string, string] => [fill, `chunk ${index}`]);
+  return inked({ codes, below, fills: [...CHUNKS, GREY], legend, wholeGaps: false });
+}
+
+function byLength(head: Head, tasks: Tasks): Scheme {
+  const key = (kind: number, stage: number): number => kind * 65536 + stage + 1;
+  const middles = new Map(head.spread.map(({ kind, stage, middle }: Spread) => [key(kind, stage ?? -1), middle]));
+  const codes = new Uint8Array(tasks.kind.length).fill(RATIOS.length);
+  for (let task = 0; task < codes.length; task++) {
+    const middle = middles.get(key(tasks.kind[task], tasks.stage[task]));
+    if (!middle) continue;
+    const ratio = (tasks.end[task] - tasks.start[task]) / middle;
+    codes[task] = RATIOS.findLastIndex(([least]) => ratio >= least);
+  }
+  const legend = RATIOS.map(([, fill, meaning]): [string, string] => [fill, meaning]);
+  return inked({ codes, below: codes, fills: [...RATIOS.map(([, fill]) => fill), GREY], legend, wholeGaps: false });
+}
+
+/** How much later each task ended, since its step began, than the same task of an overlay. */
+function byDelay(lane: Lane, head: Head, tasks: Tasks): Scheme {
+  const steps = new Map(head.steps.map((step) => [step.step, step]));
+  const greatestStep = greatest(tasks.step);
+  const ends = new Map<number, number>();
+  const [passes, stages] = [greatest(tasks.microbatch) + 2, greatest(tasks.stage) + 2];
+  const own = (task: number): number => (tasks.microbatch[task] + 1) * stages + tasks.stage[task] + 1;
+  const key = (rank: number, task: number): number =>
+    ((rank * (greatestStep + 2) + tasks.step[task] + 1) * head.kinds.length + tasks.kind[task]) * passes * stages + own(task);
+  for (const row of head.rows) {
+    if (row.lane !== lane) continue;
+    for (let task = row.from; task < row.to; task++) ends.set(key(row.rank, task), tasks.end[task]);
+  }
+  const codes = new Uint8Array(tasks.kind.length).fill(DELAYS.length);
+  for (const row of head.rows) {
+    if (row.lane !== "compute") continue;
+    for (let task = row.from; task < row.to; task++) {
+      const [end, step] = [ends.get(key(row.rank, task)), steps.get(tasks.step[task])];
+      if (end === undefined || !step) continue;
+      const delay = (tasks.end[task] - end) / (step.end - step.start);
+      codes[task] = DELAYS.findLastIndex(([least]) => delay >= least);
+    }
+  }
+  const length = head.steps.length ? head.steps[0].end - head.steps[0].start : 0;
+  const legend = DELAYS.map(([least, fill], index): [string, string] => {
+    const share = `${100 * least} % of a step`;
+    if (index === 0) return [fill, "hardly later"];
+    return [fill, index === 1 ? `over ${share} later (${duration(least * length)})` : `over ${100 * least} %`];
+  });
+  return inked({ codes, below: codes, fills: [...DELAYS.map(([, fill]) => fill), GREY], legend, wholeGaps: false });
+}
+
+function byCause({ kind }: Tasks): Scheme {
+  const codes = new Uint8Array(kind.length);
+  return inked({ codes, below: codes, fills: [GREY], legend: [[GREY, "busy"]], wholeGaps: true });
+}
+
+/** The same scheme with all tasks but those found pale. */
+export function dimmed(scheme: Scheme, found: Uint8Array, ground: string): Scheme {
+  const count = scheme.fills.length;
+  const pale = (codes: Numbers): Numbers => Uint8Array.from(codes, (code, task) => (found[task] ? code : code + count));
+  const codes = pale(scheme.codes);
+  return {
+    ...scheme,
+    codes,
+    below: scheme.below === scheme.codes ? codes : pale(scheme.below),
+    fills: [...scheme.fills, ...scheme.fills.map((fill) => blend(fill, ground, 0.18))],
+    inks: [...scheme.inks, ...scheme.inks.map(() => "#808080")],
+  };
+}
+
+function inked(scheme: Omit<Scheme, "inks">): Scheme {
+  return { ...scheme, inks: scheme.fills.map((fill) => (luminance(fill) > 0.35 ? "#1a1a1a" : "#ffffff")) };
+}
+
+function luminance(colour: string): number {
+  const value = parseInt(colour.slice(1), 16);
+  const [red, green, blue] = [value >> 16, (value >> 8) & 255, value & 255].map((part) => (part / 255) ** 2.2);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
+function along(colours: string[], share: number): string {
+  const at = Math.min(share * (colours.length - 1), colours.length - 1.000001);
+  const index = Math.floor(at);
+  return blend(colours[index + 1], colours[index], at - index);
+}
+
+function greatest(values: Numbers): number {
+  let most = -1;
+  for (const value of values) if (value > most) most = value;
+  return most;
+}
+
+function anyKnown(values: Numbers): boolean {
+  return greatest(values) >= 0;
+}

@@ -1,0 +1,43 @@
+// Counters, such as memory, as filled curves. A value holds until the next.
+
+import { firstEndingAfter, type Head, type Samples } from "./data";
+import type { Curve } from "./layout";
+import type { Theme } from "./theme";
+import { quantity } from "./units";
+import type { View } from "./view";
+
+const FILL = "#8c96c6";
+
+/** Draw one curve. @param left and @param y of its lane */
+export function drawCurve(
+  context: CanvasRenderingContext2D,
+  head: Head,
+  { time, value }: Samples,
+  { samples: { from, to, counter }, height }: Curve,
+  view: View,
+  left: number,
+  y: number,
+  theme: Theme,
+): void {
+  const { name, unit, most } = head.counters[counter];
+  context.fillStyle = theme.idle;
+  context.fillRect(left, y, view.width, height);
+  context.fillStyle = FILL;
+  const times = time as unknown as Float64Array;
+  let index = firstEndingAfter(times, from, to, view.start) - 1;
+  for (let x = 0; x < view.width; x++) {
+    const at = view.time(x + 0.5);
+    index = Math.max(index, firstEndingAfter(times, Math.max(from, index), to, at) - 1);
+    if (index < from) continue;
+    const tall = most > 0 ? (height * Math.max(0, value[index])) / most : 0;
+    context.fillRect(left + x, y + height - tall, 1, tall);
+  }
+  context.fillStyle = theme.dim;
+  context.fillText(`${name}, up to ${quantity(most, unit)}`, left + 6, y + Math.min(height / 2, 8));
+}
+
+/** The value of a counter at a time, if it has one. */
+export function valueAt({ time, value }: Samples, { samples: { from, to } }: Curve, at: number): number | null {
+  const index = firstEndingAfter(time, from, to, at) - 1;
+  return index < from ? null : value[index];
+}

@@ -1,0 +1,55 @@
+// Making the parts of the page that are text.
+
+type Child = Node | string;
+
+/** Make an element. Text always goes in as text, so no name in a trace can become markup. */
+export function element<Tag extends keyof HTMLElementTagNameMap>(
+  tag: Tag,
+  attributes: Record<string, string> = {},
+  ...children: Child[]
+): HTMLElementTagNameMap[Tag] {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+/** Make a part of a drawing. */
+export function shape(tag: string, attributes: Record<string, string | number>, ...children: Child[]): SVGElement {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  made.append(...children);
+  return made;
+}
+
+export function button(label: string, title: string, pressed: () => void): HTMLButtonElement {
+  const made = element("button", { type: "button", title }, label);
+  made.addEventListener("click", pressed);
+  return made;
+}
+
+export type Fact = [name: string, value: string | Node | null];
+
+/** Facts one below the other, without those that are unknown. */
+export function list(facts: Fact[]): HTMLElement {
+  const made = element("dl", {});
+  for (const [name, value] of facts) {
+    if (value !== null) made.append(element("dt", {}, name), element("dd", {}, value));
+  }
+  return made;
+}
+
+const LONGEST = 2000; // letters of a text from a trace that the page shows
+
+/** A text from a trace, short enough to be read. */
+export function shortened(text: string, most = LONGEST): string {
+  if (text.length <= most) return text;
+  return `${text.slice(0, most)}… (${(text.length - most).toLocaleString("en-US")} more letters)`;
+}
+
+/** A colour of a legend. */
+export function swatch(fill: string): HTMLElement {
+  const made = element("i", {});
+  made.style.background = fill;
+  return made;
+}

@@ -1,0 +1,301 @@
+// Pointer, wheel and keys.
+
+import type { App } from "./app";
+import { firstBelow, moved } from "./layout";
+import { long } from "./label";
+import { gapTooltip } from "./why";
+
+const CLICK = 4; // pixels that a pointer may move in a click
+const STEP = 0.15; // of the width, that a key moves
+
+type Drag =
+  | { what: "pan"; x: number; y: number; moved: boolean }
+  | { what: "range"; x: number; y: number; whole: boolean }
+  | { what: "title"; x: number; y: number; moved: boolean }
+  | { what: "pinch"; distance: number };
+
+export function listen(app: App): void {
+  lanes(app);
+  ruler(app);
+  minimap(app);
+  keys(app);
+  surroundings(app);
+}
+
+function surroundings(app: App): void {
+  new ResizeObserver(() => app.resize()).observe(app.scroll);
+  app.scroll.addEventListener("scroll", () => app.moved());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => app.retheme());
+  const watchRatio = (): void =>
+    matchMedia(`(resolution: ${devicePixelRatio}dppx)`).addEventListener(
+      "change",
+      () => {
+        app.redraw();
+        watchRatio();
+      },
+      { once: true },
+    );
+  watchRatio();
+  addEventListener("hashchange", () => app.readAddress());
+}
+
+function wheel(app: App, event: WheelEvent): void {
+  const x = event.offsetX - app.left;
+  if (x < 0) return; // over the titles the page scrolls
+  event.preventDefault();
+  const unit = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
+  const sideways = event.shiftKey ? event.deltaX || event.deltaY : event.deltaX;
+  // Browsers report a pinch on a touchpad as a wheel with the control key, in smaller steps.
+  if (event.ctrlKey) app.view.zoom(Math.exp(-event.deltaY * unit * 0.01), x);
+  else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) app.view.pan(sideways * unit);
+  else app.view.zoom(Math.exp(-event.deltaY * unit * 0.002), x);
+  app.moved();
+}
+
+function lanes(app: App): void {
+  const { canvas, scroll, tip, view } = app;
+  canvas.addEventListener("wheel", (event) => wheel(app, event), { passive: false });
+  let drag: Drag | null = null;
+  const touches = new Map<number, PointerEvent>();
+
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    canvas.setPointerCapture(event.pointerId);
+    touches.set(event.pointerId, event);
+    const { clientX: x, clientY: y } = event;
+    if (touches.size === 2) drag = { what: "pinch", distance: apart(touches) };
+    else if (event.offsetX < app.left) drag = { what: "title", x, y, moved: false };
+    else if (event.shiftKey) drag = { what: "range", x: event.offsetX, y: event.offsetY, whole: false };
+    else drag = { what: "pan", x, y, moved: false };
+  });
+
+  canvas.addEventListener("pointermove", (event) => {
+    if (touches.has(event.pointerId)) touches.set(event.pointerId, event);
+    app.pointer = event.offsetX >= app.left ? event.offsetX - app.left : null;
+    app.hover();
+    if (!drag) return point(event);
+    tip.hidden = true;
+    if (drag.what === "pinch") {
+      const [one, other] = [...touches.values()];
+      if (!other) return;
+      const distance = apart(touches);
+      view.zoom(distance / drag.distance, (one.offsetX + other.offsetX) / 2 - app.left);
+      drag.distance = distance;
+      app.moved();
+    } else if (drag.what === "range") {
+      app.selecting = range(app, drag, event.offsetX, event.offsetY);
+      app.hover();
+    } else {
+      const [dx, dy] = [event.clientX - drag.x, event.clientY - drag.y];
+      if (!drag.moved && Math.hypot(dx, dy) < CLICK) return;
+      drag.moved = true;
+      if (drag.what === "title") {
+        canvas.style.cursor = "grabbing";
+        return;
+      }
+      view.pan(-dx);
+      scroll.scrollTop -= dy;
+      [drag.x, drag.y] = [event.clientX, event.clientY];
+      app.moved();
+    }
+  });
+
+  canvas.addEventListener("pointerup", (event) => {
+    touches.delete(event.pointerId);
+    const done = drag;
+    drag = null;
+    if (done?.what === "pan" && !done.moved) app.select(app.at(event.offsetX, event.offsetY));
+    if (done?.what === "range") {
+      app.selectRange(app.selecting);
+      app.selecting = null;
+    }
+    if (done?.what === "title") {
+      canvas.style.cursor = "default";
+      const top = canvas.getBoundingClientRect().top;
+      if (done.moved) drop(app, done.y - top, event.offsetY);
+      else press(app, event.offsetY);
+    }
+  });
+  canvas.addEventListener("dblclick", (event) => app.zoomTo(app.at(event.offsetX, event.offsetY)));
+  canvas.addEventListener("pointercancel", (event) => {
+    touches.delete(event.pointerId);
+    drag = app.selecting = null;
+  });
+  canvas.addEventListener("pointerleave", () => {
+    tip.hidden = true;
+    app.pointer = null;
+    app.hover();
+  });
+
+  /** Say what is under the pointer. */
+  function point(event: PointerEvent): void {
+    const found = app.at(event.offsetX, event.offsetY);
+    const titled = event.offsetX < app.left;
+    canvas.style.cursor = titled ? "grab" : found ? "pointer" : "default";
+    tip.hidden = !found;
+    if (!found) return;
+    tip.textContent = found.what === "task" ? long(app.head, app.data.tasks, found.index) : gapTooltip(app.head, app.data, found.index);
+    tip.style.left = `${Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 4)}px`;
+    tip.style.top = `${Math.min(event.clientY + 16, innerHeight - tip.offsetHeight - 4)}px`;
+  }
+}
+
+function apart(touches: Map<number, PointerEvent>): number {
+  const [one, other] = [...touches.values()];
+  return Math.max(1, Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY));
+}
+
+/** The stretch between where a drag began and where it is; on all ranks, or on those that it crosses. */
+function range(app: App, drag: { x: number; y: number; whole: boolean }, x: number, y: number) {
+  const [start, end] = [drag.x, x].map((at) => app.view.time(Math.max(0, at - app.left))).sort((one, other) => one - other);
+  if (Math.abs(x - drag.x) < CLICK || end <= start) return null;
+  if (drag.whole) return { start, end, ranks: null };
+  const top = app.scroll.scrollTop;
+  const [from, to] = [drag.y + top, y + top].sort((one, other) => one - other);
+  const ranks = app.plan.bands.filter((band) => band.top < to && band.top + band.height > from).map(({ rank }) => rank);
+  return { start, end, ranks: ranks.length ? ranks : null };
+}
+
+/** The titles were clicked: fold or unfold the group whose heading is there. */
+function press(app: App, y: number): void {
+  const at = y + app.scroll.scrollTop;
+  const heading = app.plan.headings.find(({ top, height }) => top <= at && at < top + height);
+  if (heading) app.fold(heading.group.key);
+}
+
+/** A title was dragged: put its rank or group where it was let go. */
+function drop(app: App, fromY: number, toY: number): void {
+  const { plan, scroll: { scrollTop }, state: { arranged } } = app;
+  const [from, to] = [fromY + scrollTop, toY + scrollTop];
+  const held = plan.headings.find(({ top, height }) => top <= from && from < top + height);
+  const bands = plan.bands;
+  if (held) {
+    const target = plan.headings.findLast(({ top }) => top <= to) ?? plan.headings[0];
+    const behind = to > from;
+    const other = behind ? target.group.ranks.at(-1)! : target.group.ranks[0];
+    app.arrange({ order: moved(arranged.order, held.group.ranks, other, behind) });
+    return;
+  }
+  const rank = bands[firstBelow(bands, from)];
+  const target = bands[Math.min(firstBelow(bands, to), bands.length - 1)];
+  if (rank && target) app.arrange({ order: moved(arranged.order, [rank.rank], target.rank, to > from) });
+}
+
+function ruler(app: App): void {
+  const { strip, view } = app;
+  strip.addEventListener("wheel", (event) => wheel(app, event), { passive: false });
+  let from: number | null = null;
+  strip.addEventListener("pointerdown", (event) => {
+    if (event.offsetX < app.left) return;
+    from = event.offsetX;
+    strip.setPointerCapture(event.pointerId);
+  });
+  strip.addEventListener("pointermove", (event) => {
+    if (from === null) return;
+    app.selecting = range(app, { x: from, y: 0, whole: true }, event.offsetX, 0);
+    app.hover();
+  });
+  strip.addEventListener("pointerup", (event) => {
+    if (app.selecting) app.selectRange(app.selecting);
+    else if (from !== null) app.showStep(app.ruler.stepAt(view, event.offsetX - app.left, event.offsetY));
+    app.selecting = from = null;
+  });
+}
+
+function minimap(app: App): void {
+  const { map, view, minimap: strip } = app;
+  let grip: { what: "start" | "end" | "inside"; offset: number } | null = null;
+  const at = (event: PointerEvent): number => strip.time(view, event.offsetX - app.left);
+  map.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    view.zoom(Math.exp(-event.deltaY * 0.002), view.width / 2);
+    app.moved();
+  }, { passive: false });
+  map.addEventListener("pointerdown", (event) => {
+    map.setPointerCapture(event.pointerId);
+    const what = strip.gripAt(view, event.offsetX - app.left);
+    const length = view.end - view.start;
+    if (what === "outside") view.set(at(event) - length / 2, at(event) + length / 2);
+    grip = { what: what === "outside" ? "inside" : what, offset: at(event) - view.start };
+    app.moved();
+  });
+  map.addEventListener("pointermove", (event) => {
+    if (!grip) {
+      const what = strip.gripAt(view, event.offsetX - app.left);
+      map.style.cursor = what === "start" || what === "end" ? "ew-resize" : what === "inside" ? "grab" : "pointer";
+      return;
+    }
+    const length = view.end - view.start;
+    if (grip.what === "inside") view.set(at(event) - grip.offset, at(event) - grip.offset + length);
+    if (grip.what === "start") view.set(Math.min(at(event), view.end - 10), view.end);
+    if (grip.what === "end") view.set(view.start, Math.max(at(event), view.start + 10));
+    app.moved();
+  });
+  const release = (): void => void (grip = null);
+  map.addEventListener("pointerup", release);
+  map.addEventListener("pointercancel", release);
+}
+
+function keys(app: App): void {
+  const { view } = app;
+  const zoom = (factor: number) => (): void => {
+    view.zoom(factor, view.width / 2);
+    app.moved();
+  };
+  const pan = (share: number) => (): void => {
+    view.pan(view.width * share);
+    app.moved();
+  };
+  const actions: Record<string, () => unknown> = {
+    w: zoom(1.3),
+    s: zoom(1 / 1.3),
+    a: pan(-STEP),
+    d: pan(STEP),
+    ArrowLeft: () => app.step("left"),
+    ArrowRight: () => app.step("right"),
+    ArrowUp: () => app.step("up"),
+    ArrowDown: () => app.step("down"),
+    f: () => {
+      view.fit();
+      app.moved();
+    },
+    n: () => app.neighbour(1),
+    p: () => app.neighbour(-1),
+    z: () => app.undo(),
+    Z: () => app.redo(),
+    "/": () => app.focusSearch(),
+    ".": () => app.nextFound(1),
+    ",": () => app.nextFound(-1),
+    i: () => app.toggleOverlays(),
+    c: () => app.head.causes.length && app.change({ causes: !app.state.causes }),
+    l: () => app.nextArrows(),
+    b: () => app.nextMode(),
+    h: () => app.change({ launches: !app.state.launches }),
+    k: () => app.change({ phases: !app.state.phases }),
+    g: () => app.nextGrouping(),
+    "+": () => app.resizeLanes(1),
+    "=": () => app.resizeLanes(1),
+    "-": () => app.resizeLanes(-1),
+    v: () => app.toggleFigure(),
+    t: () => app.nextTheme(),
+    e: () => app.toggleSummary(),
+    Delete: () => app.hideSelected(),
+    Enter: () => {
+      const { selected } = app.state;
+      if (selected?.what === "gap") app.goToRoot(selected.index);
+    },
+    "?": () => app.toggleHelp(),
+    Escape: () => app.escape(),
+  };
+  addEventListener("keydown", (event) => {
+    if (event.altKey || event.metaKey || event.ctrlKey) return;
+    const target = event.target as Element;
+    if (target.closest("input, select, textarea")) return;
+    const step = /^[0-9]$/.test(event.key) ? app.head.steps[Number(event.key)] : undefined;
+    const action = step ? (): void => app.showStep(step) : actions[event.key];
+    const pressed = event.key === "Enter" && target.closest("button, summary, [role=button]");
+    if (!action || pressed) return;
+    event.preventDefault();
+    action();
+  });
+}

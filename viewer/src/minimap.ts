@@ -1,0 +1,79 @@
+// The whole run in one strip, with a window on what is in sight.
+
+import type { Scheme } from "./colour";
+import type { Data, Head } from "./data";
+import { computing, resize } from "./paint";
+import { packed, Raster } from "./raster";
+import { Sum } from "./sums";
+import type { Theme } from "./theme";
+import { duration } from "./units";
+import type { View } from "./view";
+
+export const MINIMAP = 34; // pixels of height
+const BUDGET = 8; // milliseconds of a frame
+const GRIP = 6; // pixels from an edge of the window that take hold of it
+
+export type Grip = "start" | "end" | "inside" | "outside";
+
+export class Minimap {
+  private readonly raster = new Raster();
+  private readonly sum: Sum;
+
+  constructor(
+    private readonly canvas: HTMLCanvasElement,
+    head: Head,
+    private readonly data: Data,
+  ) {
+    this.sum = new Sum(computing(head));
+  }
+
+  /** Draw; return whether there is more to draw. @param left of the plot */
+  draw(view: View, left: number, scheme: Scheme, theme: Theme): boolean {
+    const width = this.canvas.clientWidth;
+    resize(this.canvas, width, MINIMAP, devicePixelRatio);
+    const context = this.canvas.getContext("2d")!;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    this.raster.begin(view.width, MINIMAP, devicePixelRatio, packed(theme.idle));
+    const scale = { start: 0, perPixel: view.limit / this.raster.columns };
+    const done = this.sum.advance(this.data, scheme, scale, this.raster.columns, performance.now() + BUDGET);
+    this.sum.paint(this.raster, scale, 0, MINIMAP);
+    this.raster.flush(context, left);
+
+    context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
+    const [from, to] = this.window(view);
+    context.fillStyle = theme.page;
+    context.globalAlpha = 0.65;
+    context.fillRect(left, 0, from, MINIMAP);
+    context.fillRect(left + to, 0, view.width - to, MINIMAP);
+    context.globalAlpha = 1;
+    context.strokeStyle = theme.text;
+    context.lineWidth = 1;
+    context.strokeRect(left + from + 0.5, 0.5, Math.max(2, to - from) - 1, MINIMAP - 1);
+    context.fillStyle = theme.dim;
+    context.font = "11px system-ui, sans-serif";
+    context.textBaseline = "middle";
+    context.fillText(`all ${duration(view.limit)}`, 10, MINIMAP / 2 - 7);
+    context.fillText(`in sight ${duration(Math.min(view.end, view.limit) - Math.max(view.start, 0))}`, 10, MINIMAP / 2 + 7);
+    return !done;
+  }
+
+  /** What is at a point of the plot. */
+  gripAt(view: View, x: number): Grip {
+    const [from, to] = this.window(view);
+    if (to - from > 3 * GRIP) {
+      if (Math.abs(x - from) < GRIP) return "start";
+      if (Math.abs(x - to) < GRIP) return "end";
+    }
+    return x >= from && x <= to ? "inside" : "outside";
+  }
+
+  time(view: View, x: number): number {
+    return (x / view.width) * view.limit;
+  }
+
+  private window(view: View): [number, number] {
+    const at = (time: number): number => (Math.min(Math.max(time, 0), view.limit) / view.limit) * view.width;
+    return [at(view.start), at(view.end)];
+  }
+}

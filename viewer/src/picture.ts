@@ -1,0 +1,175 @@
+// The view as a picture: pixels as they are on the screen, or shapes that a paper can be made of.
+
+import type { Scheme } from "./colour";
+import { firstEndingAfter, type Data, type Head, type Row } from "./data";
+import { shape } from "./dom";
+import { short } from "./label";
+import { within, type Group, type Layout } from "./layout";
+import { sample } from "./sample";
+import { Sum } from "./sums";
+import type { Theme } from "./theme";
+import { FIGURE_GUTTER } from "./titles";
+import { percent } from "./units";
+import type { View } from "./view";
+
+const SVG_GUTTER = 150;
+const TOP = 8;
+const LEGEND = 26;
+const LONGEST = 24; // letters of a group's title
+const LEAST_BLOCK = 1.5; // pixels a block on average from which blocks are shapes of their own
+
+export interface Pictured {
+  view: View;
+  plan: Layout;
+  scheme: Scheme;
+  theme: Theme;
+  figure: boolean;
+  top: number;
+  height: number;
+}
+
+/** What the canvases show, one below the other. */
+export function png(canvases: HTMLCanvasElement[], theme: Theme): Promise<Blob> {
+  const made = document.createElement("canvas");
+  made.width = Math.max(...canvases.map(({ width }) => width));
+  made.height = canvases.reduce((sum, { height }) => sum + height, 0);
+  const context = made.getContext("2d")!;
+  context.fillStyle = theme.page;
+  context.fillRect(0, 0, made.width, made.height);
+  let y = 0;
+  for (const canvas of canvases) {
+    context.drawImage(canvas, 0, y);
+    y += canvas.height;
+  }
+  return new Promise((resolve, reject) =>
+    made.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large"))), "image/png"),
+  );
+}
+
+/** The lanes in sight as an SVG document. */
+export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure, top, height }: Pictured): string {
+  const { tasks } = data;
+  const left = figure ? FIGURE_GUTTER : SVG_GUTTER;
+  const places = within(plan.places, top, top + height);
+  const lowest = [...places, ...within(plan.headings, top, top + height)].reduce((low, one) => Math.max(low, one.top + one.height), top);
+  const bottom = lowest - top;
+  const width = left + view.width + 8;
+  const parts: SVGElement[] = [shape("rect", { width, height: bottom + TOP + LEGEND + 14, fill: theme.page })];
+  const line = new Uint32Array(Math.round(view.width));
+  const codes = Uint32Array.from(scheme.fills, (_, code) => code + 1);
+
+  for (const { row, top: at, height: tall } of places) {
+    const y = at - top + TOP;
+    if (!figure) parts.push(rect(left, y, view.width, tall, theme.idle));
+    const pale = row.lane === "ideal" || row.lane === "whatif";
+    const group = shape("g", pale ? { opacity: 0.55 } : {});
+    const first = firstEndingAfter(tasks.end, row.from, row.to, view.start);
+    const last = firstEndingAfter(tasks.start, first, row.to, view.end);
+    const halves = scheme.below !== scheme.codes;
+    if ((last - first) * LEAST_BLOCK > view.width) sampled(group, row, y, tall);
+    else for (let task = first; task < last; task++) block(group, task, y, tall, halves && tasks.pair[task] >= 0);
+    parts.push(group);
+  }
+  for (const band of within(plan.bands, top, top + height)) {
+    const rank = head.ranks[band.rank];
+    const rate = rank.rates?.makespan == null ? "" : `  ${percent(rank.rates.makespan)} idle`;
+    const title = figure ? `Device ${band.number}` : `rank ${rank.rank}${rate}`;
+    const y = band.top - top + TOP + Math.min(band.height, figure ? band.height : 22) / 2 + 4;
+    if (band.height >= 11) parts.push(shape("text", { x: 6, y, fill: theme.text }, title));
+  }
+  for (const heading of within(plan.headings, top, top + height)) {
+    const { group, height: tall } = heading;
+    const y = heading.top - top + TOP;
+    if (group.folded) sums(group, y, tall);
+    const title = `${group.title.slice(0, LONGEST)}  ${group.ranks.length} ranks`;
+    parts.push(shape("text", { x: 6, y: y + tall / 2 + 4, fill: theme.text, "font-weight": 600 }, title));
+  }
+  let x = left;
+  for (const [fill, text] of scheme.legend) {
+    const entry = text[0].toUpperCase() + text.slice(1);
+    parts.push(rect(x, bottom + TOP + 12, 11, 11, fill), shape("text", { x: x + 16, y: bottom + TOP + 22, fill: theme.text }, entry));
+    x += 34 + entry.length * 6.6;
+  }
+  const made = shape(
+    "svg",
+    {
+      xmlns: "http://www.w3.org/2000/svg",
+      width,
+      height: bottom + TOP + LEGEND + 14,
+      viewBox: `0 0 ${width} ${bottom + TOP + LEGEND + 14}`,
+      "font-family": "Helvetica, Arial, sans-serif",
+      "font-size": 12,
+    },
+    ...parts,
+  );
+  return new XMLSerializer().serializeToString(made);
+
+  function block(group: SVGElement, task: number, y: number, tall: number, pair: boolean): void {
+    const from = Math.max(0, view.x(tasks.start[task]));
+    const to = Math.min(view.width, view.x(tasks.end[task]));
+    if (to <= from) return;
+    const upper = pair ? tall / 2 : tall;
+    group.append(rect(left + from, y, to - from, upper, scheme.fills[scheme.codes[task]], figure));
+    if (pair) group.append(rect(left + from, y + upper, to - from, upper, scheme.fills[scheme.below[task]], figure));
+    const text = figure ? String(tasks.microbatch[task] < 0 ? "" : tasks.microbatch[task]) : short(head, tasks, task);
+    if (tall < 12 || text === "" || text.length * 6.8 + 3 > to - from) return;
+    const middle = { x: fixed(left + (from + to) / 2), y: fixed(y + tall / 2 + 4), "text-anchor": "middle" };
+    group.append(shape("text", { ...middle, fill: scheme.inks[scheme.codes[task]] }, text));
+  }
+
+  /** How many ranks of a folded group run a task of each colour at each pixel's centre. */
+  function sums(group: Group, y: number, tall: number): void {
+    const wide = shape("g", {});
+    wide.append(rect(left, y, view.width, tall, theme.idle));
+    const sum = new Sum(group.ranks.map((rank) => head.rows.filter((row) => row.rank === rank && row.lane === "compute")));
+    const scale = { start: view.start, perPixel: (view.end - view.start) / line.length };
+    sum.advance(data, scheme, scale, line.length, Infinity);
+    for (const { x: from, top: above, width: length, height: high, colour } of sum.boxes(scheme, tall)) {
+      wide.append(rect(left + from, y + above, length, high, colour));
+    }
+    parts.push(wide);
+  }
+
+  /** Blocks finer than pixels, as on the screen: what is at each pixel's centre. */
+  function sampled(group: SVGElement, row: Row, y: number, tall: number): void {
+    line.fill(0);
+    const scale = { start: view.start, perPixel: (view.end - view.start) / line.length };
+    sample(tasks, row, scale, scheme.codes, codes, line);
+    for (let from = 0; from < line.length; ) {
+      let to = from + 1;
+      while (to < line.length && line[to] === line[from]) to++;
+      if (line[from]) group.append(rect(left + from, y, to - from, tall, scheme.fills[line[from] - 1]));
+      from = to;
+    }
+  }
+}
+
+function rect(x: number, y: number, width: number, height: number, fill: string, edged = false): SVGElement {
+  const edge = edged ? { stroke: "#000000", "stroke-width": 0.8 } : {};
+  return shape("rect", { x: fixed(x), y: fixed(y), width: fixed(width), height: fixed(height), fill, ...edge });
+}
+
+function fixed(value: number): number {
+  return Number(value.toFixed(2));
+}
+
+/** Put something on the clipboard; where there is none, as in files opened from disk by some browsers, save it. */
+export async function copy(what: Blob, name: string): Promise<"copied" | "saved"> {
+  try {
+    const plain = what.type.startsWith("image/svg") ? { "text/plain": new Blob([await what.text()], { type: "text/plain" }) } : {};
+    const item = what.type === "image/png" ? { "image/png": what } : plain;
+    await navigator.clipboard.write([new ClipboardItem(item)]);
+    return "copied";
+  } catch {
+    save(what, name);
+    return "saved";
+  }
+}
+
+export function save(what: Blob, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(what);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

@@ -1,0 +1,149 @@
+// A run that is too large for one page: what is in sight is loaded from the process that serves it.
+
+import { assemble, TABLES, unpack, unpackText, type Column, type Data, type Head, type Numbers, type Table, type Tables } from "./data";
+import { QueryError } from "./search";
+import type { Totals } from "./totals";
+
+const SOON = 40; // milliseconds without movement after which what is in sight is loaded
+const OVERVIEW = 300_000; // pixels of all ranks together of which the overview consists
+
+/** What is in sight. */
+export interface Wanted {
+  start: number; // ns since the origin
+  perPixel: number;
+  columns: number;
+  ranks: number[]; // by index
+  lanes: string[];
+}
+
+interface Part {
+  complete: boolean;
+  rows: number[]; // how many tasks of each of the head's rows are here
+  gaps: number[];
+  columns: Record<"tasks" | "gaps" | "links", Column[]>;
+  sizes: Record<"tasks" | "gaps" | "links", number>;
+}
+
+export interface Found {
+  count: number;
+  ids: number[]; // tasks among all of the run, the first of them
+}
+
+export interface Where {
+  rank: number; // by index
+  lane: string;
+  start: number;
+  end: number;
+}
+
+/** Gives what a page that holds only a part of its run cannot know by itself. */
+export class Loader {
+  private had: Wanted | null = null;
+  private complete = false;
+  private asked: AbortController | null = null;
+  private waiting: ReturnType<typeof setTimeout> | undefined;
+  private fixed: Record<string, Record<string, Numbers>> = {};
+
+  constructor(private readonly head: Head) {}
+
+  /** Load the whole run as it looks from afar. @param text returns what is in the element of a table's name */
+  async overview(text: (table: string) => string): Promise<Data> {
+    for (const name of ["phases", "cells", "samples"] as const) {
+      this.fixed[name] = await unpackText(text(name), this.head.columns[name]);
+    }
+    const columns = Math.max(100, Math.min(1200, Math.floor(OVERVIEW / Math.max(1, this.head.ranks.length))));
+    const lanes = [...new Set(this.head.rows.map(({ lane }) => lane as string))];
+    return this.load({ start: 0, perPixel: this.head.end / columns, columns, ranks: this.head.ranks.map((_, index) => index), lanes });
+  }
+
+  /** Load what is in sight, unless it is here; call back when it is. Of quick movements only the last counts. */
+  need(wanted: Wanted, came: (data: Data) => void, failed: (error: unknown) => void): void {
+    if (this.has(wanted)) return;
+    clearTimeout(this.waiting);
+    this.waiting = setTimeout(() => {
+      // Half a screen more on both sides, on the same grid of pixels, for the next movement.
+      const margin = Math.round(wanted.columns / 2);
+      const more = { ...wanted, start: wanted.start - margin * wanted.perPixel, columns: wanted.columns + 2 * margin };
+      this.asked?.abort();
+      this.asked = new AbortController();
+      this.load(more, this.asked.signal).then(came, (error: unknown) => {
+        if (!(error instanceof DOMException && error.name === "AbortError")) failed(error);
+      });
+    }, SOON);
+  }
+
+  private has({ start, perPixel, columns, ranks, lanes }: Wanted): boolean {
+    const { had } = this;
+    if (!had || !lanes.every((lane) => had.lanes.includes(lane))) return false;
+    const here = new Set(had.ranks);
+    if (!ranks.every((rank) => here.has(rank))) return false;
+    const slack = perPixel * 1e-6;
+    if (start < had.start - slack || start + columns * perPixel > had.start + had.columns * had.perPixel + slack) return false;
+    if (this.complete) return true;
+    const offset = (start - had.start) / perPixel;
+    return Math.abs(perPixel / had.perPixel - 1) < 1e-9 && Math.abs(offset - Math.round(offset)) < 1e-3;
+  }
+
+  private async load(wanted: Wanted, signal?: AbortSignal): Promise<Data> {
+    const { start, perPixel, columns, ranks, lanes } = wanted;
+    const asked = { start: String(start), perpixel: String(perPixel), columns: String(columns), ranks: spans(ranks), lanes: lanes.join(",") };
+    const bytes = new Uint8Array(await (await this.get("window", asked, signal)).arrayBuffer());
+    const size = new DataView(bytes.buffer).getUint32(0, true);
+    const part = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))) as Part;
+    let at = 4 + size;
+    const tables = { ...this.fixed } as Tables;
+    for (const name of ["tasks", "gaps", "links"] as const) {
+      tables[name] = await unpack(bytes.slice(at, at + part.sizes[name]), part.columns[name]);
+      at += part.sizes[name];
+    }
+    place(this.head.rows, part.rows);
+    place(this.head.gaps, part.gaps);
+    for (const name of TABLES) this.head.columns[name] = part.columns[name as "tasks"] ?? this.head.columns[name as Table];
+    this.had = wanted;
+    this.complete = part.complete;
+    return assemble(this.head, tables);
+  }
+
+  async totals(start: number, end: number, ranks: number[]): Promise<Totals> {
+    const answer = await this.get("totals", { start: String(start), end: String(end), ranks: spans(ranks) });
+    return (await answer.json()) as Totals;
+  }
+
+  async find(query: string): Promise<Found> {
+    const answer = (await (await this.get("find", { query })).json()) as Found & { error?: string };
+    if (answer.error !== undefined) throw new QueryError(answer.error);
+    return answer;
+  }
+
+  async where(id: number): Promise<Where> {
+    return (await (await this.get("where", { id: String(id) })).json()) as Where;
+  }
+
+  private async get(what: string, asked: Record<string, string>, signal?: AbortSignal): Promise<Response> {
+    const answer = await fetch(`${what}?${new URLSearchParams(asked)}`, signal ? { signal } : {});
+    if (!answer.ok) throw new Error(await answer.text());
+    return answer;
+  }
+}
+
+/** Where rows of a table begin and end, of which how many each place has is known. */
+function place(extents: { from: number; to: number }[], counts: number[]): void {
+  let at = 0;
+  extents.forEach((extent, index) => {
+    extent.from = at;
+    extent.to = at += counts[index];
+  });
+}
+
+/** "0-3,7": ascending numbers in few letters. */
+export function spans(numbers: number[]): string {
+  const sorted = [...numbers].sort((one, other) => one - other);
+  const parts: string[] = [];
+  for (let i = 0; i < sorted.length; ) {
+    let j = i;
+    while (sorted[j + 1] === sorted[j] + 1) j++;
+    parts.push(i === j ? String(sorted[i]) : `${sorted[i]}-${sorted[j]}`);
+    i = j + 1;
+  }
+  return parts.join(",");
+}

@@ -1,0 +1,157 @@
+// The run in numbers and plots: bubble rates by their names, ranks, how long tasks take, ranks by steps.
+
+import type { Data, Head, Spread } from "./data";
+import { element, shape, shortened } from "./dom";
+import { blend } from "./raster";
+import { RATES } from "./panel";
+import { duration, percent, uncertain } from "./units";
+import { causes } from "./why";
+
+const WIDTH = 560; // of a plot, pixels
+const MOST_BARS = 48;
+const MOST_BOXES = 96;
+const HEAT = ["#f7fbff", "#c6dbef", "#6baed6", "#2171b5", "#08306b"];
+
+/** @param go shows a rank and, if given, a step; both by index */
+export function summary(head: Head, data: Data, go: (rank: number, step: number | null) => void): HTMLElement {
+  return element(
+    "section",
+    { class: "summary", "aria-label": "summary of the run" },
+    section("Bubble rates", "", rates(head)),
+    ...(head.causes.some(({ share }) => share > 0) ? [section("Idle because of", "", ...causes(head, false))] : []),
+    ...ranks(head, go),
+    ...cells(head, data, go),
+    ...spreads(head),
+    ...(head.warnings.length ? [section("Warnings", "", element("ul", {}, ...head.warnings.map((text) => element("li", {}, shortened(text)))))] : []),
+  );
+}
+
+function section(title: string, hint: string, ...content: (Node | string)[]): HTMLElement {
+  return element("article", {}, element("h2", {}, title), ...(hint ? [element("p", { class: "hint" }, hint)] : []), ...content);
+}
+
+function rates(head: Head): HTMLElement {
+  const rows = RATES.map((name) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, name.replace("_", " ")),
+      element("td", { class: "number" }, uncertain(head.overall[name], head.errors[name])),
+      element("td", {}, head.definitions[name] ?? ""),
+    ),
+  );
+  return element("table", {}, ...rows);
+}
+
+/** The makespan rate of each rank, the idlest first where they are many. */
+function ranks(head: Head, go: (rank: number, step: null) => void): HTMLElement[] {
+  const known = head.ranks.flatMap(({ rates }, index) => (rates?.makespan == null ? [] : [{ index, rate: rates.makespan }]));
+  if (!known.length) return [];
+  const shown = known.length > MOST_BARS ? [...known].sort((a, b) => b.rate - a.rate).slice(0, MOST_BARS) : known;
+  const most = Math.max(0.01, ...shown.map(({ rate }) => rate));
+  const bars = shown.map(({ index, rate }, at) => {
+    const y = at * 18;
+    const long = (rate / most) * (WIDTH - 240);
+    const bar = shape(
+      "g",
+      { class: "go", tabindex: 0, role: "button" },
+      shape("title", {}, `show rank ${head.ranks[index].rank}`),
+      shape("rect", { x: 0, y, width: WIDTH, height: 18, class: "hit" }),
+      shape("text", { x: 0, y: y + 13 }, `rank ${head.ranks[index].rank}`),
+      shape("text", { x: 80, y: y + 13, class: "dim" }, stages(head, index)),
+      shape("rect", { x: 170, y: y + 3, width: long, height: 12, class: "bar" }),
+      shape("text", { x: 176 + long, y: y + 13 }, percent(rate)),
+    );
+    bar.addEventListener("click", () => go(index, null));
+    bar.addEventListener("keydown", (event) => (event as KeyboardEvent).key === "Enter" && go(index, null));
+    return bar;
+  });
+  const hint = known.length > shown.length ? `the ${shown.length} idlest of ${known.length}` : "makespan bubble rate";
+  return [section("Ranks", hint, plot(WIDTH, shown.length * 18, "bubble rate of each rank", ...bars))];
+}
+
+function stages(head: Head, index: number): string {
+  const { stages: own } = head.ranks[index];
+  return own?.length ? `stage ${own.length > 4 ? `${own[0]} … ${own.at(-1)}` : own.join(", ")}` : "";
+}
+
+/** How long tasks take: whiskers from the shortest to the longest, a box for the middle half, a line for the median. */
+function spreads(head: Head): HTMLElement[] {
+  return head.kinds.flatMap(({ name, fill, ink }, kind) => {
+    const all = head.spread.filter((spread) => spread.kind === kind);
+    if (!all.length) return [];
+    const shown = all.slice(0, MOST_BOXES);
+    const most = Math.max(1, ...shown.map((spread) => spread.most));
+    const x = (time: number): number => 90 + (time / most) * (WIDTH - 210);
+    const boxes = shown.map((spread, at) => box(spread, at * 18, x, fill, ink));
+    const hint = all.length > shown.length ? `the first ${shown.length} of ${all.length} stages` : "by stage: least, quartiles, median, most";
+    return [section(`Lengths of ${name.replaceAll("_", " ")}`, hint, plot(WIDTH, shown.length * 18, `lengths of ${name}`, ...boxes))];
+  });
+}
+
+function box(spread: Spread, y: number, x: (time: number) => number, fill: string, ink: string): SVGElement {
+  const { stage, count, least, low, middle, high, most, mean } = spread;
+  const said = `${count} tasks, median ${duration(middle)}, mean ${duration(mean)}, ${duration(least)} to ${duration(most)}`;
+  return shape(
+    "g",
+    {},
+    shape("title", {}, said),
+    shape("rect", { x: 0, y, width: WIDTH, height: 18, class: "hit" }),
+    shape("text", { x: 0, y: y + 13 }, stage === null ? "no stage" : `stage ${stage}`),
+    shape("line", { x1: x(least), x2: x(most), y1: y + 9, y2: y + 9, class: "whisker" }),
+    shape("rect", { x: x(low), y: y + 3, width: Math.max(2, x(high) - x(low)), height: 12, fill }),
+    shape("rect", { x: x(middle) - 1, y: y + 3, width: 2, height: 12, fill: ink }),
+    shape("text", { x: x(most) + 6, y: y + 13 }, duration(middle)),
+  );
+}
+
+function plot(width: number, height: number, label: string, ...shapes: SVGElement[]): SVGElement {
+  return shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...shapes);
+}
+
+/** Idle share of each rank in each step, as a picture to point at. */
+function cells(head: Head, data: Data, go: (rank: number, step: number | null) => void): HTMLElement[] {
+  const { rank, step, busy, span } = data.cells;
+  if (!rank.length) return [];
+  const [columns, rows] = [head.steps.length, head.ranks.length];
+  const shares = new Float32Array(columns * rows).fill(NaN);
+  for (let i = 0; i < rank.length; i++) if (span[i] > 0) shares[rank[i] * columns + step[i]] = 1 - busy[i] / span[i];
+  const known = shares.filter((share) => !Number.isNaN(share));
+  let [least, most] = [1, 0];
+  for (const share of known) [least, most] = [Math.min(least, share), Math.max(most, share)];
+  const range = Math.max(most - least, 0.001);
+
+  const wide = Math.max(1, Math.min(24, Math.floor(WIDTH / columns)));
+  const tall = Math.max(1, Math.min(18, Math.floor(480 / rows)));
+  const canvas = element("canvas", { class: "heat", role: "img", "aria-label": "idle share of each rank in each step" });
+  // One cell a pixel, stretched to whole pixels where there is room; a long run is wider than the page and scrolls.
+  [canvas.width, canvas.height] = [columns * wide, rows * tall];
+  const context = canvas.getContext("2d")!;
+  for (let at = 0; at < shares.length; at++) {
+    if (Number.isNaN(shares[at])) continue;
+    context.fillStyle = heat((shares[at] - least) / range);
+    context.fillRect((at % columns) * wide, Math.floor(at / columns) * tall, wide, tall);
+  }
+  const said = element("p", { class: "hint", "aria-live": "polite" }, `from ${percent(least)} (light) to ${percent(most)} (dark); point at a cell, click to go there`);
+  const cellAt = (event: MouseEvent): [number, number] => {
+    const box = canvas.getBoundingClientRect();
+    const x = Math.floor(((event.clientX - box.left) / box.width) * columns);
+    const y = Math.floor(((event.clientY - box.top) / box.height) * rows);
+    return [Math.min(x, columns - 1), Math.min(y, rows - 1)];
+  };
+  canvas.addEventListener("mousemove", (event) => {
+    const [x, y] = cellAt(event);
+    const share = shares[y * columns + x];
+    said.textContent = `rank ${head.ranks[y].rank}, step ${head.steps[x].step}: ${Number.isNaN(share) ? "no tasks" : `${percent(share)} idle`}`;
+  });
+  canvas.addEventListener("click", (event) => {
+    const [x, y] = cellAt(event);
+    go(y, x);
+  });
+  return [section("Idle share: ranks by steps", "ranks from top to bottom as in the lanes, steps from left to right", element("div", { class: "scroll" }, canvas), said)];
+}
+
+function heat(share: number): string {
+  const at = Math.min(share * (HEAT.length - 1), HEAT.length - 1.0001);
+  return blend(HEAT[Math.floor(at) + 1], HEAT[Math.floor(at)], at - Math.floor(at));
+}

@@ -1,0 +1,91 @@
+// What stands left of the lanes: ranks with their stages and bubble rates, and headings of groups.
+
+import type { Head, Rank } from "./data";
+import type { Band, Heading, Place } from "./layout";
+import type { Theme } from "./theme";
+import { duration, percent } from "./units";
+
+export const GUTTER = 280; // CSS pixels left of the plot
+export const FIGURE_GUTTER = 84; // the same in the look of papers
+export const MAKESPAN_RIGHT = 206; // right edges of the two columns of rates
+export const SPAN_RIGHT = 268;
+export const FOLD_RIGHT = 22; // right edge of the mark that folds a group
+export const TIGHT = 12; // least distance of titles
+export const SPARSE = 17; // the same where not every rank has one
+const WIDEST_BAR = 70; // of an idle share of 1
+
+export function drawHeading(context: CanvasRenderingContext2D, { group, height }: Heading, y: number, width: number, theme: Theme): void {
+  const count = `${group.ranks.length} rank${group.ranks.length === 1 ? "" : "s"}`;
+  context.fillStyle = theme.band;
+  context.fillRect(0, y, group.folded ? GUTTER : width, height);
+  context.fillStyle = theme.dim;
+  context.font = "10px system-ui, sans-serif";
+  context.fillText(group.folded ? "▶" : "▼", 9, y + height / 2 + 0.5);
+  context.font = "600 12px system-ui, sans-serif";
+  context.fillStyle = theme.text;
+  context.fillText(clip(context, group.title, 150), FOLD_RIGHT + 2, y + height / 2);
+  context.font = "12px system-ui, sans-serif";
+  context.fillStyle = theme.dim;
+  context.fillText(count, 186, y + height / 2);
+  if (!group.folded && group.off > 0) {
+    context.fillText(`clock ±${duration(group.off)} against the first host`, GUTTER + 8, y + height / 2);
+  }
+}
+
+export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: Band, top: number, theme: Theme): void {
+  const rank = head.ranks[band.rank];
+  const y = band.top - top + Math.min(band.height, 22) / 2;
+  const known = shortRate(rank.rates);
+  if (rank.rates?.makespan) {
+    context.fillStyle = theme.line;
+    const long = WIDEST_BAR * rank.rates.makespan;
+    context.fillRect(MAKESPAN_RIGHT - long, y - 7, long, 14);
+  }
+  context.font = "12px system-ui, sans-serif";
+  context.fillStyle = theme.text;
+  context.fillText(`rank ${rank.rank}`, 10, y);
+  context.fillStyle = theme.dim;
+  const stages = rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "";
+  context.fillText(clip(context, stages, known.length > 8 ? 56 : 68), 72, y);
+  if (!rank.rates) return;
+  context.textAlign = "right";
+  context.fillText(percent(rank.rates.span), SPAN_RIGHT, y);
+  context.fillStyle = theme.text;
+  context.fillText(known, MAKESPAN_RIGHT, y);
+  context.textAlign = "left";
+}
+
+/** What the lane of an overlay shows, and the bubble rate of the ideal. */
+export function drawOverlayTitle(context: CanvasRenderingContext2D, head: Head, { row, height }: Place, y: number, theme: Theme): void {
+  const overlay = head.overlays.find(({ lane }) => lane === row.lane);
+  if (!overlay || height < 12) return;
+  const rate = row.lane === "ideal" ? (head.ranks[row.rank].rates?.ideal ?? null) : null;
+  context.font = "12px system-ui, sans-serif";
+  context.fillStyle = theme.dim;
+  context.textAlign = "right";
+  const right = rate === null ? MAKESPAN_RIGHT : MAKESPAN_RIGHT - 60;
+  context.fillText(clip(context, overlay.name, right - 20), right, y + height / 2);
+  if (rate !== null) context.fillText(percent(rate), MAKESPAN_RIGHT, y + height / 2);
+  context.textAlign = "left";
+}
+
+/** The title of a lane in the look of papers. */
+export function drawDevice(context: CanvasRenderingContext2D, band: Band, top: number): void {
+  context.font = "13px system-ui, sans-serif";
+  context.fillStyle = "#000000";
+  context.fillText(`Device ${band.number}`, 8, band.top - top + band.height / 2);
+}
+
+/** A rank's makespan rate in little room: with what the clocks leave open, if that is anything. */
+function shortRate(rates: Rank["rates"]): string {
+  if (!rates) return "";
+  if (rates.makespan === null || !rates.error) return percent(rates.makespan);
+  return `${(100 * rates.makespan).toFixed(2)} ±${Number((100 * rates.error).toPrecision(1))}`;
+}
+
+export function clip(context: CanvasRenderingContext2D, text: string, width: number): string {
+  if (context.measureText(text).width <= width) return text;
+  let short = text.slice(0, 200);
+  while (short.length > 1 && context.measureText(`${short}…`).width > width) short = short.slice(0, -1);
+  return `${short}…`;
+}

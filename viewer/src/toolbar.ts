@@ -1,0 +1,183 @@
+// The controls above the lanes. They show the state and ask for another; they keep none of their own.
+
+import type { App } from "./app";
+import { MODES, modes, type Mode } from "./colour";
+import { button, element } from "./dom";
+import { EXTRAS, groups, GROUPINGS, moved, SIZES, type Extra, type Grouping, type Size } from "./layout";
+import { EXAMPLE } from "./search";
+import { ARROWS, type State } from "./state";
+
+const TYPING = 120; // milliseconds without a letter after which a search begins
+const LANES: Record<Extra, string> = { ideal: "ideal", whatif: "what-if", comm: "communication", host: "host", counters: "counters" };
+const ARROW_NAMES: Record<State["arrows"], string> = { selected: "of selected", all: "all in sight", none: "none" };
+
+export class Toolbar {
+  readonly bar: HTMLElement;
+  readonly search: HTMLInputElement;
+  private readonly found = element("span", { class: "found", role: "status", "aria-live": "polite" });
+  private readonly colour: HTMLSelectElement;
+  private readonly group: HTMLSelectElement;
+  private readonly arrows: HTMLSelectElement;
+  private readonly lanes: HTMLDetailsElement;
+  private readonly toggles: [HTMLButtonElement, (state: State) => boolean][] = [];
+
+  constructor(private readonly app: App) {
+    const { head } = app;
+    this.search = element("input", { type: "search", placeholder: "search (/)", title: `for example ${EXAMPLE}`, "aria-label": "search for tasks" });
+    let typing: ReturnType<typeof setTimeout> | undefined;
+    this.search.addEventListener("input", () => {
+      clearTimeout(typing);
+      typing = setTimeout(() => void app.find(this.search.value), TYPING);
+    });
+    this.search.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") {
+        clearTimeout(typing);
+        app.findAndGo(this.search.value, event.shiftKey ? -1 : 1);
+      }
+      if (event.key === "Escape") this.search.blur();
+    });
+    this.colour = this.choice("colour by", modes(head).map((mode) => [mode, MODES[mode]]), (mode) => app.change({ mode: mode as Mode }));
+    const replicas = new Set(head.ranks.flatMap(({ dp }) => dp ?? []));
+    const groupings = (Object.keys(GROUPINGS) as Grouping[]).filter((grouping) => grouping !== "replica" || replicas.size > 1);
+    this.group = this.choice("group by", groupings.map((grouping) => [grouping, GROUPINGS[grouping]]), (grouping) =>
+      app.arrange({ grouping: grouping as Grouping, folded: new Set() }),
+    );
+    this.arrows = this.choice("arrows", ARROWS.map((arrows) => [arrows, ARROW_NAMES[arrows]]), (arrows) =>
+      app.change({ arrows: arrows as State["arrows"] }),
+    );
+    this.lanes = element("details", { class: "menu" }, element("summary", {}, "lanes"));
+    this.lanes.addEventListener("toggle", () => this.lanes.open && this.fillLanes());
+
+    const picture = element(
+      "details",
+      { class: "menu" },
+      element("summary", {}, "picture"),
+      element(
+        "div",
+        { class: "drop" },
+        button("copy as PNG", "the view as it is on the screen", () => void app.picture("png", "copy")),
+        button("save as PNG", "the view as it is on the screen", () => void app.picture("png", "save")),
+        button("copy as SVG", "the lanes in sight as shapes", () => void app.picture("svg", "copy")),
+        button("save as SVG", "the lanes in sight as shapes", () => void app.picture("svg", "save")),
+        button("copy link", "the address of this view", () => void app.copyLink()),
+      ),
+    );
+    const undo = button("↶", "back to where you were (z)", () => app.undo());
+    const redo = button("↷", "forth again (shift + z)", () => app.redo());
+    undo.setAttribute("aria-label", "back to where you were");
+    redo.setAttribute("aria-label", "forth again");
+    this.bar = element(
+      "nav",
+      { "aria-label": "what is shown" },
+      element("span", { class: "field" }, this.search, this.found),
+      labelled("colour by", this.colour),
+      labelled("group by", this.group),
+      labelled("arrows", this.arrows),
+      this.lanes,
+      ...(head.causes.length ? [this.toggle("causes", "causes of idle time in the gaps (c)", ({ causes }) => causes, () => app.change({ causes: !app.state.causes }))] : []),
+      ...(head.overlays.length ? [this.toggle("ideal", "what could have been, below what was (i)", ({ arranged: { extras } }) => extras.has("ideal") || extras.has("whatif"), () => app.toggleOverlays())] : []),
+      this.toggle("figure", "the look of papers (v)", ({ arranged }) => arranged.figure, () => app.toggleFigure()),
+      picture,
+      this.toggle("summary", "the run in numbers and plots (e)", () => app.summaryShown, () => app.toggleSummary()),
+      element("span", { class: "last" }, undo, redo, button("◐", "light or dark (t)", () => app.nextTheme()), button("?", "keys (?)", () => app.toggleHelp())),
+    );
+    this.bar.querySelector<HTMLElement>(".last button:nth-last-child(2)")!.setAttribute("aria-label", "light or dark");
+    this.bar.querySelector<HTMLElement>(".last button:last-child")!.setAttribute("aria-label", "show keys");
+    for (const menu of [this.lanes, picture]) {
+      menu.addEventListener("focusout", (event) => {
+        if (!menu.contains(event.relatedTarget as Node | null) && event.relatedTarget) menu.open = false;
+      });
+    }
+    addEventListener("pointerdown", (event) => {
+      for (const menu of [this.lanes, picture]) if (!menu.contains(event.target as Node)) menu.open = false;
+    });
+  }
+
+  /** Show a state. */
+  sync(state: State): void {
+    this.colour.value = state.mode;
+    this.group.value = state.arranged.grouping;
+    this.arrows.value = state.arrows;
+    if (document.activeElement !== this.search) this.search.value = state.query;
+    for (const [toggle, pressed] of this.toggles) toggle.setAttribute("aria-pressed", String(pressed(state)));
+    if (this.lanes.open) this.fillLanes();
+  }
+
+  say(text: string, wrong = false): void {
+    this.found.textContent = text;
+    this.found.classList.toggle("wrong", wrong);
+  }
+
+  private toggle(label: string, title: string, pressed: (state: State) => boolean, change: () => void): HTMLButtonElement {
+    const made = button(label, title, change);
+    this.toggles.push([made, pressed]);
+    return made;
+  }
+
+  private choice(label: string, options: [value: string, text: string][], chosen: (value: string) => void): HTMLSelectElement {
+    const made = element("select", { "aria-label": label }, ...options.map(([value, text]) => element("option", { value }, text)));
+    made.addEventListener("change", () => chosen(made.value));
+    return made;
+  }
+
+  /** Which lanes, how tall, which replica, and the groups and ranks, to show, hide, fold and move. */
+  private fillLanes(): void {
+    const { app } = this;
+    const { head, state: { arranged } } = app;
+    const present = new Set<string>([...head.rows.map(({ lane }) => lane), ...(head.samples.length ? ["counters"] : [])]);
+    const extras = EXTRAS.filter((extra) => present.has(extra)).map((extra) =>
+      checkbox(LANES[extra], arranged.extras.has(extra), (on) => app.showExtra(extra, on)),
+    );
+    const marks = [
+      checkbox("warm-up and cool-down (k)", app.state.phases, (phases) => app.change({ phases })),
+      checkbox("launches (h)", app.state.launches, (launches) => app.change({ launches })),
+    ];
+    const size = this.choice("height", SIZES.map((one) => [one, one]), (one) => app.arrange({ size: one as Size }));
+    size.value = arranged.size;
+    const replicas = [...new Set(head.ranks.flatMap(({ dp }) => dp ?? []))].sort((one, other) => one - other);
+    const replica = this.choice("replicas", [["", "all"], ...replicas.map((dp): [string, string] => [String(dp), `only ${dp}`])], (dp) =>
+      app.arrange({ replica: dp === "" ? null : Number(dp) }),
+    );
+    replica.value = String(arranged.replica ?? "");
+    const drop = element("div", { class: "drop" }, ...extras, ...marks, labelled("height", size));
+    if (replicas.length > 1) drop.append(labelled("replicas", replica));
+    if (arranged.grouping !== "none") drop.append(this.groups());
+    if (arranged.hidden.size) drop.append(button(`show ${arranged.hidden.size} hidden`, "show every rank", () => app.arrange({ hidden: new Set() })));
+    this.lanes.querySelector(".drop")?.remove();
+    this.lanes.append(drop);
+  }
+
+  private groups(): HTMLElement {
+    const { app } = this;
+    const { head, state: { arranged } } = app;
+    const all = groups(head, { ...arranged, hidden: new Set() });
+    const made = element("div", { class: "groups", role: "group", "aria-label": "groups" });
+    const fold = (keys: string[]): void => app.arrange({ folded: new Set(keys) });
+    made.append(
+      element("span", { class: "row" }, button("fold all", "show only the sum of each group", () => fold(all.map(({ key }) => key))), button("unfold all", "show all ranks", () => fold([]))),
+    );
+    all.forEach((group, at) => {
+      const shown = group.ranks.some((rank) => !arranged.hidden.has(rank));
+      const show = checkbox(group.title, shown, (on) => app.showRanks(group.ranks, on));
+      const move = (other: number, behind: boolean) => (): void => {
+        const target = all[other];
+        if (target) app.arrange({ order: moved(arranged.order, group.ranks, behind ? target.ranks.at(-1)! : target.ranks[0], behind) });
+      };
+      made.append(
+        element("span", { class: "row" }, show, button(group.folded ? "▶" : "▼", "fold or unfold", () => app.fold(group.key)), button("↑", `move ${group.title} up`, move(at - 1, false)), button("↓", `move ${group.title} down`, move(at + 1, true))),
+      );
+    });
+    return made;
+  }
+}
+
+function labelled(text: string, control: HTMLElement): HTMLElement {
+  return element("label", {}, `${text} `, control);
+}
+
+function checkbox(text: string, checked: boolean, changed: (on: boolean) => void): HTMLElement {
+  const box = element("input", { type: "checkbox" });
+  box.checked = checked;
+  box.addEventListener("change", () => changed(box.checked));
+  return element("label", { class: "check" }, box, ` ${text}`);
+}

@@ -1,0 +1,178 @@
+// Small runs for tests: a head and its data, as the page has them once it has read what it was given.
+
+import type { Cause, Data, Extent, Head, Kind, Lane, Rank, Row, SampleExtent } from "../src/data";
+import type { Theme } from "../src/theme";
+
+/** A task; what is left out is unknown. */
+export interface Task {
+  start: number; // ns since the origin, as is the end
+  end: number;
+  kind?: string;
+  microbatch?: number;
+  chunk?: number;
+  stage?: number;
+  step?: number;
+  peer?: number;
+  pair?: number;
+  pairChunk?: number;
+  busy?: number;
+  lead?: number;
+  name?: string;
+}
+
+export interface Gap {
+  start: number;
+  end: number;
+  cause?: number;
+  step?: number;
+  task?: number;
+  root?: number;
+}
+
+/** A run: rows, gaps and samples by the index of their rank, in the order of the page. */
+export interface Run {
+  ranks?: Partial<Rank>[];
+  rows?: { rank: number; lane?: Lane; tasks: Task[] }[];
+  gaps?: { rank: number; gaps: Gap[] }[];
+  links?: [source: number, target: number][];
+  samples?: { rank: number; counter: number; points: [time: number, value: number][] }[];
+  head?: Partial<Head>;
+}
+
+const NOTHING = { span: null, makespan: null, over_ideal: null, ideal: null, excess: null };
+
+export const KINDS: Kind[] = [
+  { name: "forward", short: "F", fill: "#4e79a7", ink: "#ffffff" },
+  { name: "backward", short: "B", fill: "#59a14f", ink: "#ffffff" },
+  { name: "backward_weight", short: "W", fill: "#f28e2b", ink: "#1a1a1a" },
+  { name: "forward_backward", short: "FB", fill: "#76b7b2", ink: "#1a1a1a" },
+  { name: "send", short: "S", fill: "#b07aa1", ink: "#ffffff" },
+  { name: "optimizer", short: "O", fill: "#9c755f", ink: "#ffffff" },
+];
+
+export const CAUSES: Cause[] = ["warm-up", "waiting", "transfer"].map((name, index) => ({
+  name,
+  meaning: `${name}, said at length`,
+  fill: ["#888888", "#e15759", "#edc948"][index],
+  striped: index === 2,
+  inherent: index === 0,
+  share: [0.5, 0.3, 0.2][index],
+}));
+
+export const THEME: Theme = {
+  text: "#1a1a1a",
+  dim: "#666666",
+  idle: "#eeeeee",
+  warm: "#dde6ee",
+  cool: "#eee6dd",
+  band: "#f4f4f4",
+  line: "#dddddd",
+  page: "#ffffff",
+  accent: "#d6279a",
+};
+
+/** Make a run. It has as many ranks as its rows speak of, or as are given. */
+export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [], head = {} }: Run): { head: Head; data: Data } {
+  const count = Math.max(ranks.length, 0, ...[...rows, ...gaps, ...samples].map(({ rank }) => rank + 1));
+  const tasks = rows.flatMap((row) => row.tasks);
+  const stretches = gaps.flatMap((one) => one.gaps);
+  const points = samples.flatMap((one) => one.points);
+  const names = [...new Set(tasks.map(({ name }) => name ?? ""))];
+  const column = (field: keyof Task): Int32Array => Int32Array.from(tasks, (task) => (task[field] as number | undefined) ?? -1);
+  return {
+    head: {
+      title: "a run",
+      origin: "1700000000000000000",
+      end: tasks.reduce((last, { end }) => Math.max(last, end), 1),
+      kinds: KINDS,
+      chunks: false,
+      ranks: Array.from({ length: count }, (_, index) => rank(index, ranks[index])),
+      rows: extents(rows, ({ tasks: own }) => own.length).map((extent, index): Row => ({ ...extent, lane: rows[index].lane ?? "compute" })),
+      steps: [],
+      overall: NOTHING,
+      errors: NOTHING,
+      definitions: {},
+      facts: [],
+      schedule: null,
+      departures: [],
+      notes: [],
+      warnings: [],
+      columns: { tasks: [], gaps: [], links: [], phases: [], cells: [], samples: [] },
+      names,
+      causes: gaps.length ? CAUSES : [],
+      gaps: extents(gaps, (one) => one.gaps.length),
+      overlays: [],
+      spread: [],
+      counters: [],
+      samples: extents(samples, (one) => one.points.length).map((extent, index): SampleExtent => ({ ...extent, counter: samples[index].counter })),
+      ...head,
+    },
+    data: {
+      tasks: {
+        start: Float64Array.from(tasks, ({ start }) => start),
+        end: Float64Array.from(tasks, ({ end }) => end),
+        kind: Uint8Array.from(tasks, ({ kind = "forward" }) => KINDS.findIndex(({ name }) => name === kind)),
+        name: Uint32Array.from(tasks, ({ name = "" }) => names.indexOf(name)),
+        microbatch: column("microbatch"),
+        chunk: column("chunk"),
+        stage: column("stage"),
+        step: column("step"),
+        peer: column("peer"),
+        pair: column("pair"),
+        pairChunk: column("pairChunk"),
+        busy: column("busy"),
+        lead: column("lead"),
+      },
+      gaps: {
+        start: Float64Array.from(stretches, ({ start }) => start),
+        end: Float64Array.from(stretches, ({ end }) => end),
+        cause: Uint8Array.from(stretches, ({ cause = 0 }) => cause),
+        step: Int32Array.from(stretches, ({ step = -1 }) => step),
+        task: Int32Array.from(stretches, ({ task = -1 }) => task),
+        root: Int32Array.from(stretches, ({ root = -1 }) => root),
+      },
+      links: { source: Int32Array.from(links, ([source]) => source), target: Int32Array.from(links, ([, target]) => target) },
+      phases: { rank: new Int32Array(), step: new Int32Array(), start: new Float64Array(), steady: new Float64Array(), cool: new Float64Array(), end: new Float64Array() },
+      cells: { rank: new Int32Array(), step: new Int32Array(), busy: new Float64Array(), span: new Float64Array() },
+      samples: { time: Float64Array.from(points, ([time]) => time), value: Float64Array.from(points, ([, value]) => value) },
+    },
+  };
+}
+
+function rank(index: number, given: Partial<Rank> = {}): Rank {
+  return { rank: index, host: "host0", stages: [index], device: 0, process: null, dp: null, tp: null, cp: null, off: null, rates: null, ...given };
+}
+
+function extents<T extends { rank: number }>(parts: T[], length: (part: T) => number): Extent[] {
+  let at = 0;
+  return parts.map((part) => ({ rank: part.rank, from: at, to: (at += length(part)) }));
+}
+
+export type Random = () => number;
+
+/** Numbers from 0 up to 1 that look random and are the same in every run. */
+export function random(seed: number): Random {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** A whole number from `least` up to `most`. */
+export function whole(next: Random, least: number, most: number): number {
+  return least + Math.floor(next() * (most - least + 1));
+}
+
+/** Tasks one after the other, of all kinds, some with room between them, some without length. */
+export function row(next: Random, count: number, longest = 9): Task[] {
+  let at = whole(next, 0, longest);
+  return Array.from({ length: count }, () => {
+    const start = at + (next() < 0.5 ? 0 : whole(next, 0, longest));
+    const end = start + (next() < 0.1 ? 0 : whole(next, 1, longest));
+    at = end;
+    return { start, end, kind: KINDS[whole(next, 0, KINDS.length - 1)].name };
+  });
+}

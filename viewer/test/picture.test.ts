@@ -1,0 +1,120 @@
+// @vitest-environment happy-dom
+import { describe, expect, test } from "vitest";
+import { scheme } from "../src/colour";
+import type { Data, Head } from "../src/data";
+import { arrangement, layout } from "../src/layout";
+import { svg, type Pictured } from "../src/picture";
+import { View } from "../src/view";
+import { KINDS, made, random, row, THEME } from "./made";
+
+function picture({ head, data }: { head: Head; data: Data }, change: Partial<Pictured> = {}): { text: string; root: Element } {
+  const view = new View(head.end);
+  view.width = 1000;
+  view.set(0, head.end);
+  const plan = layout(head, { ...arrangement(head), figure: change.figure ?? false });
+  const text = svg(head, data, { view, plan, scheme: scheme("kind", head, data), theme: THEME, figure: false, top: 0, height: 1e6, ...change });
+  return { text, root: new DOMParser().parseFromString(text, "image/svg+xml").documentElement };
+}
+
+const fill = (name: string): string => KINDS.find((kind) => kind.name === name)!.fill;
+const number = (shape: Element, name: string): number => Number(shape.getAttribute(name));
+const texts = (root: Element): string[] => [...root.querySelectorAll("text")].map((text) => text.textContent ?? "");
+
+/** The blocks, which are in groups, one for each row. */
+const blocks = (root: Element): Element[] => [...root.querySelectorAll("g rect")];
+
+const RUN = made({
+  ranks: [{ rates: { span: null, makespan: 0.125, over_ideal: null, ideal: null, excess: null, error: null } }, {}],
+  rows: [
+    { rank: 0, tasks: [{ start: 0, end: 250, microbatch: 3 }, { start: 500, end: 1000, kind: "forward_backward", microbatch: 4, pair: 2 }] },
+    { rank: 0, lane: "ideal", tasks: [{ start: 0, end: 100 }] },
+    { rank: 1, tasks: [{ start: 250, end: 500, kind: "backward", microbatch: 3 }] },
+  ],
+});
+
+describe("a picture of shapes", () => {
+  const { root } = picture(RUN);
+
+  test("is an SVG document of its own", () => {
+    expect(root.namespaceURI).toBe("http://www.w3.org/2000/svg");
+    expect(number(root, "width")).toBeGreaterThan(1000);
+    expect(root.getAttribute("viewBox")).toBe(`0 0 ${root.getAttribute("width")} ${root.getAttribute("height")}`);
+  });
+
+  test("has a block for every task, where and as long as it was; two for a pair", () => {
+    const left = number(blocks(root)[0], "x");
+    const found = blocks(root).map((block) => [number(block, "x") - left, number(block, "width"), block.getAttribute("fill")]);
+    expect(found).toEqual([
+      [0, 250, fill("forward")],
+      [500, 500, fill("forward")],
+      [500, 500, fill("backward")],
+      [0, 100, fill("forward")],
+      [250, 250, fill("backward")],
+    ]);
+    const [, upper, lower] = blocks(root);
+    expect(number(lower, "y")).toBe(number(upper, "y") + number(upper, "height"));
+  });
+
+  test("says which task, rank and colour is which", () => {
+    expect(texts(root)).toEqual(["F3", "F4+B2", "F", "B3", "rank 0  12.50 % idle", "rank 1", "Forward", "Backward"]);
+  });
+
+  test("has what could have been in pale", () => {
+    expect([...root.querySelectorAll("g")].map((group) => group.getAttribute("opacity"))).toEqual([null, "0.55", null]);
+  });
+
+  test("lies within its frame", () => {
+    for (const shape of root.querySelectorAll("rect")) {
+      expect(number(shape, "x") + number(shape, "width")).toBeLessThanOrEqual(number(root, "width"));
+      expect(number(shape, "y") + number(shape, "height")).toBeLessThanOrEqual(number(root, "height"));
+    }
+  });
+});
+
+test("in the look of papers, devices are counted and blocks have edges and micro-batches only", () => {
+  const { root } = picture(RUN, { figure: true });
+  expect(texts(root)).toEqual(["3", "4", "3", "Device 1", "Device 2", "Forward", "Backward"]);
+  for (const block of blocks(root)) expect(block.getAttribute("stroke")).toBe("#000000");
+});
+
+test("only what is in sight is drawn", () => {
+  const view = new View(1000);
+  view.width = 1000;
+  view.set(100, 200);
+  const { root } = picture(RUN, { view });
+  expect(blocks(root).map((block) => number(block, "width"))).toEqual([1000]);
+  const plan = layout(RUN.head, arrangement(RUN.head));
+  const band = plan.bands[1];
+  expect(texts(picture(RUN, { top: band.top, height: band.height }).root)).toEqual(["B3", "rank 1", "Forward", "Backward"]);
+});
+
+test("blocks finer than pixels are few shapes and true shares of time", () => {
+  const run = made({ rows: [{ rank: 0, tasks: row(random(8), 50_000) }] });
+  const { root } = picture(run);
+  expect(blocks(root).length).toBeLessThanOrEqual(1000);
+  const { tasks } = run.data;
+  const { fills, codes } = scheme("kind", run.head, run.data);
+  for (const colour of fills) {
+    const seen = blocks(root).filter((block) => block.getAttribute("fill") === colour);
+    const share = seen.reduce((sum, block) => sum + number(block, "width"), 0) / 1000;
+    let time = 0;
+    codes.forEach((code, task) => (time += fills[code] === colour ? tasks.end[task] - tasks.start[task] : 0));
+    // Four standard deviations of a thousand looks.
+    expect(Math.abs(share - time / run.head.end)).toBeLessThan(4 * Math.sqrt(0.25 / 1000));
+  }
+});
+
+test("hostile text stays text", () => {
+  const hostile = `</text><script>alert("1")</script><a href='javascript:x'>&amp;`;
+  const kinds = KINDS.map((kind) => ({ ...kind, name: kind.name === "send" ? hostile : kind.name, short: hostile }));
+  const { head, data } = made({ rows: [{ rank: 0, tasks: [{ start: 0, end: 100_000 }, { start: 100_000, end: 100_001 }] }], head: { kinds } });
+  data.tasks.kind.fill(4);
+  const view = new View(head.end);
+  view.width = 5000;
+  view.set(0, head.end);
+  const { text, root } = picture({ head, data }, { view });
+  expect(text).not.toContain("<script");
+  expect(text).not.toContain("<a ");
+  expect(root.querySelectorAll("script, a")).toHaveLength(0);
+  expect(texts(root)[0]).toBe(hostile); // on the block
+});

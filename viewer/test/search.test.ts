@@ -1,0 +1,108 @@
+import { describe, expect, test } from "vitest";
+import { EXAMPLE, find, QueryError } from "../src/search";
+import { made, type Task } from "./made";
+
+const us = 1000;
+const { head, data } = made({
+  ranks: [{ rank: 3, host: "alpha" }, { rank: 12, host: "beta" }],
+  rows: [
+    {
+      rank: 0,
+      tasks: [
+        { start: 0, end: 5 * us, microbatch: 0, step: 1, stage: 0, chunk: 0, name: "forward of Layer 7" }, // 0
+        { start: 5 * us, end: 15 * us, kind: "backward", microbatch: 0, step: 1, stage: 0, chunk: 1, name: "aten::mm" }, // 1
+        { start: 20 * us, end: 21 * us, kind: "backward_weight", microbatch: 7, step: 2, stage: 0, name: "constructor:3" }, // 2
+      ],
+    },
+    { rank: 0, lane: "ideal", tasks: [{ start: 0, end: 5 * us, microbatch: 0, step: 1 }] }, // 3, did not happen
+    { rank: 0, lane: "comm", tasks: [{ start: 1, end: 1 + 2e6, kind: "send", peer: 12, name: "ncclSend" }] }, // 4
+    { rank: 1, tasks: [{ start: 0, end: 3e9, microbatch: 4, step: 2, stage: 1, chunk: 0, name: "forward of layer 8" }] }, // 5
+    { rank: 1, lane: "whatif", tasks: [{ start: 0, end: 5 }] }, // 6, did not happen
+  ] satisfies { rank: number; lane?: "ideal" | "comm" | "whatif"; tasks: Task[] }[],
+});
+const found = (query: string): number[] => [...find(query, head, data)];
+
+test.each<[query: string, tasks: number[]]>([
+  ["rank:3", [0, 1, 2, 4]],
+  ["rank:12", [5]],
+  ["rank:0", []],
+  ["RANK:12", [5]],
+  ["kind:F", [0, 5]],
+  ["kind:forward", [0, 5]],
+  ["kind:W", [2]],
+  ["kind:backward_weight", [2]],
+  ['kind:"backward weight"', [2]],
+  ["mb:0", [0, 1]],
+  ["microbatch:7", [2]],
+  ["mb:1,4-6", [5]],
+  ["mb:0-4", [0, 1, 5]],
+  ['mb:"0, 7"', [0, 1, 2]],
+  ["mb:6-2", []],
+  ["step:2", [2, 5]],
+  ["stage:1", [5]],
+  ["chunk:1", [1]],
+  ["chunk:0-99", [0, 1, 5]], // what is unknown is in no range
+  ["peer:12", [4]],
+  ["lane:comm", [4]],
+  ["lane:compute", [0, 1, 2, 5]],
+  ["host:alpha", [0, 1, 2, 4]],
+  ["host:eta", [5]],
+  ["dur>5us", [1, 4, 5]],
+  ["dur>=5us", [0, 1, 4, 5]],
+  ["dur<5us", [2]],
+  ["dur<=5us", [0, 2]],
+  ["duration>2.5ms", [5]],
+  ["dur>9.9\u00b5s dur<1ms", [1]],
+  ["dur>9.9\u03bcs dur<1ms", [1]], // the Greek letter
+  ["dur>9.9\u039cS dur<1MS", [1]],
+  ["dur<1001", [2]],
+  ["dur>=3s", [5]],
+  ["layer", [0, 5]],
+  ["LAYER", [0, 5]],
+  ["name:Layer", [0, 5]],
+  ['"of layer 8"', [5]],
+  ['name:"of layer 8"', [5]],
+  ["aten::mm", [1]], // a name with colons is no condition
+  ["aten:", [1]],
+  ["constructor:3", [2]],
+  ["no such name", []],
+])("%s", (query, tasks) => {
+  expect(found(query)).toEqual(tasks);
+});
+
+test("all conditions must hold", () => {
+  expect(found("rank:3 mb:0 kind:B")).toEqual([1]);
+  expect(found("  layer   step:2 ")).toEqual([5]);
+  expect(found("rank:3 rank:12")).toEqual([]);
+});
+
+test("without a condition nothing is found", () => {
+  expect(found("")).toEqual([]);
+  expect(found(" \t ")).toEqual([]);
+});
+
+test("what an overlay shows did not happen and is not found", () => {
+  expect(found("lane:ideal")).toEqual([]);
+  expect(found("lane:whatif")).toEqual([]);
+  expect(found("dur>=0")).toEqual([0, 1, 2, 4, 5]);
+});
+
+test("the example that the page gives can be answered", () => {
+  expect(found(EXAMPLE)).toEqual([]);
+});
+
+describe("what cannot be answered is an error that says why", () => {
+  test.each([
+    ["rank:", "rank: wants numbers, such as rank:3 or rank:1,4-6"],
+    ["rank:x", "rank: wants numbers"],
+    ["mb:1,", "mb: wants numbers"],
+    ["mb:-1", "mb: wants numbers"],
+    ["step:1-2-3", "step: wants numbers"],
+    ["stage:1.5", "stage: wants numbers"],
+    ["kind:zzz", "no kind is called zzz"],
+    ["kind:", "no kind is called"],
+  ])("%s", (query, message) => {
+    expect(() => found(query)).toThrow(QueryError);
+    expect(() => found(query)).toThrow(message);
+  });
+});
