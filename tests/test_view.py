@@ -7,9 +7,7 @@ import functools
 import hashlib
 import itertools
 import json
-import os
 import re
-import shutil
 import zlib
 from pathlib import Path
 
@@ -21,91 +19,14 @@ from bubblescope import Timeline, units
 from bubblescope.analysis.causes import Cause
 from bubblescope.exports import html
 from bubblescope.exports.layout import ordered_ranks
-from bubblescope.palette import COLOURS
 from bubblescope.schedules import generate
 from bubblescope.timeline import Run
 from bubblescope.vocabulary import Kind
 from injected import Fault, Job
 from synthetic import empty, hostile, one_f_one_b
+from viewing import GROUNDS, LINE, rgb, screen, state
 
 ROOT = Path(__file__).resolve().parents[1]
-IDLE, LINE = (241, 241, 238), (212, 216, 220)
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        if os.environ.get("BUBBLESCOPE_REQUIRE_BROWSER"):
-            pytest.fail("no Chromium on the PATH, and BUBBLESCOPE_REQUIRE_BROWSER is set")
-        pytest.skip("no Chromium on the PATH")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def opened(browser, tmp_path):
-    """Open a timeline's page; fail on any error, warning or request that it makes."""
-    complaints: list[str] = []
-    contexts = []
-
-    def show(timeline: Timeline, width: int = 1280, height: int = 720, **how):
-        path = timeline.to_html(tmp_path / "view.html")
-        context = browser.new_context(viewport={"width": width, "height": height}, **how)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on(
-            "request",
-            lambda request: (
-                None if request.url == path.as_uri() else complaints.append(request.url)
-            ),
-        )
-        page.goto(path.as_uri())
-        page.wait_for_function("window.bubblescope")
-        return page
-
-    yield show
-    for context in contexts:
-        context.close()
-    assert complaints == []
-
-
-def screen(page, selector: str = "canvas.lanes") -> np.ndarray:
-    """The pixels of a canvas, height by width by RGBA."""
-    width, height, data = page.evaluate(
-        """(selector) => {
-            const canvas = document.querySelector(selector);
-            const image = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-            let text = "";
-            for (let i = 0; i < image.data.length; i += 32768)
-                text += String.fromCharCode(...image.data.subarray(i, i + 32768));
-            return [canvas.width, canvas.height, btoa(text)];
-        }""",
-        selector,
-    )
-    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
-
-
-def rgb(kind: Kind) -> tuple[int, ...]:
-    return tuple(bytes.fromhex(COLOURS[kind][1:]))
-
-
-def state(page, what: str):
-    return page.evaluate(f"window.bubblescope.{what}")
 
 
 @pytest.mark.browser
@@ -122,11 +43,13 @@ def test_the_page_says_what_the_analysis_found(opened):
         "optimizer",
         "send forward",
         "bubble",
-        "pale lanes: the same tasks without waiting (i)",
+        "warm-up",
+        "cool-down",
+        "pale lanes: ideal (i)",
     ]
     assert "1f1b, 4 devices, 8 micro-batches" in header
-    page.locator("summary").click()
-    assert "this is a test" in page.locator(".notes").inner_text()
+    assert "this is a test" in page.locator(".warnings").inner_text()
+    page.locator(".notes summary").click()
     assert "by construction" in page.locator(".notes").inner_text()
     definition = page.locator(".rate").first.get_attribute("title")
     assert "over all ranks" in definition
@@ -261,9 +184,11 @@ def test_colours_take_up_their_true_share_of_every_lane(opened, microbatches):
     # A wide block's left edge is a darker shade of its colour; take every pixel for the nearest.
     kinds = timeline.tasks["kind"].unique().cast(pl.String).sort().to_list()
     shades = np.array([[rgb(Kind(kind)), np.multiply(rgb(Kind(kind)), 0.72)] for kind in kinds])
-    shades = np.concatenate([shades.reshape(-1, 3), [IDLE, LINE]])
+    shades = np.concatenate([shades.reshape(-1, 3), GROUNDS, [LINE]])
     nearest = np.abs(pixels[:, None, :] - shades[None]).sum(2).argmin(1)
-    shown = np.bincount(nearest // 2, minlength=len(kinds) + 1) / len(nearest)
+    # Whatever of the ground it is: it is idle.
+    codes = np.minimum(nearest // 2, len(kinds))
+    shown = np.bincount(codes, minlength=len(kinds) + 1) / len(nearest)
     length = (pl.col("end_ns") - pl.col("start_ns")).sum() / timeline.duration_ns / 4
     true = (
         timeline.tasks.group_by(pl.col("kind").cast(pl.String)).agg(length).sort("kind")["end_ns"]
@@ -307,6 +232,9 @@ def click_on_gap(page, timeline: Timeline, cause: str, rank: int | None = None) 
     )
     position = ordered_ranks(timeline)["rank"].to_list().index(gap["rank"])
     place = next(p for p in state(page, "places") if p["row"]["rank"] == position)
+    page.evaluate(f"window.bubblescope.app.scroll.scrollTop = {place['top'] - 100}")
+    page.wait_for_timeout(50)
+    place["top"] -= page.evaluate("window.bubblescope.app.scroll.scrollTop")
     box = page.locator("canvas.lanes").bounding_box()
     gutter = state(page, "gutter")
     x = gutter + (box["width"] - gutter) / 2
@@ -335,6 +263,7 @@ def test_a_gap_says_why_and_leads_to_what_was_waited_for(opened):
     began = timeline.start_ns + int(gap["start"])
     root = timeline.why().ledger.gaps.filter(rank=5, start_ns=began)["root"].item()
     assert f"{timeline.tasks['rank'][root]} on host1" in panel.inner_text()
+    page.keyboard.press("Escape")  # the panel may lie over the gap
     click_on_gap(page, timeline, "slow rank", rank=5)
     panel.get_by_role("button").click()
     assert state(page, "selected()") == gap["root"]
@@ -366,6 +295,7 @@ def test_arrows_of_the_selected_task_can_be_hidden(opened):
     arrows = state(page, "arrows()")
     assert arrows
     assert all(selected in arrow for arrow in arrows)
+    page.keyboard.press("l")  # all in sight
     page.keyboard.press("l")
     assert state(page, "arrows()") == []
 

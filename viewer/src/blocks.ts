@@ -10,7 +10,7 @@ import type { View } from "./view";
 
 const SEPARATED = 4; // least width of a block whose edge is drawn
 const LABEL_HEIGHT = 14; // least height of a row that carries text
-const LEAST_LABEL = 14; // least width of a block that does
+const LEAST_LABEL = 12; // least width of a block that does
 const BLURRED = 1.5; // least pixels by which a clock may be off that are shown
 const TICK = 3;
 
@@ -59,13 +59,14 @@ export function drawBlocks(
   function label(task: number, from: number, to: number): void {
     const { codes, below, inks } = scheme;
     if (tasks.pair[task] >= 0 && codes !== below && height >= 2 * LABEL_HEIGHT - 6) {
-      const [upper, lower] = short(head, tasks, task).split("+");
+      const both = figure ? `${tasks.microbatch[task]}+${tasks.pair[task]}` : short(head, tasks, task);
+      const [upper, lower] = both.split("+");
       write([upper], inks[codes[task]], from, to, height / 4);
       write([lower], inks[below[task]], from, to, (3 * height) / 4);
       return;
     }
     const number = String(tasks.microbatch[task] < 0 ? "" : tasks.microbatch[task]);
-    const texts = figure ? [number] : [long(head, tasks, task), short(head, tasks, task)];
+    const texts = figure ? [number] : [long(head, tasks, task), short(head, tasks, task), number];
     write(texts, inks[codes[task]], from, to, height / 2);
   }
 

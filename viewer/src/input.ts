@@ -147,7 +147,7 @@ function apart(touches: Map<number, PointerEvent>): number {
 
 /** The stretch between where a drag began and where it is; on all ranks, or on those that it crosses. */
 function range(app: App, drag: { x: number; y: number; whole: boolean }, x: number, y: number) {
-  const [start, end] = [drag.x, x].map((at) => app.view.time(Math.max(0, at - app.left))).sort((one, other) => one - other);
+  const [start, end] = [drag.x, x].map((at) => Math.round(app.view.time(Math.max(0, at - app.left)))).sort((one, other) => one - other);
   if (Math.abs(x - drag.x) < CLICK || end <= start) return null;
   if (drag.whole) return { start, end, ranks: null };
   const top = app.scroll.scrollTop;

@@ -1,0 +1,180 @@
+"""The page in a real browser: what its tests share."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from bubblescope.palette import COLOURS
+from bubblescope.vocabulary import Kind
+
+if TYPE_CHECKING:
+    from bubblescope import Timeline
+
+GROUNDS = [(241, 241, 238), (230, 238, 247), (247, 236, 226)]
+"""Colours of an idle lane: in the steady phase, in warm-up and in cool-down."""
+
+LINE = (212, 216, 220)
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        if os.environ.get("BUBBLESCOPE_REQUIRE_BROWSER"):
+            pytest.fail("no Chromium on the PATH, and BUBBLESCOPE_REQUIRE_BROWSER is set")
+        pytest.skip("no Chromium on the PATH")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Open a timeline's page; fail on any error, warning or request that it makes."""
+    complaints: list[str] = []
+    contexts = []
+
+    def show(
+        timeline: Timeline,
+        width: int = 1280,
+        height: int = 720,
+        *,
+        address: str = "",
+        whatif=None,
+        **how,
+    ):
+        path = timeline.to_html(tmp_path / "view.html", whatif=whatif)
+        context = browser.new_context(viewport={"width": width, "height": height}, **how)
+        contexts.append(context)
+        page = context.new_page()
+        # Reading pixels back is what the tests do, not the page.
+        page.on(
+            "console",
+            lambda message: (
+                None if "willReadFrequently" in message.text else complaints.append(message.text)
+            ),
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.partition("#")[0] == path.as_uri()
+                or request.url.startswith(("data:", "blob:"))
+                else complaints.append(request.url)
+            ),
+        )
+        page.goto(path.as_uri() + address)
+        until(page, "!!window.bubblescope")
+        return page
+
+    yield show
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def screen(page, selector: str = "canvas.lanes") -> np.ndarray:
+    """The pixels of a canvas, height by width by RGBA."""
+    width, height, data = page.evaluate(
+        """(selector) => {
+            const canvas = document.querySelector(selector);
+            const image = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            let text = "";
+            for (let i = 0; i < image.data.length; i += 32768)
+                text += String.fromCharCode(...image.data.subarray(i, i + 32768));
+            return [canvas.width, canvas.height, btoa(text)];
+        }""",
+        selector,
+    )
+    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
+
+
+def rgb(kind: Kind | str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(COLOURS[Kind(kind)][1:]))
+
+
+def state(page, what: str):
+    return page.evaluate(f"window.bubblescope.{what}")
+
+
+def app(page, what: str):
+    return page.evaluate(f"window.bubblescope.app.{what}")
+
+
+def until(page, expression: str) -> None:
+    """Wait; Playwright's own way evaluates text, which the page's policy forbids."""
+    for _ in range(500):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(20)
+    pytest.fail(f"never: {expression}")
+
+
+def settled(page) -> None:
+    """Wait until the page has taken a place it rests at for one that was come to."""
+    page.wait_for_timeout(400)
+
+
+def where(page, task: int) -> tuple[float, float]:
+    """The middle of a task on the screen, by its row among the page's tasks."""
+    return tuple(
+        page.evaluate(
+            """(task) => {
+                const { app, places, gutter } = window.bubblescope;
+                const { start, end } = app.data.tasks;
+                const place = places.find(({ row }) => row.from <= task && task < row.to);
+                const box = app.canvas.getBoundingClientRect();
+                const x = box.left + gutter + app.view.x((start[task] + end[task]) / 2);
+                return [x, box.top + place.top - app.scroll.scrollTop + Math.min(place.height / 2, 5)];
+            }""",
+            task,
+        )
+    )
+
+
+def task_at(page, **wanted) -> int:
+    """The row of the first measured task with these numbers, among the page's tasks."""
+    return page.evaluate(
+        """(wanted) => {
+            const { app } = window.bubblescope;
+            const { tasks } = app.data;
+            for (const row of app.head.rows) {
+                if (row.lane === "ideal" || row.lane === "whatif") continue;
+                if ("rank" in wanted && app.head.ranks[row.rank].rank !== wanted.rank) continue;
+                for (let task = row.from; task < row.to; task++) {
+                    const kind = app.head.kinds[tasks.kind[task]].name;
+                    if ("kind" in wanted && kind !== wanted.kind) continue;
+                    if ("step" in wanted && tasks.step[task] !== wanted.step) continue;
+                    const microbatch = tasks.microbatch[task];
+                    if ("microbatch" in wanted && microbatch !== wanted.microbatch) continue;
+                    return task;
+                }
+            }
+            return -1;
+        }""",
+        wanted,
+    )
+
+
+def ground_of(page) -> tuple[float, float]:
+    """A point of the plot with nothing in it: below the last lane."""
+    box = page.locator("canvas.lanes").bounding_box()
+    return box["x"] + box["width"] * 0.6, box["y"] + box["height"] - 4
