@@ -23,11 +23,13 @@ from bubblescope.record.timers import chosen_timer
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from bubblescope.record.steps import StepTimes
 
     Function = TypeVar("Function", bound=Callable[..., Any])
+    Began = tuple[bytes, int, Any]
+    """What the recorder wants back at the end of a task."""
 
 __all__ = ["Session", "begin", "current"]
 
@@ -179,6 +181,31 @@ class Session:
 
         return call  # type: ignore[return-value]  # functools.wraps keeps the signature
 
+    def begin(self, places: Iterable[bytes]) -> list[tuple[bytes, Began]]:
+        """Begin tasks now, for hooks that do more than wrap a function; none if nothing is recorded.
+
+        Args:
+            places: Where they belong. They are worked out here, so that a failure stops no job.
+
+        Returns:
+            What `end` wants.
+        """
+        recorder = self.recorder
+        if recorder is None or not recorder.recording:
+            return []
+        try:
+            return [(place, recorder.begin_task(place)) for place in places]
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self.fail(error)
+            return []
+
+    def end(self, begun: list[tuple[bytes, Began]]) -> None:
+        """End tasks now, the last begun first."""
+        recorder = self.recorder
+        if recorder is not None:
+            for place, began in reversed(begun):
+                recorder.end_task(place, began)
+
     def _collecting(self, phase: str, _: dict[str, int]) -> None:
         """Record garbage collections: everything of this process waits for them."""
         recorder = self.recorder
@@ -190,7 +217,7 @@ class Session:
             recorder.end_task(_GC, self._collection)
             self._collection = None
 
-    _collection: tuple[bytes, int, Any] | None = None
+    _collection: Began | None = None
 
 
 _GC = place_of(Kind.GC)

@@ -30,17 +30,14 @@ _DIMENSIONS: Final = {
 def optimizer(module: ModuleType, session: Session) -> None:
     """Record the steps of all optimizers."""
     what = place_of(Kind.OPTIMIZER)
-    began: list[Any] = []
+    begun: list[Any] = []
 
     def before(*_: Any) -> None:
-        recorder = session.recorder
-        if recorder is not None and recorder.recording:
-            began.append(recorder.begin_task(what))
+        begun.append(session.begin([what]))
 
     def after(*_: Any) -> None:
-        recorder = session.recorder
-        if began and recorder is not None:
-            recorder.end_task(what, began.pop())
+        if begun:
+            session.end(begun.pop())
 
     module.register_optimizer_step_pre_hook(before)
     module.register_optimizer_step_post_hook(after)

@@ -123,8 +123,7 @@ def _placed(get: Callable[..., Any], kind: Kind, session: Session) -> Callable[.
     @functools.wraps(get)
     def operations(stage: Any, microbatch: int) -> Any:
         made = get(stage, microbatch)
-        recorder = session.recorder
-        if recorder is not None and recorder.recording:
+        try:
             index = stage.stage_index
             for operation in made:
                 place = place_of(
@@ -135,6 +134,8 @@ def _placed(get: Callable[..., Any], kind: Kind, session: Session) -> Callable[.
                     peer=operation.peer,
                 )
                 setattr(operation, _PLACE, place)
+        except Exception as error:  # noqa: BLE001  the job goes on
+            session.fail(error)
         return made
 
     return operations
@@ -151,17 +152,12 @@ def _started(batch: Callable[..., Any], session: Session) -> Callable[..., Any]:
 
     @functools.wraps(batch)
     def start(operations: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder = session.recorder
-        if recorder is None or not recorder.recording:
-            return batch(operations, *args, **kwargs)
         places: set[bytes] = {getattr(operation, _PLACE, b"") for operation in operations} - {b""}
-        sends = [place for place in places if not _receiving(place)]
-        began = [recorder.begin_task(place) for place in sends]
+        begun = session.begin(place for place in places if not _receiving(place))
         try:
             works = _Works(batch(operations, *args, **kwargs))
         finally:
-            for place, at in zip(reversed(sends), reversed(began), strict=True):
-                recorder.end_task(place, at)
+            session.end(begun)
         works.receives = tuple(place for place in places if _receiving(place))
         return works
 
@@ -177,16 +173,11 @@ def _awaited(wait: Callable[..., Any], session: Session) -> Callable[..., Any]:
 
     @functools.wraps(wait)
     def waited(works: Any) -> Any:
-        recorder = session.recorder
-        receives = getattr(works, "receives", ())
-        if recorder is None or not recorder.recording or not receives:
-            return wait(works)
-        began = [recorder.begin_task(place) for place in receives]
+        begun = session.begin(getattr(works, "receives", ()))
         try:
             return wait(works)
         finally:
-            for place, at in zip(reversed(receives), reversed(began), strict=True):
-                recorder.end_task(place, at)
+            session.end(begun)
 
     return waited
 
@@ -194,5 +185,5 @@ def _awaited(wait: Callable[..., Any], session: Session) -> Callable[..., Any]:
 _KINDS_OF_RECEIVES: Final = frozenset(place_of(kind)[-2] for kind in _RECEIVES)
 
 
-def _receiving(place: Any) -> bool:
+def _receiving(place: bytes) -> bool:
     return place[-2] in _KINDS_OF_RECEIVES
