@@ -119,10 +119,16 @@ def _emptied(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.glob("rank*.bubbles"):
+        for path in _recorded(folder):
             path.unlink()
     except OSError as error:
         raise BubblescopeError(f"{folder} cannot be written to ({error.strerror})") from None
+
+
+def _recorded(folder: Path) -> list[Path]:
+    """Return what there is of a recording: our files, and links to logs of Paddle's own profiler."""
+    logs = (*folder.glob("workerlog.*"), *folder.glob("machine*/workerlog.*"))
+    return [*folder.glob("rank*.bubbles"), *(log for log in logs if log.is_symlink())]
 
 
 def _run(command: tuple[str, ...], settings: Settings) -> int:
@@ -148,7 +154,7 @@ def _run(command: tuple[str, ...], settings: Settings) -> int:
 
 def _said(folder: Path) -> bool:
     """Say what was recorded; return whether anything was."""
-    if not any(folder.glob("rank*.bubbles")):
+    if not _recorded(folder):
         known = ", ".join(INTEGRATIONS)
         err.print(
             Text(

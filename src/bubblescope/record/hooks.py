@@ -30,12 +30,41 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
         "dualpipe.dualpipe": "dualpipe:dualpipe",
         "dualpipe.dualpipev": "dualpipe:dualpipev",
     },
+    "paddle": {
+        "paddle.distributed.fleet.meta_parallel.pipeline_parallel": "paddle:pipelines",
+        "paddle.distributed.fleet.meta_parallel.dualpipev": "paddle:dualpipev",
+        "paddle.distributed.fleet.meta_parallel.pp_utils.p2p_communication": "paddle:transfers",
+        "paddle.distributed.fleet.meta_parallel.pp_utils.four_directions_p2p_communication": (
+            "paddle:transfers"
+        ),
+        "paddle.distributed.fleet.meta_optimizers.dygraph_optimizer.hybrid_parallel_optimizer": (
+            "paddle:optimizer"
+        ),
+        "paddle.base.executor": "paddle:executor",
+    },
     "megatron": {
         "megatron.core.pipeline_parallel.schedules": "megatron:schedules",
         "megatron.core.pipeline_parallel.combined_1f1b": "megatron:combined",
         "megatron.core.pipeline_parallel.p2p_communication": "megatron:p2p",
         "megatron.core.distributed.finalize_model_grads": "megatron:gradients",
         "megatron.core.optimizer.optimizer": "megatron:optimizer",
+    },
+    "sail": {"megatron.core.pipeline_parallel.zerobubble.runtime": "sail:runtime"},
+    "mindspeed": {
+        "mindspeed.core.pipeline_parallel.dualpipev.dualpipev_schedules": "mindspeed:dualpipev",
+        "mindspeed.core.pipeline_parallel.flexible_schedules": "mindspeed:steps",
+        "mindspeed.core.pipeline_parallel.multiparameter_schedules": "mindspeed:steps",
+        "mindspeed.core.pipeline_parallel.ripipe_schedules": "mindspeed:steps",
+        "mindspeed.core.pipeline_parallel.schedules": "mindspeed:steps",
+        "mindspeed.core.transformer.moe.moe_feature.fb_overlap.no_pipelining_schedules": (
+            "mindspeed:steps"
+        ),
+        "mindspeed.core.transformer.moe.moe_feature.fb_overlap.vpp_schedules": "mindspeed:overlap",
+        "mindspeed.core.transformer.moe.moe_feature.fb_overlap.modules.utils": "mindspeed:transfers",
+        "mindspeed.core.transformer.moe.moe_feature.fb_overlap.modules.weight_grad_store": (
+            "mindspeed:weights"
+        ),
+        "mindspeed.core.weight_grad_store": "mindspeed:weights_at_once",
     },
 }
 """Framework -> module to wait for -> module and function of `bubblescope.record.integrations` that

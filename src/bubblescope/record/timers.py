@@ -169,6 +169,10 @@ def chosen_timer(name: str | None = None) -> Timer:
     if name is not None and name not in _TIMERS:
         raise RecorderError(f"{name!r} is no timer; use one of {', '.join(_TIMERS)}")
     there = [known for known in ("cuda", "npu") if _available(known)]
+    if not there and name in {None, "cuda", "hip"} and _paddle_on_a_gpu():
+        from bubblescope.record.integrations.paddle import PaddleTimer  # noqa: PLC0415  if it is there
+
+        return PaddleTimer()
     if name is None:
         timer: Timer = _TIMERS[there[0] if there else "cpu"]()
         return timer
@@ -176,6 +180,12 @@ def chosen_timer(name: str | None = None) -> Timer:
         raise RecorderError(f"there is no device for the timer {name!r} in this process")
     chosen: Timer = _TIMERS[name]()
     return chosen
+
+
+def _paddle_on_a_gpu() -> bool:
+    """Say whether the job has loaded Paddle, and it uses a GPU."""
+    device = getattr(sys.modules.get("paddle"), "device", None)
+    return device is not None and str(device.get_device()).startswith("gpu")
 
 
 def _available(device: str) -> bool:
