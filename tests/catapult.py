@@ -6,8 +6,6 @@ had them; `catapult.js` gives them back.
 
 from __future__ import annotations
 
-import os
-import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,17 +16,6 @@ from trace_processor import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 _SHOW = """
     async (text) => {
@@ -95,20 +82,6 @@ class Shown(NamedTuple):
     arguments: list[dict[str, Any]]
     arrows: list[tuple[Row, Row]]
     page: Any
-
-
-@contextmanager
-def browsing() -> Iterator[Any]:
-    """Yield a headless Chromium; skip where there is none."""
-    if CHROMIUM is None:
-        if os.environ.get("BUBBLESCOPE_REQUIRE_BROWSER"):
-            pytest.fail("no Chromium on the PATH, and BUBBLESCOPE_REQUIRE_BROWSER is set")
-        pytest.skip("no Chromium on the PATH")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @contextmanager

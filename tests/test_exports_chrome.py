@@ -19,7 +19,7 @@ from bubblescope.palette import COLOURS
 from bubblescope.schedules import generate
 from bubblescope.simulate import Costs, simulate
 from bubblescope.vocabulary import Kind
-from catapult import browsing, viewing
+from catapult import viewing
 from synthetic import ORIGIN, hostile, one_f_one_b, staggered
 from trace_processor import (
     Row,
@@ -48,12 +48,6 @@ _OKLAB = np.array(
         [0.0259040371, 0.7827717662, -0.8086757660],
     ]
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with browsing() as chromium:
-        yield chromium
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from bubblescope.cli import cli
 from bubblescope.exports import FORMATS, export, paddle_json, step_task_info
 from bubblescope.exports.slices import LONGEST_TITLE
 from bubblescope.timeline import Notice, Origin, Run
-from catapult import browsing, viewing
+from catapult import viewing
 from synthetic import HOSTILE, hostile, one_f_one_b
 from trace_processor import opened, perfetto_ui, seen_tracks
 
@@ -39,12 +39,6 @@ LONGEST_SHOWN = """
         [one.title, ...[...one.childNodes].filter((child) => child.nodeType === Node.TEXT_NODE)]
             .map((text) => (text.data ?? text ?? "").length)))
 """
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with browsing() as chromium:
-        yield chromium
 
 
 @pytest.fixture

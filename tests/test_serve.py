@@ -20,6 +20,7 @@ from bubblescope.serve import Server, windows
 from bubblescope.serve.query import QueryError, find, totals
 from bubblescope.serve.windows import Sight, Windows
 from synthetic import hostile, one_f_one_b
+from viewing import until
 
 ALL = frozenset({"compute", "ideal", "whatif", "comm", "host"})
 
@@ -283,15 +284,6 @@ def test_the_page_looks_like_the_one_that_holds_everything(data, served, browser
         shots.append(looks)
         context.close()
     assert shots[0] == shots[1]
-
-
-def until(page, expression: str) -> None:
-    """Wait; Playwright's own way evaluates text, which the page's policy forbids."""
-    for _ in range(500):
-        if page.evaluate(expression):
-            return
-        page.wait_for_timeout(20)
-    pytest.fail(f"never: {expression}")
 
 
 def test_the_command_says_where_it_serves_and_ends_when_told(tmp_path):

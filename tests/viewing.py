@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from bubblescope.palette import COLOURS
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bubblescope import Timeline
 
 GROUNDS = [(241, 241, 238), (230, 238, 247), (247, 236, 226)]
@@ -32,17 +35,24 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def browser():
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Yield a headless browser; skip where there is none."""
     if CHROMIUM is None:
         if os.environ.get("BUBBLESCOPE_REQUIRE_BROWSER"):
             pytest.fail("no Chromium on the PATH, and BUBBLESCOPE_REQUIRE_BROWSER is set")
         pytest.skip("no Chromium on the PATH")
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as launched:
+        yield launched
 
 
 @pytest.fixture
