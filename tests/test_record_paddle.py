@@ -251,7 +251,7 @@ def bound(function, owner):
 
 def hooked(folder, rank, **window):
     """Return a session, the pipelines that it records, and the optimizer."""
-    session = Session(Settings(str(folder), **window))
+    session = Session(Settings(str(folder), timer="cpu", **window))
     p2p = ModuleType("p2p_communication")
     p2p._p2p_helper, p2p._hcg = lambda **_: (None, None, None), Grid(rank)
     paddle.transfers(p2p, session)
@@ -402,7 +402,7 @@ class TestOfItsStructure:
         del module.PipelineParallel._backward_step
         before = dict(vars(module.PipelineParallel))
         with pytest.raises(AttributeError):
-            paddle.pipelines(module, Session(Settings(str(tmp_path))))
+            paddle.pipelines(module, Session(Settings(str(tmp_path), timer="cpu")))
         assert dict(vars(module.PipelineParallel)) == before
 
 

@@ -140,8 +140,8 @@ class Recorder:
         )
         self.path = Path(folder) / f"rank{rank:05d}.bubbles"
         self._timer = timer
-        # Its marks are the host's own times, and nobody else is to be told: the fast way.
-        self._plain = isinstance(timer, CpuTimer) and marks is None
+        self.plain = isinstance(timer, CpuTimer) and marks is None
+        """Whether tasks are timed by the host's clock and told to nobody else: see `add`."""
         self._header = header
         self._marks = marks
         self._limit = None if max_mb is None else int(max_mb * 1e6)
@@ -154,7 +154,8 @@ class Recorder:
         self._put = self._items.extend
         """Adds the values of a task, or of several, at once: other threads see all of them or none."""
         self._step: int | None = None
-        self._what_step = pack_step(UNKNOWN)
+        self.what_step = pack_step(UNKNOWN)
+        """The step that tasks begin in now, packed."""
         self._next_step = 0
         self._writer: Writer | None = None
         self._closed = False
@@ -288,8 +289,8 @@ class Recorder:
             What `end_task` wants.
         """
         # The step it begins in: a task of another thread may end after its step.
-        step = self._what_step
-        if self._plain:
+        step = self.what_step
+        if self.plain:
             host = _now()
             return step, host, host
         if self._marks is not None:
@@ -301,7 +302,7 @@ class Recorder:
         """Record a task that ends now. Never raises: it runs where the job's own error may be on."""
         try:
             step, host_begin, begin = began
-            if self._plain:
+            if self.plain:
                 end = host_end = _now()
             else:
                 end = self._mark()
@@ -310,12 +311,26 @@ class Recorder:
                     self._marks.pop()
                 if begin is None or end is None:
                     return
-            if self.recording:
-                self._put((step, what, begin, end, host_begin, host_end, None))
-                if len(self._items) >= _FULL:
-                    self._flush_full()
+            self.add((step, what, begin, end, host_begin, host_end, None))
         except Exception as error:  # noqa: BLE001  the job goes on
             self._give_up(error)
+
+    def add(self, task: tuple[Any, ...]) -> None:
+        """Record a task that has ended, for wrappers that time it themselves where all is `plain`.
+
+        Never raises, like `end_task`.
+
+        Args:
+            task: The values that `rows.WIDTH` lists.
+        """
+        if not self.recording:
+            return
+        self._put(task)
+        if len(self._items) >= _FULL:
+            try:
+                self._flush_full()
+            except Exception as error:  # noqa: BLE001  the job goes on
+                self._give_up(error)
 
     def _begin(self, number: int) -> None:
         if self._writer is None:
@@ -324,13 +339,13 @@ class Recorder:
             raise RecorderError(f"step {number} begins inside step {self._step}; steps do not nest")
         self._flush()
         self._step = number
-        self._what_step = pack_step(number)
+        self.what_step = pack_step(number)
         self._next_step = number + 1
         self._record_if(wanted=number in self._window)
 
     def _end(self, *, failed: bool) -> None:
         number, self._step = self._step, None
-        self._what_step = pack_step(UNKNOWN)
+        self.what_step = pack_step(UNKNOWN)
         self._flush()
         if number is not None and number in self._window and self._writer and self._observers:
             self._writer.end_step(number)
@@ -464,7 +479,7 @@ class _Task:
         if not self._active:
             return
         # The step it begins in: a task of another thread may end after its step.
-        self._step = recorder._what_step  # noqa: SLF001
+        self._step = recorder.what_step
         step = recorder._step  # noqa: SLF001
         self._place = self._describe()
         if recorder._marks is not None:  # noqa: SLF001

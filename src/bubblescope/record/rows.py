@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
+from bubblescope.record import batches
 from bubblescope.record.sink import COLUMNS
 from bubblescope.vocabulary import LANE_OF, Kind, Lane, mark_name
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from bubblescope.record.timers import Timer
 
 __all__ = ["Buffer", "label_of", "pack_place", "pack_step", "place_of"]
@@ -35,6 +38,8 @@ PLACE: Final = {name: "h" if name.endswith("chunk") else "i" for name in FIELDS[
     "lane": "B",
 }
 
+TIMES: Final = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
+
 pack_step: Final = struct.Struct("<i").pack
 pack_place: Final = struct.Struct("<" + "".join(PLACE.values())).pack
 """All that describes a task but its step: the same in every step, so that it need be packed once."""
@@ -51,6 +56,8 @@ LANE_CODES: Final[dict[str, int]] = {
     key: code for code, lane in enumerate(LANES) for key in (lane, lane.value)
 }
 LANE_OF_KIND: Final = tuple(LANES.index(LANE_OF[kind]) for kind in KINDS)
+_KIND_NAMES: Final = [kind.value.encode() for kind in KINDS]
+_LANE_NAMES: Final = [lane.value.encode() for lane in LANES]
 PAIRED: Final = KINDS.index(Kind.FORWARD_BACKWARD)
 
 
@@ -99,22 +106,26 @@ class Buffer:
     def __len__(self) -> int:
         return len(self._items) // WIDTH
 
-    def frame(self, timer: Timer) -> pl.DataFrame:
-        """Return the tasks as a frame with the columns of `COLUMNS`."""
-        steps, places, begins, ends, host_begins, host_ends, names = (
-            self._items[at::WIDTH] for at in range(WIDTH)
+    def batch(self, timer: Timer) -> bytes:
+        """Return the tasks as an Arrow record batch with the columns of `COLUMNS`."""
+        arrays, names = self._arrays(timer)
+        columns = {
+            name: batches.numbers(arrays[name], COLUMNS[name], UNKNOWN if name in FIELDS else None)
+            for name in (*FIELDS, *TIMES)
+        }
+        columns["kind"] = batches.texts([_KIND_NAMES[code] for code in arrays["kind"].tolist()])
+        columns["lane"] = batches.texts([_LANE_NAMES[code] for code in arrays["lane"].tolist()])
+        columns["name"] = batches.texts(
+            [None if name is None else name.encode("utf8", "replace") for name in names]
         )
-        place = np.frombuffer(b"".join(places), _PLACES)
-        times = timer.resolve(begins + ends, self._anchor)
-        columns: dict[str, Any] = {name: place[name] for name in FIELDS[1:]}
-        columns |= {
-            "step": np.frombuffer(b"".join(steps), "<i4"),
-            "kind": np.array([kind.value for kind in KINDS])[place["kind"]],
-            "lane": np.array([lane.value for lane in LANES])[place["lane"]],
-            "start_ns": times[: len(begins)],
-            "end_ns": times[len(begins) :],
-            "host_start_ns": np.array(host_begins, np.int64),
-            "host_end_ns": np.array(host_ends, np.int64),
+        return batches.encode(columns, len(self))
+
+    def frame(self, timer: Timer) -> pl.DataFrame:
+        """Return the same as a frame."""
+        arrays, names = self._arrays(timer)
+        columns: dict[str, Any] = arrays | {
+            "kind": np.array([kind.value for kind in KINDS])[arrays["kind"]],
+            "lane": np.array([lane.value for lane in LANES])[arrays["lane"]],
             "name": pl.Series(names, dtype=pl.String),
         }
         return (
@@ -122,3 +133,19 @@ class Buffer:
             .with_columns(pl.col(*FIELDS).replace(UNKNOWN, None))
             .select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items())
         )
+
+    def _arrays(self, timer: Timer) -> tuple[dict[str, NDArray[Any]], list[str | None]]:
+        """Return all columns as numbers, kind and lane by their codes, and the names."""
+        steps, places, begins, ends, host_begins, host_ends, names = (
+            self._items[at::WIDTH] for at in range(WIDTH)
+        )
+        place = np.frombuffer(b"".join(places), _PLACES)
+        times = timer.resolve(begins + ends, self._anchor)
+        arrays = {name: place[name] for name in PLACE} | {
+            "step": np.frombuffer(b"".join(steps), "<i4"),
+            "start_ns": times[: len(begins)],
+            "end_ns": times[len(begins) :],
+            "host_start_ns": np.array(host_begins, np.int64),
+            "host_end_ns": np.array(host_ends, np.int64),
+        }
+        return arrays, names

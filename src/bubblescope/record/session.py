@@ -12,8 +12,9 @@ import functools
 import gc
 import os
 import sys
+import time
 import warnings
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bubblescope.record.marks import chosen_marks
 from bubblescope.record.recorder import Recorder
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     """What the recorder wants back at the end of a task."""
 
 __all__ = ["Session", "begin", "current"]
+
+_now: Final = time.monotonic_ns
 
 
 class Session:
@@ -166,12 +169,25 @@ class Session:
             recorder = self.recorder
             if recorder is None or not recorder.recording:
                 return function(*args, **kwargs)
+            began = None
+            plain = recorder.plain
             try:
                 what = place(*args, **kwargs)
-                began = None if what is None else recorder.begin_task(what)
+                if what is None:
+                    plain = False
+                elif not plain:
+                    began = recorder.begin_task(what)
             except Exception as error:  # noqa: BLE001  the job goes on
                 self.fail(error)
-                began = None
+                plain = False
+            if plain:
+                # Without `begin_task`: a task empties the caches, and the less runs here the better.
+                step, begin = recorder.what_step, _now()
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    end = _now()
+                    recorder.add((step, what, begin, end, begin, end, None))
             if began is None:
                 return function(*args, **kwargs)
             try:

@@ -26,7 +26,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["COLUMNS", "FORMAT", "Header", "Sink", "Torn", "older", "read_stream"]
+__all__ = [
+    "COLUMNS",
+    "END",
+    "FORMAT",
+    "Header",
+    "Sink",
+    "Torn",
+    "batches_of",
+    "complete_messages",
+    "message_length",
+    "older",
+    "read_stream",
+]
 
 FORMAT: Final = 1
 
@@ -50,7 +62,8 @@ COLUMNS: Final[dict[str, type[pl.DataType]]] = {
 """Columns of the stream. Times are on the host's monotonic clock."""
 
 _CONTINUATION: Final = b"\xff\xff\xff\xff"
-_END: Final = _CONTINUATION + b"\0\0\0\0"
+END: Final = _CONTINUATION + b"\0\0\0\0"
+"""The end-of-stream marker."""
 _BODY_LENGTH_SLOT: Final = 10
 """Offset of Message.bodyLength in its flatbuffer vtable: 4 bytes of sizes, then three fields."""
 
@@ -140,10 +153,10 @@ class Sink:
         self._size = 0
         self._rows = 0
         first = _first_messages(header)
-        self._half = None if limit is None else limit // 2 - len(_END)
+        self._half = None if limit is None else limit // 2 - len(END)
         self._piece = 0 if self._half is None else (self._half - len(first)) // _PIECES
         if self._half is not None and self._piece < _ROOM:
-            least = math.ceil((len(first) + _PIECES * _ROOM + len(_END)) * 2 / 1e4) / 100
+            least = math.ceil((len(first) + _PIECES * _ROOM + len(END)) * 2 / 1e4) / 100
             raise RecorderError(f"max_mb must be at least {least}, not {(limit or 0) / 1e6:g}")
         if self._path in _open:
             raise _busy(path)
@@ -162,7 +175,7 @@ class Sink:
     def write(self, rows: pl.DataFrame) -> None:
         """Append rows with the columns of `COLUMNS`."""
         if self._half is None:
-            self._append(_batches(rows))
+            self.append(batches_of(rows))
             return
         rows = rows.with_columns(pl.col("name").str.head(_LONGEST))
         for data, count in _pieces(rows, self._piece):
@@ -171,11 +184,15 @@ class Sink:
             self._append(data)
             self._rows += count
 
+    def append(self, batches: bytes) -> None:
+        """Append record batches of these columns to a recording without a limit."""
+        self._append(batches)
+
     def close(self, *, complete: bool) -> None:
         """Close the file, with the end-of-stream marker if it holds all that it was to hold."""
         try:
             if complete:
-                self._append(_END)
+                self._append(END)
         finally:
             self._release()
 
@@ -283,7 +300,7 @@ def _first_messages(header: Header) -> bytes:
     return _encode(pl.DataFrame([first], schema=COLUMNS))
 
 
-def _batches(rows: pl.DataFrame) -> bytes:
+def batches_of(rows: pl.DataFrame) -> bytes:
     """Return record batches only: the schema is there already."""
     encoded = _encode(rows)
     return encoded[_first_message(encoded) :]
@@ -291,7 +308,7 @@ def _batches(rows: pl.DataFrame) -> bytes:
 
 def _pieces(rows: pl.DataFrame, most: int) -> Iterator[tuple[bytes, int]]:
     """Yield batches of at most so many bytes, and how many rows each has."""
-    data = _batches(rows)
+    data = batches_of(rows)
     if len(data) <= most or rows.height == 1:
         yield data, rows.height
         return
@@ -304,7 +321,7 @@ def _encode(rows: pl.DataFrame) -> bytes:
     """Return a schema message and record batches, without the end-of-stream marker."""
     buffer = io.BytesIO()
     rows.rechunk().write_ipc_stream(buffer, compat_level=pl.CompatLevel.oldest())
-    return buffer.getvalue().removesuffix(_END)
+    return buffer.getvalue().removesuffix(END)
 
 
 def read_stream(data: bytes) -> tuple[pl.DataFrame | None, Torn]:
@@ -316,12 +333,12 @@ def read_stream(data: bytes) -> tuple[pl.DataFrame | None, Torn]:
     Raises:
         ValueError: The bytes are no Arrow stream, or one that is corrupt before its end.
     """
-    end, closed = _complete_messages(data)
+    end, closed = complete_messages(data)
     torn = Torn(closed=closed, lost=0 if closed else len(data) - end, size=len(data))
     if end == 0:
         return None, torn
     try:
-        frame = pl.read_ipc_stream(io.BytesIO(data[:end] + _END))
+        frame = pl.read_ipc_stream(io.BytesIO(data[:end] + END))
     # Polars panics on some damaged metadata.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise ValueError(str(error).partition("\n")[0]) from None
@@ -330,24 +347,24 @@ def read_stream(data: bytes) -> tuple[pl.DataFrame | None, Torn]:
 
 def _first_message(data: bytes) -> int:
     """Return the length of the message that `data` begins with, which must be complete."""
-    length = _message_length(data, 0)
+    length = message_length(data, 0)
     if length is None:
         raise ValueError("no complete message")
     return length
 
 
-def _complete_messages(data: bytes) -> tuple[int, bool]:
+def complete_messages(data: bytes) -> tuple[int, bool]:
     """Return where the last complete message ends, and whether the end marker follows it."""
     position = 0
-    while data[position : position + 8] != _END:
-        length = _message_length(data, position)
+    while data[position : position + 8] != END:
+        length = message_length(data, position)
         if length is None or position + length > len(data):
             return position, False
         position += length
     return position, True
 
 
-def _message_length(data: bytes, position: int) -> int | None:
+def message_length(data: bytes, position: int) -> int | None:
     """Return the length of an encapsulated message with its body, or None if its head is cut off.
 
     A message is a continuation marker, the size of its metadata, the metadata (a flatbuffer

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from bubblescope.record.batches import usable
 from bubblescope.record.sink import Header, Sink
 from bubblescope.record.steps import step_times
 
@@ -43,6 +44,8 @@ class Writer:
         self._timer = timer
         self._queue: queue.SimpleQueue[Buffer | int | None] = queue.SimpleQueue()
         self._observers = observers
+        # A frame is made only where somebody looks into it: it costs several times as much.
+        self._quick = limit is None and usable()
         self._seen: list[pl.DataFrame] = []
         """Tasks of the step that has not ended, if anybody wants to know of it."""
         self._error: Exception | None = None
@@ -108,6 +111,9 @@ class Writer:
             try:
                 if isinstance(tasks, int):
                     self._tell(tasks)
+                    continue
+                if self._quick and not self._observers:
+                    self._sink.append(tasks.batch(self._timer))
                     continue
                 rows = tasks.frame(self._timer)
                 self._sink.write(rows)

@@ -1,0 +1,110 @@
+"""kill -9: whatever moment it comes at, what was flushed is read back, and the loss is said."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+import bubblescope
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+THREADS, TASKS = 3, 40
+"""Threads of the job, and tasks of each in a step."""
+
+JOB = """
+import sys, threading, time
+from bubblescope.record import Recorder
+
+threads, tasks, limit = int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]) or None
+
+def work(recorder, thread, step):
+    for i in range(tasks):
+        with recorder.task("forward", microbatch=i, chunk=thread, peer=step):
+            if i % 16 == thread:
+                time.sleep(0.0005)
+
+with Recorder(sys.argv[1], rank=0, max_mb=limit) as recorder:
+    # Called once the step is written: all that it says is flushed.
+    recorder.on_step(lambda times: print(times.step, flush=True))
+    for step in range(1_000_000):
+        with recorder.step():
+            running = [
+                threading.Thread(target=work, args=(recorder, thread, step))
+                for thread in range(threads)
+            ]
+            for thread in running:
+                thread.start()
+            for thread in running:
+                thread.join()
+"""
+
+
+class Outcome(NamedTuple):
+    """What a killed job left.
+
+    Attributes:
+        flushed: Steps that it had said to be on disk.
+        steps: Steps that can be read back whole.
+        kept: Tasks that can be read back.
+        notice: Code of the notice on how the file ends.
+    """
+
+    flushed: int
+    steps: int
+    kept: int
+    notice: str
+
+
+def kill_once(folder: Path, after_s: float, max_mb: float = 0) -> Outcome:
+    """Run a job that records, kill it that long after its first step, and check what it left."""
+    command = [sys.executable, "-c", JOB, str(folder), str(THREADS), str(TASKS), str(max_mb)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as job:
+        first = job.stdout.readline()
+        assert first == "0\n"
+        time.sleep(after_s)
+        job.send_signal(signal.SIGKILL)
+        said = (first + job.stdout.read()).splitlines(keepends=True)
+    flushed = [int(line) for line in said if line.endswith("\n")]  # the last may be half a line
+    assert flushed == list(range(len(flushed)))
+    run = bubblescope.load(folder)
+    notices = {notice.code: notice for notice in run.run.warnings}
+    [ending] = notices.keys() - {"dropped"}
+    assert ending in {"unclosed", "torn-tail"}
+    per_step = run.tasks.group_by("step").agg(
+        pl.len(),
+        pl.struct("chunk", "microbatch").n_unique().alias("distinct"),
+        named=(pl.col("peer") == pl.col("step")).all(),
+    )
+    assert per_step["named"].all()
+    assert per_step.filter(pl.col("len") != pl.col("distinct")).is_empty()
+    whole = set(per_step.filter(len=THREADS * TASKS)["step"])
+    dropped = notices["dropped"].lost if "dropped" in notices else 0
+    # What the limit dropped are the oldest tasks, and no more than it says.
+    oldest = -(-dropped // (THREADS * TASKS))
+    assert set(flushed[oldest:]) <= whole
+    assert dropped + len(run) >= len(flushed) * THREADS * TASKS
+    assert max_mb or not dropped
+    return Outcome(len(flushed), len(whole), len(run), ending)
+
+
+def test_every_flushed_step_outlives_a_kill(tmp_path):
+    chance = random.Random(4711)
+    for number in range(15):
+        kill_once(tmp_path / str(number), chance.uniform(0, 0.2))
+
+
+def test_every_flushed_step_outlives_a_kill_with_a_limit(tmp_path):
+    chance = random.Random(4712)
+    left = [
+        kill_once(tmp_path / str(number), chance.uniform(0.2, 0.5), max_mb=0.08)
+        for number in range(5)
+    ]
+    assert any(one.flushed > one.steps for one in left)  # files were put aside
