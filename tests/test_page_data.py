@@ -34,9 +34,9 @@ FORWARDS = ("forward", "forward_backward")
 BACKWARDS = ("backward", "backward_input", "forward_backward")
 
 
-def columns(text: str, described: list[dict]) -> dict[str, np.ndarray]:
+def columns(packed: bytes, described: list[dict]) -> dict[str, np.ndarray]:
     """Unpack a table."""
-    data = zlib.decompress(base64.b64decode(text))
+    data = zlib.decompress(packed)
     types = {"u8": "u1", "i16": "<i2", "i32": "<i4", "u32": "<u4", "f64": "<f8"}
     found, offset = {}, 0
     for column in described:
@@ -55,7 +55,7 @@ def told(timeline: Timeline, **how) -> tuple[dict, dict[str, dict[str, np.ndarra
         return re.search(rf'<script id="{name}"[^>]*>(.*?)</script>', page, re.DOTALL)[1]
 
     head = json.loads(element("head"))
-    return head, {name: columns(element(name), said) for name, said in head["columns"].items()}
+    return head, {name: columns(base64.b64decode(element(name)), said) for name, said in head["columns"].items()}
 
 
 def lane(head: dict, tables: dict, which: str) -> pl.DataFrame:
@@ -104,8 +104,8 @@ def slowed(jitter: float = 0.1) -> Timeline:
     ],
 )
 def test_columns_of_whole_and_other_numbers_survive(frame):
-    text, described = packed(frame)
-    found = columns(text, described)
+    data, described = packed(frame)
+    found = columns(data, described)
     for name, dtype in frame.schema.items():
         assert found[name].tolist() == frame[name].to_list()
         if dtype == pl.Float64:

@@ -8,15 +8,15 @@ With `--profile`, torch.profiler traces the same steps, which bubblescope reads 
 
     bubblescope view recording/*.json.gz
 
-What it does to be recorded is in `recorded` below: three methods of the pipeline stage are wrapped. A
-job on GPUs does the same; the recorder then times its tasks with CUDA events.
+All that it does to be recorded is one call of `instrument`. A job need not even do that:
+
+    bubblescope record -- torchrun --nproc-per-node 4 train.py
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import os
 import tempfile
 from pathlib import Path
@@ -27,31 +27,9 @@ from torch import distributed, multiprocessing, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 
-from bubblescope.record import Recorder
+from bubblescope.record import instrument
 
 WIDTH, SAMPLES, LAYERS = 512, 128, 4
-
-
-def recorded(stage: PipelineStage, recorder: Recorder, chunk: int) -> PipelineStage:
-    """Make a stage record its forwards, backwards and weight gradients."""
-
-    def wrap(name: str, kind: Any) -> None:
-        method = getattr(stage, name)
-
-        @functools.wraps(method)
-        def call(microbatch: int, *args: Any, **kwargs: Any) -> Any:
-            with recorder.task(kind(kwargs), microbatch=microbatch, chunk=chunk):
-                return method(microbatch, *args, **kwargs)
-
-        setattr(stage, name, call)
-
-    wrap("forward_one_chunk", lambda _: "forward")
-    wrap(
-        "backward_one_chunk",
-        lambda kwargs: "backward" if kwargs.get("full_backward", True) else "backward_input",
-    )
-    wrap("backward_weight_one_chunk", lambda _: "backward_weight")
-    return stage
 
 
 def profiler(rank: int, options: argparse.Namespace) -> Any:
@@ -83,22 +61,16 @@ def train(rank: int, options: argparse.Namespace, store: str) -> None:
         places = [rank, count - 1 - rank]  # a V: down through the ranks and back up
     else:
         places = [rank, rank + options.ranks]
-    recorder = Recorder(
-        options.output,
-        rank=rank,
-        stages=places,
-        schedule=options.schedule,
-        microbatches=options.microbatches,
-        start=1,  # step 0 allocates buffers and tells the stages their shapes
-    )
+    # Step 0 allocates buffers and tells the stages their shapes.
+    instrument("torch", folder=str(options.output), start=1)
     device = torch.device("cpu")
     modules = [
         nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS)])
         for _ in places
     ]
     stages = [
-        recorded(PipelineStage(module, place, count, device), recorder, chunk)
-        for chunk, (module, place) in enumerate(zip(modules, places, strict=True))
+        PipelineStage(module, place, count, device)
+        for module, place in zip(modules, places, strict=True)
     ]
     schedule = schedule_class(
         stages[0] if single else stages, options.microbatches, loss_fn=nn.functional.mse_loss
@@ -106,15 +78,13 @@ def train(rank: int, options: argparse.Namespace, store: str) -> None:
     optimizer = torch.optim.SGD([p for module in modules for p in module.parameters()], lr=0.1)
     inputs = torch.randn(SAMPLES * options.microbatches, WIDTH)
     targets = torch.tanh(inputs)
-    with recorder, profiler(rank, options) as profile:
-        for step in range(options.steps + 1):
-            with recorder.step(step):
-                args = (inputs,) if 0 in places else ()
-                target = targets if count - 1 in places else None
-                schedule.step(*args, target=target)
-                with recorder.task("optimizer"):
-                    optimizer.step()
-                    optimizer.zero_grad()
+    with profiler(rank, options) as profile:
+        for _ in range(options.steps + 1):
+            args = (inputs,) if 0 in places else ()
+            target = targets if count - 1 in places else None
+            schedule.step(*args, target=target)
+            optimizer.step()
+            optimizer.zero_grad()
             if profile is not None:
                 profile.step()
     distributed.destroy_process_group()

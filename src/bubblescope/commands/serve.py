@@ -56,14 +56,14 @@ def serve(
             f"port {port} cannot be listened on: {error.strerror}; leave --port out for a free one"
         ) from None
     warn(timeline, quiet=quiet)
-    # Written for programs too, which wait for it: not wrapped, and at once.
-    click.echo(server.url)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    if show and not open_page(server.url):
-        out.print("no browser here: open the address in one on this machine; Ctrl+C ends")
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    # Written for programs too, which wait for it: not wrapped, and at once.
+    click.echo(server.url)
+    if show and not open_page(server.url):
+        out.print("no browser here: open the address in one on this machine; Ctrl+C ends")
     with contextlib.suppress(KeyboardInterrupt):
         ended.wait()
     server.stop()
