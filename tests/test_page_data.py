@@ -55,7 +55,10 @@ def told(timeline: Timeline, **how) -> tuple[dict, dict[str, dict[str, np.ndarra
         return re.search(rf'<script id="{name}"[^>]*>(.*?)</script>', page, re.DOTALL)[1]
 
     head = json.loads(element("head"))
-    return head, {name: columns(base64.b64decode(element(name)), said) for name, said in head["columns"].items()}
+    return head, {
+        name: columns(base64.b64decode(element(name)), said)
+        for name, said in head["columns"].items()
+    }
 
 
 def lane(head: dict, tables: dict, which: str) -> pl.DataFrame:
