@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import bubblescope
 from bubblescope import Lane, RecorderError
-from bubblescope.record import CpuTimer, CudaTimer, Recorder, recorder, sink
+from bubblescope.record import CpuTimer, CudaTimer, Recorder, Timer, recorder, sink
 from bubblescope.vocabulary import LANE_OF, Kind
 
 COUNT = st.none() | st.integers(0, 30_000)
@@ -29,7 +29,7 @@ def read(folder):
     return bubblescope.load(folder).tasks
 
 
-class Ticks:
+class Ticks(Timer):
     """A timer whose marks are 10, 20, 30, ..."""
 
     name = "ticks"
@@ -486,9 +486,12 @@ def test_a_job_that_fails_does_not_wait_for_a_device_that_hangs(tmp_path, monkey
     hang = threading.Event()
 
     class Hung(Ticks):
-        def resolve(self, marks, anchor):
+        def settle(self):
             hang.wait()
-            return CpuTimer().resolve(marks)
+
+        def resolve(self, *tasks):
+            hang.wait()
+            return super().resolve(*tasks)
 
     monkeypatch.setattr(recorder, "_PATIENCE_S", 0.05)
 
@@ -603,13 +606,12 @@ def test_cuda_events_time_the_device_and_not_the_launch():
     anchored = cuda.host
     cuda.lag = cuda.LAG  # the device is busy: what is launched now runs later
     marks = []
-    for _ in range(3):
+    for _ in range(4):
         cuda.host += 100
         marks.append(timer.mark())
-    times = timer.resolve(marks, anchor)
-    assert times.tolist() == [
-        anchored + round((100 * k + cuda.LAG) * cuda.DRIFT) for k in (1, 2, 3)
-    ]
+    times = timer.resolve(marks[::2], marks[1::2], anchor, np.zeros(2, bool))
+    ran = [anchored + round((100 * k + cuda.LAG) * cuda.DRIFT) for k in (1, 2, 3, 4)]
+    assert times.tolist() == [ran[::2], ran[1::2]]
 
 
 def test_anchoring_every_step_keeps_the_clocks_drift_from_adding_up():
@@ -620,17 +622,19 @@ def test_anchoring_every_step_keeps_the_clocks_drift_from_adding_up():
         cuda.host += 1_000_000  # a step
         anchor = timer.anchor()
         cuda.host += 1000
-        mark = timer.mark()
-        errors.append(abs(int(timer.resolve([mark], anchor)[0]) - cuda.host))
-    assert max(errors) <= 51  # 5 % of the 1000 ns since the anchor, not of the whole run
-    assert cuda.events <= 51 + 1  # one for each anchor; those of marks are used again
+        begin = timer.mark()
+        cuda.host += 10
+        [[_], [end]] = timer.resolve([begin], [timer.mark()], anchor, np.zeros(1, bool)).tolist()
+        errors.append(abs(end - cuda.host))
+    assert max(errors) <= 51  # 5 % of the 1010 ns since the anchor, not of the whole run
+    assert cuda.events <= 51 + 2  # one for each anchor; those of marks are used again
 
 
 def test_threads_that_race_for_the_last_spare_event_both_get_one():
     cuda = FakeCuda()
     timer = CudaTimer(cuda, cuda.clock)
     anchor = timer.anchor()
-    timer.resolve([timer.mark()], anchor)  # now spare
+    timer.resolve([timer.mark()], [timer.mark()], anchor, np.zeros(1, bool))  # now spare
 
     class Raced(list):
         """Looks as it did just before another thread took the last one."""
@@ -638,7 +642,7 @@ def test_threads_that_race_for_the_last_spare_event_both_get_one():
         def __len__(self):
             return 1
 
-    timer._free = Raced(timer._free)
+    timer._free = Raced(timer._free[:1])
     assert timer.mark() is not timer.mark()
 
 

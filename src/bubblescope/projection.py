@@ -42,6 +42,7 @@ __all__ = [
     "Capture",
     "Comm",
     "Projection",
+    "device_intervals",
     "innermost",
     "losses",
     "project",
@@ -269,12 +270,17 @@ class _Found(NamedTuple):
     elsewhere: int
 
 
-def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
+class _Match(NamedTuple):
+    """What each row of a process's device work belongs to."""
+
+    launched: Ints  # when it was launched, in host time, or NONE
+    owner: Ints  # row of its range, or NONE
+    timed: Mask  # whether it counts for its range's interval
+    elsewhere: int  # how much ran on another device than most of its range's work
+
+
+def _match(ranges: pl.DataFrame, launches: pl.DataFrame, work: pl.DataFrame) -> _Match:
     """Match the work of one process with its launches and those with its task ranges."""
-    mine = pl.col("process") == process
-    ranges = ranges.filter(mine)
-    launches = capture.launches.filter(mine)
-    work = capture.work.filter(mine).rechunk()
     call = _lookup(launches["correlation"].to_numpy(), work["correlation"].to_numpy())
     launched = np.full(work.height, NONE, np.int64)
     owner = np.full(work.height, NONE, np.int64)
@@ -287,7 +293,36 @@ def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
         work["device"].to_numpy()[rows],
         ranges,
     )
-    timed, elsewhere = _timed(work, owner, ranges)
+    return _Match(launched, owner, *_timed(work, owner, ranges))
+
+
+def device_intervals(
+    ranges: pl.DataFrame, launches: pl.DataFrame, work: pl.DataFrame
+) -> tuple[pl.DataFrame, Mask, Ints]:
+    """Find the device interval of ranges that one process knows by number.
+
+    Args:
+        ranges: Frame with range (their numbers), thread, host_start, until_ns (exclusive) and lane,
+            by ascending host_start, of those that begin together the outer first.
+        launches: Frame with the columns of `LAUNCHES` but process.
+        work: Frame with the columns of `WORK` but process, in one chunk.
+
+    Returns:
+        Frame with range, device, start_ns, end_ns and busy_ns, one row for each range with work; for
+        each row of the work, whether a range owns it; and when it was launched, or `NONE`.
+    """
+    match = _match(ranges, launches, work)
+    numbers = ranges["range"].to_numpy()
+    intervals = _intervals(work, match.owner, np.flatnonzero(match.timed), numbers)
+    return intervals, match.owner != NONE, match.launched
+
+
+def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
+    """Find the intervals of one process's task ranges, and its communication beside them."""
+    mine = pl.col("process") == process
+    ranges = ranges.filter(mine)
+    work = capture.work.filter(mine).rechunk()
+    launched, owner, timed, elsewhere = _match(ranges, capture.launches.filter(mine), work)
     standalone = work["comm"].is_not_null().to_numpy() & ~timed
     return _Found(
         peers=_peers(work, owner, timed, ranges, capture.comms),

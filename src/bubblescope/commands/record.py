@@ -57,7 +57,7 @@ class Window(click.ParamType):  # type: ignore[type-arg]  # generic in new versi
 @click.option("--exit-after", is_flag=True, help="Leave the job after the last of these steps.")
 @click.option(
     "--timer",
-    type=click.Choice(["cuda", "hip", "npu", "cpu"]),
+    type=click.Choice(["cuda", "hip", "npu", "cupti", "cpu"]),
     help="Clock; by default that of the device that the job uses.",
 )
 @click.option(

@@ -186,7 +186,8 @@ class Recorder:
         self.recording = False
         self._closed = True
         if self._writer is not None:
-            self._flush()
+            self._flush(failed=patience_s is not None)
+            self._rest()
             self._writer.close(patience_s)
             self._writer = None
 
@@ -346,12 +347,13 @@ class Recorder:
     def _end(self, *, failed: bool) -> None:
         number, self._step = self._step, None
         self.what_step = pack_step(UNKNOWN)
-        self._flush()
+        self._flush(failed=failed)
         if number is not None and number in self._window and self._writer and self._observers:
             self._writer.end_step(number)
         if number != self._window.stop - 1:
             return
         self.recording = False
+        self._rest()
         # A step that failed must end the job with its own exception.
         if self._exit_after and not failed:
             self.close()
@@ -361,6 +363,7 @@ class Recorder:
         """Start recording, on clocks tied anew, or stop."""
         self.recording = wanted and self._writer is not None and self._writer.works
         if not self.recording:
+            self._rest()
             return
         try:
             anchor = self._timer.anchor()
@@ -376,9 +379,18 @@ class Recorder:
         if self._writer is not None:
             self._writer.give_up(error)
 
-    def _flush(self) -> None:
+    def _rest(self) -> None:
+        """Let the timer cost nothing."""
+        try:
+            self._timer.rest()
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._give_up(error)
+
+    def _flush(self, *, failed: bool = False) -> None:
         """Hand what was recorded to the writer."""
         with self._lock:
+            if not failed:  # else the device may hang, and only the writer's thread may wait for it
+                self._settle()
             self._hand_over()
 
     def _flush_full(self) -> None:
@@ -388,9 +400,17 @@ class Recorder:
         """
         if self._lock.acquire(blocking=False):
             try:
+                self._settle()
                 self._hand_over()
             finally:
                 self._lock.release()
+
+    def _settle(self) -> None:
+        if self._items:
+            try:
+                self._timer.settle()
+            except Exception as error:  # noqa: BLE001  if the device is lost, the job will notice itself
+                self._give_up(error)
 
     def _hand_over(self) -> None:
         # Other threads may add tasks meanwhile, behind these.

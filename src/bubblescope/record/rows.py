@@ -58,6 +58,7 @@ LANE_CODES: Final[dict[str, int]] = {
 LANE_OF_KIND: Final = tuple(LANES.index(LANE_OF[kind]) for kind in KINDS)
 _KIND_NAMES: Final = [kind.value.encode() for kind in KINDS]
 _LANE_NAMES: Final = [lane.value.encode() for lane in LANES]
+_COMM: Final = LANES.index(Lane.COMM)
 PAIRED: Final = KINDS.index(Kind.FORWARD_BACKWARD)
 
 
@@ -140,11 +141,11 @@ class Buffer:
             self._items[at::WIDTH] for at in range(WIDTH)
         )
         place = np.frombuffer(b"".join(places), _PLACES)
-        times = timer.resolve(begins + ends, self._anchor)
+        starts, stops = timer.resolve(begins, ends, self._anchor, place["lane"] == _COMM)
         arrays = {name: place[name] for name in PLACE} | {
             "step": np.frombuffer(b"".join(steps), "<i4"),
-            "start_ns": times[: len(begins)],
-            "end_ns": times[len(begins) :],
+            "start_ns": starts,
+            "end_ns": stops,
             "host_start_ns": np.array(host_begins, np.int64),
             "host_end_ns": np.array(host_ends, np.int64),
         }

@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from bubblescope.errors import RecorderError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
 __all__ = ["Anchor", "CpuTimer", "CudaTimer", "NpuTimer", "Timer", "chosen_timer"]
 
 
-class Timer(Protocol):
-    """The interface of all clocks."""
+class Timer(ABC):
+    """What all clocks do."""
 
     name: str
 
+    @abstractmethod
     def anchor(self) -> Any:
         """Tie the device's clock to the host's, between steps and outside every task.
 
@@ -35,17 +37,36 @@ class Timer(Protocol):
             What `resolve` needs for the marks that are taken from now on.
         """
 
+    @abstractmethod
     def mark(self) -> Any:
         """Take a mark now on the device's current stream. Never waits for the device."""
 
-    def resolve(self, marks: Sequence[Any], anchor: Any) -> NDArray[np.int64]:
-        """Return the monotonic time of each mark, in nanoseconds, and forget the marks.
+    @abstractmethod
+    def resolve(
+        self, begins: Sequence[Any], ends: Sequence[Any], anchor: Any, comm: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
+        """Return when tasks began and ended, and forget their marks.
 
         Called from a thread that may wait for the device.
+
+        Args:
+            begins: The mark at the beginning of each task.
+            ends: That at its end.
+            anchor: What `anchor` returned before they were taken.
+            comm: Which of them communicate.
+
+        Returns:
+            Monotonic times in nanoseconds, of shape (2, tasks).
         """
 
+    def settle(self) -> None:  # noqa: B027  most clocks need not
+        """Get ready to resolve all marks taken so far; the job's thread is here, between steps."""
 
-class CpuTimer:
+    def rest(self) -> None:  # noqa: B027
+        """Cost nothing until the next `anchor`: what follows is not recorded."""
+
+
+class CpuTimer(Timer):
     """The host's monotonic clock, for work that runs where it is called."""
 
     name = "cpu"
@@ -57,10 +78,12 @@ class CpuTimer:
         """Return the time."""
         return time.monotonic_ns()
 
-    def resolve(self, marks: Sequence[int], anchor: None = None) -> NDArray[np.int64]:
+    def resolve(
+        self, begins: Sequence[int], ends: Sequence[int], anchor: None, comm: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
         """Return the marks, which are times."""
-        del anchor
-        return np.asarray(marks, np.int64)
+        del anchor, comm
+        return np.array([begins, ends], np.int64)
 
 
 class Anchor(NamedTuple):
@@ -77,7 +100,7 @@ class Anchor(NamedTuple):
     error_ns: int
 
 
-class CudaTimer:
+class CudaTimer(Timer):
     """CUDA events on the current stream, tied to the host's clock anew at every step.
 
     An event costs about a microsecond and no synchronisation. `anchor` synchronises once, between
@@ -117,15 +140,19 @@ class CudaTimer:
         event.record()
         return event
 
-    def resolve(self, marks: Sequence[Any], anchor: Anchor) -> NDArray[np.int64]:
+    def resolve(
+        self, begins: Sequence[Any], ends: Sequence[Any], anchor: Anchor, comm: NDArray[np.bool_]
+    ) -> NDArray[np.int64]:
         """Wait for each mark's event and measure it against the anchor's."""
+        del comm
+        marks = [*begins, *ends]
         times = np.empty(len(marks), np.int64)
         for index, event in enumerate(marks):
             event.synchronize()
             milliseconds = anchor.event.elapsed_time(event)
             times[index] = anchor.time_ns + round(milliseconds * 1e6)
         self._free += marks
-        return times
+        return times.reshape(2, -1)
 
     def _event(self) -> Any:
         try:
@@ -152,16 +179,26 @@ class NpuTimer(CudaTimer):
         super().__init__(npu, clock)
 
 
-_TIMERS: Final[dict[str, type[Any]]] = {
-    "cuda": CudaTimer,
-    "hip": CudaTimer,  # PyTorch for ROCm has the interface of CUDA
-    "npu": NpuTimer,
-    "cpu": CpuTimer,
+def _cupti() -> Timer:
+    from bubblescope.record.cupti import CuptiTimer  # noqa: PLC0415  only if asked for
+
+    return CuptiTimer()
+
+
+_TIMERS: Final[dict[str, tuple[str, Callable[[], Timer]]]] = {
+    "cuda": ("cuda", CudaTimer),
+    "hip": ("cuda", CudaTimer),  # PyTorch for ROCm has the interface of CUDA
+    "npu": ("npu", NpuTimer),
+    "cupti": ("cuda", _cupti),
+    "cpu": ("cpu", CpuTimer),
 }
+"""The device that each needs, and how to make it."""
 
 
 def chosen_timer(name: str | None = None) -> Timer:
     """Return the clock of that name, or the best for the device that this process uses.
+
+    That is never CUPTI, which costs more than a recording may unasked.
 
     Raises:
         RecorderError: There is no clock of that name, or no such device.
@@ -173,13 +210,11 @@ def chosen_timer(name: str | None = None) -> Timer:
         from bubblescope.record.integrations.paddle import PaddleTimer  # noqa: PLC0415  if it is there
 
         return PaddleTimer()
-    if name is None:
-        timer: Timer = _TIMERS[there[0] if there else "cpu"]()
-        return timer
-    if name != "cpu" and ("cuda" if name == "hip" else name) not in there:
+    there.append("cpu")
+    device, make = _TIMERS[name or there[0]]
+    if device not in there:
         raise RecorderError(f"there is no device for the timer {name!r} in this process")
-    chosen: Timer = _TIMERS[name]()
-    return chosen
+    return make()
 
 
 def _paddle_on_a_gpu() -> bool:
