@@ -6,6 +6,7 @@ import io
 
 import polars as pl
 import pyarrow.ipc
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,12 @@ def test_they_hold_the_same(tmp_path_factory, blocks):
     with pyarrow.ipc.open_stream(io.BytesIO(path.read_bytes())) as stream:
         stream.read_all().validate(full=True)
     assert path.read_bytes().endswith(END)
+
+
+def test_a_chunk_that_does_not_fit_is_refused_and_not_wrapped():
+    task = (0, place_of(Kind.FORWARD, chunk=40_000), (1, 2, 1, 2), None)
+    with pytest.raises(ValueError, match="the chunk 40000 is more than a recording can hold"):
+        buffer([task]).batch(CpuTimer())
 
 
 def test_where_polars_makes_them_otherwise_frames_are_written(tmp_path, monkeypatch):

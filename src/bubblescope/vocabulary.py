@@ -23,6 +23,7 @@ __all__ = [
     "COMPUTE_KINDS",
     "KIND_WORDS",
     "LANE_OF",
+    "MARK_PREFIX",
     "SHORT",
     "Kind",
     "Lane",
@@ -233,7 +234,9 @@ _TORCH_ACTIONS = {
 _TORCH_WORD = re.compile(r"(Forward|Backward) (\d+)")
 _TORCH_STEP = re.compile(r"ProfilerStep#(\d+)")
 _BANNER = re.compile(r"## (forward|backward|optimizer) ##")
-_MARK_PREFIX = "bubblescope:"
+MARK_PREFIX: Final = "bubblescope:"
+"""What the names of our recorder's marks begin with."""
+
 _MARK = re.compile(r"bubblescope:(\w+)((?: \w+=-?\d+)*)")
 _MARK_FIELD = re.compile(r"(\w+)=(-?\d+)")
 
@@ -260,15 +263,25 @@ def mark_name(
     chunk: int | None = None,
     microbatch: int | None = None,
     peer: int | None = None,
+    pair_stage: int | None = None,
+    pair_microbatch: int | None = None,
 ) -> str:
     """Return the name under which our recorder shows a task to vendor profilers (NVTX, mstx).
 
     >>> mark_name(Kind.FORWARD, step=2, microbatch=5)
     'bubblescope:forward step=2 microbatch=5'
     """
-    fields = {"step": step, "stage": stage, "chunk": chunk, "microbatch": microbatch, "peer": peer}
+    fields = {
+        "step": step,
+        "stage": stage,
+        "chunk": chunk,
+        "microbatch": microbatch,
+        "peer": peer,
+        "pair_stage": pair_stage,
+        "pair_microbatch": pair_microbatch,
+    }
     said = "".join(f" {key}={value}" for key, value in fields.items() if value is not None)
-    return f"{_MARK_PREFIX}{kind.value}{said}"
+    return f"{MARK_PREFIX}{kind.value}{said}"
 
 
 def _parse_own(name: str) -> list[ParsedName]:
@@ -282,7 +295,7 @@ def _parse_own(name: str) -> list[ParsedName]:
         kind = Kind(found[1])
     except ValueError:
         return []
-    known = {"microbatch", "chunk", "stage", "step", "rank", "peer"}
+    known = ParsedName.__struct_fields__[1:]
     said: dict[str, Any] = {key: value for key, value in fields.items() if key in known}
     return [ParsedName(kind, **said)]
 

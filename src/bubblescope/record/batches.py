@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Column", "encode", "numbers", "texts", "usable"]
+__all__ = ["Column", "chosen", "encode", "known", "numbers", "texts", "usable"]
 
 _ALIGNED: Final = 8
+_ZEROS: Final = bytes(_ALIGNED)
 _PREFIX: Final = 8
 """Bytes before the metadata: the continuation marker and its length."""
 _HEADER, _BODY_LENGTH = 2, 3
@@ -46,14 +47,39 @@ class Column(NamedTuple):
     buffers: tuple[bytes, ...]
 
 
-def numbers(values: NDArray[Any], dtype: type[pl.DataType], unknown: int | None = None) -> Column:
-    """Return a column of numbers, of which one may stand for null."""
-    data = np.ascontiguousarray(values, _NUMPY[dtype]).tobytes()
-    if unknown is None:
-        return Column(0, (b"", data))
-    there = values != unknown
-    nulls = len(values) - int(np.count_nonzero(there))
-    return Column(nulls, (_bitmap(there) if nulls else b"", data))
+def numbers(
+    rows: NDArray[np.int32], dtypes: Sequence[type[pl.DataType]], null: int
+) -> list[Column]:
+    """Return a column of each row of an array, in which one number stands for null.
+
+    Raises:
+        ValueError: A number is too large for its column.
+    """
+    there = rows != null
+    nulls = (rows.shape[1] - np.count_nonzero(there, axis=1)).tolist()
+    bitmaps = np.packbits(there, axis=1, bitorder="little")
+    return [
+        Column(
+            nulls[at],
+            (
+                bitmaps[at].tobytes() if nulls[at] else b"",
+                (row if dtype is pl.Int32 else _narrow(row)).tobytes(),
+            ),
+        )
+        for at, (row, dtype) in enumerate(zip(rows, dtypes, strict=True))
+    ]
+
+
+def known(values: NDArray[np.int64]) -> Column:
+    """Return a column of 64-bit numbers none of which is null."""
+    return Column(0, (b"", values.tobytes()))
+
+
+def chosen(codes: NDArray[np.int32], names: Sequence[bytes]) -> Column:
+    """Return a column of texts, each one of a few."""
+    offsets = np.zeros(len(codes) + 1, np.int64)
+    np.cumsum(np.array([len(name) for name in names])[codes], out=offsets[1:])
+    return Column(0, (b"", offsets.tobytes(), b"".join([names[code] for code in codes.tolist()])))
 
 
 def texts(values: Sequence[bytes | None]) -> Column:
@@ -85,13 +111,16 @@ def encode(columns: dict[str, Column], rows: int) -> bytes:
     body: list[bytes] = []
     at = 0
     for name in COLUMNS:
-        column = columns[name]
-        nodes += (rows, column.nulls)
-        for data in column.buffers:
-            buffers += (at, len(data))
-            padding = -len(data) % _ALIGNED
-            body += (data, bytes(padding))
-            at += len(data) + padding
+        nulls, parts = columns[name]
+        nodes += (rows, nulls)
+        for data in parts:
+            size = len(data)
+            buffers += (at, size)
+            body.append(data)
+            if padding := -size % _ALIGNED:
+                body.append(_ZEROS[:padding])
+                size += padding
+            at += size
     message = bytearray(template.metadata)
     struct.pack_into("<q", message, template.length, rows)
     struct.pack_into("<q", message, template.body_length, at)
@@ -100,7 +129,11 @@ def encode(columns: dict[str, Column], rows: int) -> bytes:
     return b"".join((message, *body))
 
 
-_NUMPY: Final[dict[Any, str]] = {pl.Int16: "<i2", pl.Int32: "<i4", pl.Int64: "<i8"}
+def _narrow(row: NDArray[np.int32]) -> NDArray[np.int16]:
+    narrow = row.astype(np.int16)
+    if (narrow != row).any():
+        raise ValueError(f"the chunk {row.max()} is more than a recording can hold")
+    return narrow
 
 
 def _bitmap(there: NDArray[np.bool_]) -> bytes:

@@ -30,6 +30,9 @@ class NvtxMarks:
         from torch.cuda import nvtx  # noqa: PLC0415  torch is the job's, not a dependency
 
         self._nvtx: Any = nvtx
+        # PyTorch built without CUDA has the module too, but refuses every call: better now than
+        # amid the training.
+        self._nvtx.mark("bubblescope")
 
     def push(self, name: str) -> None:
         """Open a range."""
@@ -117,7 +120,7 @@ def chosen_marks(names: Sequence[str]) -> Marks | None:
             raise RecorderError(f"{name!r} are no marks; use some of {', '.join(_MARKS)}")
         try:
             made.append(_MARKS[name]())
-        except ImportError as error:
+        except (ImportError, RuntimeError) as error:
             raise RecorderError(f"no {name} marks in this job ({error})") from None
     if len(made) > 1:
         return AllMarks(made)

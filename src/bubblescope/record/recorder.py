@@ -36,7 +36,7 @@ from bubblescope.record.rows import (
 from bubblescope.record.sink import FORMAT, Header
 from bubblescope.record.timers import CpuTimer, Timer, chosen_timer
 from bubblescope.record.writer import Writer
-from bubblescope.vocabulary import Kind, Lane, mark_name
+from bubblescope.vocabulary import Kind, Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +53,10 @@ _now: Final = time.monotonic_ns
 
 _FULL: Final = CAPACITY * WIDTH
 """Values in the list of tasks at which it is handed to the writer."""
+
+_LAST: Final = np.iinfo(np.int32).max
+_LAST_CHUNK: Final = np.iinfo(np.int16).max
+"""The largest numbers that the columns of a recording hold."""
 
 _PATIENCE_S: Final = 10.0
 """How long a job that failed waits for its device: it may have hung, and the job must end."""
@@ -415,9 +419,11 @@ class Recorder:
     def _hand_over(self) -> None:
         # Other threads may add tasks meanwhile, behind these.
         count = len(self._items)
+        if not count:
+            return
         items = self._items[:count]
         del self._items[:count]
-        if self._writer is not None and items:
+        if self._writer is not None:
             self._writer.write(Buffer(items, self._anchor))
 
     def _mark(self) -> Any:
@@ -536,7 +542,8 @@ class _Task:
             raise RecorderError(f"the name of a task must be text, not {self._name!r}")
         try:
             # Of numbers joined by "or", the sign is negative if any is.
-            if ((stage or 0) | (chunk or 0) | (microbatch or 0) | (peer or 0)) >= 0:
+            joined = (stage or 0) | (chunk or 0) | (microbatch or 0) | (peer or 0)
+            if joined >= 0 and (chunk or 0) <= _LAST_CHUNK:
                 return pack_place(
                     UNKNOWN if stage is None else stage,
                     UNKNOWN if chunk is None else chunk,
@@ -568,14 +575,7 @@ class _Task:
 
     def _label(self, step: int | None) -> str:
         """Return the task's name for a vendor's profiler."""
-        return self._name or mark_name(
-            KINDS[self._kind],
-            step=step,
-            stage=self._stage,
-            chunk=self._chunk,
-            microbatch=self._microbatch,
-            peer=self._peer,
-        )
+        return self._name or label_of(self._place, step)
 
 
 def _takes(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:
@@ -631,7 +631,7 @@ def _whole(what: str, value: Any) -> int:
     Raises:
         RecorderError: It is not a whole number, negative, or out of the range of its column.
     """
-    limit = np.iinfo(np.int16 if what.endswith("chunk") else np.int32).max
+    limit = _LAST_CHUNK if what.endswith("chunk") else _LAST
     try:
         number = operator.index(value)
     except TypeError:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from bubblescope.record.timers import Timer
 
-__all__ = ["Buffer", "label_of", "pack_place", "pack_step", "place_of"]
+__all__ = ["Buffer", "kind_of", "label_of", "pack_place", "pack_step", "place_of"]
 
 CAPACITY: Final = 4096
 """Tasks that wait to be written at most; a few more if several threads record."""
@@ -33,19 +33,15 @@ UNKNOWN: Final = -1
 NO_PAIR: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
 PAIR: Final = ("pair_stage", "pair_chunk", "pair_microbatch")
 FIELDS: Final = ("step", "stage", "chunk", "microbatch", "peer", *PAIR)
-PLACE: Final = {name: "h" if name.endswith("chunk") else "i" for name in FIELDS[1:]} | {
-    "kind": "B",
-    "lane": "B",
-}
+PLACE: Final = (*FIELDS[1:], "kind", "lane")
 
 TIMES: Final = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
 
 pack_step: Final = struct.Struct("<i").pack
-pack_place: Final = struct.Struct("<" + "".join(PLACE.values())).pack
+pack_place: Final = struct.Struct(f"<{len(PLACE)}i").pack
 """All that describes a task but its step: the same in every step, so that it need be packed once."""
 
-_unpack_place: Final = struct.Struct("<" + "".join(PLACE.values())).unpack
-_PLACES: Final = np.dtype([(name, f"<{code}") for name, code in PLACE.items()])
+_unpack_place: Final = struct.Struct(f"<{len(PLACE)}i").unpack
 
 KINDS: Final = tuple(Kind)
 LANES: Final = tuple(Lane)
@@ -58,17 +54,26 @@ LANE_CODES: Final[dict[str, int]] = {
 LANE_OF_KIND: Final = tuple(LANES.index(LANE_OF[kind]) for kind in KINDS)
 _KIND_NAMES: Final = [kind.value.encode() for kind in KINDS]
 _LANE_NAMES: Final = [lane.value.encode() for lane in LANES]
+_NAMED: Final = frozenset(("stage", "chunk", "microbatch", "peer", "pair_stage", "pair_microbatch"))
+"""What a task's name tells beside its kind and step."""
 _COMM: Final = LANES.index(Lane.COMM)
 PAIRED: Final = KINDS.index(Kind.FORWARD_BACKWARD)
 
 
 def label_of(place: bytes, step: int | None) -> str:
     """Return the name of a task for a vendor's profiler, from its packed place."""
-    *numbers, kind, _ = _unpack_place(place)
-    stage, chunk, microbatch, peer = (None if n == UNKNOWN else n for n in numbers[:4])
-    return mark_name(
-        KINDS[kind], step=step, stage=stage, chunk=chunk, microbatch=microbatch, peer=peer
-    )
+    said = {
+        name: number
+        for name, number in zip(PLACE, _unpack_place(place), strict=True)
+        if name in _NAMED and number != UNKNOWN
+    }
+    return mark_name(kind_of(place), step=step, **said)
+
+
+def kind_of(place: bytes) -> Kind:
+    """Return what a task does, from its packed place."""
+    code: int = _unpack_place(place)[-2]
+    return KINDS[code]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -109,24 +114,30 @@ class Buffer:
 
     def batch(self, timer: Timer) -> bytes:
         """Return the tasks as an Arrow record batch with the columns of `COLUMNS`."""
-        arrays, names = self._arrays(timer)
+        places, times, names = self._arrays(timer)
+        kinds, lanes = places[-2:]
+        dtypes = [COLUMNS[name] for name in FIELDS]
         columns = {
-            name: batches.numbers(arrays[name], COLUMNS[name], UNKNOWN if name in FIELDS else None)
-            for name in (*FIELDS, *TIMES)
+            **dict(zip(FIELDS, batches.numbers(places[:-2], dtypes, UNKNOWN), strict=True)),
+            **dict(zip(TIMES, map(batches.known, times), strict=True)),
+            "kind": batches.chosen(kinds, _KIND_NAMES),
+            "lane": batches.chosen(lanes, _LANE_NAMES),
+            "name": batches.texts(
+                [None if name is None else name.encode("utf8", "replace") for name in names]
+            ),
         }
-        columns["kind"] = batches.texts([_KIND_NAMES[code] for code in arrays["kind"].tolist()])
-        columns["lane"] = batches.texts([_LANE_NAMES[code] for code in arrays["lane"].tolist()])
-        columns["name"] = batches.texts(
-            [None if name is None else name.encode("utf8", "replace") for name in names]
-        )
         return batches.encode(columns, len(self))
 
     def frame(self, timer: Timer) -> pl.DataFrame:
         """Return the same as a frame."""
-        arrays, names = self._arrays(timer)
-        columns: dict[str, Any] = arrays | {
-            "kind": np.array([kind.value for kind in KINDS])[arrays["kind"]],
-            "lane": np.array([lane.value for lane in LANES])[arrays["lane"]],
+        places, times, names = self._arrays(timer)
+        columns: dict[str, Any] = {
+            **dict(zip((*FIELDS, "kind", "lane"), places, strict=True)),
+            **dict(zip(TIMES, times, strict=True)),
+        }
+        columns |= {
+            "kind": np.array([kind.value for kind in KINDS])[columns["kind"]],
+            "lane": np.array([lane.value for lane in LANES])[columns["lane"]],
             "name": pl.Series(names, dtype=pl.String),
         }
         return (
@@ -135,18 +146,17 @@ class Buffer:
             .select(pl.col(name).cast(dtype) for name, dtype in COLUMNS.items())
         )
 
-    def _arrays(self, timer: Timer) -> tuple[dict[str, NDArray[Any]], list[str | None]]:
-        """Return all columns as numbers, kind and lane by their codes, and the names."""
+    def _arrays(
+        self, timer: Timer
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], list[str | None]]:
+        """Return the step and place of each task, their times, one row for each field, and names."""
         steps, places, begins, ends, host_begins, host_ends, names = (
             self._items[at::WIDTH] for at in range(WIDTH)
         )
-        place = np.frombuffer(b"".join(places), _PLACES)
-        starts, stops = timer.resolve(begins, ends, self._anchor, place["lane"] == _COMM)
-        arrays = {name: place[name] for name in PLACE} | {
-            "step": np.frombuffer(b"".join(steps), "<i4"),
-            "start_ns": starts,
-            "end_ns": stops,
-            "host_start_ns": np.array(host_begins, np.int64),
-            "host_end_ns": np.array(host_ends, np.int64),
-        }
-        return arrays, names
+        numbers = np.empty((1 + len(PLACE), len(steps)), np.int32)
+        numbers[0] = np.frombuffer(b"".join(steps), "<i4")
+        numbers[1:] = np.frombuffer(b"".join(places), "<i4").reshape(-1, len(PLACE)).T
+        times = np.empty((len(TIMES), len(steps)), np.int64)
+        times[2:] = host_begins, host_ends
+        times[:2] = timer.resolve(begins, ends, self._anchor, numbers[-1] == _COMM)
+        return numbers, times, names

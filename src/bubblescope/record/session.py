@@ -14,7 +14,7 @@ import os
 import sys
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from bubblescope.record.marks import chosen_marks
 from bubblescope.record.recorder import Recorder
@@ -29,12 +29,18 @@ if TYPE_CHECKING:
     from bubblescope.record.steps import StepTimes
 
     Function = TypeVar("Function", bound=Callable[..., Any])
-    Began = tuple[bytes, int, Any]
-    """What the recorder wants back at the end of a task."""
+    Began = tuple[bytes, int, Any]  # what the recorder wants back at the end of a task
 
 __all__ = ["Session", "begin", "current"]
 
 _now: Final = time.monotonic_ns
+
+
+class Begun(NamedTuple):
+    """Tasks that have begun together, and the recorder that knows: the session's may fail meanwhile."""
+
+    recorder: Recorder | None
+    tasks: list[tuple[bytes, Began]]
 
 
 class Session:
@@ -197,7 +203,7 @@ class Session:
 
         return call  # type: ignore[return-value]  # functools.wraps keeps the signature
 
-    def begin(self, places: Iterable[bytes]) -> list[tuple[bytes, Began]]:
+    def begin(self, places: Iterable[bytes]) -> Begun:
         """Begin tasks now, for hooks that do more than wrap a function; none if nothing is recorded.
 
         Args:
@@ -208,19 +214,20 @@ class Session:
         """
         recorder = self.recorder
         if recorder is None or not recorder.recording:
-            return []
+            return Begun(None, [])
+        begun = Begun(recorder, [])
         try:
-            return [(place, recorder.begin_task(place)) for place in places]
+            for place in places:
+                begun.tasks.append((place, recorder.begin_task(place)))
         except Exception as error:  # noqa: BLE001  the job goes on
             self.fail(error)
-            return []
+        return begun
 
-    def end(self, begun: list[tuple[bytes, Began]]) -> None:
+    def end(self, begun: Begun) -> None:
         """End tasks now, the last begun first."""
-        recorder = self.recorder
-        if recorder is not None:
-            for place, began in reversed(begun):
-                recorder.end_task(place, began)
+        if begun.recorder is not None:
+            for place, began in reversed(begun.tasks):
+                begun.recorder.end_task(place, began)
 
     def _collecting(self, phase: str, _: dict[str, int]) -> None:
         """Record garbage collections: everything of this process waits for them."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.record.rows import place_of
+from bubblescope.record.rows import kind_of, place_of
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
@@ -182,8 +182,5 @@ def _awaited(wait: Callable[..., Any], session: Session) -> Callable[..., Any]:
     return waited
 
 
-_KINDS_OF_RECEIVES: Final = frozenset(place_of(kind)[-2] for kind in _RECEIVES)
-
-
 def _receiving(place: bytes) -> bool:
-    return place[-2] in _KINDS_OF_RECEIVES
+    return kind_of(place) in _RECEIVES

@@ -17,6 +17,7 @@ from bubblescope.progress import SILENT
 from bubblescope.projection import Projection, losses, project
 from bubblescope.sources.kineto.columns import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
+from bubblescope.sources.kineto.marks import told_by_marks
 from bubblescope.sources.kineto.operators import infer_ranges
 from bubblescope.timeline import (
     RANK_SCHEMA,
@@ -227,7 +228,7 @@ class _Reader(msgspec.Struct, frozen=True):
             return collector.take
 
         header, lost = read_document(path, begin, progress)
-        events = collector.finish()
+        events = told_by_marks(collector.finish(), self.names)
         apart = events.capture.ranges.filter(pl.col("name").str.contains(_APART))
         return header, lost, events, apart
 
