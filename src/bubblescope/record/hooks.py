@@ -25,6 +25,12 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
         "torch.distributed.device_mesh": "torch_common:device_mesh",
         "torch.optim.optimizer": "torch_common:optimizer",
     },
+    "loop": {
+        "torch.autograd": "torch_loop:backwards",
+        "torch.optim.optimizer": "torch_loop:optimizers",
+        "torch.utils.data.dataloader": "torch_loop:data",
+        "torch.distributed.distributed_c10d": "torch_loop:transfers",
+    },
     "deepspeed": {"deepspeed.runtime.pipe.engine": "deepspeed:engine"},
     "dualpipe": {
         "dualpipe.dualpipe": "dualpipe:dualpipe",

@@ -320,6 +320,11 @@ class Recorder:
         except Exception as error:  # noqa: BLE001  the job goes on
             self._give_up(error)
 
+    def abandon_task(self) -> None:
+        """End what `begin_task` began last as none."""
+        if self._marks is not None:
+            self._marks.pop()
+
     def add(self, task: tuple[Any, ...]) -> None:
         """Record a task that has ended, for wrappers that time it themselves where all is `plain`.
 

@@ -52,11 +52,13 @@ class Session:
     Attributes:
         recorder: What records, once the first step has begun; None before, and after a failure.
         stages: Global virtual stages of this rank, by chunk.
+        pipeline: Place of this rank in its pipeline and how many ranks that has, if a mesh says.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.recorder: Recorder | None = None
         self.stages: list[int] = []
+        self.pipeline: tuple[int, int] | None = None
         self._settings = settings
         self._facts: dict[str, Any] = {}
         self._step: Any = None
@@ -228,6 +230,12 @@ class Session:
         if begun.recorder is not None:
             for place, began in reversed(begun.tasks):
                 begun.recorder.end_task(place, began)
+
+    def abandon(self, begun: Begun) -> None:
+        """Let tasks that have begun be none."""
+        if begun.recorder is not None:
+            for _ in begun.tasks:
+                begun.recorder.abandon_task()
 
     def _collecting(self, phase: str, _: dict[str, int]) -> None:
         """Record garbage collections: everything of this process waits for them."""

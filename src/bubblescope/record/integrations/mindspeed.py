@@ -13,7 +13,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.record.integrations.megatron import Pipeline, pipeline_of, replace, taker
+from bubblescope.record.integrations.megatron.functions import replace, taker
+from bubblescope.record.integrations.megatron.pipeline import Pipeline, pipeline_of
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
@@ -40,13 +41,13 @@ def dualpipev(module: ModuleType, session: Session) -> None:
     pipeline = pipeline_of(session)
 
     def stepping(run: Callable[..., Any]) -> Callable[..., Any]:
-        return pipeline.stepping(run, lambda said: _folded(pipeline, said))
+        return pipeline.stepping(run, functools.partial(_folded, pipeline))
 
     replace(
         module,
         {
             "forward_backward_pipelining_with_cutinhalf": stepping,
-            "forward_step_no_model_graph": pipeline.forward,
+            "forward_step_no_model_graph": pipeline.compute.forward,
             "forward_step_with_model_graph": lambda step: _forward(step, pipeline),
             "backward_step_with_model_graph": lambda step: _backward(step, pipeline),
             **{
@@ -74,8 +75,8 @@ def steps(module: ModuleType, session: Session) -> None:
     """Record the schedules that a module defines, and what it has instead of Megatron's functions."""
     pipeline = pipeline_of(session)
     recorded = {
-        "forward_step": pipeline.forward,
-        "backward_step": pipeline.backward,
+        "forward_step": pipeline.compute.forward,
+        "backward_step": pipeline.compute.backward,
         "_communicate": pipeline.communicating,
     }
     replace(
@@ -90,22 +91,22 @@ def steps(module: ModuleType, session: Session) -> None:
 def transfers(module: ModuleType, session: Session) -> None:
     """Learn what overlapped forwards and backwards send and receive between them."""
     pipeline = pipeline_of(session)
+    messages, progress, ways = pipeline.messages, pipeline.progress, _ways(pipeline)
 
     def recorded(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def helper(params: Any, *args: Any, **kwargs: Any) -> Any:
-            ways = pipeline.beside
-            if pipeline.folded and id(params) in ways:
+            if messages.folded and id(params) in ways:
                 activation = ways[id(params)]
-                work = pipeline.last(activation)
+                work = progress.last[activation]
                 if work is not None:
                     # What one chunk sends to a rank, the other receives from there.
-                    pipeline.sending = activation, work
-                    pipeline.receiving = activation, 1 - work.chunk
+                    messages.sending = activation, work
+                    messages.receiving = activation, 1 - work.chunk
             try:
                 return function(params, *args, **kwargs)
             finally:
-                pipeline.sending = pipeline.receiving = None
+                messages.sending = messages.receiving = None
 
         return helper
 
@@ -124,20 +125,32 @@ def weights_at_once(module: ModuleType, session: Session) -> None:
 
 def _weights(store: Any, session: Session, *, at_once: bool) -> None:
     pipeline = pipeline_of(session)
+    step, progress, compute = pipeline.step, pipeline.progress, pipeline.compute
 
     def place(*_: Any, **__: Any) -> bytes | None:
-        waiting = pipeline.weights
+        waiting = progress.weights
         # In a forward or a backward, they are part of it; and often there is nothing to compute.
-        if pipeline.recorder is None or pipeline.busy or not store.cache or not waiting:
+        if step.recorder is None or compute.busy or not store.cache or not waiting:
             return None
         first, several = waiting.popleft(), at_once and bool(waiting)
         if at_once:
             waiting.clear()
         work = None if several else first
-        return pipeline.place(Kind.BACKWARD_WEIGHT, work, chunk=first.chunk)
+        return step.layout.place(Kind.BACKWARD_WEIGHT, work, chunk=first.chunk)
 
     store.pop = classmethod(session.timed(store.pop.__func__, place))
-    pipeline.splits.append(lambda: bool(store.is_decoupleBlock))
+    progress.splits.append(lambda: bool(store.is_decoupleBlock))
+
+
+@functools.cache
+def _ways(pipeline: Pipeline) -> dict[int, bool]:
+    """Return what the last overlapped forward and backward send and receive by.
+
+    Returns:
+        Identity of a transfer's parameters -> whether it is one of activations.
+    """
+    del pipeline
+    return {}
 
 
 def _own(module: ModuleType) -> list[str]:
@@ -153,37 +166,40 @@ def _schedules(module: ModuleType) -> list[str]:
     return [name for name in _own(module) if name.startswith("forward_backward_")]
 
 
-def _folded(pipeline: Pipeline, said: Mapping[str, Any]) -> dict[str, Any]:
+def _folded(pipeline: Pipeline, said: Mapping[str, Any], rank: int, ranks: int) -> dict[str, Any]:
     """Return what a step of DualPipeV is: a rank holds a stage and, on the way back, its mirror."""
     del said
-    pipeline.folded = True
+    pipeline.messages.folded = True
     return {
-        "stages": [pipeline.rank, 2 * pipeline.ranks - 1 - pipeline.rank],
+        "stages": [rank, 2 * ranks - 1 - rank],
         "schedule": "dualpipev",
     }
 
 
 def _forward(step: Callable[..., Any], pipeline: Pipeline) -> Callable[..., Any]:
     """Return a forward so that it is recorded, with the backward in it if there is one."""
+    running, progress, messages = pipeline.step, pipeline.progress, pipeline.messages
+    ways = _ways(pipeline)
     model, overlapped = taker(step, "model"), taker(step, _OVERLAP)
 
     def place(*args: Any, **kwargs: Any) -> bytes:
-        kind, work = pipeline.next_forward(model(args, kwargs))
+        kind, work = progress.next_forward(model(args, kwargs))
         beside = overlapped(args, kwargs)
         if not beside:
-            return pipeline.place(kind, work)
-        pipeline.beside = {
-            id(beside.get("pp_comm_params")): True,
-            id(beside.get("bwd_pp_comm_params")): False,
-        }
-        back = pipeline.next_backward(chunk=1 - work.chunk if pipeline.folded else None)[1]
-        return pipeline.overlapped(work, back)
+            return running.layout.place(kind, work)
+        ways.clear()
+        ways[id(beside.get("pp_comm_params"))] = True
+        ways[id(beside.get("bwd_pp_comm_params"))] = False
+        mirror = 1 - work.chunk if messages.folded else None
+        back = progress.next_backward(chunk=mirror)[1]
+        return running.layout.overlapped(work, back)
 
-    return pipeline.computing(step, place, pipeline.note_forward)
+    return pipeline.compute.computing(step, place, progress.note_forward)
 
 
 def _backward(step: Callable[..., Any], pipeline: Pipeline) -> Callable[..., Any]:
     """Return a backward so that it is recorded; that of the last stage's head as other work."""
+    running, progress = pipeline.step, pipeline.progress
     output, graph = taker(step, "output_tensor"), taker(step, "model_graph")
     is_head = [False]
 
@@ -191,14 +207,14 @@ def _backward(step: Callable[..., Any], pipeline: Pipeline) -> Callable[..., Any
         made = output(args, kwargs)
         is_head[0] = graph(args, kwargs) is None
         if is_head[0]:
-            return pipeline.place(Kind.OTHER, pipeline.forward_of(made))
-        return pipeline.place(*pipeline.next_backward(made))
+            return running.layout.place(Kind.OTHER, progress.forward_of(made))
+        return running.layout.place(*progress.next_backward(made))
 
     def note(result: Any) -> None:
         if not is_head[0]:
-            pipeline.note_backward(result)
+            progress.note_backward(result)
 
-    return pipeline.computing(step, place, note)
+    return pipeline.compute.computing(step, place, note)
 
 
 def _directing(
@@ -212,17 +228,18 @@ def _directing(
             what its own tensor is, of the other chunk.
         pipeline: What records.
     """
+    messages, origins = pipeline.messages, pipeline.origins
     chunk, tensor = taker(function, "model_chunk_id"), taker(function, "output_tensor")
 
     @functools.wraps(function)
     def direct(*args: Any, **kwargs: Any) -> Any:
         if activation is not None:
-            pipeline.receiving = activation, chunk(args, kwargs)
-        elif (made := pipeline.made(tensor(args, kwargs))) is not None:
-            pipeline.receiving = made[0], 1 - made[1].chunk
+            messages.receiving = activation, chunk(args, kwargs)
+        elif (made := origins.of(tensor(args, kwargs))) is not None:
+            messages.receiving = made[0], 1 - made[1].chunk
         try:
             return function(*args, **kwargs)
         finally:
-            pipeline.receiving = None
+            messages.receiving = None
 
     return direct

@@ -14,7 +14,10 @@ import functools
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.record.integrations.megatron import Work, neighbour, pipeline_of, replace
+from bubblescope.record.integrations.megatron.functions import replace
+from bubblescope.record.integrations.megatron.groups import neighbour
+from bubblescope.record.integrations.megatron.layout import Work
+from bubblescope.record.integrations.megatron.pipeline import pipeline_of
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
@@ -67,6 +70,7 @@ class _Nodes:
     def __init__(self, module: ModuleType, session: Session) -> None:
         self._module = module
         self._pipeline = pipeline_of(session)
+        self._step = self._pipeline.step
         self._session = session
         self._slices = 1
         self._weights: defaultdict[tuple[int, int], deque[Work]] = defaultdict(deque)
@@ -84,11 +88,11 @@ class _Nodes:
         """Return the runtime's `__call__` so that each is a step."""
         return self._pipeline.stepping(run, self._describe)
 
-    def _describe(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def _describe(self, said: Mapping[str, Any], *_: int) -> dict[str, Any]:
         """Return what the nodes of a step say of it."""
         self._weights.clear()
         # It has transfers of its own; what passes Megatron's measures the links, before the first step.
-        self._pipeline.communicates = False
+        self._pipeline.messages.scheduled = False
         forwards = [node for node in said["schedule"] if node.type.value == "F"]
         stages = {node.chunk: node.layer_group_idx for node in forwards}
         self._slices = 1 + max(node.seq_split_idx for node in forwards)
@@ -110,28 +114,28 @@ class _Nodes:
         return self._giving(function, Kind.RECV_BACKWARD)
 
     def _giving(self, function: Callable[..., Any], receive: Kind) -> Callable[..., Any]:
-        pipeline = self._pipeline
+        step, progress, compute = self._step, self._pipeline.progress, self._pipeline.compute
 
         @functools.wraps(function)
         def give(iteration: Any, node: Any, *args: Any, **kwargs: Any) -> Any:
-            if pipeline.recorder is None:
+            if step.recorder is None:
                 return function(iteration, node, *args, **kwargs)
             try:
                 kind, work = _KINDS[node.type.value], self._work(node)
-                pipeline.given = kind, work
+                progress.given = kind, work
                 if kind is Kind.BACKWARD_INPUT:
                     self._weights[node.chunk, node.seq_split_idx].append(work)
                 if node.recv_peer_stage not in (None, node.stage):
-                    following = node.recv_peer_stage == (node.stage + 1) % pipeline.ranks
+                    following = node.recv_peer_stage == (node.stage + 1) % step.layout.ranks
                     peer = neighbour(following=following)
-                    pipeline.begin_wait(pipeline.place(receive, work, peer=peer))
+                    compute.begin_wait(step.layout.place(receive, work, peer=peer))
             except Exception as error:  # noqa: BLE001  the job goes on
                 self._session.fail(error)
             try:
                 return function(iteration, node, *args, **kwargs)
             finally:
-                pipeline.given = None
-                pipeline.end_wait()
+                progress.given = None
+                compute.end_wait()
 
         return give
 
@@ -139,10 +143,9 @@ class _Nodes:
         """Return `schedule_r` so that it is recorded."""
 
         def place(_: Any, node: Any) -> bytes | None:
-            pipeline = self._pipeline
-            if pipeline.recorder is None:
+            if self._step.recorder is None:
                 return None
-            return pipeline.place(Kind.RECOMPUTE, self._work(node))
+            return self._step.layout.place(Kind.RECOMPUTE, self._work(node))
 
         return self._session.timed(function, place)
 
@@ -151,9 +154,9 @@ class _Nodes:
 
         def place(_: Any, chunk: int = 0, seq_split_idx: int = 0) -> bytes | None:
             waiting = self._weights[chunk, seq_split_idx]
-            if self._pipeline.recorder is None or not waiting:
+            if self._step.recorder is None or not waiting:
                 return None
-            return self._pipeline.place(Kind.BACKWARD_WEIGHT, waiting.popleft())
+            return self._step.layout.place(Kind.BACKWARD_WEIGHT, waiting.popleft())
 
         return self._session.timed(function, place)
 
@@ -163,10 +166,10 @@ class _Nodes:
         def place(_: Any, model: Any, chunk: int = 0, seq_split_idx: int = 0) -> bytes | None:
             del model
             waiting = list(self._weights.pop((chunk, seq_split_idx), ()))
-            if self._pipeline.recorder is None or not waiting:
+            if self._step.recorder is None or not waiting:
                 return None
             work = waiting[0] if len(waiting) == 1 else None
-            return self._pipeline.place(Kind.BACKWARD_WEIGHT, work, chunk=chunk)
+            return self._step.layout.place(Kind.BACKWARD_WEIGHT, work, chunk=chunk)
 
         return self._session.timed(function, place)
 
@@ -175,7 +178,7 @@ class _Nodes:
 
         @functools.wraps(function)
         def flush(iteration: Any) -> Any:
-            recorder = self._pipeline.recorder
+            recorder = self._step.recorder
             if recorder is None:
                 return function(iteration)
             try:
@@ -198,7 +201,7 @@ class _Nodes:
 
     def _send(self, node: Any, *, following: bool) -> bytes:
         peer = neighbour(following=following)
-        return self._pipeline.place(_KINDS[node.type.value], self._work(node), peer=peer)
+        return self._step.layout.place(_KINDS[node.type.value], self._work(node), peer=peer)
 
 
 def _schedule(args: Any, chunks: int) -> str:

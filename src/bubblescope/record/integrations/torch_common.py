@@ -25,6 +25,7 @@ _DIMENSIONS: Final = {
     "cp": ("cp", "context", "context_parallel"),
 }
 """Coordinate -> what the dimensions of a mesh are usually called; the first that there is counts."""
+_PIPELINE: Final = ("pp", "pipe", "pipeline", "pipeline_parallel")
 
 
 def optimizer(module: ModuleType, session: Session) -> None:
@@ -56,6 +57,9 @@ def device_mesh(module: ModuleType, session: Session) -> None:
                 named = next((name for name in usual if name in names), None)
                 if named is not None:
                     session.about(**{coordinate: mesh.get_local_rank(named)})
+            named = next((name for name in _PIPELINE if name in names), None)
+            if named is not None:
+                session.pipeline = mesh.get_local_rank(named), mesh.size(names.index(named))
         except Exception as error:  # noqa: BLE001  the job goes on
             session.fail(error)
         return mesh

@@ -1,0 +1,51 @@
+"""A framework's functions: putting recorded ones in their place, and reading their arguments."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["replace", "taker"]
+
+
+def replace(
+    owner: Any, recorded: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]]
+) -> None:
+    """Replace functions of a module or a class by recorded ones.
+
+    If some are missing, that is one warning, and the others are recorded.
+
+    Args:
+        owner: The module or the class.
+        recorded: Name of a function -> what makes it record.
+    """
+    missing = []
+    for name, record in recorded.items():
+        function = getattr(owner, name, None)
+        if function is None:
+            missing.append(name)
+        else:
+            setattr(owner, name, record(function))
+    if missing:
+        warnings.warn(
+            f"bubblescope finds no {', '.join(missing)} in {owner.__name__}: this version is not one "
+            "that it knows, and what they do will be missing from the recording",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def taker(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:
+    """Return a function that finds a parameter's value, or None, in a call's arguments."""
+    parameters = list(inspect.signature(function).parameters)
+    position = parameters.index(name) if name in parameters else sys.maxsize
+
+    def take(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return args[position] if position < len(args) else kwargs.get(name)
+
+    return take

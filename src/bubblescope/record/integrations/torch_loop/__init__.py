@@ -1,0 +1,127 @@
+"""Training loops written by hand in PyTorch, with or without a pipeline.
+
+Such a loop calls its model, `backward` and an optimizer, and perhaps `torch.distributed.send` and
+`recv` between the stages of a pipeline of its own. Nobody says what is a step or a micro-batch:
+
+* a step lasts until the next forward (or data, or receive) after an optimizer's step;
+* the models are the outermost modules that hold an optimizer's parameters; the n-th forward of a
+  model in a step is micro-batch n, and each model of a rank is a chunk;
+* a backward belongs to the forward whose output it starts from, which autograd's graph tells, in
+  whatever order backwards come.
+
+Jobs that use a framework with an integration of its own are left to that.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from bubblescope.record.integrations.torch_loop.loop import Loop
+from bubblescope.record.rows import place_of
+from bubblescope.vocabulary import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from bubblescope.record.session import Session
+
+__all__ = ["backwards", "data", "optimizers", "transfers"]
+
+_DATA: Final = (place_of(Kind.DATA),)
+_COLLECTIVE: Final = (place_of(Kind.COLLECTIVE),)
+_ATTRIBUTE: Final = "_bubblescope_loop"
+
+
+def _loop_of(session: Session) -> Loop:
+    """Return the one loop of a session, which several modules' hooks tell what they see."""
+    loop: Loop | None = getattr(session, _ATTRIBUTE, None)
+    if loop is None:
+        loop = Loop(session)
+        setattr(session, _ATTRIBUTE, loop)
+    return loop
+
+
+def optimizers(module: ModuleType, session: Session) -> None:
+    """Find models when optimizers are made, and the ends of steps."""
+    loop = _loop_of(session)
+    theirs = module.Optimizer.__init__
+
+    @functools.wraps(theirs)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        theirs(self, *args, **kwargs)
+        loop.adopt(self)
+
+    module.Optimizer.__init__ = init
+    module.register_optimizer_step_post_hook(lambda *_: loop.end_step())
+
+
+def backwards(module: ModuleType, session: Session) -> None:
+    """Record backwards; a tensor's own `backward` calls this function too."""
+    loop = _loop_of(session)
+    module.backward = loop.timed(module.backward, loop.backward)  # type: ignore[attr-defined]
+
+
+def data(module: ModuleType, session: Session) -> None:
+    """Record waiting for data."""
+    iterator = module._BaseDataLoaderIter  # noqa: SLF001  it has no other name
+    iterator.__next__ = _loop_of(session).timed(iterator.__next__, lambda _: _DATA)
+
+
+def transfers(module: ModuleType, session: Session) -> None:
+    """Record what is sent and received, and collectives that the loop calls itself."""
+    loop = _loop_of(session)
+    recorded = {
+        "send": loop.timed(module.send, loop.send),
+        "recv": loop.timed(module.recv, loop.receive),
+        "isend": loop.timed(module.isend, loop.send),
+        "irecv": _receiving(module.irecv, loop),
+        "batch_isend_irecv": _batching(module.batch_isend_irecv, loop),
+    }
+    for name in ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor"):
+        recorded[name] = loop.timed(getattr(module, name), lambda *_, **__: _COLLECTIVE)
+    for name, function in recorded.items():
+        for home in (module, sys.modules["torch.distributed"]):  # it says all of them again
+            setattr(home, name, function)
+
+
+def _receiving(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:
+    """Return a function whose receive is recorded while it is waited for."""
+
+    @functools.wraps(function)
+    def receive(*args: Any, **kwargs: Any) -> Any:
+        work = function(*args, **kwargs)
+        return work if work is None else loop.awaited([work], loop.receive, *args, **kwargs)[0]
+
+    return receive
+
+
+def _batching(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:
+    """Return a function whose sends are recorded while issued, and receives while waited for."""
+
+    def sends(operations: Any, *_: Any, **__: Any) -> list[bytes]:
+        return [
+            place for one in operations if _sends(one) for place in loop.send(one.tensor, one.peer)
+        ]
+
+    def receives(operations: Any) -> list[bytes]:
+        return [
+            place
+            for one in operations
+            if not _sends(one)
+            for place in loop.receive(one.tensor, one.peer)
+        ]
+
+    issue = loop.timed(function, sends)
+
+    @functools.wraps(function)
+    def batch(operations: Any, *args: Any, **kwargs: Any) -> Any:
+        return loop.awaited(issue(operations, *args, **kwargs), receives, operations)
+
+    return batch
+
+
+def _sends(operation: Any) -> bool:
+    return bool(operation.op.__name__ == "isend")
