@@ -60,7 +60,7 @@ def instrument(
         start: First step to record.
         stop: First step not to record any more; None for all.
         exit_after: Leave the process after the last recorded step.
-        timer: cuda, hip, npu or cpu; by default that of the device that the job uses.
+        timer: cuda, hip, npu, cupti or cpu; by default that of the device that the job uses.
         marks: Vendor's marks to emit around tasks: nvtx, mstx, torch.
         max_mb: Most megabytes that a rank may have on disk.
         on_step: Called after each recorded step; see `Recorder.on_step`.
