@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import os
 import socket
-import struct
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import numpy as np
-
 from bubblescope.errors import RecorderError
+from bubblescope.record.checks import checked_place, kind_code, lane_code, optional, whole
 from bubblescope.record.rows import (
     CAPACITY,
-    KIND_CODES,
-    KINDS,
-    LANE_CODES,
     LANE_OF_KIND,
-    NO_PAIR,
-    PAIR,
-    PAIRED,
     UNKNOWN,
     WIDTH,
     Buffer,
     label_of,
-    pack_place,
     pack_step,
 )
 from bubblescope.record.sink import FORMAT, Header
 from bubblescope.record.timers import CpuTimer, Timer, chosen_timer
 from bubblescope.record.writer import Writer
-from bubblescope.vocabulary import Kind, Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +33,7 @@ if TYPE_CHECKING:
 
     from bubblescope.record.marks import Marks
     from bubblescope.record.steps import StepTimes
+    from bubblescope.vocabulary import Kind, Lane
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -53,10 +43,6 @@ _now: Final = time.monotonic_ns
 
 _FULL: Final = CAPACITY * WIDTH
 """Values in the list of tasks at which it is handed to the writer."""
-
-_LAST: Final = np.iinfo(np.int32).max
-_LAST_CHUNK: Final = np.iinfo(np.int16).max
-"""The largest numbers that the columns of a recording hold."""
 
 _PATIENCE_S: Final = 10.0
 """How long a job that failed waits for its device: it may have hung, and the job must end."""
@@ -116,8 +102,8 @@ class Recorder:
         marks: Marks | None = None,
         max_mb: float | None = None,
     ) -> None:
-        _whole("start", start)
-        _optional("stop", stop)
+        whole("start", start)
+        optional("stop", stop)
         if stop is not None and stop <= start:
             raise RecorderError(f"no step to record: stop ({stop}) must be after start ({start})")
         if exit_after and stop is None:
@@ -128,19 +114,19 @@ class Recorder:
         header = Header(
             format=FORMAT,
             version=_version(),
-            rank=_whole("rank", rank),
-            stages=None if stages is None else [_whole("stage", stage) for stage in stages],
+            rank=whole("rank", rank),
+            stages=None if stages is None else [whole("stage", stage) for stage in stages],
             host=host or socket.gethostname(),
             process=os.getpid(),
-            device=_optional("device", device),
+            device=optional("device", device),
             boot=_boot_id(),
             utc_ns=_utc_minus_monotonic(),
             timer=timer.name,
             schedule=schedule,
-            microbatches=_optional("microbatches", microbatches),
-            dp=_optional("dp", dp),
-            tp=_optional("tp", tp),
-            cp=_optional("cp", cp),
+            microbatches=optional("microbatches", microbatches),
+            dp=optional("dp", dp),
+            tp=optional("tp", tp),
+            cp=optional("cp", cp),
         )
         self.path = Path(folder) / f"rank{rank:05d}.bubbles"
         self._timer = timer
@@ -205,7 +191,7 @@ class Recorder:
             RecorderError: It is no step number; or, on entering, the recorder is not open or the last
                 step has not ended.
         """
-        number = _optional("step", number)
+        number = optional("step", number)
         return _Step(self, self._next_step if number is None else number)
 
     def task(
@@ -236,9 +222,9 @@ class Recorder:
             RecorderError: The kind or lane is unknown; or, on entering while recording, a number is
                 not one, or a pair is given for another kind than forward_backward.
         """
-        code = _kind_code(kind)
-        lane_code = LANE_OF_KIND[code] if lane is None else _lane_code(lane)
-        return _Task(self, code, lane_code, microbatch, chunk, stage, peer, pair, name)
+        code = kind_code(kind)
+        where = LANE_OF_KIND[code] if lane is None else lane_code(lane)
+        return _Task(self, name, (code, where, stage, chunk, microbatch, peer, pair))
 
     def on_step(self, callback: Callable[[StepTimes], None]) -> None:
         """Call a function after every recorded step with what the step was, for a live metric.
@@ -264,7 +250,7 @@ class Recorder:
         Raises:
             RecorderError: The function has no such parameter.
         """
-        _kind_code(kind)
+        kind_code(kind)
         given = {"microbatch": microbatch, "chunk": chunk, "stage": stage, "peer": peer}
         named = {key: value for key, value in given.items() if isinstance(value, str)}
         constant: dict[str, Any] = {key: value for key, value in given.items() if key not in named}
@@ -284,11 +270,12 @@ class Recorder:
 
         return decorate
 
-    def begin_task(self, what: bytes) -> tuple[bytes, int, Any]:
+    def begin_task(self, what: bytes, name: str | None = None) -> tuple[bytes, int, Any]:
         """Take the time at the beginning of a task, for wrappers that call often.
 
         Args:
             what: The task's place, as `rows.pack_place` packs it.
+            name: What to call it; by default what its place says.
 
         Returns:
             What `end_task` wants.
@@ -299,11 +286,11 @@ class Recorder:
             host = _now()
             return step, host, host
         if self._marks is not None:
-            self._marks.push(label_of(what, self._step))
+            self._marks.push(name or label_of(what, self._step))
         host = _now()
         return step, host, self._mark()
 
-    def end_task(self, what: bytes, began: tuple[bytes, int, Any]) -> None:
+    def end_task(self, what: bytes, began: tuple[bytes, int, Any], name: str | None = None) -> None:
         """Record a task that ends now. Never raises: it runs where the job's own error may be on."""
         try:
             step, host_begin, begin = began
@@ -316,7 +303,7 @@ class Recorder:
                     self._marks.pop()
                 if begin is None or end is None:
                     return
-            self.add((step, what, begin, end, host_begin, host_end, None))
+            self.add((step, what, begin, end, host_begin, host_end, name))
         except Exception as error:  # noqa: BLE001  the job goes on
             self._give_up(error)
 
@@ -465,122 +452,25 @@ class _Step:
 class _Task:
     """One task, as a context manager. Outside the step window it does nothing."""
 
-    __slots__ = (
-        "_active",
-        "_begin",
-        "_chunk",
-        "_host_begin",
-        "_kind",
-        "_lane",
-        "_microbatch",
-        "_name",
-        "_pair",
-        "_peer",
-        "_place",
-        "_recorder",
-        "_stage",
-        "_step",
-    )
+    __slots__ = ("_began", "_name", "_place", "_recorder", "_said")
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        kind: int,
-        lane: int,
-        microbatch: int | None,
-        chunk: int | None,
-        stage: int | None,
-        peer: int | None,
-        pair: tuple[int | None, int | None, int | None] | None,
-        name: str | None,
-    ) -> None:
+    def __init__(self, recorder: Recorder, name: str | None, said: tuple[Any, ...]) -> None:
         self._recorder = recorder
-        self._kind = kind
-        self._lane = lane
-        self._microbatch = microbatch
-        self._chunk = chunk
-        self._stage = stage
-        self._peer = peer
-        self._pair = pair
         self._name = name
+        self._said = said
 
     def __enter__(self) -> None:
-        recorder = self._recorder
-        self._active = recorder.recording
-        if not self._active:
+        self._began: tuple[bytes, int, Any] | None = None
+        if not self._recorder.recording:
             return
-        # The step it begins in: a task of another thread may end after its step.
-        self._step = recorder.what_step
-        step = recorder._step  # noqa: SLF001
-        self._place = self._describe()
-        if recorder._marks is not None:  # noqa: SLF001
-            recorder._marks.push(self._label(step))  # noqa: SLF001
-        self._host_begin = _now()
-        self._begin = recorder._mark()  # noqa: SLF001
-
-    def __exit__(self, *_: object) -> None:
-        if not self._active:
-            return
-        recorder = self._recorder
-        end = recorder._mark()  # noqa: SLF001
-        host_end = _now()
-        if recorder._marks is not None:  # noqa: SLF001
-            recorder._marks.pop()  # noqa: SLF001
-        if self._begin is None or end is None:
-            return
-        recorder._put(  # noqa: SLF001
-            (self._step, self._place, self._begin, end, self._host_begin, host_end, self._name)
-        )
-        if len(recorder._items) >= _FULL:  # noqa: SLF001
-            recorder._flush_full()  # noqa: SLF001
-
-    def _describe(self) -> bytes:
-        """Return the task's place, refusing what would make the recording unreadable.
-
-        Raises:
-            RecorderError: A number is not one, the name is no text, or there is a pair that may not
-                be.
-        """
-        stage, chunk, microbatch, peer = self._stage, self._chunk, self._microbatch, self._peer
-        pair = NO_PAIR if self._pair is None else self._checked_pair(self._pair)
         if self._name is not None and not isinstance(self._name, str):
             raise RecorderError(f"the name of a task must be text, not {self._name!r}")
-        try:
-            # Of numbers joined by "or", the sign is negative if any is.
-            joined = (stage or 0) | (chunk or 0) | (microbatch or 0) | (peer or 0)
-            if joined >= 0 and (chunk or 0) <= _LAST_CHUNK:
-                return pack_place(
-                    UNKNOWN if stage is None else stage,
-                    UNKNOWN if chunk is None else chunk,
-                    UNKNOWN if microbatch is None else microbatch,
-                    UNKNOWN if peer is None else peer,
-                    *pair,
-                    self._kind,
-                    self._lane,
-                )
-        except (TypeError, struct.error):
-            pass  # one of them is no whole number, or too large: the slow way says which
-        numbers = {"stage": stage, "chunk": chunk, "microbatch": microbatch, "peer": peer}
-        return pack_place(
-            *(_number(what, value) for what, value in numbers.items()),
-            *pair,
-            self._kind,
-            self._lane,
-        )
+        self._place = checked_place(*self._said)
+        self._began = self._recorder.begin_task(self._place, self._name)
 
-    def _checked_pair(self, pair: Sequence[int | None]) -> tuple[int, ...]:
-        if self._kind != PAIRED:
-            raise RecorderError(
-                "only a forward_backward task has a pair, and this is of the kind "
-                f"{KINDS[self._kind].value}",
-            )
-        if len(pair) != len(PAIR):
-            raise RecorderError(f"a pair is its stage, chunk and micro-batch, not {pair!r}")
-        return tuple(_number(what, value) for what, value in zip(PAIR, pair, strict=True))
-
-    def _label(self, step: int | None) -> str:
-        """Return the task's name for a vendor's profiler."""
-        return self._name or label_of(self._place, step)
+    def __exit__(self, *_: object) -> None:
+        if self._began is not None:
+            self._recorder.end_task(self._place, self._began, self._name)
 
 
 def _takes(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:
@@ -604,46 +494,6 @@ def _takes(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]
         return args[position] if position < len(args) else kwargs.get(name, default)
 
     return take
-
-
-def _kind_code(kind: Kind | str) -> int:
-    try:
-        return KIND_CODES[kind]
-    except (KeyError, TypeError):
-        kinds = ", ".join(known.value for known in Kind)
-        raise RecorderError(f"{kind!r} is no task kind; use one of {kinds}") from None
-
-
-def _lane_code(lane: Lane | str) -> int:
-    try:
-        return LANE_CODES[lane]
-    except (KeyError, TypeError):
-        raise RecorderError(f"{lane!r} is no lane; use compute, comm or host") from None
-
-
-def _number(what: str, value: Any) -> int:
-    """Return a number as it stands in a row; see `_whole`."""
-    return UNKNOWN if value is None else _whole(what, value)
-
-
-def _optional(what: str, value: Any) -> int | None:
-    return None if value is None else _whole(what, value)
-
-
-def _whole(what: str, value: Any) -> int:
-    """Return a number as an int.
-
-    Raises:
-        RecorderError: It is not a whole number, negative, or out of the range of its column.
-    """
-    limit = _LAST_CHUNK if what.endswith("chunk") else _LAST
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = -1
-    if not 0 <= number <= limit:
-        raise RecorderError(f"{what} must be a whole number from 0 to {limit}, not {value!r}")
-    return number
 
 
 def _boot_id() -> str:
