@@ -14,7 +14,9 @@ import pytest
 import bubblescope
 from bubblescope.errors import RecorderError
 from bubblescope.record import hooks, instrument, session
-from bubblescope.record.settings import VARIABLE
+from bubblescope.record.rows import place_of
+from bubblescope.record.settings import VARIABLE, Settings
+from bubblescope.vocabulary import Kind
 
 TRAIN = '''
 """An ordinary training script."""
@@ -314,3 +316,17 @@ def test_by_hand(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert bubblescope.load(tmp_path / "out").steps == [1, 2]
     assert "seen [1" in done.stdout
+
+
+def test_what_was_recorded_before_a_failure_is_kept_and_said_to_be_part(tmp_path):
+    job = session.begin(Settings(out=str(tmp_path), timer="cpu"))
+    job.begin_step()
+    task = job.timed(lambda: None, lambda: place_of(Kind.FORWARD))
+    task()
+    with pytest.warns(RuntimeWarning, match="stopped recording .ValueError: no such stage"):
+        job.fail(ValueError("no such stage"))
+    task()
+    job.close()
+    timeline = bubblescope.load(tmp_path)
+    assert kinds(timeline) == {"forward": 1}
+    assert [notice.code for notice in timeline.run.warnings] == ["unclosed"]

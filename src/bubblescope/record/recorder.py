@@ -181,6 +181,20 @@ class Recorder:
             self._writer.close(patience_s)
             self._writer = None
 
+    def retire(self) -> None:
+        """Record nothing more, because something else failed. Never raises.
+
+        What there is is written; the file will lack its end, so that its reader is warned.
+        """
+        self.recording = False
+        try:
+            self._flush(failed=True)
+            self._rest()
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._give_up(error)
+        if self._writer is not None:
+            self._writer.works = False
+
     def step(self, number: int | None = None) -> _Step:
         """Return a context manager around one training step.
 

@@ -64,6 +64,8 @@ class Session:
         self._step: Any = None
         self._next = 0
         self._failed = False
+        self._retired: Recorder | None = None
+        """The recorder of a session that has failed: its file is still to be closed."""
         self._observers: list[Callable[[StepTimes], None]] = []
         self._process = os.getpid()
         self._stop_serving: Callable[[], None] | None = None
@@ -133,9 +135,9 @@ class Session:
 
     def close(self) -> None:
         """End the last step and the file. A process that was forked has neither."""
-        if self.recorder is None or os.getpid() != self._process:
+        recorder, self.recorder, self._retired = self.recorder or self._retired, None, None
+        if recorder is None or os.getpid() != self._process:
             return
-        recorder, self.recorder = self.recorder, None
         if self._collecting in gc.callbacks:
             gc.callbacks.remove(self._collecting)
         try:
@@ -155,13 +157,14 @@ class Session:
             return
         self._failed = True
         recorder, self.recorder = self.recorder, None
+        self._retired = recorder
         warnings.warn(
             f"bubblescope stopped recording ({type(error).__name__}: {error}); training goes on",
             RuntimeWarning,
             stacklevel=3,
         )
         if recorder is not None:
-            recorder.recording = False
+            recorder.retire()
 
     def timed(self, function: Function, place: Callable[..., bytes | None]) -> Function:
         """Return a function that does the same and is recorded as a task.
