@@ -208,6 +208,22 @@ class Session:
 
         return call  # type: ignore[return-value]  # functools.wraps keeps the signature
 
+    def alone(self, function: Function) -> Function:
+        """Return a function that does the same, and inside of which nothing is recorded."""
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            recorder = self.recorder
+            if recorder is None or not recorder.recording:
+                return function(*args, **kwargs)
+            recorder.recording = False
+            try:
+                return function(*args, **kwargs)
+            finally:
+                recorder.recording = self.recorder is recorder
+
+        return call  # type: ignore[return-value]  # functools.wraps keeps the signature
+
     def begin(self, places: Iterable[bytes]) -> Begun:
         """Begin tasks now, for hooks that do more than wrap a function; none if nothing is recorded.
 

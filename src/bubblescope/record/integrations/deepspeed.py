@@ -136,7 +136,7 @@ class _Step:
         if self._commits and kind in (*_DOWNSTREAM, *_UPSTREAM):
             return self._queueing(function, kind)
         if kind is Kind.OPTIMIZER:
-            function = _alone(function, self._session)
+            function = self._session.alone(function)
         return self._session.timed(function, lambda _, **said: self._place(kind, **said))
 
     def _place(self, kind: Kind, *, phase: int = 0, **_: Any) -> bytes:
@@ -192,20 +192,3 @@ def _peers(engine: Any, way: int) -> dict[Kind, int | None]:
         for there in (here + way, here - way)
     )
     return {**dict.fromkeys(_DOWNSTREAM, down), **dict.fromkeys(_UPSTREAM, up)}
-
-
-def _alone(function: Callable[..., Any], session: Session) -> Callable[..., Any]:
-    """Return a function inside of which nothing is recorded: DeepSpeed's step has PyTorch's in it."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        recorder = session.recorder
-        if recorder is None or not recorder.recording:
-            return function(*args, **kwargs)
-        recorder.recording = False
-        try:
-            return function(*args, **kwargs)
-        finally:
-            recorder.recording = True
-
-    return call

@@ -16,7 +16,6 @@ returned. By these, `messages` tells what is sent and received, and `transfers` 
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from bubblescope.record.integrations.megatron.functions import replace
@@ -80,25 +79,8 @@ def optimizer(module: ModuleType, session: Session) -> None:
     known = module.MegatronOptimizer
 
     def recorded(step: Callable[..., Any]) -> Callable[..., Any]:
-        return session.timed(_alone(step, session), lambda *_, **__: place_of(Kind.OPTIMIZER))
+        return session.timed(session.alone(step), lambda *_, **__: place_of(Kind.OPTIMIZER))
 
     for kind in list(vars(module).values()):
         if isinstance(kind, type) and issubclass(kind, known) and "step" in vars(kind):
             replace(kind, {"step": recorded})
-
-
-def _alone(function: Callable[..., Any], session: Session) -> Callable[..., Any]:
-    """Return a function inside of which nothing is recorded."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        recorder = session.recorder
-        if recorder is None or not recorder.recording:
-            return function(*args, **kwargs)
-        recorder.recording = False
-        try:
-            return function(*args, **kwargs)
-        finally:
-            recorder.recording = True
-
-    return call
