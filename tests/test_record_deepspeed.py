@@ -298,6 +298,8 @@ class TestOfItsStructure:
 def test_a_version_that_lacks_a_function_is_one_warning(tmp_path):
     package = tmp_path / "deepspeed" / "runtime" / "pipe"
     package.mkdir(parents=True)
+    for folder in (package, package.parent, package.parent.parent):  # before an installed one
+        (folder / "__init__.py").touch()
     (package / "engine.py").write_text("class PipelineEngine:\n    pass\n")
     script = tmp_path / "job.py"
     script.write_text("import deepspeed.runtime.pipe.engine as e; print(e.PipelineEngine.__name__)")
