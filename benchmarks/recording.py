@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from bubblescope.commands.watch import Progress, picture
+from bubblescope.record.integrations import megatron, torch_pipelining
 from bubblescope.record.rows import place_of
 from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
@@ -105,6 +107,89 @@ def cost_of_a_record() -> None:
             middle, low, high = interval(np.array(values) - base)
             line += f"   {middle:6.0f} ({low:.0f} to {high:.0f})"
         print(line)
+
+
+PIPELINING = """
+class Stage:
+    stage_index = 0
+    def forward_one_chunk(self, microbatch): return microbatch
+    backward_one_chunk = backward_weight_one_chunk = perform_reduce_grad = forward_one_chunk
+    get_fwd_recv_ops = get_fwd_send_ops = get_bwd_recv_ops = get_bwd_send_ops = forward_one_chunk
+_PipelineStageBase = Stage
+class PipelineScheduleSingle:
+    def step(self): pass
+    def _maybe_compute_loss(self): pass
+PipelineScheduleMulti = _PipelineSchedule = PipelineScheduleSingle
+def _batch_p2p(operations): pass
+def _wait_batch_p2p(works): pass
+"""
+MEGATRON = """
+def forward_step(step, data, model, microbatches, input, store, config): return OUT
+def backward_step(input_tensor, output_tensor, output_tensor_grad, config): return OUT
+def forward_backward_pipelining_without_interleaving(*, model, num_microbatches, run): run()
+forward_backward_pipelining_with_interleaving = forward_backward_pipelining_without_interleaving
+forward_backward_no_pipelining = forward_backward_pipelining_without_interleaving
+def get_forward_backward_func(): return forward_backward_pipelining_without_interleaving
+"""
+
+
+def stand_in(source: str) -> Any:
+    module = ModuleType("framework")
+    module.OUT = [SimpleNamespace()]  # type: ignore[attr-defined]
+    exec(source, vars(module))
+    return module
+
+
+def cost_through_hooks() -> None:
+    """Time forwards and backwards that do nothing, with and without a framework's hooks."""
+    state = ModuleType("megatron.core.parallel_state")
+    state.get_pipeline_model_parallel_rank = lambda: 1  # type: ignore[attr-defined]
+    state.get_pipeline_model_parallel_world_size = lambda: 4  # type: ignore[attr-defined]
+    sys.modules[state.__name__] = state
+    model = SimpleNamespace(parameters=lambda: iter(()))
+
+    def pipelining(session: Session | None) -> float:
+        module = stand_in(PIPELINING)
+        if session is not None:
+            torch_pipelining.schedules(module, session)
+            session.begin_step()
+        stage, forward = module.Stage(), module.Stage.forward_one_chunk
+        began = time.perf_counter_ns()
+        for i in range(CALLS):
+            forward(stage, i % 64)
+        return (time.perf_counter_ns() - began) / CALLS
+
+    def core(session: Session | None) -> float:
+        module = stand_in(MEGATRON)
+        if session is not None:
+            megatron.schedules(module, session)
+        took = []
+
+        def run() -> None:
+            forward, backward = module.forward_step, module.backward_step
+            began = time.perf_counter_ns()
+            for _ in range(TASKS_A_STEP // 2):
+                forward(None, None, model, 1, None, None, None)
+                backward(None, module.OUT, None, None)
+            took.append((time.perf_counter_ns() - began) / TASKS_A_STEP)
+
+        for _ in range(CALLS // TASKS_A_STEP):
+            module.forward_backward_pipelining_without_interleaving(
+                model=model, num_microbatches=TASKS_A_STEP // 2, run=run
+            )
+        return median(took)
+
+    gc.disable()
+    for name, once in (("torch.distributed.pipelining", pipelining), ("Megatron-LM core", core)):
+        differences = []
+        for _ in range(ROUNDS):
+            with tempfile.TemporaryDirectory() as folder:
+                session = Session(Settings(out=folder, timer="cpu"))
+                differences.append(once(session) - once(None))
+                session.close()
+        middle, low, high = interval(np.array(differences))
+        print(f"through the hooks of {name}: {middle:.0f} ns a task ({low:.0f} to {high:.0f})")
+    gc.enable()
 
 
 class Work:
@@ -228,6 +313,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=60)
     arguments = parser.parse_args()
     cost_of_a_record()
+    cost_through_hooks()
     cost_of_a_step(arguments.blocks)
     watching()
     kills(arguments.kills)

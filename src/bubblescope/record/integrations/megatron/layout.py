@@ -33,6 +33,7 @@ class Layout:
 
     Attributes:
         chunks: Identity of a model chunk -> its number.
+        works: The micro-batches of each chunk.
         stages: Global virtual stages, by chunk.
         ranks: How many ranks the pipeline has.
         backwards: All backwards, in the order that is expected.
@@ -49,16 +50,18 @@ class Layout:
         microbatches: int,
     ) -> None:
         self.chunks = {id(model): number for number, model in enumerate(models)}
+        self.works = [[Work(chunk, i) for i in range(microbatches)] for chunk in range(len(models))]
         self.stages = stages
         self.ranks = ranks
         last = len(models) - 1
-        forwards = _forwards(len(models), microbatches, max(_in_a_row(models[0]) or ranks, 1))
-        self.backwards = [Work(last - work.chunk, work.microbatch) for work in forwards]
+        forwards = _forwards(self.works, max(_in_a_row(models[0]) or ranks, 1))
+        self.backwards = [self.works[last - chunk][microbatch] for chunk, microbatch in forwards]
         # The first stage of all receives no activation, and the last no gradient.
         self.arrivals = {
             True: [work for work in forwards if rank or work.chunk],
             False: [work for work in self.backwards if rank < ranks - 1 or work.chunk < last],
         }
+        self._places: dict[Any, bytes] = {}
 
     def place(self, kind: Kind, work: Work | None, *, chunk: int = 0, peer: Any = None) -> bytes:
         """Return where a task belongs, packed.
@@ -69,14 +72,19 @@ class Layout:
             chunk: Its chunk, if the work is not known.
             peer: Other rank of a send or receive; what is no number is not known.
         """
-        chunk, microbatch = (chunk, None) if work is None else work
-        return place_of(
-            kind,
-            stage=self.stages[chunk],
-            chunk=chunk if len(self.stages) > 1 else None,
-            microbatch=microbatch,
-            peer=peer if isinstance(peer, int) else None,
-        )
+        peer = peer if isinstance(peer, int) else None
+        key = kind, work, chunk, peer
+        place = self._places.get(key)
+        if place is None:
+            chunk, microbatch = (chunk, None) if work is None else work
+            place = self._places[key] = place_of(
+                kind,
+                stage=self.stages[chunk],
+                chunk=chunk if len(self.stages) > 1 else None,
+                microbatch=microbatch,
+                peer=peer,
+            )
+        return place
 
     def overlapped(self, ahead: Work, back: Work) -> bytes:
         """Return where a forward overlapped with a backward belongs, packed."""
@@ -94,13 +102,13 @@ class Layout:
         )
 
 
-def _forwards(chunks: int, microbatches: int, group: int) -> list[Work]:
+def _forwards(works: Sequence[Sequence[Work]], group: int) -> list[Work]:
     """Return all forwards in order: a group of micro-batches on each chunk, then the next group."""
     return [
-        Work(chunk, microbatch)
-        for first in range(0, microbatches, group)
-        for chunk in range(chunks)
-        for microbatch in range(first, min(first + group, microbatches))
+        work
+        for first in range(0, len(works[0]), group)
+        for of_chunk in works
+        for work in of_chunk[first : first + group]
     ]
 
 

@@ -60,6 +60,7 @@ class Pipeline:
         self._inside = False
         self._ahead = False
         self._introduced = False
+        self._laid_out: tuple[Any, ...] = ()
 
     def communicating(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a `_communicate` whose transfers are recorded."""
@@ -137,15 +138,25 @@ class Pipeline:
             "microbatches": microbatches,
         }
         facts |= {} if describe is None else describe(said, rank, ranks)
-        layout = Layout(models, facts["stages"], rank, ranks, microbatches)
+        layout = self._layout(models, facts["stages"], rank, ranks, microbatches)
         self.step.layout = layout
         self.origins.clear()
-        self.progress.begin(layout.chunks, layout.backwards)
+        self.progress.begin(layout.chunks, layout.works, layout.backwards)
         self.messages.begin(layout.arrivals)
         if not self._introduced:
             self._introduced = True
             device = next((p.device.index for p in models[0].parameters()), None)
             self._session.about(**facts, **coordinates(said.get("pg_collection")), device=device)
+
+    def _layout(
+        self, models: list[Any], stages: list[int], rank: int, ranks: int, microbatches: int
+    ) -> Layout:
+        """Return the step's layout, which is mostly that of the last step."""
+        key = [id(model) for model in models], stages, rank, ranks, microbatches
+        if key != self._laid_out:
+            self._laid_out = key
+            return Layout(models, stages, rank, ranks, microbatches)
+        return self.step.layout
 
 
 @functools.cache

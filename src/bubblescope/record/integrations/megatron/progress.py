@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from bubblescope.record.integrations.megatron.layout import Work
@@ -35,20 +35,27 @@ class Progress:
         self.splits: list[Callable[[], bool]] = []
         self.weights: deque[Work] = deque()
         self._origins = origins
-        self.begin({}, ())
+        self.begin({}, (), ())
 
-    def begin(self, chunks: Mapping[int, int], backwards: Sequence[Work]) -> None:
+    def begin(
+        self,
+        chunks: Mapping[int, int],
+        works: Sequence[Sequence[Work]],
+        backwards: Sequence[Work],
+    ) -> None:
         """Begin a step.
 
         Args:
             chunks: Identity of a model chunk -> its number.
+            works: The micro-batches of each chunk.
             backwards: All backwards, in the order that is expected.
         """
         self.weights.clear()
         self.last: dict[bool, Work | None] = {True: None, False: None}
         self._chunks = chunks
+        self._works = works
         self._backwards = backwards
-        self._begun: Counter[int] = Counter()
+        self._begun = [0] * max(len(works), 1)
         self._ended = 0
         self._open: list[tuple[int, Work]] = []
 
@@ -58,10 +65,16 @@ class Progress:
             kind, work = self.given
         else:
             chunk = self._chunks.get(id(model), 0)
-            kind, work = Kind.FORWARD, Work(chunk, self._begun[chunk])
-            self._begun[chunk] += 1
+            number = self._begun[chunk]
+            self._begun[chunk] = number + 1
+            kind, work = Kind.FORWARD, self._work(chunk, number)
         self.last[True] = work
         return kind, work
+
+    def _work(self, chunk: int, number: int) -> Work:
+        # Made before, for this is called often; there may be more than the schedule said.
+        works = self._works[chunk]
+        return works[number] if number < len(works) else Work(chunk, number)
 
     def next_backward(self, output: Any = None, chunk: int | None = None) -> tuple[Kind, Work]:
         """Return what a backward, which begins now, is.
