@@ -140,47 +140,53 @@ def stand_in(source: str) -> Any:
     return module
 
 
-def cost_through_hooks() -> None:
-    """Time forwards and backwards that do nothing, with and without a framework's hooks."""
+def through_torch_pipelining(session: Session | None) -> float:
+    """Return the nanoseconds that a forward takes."""
+    module = stand_in(PIPELINING)
+    if session is not None:
+        torch_pipelining.schedules(module, session)
+        session.begin_step()
+    stage, forward = module.Stage(), module.Stage.forward_one_chunk
+    began = time.perf_counter_ns()
+    for i in range(CALLS):
+        forward(stage, i % 64)
+    return (time.perf_counter_ns() - began) / CALLS
+
+
+def through_megatron(session: Session | None) -> float:
+    """Return the nanoseconds that a forward or a backward takes, over many steps."""
     state = ModuleType("megatron.core.parallel_state")
     state.get_pipeline_model_parallel_rank = lambda: 1  # type: ignore[attr-defined]
     state.get_pipeline_model_parallel_world_size = lambda: 4  # type: ignore[attr-defined]
     sys.modules[state.__name__] = state
     model = SimpleNamespace(parameters=lambda: iter(()))
+    module = stand_in(MEGATRON)
+    if session is not None:
+        megatron.schedules(module, session)
+    took = []
 
-    def pipelining(session: Session | None) -> float:
-        module = stand_in(PIPELINING)
-        if session is not None:
-            torch_pipelining.schedules(module, session)
-            session.begin_step()
-        stage, forward = module.Stage(), module.Stage.forward_one_chunk
+    def run() -> None:
+        forward, backward = module.forward_step, module.backward_step
         began = time.perf_counter_ns()
-        for i in range(CALLS):
-            forward(stage, i % 64)
-        return (time.perf_counter_ns() - began) / CALLS
+        for _ in range(TASKS_A_STEP // 2):
+            forward(None, None, model, 1, None, None, None)
+            backward(None, module.OUT, None, None)
+        took.append((time.perf_counter_ns() - began) / TASKS_A_STEP)
 
-    def core(session: Session | None) -> float:
-        module = stand_in(MEGATRON)
-        if session is not None:
-            megatron.schedules(module, session)
-        took = []
+    for _ in range(CALLS // TASKS_A_STEP):
+        module.forward_backward_pipelining_without_interleaving(
+            model=model, num_microbatches=TASKS_A_STEP // 2, run=run
+        )
+    return median(took)
 
-        def run() -> None:
-            forward, backward = module.forward_step, module.backward_step
-            began = time.perf_counter_ns()
-            for _ in range(TASKS_A_STEP // 2):
-                forward(None, None, model, 1, None, None, None)
-                backward(None, module.OUT, None, None)
-            took.append((time.perf_counter_ns() - began) / TASKS_A_STEP)
 
-        for _ in range(CALLS // TASKS_A_STEP):
-            module.forward_backward_pipelining_without_interleaving(
-                model=model, num_microbatches=TASKS_A_STEP // 2, run=run
-            )
-        return median(took)
-
+def cost_through_hooks() -> None:
+    """Time passes that do nothing, with and without a framework's hooks."""
     gc.disable()
-    for name, once in (("torch.distributed.pipelining", pipelining), ("Megatron-LM core", core)):
+    for name, once in (
+        ("torch.distributed.pipelining", through_torch_pipelining),
+        ("Megatron-LM core", through_megatron),
+    ):
         differences = []
         for _ in range(ROUNDS):
             with tempfile.TemporaryDirectory() as folder:
