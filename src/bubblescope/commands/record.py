@@ -155,10 +155,11 @@ def _run(command: tuple[str, ...], settings: Settings) -> int:
 def _said(folder: Path) -> bool:
     """Say what was recorded; return whether anything was."""
     if not _recorded(folder):
-        known = ", ".join(INTEGRATIONS)
+        known = ", ".join(name for name in INTEGRATIONS if name != "loop")
         err.print(
             Text(
-                f"nothing was recorded: no process of the job began a step of {known}; see "
+                "nothing was recorded: no process of the job began a training step, neither of a "
+                f"framework ({known}) nor of a loop with an optimizer of PyTorch; see "
                 "docs/recording.md for marking a loop of your own",
                 "yellow",
             )

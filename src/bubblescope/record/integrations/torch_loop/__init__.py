@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["backwards", "data", "optimizers", "transfers"]
 
-_DATA: Final = (place_of(Kind.DATA),)
 _COLLECTIVE: Final = (place_of(Kind.COLLECTIVE),)
 _ATTRIBUTE: Final = "_bubblescope_loop"
 
@@ -61,13 +60,13 @@ def optimizers(module: ModuleType, session: Session) -> None:
 def backwards(module: ModuleType, session: Session) -> None:
     """Record backwards; a tensor's own `backward` calls this function too."""
     loop = _loop_of(session)
-    module.backward = loop.timed(module.backward, loop.backward)  # type: ignore[attr-defined]
+    module.backward = loop.backwards(module.backward)  # type: ignore[attr-defined]
 
 
 def data(module: ModuleType, session: Session) -> None:
     """Record waiting for data."""
     iterator = module._BaseDataLoaderIter  # noqa: SLF001  it has no other name
-    iterator.__next__ = _loop_of(session).timed(iterator.__next__, lambda _: _DATA)
+    iterator.__next__ = _loop_of(session).fetching(iterator.__next__)
 
 
 def transfers(module: ModuleType, session: Session) -> None:
@@ -75,7 +74,7 @@ def transfers(module: ModuleType, session: Session) -> None:
     loop = _loop_of(session)
     recorded = {
         "send": loop.timed(module.send, loop.send),
-        "recv": loop.timed(module.recv, loop.receive),
+        "recv": loop.receiving(module.recv),
         "isend": loop.timed(module.isend, loop.send),
         "irecv": _receiving(module.irecv, loop),
         "batch_isend_irecv": _batching(module.batch_isend_irecv, loop),

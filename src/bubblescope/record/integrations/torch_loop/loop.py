@@ -5,21 +5,21 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-import weakref
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.record.hooks import INTEGRATIONS
 from bubblescope.record.integrations.receipts import awaited
-from bubblescope.record.integrations.torch_loop.models import models_of, parts_of, replicated
+from bubblescope.record.integrations.torch_loop.models import Called, models_of, parts_of
 from bubblescope.record.integrations.torch_loop.origins import Work, made, origin
+from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.rows import place_of
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from bubblescope.record.session import Begun, Session
+    from bubblescope.record.session import Session
 
     Places = Callable[..., Sequence[bytes]]
 
@@ -28,6 +28,11 @@ __all__ = ["Loop"]
 _ANYWHERE: Final = ("torch", "loop")
 """Integrations with modules that every job imports."""
 _SCHEDULES: Final = "torch.distributed.pipelining.schedules"
+
+_TRIES: Final = 3
+"""Times to look for the modules that a loop calls, if those found first are never called."""
+
+_DATA: Final = (place_of(Kind.DATA),)
 
 
 class Loop:
@@ -43,16 +48,21 @@ class Loop:
         self._session = session
         self._torch = sys.modules["torch"]
         self._thread = 0
-        self._models: list[weakref.ref[Any]] = []
-        """Models, in the order of their chunks."""
-        self._unfollow: list[Callable[[], None]] = []
+        self._models: list[Called] = []
+        self._chunks = 0
+        self._tries = _TRIES
         self._called = False
-        self._stage, self._stages = 0, 1
-        """Stage of this rank's first chunk, and how far it is to that of the next."""
+        self._standing: Standing | None = None
+        self._step = -1
         self._between = True
-        self._inside = False
-        self._forwards: Counter[int] = Counter()
-        self._running: list[tuple[int, Work, Begun]] = []
+        self._paused: Recorder | None = None
+        """What was recording the step that has begun, of which there is nothing yet."""
+        self._work: Any = None
+        """What the last forward was."""
+        self._forwards: Counter[int | None] = Counter()
+        self._inside: Any = None
+        """The function that is a task now."""
+        self._backward: Any = None
 
     # The loop's models
 
@@ -62,155 +72,172 @@ class Loop:
             return
         try:
             self._thread = self._thread or threading.get_ident()
-            groups = optimizer.param_groups
-            self._follow(models_of(one for group in groups for one in group["params"]))
+            wanted = [one for group in optimizer.param_groups for one in group["params"]]
+            known = {id(one) for model in self._there() for one in model.parameters()}
+            if not known.issuperset(map(id, wanted)):  # some have an optimizer for each parameter
+                self._follow(models_of(wanted))
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
-    def _follow(self, models: Sequence[Any]) -> None:
-        known = {id(reference()) for reference in self._models}
-        for model in models:
-            if id(model) in known:
-                continue
-            chunk = len(self._models)
-            self._models.append(weakref.ref(model))
-            if getattr(model, "_compiled_call_impl", None) is not None:
-                self._follow_compiled(model, chunk)
-                continue
-            for handle in (
-                model.register_forward_pre_hook(lambda one, _, c=chunk: self._before(one, c)),
-                model.register_forward_hook(
-                    lambda one, _, output: self._after(one, output), always_call=True
-                ),
-            ):
-                self._unfollow.append(handle.remove)
+    def _there(self) -> list[Any]:
+        return [model for called in self._models if (model := called.model()) is not None]
 
-    def _follow_compiled(self, model: Any, chunk: int) -> None:
-        """Follow a model after `model.compile()`, which compiles its hooks too."""
-        theirs = model._compiled_call_impl  # noqa: SLF001  the hooks' place
-
-        @functools.wraps(theirs)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            output = None
-            self._before(model, chunk)
-            try:
-                output = theirs(*args, **kwargs)
-            finally:
-                self._after(model, output)
-            return output
-
-        model._compiled_call_impl = call  # noqa: SLF001
-        self._unfollow.append(lambda: setattr(model, "_compiled_call_impl", theirs))
+    def _follow(self, models: Iterable[Any]) -> bool:
+        """Follow models; say whether any of them was not followed yet."""
+        self._models = [called for called in self._models if called.stands()]
+        known = set(map(id, self._there()))
+        new = [Called(model, self._forward) for model in models if id(model) not in known]
+        self._models += new
+        return bool(new)
 
     def _follow_others(self) -> None:
-        """Follow other modules, for these are never called.
+        """Follow other modules too, for these are never called.
 
         They may have been compiled since, or only hold together what the loop calls.
         """
-        models = [model for reference in self._models if (model := reference()) is not None]
-        self._forget()
-        compiled = [one for one in models if getattr(one, "_compiled_call_impl", None) is not None]
-        self._follow(compiled or [part for model in models for part in parts_of(model)])
-
-    def _forget(self) -> None:
-        for undo in self._unfollow:
-            undo()
-        self._unfollow.clear()
-        self._models.clear()
+        try:
+            self._tries -= 1
+            models = self._there()
+            outermost = models_of(one for model in models for one in model.parameters())
+            if not self._follow(outermost):
+                self._follow(part for model in models for part in parts_of(model))
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
 
     # Steps
 
     def end_step(self) -> None:
         """Note that an optimizer has made its step: what comes next is the next step's."""
-        if self._inside or not self._mine():
+        # Some make it within the backward, in autograd's thread; those inside a model do not count.
+        in_backward = self._inside is not None and self._inside is self._backward
+        if self._between or not (in_backward or self._free()):
             return
-        if not self._called:
-            self._enter()  # it was a step all the same
+        if not self._called and self._tries > 0:
             self._follow_others()
         self._between = True
 
-    def _mine(self) -> bool:
-        return bool(self._models) and threading.get_ident() == self._thread
+    def _free(self) -> bool:
+        """Say whether this is the loop itself, in no task."""
+        return (
+            self._inside is None and threading.get_ident() == self._thread and len(self._models) > 0
+        )
 
-    def _enter(self) -> bool:
-        """Say whether what happens now is to be recorded; begin its step if that has not begun."""
-        if self._inside or not self._mine():
+    def _enter(self, begins: Callable[[], bool] | None = None) -> bool:
+        """Say whether what happens now is to be recorded.
+
+        Args:
+            begins: Says whether it begins a step if none has begun. If not, it is not recorded then.
+        """
+        if not self._free():
             return False
         if self._between:
-            if not self._torch.is_grad_enabled():  # validation
+            # Without gradients it is a validation.
+            if begins is None or not self._torch.is_grad_enabled() or not begins():
                 return False
-            if _framework():
-                self._forget()
-                return False
-            self._introduce()
-            self._between = False
-            self._forwards.clear()
-            self._session.begin_step()
+            self._begin()
         recorder = self._session.recorder
-        return recorder is not None and recorder.recording
+        return recorder is not None and recorder.recording and not self._between
+
+    def _begin(self) -> None:
+        """Begin a step, unless it turns out that the job uses a framework."""
+        if _framework():
+            self._models.clear()
+            return
+        self._between = False
+        recorder = self._session.recorder
+        if self._empty:
+            self._empty = False
+            if recorder is not None:
+                recorder.recording = self._recording
+            return
+        if self._step < 0:
+            self._introduce()
+        self._step += 1
+        self._forwards.clear()
+        self._session.begin_step()
+
+    def _take_back(self) -> None:
+        """Let nothing be recorded until something else begins the step."""
+        self._between = self._empty = True
+        recorder = self._session.recorder
+        if recorder is not None:
+            self._recording, recorder.recording = recorder.recording, False
 
     def _introduce(self) -> None:
         """Tell the session what there is to tell."""
         try:
-            models = [model for reference in self._models if (model := reference()) is not None]
-            rank, ranks = self._rank()
-            if self._session.pipeline is not None:
-                self._stage, self._stages = self._session.pipeline
-            elif any(map(replicated, models)):
-                self._session.about(dp=rank)
-                self._stage, self._stages = 0, 1
-            else:
-                self._stage, self._stages = rank, ranks
+            models = self._there()
+            self._standing = self._standing or self._stands(receives=False)
             device = next((one.device for model in models for one in model.parameters()), None)
             self._session.about(
-                stages=[self._stage_of(chunk) for chunk in range(len(models))],
+                # Several models may be parts of one stage; that shows when they are called.
+                stages=[self._standing.stage] if len(models) == 1 else None,
+                dp=self._standing.replica,
                 device=getattr(device, "index", None),
             )
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
-    def _rank(self) -> tuple[int, int]:
-        distributed = sys.modules.get("torch.distributed")
-        if (
-            distributed is None
-            or not distributed.is_available()
-            or not distributed.is_initialized()
-        ):
-            return 0, 1
-        return distributed.get_rank(), distributed.get_world_size()
+    def _stands(self, *, receives: bool) -> Standing:
+        return Standing.found(self._session.pipeline, self._there(), receives=receives)
 
-    def _stage_of(self, chunk: int) -> int:
-        return self._stage + chunk * self._stages
+    # What begins a step
+
+    def _always(self) -> bool:
+        return True
+
+    def _receives(self) -> bool:
+        """Say whether this is a later stage: only these begin with a receive."""
+        standing = self._standing or self._stands(receives=True)
+        if standing.stage > 0:
+            self._standing = standing
+        return standing.stage > 0
+
+    def _trains(self) -> bool:
+        """Say whether data is for training, not for a validation.
+
+        Before the first step of what may be a later stage, nobody knows: it may fetch labels, but what
+        it begins with is what tells that it is one.
+        """
+        known = self._standing or self._session.pipeline
+        if known is None and self._stands(receives=True).stage > 0:
+            return False
+        return any(model.training for model in self._there())
 
     # Tasks
 
-    def timed(self, function: Any, places: Places) -> Any:
+    def backwards(self, function: Any) -> Any:
+        """Return a function that runs backwards and is recorded."""
+        self._backward = function
+        return self.timed(function, self._backs, self._always)
+
+    def fetching(self, function: Any) -> Any:
+        """Return a function that waits for data and is recorded; the end of the data is no task."""
+        return self.timed(function, lambda _: _DATA, self._trains)
+
+    def receiving(self, function: Any) -> Any:
+        """Return a function that receives and is recorded."""
+        return self.timed(function, self.receive, self._receives)
+
+    def timed(self, function: Any, places: Places, begins: Callable[[], bool] | None = None) -> Any:
         """Return a function that does the same and is recorded, unless it is part of another task.
 
         Args:
-            function: What to record. A call that ends with StopIteration was none.
+            function: What to record. A call that fails was none.
             places: Called with the same arguments, returns the tasks, packed.
+            begins: Says whether it begins a step if none has begun; if not, it is no task then.
         """
+        compiling = self._torch.compiler.is_compiling
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._torch.compiler.is_compiling() or not self._enter():
+            if compiling():
                 return function(*args, **kwargs)
-            begun = self._session.begin(self._said(places, *args, **kwargs))
-            self._inside = True
-            try:
-                result = function(*args, **kwargs)
-            except StopIteration:
-                self._session.abandon(begun)
-                raise
-            except BaseException:
-                self._session.end(begun)
-                raise
-            else:
-                self._session.end(begun)
-            finally:
-                self._inside = False
-            return result
+            first = self._between
+            said = self._said(places, begins, args, kwargs)
+            if said is None:
+                return function(*args, **kwargs)
+            return self._run(function, args, kwargs, said, first=first)
 
         return call
 
@@ -225,45 +252,78 @@ class Loop:
             *args: What to call it with.
             **kwargs: The same by name.
         """
-        if not self._enter():
-            return works
-        receives = self._said(places, *args, **kwargs)
+        receives = self._said(places, self._receives, args, kwargs)
         recorder = self._session.recorder
         return awaited(works, receives, recorder) if receives and recorder is not None else works
 
-    def _said(self, places: Places, *args: Any, **kwargs: Any) -> Sequence[bytes]:
+    def _said(
+        self, places: Places, begins: Callable[[], bool] | None, args: Any, kwargs: Any
+    ) -> Sequence[bytes] | None:
+        """Return the tasks that a call is, packed; None if it is not to be recorded."""
         try:
-            return places(*args, **kwargs)
+            return places(*args, **kwargs) if self._enter(begins) else None
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
-            return ()
+            return None
 
-    def _before(self, model: Any, chunk: int) -> None:
-        if self._torch.compiler.is_compiling():
-            return
-        self._called = True
-        if not self._torch.is_grad_enabled() or not self._enter():
-            return
-        work = Work(chunk, self._forwards[chunk])
-        self._forwards[chunk] += 1
-        self._inside = True
-        begun = self._session.begin([self._place(Kind.FORWARD, work)])
-        self._running.append((id(model), work, begun))
+    def _run(
+        self, function: Any, args: Any, kwargs: Any, places: Sequence[bytes], *, first: bool
+    ) -> Any:
+        """Call a function, and record it.
 
-    def _after(self, model: Any, output: Any) -> None:
-        # Other models may run inside this one, which are no tasks.
-        if not self._running or self._running[-1][0] != id(model):
-            return
-        _, work, begun = self._running.pop()
-        self._inside = False
-        self._session.end(begun)
+        Args:
+            function: The function.
+            args: What to call it with.
+            kwargs: The same by name.
+            places: The tasks that it is, packed.
+            first: Whether its step began with it, and so did not if it fails.
+        """
+        begun = self._session.begin(places)
+        self._inside = function
         try:
+            result = function(*args, **kwargs)
+        except BaseException:
+            self._inside = None
+            self._session.abandon(begun)
+            if first:
+                self._take_back()
+            raise
+        self._inside = None
+        self._session.end(begun)
+        return result
+
+    def _forward(self, called: Called, function: Any, args: Any, kwargs: Any) -> Any:
+        """Call a model, and record it."""
+        self._called = True
+        if not self._torch.is_grad_enabled():
+            return function(*args, **kwargs)
+        first = self._between
+        said = self._said(self._goes, self._always, (called, args, kwargs), {})
+        if said is None:
+            return function(*args, **kwargs)
+        output = self._run(function, args, kwargs, said, first=first)
+        try:
+            _, chunk, microbatch = work = self._work
+            self._forwards[chunk] = max(self._forwards[chunk], microbatch + 1)
             made(output, work)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
+        return output
 
-    def backward(self, tensors: Any, *_: Any, **__: Any) -> Sequence[bytes]:
-        """Return where a backward belongs."""
+    def _goes(self, called: Called, args: Any, kwargs: Any) -> Sequence[bytes]:
+        """Return where a forward belongs, and remember it."""
+        earlier = origin((args, kwargs))
+        if earlier is not None and earlier.step == self._step and earlier.chunk is not None:
+            # Its gradients will run on into what made its input, so they are one stage.
+            self._work = earlier
+        else:
+            if called.chunk is None:
+                called.chunk = self._chunks
+                self._chunks += 1
+            self._work = Work(self._step, called.chunk, self._forwards[called.chunk])
+        return (self._place(Kind.FORWARD, self._work),)
+
+    def _backs(self, tensors: Any, *_: Any, **__: Any) -> Sequence[bytes]:
         return (self._place(Kind.BACKWARD, origin(tensors)),)
 
     def send(
@@ -271,37 +331,35 @@ class Loop:
     ) -> Sequence[bytes]:
         """Return where a send belongs. Its micro-batch is known if it is a model's output itself."""
         del tag
-        peer = _global(dst, group, group_dst)
-        kind = Kind.SEND_FORWARD if self._next(peer) else Kind.SEND_BACKWARD
-        return (self._place(kind, origin(tensor, 1), peer),)
+        peer = global_rank(dst, group, group_dst)
+        work = origin(tensor, 1)
+        onward = work is not None or comes_next(peer)
+        return (self._place(Kind.SEND_FORWARD if onward else Kind.SEND_BACKWARD, work, peer),)
 
     def receive(
         self, tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None
     ) -> Sequence[bytes]:
         """Return where a receive belongs; nowhere if it is from whoever comes first."""
         del tensor, tag
-        peer = _global(src, group, group_src)
+        peer = global_rank(src, group, group_src)
         if peer is None:
             return ()
-        kind = Kind.RECV_BACKWARD if self._next(peer) else Kind.RECV_FORWARD
+        kind = Kind.RECV_BACKWARD if comes_next(peer) else Kind.RECV_FORWARD
         return (self._place(kind, None, peer),)
 
     def _place(self, kind: Kind, work: Work | None, peer: int | None = None) -> bytes:
-        if work is None:
+        standing = self._standing
+        if standing is None or work is None or work.step != self._step:
             return place_of(kind, peer=peer)
+        if work.chunk is None:
+            return place_of(kind, microbatch=work.microbatch, peer=peer)
         return place_of(
             kind,
-            stage=self._stage_of(work.chunk),
-            chunk=work.chunk if len(self._models) > 1 else None,
+            stage=standing.stage + work.chunk * standing.stages,
+            chunk=work.chunk,
             microbatch=work.microbatch,
             peer=peer,
         )
-
-    def _next(self, peer: int) -> bool:
-        """Say whether a rank is further down the pipeline; the first comes after the last."""
-        rank, ranks = self._rank()
-        around = ranks > 2 and 2 * abs(peer - rank) > ranks
-        return (peer > rank) != around
 
 
 def _framework() -> bool:
@@ -310,11 +368,3 @@ def _framework() -> bool:
         module for name in INTEGRATIONS if name not in _ANYWHERE for module in INTEGRATIONS[name]
     ]
     return any(module in sys.modules for module in (_SCHEDULES, *modules))
-
-
-def _global(rank: Any, group: Any, group_rank: Any) -> Any:
-    """Return a global rank, which may be given as one of a group."""
-    if group_rank is None:
-        return rank
-    distributed = sys.modules["torch.distributed"]
-    return distributed.get_global_rank(group or distributed.group.WORLD, group_rank)

@@ -1,19 +1,65 @@
-"""Which modules a training loop calls: its models."""
+"""Which modules a training loop calls, its models; and being there when it does."""
 
 from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["models_of", "parts_of", "replicated"]
+__all__ = ["Called", "models_of", "parts_of", "replicated"]
 
 _REPLICATED: Final = frozenset(
     {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
 )
+
+
+class Called:
+    """What a model calls in place of itself, to be noticed.
+
+    It lies where `Module.compile` puts what it made: PyTorch calls that first, and leaves it out of
+    what is saved, copied and compiled. A hook would be in all of these, and slower.
+
+    Args:
+        model: The model.
+        notice: Called with this, what to call for the model, and the arguments by place and by name;
+            returns what the model does.
+
+    Attributes:
+        chunk: Which of its rank's chunks the model is, once that is known.
+    """
+
+    def __init__(self, model: Any, notice: Callable[..., Any]) -> None:
+        self.chunk: int | None = None
+        self._model = weakref.ref(model)
+        self._theirs = model._compiled_call_impl  # noqa: SLF001  the place for it
+        self._notice = notice
+        self._compiling = sys.modules["torch"].compiler.is_compiling
+        model._compiled_call_impl = self  # noqa: SLF001
+
+    def model(self) -> Any:
+        """Return the model; None if there is none any more."""
+        return self._model()
+
+    def stands(self) -> bool:
+        """Say whether the model still calls this: it may have been compiled since."""
+        return getattr(self._model(), "_compiled_call_impl", None) is self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        run = self._theirs or self._model()._call_impl
+        if self._compiling():
+            return run(*args, **kwargs)
+        # A model's shallow copies, such as the replicas of DataParallel, have this too.
+        caller = sys._getframe(1).f_locals.get("self")  # noqa: SLF001  `Module.__call__`
+        if caller is not self._model() and hasattr(caller, "_call_impl"):
+            return caller._call_impl(*args, **kwargs)  # noqa: SLF001
+        return self._notice(self, run, args, kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # a module that says itself how it is saved or copied leaves it in
 
 
 def models_of(parameters: Iterable[Any]) -> list[Any]:

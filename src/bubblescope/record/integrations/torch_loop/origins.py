@@ -1,25 +1,33 @@
-"""Which forward made what a backward starts from: autograd's graph remembers."""
+"""Which forward made a tensor: autograd's graph remembers."""
 
 from __future__ import annotations
 
-import sys
-from collections import deque
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["Work", "made", "origin"]
 
 _KEY: Final = "bubblescope"
 _FAR: Final = 1000
-"""Nodes to look through, between a loss and the model's output."""
+"""Nodes to look through, between a loss and the models' outputs."""
 
 
 class Work(NamedTuple):
-    """A micro-batch in a model."""
+    """A micro-batch in a chunk of this rank's models.
 
-    chunk: int
+    Attributes:
+        step: The step that it is of.
+        chunk: The chunk; None if there are several.
+        microbatch: The micro-batch within the step and chunk.
+    """
+
+    step: int
+    chunk: int | None
     microbatch: int
 
 
@@ -30,30 +38,44 @@ def made(output: Any, work: Work) -> None:
 
 
 def origin(tensors: Any, far: int = _FAR) -> Work | None:
-    """Return what tensors were made by; None if no model made them.
+    """Return what tensors were made by; None if no model made them, or several micro-batches did.
 
     Args:
         tensors: A tensor, or any structure of them.
         far: How many nodes of the graph to look through.
     """
-    waiting = deque(_nodes(tensors))
+    found: Work | None = None
+    waiting = list(_nodes(tensors))
     seen = set(waiting)
-    while waiting and far > 0:
-        far -= 1
-        node = waiting.popleft()
+    for node in islice(waiting, far):  # which grows meanwhile
         work: Work | None = node.metadata.get(_KEY)
-        if work is not None:
-            return work
-        for earlier, _ in node.next_functions:
-            if earlier is not None and earlier not in seen:
-                seen.add(earlier)
-                waiting.append(earlier)
-    return None
+        if work is None:
+            for earlier, _ in node.next_functions:
+                if earlier is not None and earlier not in seen:
+                    seen.add(earlier)
+                    waiting.append(earlier)
+        elif found is None or found == work:
+            found = work
+        elif found.step == work.step and found.microbatch == work.microbatch:
+            found = work._replace(chunk=None)
+        else:
+            return None
+    return found
 
 
 def _nodes(tensors: Any) -> Iterator[Any]:
     """Yield the graph's nodes that made the tensors of a structure."""
-    for leaf in sys.modules["torch.utils._pytree"].tree_leaves(tensors):
-        node = getattr(leaf, "grad_fn", None)
-        if node is not None:
-            yield node
+    node = getattr(tensors, "grad_fn", None)
+    if node is not None:
+        yield node
+        return
+    # Outputs need not be of the structures that PyTorch knows.
+    parts: Iterable[Any] = ()
+    if isinstance(tensors, (list, tuple)):
+        parts = tensors
+    elif isinstance(tensors, Mapping):
+        parts = tensors.values()
+    elif is_dataclass(tensors):
+        parts = vars(tensors).values()
+    for part in parts:
+        yield from _nodes(part)
