@@ -10,6 +10,7 @@ import random
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from types import ModuleType, SimpleNamespace
@@ -20,10 +21,11 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from bubblescope import record
 from bubblescope.commands.watch import Progress, picture
 from bubblescope.record.integrations import megatron, torch_pipelining
 from bubblescope.record.rows import place_of
-from bubblescope.record.session import Session
+from bubblescope.record.session import Session, current
 from bubblescope.record.settings import Settings
 from bubblescope.record.sink import Sink
 from bubblescope.record.tail import Tail
@@ -198,6 +200,37 @@ def cost_through_hooks() -> None:
     gc.enable()
 
 
+def cost_through_a_loop() -> None:
+    """Time a loop that is written by hand in PyTorch, if that is installed."""
+    if find_spec("torch") is None:
+        print("through a loop's hooks: PyTorch is not installed")
+        return
+    import torch  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    batch = torch.ones(1, 4)
+
+    def steps() -> list[float]:
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        took = []
+        for _ in range(ROUNDS):
+            began = time.perf_counter_ns()
+            for _ in range(TASKS_A_STEP // 2):
+                model(batch).sum().backward()
+            took.append((time.perf_counter_ns() - began) / TASKS_A_STEP)
+            optimizer.step()
+        return took
+
+    bare = steps()
+    with tempfile.TemporaryDirectory() as folder:
+        record.instrument("loop", folder=folder, timer="cpu")
+        recorded = steps()
+        current().close()  # type: ignore[union-attr]  # just begun
+    middle, low, high = interval(np.array(recorded) - median(bare))
+    print(f"through the hooks of a loop: {middle:.0f} ns a task ({low:.0f} to {high:.0f})")
+
+
 class Work:
     """Tasks of matrix products, so many that a step takes about `STEP_S`."""
 
@@ -320,6 +353,7 @@ def main() -> None:
     arguments = parser.parse_args()
     cost_of_a_record()
     cost_through_hooks()
+    cost_through_a_loop()
     cost_of_a_step(arguments.blocks)
     watching()
     kills(arguments.kills)

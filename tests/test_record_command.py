@@ -330,3 +330,14 @@ def test_what_was_recorded_before_a_failure_is_kept_and_said_to_be_part(tmp_path
     timeline = bubblescope.load(tmp_path)
     assert kinds(timeline) == {"forward": 1}
     assert [notice.code for notice in timeline.run.warnings] == ["unclosed"]
+
+
+def test_a_session_that_was_closed_writes_no_more(tmp_path):
+    job = session.begin(Settings(out=str(tmp_path / "one"), timer="cpu"))
+    job.begin_step()
+    job.timed(lambda: None, lambda: place_of(Kind.FORWARD))()
+    session.begin(Settings(out=str(tmp_path / "two"), timer="cpu")).close()
+    written = (tmp_path / "one" / "rank00000.bubbles").read_bytes()
+    job.begin_step()
+    assert job.recorder is None
+    assert (tmp_path / "one" / "rank00000.bubbles").read_bytes() == written

@@ -28,6 +28,7 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
     "loop": {
         "torch.autograd": "torch_loop:backwards",
         "torch.optim.optimizer": "torch_loop:optimizers",
+        "torch.amp.grad_scaler": "torch_loop:scalers",
         "torch.utils.data.dataloader": "torch_loop:data",
         "torch.distributed.distributed_c10d": "torch_loop:transfers",
     },

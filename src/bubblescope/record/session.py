@@ -63,7 +63,7 @@ class Session:
         self._facts: dict[str, Any] = {}
         self._step: Any = None
         self._next = 0
-        self._failed = False
+        self._failed = self._closed = False
         self._retired: Recorder | None = None
         """The recorder of a session that has failed: its file is still to be closed."""
         self._observers: list[Callable[[StepTimes], None]] = []
@@ -93,7 +93,7 @@ class Session:
         Raises:
             SystemExit: The last step to record has ended, and the job is to leave then.
         """
-        if self._failed or os.getpid() != self._process:
+        if self._failed or self._closed or os.getpid() != self._process:
             return
         try:
             self._end_step()
@@ -134,8 +134,9 @@ class Session:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """End the last step and the file. A process that was forked has neither."""
+        """End the last step and the file, for good. A process that was forked has neither."""
         recorder, self.recorder, self._retired = self.recorder or self._retired, None, None
+        self._closed = True
         if recorder is None or os.getpid() != self._process:
             return
         if self._collecting in gc.callbacks:

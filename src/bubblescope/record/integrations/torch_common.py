@@ -7,6 +7,7 @@ optimizer's step. `init_device_mesh` names the dimensions of a job's ranks.
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.record.rows import place_of
@@ -33,11 +34,16 @@ def optimizer(module: ModuleType, session: Session) -> None:
     what = place_of(Kind.OPTIMIZER)
     begun: list[Any] = []
 
+    def compiling() -> bool:
+        # A step that is compiled is compiled with its hooks, which would break its graph.
+        return bool(sys.modules["torch"].compiler.is_compiling())
+
     def before(*_: Any) -> None:
-        begun.append(session.begin([what]))
+        if not compiling():
+            begun.append(session.begin([what]))
 
     def after(*_: Any) -> None:
-        if begun:
+        if begun and not compiling():
             session.end(begun.pop())
 
     module.register_optimizer_step_pre_hook(before)

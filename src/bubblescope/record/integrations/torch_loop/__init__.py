@@ -5,9 +5,12 @@ Such a loop calls its model, `backward` and an optimizer, and perhaps `torch.dis
 
 * a step lasts until the next forward (or data, or receive) after an optimizer's step;
 * the models are the outermost modules that hold an optimizer's parameters; the n-th forward of a
-  model in a step is micro-batch n, and each model of a rank is a chunk;
+  model in a step is micro-batch n, and each model of a rank is a chunk. Models that are called with
+  what another has made, without a backward of their own, are one chunk with it;
 * a backward belongs to the forward whose output it starts from, which autograd's graph tells, in
-  whatever order backwards come.
+  whatever order backwards come; one that starts from several micro-batches is of none of them;
+* what fails was no task, and may be tried again;
+* ranks are stages in order if all but the first begin with a receive; otherwise they are replicas.
 
 Jobs that use a framework with an integration of its own are left to that.
 """
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
     from bubblescope.record.session import Session
 
-__all__ = ["backwards", "data", "optimizers", "transfers"]
+__all__ = ["backwards", "data", "optimizers", "scalers", "transfers"]
 
 _COLLECTIVE: Final = (place_of(Kind.COLLECTIVE),)
 _ATTRIBUTE: Final = "_bubblescope_loop"
@@ -57,6 +60,20 @@ def optimizers(module: ModuleType, session: Session) -> None:
     module.register_optimizer_step_post_hook(lambda *_: loop.end_step())
 
 
+def scalers(module: ModuleType, session: Session) -> None:
+    """End steps in which gradients overflow too: the scaler leaves out the optimizer's."""
+    loop = _loop_of(session)
+    theirs = module.GradScaler.step
+
+    @functools.wraps(theirs)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = theirs(self, *args, **kwargs)
+        loop.end_step()
+        return result
+
+    module.GradScaler.step = step
+
+
 def backwards(module: ModuleType, session: Session) -> None:
     """Record backwards; a tensor's own `backward` calls this function too."""
     loop = _loop_of(session)
@@ -74,7 +91,7 @@ def transfers(module: ModuleType, session: Session) -> None:
     loop = _loop_of(session)
     recorded = {
         "send": loop.timed(module.send, loop.send),
-        "recv": loop.receiving(module.recv),
+        "recv": loop.timed(module.recv, loop.receive, loop.receives),
         "isend": loop.timed(module.isend, loop.send),
         "irecv": _receiving(module.irecv, loop),
         "batch_isend_irecv": _batching(module.batch_isend_irecv, loop),
@@ -113,14 +130,16 @@ def _batching(function: Callable[..., Any], loop: Loop) -> Callable[..., Any]:
             for place in loop.receive(one.tensor, one.peer)
         ]
 
-    issue = loop.timed(function, sends)
+    sending = loop.timed(function, sends)
+    receiving = loop.timed(function, sends, loop.receives)
 
     @functools.wraps(function)
     def batch(operations: Any, *args: Any, **kwargs: Any) -> Any:
+        issue = sending if all(map(_sends, operations)) else receiving
         return loop.awaited(issue(operations, *args, **kwargs), receives, operations)
 
     return batch
 
 
 def _sends(operation: Any) -> bool:
-    return bool(operation.op.__name__ == "isend")
+    return getattr(getattr(operation, "op", None), "__name__", None) == "isend"

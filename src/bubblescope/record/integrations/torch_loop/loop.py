@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import threading
+import weakref
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,15 +50,15 @@ class Loop:
         self._session = session
         self._torch = sys.modules["torch"]
         self._thread = 0
-        self._models: list[Called] = []
-        self._chunks = 0
-        self._tries = _TRIES
-        self._called = False
+        self._models: list[weakref.ref[Any]] = []
+        self._called, self._tries = False, _TRIES
         self._standing: Standing | None = None
         self._step = -1
         self._between = True
-        self._paused: Recorder | None = None
-        """What was recording the step that has begun, of which there is nothing yet."""
+        self._empty = False
+        """Whether a step has begun that nothing is part of yet, so that it may not come at all."""
+        self._recording = False
+        """Whether that step is to be recorded."""
         self._work: Any = None
         """What the last forward was."""
         self._forwards: Counter[int | None] = Counter()
@@ -76,19 +78,26 @@ class Loop:
             known = {id(one) for model in self._there() for one in model.parameters()}
             if not known.issuperset(map(id, wanted)):  # some have an optimizer for each parameter
                 self._follow(models_of(wanted))
+                self._called, self._tries = False, _TRIES
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
     def _there(self) -> list[Any]:
-        return [model for called in self._models if (model := called.model()) is not None]
+        return [model for reference in self._models if (model := reference()) is not None]
 
     def _follow(self, models: Iterable[Any]) -> bool:
         """Follow models; say whether any of them was not followed yet."""
-        self._models = [called for called in self._models if called.stands()]
-        known = set(map(id, self._there()))
-        new = [Called(model, self._forward) for model in models if id(model) not in known]
-        self._models += new
+        # Those that have been compiled since are not any more.
+        new = [one for one in models if not self._follows(one)]
+        for model in new:
+            Called(model, self._forward)
+        there = {id(model): model for model in (*self._there(), *new)}
+        self._models = list(map(weakref.ref, there.values()))
         return bool(new)
+
+    def _follows(self, model: Any) -> bool:
+        call = model._compiled_call_impl  # noqa: SLF001
+        return isinstance(call, Called) and call.notice == self._forward
 
     def _follow_others(self) -> None:
         """Follow other modules too, for these are never called.
@@ -186,8 +195,8 @@ class Loop:
     def _always(self) -> bool:
         return True
 
-    def _receives(self) -> bool:
-        """Say whether this is a later stage: only these begin with a receive."""
+    def receives(self) -> bool:
+        """Say whether this is a later stage: only these begin a step with a receive."""
         standing = self._standing or self._stands(receives=True)
         if standing.stage > 0:
             self._standing = standing
@@ -202,7 +211,8 @@ class Loop:
         known = self._standing or self._session.pipeline
         if known is None and self._stands(receives=True).stage > 0:
             return False
-        return any(model.training for model in self._there())
+        # Some wrappers stay as they are when what they wrap is put in training.
+        return any(part.training for model in self._there() for part in model.modules())
 
     # Tasks
 
@@ -215,10 +225,6 @@ class Loop:
         """Return a function that waits for data and is recorded; the end of the data is no task."""
         return self.timed(function, lambda _: _DATA, self._trains)
 
-    def receiving(self, function: Any) -> Any:
-        """Return a function that receives and is recorded."""
-        return self.timed(function, self.receive, self._receives)
-
     def timed(self, function: Any, places: Places, begins: Callable[[], bool] | None = None) -> Any:
         """Return a function that does the same and is recorded, unless it is part of another task.
 
@@ -227,11 +233,10 @@ class Loop:
             places: Called with the same arguments, returns the tasks, packed.
             begins: Says whether it begins a step if none has begun; if not, it is no task then.
         """
-        compiling = self._torch.compiler.is_compiling
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if compiling():
+            if self._torch.compiler.is_compiling():
                 return function(*args, **kwargs)
             first = self._between
             said = self._said(places, begins, args, kwargs)
@@ -252,9 +257,9 @@ class Loop:
             *args: What to call it with.
             **kwargs: The same by name.
         """
-        receives = self._said(places, self._receives, args, kwargs)
+        said = self._said(places, self.receives, args, kwargs)
         recorder = self._session.recorder
-        return awaited(works, receives, recorder) if receives and recorder is not None else works
+        return awaited(works, said, recorder) if said and recorder is not None else works
 
     def _said(
         self, places: Places, begins: Callable[[], bool] | None, args: Any, kwargs: Any
@@ -303,8 +308,8 @@ class Loop:
             return function(*args, **kwargs)
         output = self._run(function, args, kwargs, said, first=first)
         try:
-            _, chunk, microbatch = work = self._work
-            self._forwards[chunk] = max(self._forwards[chunk], microbatch + 1)
+            work = self._work
+            self._forwards[work.chunk] = max(self._forwards[work.chunk], work.microbatch + 1)
             made(output, work)
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
@@ -312,16 +317,21 @@ class Loop:
 
     def _goes(self, called: Called, args: Any, kwargs: Any) -> Sequence[bytes]:
         """Return where a forward belongs, and remember it."""
-        earlier = origin((args, kwargs))
+        earlier = origin((*args, *kwargs.values()))
         if earlier is not None and earlier.step == self._step and earlier.chunk is not None:
             # Its gradients will run on into what made its input, so they are one stage.
             self._work = earlier
         else:
             if called.chunk is None:
-                called.chunk = self._chunks
-                self._chunks += 1
+                called.chunk = self._free_chunk()
             self._work = Work(self._step, called.chunk, self._forwards[called.chunk])
         return (self._place(Kind.FORWARD, self._work),)
+
+    def _free_chunk(self) -> int:
+        """Return the first chunk that is no model's; a job may train one after the other."""
+        calls = [model._compiled_call_impl for model in self._there()]  # noqa: SLF001
+        taken = {call.chunk for call in calls if isinstance(call, Called)}
+        return next(chunk for chunk in itertools.count() if chunk not in taken)
 
     def _backs(self, tensors: Any, *_: Any, **__: Any) -> Sequence[bytes]:
         return (self._place(Kind.BACKWARD, origin(tensors)),)

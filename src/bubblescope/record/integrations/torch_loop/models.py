@@ -30,33 +30,28 @@ class Called:
 
     Attributes:
         chunk: Which of its rank's chunks the model is, once that is known.
+        notice: What is called.
     """
 
     def __init__(self, model: Any, notice: Callable[..., Any]) -> None:
         self.chunk: int | None = None
         self._model = weakref.ref(model)
         self._theirs = model._compiled_call_impl  # noqa: SLF001  the place for it
-        self._notice = notice
+        self.notice = notice
         self._compiling = sys.modules["torch"].compiler.is_compiling
         model._compiled_call_impl = self  # noqa: SLF001
 
-    def model(self) -> Any:
-        """Return the model; None if there is none any more."""
-        return self._model()
-
-    def stands(self) -> bool:
-        """Say whether the model still calls this: it may have been compiled since."""
-        return getattr(self._model(), "_compiled_call_impl", None) is self
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        run = self._theirs or self._model()._call_impl
+        """Call the model."""
+        model: Any = self._model()
+        run = self._theirs or model._call_impl  # noqa: SLF001  what it calls without us
         if self._compiling():
             return run(*args, **kwargs)
         # A model's shallow copies, such as the replicas of DataParallel, have this too.
-        caller = sys._getframe(1).f_locals.get("self")  # noqa: SLF001  `Module.__call__`
-        if caller is not self._model() and hasattr(caller, "_call_impl"):
+        caller: Any = sys._getframe(1).f_locals.get("self")  # noqa: SLF001  `Module.__call__`
+        if caller is not model and hasattr(caller, "_call_impl"):
             return caller._call_impl(*args, **kwargs)  # noqa: SLF001
-        return self._notice(self, run, args, kwargs)
+        return self.notice(self, run, args, kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()  # a module that says itself how it is saved or copied leaves it in

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 __all__ = ["Work", "made", "origin"]
 
@@ -44,8 +42,10 @@ def origin(tensors: Any, far: int = _FAR) -> Work | None:
         tensors: A tensor, or any structure of them.
         far: How many nodes of the graph to look through.
     """
+    waiting = _nodes(tensors)
+    if not waiting:
+        return None
     found: Work | None = None
-    waiting = list(_nodes(tensors))
     seen = set(waiting)
     for node in islice(waiting, far):  # which grows meanwhile
         work: Work | None = node.metadata.get(_KEY)
@@ -63,19 +63,21 @@ def origin(tensors: Any, far: int = _FAR) -> Work | None:
     return found
 
 
-def _nodes(tensors: Any) -> Iterator[Any]:
-    """Yield the graph's nodes that made the tensors of a structure."""
-    node = getattr(tensors, "grad_fn", None)
-    if node is not None:
-        yield node
-        return
-    # Outputs need not be of the structures that PyTorch knows.
-    parts: Iterable[Any] = ()
-    if isinstance(tensors, (list, tuple)):
-        parts = tensors
-    elif isinstance(tensors, Mapping):
-        parts = tensors.values()
-    elif is_dataclass(tensors):
-        parts = vars(tensors).values()
-    for part in parts:
-        yield from _nodes(part)
+def _nodes(tensors: Any) -> list[Any]:
+    """Return the graph's nodes that made the tensors of a structure."""
+    tensor = sys.modules["torch"].Tensor
+    nodes = []
+    waiting = [tensors]
+    for one in waiting:  # which grows meanwhile
+        if isinstance(one, tensor):
+            node = one.grad_fn
+            if node is not None:
+                nodes.append(node)
+        # Outputs need not be of the structures that PyTorch knows.
+        elif isinstance(one, (list, tuple)):
+            waiting += one
+        elif isinstance(one, Mapping):
+            waiting += one.values()
+        elif is_dataclass(one):
+            waiting += vars(one).values()
+    return nodes
