@@ -543,7 +543,7 @@ with Recorder(sys.argv[1], rank=0) as recorder:
 """
 
 
-def test_a_job_killed_in_mid_step_loses_that_step_only(tmp_path):
+def test_a_job_killed_in_mid_step_keeps_what_was_done_long_before(tmp_path):
     job = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -554,13 +554,14 @@ def test_a_job_killed_in_mid_step_loses_that_step_only(tmp_path):
         assert job.stdout.readline() == "now\n"
         for _ in range(200):  # another thread writes
             running = bubblescope.load(tmp_path)  # readable while it is being written
-            if len(running) == 8:
+            if len(running) == 8 + 2:
                 break
             time.sleep(0.05)
         job.send_signal(signal.SIGKILL)
     killed = bubblescope.load(tmp_path)
     for timeline in (running, killed):
-        assert timeline.tasks.group_by("step").len().sort("step").rows() == [(0, 4), (1, 4)]
+        per_step = timeline.tasks.group_by("step").len().sort("step").rows()
+        assert per_step == [(0, 4), (1, 4), (2, 2)]
         assert [notice.code for notice in timeline.run.warnings] == ["unclosed"]
 
 
@@ -677,7 +678,8 @@ def test_a_file_that_was_not_closed_is_a_plain_arrow_stream_too(tmp_path):
                 pass
     whole = recorder.path.read_bytes()
     with ipc.open_stream(whole.removesuffix(b"\xff\xff\xff\xff\0\0\0\0")) as stream:
-        assert [batch.num_rows for batch in stream] == [1, 1, 1, 1]
+        header, *tasks = [batch.num_rows for batch in stream]
+    assert (header, sum(tasks)) == (1, 3)
 
 
 def test_processes_of_one_host_are_on_one_clock(tmp_path):

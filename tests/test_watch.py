@@ -346,7 +346,7 @@ def test_misuse_is_one_clear_error(arguments, message):
 JOB = """
 import sys, time
 from bubblescope.record import Recorder
-with Recorder(sys.argv[1], rank=0, stages=[0], max_mb=0.08) as recorder:
+with Recorder(sys.argv[1], rank=0, stages=[0], max_mb=0.2) as recorder:
     for _ in range(30):
         with recorder.step():
             for i in range(50):

@@ -51,10 +51,10 @@ _PATIENCE_S: Final = 10.0
 class Recorder:
     """Records the tasks of one rank to one file.
 
-    Tasks are timed by marks; a thread of its own reads their times and writes them, at the end of
-    every step or when there are thousands. A crash loses at most the step that was running. A
-    recorder that cannot write or read its clock warns once and stops recording; it never disturbs
-    the training.
+    Tasks are timed by marks; a thread of its own reads their times and writes them: four times a second
+    if they are the host's, else at the end of every step; or when there are thousands. A crash loses at
+    most what came after. A recorder that cannot write or read its clock warns once and stops
+    recording; it never disturbs the training.
 
     Open it, by `with`, once the process has chosen its device. Tasks may come from several threads.
     A recorder does not survive a fork: make it in the process
@@ -159,8 +159,9 @@ class Recorder:
                 "another recorder, with another folder",
             )
         if self._writer is None:
+            take = None if self._timer.tied else self._take
             self._writer = Writer(
-                self.path, self._header, self._timer, self._limit, self._observers
+                self.path, self._header, self._timer, self._limit, self._observers, take
             )
             self._record_if(wanted=0 in self._window)
         return self
@@ -348,7 +349,8 @@ class Recorder:
             raise RecorderError("the recorder is not open: use `with Recorder(...) as recorder:`")
         if self._step is not None:
             raise RecorderError(f"step {number} begins inside step {self._step}; steps do not nest")
-        self._flush()
+        if self._timer.tied:
+            self._flush()
         self._step = number
         self.what_step = pack_step(number)
         self._next_step = number + 1
@@ -357,10 +359,12 @@ class Recorder:
     def _end(self, *, failed: bool) -> None:
         number, self._step = self._step, None
         self.what_step = pack_step(UNKNOWN)
-        self._flush(failed=failed)
+        last = number == self._window.stop - 1
+        if self._timer.tied or self._observers or last or failed:
+            self._flush(failed=failed)
         if number is not None and number in self._window and self._writer and self._observers:
             self._writer.end_step(number)
-        if number != self._window.stop - 1:
+        if not last:
             return
         self.recording = False
         self._rest()
@@ -371,9 +375,13 @@ class Recorder:
 
     def _record_if(self, *, wanted: bool) -> None:
         """Start recording, on clocks tied anew, or stop."""
+        if self._writer is not None:
+            self._writer.heed_thread()
         self.recording = wanted and self._writer is not None and self._writer.works
         if not self.recording:
             self._rest()
+            return
+        if not self._timer.tied:
             return
         try:
             anchor = self._timer.anchor()
@@ -423,14 +431,27 @@ class Recorder:
                 self._give_up(error)
 
     def _hand_over(self) -> None:
+        tasks = self._taken()
+        if tasks is not None and self._writer is not None:
+            self._writer.write(tasks)
+
+    def _take(self) -> Buffer | None:
+        """Return what was recorded, unless somebody hands it over right now. The writer calls this."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._taken()
+        finally:
+            self._lock.release()
+
+    def _taken(self) -> Buffer | None:
         # Other threads may add tasks meanwhile, behind these.
         count = len(self._items)
         if not count:
-            return
+            return None
         items = self._items[:count]
         del self._items[:count]
-        if self._writer is not None:
-            self._writer.write(Buffer(items, self._anchor))
+        return Buffer(items, self._anchor)
 
     def _mark(self) -> Any:
         """Return the timer's mark, or None if it can give none any more."""

@@ -25,9 +25,15 @@ __all__ = ["Anchor", "CpuTimer", "CudaTimer", "NpuTimer", "Timer", "chosen_timer
 
 
 class Timer(ABC):
-    """What all clocks do."""
+    """What all clocks do.
+
+    Attributes:
+        name: What it is called.
+        tied: Whether its times hang on an anchor, so that tasks are handed over step by step.
+    """
 
     name: str
+    tied = True
 
     @abstractmethod
     def anchor(self) -> Any:
@@ -70,6 +76,7 @@ class CpuTimer(Timer):
     """The host's monotonic clock, for work that runs where it is called."""
 
     name = "cpu"
+    tied = False
 
     def anchor(self) -> None:
         """Do nothing: this is the host's clock already."""

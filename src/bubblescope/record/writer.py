@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -23,9 +24,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Writer"]
 
+_PERIOD_S = 0.25
+"""How long tasks may wait that nobody hands over."""
+
 
 class Writer:
     """Times and writes buffers in a thread of its own; gives up, with one warning, on failure.
+
+    Args:
+        path: The file.
+        header: Its first row.
+        timer: Reads the tasks' marks.
+        limit: Most bytes on disk, if any.
+        observers: Called with every step.
+        take: Returns tasks that nobody hands over, if there are any; called a few times a second. The
+            less the job's own thread does, the less it is held up.
 
     Attributes:
         works: Whether tasks are still accepted.
@@ -38,8 +51,10 @@ class Writer:
         timer: Timer,
         limit: int | None,
         observers: list[Callable[[StepTimes], None]],
+        take: Callable[[], Buffer | None] | None,
     ) -> None:
         self.works = True
+        self._take = take
         self._path = path
         self._timer = timer
         self._queue: queue.SimpleQueue[Buffer | int | None] = queue.SimpleQueue()
@@ -60,7 +75,7 @@ class Writer:
 
     def write(self, tasks: Buffer) -> None:
         """Queue tasks to be written."""
-        self._heed_thread()
+        self.heed_thread()
         if self.works:
             self._queue.put(tasks)
 
@@ -79,7 +94,7 @@ class Writer:
         if self._thread.is_alive():
             self.give_up(TimeoutError("the device did not finish the last tasks"))
             return
-        self._heed_thread()
+        self.heed_thread()
         if self._sink is not None:
             try:
                 self._sink.close(complete=self.works)
@@ -99,12 +114,13 @@ class Writer:
             stacklevel=4,
         )
 
-    def _heed_thread(self) -> None:
+    def heed_thread(self) -> None:
+        """Give up if the thread had to."""
         if self._error is not None:
             self.give_up(self._error)
 
     def _run(self) -> None:
-        while (tasks := self._queue.get()) is not None:
+        while (tasks := self._next()) is not None:
             # After a failure the file may end in half a record: nothing may follow it.
             if self._sink is None or self._error is not None:
                 continue
@@ -121,6 +137,17 @@ class Writer:
                     self._seen.append(rows)
             except Exception as error:  # noqa: BLE001  whatever it is, training goes on
                 self._error = error
+
+    def _next(self) -> Buffer | int | None:
+        """Return what is to be written or told next; None at the end."""
+        if self._take is None:
+            return self._queue.get()
+        while True:
+            with suppress(queue.Empty):
+                return self._queue.get(timeout=_PERIOD_S)
+            tasks = self._take()
+            if tasks is not None:
+                return tasks
 
     def _tell(self, number: int) -> None:
         """Tell the observers what a step was."""
