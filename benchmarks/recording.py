@@ -12,7 +12,7 @@ import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 CALLS, ROUNDS = 4000, 60
 FORWARD = Kind.FORWARD  # members of an enumeration are slow to look up
 BLOCK, TASKS_A_STEP, STEP_S = 4, 64, 0.1
+WRITTEN_S = 0.3
+"""After which what was recorded has been written."""
 RANKS, STEPS, SECOND = 1024, 30, 1_000_000_000
 
 
@@ -92,7 +94,7 @@ def cost_of_a_record() -> None:
         for _ in range(ROUNDS):
             for name, function in ways.items():
                 session.begin_step()
-                time.sleep(0.02)  # until the last step is written
+                time.sleep(WRITTEN_S)
                 began = time.perf_counter_ns()
                 for i in range(CALLS):
                     function(stage, i % 64)
@@ -210,26 +212,26 @@ def cost_through_a_loop() -> None:
     torch.set_num_threads(1)
     batch = torch.ones(1, 4)
 
-    def steps() -> list[float]:
-        model = torch.nn.Linear(4, 4)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        took = []
-        for _ in range(ROUNDS):
-            model(batch).sum().backward()  # begins the step
-            time.sleep(0.02)  # until the last one is written
-            began = time.perf_counter_ns()
-            for _ in range(CALLS // 4):
-                model(batch).sum().backward()
-            took.append((time.perf_counter_ns() - began) / (CALLS // 2))
-            optimizer.step()
-        return took
-
-    bare = steps()
+    differences = []
     with tempfile.TemporaryDirectory() as folder:
         record.instrument("loop", folder=folder, timer="cpu")
-        recorded = steps()
+        bare, model = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # so that its model is followed
+        recorded = torch.autograd.backward
+        ways = ((bare, recorded.__wrapped__), (model, recorded))
+        for _ in range(ROUNDS):
+            model(batch).sum().backward()  # begins the step
+            time.sleep(WRITTEN_S)
+            took = []
+            for called, backward in ways:
+                began = time.perf_counter_ns()
+                for _ in range(CALLS // 4):
+                    backward(called(batch).sum())
+                took.append((time.perf_counter_ns() - began) / (CALLS // 2))
+            differences.append(took[1] - took[0])
+            optimizer.step()
         current().close()  # type: ignore[union-attr]  # just begun
-    middle, low, high = interval(np.array(recorded) - median(bare))
+    middle, low, high = interval(np.array(differences))
     print(f"through the hooks of a loop: {middle:.0f} ns a task ({low:.0f} to {high:.0f})")
 
 
@@ -262,7 +264,7 @@ CLOCKS = {
 
 
 def steps_of(work: Work, forward: Callable[..., Any], session: Session | None) -> list[float]:
-    """Return the median times of a block's steps; the first only settles."""
+    """Return the mean times of a block's steps, not all of which are written in; the first settles."""
     found = []
     for _ in range(BLOCK + 1):
         began = [clock() for clock in CLOCKS.values()]
@@ -273,8 +275,8 @@ def steps_of(work: Work, forward: Callable[..., Any], session: Session | None) -
         found.append([clock() - at for clock, at in zip(CLOCKS.values(), began, strict=True)])
     if session is not None:
         session.begin_step()
-        time.sleep(0.05)  # what is still to be written is not the next block's
-    return [median(values) for values in zip(*found[1:], strict=True)]
+        time.sleep(WRITTEN_S)  # what is still to be written is not the next block's
+    return [mean(values) for values in zip(*found[1:], strict=True)]
 
 
 def cost_of_a_step(blocks: int) -> None:
