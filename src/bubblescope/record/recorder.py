@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bubblescope.errors import RecorderError
+from bubblescope.record.arguments import taker
 from bubblescope.record.checks import checked_place, kind_code, lane_code, optional, whole
 from bubblescope.record.rows import (
     CAPACITY,
@@ -28,7 +29,7 @@ from bubblescope.record.timers import CpuTimer, Timer, chosen_timer
 from bubblescope.record.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from bubblescope.record.marks import Marks
@@ -271,7 +272,7 @@ class Recorder:
         constant: dict[str, Any] = {key: value for key, value in given.items() if key not in named}
 
         def decorate(function: Function) -> Function:
-            takers = {key: _takes(function, parameter) for key, parameter in named.items()}
+            takers = {key: _taker(function, parameter) for key, parameter in named.items()}
 
             @functools.wraps(function)
             def recorded(*args: Any, **kwargs: Any) -> Any:
@@ -508,27 +509,13 @@ class _Task:
             self._recorder.end_task(self._place, self._began, self._name)
 
 
-def _takes(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:
-    """Return a function that finds a parameter's value in a call's arguments.
-
-    Far cheaper than binding the whole signature in every call.
-    """
-    parameters = inspect.signature(function).parameters
-    if name not in parameters:
+def _taker(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:
+    if name not in inspect.signature(function).parameters:
         raise RecorderError(
             f"{getattr(function, '__qualname__', function)} has no parameter {name!r} to take a "
             "number from",
         )
-    parameter = parameters[name]
-    default = None if parameter.default is parameter.empty else parameter.default
-    position = (
-        sys.maxsize if parameter.kind is parameter.KEYWORD_ONLY else list(parameters).index(name)
-    )
-
-    def take(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return args[position] if position < len(args) else kwargs.get(name, default)
-
-    return take
+    return taker(function, name)
 
 
 def _boot_id() -> str:

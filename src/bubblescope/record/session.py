@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bubblescope.record.steps import StepTimes
 
     Function = TypeVar("Function", bound=Callable[..., Any])
+    Shared = TypeVar("Shared")
     Began = tuple[bytes, int, Any]  # what the recorder wants back at the end of a task
 
 __all__ = ["Session", "begin", "current"]
@@ -59,6 +60,7 @@ class Session:
         self.recorder: Recorder | None = None
         self.stages: list[int] = []
         self.pipeline: tuple[int, int] | None = None
+        self._shared: dict[Any, Any] = {}
         self._settings = settings
         self._facts: dict[str, Any] = {}
         self._step: Any = None
@@ -86,6 +88,13 @@ class Session:
     def chunk_of(self, stage: int | None) -> int | None:
         """Return which of this rank's chunks a stage is; None if it holds one only."""
         return self.stages.index(stage) if len(self.stages) > 1 and stage in self.stages else None
+
+    def shared(self, make: Callable[[Session], Shared]) -> Shared:
+        """Return what this makes of the session: once, for the hooks of several modules to share."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        shared: Shared = self._shared[make]
+        return shared
 
     def begin_step(self) -> None:
         """Begin the next training step, and end the last.

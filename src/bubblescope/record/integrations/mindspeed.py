@@ -13,7 +13,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.record.integrations.megatron.functions import replace, taker
+from bubblescope.record.arguments import taker
+from bubblescope.record.integrations.megatron.functions import replace
 from bubblescope.record.integrations.megatron.pipeline import Pipeline, pipeline_of
 from bubblescope.vocabulary import Kind
 

@@ -57,7 +57,7 @@ class PaddleTimer(CudaTimer):
 
 def pipelines(module: ModuleType, session: Session) -> None:
     """Record the steps of all dygraph pipelines but DualPipeV."""
-    base, step = module.PipelineParallel, _step_of(session)
+    base, step = module.PipelineParallel, session.shared(_Step)
     forward = session.timed(base._forward_step, step.forward)  # noqa: SLF001
     backward = session.timed(base._backward_step, step.backward)  # noqa: SLF001
     overlapping: Any = getattr(module, "PipelineParallelWithInterleave", None)
@@ -88,7 +88,7 @@ def dualpipev(module: ModuleType, session: Session) -> None:
 
 def transfers(module: ModuleType, session: Session) -> None:
     """Record what is sent and received."""
-    step = _step_of(session)
+    step = session.shared(_Step)
     helper = module._p2p_helper  # noqa: SLF001
 
     @functools.wraps(helper)
@@ -139,7 +139,7 @@ def _steps(pipeline: Any, session: Session, begin: Callable[[Any], None]) -> Non
     theirs = vars(pipeline).get("forward_backward_pipeline")
     if theirs is None:
         return
-    signature, step = inspect.signature(theirs), _step_of(session)
+    signature, step = inspect.signature(theirs), session.shared(_Step)
 
     @functools.wraps(theirs)
     def forward_backward_pipeline(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -301,14 +301,6 @@ class _Step:
             return place_of(kind, peer=peer)  # of which chunk, the call does not say
         stage, _, microbatch = self._next(kind, 0)
         return place_of(kind, stage=stage, microbatch=microbatch, peer=peer)
-
-
-_steps_of_sessions: WeakKeyDictionary[Session, _Step] = WeakKeyDictionary()
-
-
-def _step_of(session: Session) -> _Step:
-    """Return what the hooks of several modules share."""
-    return _steps_of_sessions.setdefault(session, _Step(session))
 
 
 class _JobProfiler:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from bubblescope.record.integrations.megatron.functions import taker
+from bubblescope.record.arguments import taker
 from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:

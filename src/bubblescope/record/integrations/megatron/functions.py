@@ -1,16 +1,14 @@
-"""A framework's functions: putting recorded ones in their place, and reading their arguments."""
+"""Putting recorded functions in the place of a framework's."""
 
 from __future__ import annotations
 
-import inspect
-import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-__all__ = ["replace", "taker"]
+__all__ = ["replace"]
 
 
 def replace(
@@ -38,14 +36,3 @@ def replace(
             RuntimeWarning,
             stacklevel=3,
         )
-
-
-def taker(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:
-    """Return a function that finds a parameter's value, or None, in a call's arguments."""
-    parameters = list(inspect.signature(function).parameters)
-    position = parameters.index(name) if name in parameters else sys.maxsize
-
-    def take(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return args[position] if position < len(args) else kwargs.get(name)
-
-    return take

@@ -159,7 +159,6 @@ class Pipeline:
         return self.step.layout
 
 
-@functools.cache
 def pipeline_of(session: Session) -> Pipeline:
     """Return the pipeline of a session: what several modules of a framework know of it together."""
-    return Pipeline(session)
+    return session.shared(Pipeline)

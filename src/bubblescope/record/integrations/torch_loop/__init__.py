@@ -34,21 +34,11 @@ if TYPE_CHECKING:
 __all__ = ["backwards", "data", "optimizers", "scalers", "transfers"]
 
 _COLLECTIVE: Final = (place_of(Kind.COLLECTIVE),)
-_ATTRIBUTE: Final = "_bubblescope_loop"
-
-
-def _loop_of(session: Session) -> Loop:
-    """Return the one loop of a session, which several modules' hooks tell what they see."""
-    loop: Loop | None = getattr(session, _ATTRIBUTE, None)
-    if loop is None:
-        loop = Loop(session)
-        setattr(session, _ATTRIBUTE, loop)
-    return loop
 
 
 def optimizers(module: ModuleType, session: Session) -> None:
     """Find models when optimizers are made, and the ends of steps."""
-    loop = _loop_of(session)
+    loop = session.shared(Loop)
     theirs = module.Optimizer.__init__
 
     @functools.wraps(theirs)
@@ -62,7 +52,7 @@ def optimizers(module: ModuleType, session: Session) -> None:
 
 def scalers(module: ModuleType, session: Session) -> None:
     """End steps in which gradients overflow too: the scaler leaves out the optimizer's."""
-    loop = _loop_of(session)
+    loop = session.shared(Loop)
     theirs = module.GradScaler.step
 
     @functools.wraps(theirs)
@@ -76,19 +66,19 @@ def scalers(module: ModuleType, session: Session) -> None:
 
 def backwards(module: ModuleType, session: Session) -> None:
     """Record backwards; a tensor's own `backward` calls this function too."""
-    loop = _loop_of(session)
+    loop = session.shared(Loop)
     module.backward = loop.backwards(module.backward)  # type: ignore[attr-defined]
 
 
 def data(module: ModuleType, session: Session) -> None:
     """Record waiting for data."""
     iterator = module._BaseDataLoaderIter  # noqa: SLF001  it has no other name
-    iterator.__next__ = _loop_of(session).fetching(iterator.__next__)
+    iterator.__next__ = session.shared(Loop).fetching(iterator.__next__)
 
 
 def transfers(module: ModuleType, session: Session) -> None:
     """Record what is sent and received, and collectives that the loop calls itself."""
-    loop = _loop_of(session)
+    loop = session.shared(Loop)
     recorded = {
         "send": loop.timed(module.send, loop.send),
         "recv": loop.timed(module.recv, loop.receive, loop.receives),

@@ -27,9 +27,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Loop"]
 
-_ANYWHERE: Final = ("torch", "loop")
-"""Integrations with modules that every job imports."""
-_SCHEDULES: Final = "torch.distributed.pipelining.schedules"
+_FRAMEWORKS: Final = (
+    "torch.distributed.pipelining.schedules",
+    *(
+        module
+        for name, hooks in INTEGRATIONS.items()
+        if name not in {"torch", "loop"}  # whose other modules every job imports
+        for module in hooks
+    ),
+)
+"""Modules that only a job imports which has an integration of its own."""
 
 _TRIES: Final = 3
 """Times to look for the modules that a loop calls, if those found first are never called."""
@@ -374,7 +381,4 @@ class Loop:
 
 def _framework() -> bool:
     """Say whether the job uses a framework that has an integration of its own."""
-    modules = [
-        module for name in INTEGRATIONS if name not in _ANYWHERE for module in INTEGRATIONS[name]
-    ]
-    return any(module in sys.modules for module in (_SCHEDULES, *modules))
+    return any(module in sys.modules for module in _FRAMEWORKS)
