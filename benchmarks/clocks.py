@@ -8,11 +8,11 @@ import time
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.bubbles import measure
+from bubblescope.analysis.rates import bubble_rates
 from bubblescope.clocks import align
+from bubblescope.model.timeline import Timeline
 from bubblescope.schedules import generate
-from bubblescope.simulate import Costs, simulate
-from bubblescope.timeline import Timeline
+from bubblescope.schedules.simulate import Costs, simulate
 
 LATENCY = 20_000
 WORK = 1_000_000
@@ -97,8 +97,8 @@ def known_skew(seeds: int) -> None:
                 inside += bool((off <= both["clock_error_ns"]).all())
                 errors.append(off.filter(both["clock_error_ns"] > 0).median())
                 stated.append(found.run.clock.error_ns)
-                rate = measure(found).overall
-                gap = abs(rate.makespan - measure(truth).overall.makespan)
+                rate = bubble_rates(found).overall
+                gap = abs(rate.makespan - bubble_rates(truth).overall.makespan)
                 rates += gap <= rate.makespan_error + 1e-6
             print(
                 f"| {hosts} | {skew_ns / 1e3:,.0f} µs | {ppm:g} ppm | {len(errors)} | {inside} "

@@ -10,7 +10,9 @@ import numpy as np
 import polars as pl
 
 from bubblescope import Timeline
-from bubblescope.exports import FORMATS, export
+from bubblescope.facade import write
+from bubblescope.render.formats import FORMATS
+from bubblescope.render.text.report import Report
 
 RANKS, STAGES, MICROBATCHES, STEPS = 1024, 64, 160, 3
 
@@ -54,7 +56,7 @@ def main() -> None:
     timeline = make()
     print(timeline)
     began = time.perf_counter()
-    str(timeline.report())
+    str(Report.of(timeline))
     print(f"{'report':10}{time.perf_counter() - began:8.2f} s")
     with tempfile.TemporaryDirectory() as folder:
         for name, known in FORMATS.items():
@@ -62,7 +64,7 @@ def main() -> None:
             began = time.perf_counter()
             # Pixels for a thousand ranks would fill no page: a picture is of one replica.
             shown = timeline.slice(ranks=range(64)) if name == "png" else timeline
-            export(shown, name, path)
+            write(shown, path, to=name)
             print(
                 f"{name:10}{time.perf_counter() - began:8.2f} s{path.stat().st_size / 1e6:10.1f} MB"
             )

@@ -22,14 +22,14 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from bubblescope import record
-from bubblescope.commands.watch import Progress, picture
+from bubblescope.cli.watch import Progress, picture
+from bubblescope.model.kinds import Kind
+from bubblescope.record.buffer import place_of
 from bubblescope.record.integrations import megatron, torch_pipelining
-from bubblescope.record.rows import place_of
 from bubblescope.record.session import Session, current
 from bubblescope.record.settings import Settings
-from bubblescope.record.sink import Sink
-from bubblescope.record.tail import Tail
-from bubblescope.vocabulary import Kind
+from bubblescope.recording.file import Sink
+from bubblescope.recording.follow import Tail
 from test_record_kill import TASKS as KILLED_TASKS
 from test_record_kill import THREADS, kill_once
 from test_watch import header, tasks

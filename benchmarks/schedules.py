@@ -12,16 +12,19 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bubblescope.analysis.bubbles import measure
-from bubblescope.analysis.ideal import ideal
-from bubblescope.analysis.recognition import recognise
-from bubblescope.replay import Graph, edges_of
-from bubblescope.schedules import Plan, Times, generate
-from bubblescope.simulate import Costs, durations, simulate
-from bubblescope.vocabulary import Kind
+from bubblescope.analysis.rates import bubble_rates
+from bubblescope.analysis.schedule.ideal import ideal
+from bubblescope.analysis.schedule.recognise import recognise
+from bubblescope.model.kinds import Kind
+from bubblescope.schedules import generate
+from bubblescope.schedules.replay import Graph, edges_of
+from bubblescope.schedules.simulate import Costs, durations, simulate
+from bubblescope.schedules.zb_auto import Times
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from bubblescope.schedules.plan import Plan
 
 DEVICES = 16
 TIMES = Times(1_000, 1_100, 900, 50)
@@ -108,7 +111,7 @@ def recognition(sizes: list[int], repeats: int) -> None:
         timeline = simulate(plan, Costs(1_000, 1_100, 900), steps=steps)
         taken, found = timed(lambda t=timeline: recognise(t), repeats)
         replayed, best = timed(lambda t=timeline, f=found: ideal(t, f), repeats)
-        rates, _ = timed(lambda t=timeline, b=best: measure(t, b.steps), repeats)
+        rates, _ = timed(lambda t=timeline, b=best: bubble_rates(t, b.steps), repeats)
         if found.schedule != name:
             sys.exit(f"{name} was taken for {found.schedule}")
         print(

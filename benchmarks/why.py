@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-import bubblescope
-from bubblescope.analysis.causes import Cause
-from bubblescope.analysis.ledger import Ledger, ledger
-from bubblescope.analysis.measured import measured
-from bubblescope.analysis.recognition import recognise
-from bubblescope.errors import ScheduleError
+from bubblescope import sources
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.ledger import Ledger, ledger
+from bubblescope.analysis.idle.measured_run import measured_run
+from bubblescope.analysis.schedule.recognise import recognise
+from bubblescope.model.errors import ScheduleError
 from bubblescope.schedules import generate
-from bubblescope.simulate import Costs, simulate
+from bubblescope.schedules.simulate import Costs, simulate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from injected import CAUSES, fault, grown, idle, job
 
 if TYPE_CHECKING:
-    from bubblescope.timeline import Timeline
+    from bubblescope.model.timeline import Timeline
 
 INHERENT = {Cause.WARM_UP.value, Cause.STEADY.value, Cause.COOL_DOWN.value}
 
@@ -116,13 +116,14 @@ def replays(paths: list[Path]) -> None:
     print("| trace | tasks | steps | off, mean | off, most | first avoidable cause |")
     print("|---|---|---|---|---|---|")
     for path in paths:
-        timeline = bubblescope.load(path)
+        timeline = sources.load(path)
         found = explained(timeline)
         first = next(iter(added(found).items()), None)
         share = first[1] / found.table["idle_ns"].sum() if first else 0
         said = f"{first[0]}, {share:.1%}" if first else "none"
+        run = found.counterfactuals.run
         print(
-            f"| {path.name} | {len(found.worlds.run):,} | {len(found.worlds.run.steps)} | "
+            f"| {path.name} | {len(run):,} | {len(run.steps)} | "
             f"{found.replay_error:.3%} | {found.worst_error:.3%} | {said} |"
         )
 
@@ -142,7 +143,7 @@ def speed(sizes: list[int], repeats: int) -> None:
             begin = time.perf_counter()
             found = recognise(timeline)
             known = time.perf_counter()
-            measured(timeline)
+            measured_run(timeline)
             built = time.perf_counter()
             rows = ledger(timeline, found)
             taken.append((known - begin, built - known, time.perf_counter() - built))

@@ -9,13 +9,14 @@ from itertools import product
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.causes import Cause
-from bubblescope.errors import ScheduleError
-from bubblescope.replay import Graph, edges_of
-from bubblescope.schedules import Plan, generate
-from bubblescope.schedules.plan import KINDS
-from bubblescope.timeline import RANK_SCHEMA, TASK_SCHEMA, Run, Timeline
-from bubblescope.vocabulary import Kind
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.kinds import Kind
+from bubblescope.model.provenance import Run
+from bubblescope.model.timeline import RANK_SCHEMA, TASK_SCHEMA, Timeline
+from bubblescope.schedules import generate
+from bubblescope.schedules.plan import KINDS, Plan
+from bubblescope.schedules.replay import Graph, edges_of
 
 CAUSES = (
     Cause.SLOW_RANK,

@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 
 from bubblescope.schedules import generate
-from bubblescope.simulate import Costs, simulate
+from bubblescope.schedules.simulate import Costs, simulate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bubblescope.schedules import Plan
+    from bubblescope.schedules.plan import Plan
 
 SYNC_NS = 2_000_000
 """How long everything takes that follows the last backward, but the optimizer."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bubblescope.vocabulary import Kind
+from bubblescope.model.kinds import Kind
 from nsight_maker import solve
 
 if TYPE_CHECKING:

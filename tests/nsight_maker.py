@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from bubblescope.model.kinds import Kind
 from bubblescope.schedules import generate
-from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from bubblescope import Timeline
-from bubblescope.timeline import Notice, Origin, Run
-from bubblescope.vocabulary import Kind
+from bubblescope.model.kinds import Kind
+from bubblescope.model.provenance import Notice, Origin, Run
 from nsight_maker import Style, solve
 
 ORIGIN = 1_750_000_000_123_456_789

@@ -14,13 +14,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bubblescope
 from ascend_maker import BASE, Profile, declared, sizes
+from bubblescope import sources
 from bubblescope.cli import cli
-from bubblescope.errors import BubblescopeError, SourceError
-from bubblescope.schedules import mindspeed
-from bubblescope.sources.ascend.recognition import position_name
-from bubblescope.vocabulary import Kind
+from bubblescope.model.errors import BubblescopeError, SourceError
+from bubblescope.model.kinds import Kind
+from bubblescope.render.text.report import Report
+from bubblescope.schedules import mindspeed_dualpipev as mindspeed
+from bubblescope.sources.ascend.schedule import position_name
 from nsight_maker import Style, solve
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "ascend"
@@ -81,7 +82,7 @@ def dualpipe(folder, lost=(), devices=2, microbatches=5, device=0, steps=(7,)):
 def test_every_range_of_a_pipeline_is_read_exactly(tmp_path):
     truth = classic(tmp_path, Style())
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     found = timeline.tasks.select(truth.columns)
     assert found.sort("rank", "start_ns").rows() == truth.sort("rank", "start_ns").rows()
@@ -110,7 +111,7 @@ def test_every_form_of_message_is_understood(tmp_path, message, kind, microbatch
     profile.range(message, 1000, 2000)
     profile.write(tmp_path)
 
-    [task] = bubblescope.load(tmp_path).tasks.to_dicts()
+    [task] = sources.load(tmp_path).tasks.to_dicts()
 
     assert (task["kind"], task["microbatch"], task["step"]) == (kind, microbatch, 7)
 
@@ -121,7 +122,7 @@ def test_a_declared_schedule_is_read_however_often_it_was_encoded(tmp_path, enco
     profile.range("forward_step", 1000, 2000)
     profile.write(tmp_path)
 
-    run = bubblescope.load(tmp_path).run
+    run = sources.load(tmp_path).run
 
     assert (run.schedule, run.microbatches) == ("1f1b", 8)
 
@@ -130,7 +131,7 @@ def test_a_declared_schedule_is_read_however_often_it_was_encoded(tmp_path, enco
 def test_dualpipev_is_named_by_its_order(tmp_path, device):
     planned = dualpipe(tmp_path, device=device, steps=(7, 8))
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     for step in (7, 8):
         tasks = timeline.tasks.filter(step=step).sort("start_ns")
@@ -147,7 +148,7 @@ def test_dualpipev_without_the_profilers_steps_is_several_in_a_row(tmp_path):
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("DROP TABLE STEP_TIME")
 
-    tasks = bubblescope.load(tmp_path).tasks.sort("start_ns")
+    tasks = sources.load(tmp_path).tasks.sort("start_ns")
 
     assert tasks["step"].to_list() == [step for step in range(3) for _ in planned]
     assert tasks["name"].to_list() == [position_name(one, 5) for one in planned] * 3
@@ -158,7 +159,7 @@ def test_what_is_missing_is_named_and_the_rest_is_still_certain(tmp_path):
     weight = next(i for i, one in enumerate(planned) if one.kind is Kind.BACKWARD_WEIGHT)
     dualpipe(tmp_path, lost=(weight,))
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     names = [position_name(one, 5) for i, one in enumerate(planned) if i != weight]
     assert timeline.tasks.sort("start_ns")["name"].to_list() == names
@@ -171,7 +172,7 @@ def test_what_could_be_one_or_another_is_not_named(tmp_path):
     planned = mindspeed.order(2, 0, 5)
     dualpipe(tmp_path, lost=(0,))
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     first = timeline.tasks.sort("start_ns").head(1).to_dicts()[0]
     assert (first["kind"], first["microbatch"]) == ("forward", None)
@@ -222,7 +223,7 @@ def test_ranges_within_others_are_left_out_and_counted(tmp_path):
     profile.range("forward_step", 1100, 1500)
     profile.write(tmp_path)
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     assert timeline.tasks["kind"].to_list() == ["forward_backward"]
     assert codes(timeline)["overlapping-ranges"].lost == 1
@@ -235,7 +236,7 @@ def test_ranges_without_the_device_and_moments_are_no_tasks(tmp_path):
     profile.range("forward_step", 5000, 5000, kind=0)
     profile.write(tmp_path)
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     assert len(timeline) == 1
     notice = codes(timeline)["ranges-without-work"]
@@ -253,7 +254,7 @@ def test_transfers_have_their_peer_and_direction(tmp_path):
         profile.operation("hcom_batchSendRecv__046_2_1", 4000, 4500, None)
         profile.write(tmp_path)
 
-    comm = bubblescope.load(tmp_path).tasks.filter(lane="comm")
+    comm = sources.load(tmp_path).tasks.filter(lane="comm")
 
     assert comm.select("rank", "kind", "peer", "step").rows() == [
         (0, "send_forward", 1, 7),
@@ -272,7 +273,7 @@ def test_ranks_have_their_place_with_context_parallelism(tmp_path):
         profile.range("forward_step", 1000, 2000)
         profile.write(tmp_path)
 
-    ranks = bubblescope.load(tmp_path).ranks
+    ranks = sources.load(tmp_path).ranks
 
     assert ranks["stages"].to_list() == [[0], [0], [1], [1]]
     assert ranks.select("tp", "cp", "dp").rows() == [(0, 0, 0), (1, 1, 0), (0, 0, 0), (1, 1, 0)]
@@ -287,7 +288,7 @@ def test_of_two_profiles_of_a_rank_the_newer_is_read(tmp_path):
         profile.range(kind, 1000, 2000)
         profile.write(tmp_path)
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     assert timeline.tasks["kind"].to_list() == ["forward"]
     assert "are of the same rank" in codes(timeline)["older-profile"].message
@@ -299,7 +300,7 @@ def test_hosts_are_told_apart(tmp_path):
         profile.range("forward_step", 1000, 2000)
         profile.write(tmp_path)
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     assert timeline.ranks["host"].to_list() == ["node0", "node1"]
     assert "clocks-unchecked" in codes(timeline)
@@ -313,7 +314,7 @@ def test_ranks_without_a_profile_are_named(tmp_path):
 
     assert (
         "2 of 4 ranks have no trace here (1, 3)"
-        in codes(bubblescope.load(tmp_path))["missing-ranks"].message
+        in codes(sources.load(tmp_path))["missing-ranks"].message
     )
 
 
@@ -322,8 +323,8 @@ def test_mindspore_and_single_databases_are_read(tmp_path):
     profile.range("forward_step", 1000, 2000)
     path = profile.write(tmp_path, "ms")
 
-    assert bubblescope.load(tmp_path).ranks["rank"].to_list() == [2]
-    assert bubblescope.load(path).tasks.equals(bubblescope.load(tmp_path).tasks)
+    assert sources.load(tmp_path).ranks["rank"].to_list() == [2]
+    assert sources.load(path).tasks.equals(sources.load(tmp_path).tasks)
 
 
 @pytest.mark.parametrize("table", ["STEP_TIME", "COMMUNICATION_OP", "COMMUNICATION_TASK_INFO"])
@@ -333,7 +334,7 @@ def test_tables_that_a_profile_level_leaves_out_are_not_needed(tmp_path, table):
     profile.operation("hcom_send__046_0_1", 2000, 2500, (0, 1))
     profile.write(tmp_path)
 
-    assert bubblescope.load(tmp_path).tasks.filter(lane="compute").height == 1
+    assert sources.load(tmp_path).tasks.filter(lane="compute").height == 1
 
 
 @pytest.mark.parametrize("table", ["MSTX_EVENTS", "TASK"])
@@ -342,7 +343,7 @@ def test_a_profile_without_marks_says_how_to_get_them(tmp_path, table):
     profile.range("forward_step", 1000, 2000)
     profile.write(tmp_path)
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     assert not len(timeline)
     assert timeline.run.warnings
@@ -354,7 +355,7 @@ def test_impossible_times_are_dropped(tmp_path):
         profile.range("forward_step", start, end)
     profile.write(tmp_path)
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     assert len(timeline) == 1
     assert codes(timeline)["impossible-times"].lost == 2
@@ -363,7 +364,7 @@ def test_impossible_times_are_dropped(tmp_path):
 def test_a_folder_without_database_is_refused(tmp_path):
     (tmp_path / "x_1_20250101000000000_ascend_pt").mkdir()
     with pytest.raises(SourceError, match="holds no profiler database; profile with export_type"):
-        bubblescope.load(tmp_path)
+        sources.load(tmp_path)
 
 
 @given(at=st.integers(0, 40_000), byte=st.integers(0, 255), cut=st.booleans())
@@ -382,12 +383,12 @@ def test_damage_is_refused_or_read_but_never_a_traceback(tmp_path_factory, at, b
         data[at] = byte
     path.write_bytes(data)
     try:
-        timeline = bubblescope.load(folder)
+        timeline = sources.load(folder)
     except BubblescopeError as error:
         message = str(error)
     else:
         message = ""
-        assert timeline.report().to_dict()
+        assert Report.of(timeline).to_dict()
     assert "\n" not in message
 
 
@@ -518,7 +519,7 @@ def test_if_one_database_cannot_be_written_none_is(tmp_path):
         with pytest.raises(SourceError, match="could not be written, and is as it was"):
             run("-d", tmp_path, "--in-place")
     assert first.read_bytes() == before
-    assert bubblescope.load(tmp_path).tasks.height
+    assert sources.load(tmp_path).tasks.height
 
 
 def test_a_failed_copy_leaves_nothing_behind(tmp_path, monkeypatch):

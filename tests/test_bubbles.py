@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bubblescope import Timeline
-from bubblescope.analysis.bubbles import measure
+from bubblescope.analysis.rates import bubble_rates
 
 
 def timeline(*rows: tuple[int, int, str, int, int]) -> Timeline:
@@ -21,7 +21,7 @@ def timeline(*rows: tuple[int, int, str, int, int]) -> Timeline:
 
 def test_each_definition_divides_by_what_it_says():
     # rank 0: ##..##    rank 1: .####.
-    rates = measure(
+    rates = bubble_rates(
         timeline(
             (0, 0, "forward", 0, 2),
             (0, 0, "backward", 4, 6),
@@ -40,7 +40,7 @@ def test_each_definition_divides_by_what_it_says():
 
 
 def test_steps_are_measured_apart_and_summed():
-    rates = measure(
+    rates = bubble_rates(
         timeline(
             (0, 0, "forward", 0, 10),
             (0, 0, "backward", 10, 20),
@@ -54,7 +54,7 @@ def test_steps_are_measured_apart_and_summed():
 
 
 def test_overlapping_tasks_count_once():
-    rates = measure(
+    rates = bubble_rates(
         timeline((0, 0, "forward", 0, 6), (0, 0, "backward", 2, 4), (0, 0, "backward", 8, 10))
     )
     assert rates.overall.busy_ns == 8
@@ -63,28 +63,28 @@ def test_overlapping_tasks_count_once():
 
 def test_the_optimizer_and_communication_are_no_part_of_the_pipeline_phase():
     tasks = timeline((0, 0, "forward", 0, 4), (0, 0, "backward", 6, 8), (0, 0, "optimizer", 8, 20))
-    assert measure(tasks).overall.makespan == pytest.approx(2 / 8)
+    assert bubble_rates(tasks).overall.makespan == pytest.approx(2 / 8)
 
 
 def test_tasks_of_no_step_are_measured_only_if_no_task_has_one():
     mixed = timeline((0, 0, "forward", 0, 4)).tasks.vstack(
         timeline((0, 0, "forward", 100, 104)).tasks.with_columns(step=pl.lit(None, pl.Int32))
     )
-    assert measure(Timeline(mixed)).overall.makespan_ns == 4
+    assert bubble_rates(Timeline(mixed)).overall.makespan_ns == 4
     stepless = mixed.with_columns(step=pl.lit(None, pl.Int32))
-    assert measure(Timeline(stepless)).overall.makespan_ns == 104
+    assert bubble_rates(Timeline(stepless)).overall.makespan_ns == 104
 
 
 def test_nothing_to_measure_is_unknown_not_zero():
-    rates = measure(timeline((0, 0, "optimizer", 0, 4))).overall
+    rates = bubble_rates(timeline((0, 0, "optimizer", 0, 4))).overall
     assert (rates.span, rates.makespan, rates.over_ideal, rates.kernel_share) == (None,) * 4
 
 
 def test_kernel_share_is_of_the_tasks_that_tell():
     tasks = timeline((0, 0, "forward", 0, 10), (0, 0, "backward", 10, 30)).tasks
     known = tasks.with_columns(busy_ns=pl.Series([4, None], dtype=pl.Int64))
-    assert measure(Timeline(known)).overall.kernel_share == pytest.approx(0.4)
-    assert measure(Timeline(tasks)).overall.kernel_share is None
+    assert bubble_rates(Timeline(known)).overall.kernel_share == pytest.approx(0.4)
+    assert bubble_rates(Timeline(tasks)).overall.kernel_share is None
 
 
 @given(
@@ -111,7 +111,7 @@ def test_rates_agree_with_counting_nanoseconds_one_by_one(rows):
             busy += len({ns for row in mine for ns in range(row[3], row[4])})
             spans += max(row[4] for row in mine) - min(row[3] for row in mine)
             makespans += makespan
-    overall = measure(timeline(*tasks)).overall
+    overall = bubble_rates(timeline(*tasks)).overall
     assert (overall.busy_ns, overall.makespan_ns) == (busy, makespans)
     if spans:
         assert overall.span == pytest.approx(float(1 - Fraction(busy, spans)), abs=1e-12)

@@ -12,9 +12,10 @@ from pathlib import Path
 import click
 import pytest
 
-import bubblescope
-from bubblescope import exports
+from bubblescope import sources
 from bubblescope.cli import cli
+from bubblescope.render import formats as exports
+from bubblescope.render.text.report import Report
 from nsight_maker import Export, Style, pipeline
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,7 +124,7 @@ def test_names_in_a_trace_are_never_taken_for_markup(tmp_path):
     for command in ("report", "info", "names"):
         shown = run(command, tmp_path, cwd=tmp_path).stdout
         assert ("[link=x]layer[/]" if command == "names" else "[/red]") in shown
-    assert "[/red]" in str(bubblescope.load(tmp_path).report())
+    assert "[/red]" in str(Report.of(sources.load(tmp_path)))
 
 
 def test_a_run_can_be_cut_to_steps_and_ranks(trace, tmp_path):
@@ -159,7 +160,7 @@ def test_export_writes_every_format(trace, tmp_path, name):
 
 def test_an_exported_parquet_is_a_trace_again(trace, tmp_path):
     run("export", trace, "--to", "parquet", "-o", "run.parquet", cwd=tmp_path)
-    assert bubblescope.load(tmp_path / "run.parquet") == bubblescope.load(trace)
+    assert sources.load(tmp_path / "run.parquet") == sources.load(trace)
 
 
 def test_outputs_never_overwrite_traces_or_land_nowhere(trace, tmp_path):
@@ -261,7 +262,7 @@ def test_demo_trains_records_and_shows(tmp_path):
     assert "zb-h1 · 2 ranks" in shown
     assert re.search(r"trained 2 steps in [\d.]+ s; loss [\d.]+ to [\d.]+", shown)
     assert (tmp_path / "bubblescope-demo" / "timeline.html").exists()
-    assert len(bubblescope.load(tmp_path / "bubblescope-demo").steps) == 2
+    assert len(sources.load(tmp_path / "bubblescope-demo").steps) == 2
     refused = run("demo", "--stages", "0", cwd=tmp_path, code=2)
     assert refused.stderr.strip() == "error  the demo needs stages of at least 1, not 0"
 
@@ -320,6 +321,6 @@ def test_every_format_is_in_the_docs():
 )
 def test_the_examples_open_at_once(tmp_path, example):
     run("view", ROOT / "examples" / example, "--no-open", cwd=tmp_path)
-    timeline = bubblescope.load(ROOT / "examples" / example)
+    timeline = sources.load(ROOT / "examples" / example)
     assert timeline.run.warnings == ()
     assert (timeline.ranks.height, len(timeline.steps)) == (4, 3)

@@ -14,16 +14,20 @@ from hypothesis import strategies as st
 
 import bubblescope
 import kineto_maker
-from bubblescope import units
-from bubblescope.analysis.bubbles import measure
+from bubblescope import sources
+from bubblescope.analysis.rates import bubble_rates
+from bubblescope.analysis.view import View
 from bubblescope.cli import cli
 from bubblescope.clocks import align
 from bubblescope.clocks.solution import Moments
 from bubblescope.clocks.solution import solve as solve_clocks
-from bubblescope.exports import html
+from bubblescope.model import units
+from bubblescope.model.provenance import Run
+from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.render.html import page as html
+from bubblescope.render.text.report import Report
 from bubblescope.schedules import generate
-from bubblescope.simulate import Costs, simulate
-from bubblescope.timeline import RANK_SCHEMA, Run, Timeline
+from bubblescope.schedules.simulate import Costs, simulate
 from nsight_maker import Style, solve
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -74,23 +78,23 @@ def test_the_true_offset_is_always_within_the_stated_error(skews, transfer, sche
 
 
 def test_without_skew_the_bubble_rate_stays_and_with_it_comes_back():
-    truth = measure(made([0] * 4)).overall.makespan
+    truth = bubble_rates(made([0] * 4)).overall.makespan
 
     aligned = align(made([0, 3_000, -40_000, 500_000]))
 
-    assert measure(aligned).overall.makespan == pytest.approx(truth, abs=1e-4)
+    assert bubble_rates(aligned).overall.makespan == pytest.approx(truth, abs=1e-4)
     assert aligned.run.common_clock
 
 
 def test_ranks_without_a_common_clock_are_aligned_step_by_step():
     apart = made([0, 700, -90], common=False)
-    assert measure(apart).overall.makespan is None
+    assert bubble_rates(apart).overall.makespan is None
 
     aligned = align(apart)
 
     assert aligned.run.common_clock
-    truth = measure(made([0] * 3)).overall.makespan
-    assert measure(aligned).overall.makespan == pytest.approx(truth, abs=1e-4)
+    truth = bubble_rates(made([0] * 3)).overall.makespan
+    assert bubble_rates(aligned).overall.makespan == pytest.approx(truth, abs=1e-4)
     assert "clocks-aligned" in codes(aligned)
     assert aligned.run.inferred["clock"]
 
@@ -166,7 +170,7 @@ def test_overlapped_pairs_bound_no_more_than_they_can():
 
 def test_what_was_unsettled_is_no_warning_any_more():
     timeline = made([0, 700, -90], common=False)
-    notice = bubblescope.timeline.Notice("no-common-clock", "ranks share no clock")
+    notice = bubblescope.model.provenance.Notice("no-common-clock", "ranks share no clock")
 
     aligned = align(timeline.with_notices(notice))
 
@@ -175,12 +179,12 @@ def test_what_was_unsettled_is_no_warning_any_more():
 
 @pytest.mark.skipif(not DATA.exists(), reason="the real dumps are not here")
 def test_real_dumps_of_eight_ranks_are_aligned():
-    timeline = bubblescope.load(DATA / "primus" / "pp8")
+    timeline = sources.load(DATA / "primus" / "pp8")
 
     assert timeline.run.common_clock
     error = timeline.ranks["clock_error_ns"].drop_nulls().max()
     assert 0 < error < 10_000_000
-    rates = measure(timeline)
+    rates = bubble_rates(timeline)
     assert all(0.3 < one.makespan < 0.7 for one in rates.per_step.values())
 
 
@@ -188,10 +192,10 @@ def test_real_dumps_of_eight_ranks_are_aligned():
 def test_a_skew_between_two_hosts_is_found():
     folder = DATA / "ascend" / "two_hosts_3ms_skew"
 
-    ranks = bubblescope.load(folder).ranks
+    ranks = sources.load(folder).ranks
 
-    raw = bubblescope.load(DATA / "ascend" / "1f1b").tasks
-    skewed = bubblescope.load(folder, clock="raw").tasks
+    raw = sources.load(DATA / "ascend" / "1f1b").tasks
+    skewed = sources.load(folder, clock="raw").tasks
     shift = (skewed["start_ns"] - raw["start_ns"]).to_list()
     truth = {rank: shift[list(raw["rank"]).index(rank)] for rank in range(4)}
     for rank in range(4):
@@ -295,7 +299,7 @@ def test_corrected_times_are_within_the_stated_error_of_the_truth(hosts, skew_ns
             assert (off <= both["clock_error_ns"]).all()
             if steps > 1:
                 errors.append(off.filter(both["clock_error_ns"] > 0).median())
-            rates, expected = measure(found), measure(truth)
+            rates, expected = bubble_rates(found), bubble_rates(truth)
             error = rates.overall.makespan_error
             assert abs(rates.overall.makespan - expected.overall.makespan) <= error + 1e-4
     assert np.median(errors) <= LATENCY / 2
@@ -356,12 +360,12 @@ def test_well_kept_clocks_are_left_alone_and_wrong_ones_corrected(tmp_path):
     wrong, _ = pipeline_on(2, 1, skew_ns=1e9)
     assert align(wrong, "auto").run.clock.method == "solved"
     path = wrong.save(tmp_path / "run.parquet")
-    assert bubblescope.load(path).run.clock.method == "solved"
-    assert bubblescope.load(path, clock="raw").run.clock is None
-    assert bubblescope.load(path, clock="solve") == bubblescope.load(path)
-    solved = bubblescope.load(path)
+    assert sources.load(path).run.clock.method == "solved"
+    assert sources.load(path, clock="raw").run.clock is None
+    assert sources.load(path, clock="solve") == sources.load(path)
+    solved = sources.load(path)
     solved.save(path)
-    assert bubblescope.load(path) == solved
+    assert sources.load(path) == solved
 
 
 def test_runs_of_one_host_are_left_alone():
@@ -421,7 +425,7 @@ def test_rates_and_reports_carry_what_the_clocks_leave_open():
     last = (pl.col("kind") == "backward") & (pl.col("microbatch") == 7)
     tasks = timeline.tasks.with_columns(end_ns=pl.when(last).then(late).otherwise("end_ns"))
     found = align(Timeline(tasks, timeline.ranks))
-    rates = measure(found).overall
+    rates = bubble_rates(found).overall
     error = found.ranks["clock_error_ns"][3]
     assert rates.uncertain_ns == 4 * 2 * error
     busy = rates.busy_ns * (1 + found.run.clock.rate_error)
@@ -431,9 +435,9 @@ def test_rates_and_reports_carry_what_the_clocks_leave_open():
     )
     shown = units.uncertain(rates.makespan, rates.makespan_error)
     assert " ± " in shown
-    assert shown in str(found.report())
-    assert found.report().to_dict()["run"]["clock"]["method"] == "solved"
-    page = html.render(found)
+    assert shown in str(Report.of(found))
+    assert Report.of(found).to_dict()["run"]["clock"]["method"] == "solved"
+    page = html.render(View.of(found))
     assert '"makespan_error"' not in page
     assert '"errors":{' in page
 
@@ -448,18 +452,18 @@ def test_traces_of_several_formats_merge_onto_one_clock(tmp_path):
     whole.mkdir()
     for rank, trace in enumerate(traces):
         trace.write(whole / f"rank{rank}.json")
-    first = bubblescope.load(whole).slice(ranks=[0, 1])
+    first = sources.load(whole).slice(ranks=[0, 1])
     late = [pl.col(name) + 5_000_000 for name in ("start_ns", "end_ns")]
     moved = first.tasks.with_columns(*late)
     host = first.ranks.with_columns(host=pl.lit("elsewhere"))
     Timeline(moved, host, first.run).save(tmp_path / "half.parquet")
-    merged = bubblescope.load(tmp_path / "half.parquet", *sorted(tmp_path.glob("rank*.json")))
+    merged = sources.load(tmp_path / "half.parquet", *sorted(tmp_path.glob("rank*.json")))
     assert {origin.format for origin in merged.run.origins} >= {"kineto"}
     assert merged.ranks["rank"].to_list() == [0, 1, 2, 3]
     assert merged.run.clock.method == "solved"
-    expected = bubblescope.load(whole)
+    expected = sources.load(whole)
     error = merged.run.clock.error_ns
-    for step, rates in measure(merged).per_step.items():
-        same = measure(expected).per_step[step]
+    for step, rates in bubble_rates(merged).per_step.items():
+        same = bubble_rates(expected).per_step[step]
         assert abs(rates.makespan - same.makespan) <= (rates.makespan_error or 0) + 1e-6
     assert error < 5_000_000

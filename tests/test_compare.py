@@ -14,14 +14,15 @@ import polars as pl
 import pytest
 
 from bubblescope import Timeline
-from bubblescope.analysis import measures
-from bubblescope.analysis.compare import GROUPS, Change, compare
-from bubblescope.analysis.resampling import Sums, intervals
-from bubblescope.commands.gate import Conditions, judge
-from bubblescope.errors import ScheduleError
+from bubblescope.analysis import step_measures as measures
+from bubblescope.analysis.bootstrap import Sums, intervals
+from bubblescope.analysis.compare import GROUPS, Change
+from bubblescope.analysis.gate import condition, judge
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.provenance import ClockReport, Run
+from bubblescope.render.text.compare import Comparison
 from bubblescope.schedules import generate
-from bubblescope.simulate import Costs, simulate
-from bubblescope.timeline import ClockReport, Run
+from bubblescope.schedules.simulate import Costs, simulate
 from synthetic import empty
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +59,7 @@ def codes(comparison):
 
 
 def verdict(text, comparison, **options):
-    return judge(Conditions().convert(text, None, None), comparison, **options)
+    return judge(condition(text), comparison, **options)
 
 
 @pytest.fixture
@@ -75,38 +76,42 @@ def unexplained(monkeypatch):
 
 
 def test_a_longer_forward_on_one_stage_is_found_and_exact():
-    found = compare(made(), made([10 * MS, 10 * MS, 12 * MS, 10 * MS]))
-    kind, stage = found.of("kind")[0], found.of("stage")[0]
+    found = Comparison.of(made(), made([10 * MS, 10 * MS, 12 * MS, 10 * MS]))
+    kind, stage = found.group("kind")[0], found.group("stage")[0]
     assert (kind.name, kind.difference) == ("forward", 8 * 2 * MS / 4)
     assert (stage.name, stage.difference) == ("2", 8 * 2 * MS)
     assert kind.interval == (4 * MS, 4 * MS)
     assert kind.certain
-    assert found.of("cause")[0].name == "stage imbalance"
-    assert {one.difference for one in found.of("kind")[1:]} == {0}
+    assert found.group("cause")[0].name == "stage imbalance"
+    assert {one.difference for one in found.group("kind")[1:]} == {0}
     assert found.differs == ()
     assert codes(found) == []
 
 
 def test_a_slower_transfer_is_found_and_exact():
-    found = compare(made(comm=MS), made(comm=3 * MS))
-    cause = found.of("cause")[0]
+    found = Comparison.of(made(comm=MS), made(comm=3 * MS))
+    cause = found.group("cause")[0]
     assert cause.name == "exposed transfer"
     assert cause.relative == pytest.approx(2)
     assert found.find("overall", "busy").difference == 0
     assert found.find("overall", "idle").difference == cause.difference
-    assert {one.difference for one in found.of("stage")} == {0}
+    assert {one.difference for one in found.group("stage")} == {0}
 
 
 def test_times_of_all_add_up_to_the_step():
-    found = compare(made(), made([10 * MS, 13 * MS, 12 * MS, 10 * MS], comm=2 * MS))
+    found = Comparison.of(made(), made([10 * MS, 13 * MS, 12 * MS, 10 * MS], comm=2 * MS))
     step, busy, idle = (found.find("overall", name) for name in ("step", "busy", "idle"))
     assert step.difference == busy.difference + idle.difference
-    assert sum(one.difference for one in found.of("cause")) == pytest.approx(idle.difference, abs=9)
-    assert np.mean([one.difference for one in found.of("rank")]) == pytest.approx(idle.difference)
+    assert sum(one.difference for one in found.group("cause")) == pytest.approx(
+        idle.difference, abs=9
+    )
+    assert np.mean([one.difference for one in found.group("rank")]) == pytest.approx(
+        idle.difference
+    )
 
 
 def test_another_schedule_is_told_and_what_it_costs():
-    found = compare(made(), made(5 * MS, schedule="zb-h1"))
+    found = Comparison.of(made(), made(5 * MS, schedule="zb-h1"))
     assert [(one.what, one.before, one.after) for one in found.differs] == [
         ("schedule", "1f1b", "zb-h1"),
         ("backward", "whole", "split"),
@@ -118,43 +123,43 @@ def test_another_schedule_is_told_and_what_it_costs():
 
 
 def test_schedules_that_look_the_same_are_no_difference():
-    one = compare(made(microbatches=1), made(schedule="gpipe", microbatches=1))
+    one = Comparison.of(made(microbatches=1), made(schedule="gpipe", microbatches=1))
     assert [differs.what for differs in one.differs] == []
 
 
 def test_other_stages_are_not_compared_by_number():
-    found = compare(made(), made(5 * MS, schedule="interleaved-1f1b", chunks=2))
+    found = Comparison.of(made(), made(5 * MS, schedule="interleaved-1f1b", chunks=2))
     assert {"stages", "chunks", "placement"} <= {one.what for one in found.differs}
-    assert found.of("stage") == []
-    assert len(found.of("rank")) == 4
+    assert found.group("stage") == []
+    assert len(found.group("rank")) == 4
     assert codes(found) == ["other-stages", "moved-stages"]
 
 
 def test_other_shapes_are_told():
-    found = compare(made(), made(ranks=8, microbatches=16))
+    found = Comparison.of(made(), made(ranks=8, microbatches=16))
     assert [one.what for one in found.differs] == [
         "ranks",
         "pipeline devices",
         "stages",
         "micro-batches",
     ]
-    assert found.of("stage") == found.of("rank") == []
+    assert found.group("stage") == found.group("rank") == []
     assert codes(found) == ["other-work", "other-stages", "other-devices"]
     assert found.find("kind", "forward").difference == 80 * MS
 
 
 def test_a_missing_rank_is_told_and_the_others_are_compared():
-    found = compare(made(), made().slice(ranks=[1, 2, 3]))
+    found = Comparison.of(made(), made().slice(ranks=[1, 2, 3]))
     assert ("ranks", "4", "ranks 1, 2, 3") in found.differs
     assert "other-ranks" in codes(found)
-    assert sorted(one.name for one in found.of("rank")) == ["1", "2", "3"]
-    missing = next(one for one in found.of("stage") if one.name == "0")
+    assert sorted(one.name for one in found.group("rank")) == ["1", "2", "3"]
+    missing = next(one for one in found.group("stage") if one.name == "0")
     assert (missing.after, missing.difference, missing.interval) == (None, None, None)
 
 
 def test_overlapped_pairs_are_stages_of_their_own():
     run = made(schedule="dualpipev", microbatches=8)
-    names = [one.name for one in compare(run, run).of("stage")]
+    names = [one.name for one in Comparison.of(run, run).of("stage")]
     assert any(re.fullmatch(r"\d with \d", name) for name in names)
 
 
@@ -172,10 +177,10 @@ def test_intervals_hold_the_truth_as_often_as_they_say(before, after):
 
 def test_the_interval_of_a_run_holds_the_truth(unexplained):
     exact = [made(time, ranks=2, microbatches=2, comm=0) for time in (10 * MS, 11 * MS)]
-    truth = compare(*exact).find("overall", "step").difference
+    truth = Comparison.of(*exact).find("overall", "step").difference
     held = 0
     for seed in range(60):
-        found = compare(noisy(2 * seed), noisy(2 * seed + 1, 11 * MS))
+        found = Comparison.of(noisy(2 * seed), noisy(2 * seed + 1, 11 * MS))
         low, high = found.find("overall", "step").interval
         held += low <= truth <= high
     assert held >= 51  # fewer are less likely than one in ten thousand
@@ -183,7 +188,7 @@ def test_the_interval_of_a_run_holds_the_truth(unexplained):
 
 def test_nothing_is_certain_between_identical_runs():
     run = noisy(1)
-    found = compare(run, run)
+    found = Comparison.of(run, run)
     assert {one.difference for one in found.changes} == {0}
     assert not any(one.certain for one in found.changes)
 
@@ -191,18 +196,18 @@ def test_nothing_is_certain_between_identical_runs():
 @pytest.fixture(scope="module")
 def alike():
     """Runs that differ by chance only."""
-    return [compare(noisy(seed), noisy(seed + 100)) for seed in range(10)]
+    return [Comparison.of(noisy(seed), noisy(seed + 100)) for seed in range(10)]
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_little_is_certain_between_runs_that_differ_by_chance(alike, group):
-    changes = [one for found in alike for one in found.of(group) if one.difference]
+    changes = [one for found in alike for one in found.group(group) if one.difference]
     assert changes
     assert np.mean([one.certain for one in changes]) < 0.2
 
 
 def test_of_one_step_no_noise_is_known():
-    found = compare(made(), made(12 * MS, steps=1))
+    found = Comparison.of(made(), made(12 * MS, steps=1))
     assert codes(found) == ["one-step"]
     assert {one.interval for one in found.changes} == {None}
     assert {one.certain for one in found.changes} == {None}
@@ -210,7 +215,7 @@ def test_of_one_step_no_noise_is_known():
 
 def test_the_comparison_is_the_same_every_time():
     one, other = noisy(1), noisy(2)
-    assert compare(one, other).to_dict() == compare(one, other).to_dict()
+    assert Comparison.of(one, other).to_dict() == Comparison.of(one, other).to_dict()
 
 
 def test_what_clocks_may_be_off_widens_the_intervals():
@@ -220,7 +225,7 @@ def test_what_clocks_may_be_off_widens_the_intervals():
     )
     clock = ClockReport("checked", 0, 0, 0, 1, (), {}, 2 * MS, 0.0)
     off = clocked(Timeline(run.tasks, ranks, run.run), clock=clock)
-    found = compare(run, off)
+    found = Comparison.of(run, off)
     low, high = found.find("overall", "step").interval
     assert low == -high
     assert high >= 2 * MS
@@ -234,7 +239,7 @@ def test_what_clocks_may_be_off_widens_the_intervals():
 def test_a_step_that_was_cut_through_is_left_out():
     run = made(steps=4)
     middle = run.tasks.filter(pl.col("step") == 3)["start_ns"].median()
-    found = compare(run, run.slice(end_ns=int(middle)))
+    found = Comparison.of(run, run.slice(end_ns=int(middle)))
     assert found.after.steps == (0, 1, 2)
     assert found.after.left_out == (3,)
     assert codes(found) == ["torn-steps"]
@@ -247,7 +252,7 @@ def test_a_slow_first_step_is_told_and_kept():
     late = run.tasks.with_columns(
         start_ns=slow.then(pl.col("start_ns") - 400 * MS).otherwise("start_ns")
     )
-    found = compare(run, Timeline(late.with_columns(busy_ns=None), run.ranks, run.run))
+    found = Comparison.of(run, Timeline(late.with_columns(busy_ns=None), run.ranks, run.run))
     assert codes(found) == ["slow-first-step"]
     assert "--steps-b 1:5 leaves it out" in found.notes[0].message
     assert found.after.steps == (0, 1, 2, 3, 4)
@@ -255,26 +260,26 @@ def test_a_slow_first_step_is_told_and_kept():
 
 def test_without_a_common_clock_only_what_a_rank_knows_is_compared():
     run = made()
-    found = compare(run, clocked(run, common_clock=False))
+    found = Comparison.of(run, clocked(run, common_clock=False))
     assert codes(found) == ["no-common-clock"]
     assert found.find("overall", "step").after is None
     assert found.find("overall", "span").difference == 0
-    assert found.of("cause") == []
+    assert found.group("cause") == []
     with pytest.raises(click.UsageError, match="cannot be decided: the ranks of B share no clock"):
         verdict("bubble > +2%", found)
 
 
 def test_a_ledger_that_cannot_be_made_is_told(unexplained):
-    found = compare(made(), made())
+    found = Comparison.of(made(), made())
     assert codes(found) == ["causes-unknown", "causes-unknown"]
-    assert found.of("cause") == []
+    assert found.group("cause") == []
     assert found.find("overall", "idle").difference == 0
 
 
 def test_runs_without_steps_are_one_step():
     run = made(steps=1)
     unstepped = Timeline(run.tasks.with_columns(step=pl.lit(None, pl.Int32)), run.ranks, run.run)
-    found = compare(unstepped, run)
+    found = Comparison.of(unstepped, run)
     assert found.before.steps == (None,)
     assert {one.difference for one in found.changes} == {0}
 
@@ -284,16 +289,16 @@ def test_a_run_whose_stages_are_not_known_is_compared_by_rank():
     bare = run.tasks.with_columns(
         pl.lit(None).cast(run.tasks[name].dtype).alias(name) for name in ("stage", "chunk")
     )
-    found = compare(run, Timeline(bare, run.ranks, run.run))
+    found = Comparison.of(run, Timeline(bare, run.ranks, run.run))
     assert "the stages of one run are not known" in found.notes[0].message
-    assert found.of("stage") == []
-    assert {one.difference for one in found.of("rank")} == {0}
+    assert found.group("stage") == []
+    assert {one.difference for one in found.group("rank")} == {0}
 
 
 def test_runs_without_passes_are_compared_by_kind():
     run = made()
     others = Timeline(run.tasks.filter(pl.col("kind") == "optimizer"), run.ranks, run.run)
-    found = compare(others, others)
+    found = Comparison.of(others, others)
     assert found.find("overall", "step") is None
 
 
@@ -303,7 +308,7 @@ def test_runs_without_passes_are_compared_by_kind():
 @pytest.fixture(scope="module")
 def slower():
     """A step takes 9 ms more than 270 ms; the bubble rate is a ninth in both."""
-    return compare(made(ranks=2, comm=0), made(11 * MS, ranks=2, comm=0))
+    return Comparison.of(made(ranks=2, comm=0), made(11 * MS, ranks=2, comm=0))
 
 
 @pytest.mark.parametrize(
@@ -352,7 +357,7 @@ def test_conditions(slower, text, outcome):
 )
 def test_mistaken_conditions(text, said):
     with pytest.raises(click.BadParameter, match=re.escape(said)):
-        Conditions().convert(text, None, None)
+        condition(text)
 
 
 def test_what_is_in_neither_run_cannot_be_decided(slower):
@@ -363,14 +368,14 @@ def test_what_is_in_neither_run_cannot_be_decided(slower):
 
 
 def test_what_was_not_there_before_has_risen_beyond_any_share():
-    found = compare(made(), made(schedule="zb-h1"))
+    found = Comparison.of(made(), made(schedule="zb-h1"))
     assert verdict("kind:backward_weight > +1000%", found).outcome == "failed"
     assert verdict("kind:backward < -99%", found).outcome == "failed"
 
 
 def test_noise_alone_never_fails_a_gate():
     change = Change("overall", "step", "ns", 100, 110, 10, 0.1, (-5, 25), (95, 125))
-    found = compare(made(steps=1), made(steps=1))
+    found = Comparison.of(made(steps=1), made(steps=1))
     found = type(found)(found.before, found.after, (), (change,), ())
     doubtful = verdict("step > +5%", found)
     assert doubtful.outcome == "not certain"
@@ -382,7 +387,7 @@ def test_noise_alone_never_fails_a_gate():
 
 
 def test_of_one_step_the_measured_value_decides():
-    found = compare(made(steps=1), made(12 * MS, steps=1))
+    found = Comparison.of(made(steps=1), made(12 * MS, steps=1))
     decided = verdict("step > +1%", found)
     assert decided.outcome == "failed"
     assert "(no noise known)" in decided.text

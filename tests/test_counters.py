@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bubblescope
-from bubblescope import Timeline
+from bubblescope import Timeline, sources
 from bubblescope.clocks import align
-from bubblescope.exports import chrome, perfetto
-from bubblescope.exports.html_counters import counters_of
-from bubblescope.exports.layout import ordered_ranks
-from bubblescope.timeline import COUNTER_SCHEMA, Run, changes
+from bubblescope.model.counters import changes
+from bubblescope.model.provenance import Run
+from bubblescope.model.timeline import COUNTER_SCHEMA
+from bubblescope.render.html.samples import counters_of
+from bubblescope.render.layout import ordered_ranks
+from bubblescope.render.traces import chrome, perfetto
 from kineto_maker import BASE, Trace
 from nsight_maker import UTC, Export
 from synthetic import ORIGIN, one_f_one_b
@@ -26,7 +27,7 @@ from trace_processor import opened
 def kineto(trace: Trace, tmp_path, **how) -> Timeline:
     trace.range("PP:0F0", 1_000, 2_000)
     trace.kernel(3_000, 9_000, at=1_500)
-    return bubblescope.load(trace.write(tmp_path / "rank0.json", **how))
+    return sources.load(trace.write(tmp_path / "rank0.json", **how))
 
 
 def samples(timeline: Timeline, origin: int = BASE) -> list[tuple]:
@@ -119,7 +120,7 @@ def test_a_run_on_the_host_has_its_memory(tmp_path):
     trace.range("PP:0F0", 1_000, 2_000)
     trace.operator("aten::mm", 1_100, 1_900)
     trace.memory(1_150, 64, sort=0)
-    timeline = bubblescope.load(trace.write(tmp_path / "rank0.json"))
+    timeline = sources.load(trace.write(tmp_path / "rank0.json"))
     assert samples(timeline) == [("host memory allocated", "bytes", 1_150, 64.0)]
 
 
@@ -133,7 +134,7 @@ def test_torch_itself_writes_memory_as_expected(tmp_path):
         with record_function("PP:0B0"):
             held.sum()
     profiled.export_chrome_trace(str(tmp_path / "rank0.json"))
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     counters = timeline.counters
     assert counters.select("name", "unit").unique().rows() == [("host memory allocated", "bytes")]
@@ -144,7 +145,7 @@ def test_torch_itself_writes_memory_as_expected(tmp_path):
 def test_without_tasks_counters_are_kept(tmp_path):
     trace = Trace()
     trace.memory(1_100, 512)
-    timeline = bubblescope.load(trace.write(tmp_path / "rank0.json"))
+    timeline = sources.load(trace.write(tmp_path / "rank0.json"))
     assert timeline.counters.height == 2
     assert not len(timeline)
 
@@ -180,7 +181,7 @@ def test_nsight_tells_memory_and_metrics_of_each_process_own_gpu(tmp_path, folde
         if folder
         else export.write(tmp_path / "a.sqlite")
     )
-    timeline = bubblescope.load(path)
+    timeline = sources.load(path)
 
     assert timeline.counters.filter(rank=0).select("name", "unit", "time_ns", "value").rows() == [
         ("GPC Clock Frequency", "MHz", UTC + 1_000, 1800.0),
@@ -196,7 +197,7 @@ def test_nsight_tells_memory_and_metrics_of_each_process_own_gpu(tmp_path, folde
 
 
 def test_metrics_of_an_unknown_gpu_are_left_out_and_said_to_be(tmp_path):
-    timeline = bubblescope.load(nsight(tmp_path, says=False).write(tmp_path / "a.sqlite"))
+    timeline = sources.load(nsight(tmp_path, says=False).write(tmp_path / "a.sqlite"))
     assert timeline.counters["name"].unique().to_list() == ["device memory"]
     assert [notice.code for notice in timeline.run.warnings] == ["unplaced-metrics"]
 
@@ -208,7 +209,7 @@ def test_memory_from_before_the_capture_never_makes_it_negative(tmp_path):
     process.kernel(3_000, 9_000, at=1_500)
     process.allocate(1_100, 1000, release=True)
     process.allocate(1_200, 300)
-    timeline = bubblescope.load(export.write(tmp_path / "a.sqlite"))
+    timeline = sources.load(export.write(tmp_path / "a.sqlite"))
     assert timeline.counters["value"].to_list() == [0.0, 300.0]
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-import bubblescope
-from bubblescope import BubblescopeError
+from bubblescope import BubblescopeError, sources
 from bubblescope.demo import Options, Result, contention_note, model, reference, run
+from bubblescope.render.text.report import Report
 from bubblescope.schedules import LINEAR, generate
 
 SMALL = {"width": 16, "samples": 8, "layers": 1, "steps": 3, "microbatches": 5}
@@ -80,7 +80,7 @@ def test_the_split_backward_is_the_gradient():
 def test_every_task_is_recorded_in_the_schedules_order(tmp_path, schedule):
     options = Options(schedule=schedule, stages=3, **SMALL)
     run(options, tmp_path)
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
     assert timeline.run.schedule == schedule
     assert timeline.run.warnings == ()
     kinds = ["forward", "backward", "backward_input", "backward_weight"]
@@ -109,7 +109,7 @@ def test_stages_that_sleep_show_the_bubble_of_their_schedule(tmp_path):
     for schedule in LINEAR:
         options = Options(schedule=schedule, stages=3, sleep_compute_ms=15, **SMALL)
         run(options, tmp_path / schedule)
-        steps = bubblescope.load(tmp_path / schedule).report().bubbles.per_step.values()
+        steps = Report.of(sources.load(tmp_path / schedule)).bubbles.per_step.values()
         rates[schedule] = min(step.makespan for step in steps)  # the step least disturbed
     # Nothing beats theory, 2/7 and 2/17; messages take time besides, and the machine may be busy.
     for schedule in ("gpipe", "1f1b"):
@@ -219,7 +219,7 @@ def test_arithmetic_is_small_where_tasks_sleep():
 
 def test_stages_can_have_more_or_less_work(tmp_path):
     run(Options(stages=2, sleep_compute_ms=20, stage_work=(1.0, 0.5), **SMALL), tmp_path)
-    tasks = bubblescope.load(tmp_path).tasks.filter(pl.col("kind") == "forward")
+    tasks = sources.load(tmp_path).tasks.filter(pl.col("kind") == "forward")
     median = dict(
         tasks.group_by("stage").agg((pl.col("end_ns") - pl.col("start_ns")).median()).iter_rows()
     )

@@ -14,16 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-import bubblescope
-from bubblescope import Timeline, units
-from bubblescope.exports import FORMATS, export, svg
-from bubblescope.exports.layout import (
-    duration_text,
-    ordered_ranks,
-    short_label,
-    with_rows,
-)
-from bubblescope.exports.slices import flows
+from bubblescope import Timeline, sources
+from bubblescope.analysis.pictured import pictured
+from bubblescope.facade import write
+from bubblescope.model import units
+from bubblescope.render.formats import FORMATS
+from bubblescope.render.layout import duration_text, ordered_ranks, short_label, with_rows
+from bubblescope.render.picture import svg
+from bubblescope.render.traces.slices import flows
 from synthetic import empty, hostile, one_f_one_b
 from trace_processor import opened
 
@@ -48,7 +46,7 @@ def parsed(path) -> tuple[dict[int, proto.TrackDescriptor], list[proto.TracePack
 @pytest.mark.parametrize("make", [one_f_one_b, hostile, empty])
 def test_every_format_takes_every_timeline_and_leaves_one_file(tmp_path, name, make):
     path = tmp_path / f"run{FORMATS[name].suffix}"
-    assert export(make(), name, path) == path
+    assert write(make(), path, to=name) == path
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     assert path.stat().st_size > 0
 
@@ -62,14 +60,14 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pl.DataFrame, "write_csv", fail)
     with pytest.raises(OSError, match="No space left"):
-        export(one_f_one_b(), "csv", path)
+        write(one_f_one_b(), path, to="csv")
     assert path.read_text() == "precious"
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_perfetto_slices_are_the_tasks_by_the_official_classes(tmp_path):
     timeline = one_f_one_b()
-    tracks, packets = parsed(timeline.to_perfetto(tmp_path / "run.pftrace"))
+    tracks, packets = parsed(write(timeline, tmp_path / "run.pftrace", to="perfetto"))
     titles = dict(ordered_ranks(timeline).select("title", "rank").rows())
     found, open_at, names = [], {}, []
     for packet in packets:
@@ -100,7 +98,7 @@ def test_perfetto_tracks_follow_the_pipeline(tmp_path):
         timeline.tasks,
         timeline.ranks.with_columns(stages=pl.Series([[3], [2], [1], [0]]), host=pl.lit("h")),
     )
-    tracks, _ = parsed(shuffled.to_perfetto(tmp_path / "run.pftrace"))
+    tracks, _ = parsed(write(shuffled, tmp_path / "run.pftrace", to="perfetto"))
     [root] = (track for track in tracks.values() if not track.parent_uuid)
     assert root.child_ordering == proto.TrackDescriptor.EXPLICIT
     top = sorted(
@@ -114,7 +112,7 @@ def test_perfetto_tracks_follow_the_pipeline(tmp_path):
 
 def test_perfetto_arguments_say_what_is_known(tmp_path):
     timeline = one_f_one_b()
-    _, packets = parsed(timeline.to_perfetto(tmp_path / "run.pftrace"))
+    _, packets = parsed(write(timeline, tmp_path / "run.pftrace", to="perfetto"))
     interned = packets[0].interned_data
     arguments = {entry.iid: entry.name for entry in interned.debug_annotation_names}
     first = next(p.track_event for p in packets if p.track_event.name.startswith("F0"))
@@ -136,7 +134,7 @@ def slices(query) -> list[tuple]:
 @pytest.mark.parametrize("name", ["perfetto", "chrome"])
 def test_perfettos_trace_processor_sees_the_same_slices_and_flows(tmp_path, name):
     timeline = one_f_one_b()
-    path = export(timeline, name, tmp_path / "run")
+    path = write(timeline, tmp_path / "run", to=name)
     tasks = timeline.tasks.with_columns(
         label=pl.format("{} {}", short_label(), duration_text()),
         length=pl.col("end_ns") - pl.col("start_ns"),
@@ -159,7 +157,7 @@ def test_perfettos_trace_processor_sees_the_same_slices_and_flows(tmp_path, name
 
 def test_chrome_times_are_exact_to_the_nanosecond(tmp_path):
     timeline = one_f_one_b()
-    data = json.loads(timeline.to_chrome(tmp_path / "run.json").read_text())
+    data = json.loads(write(timeline, tmp_path / "run.json", to="chrome").read_text())
     origin = int(data["otherData"]["start_ns"])
     events = [event for event in data["traceEvents"] if event["ph"] == "X"]
     lanes = {
@@ -180,7 +178,7 @@ def test_chrome_times_are_exact_to_the_nanosecond(tmp_path):
 
 
 def test_chrome_slices_of_one_thread_never_overlap(tmp_path):
-    data = json.loads(one_f_one_b().to_chrome(tmp_path / "run.json").read_text())
+    data = json.loads(write(one_f_one_b(), tmp_path / "run.json", to="chrome").read_text())
     by_thread: dict[tuple, list[tuple]] = {}
     for event in data["traceEvents"]:
         if event["ph"] == "X":
@@ -196,13 +194,13 @@ def test_chrome_slices_of_one_thread_never_overlap(tmp_path):
 
 def test_csv_and_json_hold_every_column(tmp_path):
     timeline = one_f_one_b()
-    export(timeline, "csv", tmp_path / "run.csv")
+    write(timeline, tmp_path / "run.csv", to="csv")
     with (tmp_path / "run.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(timeline)
     assert rows[0]["kind"] == "forward"
     assert int(rows[0]["start_ns"]) == timeline.start_ns
-    export(timeline, "json", tmp_path / "run.json")
+    write(timeline, tmp_path / "run.json", to="json")
     data = json.loads((tmp_path / "run.json").read_text())
     assert data["schema"] == "bubblescope.timeline/1"
     assert data["tasks"] == timeline.tasks.to_dicts()
@@ -212,8 +210,8 @@ def test_csv_and_json_hold_every_column(tmp_path):
 
 def test_parquet_is_read_back_identical(tmp_path):
     timeline = one_f_one_b()
-    path = export(timeline, "parquet", tmp_path / "run.parquet")
-    assert bubblescope.load(path, clock="raw") == timeline
+    path = write(timeline, tmp_path / "run.parquet", to="parquet")
+    assert sources.load(path, clock="raw") == timeline
 
 
 def blocks(text: str) -> list[ET.Element]:
@@ -223,7 +221,7 @@ def blocks(text: str) -> list[ET.Element]:
 
 def test_svg_blocks_lie_where_their_tasks_are():
     timeline = one_f_one_b(comm=False)
-    found = blocks(svg.render(timeline, width=1600))
+    found = blocks(svg.render(pictured(timeline), width=1600))
     plot = 1600 - 150 - 70
     scale = plot / timeline.duration_ns
     expected = sorted(
@@ -237,21 +235,21 @@ def test_svg_blocks_lie_where_their_tasks_are():
 
 
 def test_svg_of_a_hostile_timeline_is_valid_and_carries_no_markup():
-    text = svg.render(hostile())
+    text = svg.render(pictured(hostile()))
     ET.fromstring(text)
     assert "<img" not in text
 
 
 def test_svg_says_the_rates_that_the_analysis_found():
     timeline = one_f_one_b()
-    text = svg.render(timeline)
+    text = svg.render(pictured(timeline))
     assert f"bubble rate {units.percent(3 / 11)} of the makespan" in text
     assert text.count(units.percent(3 / 11)) >= 1 + 4 + 3  # overall, ranks, steps
 
 
 def test_svg_with_more_tasks_than_pixels_shows_true_shares():
     timeline = one_f_one_b(ranks=4, microbatches=600, steps=2, comm=False)
-    text = svg.render(timeline, width=900)
+    text = svg.render(pictured(timeline), width=900)
     assert "at each pixel's centre" in text.replace("&#x27;", "'")
     assert len(text) < 200_000
     plot = 900 - 150 - 70

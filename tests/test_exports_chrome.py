@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bubblescope import Timeline
-from bubblescope.exports import chrome, perfetto
-from bubblescope.exports.slices import ARGUMENTS
-from bubblescope.palette import COLOURS
+from bubblescope.model.kinds import Kind
+from bubblescope.render.palette import COLOURS
+from bubblescope.render.traces import chrome, perfetto
+from bubblescope.render.traces.slices import ARGUMENTS
 from bubblescope.schedules import generate
-from bubblescope.simulate import Costs, simulate
-from bubblescope.vocabulary import Kind
+from bubblescope.schedules.simulate import Costs, simulate
 from catapult import viewing
 from synthetic import ORIGIN, hostile, one_f_one_b, staggered
 from trace_processor import (

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from bubblescope import Timeline
-from bubblescope.exports import perfetto
-from bubblescope.exports.slices import ARGUMENTS, flows, step_spans
+from bubblescope.render.traces import perfetto
+from bubblescope.render.traces.slices import ARGUMENTS, flows, step_spans
 from synthetic import ORIGIN, hostile, one_f_one_b, staggered
 from trace_processor import opened, seen_tracks
 

@@ -12,11 +12,13 @@ import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
 
+from bubblescope.analysis.pictured import pictured
 from bubblescope.cli import cli
-from bubblescope.errors import BubblescopeError
-from bubblescope.exports import export, png, svg
-from bubblescope.palette import BUBBLE, COLOURS
-from bubblescope.vocabulary import Kind
+from bubblescope.facade import write
+from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.kinds import Kind
+from bubblescope.render.palette import BUBBLE, COLOURS
+from bubblescope.render.picture import png, svg
 from synthetic import one_f_one_b
 
 Pixels = NDArray[np.uint8]
@@ -108,7 +110,7 @@ def lanes(pixels: Pixels, count: int) -> list[Pixels]:
 )
 def test_pixels_of_crowded_lanes_have_the_colours_of_the_time(width, dpi):
     timeline = one_f_one_b(ranks=3, microbatches=900, steps=1, comm=False)
-    drawn = lanes(decoded(png.render(timeline, width=width, dpi=dpi)), 3)
+    drawn = lanes(decoded(png.render(pictured(timeline), width=width, dpi=dpi)), 3)
     for rank, lane in enumerate(drawn):
         mine = timeline.tasks.filter(rank=rank)
         known = is_colour(lane, BUBBLE)
@@ -124,7 +126,7 @@ def test_pixels_of_crowded_lanes_have_the_colours_of_the_time(width, dpi):
 @pytest.mark.parametrize("look", sorted(svg.LOOKS))
 def test_pixels_of_single_blocks_have_the_colours_of_the_time(look):
     timeline = one_f_one_b(ranks=4, microbatches=4, steps=1, comm=False)
-    pixels = decoded(png.render(timeline, width="page", look=look, dpi=300))
+    pixels = decoded(png.render(pictured(timeline), width="page", look=look, dpi=300))
     high = pixels.shape[0]
     spent = dict(
         timeline.tasks.group_by("kind")
@@ -143,14 +145,14 @@ def test_pixels_of_single_blocks_have_the_colours_of_the_time(look):
 
 def test_it_has_as_many_pixels_as_asked_for_and_says_how_many_are_an_inch():
     for width, dpi, across in (("3.3in", 300, 990), ("84mm", 300, 992), (None, 96, 1600)):
-        found = chunks(png.render(one_f_one_b(), width=width, dpi=dpi))
+        found = chunks(png.render(pictured(one_f_one_b()), width=width, dpi=dpi))
         assert struct.unpack(">I", found[b"IHDR"][:4]) == (across,)
         metre = round(dpi / 0.0254)
         assert struct.unpack(">IIB", found[b"pHYs"]) == (metre, metre, 1)
 
 
 def test_text_is_drawn():
-    pixels = decoded(png.render(one_f_one_b(steps=1), width="page", look="paper"))
+    pixels = decoded(png.render(pictured(one_f_one_b(steps=1)), width="page", look="paper"))
     titles = pixels[: pixels.shape[0] // 2, :150]
     dark = (titles < 100).all(axis=-1)
     assert 0.03 < dark.mean() < 0.5
@@ -159,18 +161,18 @@ def test_text_is_drawn():
 @pytest.mark.parametrize("dpi", [0, -300, 5, 1e9, float("nan"), float("inf")])
 def test_a_density_that_no_picture_has_is_refused(dpi):
     with pytest.raises(BubblescopeError, match="10 to 2400 dots per inch, not"):
-        png.render(one_f_one_b(), dpi=dpi)
+        png.render(pictured(one_f_one_b()), dpi=dpi)
 
 
 def test_a_picture_too_large_to_hold_is_refused_before_it_is_drawn():
     with pytest.raises(BubblescopeError, match=r"pixels; lower --dpi or --width, or select --ra"):
-        png.render(one_f_one_b(ranks=64, microbatches=2, steps=1), width="50in", dpi=2400)
+        png.render(pictured(one_f_one_b(ranks=64, microbatches=2, steps=1)), width="50in", dpi=2400)
 
 
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(BubblescopeError, match=r"pip install 'bubblescope\[png\]'"):
-        export(one_f_one_b(), "png", tmp_path / "x.png")
+        write(one_f_one_b(), tmp_path / "x.png", to="png")
     assert not list(tmp_path.iterdir())
 
 
@@ -180,7 +182,7 @@ def test_without_a_font_it_says_so_and_draws_nothing(monkeypatch, tmp_path):
     real = resvg_py.svg_to_bytes
     monkeypatch.setattr(resvg_py, "svg_to_bytes", lambda **how: real(**how, skip_system_fonts=True))
     with pytest.raises(BubblescopeError, match="no font for the text"):
-        one_f_one_b().to_png(tmp_path / "x.png")
+        write(one_f_one_b(), tmp_path / "x.png", to="png")
     assert not list(tmp_path.iterdir())
 
 
@@ -198,5 +200,5 @@ def test_the_command_and_the_method_write_the_same_picture(tmp_path):
         ],
     )
     assert done.exit_code == 0, done.output
-    other = timeline.to_png(tmp_path / "other.png", width="column", look="paper", dpi=150)
+    other = write(timeline, tmp_path / "other.png", to="png", width="column", look="paper", dpi=150)
     assert path.read_bytes() == other.read_bytes()

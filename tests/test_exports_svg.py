@@ -10,12 +10,15 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
-from bubblescope import Timeline, units
+from bubblescope import Timeline
+from bubblescope.analysis.pictured import pictured
 from bubblescope.cli import cli
-from bubblescope.errors import BubblescopeError
-from bubblescope.exports import export, svg
-from bubblescope.exports.picture.order import pipeline_order
-from bubblescope.timeline import Run
+from bubblescope.facade import write
+from bubblescope.model import units
+from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.provenance import Run
+from bubblescope.render.picture import svg
+from bubblescope.render.picture.order import pipeline_order
 from synthetic import empty, hostile, one_f_one_b
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -30,7 +33,7 @@ def lane(*tasks: tuple[str, int, int]) -> Timeline:
 
 def blocks(timeline: Timeline) -> dict[str, tuple[float, float]]:
     """Return top and height of each block, below the top of its lane, by its title."""
-    root = ET.fromstring(svg.render(timeline))
+    root = ET.fromstring(svg.render(pictured(timeline)))
     rects = list(root.iter(f"{SVG}rect"))
     [top] = [float(r.get("y")) for r in rects if r.get("height") == "18" and not len(r)][:1]
     return {r[0].text: (float(r.get("y")) - top, float(r.get("height"))) for r in rects if len(r)}
@@ -39,7 +42,7 @@ def blocks(timeline: Timeline) -> dict[str, tuple[float, float]]:
 def covered(timeline: Timeline, width: int) -> list[set[int]]:
     """Return the pixel columns in which something is drawn, of each rank, in a sampled picture."""
     lanes: dict[int, set[int]] = {}
-    text = svg.render(timeline, width=width)
+    text = svg.render(pictured(timeline), width=width)
     for high, path in re.findall(r'<path stroke="#\w+" stroke-width="([\d.]+)" d="(M[^"]*)"', text):
         for left, middle, wide in re.findall(r"M(\d+) ([\d.]+)h(\d+)", path):
             row = int((float(middle) - float(high) / 2) // 22)
@@ -76,7 +79,7 @@ def test_a_crowded_picture_is_no_larger_than_its_pixels():
     few = one_f_one_b(ranks=2, microbatches=2000, steps=1, comm=False)
     many = one_f_one_b(ranks=2, microbatches=8000, steps=1, comm=False)
     bound = 2 * (600 - 150 - 70) * len("M1000 100.25h1") + 10_000
-    assert max(len(svg.render(timeline, width=600)) for timeline in (few, many)) < bound
+    assert max(len(svg.render(pictured(timeline), width=600)) for timeline in (few, many)) < bound
 
 
 def test_hosts_with_long_names_are_told_apart():
@@ -85,7 +88,7 @@ def test_hosts_with_long_names_are_told_apart():
         timeline.tasks,
         timeline.ranks.with_columns(host=pl.format("a-long-cluster-name-node-{}", pl.col("rank"))),
     )
-    text = svg.render(named)
+    text = svg.render(pictured(named))
     for rank in range(4):
         assert f">a-long-cluster-name-node-{rank}</text>" in text
 
@@ -94,7 +97,7 @@ def test_titles_of_ranks_with_many_stages_stay_on_the_page():
     timeline = one_f_one_b()
     stages = pl.Series([list(range(rank, 64, 4)) for rank in range(4)])
     root = ET.fromstring(
-        svg.render(Timeline(timeline.tasks, timeline.ranks.with_columns(stages=stages)))
+        svg.render(pictured(Timeline(timeline.tasks, timeline.ranks.with_columns(stages=stages))))
     )
     titles = [text for text in root.iter(f"{SVG}text") if (text.text or "").startswith("rank ")]
     assert len(titles) == 4
@@ -105,7 +108,7 @@ def test_titles_of_ranks_with_many_stages_stay_on_the_page():
 def test_a_heading_that_is_wider_than_the_page_takes_several_lines():
     timeline = one_f_one_b()
     named = Timeline(timeline.tasks, timeline.ranks, Run(schedule="interleaved with warm-up"))
-    root = ET.fromstring(svg.render(named, width=500))
+    root = ET.fromstring(svg.render(pictured(named), width=500))
     lines = [text.text for text in root.iter(f"{SVG}text") if text.get("font-size") == "13"]
     assert len(lines) > 1
     assert all(len(line) * 6.4 < 500 - 150 for line in lines)
@@ -115,11 +118,11 @@ def test_a_heading_that_is_wider_than_the_page_takes_several_lines():
 @pytest.mark.parametrize("width", [-1, 0, 220, 319])
 def test_a_width_without_room_for_the_lanes_is_refused(width):
     with pytest.raises(BubblescopeError, match="at least 320 pixels wide"):
-        svg.render(one_f_one_b(), width=width)
+        svg.render(pictured(one_f_one_b()), width=width)
 
 
 def test_the_legend_names_every_kind_that_is_drawn_and_no_other():
-    text = svg.render(lane(("forward", 0, 5), ("recompute", 5, 9)))
+    text = svg.render(pictured(lane(("forward", 0, 5), ("recompute", 5, 9))))
     assert re.findall(r'<text x="\d+" y="\d+">([a-z ]+)</text>', text) == [
         "forward",
         "recompute",
@@ -143,7 +146,7 @@ def test_the_legend_names_every_kind_that_is_drawn_and_no_other():
 )
 def test_a_picture_is_as_wide_as_it_was_asked_to_be(width, written, pixels):
     for look in svg.LOOKS:
-        root = ET.fromstring(svg.render(one_f_one_b(), width=width, look=look))
+        root = ET.fromstring(svg.render(pictured(one_f_one_b()), width=width, look=look))
         assert root.get("width") == written
         left, top, wide, high = map(float, root.get("viewBox").split())
         assert (left, top) == (0, 0)
@@ -156,7 +159,7 @@ def test_a_picture_is_as_wide_as_it_was_asked_to_be(width, written, pixels):
 @pytest.mark.parametrize("look", sorted(svg.LOOKS))
 @pytest.mark.parametrize("width", ["column", "page"])
 def test_type_in_print_is_five_to_seven_points_and_stays_on_the_page(look, width):
-    root = ET.fromstring(svg.render(one_f_one_b(), width=width, look=look))
+    root = ET.fromstring(svg.render(pictured(one_f_one_b()), width=width, look=look))
     wide, high = map(float, root.get("viewBox").split()[2:])
     common = float(root.get("font-size"))
     texts = list(root.iter(f"{SVG}text"))
@@ -177,26 +180,26 @@ def test_type_in_print_is_five_to_seven_points_and_stays_on_the_page(look, width
 def test_print_without_room_says_in_its_own_unit_what_it_needs(width):
     unit = width.lstrip("0123456789.")
     with pytest.raises(BubblescopeError, match=rf"at least [\d.]+{unit} wide"):
-        svg.render(one_f_one_b(), width=width, look="paper")
+        svg.render(pictured(one_f_one_b()), width=width, look="paper")
     for look in svg.LOOKS:
-        svg.render(one_f_one_b(), width="3.3in", look=look)
+        svg.render(pictured(one_f_one_b()), width="3.3in", look=look)
 
 
 @pytest.mark.parametrize("width", ["", "wide", "-3in", "3.3inch", "1e3px", "3in 4in", "٣in"])
 def test_what_is_no_width_is_refused(width):
     with pytest.raises(BubblescopeError, match=r"is no width; give one such as 84mm, 3\.3in"):
-        svg.render(one_f_one_b(), width=width)
+        svg.render(pictured(one_f_one_b()), width=width)
 
 
 def test_a_picture_wider_than_any_wall_and_an_unknown_look_are_refused():
     with pytest.raises(BubblescopeError, match=r"at most 520\.8333in wide"):
-        svg.render(one_f_one_b(), width="9999in")
+        svg.render(pictured(one_f_one_b()), width="9999in")
     with pytest.raises(BubblescopeError, match="'nice' is no look of a picture; it is full or pap"):
-        svg.render(one_f_one_b(), look="nice")
+        svg.render(pictured(one_f_one_b()), look="nice")
 
 
 def texts(timeline: Timeline, **how: object) -> list[str]:
-    root = ET.fromstring(svg.render(timeline, look="paper", **how))
+    root = ET.fromstring(svg.render(pictured(timeline), look="paper", **how))
     return [text.text for text in root.iter(f"{SVG}text")]
 
 
@@ -249,7 +252,7 @@ def chunked(kind: str, chunks: int) -> Timeline:
 
 
 def test_chunks_have_shades_of_one_colour():
-    text = svg.render(chunked("forward", 3), look="paper")
+    text = svg.render(pictured(chunked("forward", 3)), look="paper")
     fills = re.findall(r'fill="(#\w+)"><title>', text)
     assert fills[0] == "#0072b2"
     assert len(set(fills)) == 3
@@ -261,7 +264,7 @@ def test_chunks_have_shades_of_one_colour():
 
 @pytest.mark.parametrize(("kind", "chunks"), [("forward", 4), ("backward_weight", 2)])
 def test_chunks_have_letters_where_shades_would_not_do(kind, chunks):
-    text = svg.render(chunked(kind, chunks), look="paper")
+    text = svg.render(pictured(chunked(kind, chunks)), look="paper")
     assert len(set(re.findall(r'fill="(#\w+)"><title>', text))) == 1
     assert re.findall(r">(\d\w*)</text>", text) == [f"4{letter}" for letter in "abcd"[:chunks]]
     assert "chunks of the device's model" in text
@@ -290,7 +293,7 @@ def test_an_overlapped_task_has_the_numbers_of_both():
 
 def test_many_devices_fit_on_one_page_and_some_have_titles():
     timeline = one_f_one_b(ranks=128, microbatches=2, steps=1, comm=False)
-    root = ET.fromstring(svg.render(timeline, width="page", look="paper"))
+    root = ET.fromstring(svg.render(pictured(timeline), width="page", look="paper"))
     assert float(root.get("height").removesuffix("in")) < 8
     titles = [text for text in root.iter(f"{SVG}text") if (text.text or "").startswith("Device")]
     heights = [float(title.get("y")) for title in titles]
@@ -300,7 +303,7 @@ def test_many_devices_fit_on_one_page_and_some_have_titles():
 
 def test_crowded_lanes_in_print_have_300_samples_an_inch_in_their_true_shares():
     timeline = one_f_one_b(ranks=4, microbatches=900, steps=1, comm=False)
-    text = svg.render(timeline, width="page", look="paper")
+    text = svg.render(pictured(timeline), width="page", look="paper")
     assert "the centre of each 300th of an inch" in text
     [(left, scale)] = re.findall(r'translate\(([\d.]+) 0\) scale\(([\d.]+) 1\)"', text)
     assert float(scale) == pytest.approx(96 / 300)
@@ -320,19 +323,21 @@ def test_crowded_lanes_in_print_have_300_samples_an_inch_in_their_true_shares():
 
 def test_a_timeline_without_tasks_has_lanes_all_the_same():
     for look in svg.LOOKS:
-        ET.fromstring(svg.render(empty(), width="column", look=look))
-    ET.fromstring(svg.render(hostile(), look="paper"))
+        ET.fromstring(svg.render(pictured(empty()), width="column", look=look))
+    ET.fromstring(svg.render(pictured(hostile()), look="paper"))
 
 
 def test_export_has_options_of_pictures_for_pictures_only(tmp_path):
     timeline = one_f_one_b(steps=1)
-    path = export(timeline, "svg", tmp_path / "x.svg", width="column", look="paper")
-    assert path.read_text() == svg.render(timeline, width="column", look="paper")
-    assert timeline.to_svg(path, width="84mm").read_text() == svg.render(timeline, width="84mm")
+    path = write(timeline, tmp_path / "x.svg", to="svg", width="column", look="paper")
+    assert path.read_text() == svg.render(pictured(timeline), width="column", look="paper")
+    assert write(timeline, path, to="svg", width="84mm").read_text() == svg.render(
+        pictured(timeline), width="84mm"
+    )
     with pytest.raises(BubblescopeError, match="csv has no option width; it is an option of svg a"):
-        export(timeline, "csv", tmp_path / "x.csv", width="column")
+        write(timeline, tmp_path / "x.csv", to="csv", width="column")
     with pytest.raises(BubblescopeError, match="svg has no option hue; no format has it"):
-        export(timeline, "svg", tmp_path / "x.svg", hue=3)
+        write(timeline, tmp_path / "x.svg", to="svg", hue=3)
 
 
 def test_the_command_takes_a_width_and_a_look(tmp_path):

@@ -11,18 +11,19 @@ import sys
 import polars as pl
 import pytest
 
-from bubblescope.errors import BubblescopeError
-from bubblescope.exports import FORMATS, export
-from bubblescope.exports.files import replacing
+from bubblescope.facade import write
+from bubblescope.model.errors import BubblescopeError
+from bubblescope.render.files import replacing
+from bubblescope.render.formats import FORMATS
 from synthetic import HOSTILE, hostile, staggered
 
 
 def test_unknown_values_are_null_in_json_and_empty_in_csv(tmp_path):
     timeline = staggered()
-    tasks = json.loads(export(timeline, "json", tmp_path / "run.json").read_text())["tasks"]
+    tasks = json.loads(write(timeline, tmp_path / "run.json", to="json").read_text())["tasks"]
     assert tasks[0]["peer"] is None
     assert tasks[0]["busy_ns"] is None
-    with export(timeline, "csv", tmp_path / "run.csv").open(newline="") as file:
+    with write(timeline, tmp_path / "run.csv", to="csv").open(newline="") as file:
         first = next(csv.DictReader(file))
     assert first["peer"] == ""
     assert list(first) == timeline.tasks.columns
@@ -30,13 +31,13 @@ def test_unknown_values_are_null_in_json_and_empty_in_csv(tmp_path):
 
 def test_kinds_and_lanes_are_words_in_every_table(tmp_path):
     timeline = staggered()
-    written = pl.read_csv(export(timeline, "csv", tmp_path / "run.csv"))
+    written = pl.read_csv(write(timeline, tmp_path / "run.csv", to="csv"))
     assert set(written["kind"]) == {"forward", "send_forward", "recv_forward", "gc"}
     assert set(written["lane"]) == {"compute", "comm", "host"}
 
 
 def test_hostile_text_comes_back_unchanged(tmp_path):
-    written = json.loads(export(hostile(), "json", tmp_path / "run.json").read_text())
+    written = json.loads(write(hostile(), tmp_path / "run.json", to="json").read_text())
     assert {task["name"] for task in written["tasks"]} == {HOSTILE}
     assert {rank["host"] for rank in written["ranks"]} == {HOSTILE}
 
@@ -45,19 +46,19 @@ def test_an_unknown_format_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(
         BubblescopeError, match="'pdf' is no output format; the formats are perfetto"
     ):
-        export(staggered(), "pdf", tmp_path / "run.pdf")
+        write(staggered(), tmp_path / "run.pdf", to="pdf")
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_a_missing_folder_is_an_os_error(tmp_path, name):
     with pytest.raises(FileNotFoundError):
-        export(staggered(), name, tmp_path / "none" / "run")
+        write(staggered(), tmp_path / "none" / "run", to=name)
 
 
 def test_importing_the_registry_imports_no_writer():
     code = (
-        "import sys, bubblescope.exports; "
-        "print([m for m in sys.modules if m.startswith('bubblescope.exports.')], "
+        "import sys, bubblescope.render.formats; "
+        "print([m for m in sys.modules if m.startswith('bubblescope.render.formats.')], "
         "'perfetto' in sys.modules)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

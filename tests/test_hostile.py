@@ -18,11 +18,15 @@ import pytest
 from click.testing import CliRunner
 
 import bubblescope
-from bubblescope import Timeline
+from bubblescope import Timeline, sources
 from bubblescope.cli import cli
-from bubblescope.exports import FORMATS, export, paddle_json, step_task_info
-from bubblescope.exports.slices import LONGEST_TITLE
-from bubblescope.timeline import Notice, Origin, Run
+from bubblescope.facade import write
+from bubblescope.model.provenance import Notice, Origin, Run
+from bubblescope.render.artefacts import pipeline_profile as paddle_json
+from bubblescope.render.artefacts import step_task_info
+from bubblescope.render.formats import FORMATS
+from bubblescope.render.text.report import Report
+from bubblescope.render.traces.slices import LONGEST_TITLE
 from catapult import viewing
 from synthetic import HOSTILE, hostile, one_f_one_b
 from trace_processor import opened, perfetto_ui, seen_tracks
@@ -73,7 +77,7 @@ def ready(page):
 
 @pytest.mark.browser
 def test_nothing_runs_in_the_page_and_all_of_the_text_is_there(visited, tmp_path):
-    page = ready(visited(hostile().to_html(tmp_path / "run.html")))
+    page = ready(visited(write(hostile(), tmp_path / "run.html", to="html")))
     assert page.evaluate("window.hacked") is None
     assert page.locator("img, iframe, object, [onerror], [href^='javascript:']").count() == 0
     whole = page.evaluate("document.body.textContent")
@@ -84,7 +88,7 @@ def test_nothing_runs_in_the_page_and_all_of_the_text_is_there(visited, tmp_path
 @pytest.mark.browser
 def test_what_the_page_guards_against_would_run(visited, tmp_path):
     """The test above proves nothing unless its page, without escaping and policy, is taken over."""
-    text = hostile().to_html(tmp_path / "run.html").read_text(encoding="utf-8")
+    text = write(hostile(), tmp_path / "run.html", to="html").read_text(encoding="utf-8")
     policy = re.compile('<meta http-equiv="Content-Security-Policy"[^>]*>')
     assert len(policy.findall(text)) == 1
     open_ = policy.sub("", text).replace("\\u003c", "<")
@@ -102,7 +106,7 @@ def test_nothing_runs_in_a_picture_and_it_would_unescaped(visited, tmp_path):
         timeline.ranks.with_columns(host=pl.format("{}{}", pl.lit(SCRIPT), "rank")),
         Run(origins=(Origin("made", SCRIPT, SCRIPT),), schedule=SCRIPT),
     )
-    path = named.to_svg(tmp_path / "run.svg")
+    path = write(named, tmp_path / "run.svg", to="svg")
     page = visited(path)
     assert page.evaluate("window.hacked") is None
     assert page.evaluate("document.documentElement.textContent").count(SCRIPT) >= 2
@@ -112,7 +116,7 @@ def test_nothing_runs_in_a_picture_and_it_would_unescaped(visited, tmp_path):
 
 @pytest.mark.browser
 def test_a_picture_of_any_text_is_a_document(visited, tmp_path):
-    page = visited(hostile().to_svg(tmp_path / "run.svg"))
+    page = visited(write(hostile(), tmp_path / "run.svg", to="svg"))
     assert page.evaluate("document.documentElement.localName") == "svg"
     assert page.evaluate("document.querySelector('parsererror')") is None
     assert page.evaluate("window.hacked") is None
@@ -120,7 +124,7 @@ def test_a_picture_of_any_text_is_a_document(visited, tmp_path):
 
 @pytest.mark.browser
 def test_long_text_leaves_the_page_usable(visited, tmp_path):
-    path = hostile(LONG).to_html(tmp_path / "run.html")
+    path = write(hostile(LONG), tmp_path / "run.html", to="html")
     began = time.monotonic()
     page = ready(visited(path))
     assert time.monotonic() - began < 15
@@ -130,7 +134,7 @@ def test_long_text_leaves_the_page_usable(visited, tmp_path):
 
 
 def test_long_text_makes_no_large_picture(tmp_path):
-    assert hostile(LONG).to_svg(tmp_path / "run.svg").stat().st_size < 50_000
+    assert write(hostile(LONG), tmp_path / "run.svg", to="svg").stat().st_size < 50_000
 
 
 @pytest.fixture
@@ -173,7 +177,7 @@ def test_no_escape_sequence_reaches_the_terminal(bundles, command):
 
 def test_a_name_of_a_file_reaches_no_terminal_either(tmp_path):
     path = tmp_path / "\x1b[2J\u202e.parquet"
-    with pytest.raises(bubblescope.errors.BubblescopeError) as refused:
+    with pytest.raises(bubblescope.model.errors.BubblescopeError) as refused:
         cli.main(["report", str(path)], standalone_mode=False)
     assert "[2J" in str(refused.value)
     done = subprocess.run(
@@ -208,7 +212,7 @@ def test_long_text_leaves_reports_readable(tmp_path, command):
 
 
 def test_perfetto_shows_the_text(tmp_path):
-    with opened(hostile().to_perfetto(tmp_path / "run.pftrace")) as query:
+    with opened(write(hostile(), tmp_path / "run.pftrace", to="perfetto")) as query:
         titles = [group for group, _ in seen_tracks(query) if group != "steps"]
         [(name,)] = query("select distinct string_value from args where key = 'debug.name'")
         [(counter,)] = query("select name from counter_track")
@@ -221,7 +225,7 @@ def test_perfetto_shows_the_text(tmp_path):
 
 @pytest.mark.browser
 def test_nothing_runs_in_perfettos_ui(browser, tmp_path):
-    with perfetto_ui(browser, hostile().to_perfetto(tmp_path / "run.pftrace")) as page:
+    with perfetto_ui(browser, write(hostile(), tmp_path / "run.pftrace", to="perfetto")) as page:
         page.get_by_text("pipeline").first.wait_for(timeout=60_000)
         assert page.evaluate("window.hacked") is None
 
@@ -229,7 +233,7 @@ def test_nothing_runs_in_perfettos_ui(browser, tmp_path):
 @pytest.mark.browser
 def test_catapult_shows_the_text_and_runs_nothing(browser, tmp_path):
     with viewing(browser) as show:
-        shown = show(hostile().to_chrome(tmp_path / "run.json"))
+        shown = show(write(hostile(), tmp_path / "run.json", to="chrome"))
         assert shown.page.evaluate("window.hacked") is None
     assert shown.warnings == []
     assert all(SCRIPT in group for group, _ in shown.tracks if group != "steps")
@@ -240,7 +244,7 @@ def test_catapult_shows_the_text_and_runs_nothing(browser, tmp_path):
 
 @pytest.mark.parametrize("name", ["perfetto", "chrome"])
 def test_long_text_makes_no_large_trace(tmp_path, name):
-    path = export(hostile(LONG), name, tmp_path / "run")
+    path = write(hostile(LONG), tmp_path / "run", to=name)
     assert path.stat().st_size < 1_000_000
     with opened(path) as query:
         [(count,)] = query("select count(*) from slice where category not glob 'step*'")
@@ -257,24 +261,24 @@ def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path):
     tasks = tasks.with_columns(name=pl.Series((names * len(tasks))[: len(tasks)]))
     made = Timeline(tasks, timeline.ranks)
     assert set(names) == set(made.tasks["name"])
-    with export(made, "csv", tmp_path / "run.csv").open(newline="", encoding="utf-8") as file:
+    with write(made, tmp_path / "run.csv", to="csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == [
         f"'{name}" if name in FORMULAS else name for name in made.tasks["name"]
     ]
-    written = json.loads(export(made, "json", tmp_path / "run.json").read_text(encoding="utf-8"))
+    written = json.loads(write(made, tmp_path / "run.json", to="json").read_text(encoding="utf-8"))
     assert [task["name"] for task in written["tasks"]] == made.tasks["name"].to_list()
 
 
 def test_tables_keep_every_row_and_text(tmp_path):
     timeline = hostile()
-    with export(timeline, "csv", tmp_path / "run.csv").open(newline="", encoding="utf-8") as file:
+    with write(timeline, tmp_path / "run.csv", to="csv").open(newline="", encoding="utf-8") as file:
         assert [row["name"] for row in csv.DictReader(file)] == [
             HOSTILE.replace("\0", "\ufffd")
         ] * len(timeline)
-    assert bubblescope.load(export(timeline, "parquet", tmp_path / "run.parquet")) == timeline
+    assert sources.load(write(timeline, tmp_path / "run.parquet", to="parquet")) == timeline
     written = json.loads(
-        export(timeline, "json", tmp_path / "run.json").read_text(encoding="utf-8")
+        write(timeline, tmp_path / "run.json", to="json").read_text(encoding="utf-8")
     )
     assert {task["name"] for task in written["tasks"]} == {HOSTILE}
     assert written["run"]["warnings"][0]["message"] == HOSTILE
@@ -291,7 +295,7 @@ def test_half_a_character_is_no_obstacle(tmp_path, name):
         warnings=(Notice("x", broken),),
         inferred={broken: broken},
     )
-    path = export(Timeline(timeline.tasks, timeline.ranks, run), name, tmp_path / "run")
+    path = write(Timeline(timeline.tasks, timeline.ranks, run), tmp_path / "run", to=name)
     if name not in {"perfetto", "png", "parquet"}:
         path.read_text(encoding="utf-8")
 
@@ -324,5 +328,5 @@ def test_names_are_no_sql(tmp_path):
 
 
 def test_a_report_in_a_notebook_is_text():
-    assert SCRIPT not in hostile().report()._repr_html_()
+    assert SCRIPT not in Report.of(hostile())._repr_html_()
     assert SCRIPT not in hostile()._repr_html_()

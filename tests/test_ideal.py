@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bubblescope import Timeline
-from bubblescope.analysis.ideal import ideal
-from bubblescope.analysis.recognition import recognise
+from bubblescope.analysis.schedule.ideal import ideal
+from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.study import study
-from bubblescope.schedules import SCHEDULES, Times, generate
-from bubblescope.simulate import Costs, simulate
-from bubblescope.timeline import Run
+from bubblescope.model.provenance import Run
+from bubblescope.schedules import SCHEDULES, generate
+from bubblescope.schedules.simulate import Costs, simulate
+from bubblescope.schedules.zb_auto import Times
 
 if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bubblescope
-from bubblescope.analysis.bubbles import measure
-from bubblescope.errors import BubblescopeError, SourceError
+from bubblescope import sources
+from bubblescope.analysis.rates import bubble_rates
+from bubblescope.model.errors import BubblescopeError, SourceError
+from bubblescope.render.text.report import Report
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 real = pytest.mark.skipif(not DATA.exists(), reason="the real traces are not here")
@@ -76,7 +77,7 @@ def write(path, made=None, **changes):
 
 
 def test_operations_have_their_place(tmp_path):
-    timeline = bubblescope.load(write(tmp_path / "job.parquet"))
+    timeline = sources.load(write(tmp_path / "job.parquet"))
 
     tasks = timeline.tasks.filter(rank=2, step=16)
     assert tasks.filter(lane="compute").select("kind", "stage", "chunk", "microbatch").rows() == [
@@ -101,7 +102,7 @@ def test_operations_have_their_place(tmp_path):
 
 
 def test_seconds_become_nanoseconds_and_steps_follow_each_other(tmp_path):
-    timeline = bubblescope.load(write(tmp_path / "job.parquet"))
+    timeline = sources.load(write(tmp_path / "job.parquet"))
 
     forward = timeline.tasks.filter(kind="forward", rank=0).select("step", "start_ns", "end_ns")
     assert forward.rows() == [
@@ -110,14 +111,14 @@ def test_seconds_become_nanoseconds_and_steps_follow_each_other(tmp_path):
     ]
     assert "tell 137 ns apart" in codes(timeline)["steps-laid-out"].message
     # Idle are 0.1 and 1.0 s of the first stage's 1.9 s, and 1.1 s of the second's.
-    assert measure(timeline).overall.makespan == pytest.approx(1 - 1.7 / 3.8, abs=1e-6)
+    assert bubble_rates(timeline).overall.makespan == pytest.approx(1 - 1.7 / 3.8, abs=1e-6)
 
 
 @pytest.mark.parametrize("column", ["rank", "seq_id", "mc", "mb_id", "gmc"])
 def test_columns_that_may_be_missing(tmp_path, column):
     made = [{key: value for key, value in row.items() if key != column} for row in rows()]
 
-    timeline = bubblescope.load(write(tmp_path / "job.parquet", made))
+    timeline = sources.load(write(tmp_path / "job.parquet", made))
 
     assert len(timeline) == len(made)
     assert timeline.ranks.height == 4
@@ -127,13 +128,13 @@ def test_columns_that_may_be_missing(tmp_path, column):
 def test_a_missing_column_is_named(tmp_path, column):
     made = [{key: value for key, value in row.items() if key != column} for row in rows()]
     with pytest.raises(SourceError, match=f"has no column {column}; a job trace has"):
-        bubblescope.load(write(tmp_path / "job.parquet", made))
+        sources.load(write(tmp_path / "job.parquet", made))
 
 
 def test_a_column_of_another_type_is_named(tmp_path):
     path = write(tmp_path / "job.parquet", step=pl.lit("soon"))
     with pytest.raises(SourceError, match="column step is String, where Int32 belongs"):
-        bubblescope.load(path)
+        sources.load(path)
 
 
 @pytest.mark.parametrize("value", [float("nan"), -1.0, 1e9, None])
@@ -141,7 +142,7 @@ def test_impossible_times_are_dropped_and_counted(tmp_path, value):
     made = rows()
     made[1]["duration"] = value
 
-    timeline = bubblescope.load(write(tmp_path / "job.parquet", made))
+    timeline = sources.load(write(tmp_path / "job.parquet", made))
 
     assert len(timeline) == len(made) - 1
     assert codes(timeline)["impossible-times"].lost == 1
@@ -150,13 +151,13 @@ def test_impossible_times_are_dropped_and_counted(tmp_path, value):
 def test_times_in_another_unit_are_refused(tmp_path):
     path = write(tmp_path / "job.parquet", start_ts=pl.lit(1.7e9))
     with pytest.raises(SourceError, match="of another unit or since 1970"):
-        bubblescope.load(path)
+        sources.load(path)
 
 
 def test_rows_that_are_there_twice_count_once(tmp_path):
     made = rows()
 
-    timeline = bubblescope.load(write(tmp_path / "job.parquet", [*made, *made[:3]]))
+    timeline = sources.load(write(tmp_path / "job.parquet", [*made, *made[:3]]))
 
     assert len(timeline) == len(made)
     assert codes(timeline)["repeated-rows"].lost == 3
@@ -166,14 +167,14 @@ def test_a_rank_in_two_places_is_refused(tmp_path):
     made = rows()
     made[0]["stage"] = 1
     with pytest.raises(SourceError, match="rank 0: has several places"):
-        bubblescope.load(write(tmp_path / "job.parquet", made))
+        sources.load(write(tmp_path / "job.parquet", made))
 
 
 def test_a_torn_table_is_refused(tmp_path):
     path = write(tmp_path / "trace-x.parquet")
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(SourceError, match="cannot be read as Parquet"):
-        bubblescope.load(path)
+        sources.load(path)
 
 
 @real
@@ -181,7 +182,7 @@ def test_a_torn_table_is_refused(tmp_path):
     ("name", "ranks", "steps", "total"), [("ST", 8, 32, 6784), ("SE", 64, 43, 107_328)]
 )
 def test_real_jobs_are_read_in_full(name, ranks, steps, total):
-    timeline = bubblescope.load(DATA / "jobtrace" / f"trace-{name}.parquet")
+    timeline = sources.load(DATA / "jobtrace" / f"trace-{name}.parquet")
 
     assert (timeline.ranks.height, len(timeline.steps), len(timeline)) == (ranks, steps, total)
     sends = timeline.tasks.filter(kind="send_forward")
@@ -213,7 +214,7 @@ def event(name, rank, step, start, end, *, replica=0, device=0, **more):
 def timeline_of(tmp_path, events, name="trace_step3_4"):
     path = tmp_path / name
     path.write_text(json.dumps(events))
-    return bubblescope.load(path)
+    return sources.load(path)
 
 
 def pipeline_events():
@@ -269,14 +270,14 @@ def test_a_damaged_timeline_is_refused(tmp_path):
     path = tmp_path / "trace_step0_1"
     path.write_text(json.dumps(pipeline_events())[:-40])
     with pytest.raises(SourceError, match="is no ndtimeline trace, or is damaged"):
-        bubblescope.load(path)
+        sources.load(path)
 
 
 def test_a_timeline_given_twice_is_refused(tmp_path):
     for name in ("trace_step3_4", "trace_step3_4.json"):
         (tmp_path / name).write_text(json.dumps(pipeline_events()))
     with pytest.raises(SourceError, match="operations twice"):
-        bubblescope.load(tmp_path)
+        sources.load(tmp_path)
 
 
 # Primus.
@@ -308,18 +309,18 @@ def dump(folder, ranks=3, microbatches=4, iterations=2, config=True, change=None
 
 
 def test_ranks_of_a_dump_share_no_clock_and_say_so(tmp_path):
-    timeline = bubblescope.load(dump(tmp_path / "d"))
+    timeline = sources.load(dump(tmp_path / "d"))
 
     assert not timeline.run.common_clock
     assert "must not be compared" in codes(timeline)["no-common-clock"].message
-    rates = measure(timeline).overall
+    rates = bubble_rates(timeline).overall
     assert (rates.makespan, rates.over_ideal, rates.idle_ns) == (None, None, None)
     assert rates.span == pytest.approx(1 - 80 / 140)
     assert timeline.run.microbatches == 4
 
 
 def test_iterations_of_a_dump_follow_each_other(tmp_path):
-    tasks = bubblescope.load(dump(tmp_path / "d")).tasks.filter(rank=1, kind="forward")
+    tasks = sources.load(dump(tmp_path / "d")).tasks.filter(rank=1, kind="forward")
 
     assert tasks.select("step", "stage", "microbatch", "start_ns").rows()[3:5] == [
         (1, 1, 3, 30_000_000),
@@ -336,7 +337,7 @@ def test_weight_gradients_chunks_and_combined_passes(tmp_path):
             one["bwd_minibatch"], one["bwd_chunk"] = [0, 1, 2, 3], [1, 1, 1, 0]
             one["fwd_start"][3], one["fwd_end"][3] = one["bwd_start"][0], one["bwd_end"][0]
 
-    tasks = bubblescope.load(dump(tmp_path / "d", change=change)).tasks.filter(rank=0, step=1)
+    tasks = sources.load(dump(tmp_path / "d", change=change)).tasks.filter(rank=0, step=1)
 
     assert tasks.filter(kind="backward_weight")["microbatch"].to_list() == [3]
     assert tasks.filter(kind="backward_input").height == 3
@@ -352,9 +353,9 @@ def test_weight_gradients_chunks_and_combined_passes(tmp_path):
 def test_what_a_dump_lacks_is_said(tmp_path):
     folder = dump(tmp_path / "d")
     (folder / "pp_rank_1.json").unlink()
-    assert "missing-ranks" in codes(bubblescope.load(folder))
+    assert "missing-ranks" in codes(sources.load(folder))
     (folder / "config.json").unlink()
-    assert "no-config" in codes(bubblescope.load(folder))
+    assert "no-config" in codes(sources.load(folder))
 
 
 def test_lists_of_unequal_length_lose_no_more_than_the_difference(tmp_path):
@@ -363,7 +364,7 @@ def test_lists_of_unequal_length_lose_no_more_than_the_difference(tmp_path):
             said["1"]["fwd_end"].pop()
             said["2"]["bwd_end"][0] = -5.0
 
-    timeline = bubblescope.load(dump(tmp_path / "d", change=change))
+    timeline = sources.load(dump(tmp_path / "d", change=change))
 
     assert len(timeline) == 3 * 2 * 8 - 2
     assert codes(timeline)["impossible-times"].lost == 2
@@ -377,12 +378,12 @@ def test_a_damaged_dump_is_refused(tmp_path, text):
     folder = dump(tmp_path / "d")
     (folder / "pp_rank_2.json").write_text(text)
     with pytest.raises(SourceError, match=r"pp_rank_2\.json"):
-        bubblescope.load(folder)
+        sources.load(folder)
 
 
 @real
 def test_a_real_dump_is_read_in_full():
-    timeline = bubblescope.load(DATA / "primus" / "pp8", clock="raw")
+    timeline = sources.load(DATA / "primus" / "pp8", clock="raw")
 
     assert (timeline.ranks.height, len(timeline.steps), len(timeline)) == (8, 20, 8 * 20 * 32)
     assert set(codes(timeline)) == {"no-common-clock"}
@@ -418,12 +419,12 @@ def test_damage_is_read_or_refused_but_never_a_traceback(sound, which, at, byte,
     (folder / which).write_bytes(data)
     sources = {"trace-a.parquet": "jobtrace", "trace_step3_4": "ndtimeline"}
     try:
-        timeline = bubblescope.load(folder / which, source=sources.get(which, "primus"))
+        timeline = sources.load(folder / which, source=sources.get(which, "primus"))
     except BubblescopeError as error:
         message = str(error)
     else:
         message = ""
-        assert timeline.report().to_dict()
+        assert Report.of(timeline).to_dict()
     finally:
         (folder / which).write_bytes(texts[which])
     assert "\n" not in message

@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import bubblescope
-from bubblescope.analysis.bubbles import measure
+from bubblescope import sources
+from bubblescope.analysis.rates import bubble_rates
 from bubblescope.sources.kineto import document
 from kineto_maker import AUTOGRAD, BASE, Trace, pipeline
 from nsight_maker import Style
@@ -22,7 +22,7 @@ real = pytest.mark.skipif(not DATA.exists(), reason="the real traces are not her
 def write_all(traces, folder, **how):
     for trace in traces:
         trace.write(folder / f"rank{trace.rank}.json", **how)
-    return bubblescope.load(folder)
+    return sources.load(folder)
 
 
 def compute(timeline):
@@ -39,7 +39,7 @@ def test_every_interval_and_the_bubble_rate_are_exact(tmp_path, schedule, how):
     found = compute(timeline).select(truth.columns)
     expected = truth.with_columns(pl.col("start_ns", "end_ns") + BASE)
     assert found.sort("rank", "start_ns").rows() == expected.sort("rank", "start_ns").rows()
-    assert measure(timeline).overall.makespan == pytest.approx(rate, abs=1e-12)
+    assert bubble_rates(timeline).overall.makespan == pytest.approx(rate, abs=1e-12)
     assert timeline.steps == [0, 1, 2]
     assert compute(timeline)["stage"].to_list() == compute(timeline)["rank"].to_list()
 
@@ -52,7 +52,7 @@ def test_microseconds_become_nanoseconds_without_loss(tmp_path, base):
     trace.range("PP:0F0", odd, odd + 999)
     trace.kernel(odd + 1, odd + 997, at=odd + 3)
 
-    [task] = bubblescope.load(trace.write(tmp_path / "t.json")).tasks.to_dicts()
+    [task] = sources.load(trace.write(tmp_path / "t.json")).tasks.to_dicts()
 
     assert (task["start_ns"], task["end_ns"]) == (BASE + odd + 1, BASE + odd + 997)
     assert (task["host_start_ns"], task["host_end_ns"]) == (BASE + odd, BASE + odd + 999)
@@ -65,7 +65,7 @@ def test_a_backward_is_what_autograds_thread_launches_meanwhile(tmp_path):
     trace.kernel(6000, 9000, at=1500, tid=AUTOGRAD)
     trace.kernel(9500, 9600, at=2500, tid=AUTOGRAD)
 
-    timeline = bubblescope.load(trace.write(tmp_path / "t.json"))
+    timeline = sources.load(trace.write(tmp_path / "t.json"))
 
     [task] = timeline.tasks.to_dicts()
     assert (task["kind"], task["start_ns"], task["end_ns"], task["busy_ns"]) == (
@@ -87,7 +87,7 @@ def test_an_overlapped_pair_is_one_task_with_both_halves(tmp_path):
     trace.range("PP:6W2", 3000, 4000)
     trace.kernel(6000, 6100, at=3010)
 
-    tasks = bubblescope.load(trace.write(tmp_path / "t.json")).tasks
+    tasks = sources.load(trace.write(tmp_path / "t.json")).tasks
 
     places = ["stage", "chunk", "microbatch", "pair_stage", "pair_chunk", "pair_microbatch"]
     assert tasks.select("kind", *places).rows() == [
@@ -107,7 +107,7 @@ def test_sends_and_receives_know_their_peer_where_the_trace_does(tmp_path):
     trace.kernel(5500, 5600, at=500, name=kernel, **{"Collective name": "recv", "Src Rank": 0})
     trace.kernel(5700, 5800, at=600, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL")
 
-    comm = bubblescope.load(trace.write(tmp_path / "t.json")).tasks.filter(lane="comm")
+    comm = sources.load(trace.write(tmp_path / "t.json")).tasks.filter(lane="comm")
 
     assert comm.select("kind", "peer", "start_ns").rows() == [
         ("send_forward", 2, BASE + 5100),
@@ -126,7 +126,7 @@ def test_without_a_device_operators_are_the_work_and_waiting_is_left_out(tmp_pat
     trace.operator("aten::addmm", 4600, 5900)
     trace.operator("aten::relu", 7000, 8000)
 
-    timeline = bubblescope.load(trace.write(tmp_path / "t.json"))
+    timeline = sources.load(trace.write(tmp_path / "t.json"))
 
     columns = ["kind", "start_ns", "end_ns", "busy_ns"]
     assert timeline.tasks.select(columns).rows() == [
@@ -204,7 +204,7 @@ def test_a_schedule_that_names_nothing_is_told_by_its_operators(tmp_path):
 def test_without_transfers_nothing_is_taken_for_a_pipeline(tmp_path):
     trace, _ = unnamed(0, stages=1)
 
-    timeline = bubblescope.load(trace.write(tmp_path / "t.json"))
+    timeline = sources.load(trace.write(tmp_path / "t.json"))
 
     assert set(timeline.tasks["kind"]) == {"optimizer"}
     assert timeline.steps == [4]
@@ -216,7 +216,7 @@ def test_a_job_may_declare_its_schedule(tmp_path):
         trace = Trace(header={"pp_info": text})
         trace.range("PP:0F0", 100, 200)
         trace.kernel(5000, 5100, at=110)
-        run = bubblescope.load(trace.write(tmp_path / "t.json")).run
+        run = sources.load(trace.write(tmp_path / "t.json")).run
         assert (run.schedule, run.microbatches) == ("ZB", 8)
 
 
@@ -230,7 +230,7 @@ def test_a_rank_knows_its_place_in_its_groups(tmp_path):
     trace.range("PP:0F0", 100, 200)
     trace.kernel(5000, 5100, at=110)
 
-    [rank] = bubblescope.load(trace.write(tmp_path / "t.json")).ranks.to_dicts()
+    [rank] = sources.load(trace.write(tmp_path / "t.json")).ranks.to_dicts()
 
     assert (rank["rank"], rank["dp"], rank["tp"], rank["cp"]) == (3, 1, 0, None)
 
@@ -249,7 +249,7 @@ def test_ranks_and_hosts_come_from_file_names_if_need_be(tmp_path, names, ranks,
         trace.kernel(5000, 5100, at=110)
         trace.write(tmp_path / name)
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     assert timeline.ranks["rank"].to_list() == ranks
     assert set(timeline.ranks["host"]) == hosts
@@ -264,7 +264,7 @@ def test_several_windows_of_one_rank_are_one_rank(tmp_path):
         trace.kernel(at + 5000, at + 5100, at=at + 110)
         trace.write(tmp_path / f"window{window}.json")
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     assert timeline.ranks["rank"].to_list() == [0]
     assert timeline.tasks["step"].to_list() == [0, 10]
@@ -276,9 +276,9 @@ def test_names_of_ones_own_are_described_by_a_pattern(tmp_path):
     trace.kernel(5000, 5100, at=110)
     path = trace.write(tmp_path / "t.json")
 
-    assert not len(bubblescope.load(path))
+    assert not len(sources.load(path))
     pattern = r"stage(?P<stage>\d+)/(?P<kind>\w+)/mb(?P<mb>\d+)"
-    [task] = bubblescope.load(path, names=pattern).tasks.to_dicts()
+    [task] = sources.load(path, names=pattern).tasks.to_dicts()
 
     assert (task["kind"], task["stage"], task["microbatch"]) == ("forward", 2, 7)
 
@@ -292,7 +292,7 @@ def test_the_categories_of_2021_are_read(tmp_path):
     for event in trace.events:
         event["cat"] = names.get(event["cat"], event["cat"].capitalize())
 
-    [task] = bubblescope.load(trace.write(tmp_path / "t.json")).tasks.to_dicts()
+    [task] = sources.load(trace.write(tmp_path / "t.json")).tasks.to_dicts()
 
     assert (task["kind"], task["start_ns"]) == ("forward", BASE + 5000)
 
@@ -302,7 +302,7 @@ def test_a_large_file_is_read_in_pieces_and_gives_the_same(tmp_path, monkeypatch
     whole = write_all(traces, tmp_path)
     for piece in (64, 1000, 4096):
         monkeypatch.setattr(document, "_PIECE", piece)
-        assert bubblescope.load(tmp_path) == whole
+        assert sources.load(tmp_path) == whole
 
 
 def test_files_may_be_read_by_any_executor(tmp_path):
@@ -311,16 +311,16 @@ def test_files_may_be_read_by_any_executor(tmp_path):
     traces, _, _ = pipeline(Style())
     whole = write_all(traces, tmp_path)
     with ThreadPoolExecutor(2) as executor:
-        assert bubblescope.load(tmp_path, executor=executor) == whole
+        assert sources.load(tmp_path, executor=executor) == whole
 
 
 def test_large_runs_are_read_by_processes(tmp_path, monkeypatch):
-    from bubblescope import engine
+    from bubblescope.sources import parallel as engine
 
     traces, _, _ = pipeline(Style())
     whole = write_all(traces, tmp_path)
     monkeypatch.setattr(engine, "_WORTHWHILE_BYTES", 0)
-    assert bubblescope.load(tmp_path) == whole
+    assert sources.load(tmp_path) == whole
 
 
 # Real traces.
@@ -329,7 +329,7 @@ def test_large_runs_are_read_by_processes(tmp_path, monkeypatch):
 @real
 def test_a_real_backward_takes_its_hundred_milliseconds():
     """Kineto's own gpu_user_annotation says 0.63 ms: it sees the main thread's kernels only."""
-    timeline = bubblescope.load(DATA / "real" / "nccl_parser_config_nccl_data.json.gz")
+    timeline = sources.load(DATA / "real" / "nccl_parser_config_nccl_data.json.gz")
 
     lengths = timeline.tasks.filter(kind="backward").select(pl.col("end_ns") - pl.col("start_ns"))
 
@@ -339,7 +339,7 @@ def test_a_real_backward_takes_its_hundred_milliseconds():
 
 @real
 def test_kernels_without_a_launch_are_counted():
-    timeline = bubblescope.load(DATA / "real" / "mi300_resnet_act_checkpoint.json.gz")
+    timeline = sources.load(DATA / "real" / "mi300_resnet_act_checkpoint.json.gz")
 
     [notice] = [one for one in timeline.run.warnings if one.code == "kernels-without-launch"]
 
@@ -351,7 +351,7 @@ def test_kernels_without_a_launch_are_counted():
 def test_torch_schedules_run_in_the_order_that_torch_planned(schedule):
     """Against the order that the schedule itself wrote out, rank by rank, in each of three steps."""
     folder = DATA / "torch-2.13-gloo" / schedule
-    timeline = bubblescope.load(*folder.glob("rank*.json.gz"))
+    timeline = sources.load(*folder.glob("rank*.json.gz"))
     with (folder / "schedule_compute_only.csv").open() as file:
         plan = {rank: [cell for cell in row if cell] for rank, row in enumerate(csv.reader(file))}
     if schedule == "1F1B":
@@ -393,7 +393,7 @@ def _action(task):
     ],
 )
 def test_real_traces_are_counted_in_full(name, kernels, version):
-    run = bubblescope.load(DATA / "real" / name).run
+    run = sources.load(DATA / "real" / name).run
 
     assert run.contents[0].counts["kernels"] == kernels
     assert run.origins[0].version == version

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bubblescope
-from bubblescope.errors import BubblescopeError, SourceError
+from bubblescope import sources
+from bubblescope.model.errors import BubblescopeError, SourceError
+from bubblescope.render.text.report import Report
 from kineto_maker import BASE, Trace, pipeline
 from nsight_maker import Style
 
@@ -29,7 +30,7 @@ def sound():
 def load(text, tmp_path, name="rank0.json"):
     path = tmp_path / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return bubblescope.load(path, source="kineto")
+    return sources.load(path, source="kineto")
 
 
 def codes(timeline):
@@ -211,7 +212,7 @@ def test_two_traces_of_one_rank_are_refused(tmp_path):
     for name in ("a.json", "b.json"):
         one_task().write(tmp_path / name)
     with pytest.raises(SourceError, match=r"rank 0, and so does .*give only one"):
-        bubblescope.load(tmp_path)
+        sources.load(tmp_path)
 
 
 def test_ranks_without_a_trace_are_named(tmp_path):
@@ -222,7 +223,7 @@ def test_ranks_without_a_trace_are_named(tmp_path):
 
     assert (
         "2 of 4 ranks have no trace here (1, 3)"
-        in codes(bubblescope.load(tmp_path))["missing-ranks"].message
+        in codes(sources.load(tmp_path))["missing-ranks"].message
     )
 
 
@@ -232,7 +233,7 @@ def test_a_trace_without_rank_among_others_is_refused(tmp_path):
     stranger.rank = None
     stranger.write(tmp_path / "b.json")
     with pytest.raises(SourceError, match=r"b\.json: does not state its rank"):
-        bubblescope.load(tmp_path)
+        sources.load(tmp_path)
 
 
 def test_a_trace_merged_of_several_processes_is_refused(tmp_path):
@@ -292,7 +293,7 @@ def test_a_changed_byte_is_read_or_refused_but_never_a_traceback(folder, at, byt
     data = bytearray(TEXT.encode())
     data[at] = byte
     if timeline := loads_or_refuses(bytes(data), folder):
-        assert timeline.report().to_dict()
+        assert Report.of(timeline).to_dict()
 
 
 @given(first=st.integers(0, len(TEXT)), second=st.integers(0, len(TEXT)), again=st.booleans())
@@ -300,7 +301,7 @@ def test_a_lost_or_doubled_part_is_read_or_refused(folder, first, second, again)
     low, high = sorted((first, second))
     text = TEXT[:high] + TEXT[low:] if again else TEXT[:low] + TEXT[high:]
     if timeline := loads_or_refuses(text, folder):
-        assert timeline.report().to_dict()
+        assert Report.of(timeline).to_dict()
 
 
 @given(st.permutations(EVENTS))

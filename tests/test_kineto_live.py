@@ -10,8 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import bubblescope
-from bubblescope.analysis.recognition import recognise
+from bubblescope import sources
+from bubblescope.analysis.schedule.recognise import recognise
 
 pytest.importorskip("torch")
 
@@ -35,8 +35,8 @@ def test_the_profilers_tasks_are_the_recorders(tmp_path, schedule):
     command = [sys.executable, str(EXAMPLE), "--schedule", schedule, "--profile"]
     sizes = ["--ranks", "2", "--microbatches", "4", "--steps", "2", "-o", str(tmp_path)]
     subprocess.run([*command, *sizes], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    recorded = bubblescope.load(*tmp_path.glob("*.bubbles"))
-    profiled = bubblescope.load(*tmp_path.glob("*.json.gz"))
+    recorded = sources.load(*tmp_path.glob("*.bubbles"))
+    profiled = sources.load(*tmp_path.glob("*.json.gz"))
 
     for timeline in (recorded, profiled):
         seen = recognise(timeline)

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bubblescope
-from bubblescope import Timeline
-from bubblescope.analysis.bubbles import measure
-from bubblescope.analysis.causes import Cause
-from bubblescope.analysis.ledger import Ledger, ledger
-from bubblescope.analysis.measured import measured
-from bubblescope.analysis.recognition import recognise
-from bubblescope.errors import ScheduleError
+from bubblescope import Timeline, sources
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.ledger import Ledger, ledger
+from bubblescope.analysis.idle.measured_run import measured_run
+from bubblescope.analysis.rates import bubble_rates
+from bubblescope.analysis.schedule.recognise import recognise
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.provenance import Run
+from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
-from bubblescope.simulate import Costs, simulate
-from bubblescope.timeline import Run
+from bubblescope.schedules.simulate import Costs, simulate
 from injected import CAUSES, Fault, Job, fault, grown, idle, job
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -57,7 +57,7 @@ def added(found: Ledger) -> dict[str, int]:
 
 def check_sums(timeline: Timeline, found: Ledger) -> None:
     """Every idle nanosecond has one cause: the rows tile the gaps, and sums are what was measured."""
-    rates = measure(timeline).table.select(
+    rates = bubble_rates(timeline).table.select(
         "step", "rank", idle=pl.col("makespan_ns") - pl.col("busy_ns")
     )
     sums = found.table.group_by("step", "rank").agg(pl.col("idle_ns").sum())
@@ -77,7 +77,7 @@ def check_sums(timeline: Timeline, found: Ledger) -> None:
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the shared traces")
 @pytest.mark.parametrize("path", REAL)
 def test_sums_are_exact_and_replay_is_near_on_real_traces(path):
-    timeline = bubblescope.load(SHARED / path)
+    timeline = sources.load(SHARED / path)
     found = explained(timeline)
     check_sums(timeline, found)
     assert found.worst_error <= 0.005
@@ -189,9 +189,9 @@ def test_results_that_were_used_before_they_were_begun_are_left_out():
     moved = run.tasks.with_columns(pl.col("start_ns", "end_ns") + shift)
     timeline = Timeline(moved, run.ranks)
     found = explained(timeline)
-    assert found.worlds.run.left_out > 0
+    assert found.counterfactuals.run.left_out > 0
     check_sums(timeline, found)
-    assert "left out" in str(timeline.why())
+    assert "left out" in str(Explanation.of(timeline))
 
 
 def test_there_is_no_ledger_without_tasks_or_a_common_clock():
@@ -212,7 +212,7 @@ def test_without_a_known_schedule_what_was_measured_is_its_order():
 
 def test_replaying_gives_back_the_measured_steps():
     run = job(np.random.default_rng(3), jitter=0.2).play()
-    found = measured(run)
+    found = measured_run(run)
     again = found.replay()
     assert (again.start_ns == found.played.start_ns).all()
     assert (again.gap_ns == found.played.gap_ns).all()

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bubblescope
-from bubblescope import SourceError, TimelineError
-from bubblescope.record import Recorder, recorder, sink
+from bubblescope import SourceError, TimelineError, sources
+from bubblescope.record import Recorder, recorder
+from bubblescope.recording import file as sink
 
 
 def record(folder, rank=0, host="here", steps=2):
@@ -25,13 +25,13 @@ def record(folder, rank=0, host="here", steps=2):
 
 def test_a_file_cut_anywhere_gives_its_complete_records_or_one_clear_error(tmp_path):
     path = record(tmp_path)
-    whole = bubblescope.load(path).tasks
+    whole = sources.load(path).tasks
     data = path.read_bytes()
     lengths = set()
     for size in range(len(data)):
         path.write_bytes(data[:size])
         try:
-            timeline = bubblescope.load(path)
+            timeline = sources.load(path)
         except SourceError as error:
             assert str(error).startswith(str(path))  # noqa: PT017  either outcome is right
             continue
@@ -57,7 +57,7 @@ def test_what_is_no_recording_is_one_clear_error(tmp_path, content, message):
     path = tmp_path / "rank00000.bubbles"
     path.write_bytes(content)
     with pytest.raises(SourceError, match=message):
-        bubblescope.load(path)
+        sources.load(path)
 
 
 def test_a_damaged_middle_is_an_error_and_not_a_wrong_number(tmp_path):
@@ -67,7 +67,7 @@ def test_a_damaged_middle_is_an_error_and_not_a_wrong_number(tmp_path):
     data[middle + 8 : middle + 40] = b"\xaa" * 32
     path.write_bytes(data)
     with pytest.raises(SourceError, match="is not a recording or is damaged"):
-        bubblescope.load(path)
+        sources.load(path)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_changed_bytes_never_end_in_a_traceback(recording, damage):
         data[at % len(data)] = value
     recording.write_bytes(data)
     try:
-        bubblescope.load(recording)
+        sources.load(recording)
     except SourceError as error:
         assert str(error).startswith(str(recording))  # noqa: PT017  either outcome is right
     finally:
@@ -98,7 +98,7 @@ def test_damage_that_polars_panics_at_is_an_error(tmp_path, monkeypatch):
     path = record(tmp_path)
     monkeypatch.setattr(sink.pl, "read_ipc_stream", panic)
     with pytest.raises(SourceError, match=r"is damaged \(not yet implemented\)"):
-        bubblescope.load(path)
+        sources.load(path)
 
 
 def test_a_task_that_breaks_the_models_rules_is_an_error_that_names_its_file(tmp_path):
@@ -107,7 +107,7 @@ def test_a_task_that_breaks_the_models_rules_is_an_error_that_names_its_file(tmp
     with pytest.raises(
         SourceError, match=r"rank00000\.bubbles: is damaged \(tasks row 0: kind must"
     ):
-        bubblescope.load(path)
+        sources.load(path)
 
 
 def test_two_files_of_one_rank_are_refused_by_name(tmp_path):
@@ -116,13 +116,13 @@ def test_two_files_of_one_rank_are_refused_by_name(tmp_path):
     with pytest.raises(
         TimelineError, match=r"rank 0 is claimed by two traces: .*a/rank.* and .*b/rank"
     ):
-        bubblescope.load(tmp_path)
+        sources.load(tmp_path)
 
 
 def test_recordings_of_several_hosts_are_joined_with_a_warning(tmp_path):
     record(tmp_path, 0, "node0")
     record(tmp_path, 1, "node1")
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
     assert timeline.ranks["host"].to_list() == ["node0", "node1"]
     assert [notice.code for notice in timeline.run.warnings] == ["clocks-unchecked"]
 
@@ -131,20 +131,20 @@ def test_hosts_of_one_name_are_told_apart_by_their_boot(tmp_path, monkeypatch):
     for rank in (0, 1):
         monkeypatch.setattr(recorder, "_boot_id", lambda rank=rank: f"boot {rank}")
         record(tmp_path, rank, "localhost")
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
     assert [notice.code for notice in timeline.run.warnings] == ["clocks-unchecked"]
 
 
 def test_a_saved_timeline_is_read_back_whatever_it_is_called(tmp_path):
-    timeline = bubblescope.load(record(tmp_path / "recording"))
+    timeline = sources.load(record(tmp_path / "recording"))
     saved = timeline.save(tmp_path / "whatever.pq")
-    assert bubblescope.load(saved) == timeline
+    assert sources.load(saved) == timeline
 
 
 def test_a_saved_timeline_and_a_recording_of_other_ranks_join(tmp_path):
-    bubblescope.load(record(tmp_path / "x", 0)).save(tmp_path / "rank0.parquet")
+    sources.load(record(tmp_path / "x", 0)).save(tmp_path / "rank0.parquet")
     record(tmp_path / "y", 1)
-    timeline = bubblescope.load(tmp_path / "rank0.parquet", tmp_path / "y")
+    timeline = sources.load(tmp_path / "rank0.parquet", tmp_path / "y")
     assert timeline.ranks["rank"].to_list() == [0, 1]
 
 
@@ -152,4 +152,4 @@ def test_a_recording_of_a_newer_bubblescope_says_so(tmp_path):
     path = record(tmp_path)
     path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":9'))
     with pytest.raises(SourceError, match="update to read it"):
-        bubblescope.load(path)
+        sources.load(path)

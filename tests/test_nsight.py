@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 import bubblescope
-from bubblescope import NamesError, SourceError
+from bubblescope import NamesError, SourceError, sources
+from bubblescope.render.text.report import Report
 from nsight_maker import UTC, Export, Style, pipeline
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "nsight"
@@ -37,7 +38,7 @@ def codes(timeline: bubblescope.Timeline) -> dict[str, tuple[int | None, int | N
 
 
 def one(export: Export, tmp_path: Path, **how: str) -> bubblescope.Timeline:
-    return bubblescope.load(export.write(tmp_path / "one.sqlite"), **how)
+    return sources.load(export.write(tmp_path / "one.sqlite"), **how)
 
 
 def intervals(timeline: bubblescope.Timeline) -> list[tuple]:
@@ -75,9 +76,9 @@ def test_every_interval_and_the_bubble_rate_are_exact(style, tmp_path):
         truth = truth.with_columns(pl.col("kind").replace("backward_input", "backward"))
     if style.names == "own":
         truth = truth.with_columns(pl.col("kind").replace("backward_input", "backward"))
-    timeline = bubblescope.load(write(exports, tmp_path), names=pattern)
+    timeline = sources.load(write(exports, tmp_path), names=pattern)
     assert compute(timeline) == truth.select(COLUMNS).rows()
-    overall = timeline.report().bubbles.overall
+    overall = Report.of(timeline).bubbles.overall
     assert overall.makespan == pytest.approx(rate, abs=1e-12)
     stages = timeline.tasks.filter(pl.col("kind") == "forward").select("rank", "stage").unique()
     assert sorted(stages.rows()) == [(stage, stage) for stage in range(style.stages)]
@@ -86,17 +87,17 @@ def test_every_interval_and_the_bubble_rate_are_exact(style, tmp_path):
 def test_what_was_inferred_is_marked_and_what_was_stated_is_not(tmp_path):
     (tmp_path / "a").mkdir()
     exports, _, _ = pipeline(Style())
-    assert set(bubblescope.load(write(exports, tmp_path / "a")).run.inferred) == {"stage"}
+    assert set(sources.load(write(exports, tmp_path / "a")).run.inferred) == {"stage"}
     (tmp_path / "b").mkdir()
     exports, _, _ = pipeline(Style(names="bare"))
-    inferred = bubblescope.load(write(exports, tmp_path / "b")).run.inferred
+    inferred = sources.load(write(exports, tmp_path / "b")).run.inferred
     assert set(inferred) == {"rank", "step", "microbatch", "stage"}
 
 
 def test_the_same_export_as_parquetdir_reads_the_same(tmp_path):
     [export], _, _ = pipeline(Style(schedule="zb-h1", comm=True))
-    sqlite = bubblescope.load(export.write(tmp_path / "run.sqlite"))
-    parquet = bubblescope.load(export.write_parquet_dir(tmp_path / "run_pqtdir"))
+    sqlite = sources.load(export.write(tmp_path / "run.sqlite"))
+    parquet = sources.load(export.write_parquet_dir(tmp_path / "run_pqtdir"))
     assert parquet.tasks.equals(sqlite.tasks)
     assert parquet.ranks.equals(sqlite.ranks)
 
@@ -321,7 +322,7 @@ def test_ranks_follow_host_device_and_process_when_no_name_tells(tmp_path):
             process.range("F", 0, 30)
             process.kernel(100, 110, at=1)
         exports.append(export)
-    ranks = bubblescope.load(write(exports, tmp_path)).ranks
+    ranks = sources.load(write(exports, tmp_path)).ranks
     assert ranks.select("rank", "host", "device", "process").rows() == [
         (0, "node2", 0, 40),
         (1, "node2", 1, 30),
@@ -369,7 +370,7 @@ def old(export: Export) -> Export:
 
 def test_exports_of_2022_with_their_empty_tables(tmp_path):
     [export], truth, _ = pipeline(Style())
-    timeline = bubblescope.load(old(export).write(tmp_path / "old.sqlite", empty_tables=True))
+    timeline = sources.load(old(export).write(tmp_path / "old.sqlite", empty_tables=True))
     assert compute(timeline) == truth.select(COLUMNS).rows()
     assert timeline.run.origins[0].version == "2026.2.1.210"
 
@@ -378,8 +379,7 @@ def test_exports_without_registered_strings(tmp_path):
     [export], truth, _ = pipeline(Style())
     export.dropped = {"NVTX_EVENTS": {"textId"}}
     assert (
-        compute(bubblescope.load(export.write(tmp_path / "a.sqlite")))
-        == truth.select(COLUMNS).rows()
+        compute(sources.load(export.write(tmp_path / "a.sqlite"))) == truth.select(COLUMNS).rows()
     )
 
 
@@ -399,16 +399,16 @@ def test_two_captures_of_one_host_share_its_monotonic_clock(tmp_path):
         process.range(f"F{index}.0.0", 0, 50)
         process.kernel(100, 110, at=1)
         exports.append(export)
-    timeline = bubblescope.load(write(exports, tmp_path))
+    timeline = sources.load(write(exports, tmp_path))
     assert intervals(timeline) == [("F0.0.0", 100, 110), ("F1.0.0", 1100, 1110)]
 
 
 def test_several_hosts_are_checked_or_taken_at_their_word_with_a_warning(tmp_path):
     exports, _, _ = pipeline(Style(hosts=2))
     paths = write(exports, tmp_path)
-    assert "clocks-unchecked" in codes(bubblescope.load(paths, clock="raw"))
-    assert "clocks-unchecked" not in codes(bubblescope.load(paths))
-    assert "clocks-checked" in codes(bubblescope.load(paths))
+    assert "clocks-unchecked" in codes(sources.load(paths, clock="raw"))
+    assert "clocks-unchecked" not in codes(sources.load(paths))
+    assert "clocks-checked" in codes(sources.load(paths))
 
 
 def test_an_export_without_absolute_time_says_so(tmp_path):
@@ -433,7 +433,7 @@ def test_names_that_are_not_utf8_do_no_harm(tmp_path):
             "UPDATE NVTX_EVENTS SET text = CAST(X'636166E9' AS TEXT) WHERE start = 60"
         )
     connection.close()
-    assert intervals(bubblescope.load(path)) == [("F0.0.0", 100, 110)]
+    assert intervals(sources.load(path)) == [("F0.0.0", 100, 110)]
 
 
 def test_a_trace_without_pipeline_ranges_says_what_it_holds(tmp_path):
@@ -465,7 +465,7 @@ def test_a_report_beside_its_export_is_not_read_twice(tmp_path):
     [export], _, _ = pipeline(Style())
     export.write(tmp_path / "run.sqlite")
     (tmp_path / "run.nsys-rep").write_bytes(b"opaque")
-    assert len(bubblescope.load(tmp_path).run.origins) == 1
+    assert len(sources.load(tmp_path).run.origins) == 1
 
 
 def test_a_report_needs_nsys_and_says_so(tmp_path, monkeypatch):
@@ -474,7 +474,7 @@ def test_a_report_needs_nsys_and_says_so(tmp_path, monkeypatch):
     with pytest.raises(
         SourceError, match=r"run\.nsys-rep: is an Nsight Systems report, which only"
     ):
-        bubblescope.load(tmp_path / "run.nsys-rep")
+        sources.load(tmp_path / "run.nsys-rep")
 
 
 def fake_nsys(folder: Path, script: str) -> None:
@@ -491,7 +491,7 @@ def test_a_report_is_exported_with_the_users_nsys(tmp_path, monkeypatch):
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "run.nsys-rep").write_bytes(b"opaque")
-    timeline = bubblescope.load(tmp_path / "run.nsys-rep")
+    timeline = sources.load(tmp_path / "run.nsys-rep")
     assert compute(timeline) == truth.select(COLUMNS).rows()
     assert timeline.run.origins[0].path.endswith("run.nsys-rep")
 
@@ -501,7 +501,7 @@ def test_a_report_that_nsys_cannot_export_passes_its_reason_on(tmp_path, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "run.nsys-rep").write_bytes(b"opaque")
     with pytest.raises(SourceError, match="nsys export`: the file is from a newer version"):
-        bubblescope.load(tmp_path / "run.nsys-rep")
+        sources.load(tmp_path / "run.nsys-rep")
 
 
 @pytest.mark.parametrize("share", [0.001, 0.3, 0.9, 0.999])
@@ -511,7 +511,7 @@ def test_a_truncated_export_is_one_clear_error(tmp_path, share):
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * share)])
     with pytest.raises(SourceError, match=r"run\.sqlite: is (cut short|not a trace)"):
-        bubblescope.load(path)
+        sources.load(path)
 
 
 def test_a_damaged_export_is_one_clear_error(tmp_path):
@@ -522,12 +522,12 @@ def test_a_damaged_export_is_one_clear_error(tmp_path):
         data[page : page + 8] = b"\xff" * 8
     path.write_bytes(data)
     with pytest.raises(SourceError, match=r"run\.sqlite: is a damaged SQLite file"):
-        bubblescope.load(path)
+        sources.load(path)
 
 
 def test_an_empty_export_reads_as_empty(tmp_path):
     path = Export().write(tmp_path / "run.sqlite", empty_tables=True)
-    timeline = bubblescope.load(path)
+    timeline = sources.load(path)
     assert (len(timeline), timeline.ranks.height) == (0, 0)
     assert "no-pipeline-ranges" in codes(timeline)
 
@@ -539,7 +539,7 @@ def test_two_copies_of_one_export_are_refused(tmp_path):
     with pytest.raises(
         SourceError, match=r"b\.sqlite: holds process 2000.*a\.sqlite: two traces of"
     ):
-        bubblescope.load(tmp_path)
+        sources.load(tmp_path)
 
 
 def test_a_damaged_parquet_table_is_named(tmp_path):
@@ -547,7 +547,7 @@ def test_a_damaged_parquet_table_is_named(tmp_path):
     folder = export.write_parquet_dir(tmp_path / "run")
     (folder / "NVTX_EVENTS.parquet").write_bytes(b"PAR1 no more")
     with pytest.raises(SourceError, match=r"NVTX_EVENTS\.parquet: cannot be read"):
-        bubblescope.load(folder)
+        sources.load(folder)
 
 
 @needs_shared
@@ -555,7 +555,7 @@ def test_a_damaged_parquet_table_is_named(tmp_path):
     ("folder", "rate"), [("zb_2nodes", 3 / 19), ("1f1b_autograd_thread", 3 / 11)]
 )
 def test_shared_made_traces_give_their_makers_bubble_rate(folder, rate):
-    bubbles = bubblescope.load(SHARED / "made" / folder).report().bubbles
+    bubbles = Report.of(sources.load(SHARED / "made" / folder)).bubbles
     assert bubbles.overall.makespan == pytest.approx(rate, abs=1e-12)
     assert [rates.makespan for rates in bubbles.per_step.values()] == pytest.approx([rate] * 3)
 
@@ -565,7 +565,7 @@ def test_shared_made_traces_give_their_makers_bubble_rate(folder, rate):
     "path", sorted((SHARED / "real").glob("*.sqlite")), ids=lambda path: path.stem
 )
 def test_real_exports_read_and_are_counted_as_sql_counts_them(path):
-    timeline = bubblescope.load(path)
+    timeline = sources.load(path)
     assert len(timeline) == 0
     assert "no-pipeline-ranges" in codes(timeline)
     connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
@@ -582,7 +582,7 @@ def test_real_exports_read_and_are_counted_as_sql_counts_them(path):
 def test_intervals_agree_with_the_zero_bubble_loader():
     """Sail's own script made `peer_nvtx.json` of the same files; on one host its times are right."""
     peer = json.loads((SHARED / "made" / "zb_2nodes" / "peer_nvtx.json").read_text())
-    timeline = bubblescope.load(SHARED / "made" / "zb_2nodes" / "node0.sqlite")
+    timeline = sources.load(SHARED / "made" / "zb_2nodes" / "node0.sqlite")
     kinds = {
         "F": "forward",
         "B": "backward_input",

@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 import bubblescope
-from bubblescope import SourceError
+from bubblescope import SourceError, sources
+from bubblescope.render.text.report import Report
 from nsight_maker import TABLES, UTC, Export, Process, Style, pipeline
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def task(process: Process, name: str, at: int, *, inside: Iterable[str] = ()) ->
 
 
 def load(export: Export, folder: Path) -> bubblescope.Timeline:
-    return bubblescope.load(export.write(folder / "one.sqlite"))
+    return sources.load(export.write(folder / "one.sqlite"))
 
 
 def read(timeline: bubblescope.Timeline, *columns: str) -> list[tuple]:
@@ -55,7 +56,7 @@ def test_numbers_survive_the_plain_ranges_that_sails_runtime_nests_in_its_own(
     timeline = load(export, tmp_path)
     found = timeline.tasks.sort("rank", "start_ns").with_columns(pl.col("kind").cast(pl.String))
     assert found.select(truth.columns).equals(truth, null_equal=True)
-    assert timeline.report().bubbles.overall.makespan == pytest.approx(rate, abs=1e-12)
+    assert Report.of(timeline).bubbles.overall.makespan == pytest.approx(rate, abs=1e-12)
     assert set(timeline.run.inferred) == {"stage"}
 
 
@@ -137,7 +138,7 @@ def test_a_capture_that_begins_within_a_step_keeps_its_rest_apart(tmp_path):
         (3, 8, 0),
         (3, 8, 0),
     ]
-    assert timeline.report().bubbles.table["step"].to_list() == [8]
+    assert Report.of(timeline).bubbles.table["step"].to_list() == [8]
 
 
 def test_a_step_cut_by_the_end_of_the_capture_keeps_its_number(tmp_path):
@@ -168,7 +169,7 @@ def test_captures_of_one_host_without_a_monotonic_clock_keep_their_own_time(tmp_
         export = Export(utc_ns=UTC + 500 * index)
         task(export.process(7 + index, index), f"F{index}.0.0", 0)
         export.write(tmp_path / f"{index}.sqlite")
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
     assert timeline.tasks["start_ns"].to_list() == [UTC + 1000, UTC + 1500]
     assert "clocks-unchecked" not in codes(timeline)
 
@@ -177,7 +178,7 @@ def test_one_run_may_lie_in_several_containers(tmp_path):
     exports, truth, _ = pipeline(Style(hosts=2))
     exports[0].write(tmp_path / "node0.sqlite")
     exports[1].write_parquet_dir(tmp_path / "node1_pqtdir")
-    found = bubblescope.load(tmp_path).tasks.sort("rank", "start_ns")
+    found = sources.load(tmp_path).tasks.sort("rank", "start_ns")
     assert found["start_ns"].equals(truth["start_ns"])
 
 
@@ -227,7 +228,7 @@ def test_any_table_may_be_missing(tmp_path, table):
     with sqlite3.connect(path) as connection:
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     connection.close()
-    timeline = bubblescope.load(path)
+    timeline = sources.load(path)
     needed = {"NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"}
     assert len(timeline) == (table not in needed)
 
@@ -238,7 +239,7 @@ def test_a_database_of_something_else_is_refused(tmp_path):
         connection.execute("CREATE TABLE points (x INTEGER, y INTEGER)")
     connection.close()
     with pytest.raises(SourceError, match=r"other\.sqlite: is not a trace of a known format"):
-        bubblescope.load(path)
+        sources.load(path)
 
 
 def test_a_task_marked_by_two_tools_is_one_task(tmp_path):
@@ -306,7 +307,7 @@ def test_a_version_may_lack_any_column(tmp_path, table, column):
     export.dropped = {table: {column}}
     if len(TABLES[table]) > 1:
         load(export, tmp_path)
-    parquet = bubblescope.load(export.write_parquet_dir(tmp_path / "run"))
+    parquet = sources.load(export.write_parquet_dir(tmp_path / "run"))
     assert parquet.run.contents is not None
 
 
@@ -320,7 +321,7 @@ def test_values_that_are_no_numbers_are_one_clear_error(tmp_path, table, column)
         connection.execute(f"UPDATE {table} SET {column} = 'soon'")
     connection.close()
     with pytest.raises(SourceError, match=r"one\.sqlite: is a damaged SQLite file"):
-        bubblescope.load(path)
+        sources.load(path)
 
 
 @pytest.mark.parametrize("column", ["start", "end", "deviceId"])

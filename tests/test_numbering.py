@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from bubblescope import numbering
+from bubblescope.sources import numbering
 
 MARKERS = {
     "rank": pl.Int32,

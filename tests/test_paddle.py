@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bubblescope
+from bubblescope import sources
 from bubblescope.cli import cli
 from bubblescope.compat.paddle import job_schedule_profiler_range
-from bubblescope.errors import BubblescopeError, SourceError
+from bubblescope.model.errors import BubblescopeError, SourceError
 from nsight_maker import Style, solve
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "paddle"
@@ -79,7 +79,7 @@ def codes(timeline):
 def test_every_job_of_a_pipeline_is_read_exactly(tmp_path, schedule):
     truth = pipeline(tmp_path, Style(schedule=schedule))
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     found = timeline.tasks.filter(lane="compute").select(truth.columns)
     assert found.sort("rank", "start_ns").rows() == truth.sort("rank", "start_ns").rows()
@@ -92,7 +92,7 @@ def test_nanoseconds_are_exact(tmp_path):
     text = line("forward", 0, 1, 2).replace(f"{MS + 1}.000000", f"{MS + 1}.234567")
     write(tmp_path, text)
 
-    [task] = bubblescope.load(tmp_path).tasks.to_dicts()
+    [task] = sources.load(tmp_path).tasks.to_dicts()
 
     assert task["start_ns"] == NS + 1_234_567
 
@@ -118,7 +118,7 @@ def test_nanoseconds_are_exact(tmp_path):
 def test_every_job_type_of_every_pass_is_known(tmp_path, kind, meaning, chunk):
     write(tmp_path, line(kind, 3, 5, 6))
 
-    [task] = bubblescope.load(tmp_path).tasks.to_dicts()
+    [task] = sources.load(tmp_path).tasks.to_dicts()
 
     assert (task["kind"], task["chunk"], task["name"]) == (meaning, chunk, f"{kind}_3")
 
@@ -131,7 +131,7 @@ def test_jobs_without_times_are_unknown_and_not_at_zero(tmp_path):
         line("send_backward0", 0, None, None),
     )
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     assert timeline.tasks["kind"].to_list() == ["forward"]
     assert codes(timeline)["unknown-times"].lost == 2
@@ -141,7 +141,7 @@ def test_jobs_that_overlap_are_kept(tmp_path):
     """As in the one real log of October 2023, whose job numbers are not yet micro-batches."""
     write(tmp_path, line("forward", 2, 213, 254, job=3), line("forward", 3, 214, 219, job=4))
 
-    tasks = bubblescope.load(tmp_path).tasks
+    tasks = sources.load(tmp_path).tasks
 
     assert tasks["microbatch"].to_list() == [2, 3]
     assert tasks["name"].to_list() == ["forward_3", "forward_4"]
@@ -157,7 +157,7 @@ def test_steps_begin_where_the_profiler_did(tmp_path):
     ]
     write(tmp_path, window(5), *jobs)
 
-    steps = bubblescope.load(tmp_path).tasks.sort("start_ns")["step"].to_list()
+    steps = sources.load(tmp_path).tasks.sort("start_ns")["step"].to_list()
 
     assert steps == [5] * 5 + [6] * 5 + [7] * 5
 
@@ -174,7 +174,7 @@ def test_other_lines_bad_bytes_and_mixed_writes_do_no_harm(tmp_path):
         third.replace("I1020 09:15:07.265326 22317 standalone_executor.cc:217]", "x.cc]"),
     )
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     assert timeline.tasks["microbatch"].to_list() == [0, 1, 2]
     assert codes(timeline)["broken-lines"].lost == 1
@@ -184,7 +184,7 @@ def test_a_number_cut_short_is_never_taken_for_a_smaller_one(tmp_path):
     whole = line("forward", 0, 0, 1) + line("backward", 0, 1, 2)
     for cut in range(len(whole) - 2, len(whole) - 12, -1):
         write(tmp_path, whole[:cut])
-        timeline = bubblescope.load(tmp_path)
+        timeline = sources.load(tmp_path)
         assert timeline.tasks["kind"].to_list() == ["forward"]
         assert codes(timeline)["broken-lines"].lost == 1
 
@@ -200,11 +200,11 @@ def test_of_several_runs_the_last_is_read_unless_another_is_chosen(tmp_path):
         tmp_path, window(2), pair(0, 11), window(2), pair(1000, 22), again, window(50), pair(9, 22)
     )
 
-    assert bubblescope.load(tmp_path).steps == [50]
-    assert "3 runs" in codes(bubblescope.load(tmp_path))["several-runs"].message
-    assert [len(bubblescope.load(tmp_path, run=run)) for run in range(3)] == [2, 3, 2]
+    assert sources.load(tmp_path).steps == [50]
+    assert "3 runs" in codes(sources.load(tmp_path))["several-runs"].message
+    assert [len(sources.load(tmp_path, run=run)) for run in range(3)] == [2, 3, 2]
     with pytest.raises(SourceError, match="no run 3: it holds 3"):
-        bubblescope.load(tmp_path, run=3)
+        sources.load(tmp_path, run=3)
 
 
 def test_machines_are_in_the_order_of_their_numbers(tmp_path):
@@ -213,7 +213,7 @@ def test_machines_are_in_the_order_of_their_numbers(tmp_path):
             text = line("forward", 0, machine, machine + 1)
             write(tmp_path, text, name=f"machine{machine}/workerlog.{worker}")
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     assert timeline.ranks.select("rank", "host", "device").rows() == [
         (0, "machine0", 0),
@@ -230,7 +230,7 @@ def test_two_logs_of_one_worker_are_refused(tmp_path):
     for folder in ("a", "b"):
         write(tmp_path, line("forward", 0, 0, 1), name=f"{folder}/workerlog.0")
     with pytest.raises(SourceError, match="is of rank 0, and so is"):
-        bubblescope.load(tmp_path)
+        sources.load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_times_that_cannot_be_are_dropped(tmp_path, start, end, code):
         tmp_path, *[line("forward", index, 1, 2) for index in range(3)], line("lr", 0, start, end)
     )
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     assert len(timeline) == 3
     assert codes(timeline)[code].lost == 1
@@ -251,13 +251,13 @@ def test_times_that_cannot_be_are_dropped(tmp_path, start, end, code):
 def test_a_clock_in_another_unit_is_told(tmp_path):
     write(tmp_path, line("forward", 0, 0, 0.5).replace(str(MS), str(MS)[:-3]))
 
-    assert "implausible-clock" in codes(bubblescope.load(tmp_path))
+    assert "implausible-clock" in codes(sources.load(tmp_path))
 
 
 def test_a_log_without_jobs_says_how_to_get_them(tmp_path):
     write(tmp_path, "hello\n")
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     assert not len(timeline)
     assert "job_schedule_profiler_start" in codes(timeline)["no-pipeline-ranges"].message
@@ -285,7 +285,7 @@ def test_dygraph_records_are_in_milliseconds_though_they_say_microseconds(tmp_pa
     ]
     write(tmp_path, *lines, "{torn", name="profile_record_tmp_file_for_rank_5")
 
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
 
     columns = ["rank", "stage", "step", "kind", "microbatch", "start_ns", "end_ns"]
     assert timeline.tasks.select(columns).rows()[2] == (
@@ -430,7 +430,7 @@ def folder(tmp_path_factory):
 def facts(folder, data):
     (folder / "workerlog.0").write_bytes(data)
     try:
-        timeline = bubblescope.load(folder)
+        timeline = sources.load(folder)
     except BubblescopeError as error:
         message = str(error)
     else:
@@ -460,7 +460,7 @@ def test_doubled_lines_count_once(folder, doubled):
     lines = SOUND.splitlines(keepends=True)
     text = "".join(line * (1 + (index in doubled)) for index, line in enumerate(lines))
     (folder / "workerlog.0").write_text(text)
-    timeline = bubblescope.load(folder)
+    timeline = sources.load(folder)
     assert len(timeline) == 5
     if doubled - {0}:
         assert codes(timeline)["repeated-lines"].lost == len(doubled - {0})

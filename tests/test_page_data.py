@@ -15,18 +15,22 @@ import pytest
 from click.testing import CliRunner
 
 from bubblescope import Timeline
-from bubblescope.analysis.bubbles import measure
-from bubblescope.analysis.causes import Cause
+from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.phase import phases
+from bubblescope.analysis.rates import bubble_rates
+from bubblescope.analysis.view import View
 from bubblescope.cli import cli
-from bubblescope.errors import ScheduleError, TimelineError
-from bubblescope.exports import html
-from bubblescope.exports.html_data import PageData
-from bubblescope.exports.html_tables import packed
-from bubblescope.exports.layout import ordered_ranks
-from bubblescope.schedules import Times, generate
-from bubblescope.simulate import Costs, simulate
-from bubblescope.timeline import COUNTER_SCHEMA, Run
+from bubblescope.facade import write
+from bubblescope.model.errors import ScheduleError, TimelineError
+from bubblescope.model.provenance import Run
+from bubblescope.model.timeline import COUNTER_SCHEMA
+from bubblescope.render.html import page as html
+from bubblescope.render.html.columns import packed
+from bubblescope.render.html.data import PageData
+from bubblescope.render.layout import ordered_ranks
+from bubblescope.schedules import generate
+from bubblescope.schedules.simulate import Costs, simulate
+from bubblescope.schedules.zb_auto import Times
 from injected import Fault, Job
 from synthetic import empty, one_f_one_b
 
@@ -49,7 +53,7 @@ def columns(packed: bytes, described: list[dict]) -> dict[str, np.ndarray]:
 
 def told(timeline: Timeline, **how) -> tuple[dict, dict[str, dict[str, np.ndarray]]]:
     """Return the head and the tables of a page."""
-    page = html.render(timeline, **how)
+    page = html.render(View.of(timeline, **how))
 
     def element(name: str) -> str:
         return re.search(rf'<script id="{name}"[^>]*>(.*?)</script>', page, re.DOTALL)[1]
@@ -123,7 +127,7 @@ def test_cells_are_the_makespan_rates_of_each_rank_in_each_step(timeline):
     for rank, step, busy, span in zip(*cells.values(), strict=True):
         place = (head["steps"][step]["step"], head["ranks"][rank]["rank"])
         said[place] = (int(busy), int(span))
-    bubbles = measure(timeline)
+    bubbles = bubble_rates(timeline)
     keys = bubbles.table.select("step", "rank").rows()
     assert len(said) == len(keys)
     for key, rates in zip(keys, bubbles.per_rank_step(), strict=True):
@@ -147,7 +151,7 @@ def test_cells_are_the_makespan_rates_of_each_rank_in_each_step(timeline):
 def test_phases_begin_and_end_where_forwards_and_backwards_do(timeline):
     head, tables = told(timeline)
     said = tables["phases"]
-    spanned = {(row["rank"], row["step"]): row for row in measure(timeline).table.to_dicts()}
+    spanned = {(row["rank"], row["step"]): row for row in bubble_rates(timeline).table.to_dicts()}
     places = list(zip(said["rank"].tolist(), said["step"].tolist(), strict=True))
     assert places == sorted(places)
     assert len(places) == len(spanned)
@@ -352,13 +356,13 @@ def test_without_a_common_clock_there_are_no_cells_and_no_what_if():
 def test_a_what_if_that_makes_no_sense_is_refused(tmp_path):
     path = tmp_path / "page.html"
     with pytest.raises(ScheduleError, match="no task is of stage 9"):
-        slowed().to_html(path, whatif=lambda run: run.scaled("stage", 9, 0.5))
+        write(slowed(), path, to="html", whatif=lambda run: run.scaled("stage", 9, 0.5))
     assert not path.exists()
 
 
 def test_a_window_of_the_page_refers_to_nothing_outside_it():
     timeline = slowed()
-    whole = PageData.of(timeline, whatif=QUESTIONS["zb-h1"])
+    whole = PageData.of(View.of(timeline, whatif=QUESTIONS["zb-h1"]))
     middle = timeline.start_ns + timeline.duration_ns // 2
     near = (pl.col("end_ns") > middle) & (pl.col("start_ns") < middle + 50_000_000)
     part = msgspec.structs.replace(

@@ -9,7 +9,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bubblescope
+from bubblescope import sources
 from nsight_maker import UTC, Export
 
 
@@ -139,7 +139,7 @@ def test_attribution_agrees_with_looking_at_everything(tmp_path_factory, data):
             name = "ncclDevKernel_AllReduce_Sum_f32" if one.comm else "gemm"
             process.work(one.table, one.start, one.end, at=one.at, thread=one.thread, name=name)
     folder = tmp_path_factory.mktemp("forest")
-    timeline = bubblescope.load(export.write(folder / "one.sqlite"))
+    timeline = sources.load(export.write(folder / "one.sqlite"))
     rows = timeline.tasks.select(
         "name", pl.col("start_ns") - UTC, pl.col("end_ns") - UTC, "busy_ns"
     ).rows()

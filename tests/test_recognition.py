@@ -11,17 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bubblescope
-from bubblescope import Timeline
-from bubblescope.analysis.recognition import Recognition, recognise
-from bubblescope.errors import ScheduleError
-from bubblescope.schedules import SCHEDULES, Operation, Plan, Times, generate, torch_csv
+from bubblescope import Timeline, sources
+from bubblescope.analysis.schedule.recognise import Recognition, recognise
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.kinds import Kind
+from bubblescope.model.provenance import Run
+from bubblescope.render.text.report import Report
+from bubblescope.schedules import SCHEDULES, generate, torch_csv
 from bubblescope.schedules.classic import gpipe, looped_bfs
 from bubblescope.schedules.dualpipe import mindspeed_dualpipev
-from bubblescope.schedules.plan import linear
-from bubblescope.simulate import Costs, simulate
-from bubblescope.timeline import Run
-from bubblescope.vocabulary import Kind
+from bubblescope.schedules.plan import Operation, Plan, linear
+from bubblescope.schedules.simulate import Costs, simulate
+from bubblescope.schedules.zb_auto import Times
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 TIMES = Times(10_000_000, 11_000_000, 8_000_000)
@@ -326,7 +327,7 @@ def test_what_follows_no_schedule_is_unknown_and_shown_as_it_was(seed):
     assert found.confidence == 0
     assert found.departures == ()
     assert found.order[2].startswith("F0 F1 F2 B")
-    assert "none of the known ones" in str(played(Plan.of("mine", linear(4), orders)).report())
+    assert "none of the known ones" in str(Report.of(played(Plan.of("mine", linear(4), orders))))
     mine = Plan.of("mine", linear(4), orders)
     known = recognise(played(mine), also=[mine])
     assert (known.schedule, known.variant, known.departures) == ("mine", "as given", ())
@@ -353,7 +354,7 @@ def test_a_run_without_numbers_is_left_alone():
     blank = timeline.tasks.with_columns(microbatch=pl.lit(None, pl.Int32))
     assert recognise(Timeline(blank, timeline.ranks)) is None
     assert recognise(timeline.slice(end_ns=0)) is None
-    assert "not known" in str(Timeline(blank, timeline.ranks).report())
+    assert "not known" in str(Report.of(Timeline(blank, timeline.ranks)))
 
 
 def test_the_json_says_everything_but_the_evidence():
@@ -383,11 +384,11 @@ REAL = {
 def test_real_runs_are_recognised(path):
     if not (SHARED / path).exists():
         pytest.skip("the shared traces are not here")
-    timeline = bubblescope.load(SHARED / path)
+    timeline = sources.load(SHARED / path)
     found = recognise(timeline)
     size = (found.devices, found.microbatches, found.chunks, found.replicas)
     assert (found.schedule, *size) == REAL[path]
     assert found.departures == ()
     assert set(found.equals) <= {"zb-1p"}  # for these times, ZB-H1
-    ideal = timeline.report().bubbles.overall
+    ideal = Report.of(timeline).bubbles.overall
     assert ideal.excess is None or 0 <= ideal.excess < 0.15

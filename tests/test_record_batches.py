@@ -10,11 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bubblescope.record import Recorder, batches
-from bubblescope.record.rows import Buffer, pack_step, place_of
-from bubblescope.record.sink import END, Header, Sink, read_stream
-from bubblescope.record.timers import CpuTimer
-from bubblescope.vocabulary import Kind, Lane
+from bubblescope.model.kinds import Kind, Lane
+from bubblescope.record import Recorder
+from bubblescope.record.buffer import Buffer, pack_step, place_of
+from bubblescope.record.timers.timer import CpuTimer
+from bubblescope.recording import arrow as batches
+from bubblescope.recording.arrow import END
+from bubblescope.recording.columns import Header
+from bubblescope.recording.file import Sink
+from bubblescope.recording.reader import read_stream
 
 NUMBER = st.none() | st.integers(0, 30_000)
 TASK = st.tuples(

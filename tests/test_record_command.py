@@ -12,11 +12,13 @@ from types import ModuleType
 import pytest
 
 import bubblescope
-from bubblescope.errors import RecorderError
+from bubblescope import sources
+from bubblescope.model.errors import RecorderError
+from bubblescope.model.kinds import Kind
 from bubblescope.record import hooks, instrument, session
-from bubblescope.record.rows import place_of
+from bubblescope.record.buffer import place_of
 from bubblescope.record.settings import VARIABLE, Settings
-from bubblescope.vocabulary import Kind
+from bubblescope.render.text.report import Report
 
 TRAIN = '''
 """An ordinary training script."""
@@ -119,7 +121,7 @@ def test_every_schedule_of_torch_is_recorded_as_it_ran(tmp_path, name):
     assert results(with_us.stdout) == results(without.stdout)
     assert len(results(without.stdout)) == RANKS
 
-    timeline = bubblescope.load(tmp_path / "recording")
+    timeline = sources.load(tmp_path / "recording")
     stages = RANKS if name in {"GPipe", "1F1B"} else 2 * RANKS
     counts = kinds(timeline)
     expected = MICROBATCHES * stages * STEPS
@@ -131,7 +133,7 @@ def test_every_schedule_of_torch_is_recorded_as_it_ran(tmp_path, name):
     assert counts["optimizer"] == RANKS * STEPS
     assert counts["send_forward"] == counts["recv_forward"] > 0
     assert counts["send_backward"] == counts["recv_backward"] > 0
-    found = timeline.report().to_dict()["schedule"]
+    found = Report.of(timeline).to_dict()["schedule"]
     assert found["schedule"] == SCHEDULES[name]
     assert timeline.run.microbatches == MICROBATCHES
     assert timeline.steps == list(range(STEPS))
@@ -255,12 +257,12 @@ class TestTheWindow:
     def test_only_the_steps_asked_for_are_recorded(self, tmp_path):
         done = self.train(tmp_path, "--steps", "2:4")
         assert done.returncode == 0
-        assert bubblescope.load(tmp_path / "out").steps == [2, 3]
+        assert sources.load(tmp_path / "out").steps == [2, 3]
         assert done.stdout.count("rank ") >= 2  # the job went on to its end
 
     def test_the_job_can_leave_after_them(self, tmp_path):
         done = self.train(tmp_path, "--steps", "1:3", "--exit-after", steps=1000)
-        assert bubblescope.load(tmp_path / "out").steps == [1, 2]
+        assert sources.load(tmp_path / "out").steps == [1, 2]
         assert "rank 0" not in done.stdout  # it did not reach its end
 
     def test_what_was_recorded_before_gives_way(self, tmp_path):
@@ -314,7 +316,7 @@ def test_by_hand(tmp_path):
         ]
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert bubblescope.load(tmp_path / "out").steps == [1, 2]
+    assert sources.load(tmp_path / "out").steps == [1, 2]
     assert "seen [1" in done.stdout
 
 
@@ -327,7 +329,7 @@ def test_what_was_recorded_before_a_failure_is_kept_and_said_to_be_part(tmp_path
         job.fail(ValueError("no such stage"))
     task()
     job.close()
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
     assert kinds(timeline) == {"forward": 1}
     assert [notice.code for notice in timeline.run.warnings] == ["unclosed"]
 

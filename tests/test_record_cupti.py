@@ -25,11 +25,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bubblescope
-from bubblescope import RecorderError
-from bubblescope.record import Recorder, cupti
-from bubblescope.record.cupti import CuptiTimer
-from bubblescope.record.timers import chosen_timer
+from bubblescope import RecorderError, sources
+from bubblescope.record import Recorder
+from bubblescope.record.timers import chosen_timer, cupti
+from bubblescope.record.timers.cupti import CuptiTimer
 
 AHEAD_NS = 1_700_000_000_123_456_789
 """How far CUPTI's clock is ahead of the host's."""
@@ -178,7 +177,7 @@ def recording(folder, device, **options):
 
 
 def read(folder):
-    return bubblescope.load(folder).tasks.sort("step", "host_start_ns")
+    return sources.load(folder).tasks.sort("step", "host_start_ns")
 
 
 def interval(*kernels):

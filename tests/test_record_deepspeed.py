@@ -16,12 +16,13 @@ from types import MethodType, ModuleType, SimpleNamespace
 import polars as pl
 import pytest
 
-import bubblescope
+from bubblescope import sources
+from bubblescope.model.kinds import Kind
+from bubblescope.record.buffer import place_of
 from bubblescope.record.integrations import deepspeed
-from bubblescope.record.rows import place_of
 from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
-from bubblescope.vocabulary import Kind
+from bubblescope.render.text.report import Report
 
 RANKS, MICROBATCHES, STEPS = 2, 4, 3
 TRANSFERS = ("send_forward", "recv_forward", "send_backward", "recv_backward")
@@ -252,7 +253,7 @@ class TestOfItsStructure:
         with_us = played(tmp_path / "recording", name)
         without = played(tmp_path / "outside", name, start=1000)
         assert with_us == without
-        timeline = bubblescope.load(tmp_path / "recording", clock="raw")
+        timeline = sources.load(tmp_path / "recording", clock="raw")
         check(timeline, chunks=chunks)
         assert timeline.run.schedule == schedule
         stages = [[0], [0], [1], [1]] if chunks == 1 else [[0, 3], [0, 3], [1, 2], [1, 2]]
@@ -264,7 +265,7 @@ class TestOfItsStructure:
 
     def test_only_the_window_is_recorded(self, tmp_path):
         played(tmp_path, "PipelineEngine", start=1, stop=2)
-        assert bubblescope.load(tmp_path, clock="raw").steps == [1]
+        assert sources.load(tmp_path, clock="raw").steps == [1]
 
     def test_the_job_leaves_after_the_window_if_it_is_to(self, tmp_path):
         with pytest.raises(SystemExit):
@@ -365,9 +366,9 @@ def test_deepspeed_itself_is_recorded_as_it_ran(tmp_path, name, chunks, schedule
     )
     assert with_us.returncode == 0, with_us.stderr[-2000:]
     assert digests(with_us) == digests(run(launch))
-    timeline = bubblescope.load(folder)
+    timeline = sources.load(folder)
     check(timeline, chunks=chunks)
-    assert timeline.report().to_dict()["schedule"]["schedule"] == schedule
+    assert Report.of(timeline).to_dict()["schedule"]["schedule"] == schedule
 
 
 def digests(done: subprocess.CompletedProcess) -> list[str]:

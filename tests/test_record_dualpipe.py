@@ -16,10 +16,11 @@ from types import ModuleType, SimpleNamespace
 import polars as pl
 import pytest
 
-import bubblescope
+from bubblescope import sources
 from bubblescope.record.integrations import dualpipe
 from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
+from bubblescope.render.text.report import Report
 
 RANKS, MICROBATCHES, STEPS = 4, 8, 2
 PASSES = ("forward", "backward", "backward_input", "forward_backward")
@@ -282,14 +283,14 @@ class TestOfItsStructure:
         assert played(tmp_path / "r", name, overlaps) == played(
             tmp_path / "outside", name, overlaps, start=1000
         )
-        timeline = bubblescope.load(tmp_path / "r", clock="raw")
+        timeline = sources.load(tmp_path / "r", clock="raw")
         counts = check(timeline, both_ways=name == "DualPipe")
         assert (counts.get("forward_backward", 0) > 0) == overlaps
         assert timeline.run.schedule == name
 
     def test_peers_are_the_ranks_at_the_other_end(self, tmp_path, name, overlaps):
         played(tmp_path, name, overlaps)
-        tasks = bubblescope.load(tmp_path, clock="raw").tasks
+        tasks = sources.load(tmp_path, clock="raw").tasks
         down = {"send_forward": 1, "recv_backward": 1, "recv_forward": -1, "send_backward": -1}
         for kind, rank, chunk, peer in (
             tasks.filter(pl.col("kind").is_in(list(down)))
@@ -433,11 +434,11 @@ def test_dualpipe_itself_is_recorded_as_it_ran(tmp_path, name, overlaps):
     )
     assert with_us.returncode == 0, with_us.stderr[-2000:]
     assert digests(with_us) == digests(run(launch))
-    timeline = bubblescope.load(folder)
+    timeline = sources.load(folder)
     counts = check(timeline, both_ways=name == "DualPipe")
     assert counts["optimizer"] == RANKS * STEPS
     assert (counts.get("forward_backward", 0) > 0) == (overlaps == "overlap")
-    found = timeline.report().to_dict()["schedule"]
+    found = Report.of(timeline).to_dict()["schedule"]
     assert found["schedule"] == name.lower()
     assert found["missing"] == 0
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-import bubblescope
+from bubblescope import sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def kill_once(folder: Path, after_s: float, max_mb: float = 0) -> Outcome:
         said = (first + job.stdout.read()).splitlines(keepends=True)
     flushed = [int(line) for line in said if line.endswith("\n")]  # the last may be half a line
     assert flushed == list(range(len(flushed)))
-    run = bubblescope.load(folder)
+    run = sources.load(folder)
     notices = {notice.code: notice for notice in run.run.warnings}
     [ending] = notices.keys() - {"dropped"}
     assert ending in {"unclosed", "torn-tail"}

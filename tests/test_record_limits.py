@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bubblescope
-from bubblescope import RecorderError, TimelineError
-from bubblescope.record import Recorder, sink
-from bubblescope.record.sink import COLUMNS, Header, Sink, older
+from bubblescope import RecorderError, TimelineError, sources
+from bubblescope.record import Recorder
+from bubblescope.recording import file as sink
+from bubblescope.recording.columns import COLUMNS, Header
+from bubblescope.recording.file import Sink, older
 
 LEAST = 80_000
 
@@ -49,11 +50,11 @@ def on_disk(folder):
 
 
 def numbers(folder):
-    return bubblescope.load(folder).tasks.sort("start_ns")["microbatch"].to_list()
+    return sources.load(folder).tasks.sort("start_ns")["microbatch"].to_list()
 
 
 def notices(folder):
-    return {notice.code: notice for notice in bubblescope.load(folder).run.warnings}
+    return {notice.code: notice for notice in sources.load(folder).run.warnings}
 
 
 @settings(max_examples=25, deadline=None)
@@ -118,7 +119,7 @@ def limited(folder, tasks, rank=0):
 def test_two_ranks_with_limits_are_read_as_a_folder(tmp_path):
     limited(tmp_path, 3000, 0).close(complete=True)
     limited(tmp_path, 5000, 1).close(complete=True)
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
     assert timeline.ranks["rank"].to_list() == [0, 1]
     for rank, total in ((0, 3000), (1, 5000)):
         kept = timeline.tasks.filter(rank=rank).sort("start_ns")["microbatch"].to_list()
@@ -198,7 +199,7 @@ def test_an_older_half_of_another_job_is_not_mixed_in(tmp_path):
     other.close(complete=True)
     (tmp_path / "other" / path.name).replace(path)
     with pytest.raises(TimelineError, match="rank 0 is claimed by two traces"):
-        bubblescope.load(tmp_path)
+        sources.load(tmp_path)
 
 
 def test_a_half_that_holds_nothing_yet_is_no_error(tmp_path):

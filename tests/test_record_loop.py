@@ -13,8 +13,10 @@ import polars as pl
 import pytest
 
 import bubblescope
+from bubblescope import sources
 from bubblescope.record.integrations.torch_loop import ranks
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next
+from bubblescope.render.text.report import Report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,7 +157,7 @@ def train(tmp_path: Path, program: str, *options: str):
     done = recorded(tmp_path / "out", job(tmp_path, program), *options)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
     assert "RuntimeWarning" not in done.stderr
-    return bubblescope.load(tmp_path / "out"), done.stdout.splitlines()
+    return sources.load(tmp_path / "out"), done.stdout.splitlines()
 
 
 def order(timeline, *kinds: str, step: int | None = None) -> list[tuple]:
@@ -186,7 +188,7 @@ def pipelines(tmp_path_factory):
     assert done.returncode == 0, done.stderr[-3000:]
     assert results(done.stdout) == results(run(command).stdout)
     assert len(results(done.stdout)) == RANKS
-    return bubblescope.load(tmp_path / "out")
+    return sources.load(tmp_path / "out")
 
 
 class TestPipelines:
@@ -223,7 +225,7 @@ class TestPipelines:
         assert timeline.tasks.filter(kind="optimizer").height == RANKS * STEPS
         assert timeline.tasks.filter(kind="collective").is_empty()  # none is within a step
 
-        found = timeline.report().to_dict()["schedule"]
+        found = Report.of(timeline).to_dict()["schedule"]
         assert (found["schedule"], found["confidence"]) == (SCHEDULES[mode], 1.0)
         assert found["devices"] == RANKS
 
@@ -266,14 +268,14 @@ class TestPipelines:
         command = torchrun(tmp_path, 2, textwrap.dedent(program))
         done = recorded(tmp_path / "out", command)
         assert done.returncode == 0, done.stderr[-3000:]
-        timeline = bubblescope.load(tmp_path / "out")
+        timeline = sources.load(tmp_path / "out")
         passes = timeline.tasks.filter(pl.col("kind").cast(pl.String).is_in(PASSES))
         assert passes.height == 2 * 2 * 2 * 2 * 2
         assert passes.select("rank", "chunk", "step", "microbatch", "kind").n_unique() == 32
         assert passes.filter(pl.col("stage") != pl.col("rank") + 2 * pl.col("chunk")).is_empty()
         sent = timeline.tasks.filter(kind="send_forward").drop_nulls("microbatch")
         assert sent.select("rank", "chunk", "step", "microbatch").n_unique() == 3 * 2 * 2
-        found = timeline.report().to_dict()["schedule"]
+        found = Report.of(timeline).to_dict()["schedule"]
         assert (found["schedule"], found["chunks"]) == ("looped-bfs", 2)
 
     def test_a_mesh_says_where_a_rank_stands(self, tmp_path):
@@ -302,7 +304,7 @@ class TestPipelines:
         """
         done = recorded(tmp_path / "out", torchrun(tmp_path, 4, textwrap.dedent(program)))
         assert done.returncode == 0, done.stderr[-3000:]
-        timeline = bubblescope.load(tmp_path / "out")
+        timeline = sources.load(tmp_path / "out")
         found = timeline.ranks.select("rank", "dp").rows()
         assert found == [(0, 0), (1, 0), (2, 1), (3, 1)]
         passes = timeline.tasks.filter(pl.col("kind").cast(pl.String).is_in(PASSES))
@@ -331,7 +333,7 @@ def test_replicas_are_one_stage(tmp_path, wrapped):
     """
     done = recorded(tmp_path / "out", torchrun(tmp_path, 2, textwrap.dedent(program)))
     assert done.returncode == 0, done.stderr[-3000:]
-    timeline = bubblescope.load(tmp_path / "out")
+    timeline = sources.load(tmp_path / "out")
     assert timeline.ranks.select("rank", "dp").rows() == [(0, 0), (1, 1)]
     passes = timeline.tasks.filter(pl.col("kind").cast(pl.String).is_in(PASSES))
     assert passes["stage"].to_list() == [0] * 2 * 2 * 3
@@ -663,7 +665,7 @@ class TestOneProcess:
         """
         done = run(job(tmp_path, program))
         assert done.returncode == 0, done.stderr[-3000:]
-        timeline = bubblescope.load(tmp_path / "out")
+        timeline = sources.load(tmp_path / "out")
         assert timeline.steps == [0, 1, 2]
         kinds = ("data", "forward", "backward", "optimizer")
         assert counts(timeline) == {(step, kind): 1 for step in range(3) for kind in kinds}
@@ -766,7 +768,7 @@ class TestOneProcess:
         assert done.returncode == 1
         assert done.stdout.startswith("going")
         assert done.stderr.rstrip().endswith("ValueError: the last")
-        timeline = bubblescope.load(tmp_path / "out")
+        timeline = sources.load(tmp_path / "out")
         assert timeline.steps == [0, 1, 2]
         for step in range(2):
             assert order(timeline, step=step) == IN_TURN

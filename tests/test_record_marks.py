@@ -16,14 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bubblescope
-from bubblescope import RecorderError
+from bubblescope import RecorderError, sources
+from bubblescope.model.kinds import Kind
+from bubblescope.names.parsed import ParsedName
+from bubblescope.names.parser import NameParser
 from bubblescope.record import AllMarks, CpuTimer, MstxMarks, NvtxMarks, Recorder
-from bubblescope.record.marks import chosen_marks
-from bubblescope.record.rows import place_of
+from bubblescope.record.buffer import place_of
 from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
-from bubblescope.vocabulary import Kind, NameParser, ParsedName
+from bubblescope.record.vendor_marks import chosen_marks
 from kineto_maker import BASE, Trace
 
 TRAIN = """
@@ -128,8 +129,8 @@ def test_what_torch_profiler_saw_of_a_job_is_what_was_recorded(jobs, name):
     assert job.returncode == 0, said[-3000:]
     assert "Warning: bubblescope" not in said
 
-    recorded = in_order(bubblescope.load(folder / "recording"))
-    timeline = bubblescope.load(folder / "profile")
+    recorded = in_order(sources.load(folder / "recording"))
+    timeline = sources.load(folder / "profile")
     profiled = in_order(timeline)
 
     _, steps, _ = RUNS[name]
@@ -248,7 +249,7 @@ def test_every_task_is_one_range_whose_name_says_the_same(step, tasks):
         parser = NameParser()
         for way in ("nvtx", "mstx"):
             assert [parser.parse(name) for name in seen.names(way)] == [[one] for one in expected]
-        assert len(bubblescope.load(folder)) == len(tasks)
+        assert len(sources.load(folder)) == len(tasks)
 
 
 def opened(task):
@@ -351,7 +352,7 @@ def test_on_a_device_what_pytorch_names_too_comes_once_and_its_receives_stay(tmp
         trace.range(f"bubblescope:send_forward {of} peer=2", at + 920, at + 980)
         trace.kernel(at + 1400, at + 1500, at=at + 930, name=kernel)
 
-    timeline = bubblescope.load(trace.write(tmp_path / "t.json"))
+    timeline = sources.load(trace.write(tmp_path / "t.json"))
 
     found = timeline.tasks.sort("start_ns").select(
         "step", "kind", "stage", "microbatch", "peer", "start_ns", "end_ns"
@@ -376,6 +377,6 @@ def test_marks_of_other_tasks_take_nothing_from_pytorchs_names(tmp_path):
     trace.range("bubblescope:data step=0", 20, 90)
     trace.operator("aten::stack", 30, 80)
 
-    tasks = bubblescope.load(trace.write(tmp_path / "t.json")).tasks.sort("start_ns")
+    tasks = sources.load(trace.write(tmp_path / "t.json")).tasks.sort("start_ns")
 
     assert tasks.select("kind", "start_ns").rows() == [("data", BASE + 30), ("forward", BASE + 200)]

@@ -16,12 +16,13 @@ from enum import Enum
 
 import pytest
 
-import bubblescope
+from bubblescope import sources
+from bubblescope.model.kinds import Kind
 from bubblescope.record import hooks, session
-from bubblescope.record.integrations import megatron, mindspeed, sail
-from bubblescope.record.rows import place_of
+from bubblescope.record.buffer import place_of
+from bubblescope.record.integrations import megatron
+from bubblescope.record.integrations.megatron import mindspeed, sail
 from bubblescope.record.settings import Settings
-from bubblescope.vocabulary import Kind
 
 STEPS = 2
 RANKS = 3
@@ -112,7 +113,7 @@ class Tensor:
 
 def counted(folder, kinds):
     """Return how often each (step, stage, micro-batch) was recorded."""
-    tasks = bubblescope.load(folder).tasks.to_dicts()
+    tasks = sources.load(folder).tasks.to_dicts()
     return Counter(
         (task["step"], task["stage"], task["microbatch"])
         for task in tasks
@@ -122,7 +123,7 @@ def counted(folder, kinds):
 
 def pairs(folder):
     """Return how often each backward was recorded that is part of an overlapped forward."""
-    tasks = bubblescope.load(folder).tasks.to_dicts()
+    tasks = sources.load(folder).tasks.to_dicts()
     return Counter(
         (task["step"], task["pair_stage"], task["pair_microbatch"])
         for task in tasks
@@ -142,7 +143,7 @@ def once(stages, microbatches):
 
 def transfers_match(folder):
     """Say whether what one rank sends is what the other receives, of all micro-batches."""
-    tasks = bubblescope.load(folder).tasks.to_dicts()
+    tasks = sources.load(folder).tasks.to_dicts()
     for what, way in (("forward", 1), ("backward", -1)):
         sent = Counter(
             (t["step"], t["stage"] + way, t["microbatch"], t["rank"], t["peer"])
@@ -188,7 +189,7 @@ def test_megatron_itself(tmp_path, chunks, overlap):
     assert counted(folder, "forward") == once(2 * chunks, 4)
     assert counted(folder, "backward") == once(2 * chunks, 4)
     assert transfers_match(folder)
-    optimizers = bubblescope.load(folder).tasks.to_dicts()
+    optimizers = sources.load(folder).tasks.to_dicts()
     assert sum(task["kind"] == "optimizer" for task in optimizers) == 2 * STEPS
 
 
@@ -597,7 +598,7 @@ def test_a_pipeline_of_the_stand_in(monkeypatch, tmp_path, old):
     assert counted(tmp_path, "forward") == once(RANKS, M)
     assert counted(tmp_path, "backward") == once(RANKS, M)
     assert transfers_match(tmp_path)
-    run = bubblescope.load(tmp_path).run
+    run = sources.load(tmp_path).run
     assert (run.schedule, run.microbatches) == ("1f1b", M)
 
 
@@ -630,7 +631,7 @@ def test_gradients_and_optimizers(monkeypatch, tmp_path):
     record.close()
     once_each = Counter({(step, None, None): 1 for step in range(STEPS)})
     for kind in ("collective", "optimizer"):
-        tasks = bubblescope.load(tmp_path).tasks.to_dicts()
+        tasks = sources.load(tmp_path).tasks.to_dicts()
         found = Counter((t["step"], None, None) for t in tasks if t["kind"] == kind)
         assert found == once_each
 
@@ -779,7 +780,7 @@ def test_the_zero_bubble_runtime(monkeypatch, tmp_path, slices):
     )
     assert counted(tmp_path, "backward_weight") == alone + flushed
     assert transfers_match(tmp_path)
-    assert bubblescope.load(tmp_path).run.microbatches == m
+    assert sources.load(tmp_path).run.microbatches == m
 
 
 def test_validation_after_the_step_belongs_to_the_next_one(monkeypatch, tmp_path):
@@ -831,7 +832,7 @@ def test_dualpipev_of_mindspeed(monkeypatch, tmp_path):
         one for one in once(stages, M) if one[1] == stages - 1
     )
     assert transfers_match(tmp_path)
-    assert bubblescope.load(tmp_path).run.schedule == "dualpipev"
+    assert sources.load(tmp_path).run.schedule == "dualpipev"
 
 
 def test_weight_gradients_that_are_computed_at_once(monkeypatch, tmp_path):

@@ -16,15 +16,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import bubblescope
-from bubblescope import RecorderError
-from bubblescope.analysis.bubbles import measure
+from bubblescope import RecorderError, sources
+from bubblescope.analysis.rates import bubble_rates
+from bubblescope.model.kinds import Kind
 from bubblescope.record import Recorder
-from bubblescope.record.metrics import address_of, serve
-from bubblescope.record.rows import place_of
+from bubblescope.record.buffer import place_of
+from bubblescope.record.prometheus import address_of, serve
 from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
-from bubblescope.vocabulary import Kind
 
 pytest.importorskip("prometheus_client")
 
@@ -93,9 +92,9 @@ def test_on_step_is_told_once_a_step_what_the_file_says(tmp_path):
         for _ in range(5):
             work(recorder)
     assert [times.step for times in told] == [1, 2, 3]
-    run = bubblescope.load(tmp_path)
-    rates = measure(run).per_step
-    table = measure(run).table
+    run = sources.load(tmp_path)
+    rates = bubble_rates(run).per_step
+    table = bubble_rates(run).table
     for times in told:
         [row] = table.filter(step=times.step).to_dicts()
         assert (times.busy_ns, times.span_ns) == (row["busy_ns"], row["span_ns"])
@@ -116,7 +115,7 @@ def test_a_step_of_thousands_of_tasks_is_told_of_whole(tmp_path):
                 for _ in range(10_000):
                     with recorder.task("forward"):
                         pass
-    tasks = bubblescope.load(tmp_path).tasks
+    tasks = sources.load(tmp_path).tasks
     lengths = tasks.group_by("step").agg((pl.col("end_ns") - pl.col("start_ns")).sum())
     assert {times.step: times.kinds_ns["forward"] for times in told} == dict(lengths.iter_rows())
 
@@ -150,7 +149,7 @@ def test_a_callback_that_fails_is_one_warning_and_the_others_are_called_on(tmp_p
     assert warning.category is RuntimeWarning
     assert "failed (ZeroDivisionError: in step 0)" in str(warning.message)
     assert [times.step for times in told] == [0, 1, 2]
-    assert bubblescope.load(tmp_path).tasks["step"].to_list() == [0, 1, 2]
+    assert sources.load(tmp_path).tasks["step"].to_list() == [0, 1, 2]
 
 
 def test_prometheus_reads_what_the_last_step_was(tmp_path):
@@ -197,7 +196,7 @@ def trained(folder, **settings):
             step(0.001)
         ports = listening()
         session.close()
-    assert bubblescope.load(folder).tasks["step"].to_list() == [0, 1, 2]
+    assert sources.load(folder).tasks["step"].to_list() == [0, 1, 2]
     return [str(warning.message) for warning in warned], ports
 
 

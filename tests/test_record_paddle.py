@@ -17,10 +17,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-import bubblescope
-from bubblescope.record.integrations import paddle
+from bubblescope import sources
+from bubblescope.record.integrations import paddle_pipelines as paddle
 from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
+from bubblescope.render.text.report import Report
 
 RANKS, MICROBATCHES, STEPS = 3, 6, 2
 FIELDS = ("rank", "step", "stage", "chunk", "microbatch")
@@ -320,7 +321,7 @@ class TestOfItsStructure:
     def test_every_pass_is_recorded_once_and_run_as_before(self, tmp_path, name, stages):
         with_us = played(tmp_path / "r", name, ranks=2 * RANKS)
         assert with_us == played(tmp_path / "outside", name, ranks=2 * RANKS, start=1000)
-        timeline = bubblescope.load(tmp_path / "r", clock="raw")
+        timeline = sources.load(tmp_path / "r", clock="raw")
         assert timeline.ranks["stages"].to_list() == stages * 2
         assert timeline.ranks.select("dp", "tp", "device").rows() == [
             (replica, 0, 4) for replica in (0, 1) for _ in range(RANKS)
@@ -335,7 +336,7 @@ class TestOfItsStructure:
 
     def test_transfers_say_their_micro_batch_and_peer(self, tmp_path):
         played(tmp_path, "PipelineParallel")
-        tasks = bubblescope.load(tmp_path, clock="raw").tasks
+        tasks = sources.load(tmp_path, clock="raw").tasks
         for kind in TRANSFERS:
             moved = tasks.filter(kind=kind)
             assert moved.height == STEPS * MICROBATCHES * (RANKS - 1)
@@ -345,13 +346,13 @@ class TestOfItsStructure:
 
     def test_one_call_may_move_two(self, tmp_path):
         played(tmp_path, "PipelineParallelWithInterleave")
-        tasks = bubblescope.load(tmp_path, clock="raw").tasks
+        tasks = sources.load(tmp_path, clock="raw").tasks
         for kind in ("send_forward", "recv_forward"):
             assert tasks.filter(kind=kind).height == RANKS * STEPS
 
     def test_overlapped_passes_are_pairs(self, tmp_path):
         played(tmp_path, "Overlapping")
-        timeline = bubblescope.load(tmp_path, clock="raw")
+        timeline = sources.load(tmp_path, clock="raw")
         pairs = timeline.tasks.filter(kind="forward_backward")
         assert pairs.height == RANKS * STEPS * (2 * MICROBATCHES - 4)
         seconds = pairs.select(
@@ -363,7 +364,7 @@ class TestOfItsStructure:
     def test_dualpipev_is_recorded_by_its_counts(self, tmp_path):
         with_us = played(tmp_path / "r", "DualPipeVParallel")
         assert with_us == played(tmp_path / "outside", "DualPipeVParallel", start=1000)
-        timeline = bubblescope.load(tmp_path / "r", clock="raw")
+        timeline = sources.load(tmp_path / "r", clock="raw")
         assert timeline.ranks["stages"].to_list() == [[0, 5], [1, 4], [2, 3]]
         pairs = timeline.tasks.filter(kind="forward_backward")
         assert pairs.height == RANKS * STEPS * (MICROBATCHES - 1)
@@ -506,7 +507,7 @@ class TestStaticGraphs:
         for log in logs:
             assert "0 0 1 1 0 0 0" in log.splitlines()
             assert "Traceback" not in log
-        timeline = bubblescope.load(tmp_path / "recording", clock="raw")
+        timeline = sources.load(tmp_path / "recording", clock="raw")
         assert timeline.steps == [1, 2]
         counts = dict(timeline.tasks.group_by("kind").len().iter_rows())
         assert counts == {"forward": 4, "backward": 4, "optimizer": 4}
@@ -520,7 +521,7 @@ class TestStaticGraphs:
     def test_it_leaves_after_the_window_if_it_is_to(self, tmp_path):
         logs = self.launched(tmp_path, "--steps", ":2", "--exit-after")
         assert all("Profiler Info" in log and "0 1 1" not in log for log in logs)
-        assert bubblescope.load(tmp_path / "recording", clock="raw").steps == [0, 1]
+        assert sources.load(tmp_path / "recording", clock="raw").steps == [0, 1]
 
     def test_without_cuda_it_says_that_there_is_nothing(self, tmp_path):
         logs = self.launched(tmp_path, cuda="no")
@@ -607,7 +608,7 @@ def test_paddles_dygraph_pipeline_is_recorded_as_it_ran(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     run(launch("without"), PADDLE_DISTRI_BACKEND="gloo")
     assert digests("with") == digests("without")
-    timeline = bubblescope.load(tmp_path / "out")
+    timeline = sources.load(tmp_path / "out")
     for kind in ("forward", "backward"):
         assert sorted(passes(timeline, kind)) == expected(timeline)
     counts = dict(timeline.tasks.group_by("kind").len().iter_rows())
@@ -615,7 +616,7 @@ def test_paddles_dygraph_pipeline_is_recorded_as_it_ran(tmp_path):
     assert {kind: counts[kind] for kind in TRANSFERS} == dict.fromkeys(
         TRANSFERS, STEPS * MICROBATCHES * (ranks - 1)
     )
-    found = timeline.report().to_dict()["schedule"]
+    found = Report.of(timeline).to_dict()["schedule"]
     assert found["schedule"] == "1f1b"
 
 

@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bubblescope
-from bubblescope import Lane, RecorderError
-from bubblescope.record import CpuTimer, CudaTimer, Recorder, Timer, recorder, sink
-from bubblescope.vocabulary import LANE_OF, Kind
+from bubblescope import Lane, RecorderError, sources
+from bubblescope.model.kinds import LANE_OF, Kind
+from bubblescope.record import CpuTimer, CudaTimer, Recorder, Timer, recorder
+from bubblescope.recording import file as sink
 
 COUNT = st.none() | st.integers(0, 30_000)
 
 
 def read(folder):
-    return bubblescope.load(folder).tasks
+    return sources.load(folder).tasks
 
 
 class Ticks(Timer):
@@ -123,7 +123,7 @@ def test_a_rank_describes_itself(tmp_path):
         for chunk in (0, 1):
             with recorder.task("forward", chunk=chunk, microbatch=0):
                 pass
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
     [rank] = timeline.ranks.to_dicts()
     assert {
         key: rank[key] for key in ("rank", "host", "process", "device", "stages", "dp", "tp")
@@ -287,7 +287,7 @@ def test_thousands_of_tasks_without_a_step_are_written_as_they_come(tmp_path):
             with recorder.task("forward", microbatch=i):
                 pass
         for _ in range(200):
-            if (written := len(bubblescope.load(tmp_path))) >= 8192:
+            if (written := len(sources.load(tmp_path))) >= 8192:
                 break
             time.sleep(0.05)
         assert written == 8192
@@ -437,14 +437,14 @@ def test_a_full_disk_costs_the_recording_but_not_the_steps_already_in_it(tmp_pat
                 with recorder.step(), recorder.task("forward"):
                     pass
                 if step == 1:
-                    while len(bubblescope.load(tmp_path)) < 2:  # another thread writes
+                    while len(sources.load(tmp_path)) < 2:  # another thread writes
                         time.sleep(0.01)
                     room = 100  # the next record is torn
             queued.set()
     assert len(warned) == 1
     with pytest.raises(OSError, match="Bad file descriptor"):  # it was closed
         os.fstat(used)
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
     assert timeline.tasks["step"].to_list() == [0, 1]
     [notice] = timeline.run.warnings
     assert (notice.code, notice.lost) == ("torn-tail", 100)
@@ -477,7 +477,7 @@ def test_a_lost_device_ends_the_job_with_the_jobs_own_exception(tmp_path, marks)
         with pytest.raises(FloatingPointError, match="loss is NaN"):
             train()
     assert len(warned) == 1
-    timeline = bubblescope.load(tmp_path)
+    timeline = sources.load(tmp_path)
     assert timeline.tasks["step"].to_list() == [0]
     assert [notice.code for notice in timeline.run.warnings] == ["unclosed"]
 
@@ -553,12 +553,12 @@ def test_a_job_killed_in_mid_step_keeps_what_was_done_long_before(tmp_path):
     with job:
         assert job.stdout.readline() == "now\n"
         for _ in range(200):  # another thread writes
-            running = bubblescope.load(tmp_path)  # readable while it is being written
+            running = sources.load(tmp_path)  # readable while it is being written
             if len(running) == 8 + 2:
                 break
             time.sleep(0.05)
         job.send_signal(signal.SIGKILL)
-    killed = bubblescope.load(tmp_path)
+    killed = sources.load(tmp_path)
     for timeline in (running, killed):
         per_step = timeline.tasks.group_by("step").len().sort("step").rows()
         assert per_step == [(0, 4), (1, 4), (2, 2)]

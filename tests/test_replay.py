@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bubblescope.errors import ScheduleError
-from bubblescope.replay import MESSAGES, Edges, Graph, data_edges, edges_of
-from bubblescope.schedules import Operation, Plan, generate
-from bubblescope.schedules.plan import linear
-from bubblescope.vocabulary import Kind
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.kinds import Kind
+from bubblescope.schedules import generate
+from bubblescope.schedules.plan import Operation, Plan, linear
+from bubblescope.schedules.replay import MESSAGES, Edges, Graph, data_edges, edges_of
 
 F, B = Kind.FORWARD, Kind.BACKWARD
 

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bubblescope.errors import ScheduleError
-from bubblescope.schedules import LINEAR, SCHEDULES, Operation, Plan, Times, generate, torch_csv
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.kinds import Kind
+from bubblescope.schedules import LINEAR, SCHEDULES, generate, torch_csv
 from bubblescope.schedules.classic import gpipe, looped_bfs
-from bubblescope.schedules.plan import linear
-from bubblescope.simulate import Costs, run
-from bubblescope.vocabulary import Kind
+from bubblescope.schedules.plan import Operation, Plan, linear
+from bubblescope.schedules.simulate import Costs, run
+from bubblescope.schedules.zb_auto import Times
 from nsight_maker import Style, solve
 
 F, B, BI, W = Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT

@@ -15,10 +15,12 @@ from urllib.parse import urlencode, urlsplit
 import numpy as np
 import pytest
 
-from bubblescope.exports.html_data import PageData
-from bubblescope.serve import Server, windows
-from bubblescope.serve.query import QueryError, find, totals
-from bubblescope.serve.windows import Sight, Windows
+from bubblescope.analysis.view import View
+from bubblescope.render.html.data import PageData
+from bubblescope.render.html.serve import windows
+from bubblescope.render.html.serve.query import QueryError, find, totals
+from bubblescope.render.html.serve.server import Server
+from bubblescope.render.html.serve.windows import Sight, Windows
 from synthetic import hostile, one_f_one_b
 from viewing import until
 
@@ -27,7 +29,7 @@ ALL = frozenset({"compute", "ideal", "whatif", "comm", "host"})
 
 @pytest.fixture(scope="module")
 def data():
-    return PageData.of(one_f_one_b())
+    return PageData.of(View.of(one_f_one_b()))
 
 
 @pytest.fixture
@@ -249,7 +251,7 @@ class TestQuestions:
         assert json.loads(content)["error"]
 
     def test_hostile_names_stay_text(self):
-        server = Server(PageData.of(hostile()))
+        server = Server(PageData.of(View.of(hostile())))
         try:
             page = server.answer("", {})[1].decode()
         finally:
@@ -261,9 +263,9 @@ class TestQuestions:
 def test_the_page_looks_like_the_one_that_holds_everything(data, served, browser, monkeypatch):
     """Pixel by pixel, from afar and near, with so little sent at a time that parts must be loaded."""
     monkeypatch.setattr(windows, "_WHOLE", 50)
-    from bubblescope.exports import html
+    from bubblescope.render.html import page as html
 
-    whole = html.render(one_f_one_b(), title=data.head["title"])
+    whole = html.render(View.of(one_f_one_b()), title=data.head["title"])
     shots = []
     for source in ("embedded", "served"):
         context = browser.new_context(viewport={"width": 1000, "height": 600})

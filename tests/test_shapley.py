@@ -7,10 +7,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from bubblescope.analysis import shapley as module
-from bubblescope.analysis.causes import Cause
-from bubblescope.analysis.recognition import recognise
-from bubblescope.analysis.shapley import shapley, shares
+from bubblescope.analysis.idle import shares as module
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.shares import shapley, shares
+from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.schedules import generate
 from injected import Fault, Job, fault, job
 

@@ -12,12 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bubblescope
+from bubblescope import sources
 from bubblescope.cli import cli
-from bubblescope.errors import ScheduleError
-from bubblescope.exports import FORMATS
-from bubblescope.schedules import LINEAR, SCHEDULES, Times, generate, torch_csv
-from bubblescope.simulate import Costs, durations, run, simulate, transfer_ns
-from bubblescope.vocabulary import Kind
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.kinds import Kind
+from bubblescope.render.formats import FORMATS
+from bubblescope.render.text.report import Report
+from bubblescope.schedules import LINEAR, SCHEDULES, generate, torch_csv
+from bubblescope.schedules.simulate import Costs, durations, run, simulate, transfer_ns
+from bubblescope.schedules.zb_auto import Times
 
 F, B = Kind.FORWARD.value, Kind.BACKWARD.value
 
@@ -125,10 +128,10 @@ def test_a_simulated_run_reports_and_exports_like_a_measured_one(tmp_path, name)
     plan = generate(name, 4, 8, times=times, memory=4 if name == "zb-auto" else None)
     timeline = simulate(plan, Costs.shared(plan, times), steps=2)
     assert timeline.run.schedule == name
-    assert "out of its order" not in str(timeline.report())
+    assert "out of its order" not in str(Report.of(timeline))
     for fmt, known in FORMATS.items():
-        bubblescope.exports.export(timeline, fmt, tmp_path / f"run{known.suffix}")
-    again = bubblescope.load(tmp_path / "run.bubbles.parquet")
+        bubblescope.render.formats.export(timeline, fmt, tmp_path / f"run{known.suffix}")
+    again = sources.load(tmp_path / "run.bubbles.parquet")
     assert again.tasks.equals(timeline.tasks)
 
 

@@ -8,10 +8,10 @@ from importlib import metadata
 import polars as pl
 import pytest
 
-import bubblescope
-from bubblescope import SourceError, Timeline, TimelineError
+from bubblescope import SourceError, Timeline, TimelineError, sources
+from bubblescope.model.registry import Registry
 from bubblescope.record import Recorder
-from bubblescope.sources import find, sources
+from bubblescope.sources import SOURCES, find
 from nsight_maker import Style, pipeline
 
 
@@ -23,23 +23,23 @@ def record(folder, rank):
 
 def test_files_folders_and_patterns_mean_the_same(tmp_path):
     paths = [record(tmp_path / "run", rank) for rank in range(3)]
-    whole = bubblescope.load(*paths)
-    assert bubblescope.load(tmp_path) == whole
-    assert bubblescope.load(tmp_path / "run" / "rank*.bubbles") == whole
-    assert bubblescope.load(str(tmp_path / "**" / "*.bubbles")) == whole
-    assert bubblescope.load(tmp_path / "run", paths[0]) == whole  # named twice, read once
+    whole = sources.load(*paths)
+    assert sources.load(tmp_path) == whole
+    assert sources.load(tmp_path / "run" / "rank*.bubbles") == whole
+    assert sources.load(str(tmp_path / "**" / "*.bubbles")) == whole
+    assert sources.load(tmp_path / "run", paths[0]) == whole  # named twice, read once
 
 
 def test_a_path_with_pattern_characters_is_a_path_first(tmp_path):
     path = record(tmp_path / "run[1]", 0)
-    assert len(bubblescope.load(path)) == 1
+    assert len(sources.load(path)) == 1
 
 
 def test_files_that_are_no_trace_are_ignored_in_folders_with_a_warning(tmp_path):
     record(tmp_path, 0)
     (tmp_path / "train.log").write_text("step 1")
     (tmp_path / ".hidden").write_text("")
-    [notice] = bubblescope.load(tmp_path).run.warnings
+    [notice] = sources.load(tmp_path).run.warnings
     assert (notice.code, notice.lost, notice.total) == ("ignored-files", 1, 2)
     assert "train.log" in notice.message
 
@@ -66,15 +66,15 @@ def test_what_is_no_trace_is_refused_in_one_sentence(tmp_path, name, content, me
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(SourceError, match=message):
-        bubblescope.load(tmp_path / name)
+        sources.load(tmp_path / name)
 
 
 def test_a_folder_without_traces_is_refused(tmp_path):
     with pytest.raises(SourceError, match="is an empty folder"):
-        bubblescope.load(tmp_path)
+        sources.load(tmp_path)
     (tmp_path / "train.log").write_text("step 1")
     with pytest.raises(SourceError, match="none of the 1 files in it is a trace"):
-        bubblescope.load(tmp_path)
+        sources.load(tmp_path)
 
 
 def test_two_formats_that_claim_one_rank_are_refused_unless_one_is_chosen(tmp_path):
@@ -82,16 +82,16 @@ def test_two_formats_that_claim_one_rank_are_refused_unless_one_is_chosen(tmp_pa
     [export], _, _ = pipeline(Style(steps=1))
     export.write(tmp_path / "node0.sqlite")
     with pytest.raises(TimelineError, match=r"rank 0 is claimed by two traces: .*node0.sqlite"):
-        bubblescope.load(tmp_path)
-    assert len(bubblescope.load(tmp_path, source="native")) == 1
-    assert len(bubblescope.load(tmp_path, source="nsight")) > 1
+        sources.load(tmp_path)
+    assert len(sources.load(tmp_path, source="native")) == 1
+    assert len(sources.load(tmp_path, source="nsight")) > 1
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(
         SourceError, match=r"pprof: is no trace format; the formats .*native, ndtime"
     ):
-        bubblescope.load(tmp_path, source="pprof")
+        sources.load(tmp_path, source="pprof")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -99,12 +99,12 @@ def test_a_file_without_read_permission_says_so(tmp_path):
     path = record(tmp_path, 0)
     path.chmod(0)
     with pytest.raises(SourceError, match=r"cannot be opened .* check its rights"):
-        bubblescope.load(path)
+        sources.load(path)
 
 
 def test_no_path_at_all_is_refused():
     with pytest.raises(SourceError, match="give at least one trace"):
-        bubblescope.load()
+        sources.load()
 
 
 class ToySource:
@@ -127,23 +127,23 @@ class ToySource:
 def test_another_package_adds_a_format_through_an_entry_point(tmp_path, monkeypatch):
     entry = metadata.EntryPoint("toy", f"{__name__}:ToySource", "bubblescope.sources")
     monkeypatch.setattr(metadata, "entry_points", lambda group: [entry])
-    monkeypatch.setattr(bubblescope.sources, "_plugins", bubblescope.sources._plugins.__wrapped__)
+    monkeypatch.setattr(sources, "SOURCES", Registry(SOURCES.group, SOURCES.built_in))
     (tmp_path / "a.toy").write_text("x")
     (tmp_path / "b.toy").write_text("x")
-    assert len(bubblescope.load(tmp_path)) == 2
-    assert {"native", "nsight", "toy"} <= set(sources())
+    assert len(sources.load(tmp_path)) == 2
+    assert {"native", "nsight", "toy"} <= set(sources.SOURCES)
 
 
 def test_every_source_introduces_itself():
-    assert list(sources()) == sorted(sources())
-    for name, source in sources().items():
+    assert list(SOURCES) == sorted(SOURCES)
+    for name, source in SOURCES.items():
         assert source.name == name
         assert source.summary
 
 
 def test_no_source_claims_what_it_cannot_judge(tmp_path):
     (tmp_path / "socket").mkdir()
-    for source in sources().values():
+    for source in SOURCES.all().values():
         assert not source.detect(tmp_path / "absent")
         assert not source.detect(tmp_path / "socket")
 

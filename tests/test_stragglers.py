@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 
 import bubblescope
 import job_trace_maker
-from bubblescope.analysis.stragglers import SCHEMA, Explained, stragglers
+from bubblescope import sources
+from bubblescope.analysis.stragglers import SCHEMA, Explained
 from bubblescope.analysis.stragglers.slowness import outliers
 from bubblescope.cli import cli
-from bubblescope.errors import ScheduleError, TimelineError
-from bubblescope.replay import Edges, Graph
+from bubblescope.model.errors import ScheduleError, TimelineError
+from bubblescope.model.timeline import Timeline, concat
+from bubblescope.render.text.stragglers import Stragglers
 from bubblescope.schedules import SCHEDULES, generate
-from bubblescope.simulate import Costs, simulate
-from bubblescope.timeline import Timeline, concat
+from bubblescope.schedules.replay import Edges, Graph
+from bubblescope.schedules.simulate import Costs, simulate
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "jobtrace"
 F, B, W = 1_000_000, 1_200_000, 700_000
@@ -49,7 +51,7 @@ def close(values, expected, rel=1e-4):
 def test_published_answers(name):
     """Every number that StragglerAnalysis published for a trace."""
     said = json.loads((PUBLISHED / f"result-{name}.json").read_text())
-    found = stragglers(bubblescope.load(PUBLISHED / f"trace-{name}.parquet"))
+    found = Stragglers.of(sources.load(PUBLISHED / f"trace-{name}.parquet"))
     steps = [str(step) for step in found.steps]
     assert set(steps) == set(said["step_t_base"])
     for key, times in (
@@ -143,7 +145,7 @@ def test_made_job_traces(tmp_path, chunks, overlapped, slowdown, launch, stages,
     path = job_trace_maker.make(
         tmp_path / "trace-made.parquet", replicas=3, steps=4, chunks=chunks, overlapped=overlapped
     )
-    found = stragglers(bubblescope.load(path))
+    found = Stragglers.of(sources.load(path))
     assert found.model == "job-trace"
     close(found.slowdown.overall, [slowdown], 1e-6)
     close(found.launch_slowdown.overall, [launch], 1e-6)
@@ -156,7 +158,7 @@ def test_made_job_traces(tmp_path, chunks, overlapped, slowdown, launch, stages,
 @pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name != "zb-auto"])
 def test_where_nothing_is_slow_the_slowdown_is_one(schedule):
     plan = generate(schedule, 4, 8)
-    found = stragglers(simulate(plan, Costs(F, B, W), steps=2))
+    found = Stragglers.of(simulate(plan, Costs(F, B, W), steps=2))
     assert found.slowdown.overall.tolist() == [1.0]
     assert found.launch_slowdown.overall.tolist() == [1.0]
     assert found.no_delay_ns.tolist() == found.ideal_ns.tolist() == found.base_ns.tolist()
@@ -173,7 +175,7 @@ def test_a_slow_stage(schedule, slow):
     forward = [F + F * (stage == slow) for stage in range(plan.stages)]
     together = None if schedule != "dualpipev" else 3 * F
     costs = Costs(forward, B, W, forward_backward_ns=together)
-    found = stragglers(simulate(plan, costs))
+    found = Stragglers.of(simulate(plan, costs))
     real = length_ns(plan, costs)
     assert found.no_delay_ns.tolist() == [real]
     # The mean of what ran as a forward of its own: overlapped ones are another type.
@@ -194,7 +196,7 @@ def test_a_slow_replica():
     plan = generate("1f1b", 3, 6)
     slow = Costs([F, 2 * F, F], [B, 2 * B, B], 0)
     parts = [job(plan, slow if dp == 2 else Costs(F, B, 0), steps=5, dp=dp) for dp in range(4)]
-    found = stragglers(concat(parts))
+    found = Stragglers.of(concat(parts))
     assert found.dp == [0, 1, 2, 3]
     mean = [round((11 * time + 2 * time) / 12) for time in (F, B)]
     ideal = length_ns(plan, Costs(*mean, 0))
@@ -226,7 +228,7 @@ def test_slowness_that_comes_and_goes():
         run = concat(parts)
         shift = pl.col("start_ns", "end_ns") + step * 100 * F
         steps.append(run.tasks.with_columns(shift, step=pl.lit(step, pl.Int32)))
-    found = stragglers(Timeline(pl.concat(steps), run.ranks, run.run))
+    found = Stragglers.of(Timeline(pl.concat(steps), run.ranks, run.run))
     patterns = {found.slowness.pattern(place, dp) for place in range(2) for dp in range(6)}
     assert patterns == {"random"}
     assert found.slowness.persistence < 0.1
@@ -244,7 +246,7 @@ def test_a_slow_step_is_an_outlier():
         )
         for step, run in enumerate(runs)
     ]
-    found = stragglers(Timeline(pl.concat(tasks), runs[0].ranks))
+    found = Stragglers.of(Timeline(pl.concat(tasks), runs[0].ranks))
     assert found.odd_steps == [3]
     assert found.to_dict()["steps"][3]["outlier"]
 
@@ -252,9 +254,9 @@ def test_a_slow_step_is_an_outlier():
 def test_what_cannot_be_known_is_null():
     """One replica, no data-parallel ranks, no steps, no common clock."""
     run = simulate(generate("1f1b", 2, 4), Costs(F, B, 0))
-    about = bubblescope.timeline.Run(common_clock=False)
+    about = bubblescope.model.provenance.Run(common_clock=False)
     tasks = run.tasks.with_columns(step=pl.lit(None, pl.Int32))
-    found = stragglers(Timeline(tasks, run.ranks, about))
+    found = Stragglers.of(Timeline(tasks, run.ranks, about))
     assert found.model == "compute"
     assert found.steps == [None]
     assert found.base_ns is None
@@ -272,13 +274,13 @@ def test_what_cannot_be_known_is_null():
 
 
 def test_one_stage_alone():
-    found = stragglers(simulate(generate("1f1b", 1, 4), Costs(F, B, 0), steps=2))
+    found = Stragglers.of(simulate(generate("1f1b", 1, 4), Costs(F, B, 0), steps=2))
     assert found.last_stage is None
     assert found.slowdown.overall.tolist() == [1.0]
 
 
 def test_operations_that_take_no_time():
-    found = stragglers(simulate(generate("1f1b", 2, 2), Costs(0, 0, 0)))
+    found = Stragglers.of(simulate(generate("1f1b", 2, 2), Costs(0, 0, 0)))
     assert found.slowdown.overall.tolist() == [1.0]
     assert found.alone.tolist() == [[1.0], [1.0]]
 
@@ -286,7 +288,7 @@ def test_operations_that_take_no_time():
 def test_steps_that_are_not_whole_are_left_out():
     run = simulate(generate("1f1b", 3, 4), Costs(F, B, 0), steps=4)
     cut = (pl.col("step") == 0) & (pl.col("rank") == 1) & (pl.col("microbatch") == 0)
-    found = stragglers(Timeline(run.tasks.filter(~cut), run.ranks))
+    found = Stragglers.of(Timeline(run.tasks.filter(~cut), run.ranks))
     assert found.steps == [1, 2, 3]
     assert [notice.code for notice in found.notices] == ["steps-left-out"]
     assert found.slowdown.overall.tolist() == [1.0]
@@ -295,7 +297,7 @@ def test_steps_that_are_not_whole_are_left_out():
 def test_steps_of_another_order_of_micro_batches_are_left_out():
     run = simulate(generate("1f1b", 3, 4), Costs(F, B, 0), steps=4)
     turned = pl.when(pl.col("step") == 2).then(3 - pl.col("microbatch")).otherwise("microbatch")
-    found = stragglers(Timeline(run.tasks.with_columns(microbatch=turned), run.ranks))
+    found = Stragglers.of(Timeline(run.tasks.with_columns(microbatch=turned), run.ranks))
     assert found.steps == [0, 1, 3]
 
 
@@ -305,7 +307,7 @@ def test_steps_that_ran_in_another_order_are_counted():
     late = other.tasks.with_columns(
         pl.col("start_ns", "end_ns") + 100 * F, step=pl.lit(1, pl.Int32)
     )
-    found = stragglers(Timeline(pl.concat([one.tasks, late]), one.ranks))
+    found = Stragglers.of(Timeline(pl.concat([one.tasks, late]), one.ranks))
     assert found.steps == [0, 1]
     assert [notice.code for notice in found.notices] == ["other-order"]
     assert found.no_delay_ns[1] == found.no_delay_ns[0]
@@ -314,13 +316,13 @@ def test_steps_that_ran_in_another_order_are_counted():
 def test_replicas_that_lack_a_rank_are_left_out():
     plan = generate("1f1b", 2, 4)
     whole = concat([job(plan, Costs(F, B, 0), dp=dp) for dp in range(3)])
-    found = stragglers(whole.slice(ranks=[0, 1, 2, 4, 5]))
+    found = Stragglers.of(whole.slice(ranks=[0, 1, 2, 4, 5]))
     assert found.dp == [0, 2]
     assert [notice.code for notice in found.notices] == ["ranks-left-out"]
 
 
 def test_opposite_pipelines_are_no_replicas():
-    found = stragglers(simulate(generate("dualpipe", 4, 8), Costs(F, B, W)))
+    found = Stragglers.of(simulate(generate("dualpipe", 4, 8), Costs(F, B, W)))
     assert found.rank.shape == (4, 1)
 
 
@@ -335,19 +337,19 @@ def test_what_cannot_be_replayed_is_refused(change, says):
     run = simulate(generate("1f1b", 2, 4), Costs(F, B, 0))
     tasks = run.tasks.with_columns(**change).cast({"kind": run.tasks.schema["kind"]})
     with pytest.raises(TimelineError, match=says):
-        stragglers(Timeline(tasks, run.ranks))
+        Stragglers.of(Timeline(tasks, run.ranks))
 
 
 def test_ranks_without_stages_are_refused():
     run = simulate(generate("1f1b", 2, 4), Costs(F, B, 0))
     tasks = run.tasks.with_columns(stage=pl.lit(None, pl.Int32))
     with pytest.raises(TimelineError, match="which stages"):
-        stragglers(Timeline(tasks))
+        Stragglers.of(Timeline(tasks))
 
 
 def test_nothing_is_refused():
     with pytest.raises(TimelineError, match="no forward"):
-        stragglers(Timeline(pl.DataFrame(schema=bubblescope.timeline.TASK_SCHEMA)))
+        Stragglers.of(Timeline(pl.DataFrame(schema=bubblescope.model.timeline.TASK_SCHEMA)))
 
 
 def test_messages_that_do_not_match_are_refused(tmp_path):
@@ -358,7 +360,7 @@ def test_messages_that_do_not_match_are_refused(tmp_path):
     lost = (pl.col("optype").cast(pl.String) == "forward-recv") & (pl.col("seq_id") < 2)
     table.filter(~lost).write_parquet(path)
     with pytest.raises(TimelineError, match="forward-recv"):
-        stragglers(bubblescope.load(path))
+        Stragglers.of(sources.load(path))
 
 
 def test_explained_shares():
@@ -402,7 +404,7 @@ def test_a_circle_is_named():
     shift = shift.when(second & (pl.col("rank") == 1)).then(-2 * F).otherwise(0)
     tasks = run.tasks.with_columns(pl.col("start_ns", "end_ns") + shift)
     with pytest.raises(ScheduleError, match="deadlock: backward at place 0, which waits for"):
-        stragglers(Timeline(tasks, run.ranks))
+        Stragglers.of(Timeline(tasks, run.ranks))
 
 
 def command(*words):
@@ -445,7 +447,7 @@ def test_the_command_on_one_replica(tmp_path):
 
 
 def test_the_command_without_tasks(tmp_path):
-    empty = Timeline(pl.DataFrame(schema=bubblescope.timeline.TASK_SCHEMA))
+    empty = Timeline(pl.DataFrame(schema=bubblescope.model.timeline.TASK_SCHEMA))
     assert command(empty.save(tmp_path / "empty.parquet")).exit_code == 3
 
 

@@ -16,12 +16,13 @@ from rich.segment import Segment
 
 from bubblescope import Timeline
 from bubblescope.cli import cli
-from bubblescope.exports.picture.sampling import IDLE, apportioned
-from bubblescope.palette import COLOURS
-from bubblescope.report import Report
-from bubblescope.terminal import LANES, LETTERS, Lanes
-from bubblescope.timeline import KIND_DTYPE, Run
-from bubblescope.vocabulary import Kind
+from bubblescope.model.kinds import Kind
+from bubblescope.model.provenance import Run
+from bubblescope.model.timeline import KIND_DTYPE
+from bubblescope.render.palette import COLOURS
+from bubblescope.render.picture.sampling import IDLE, apportioned
+from bubblescope.render.text.lanes import LANES, LETTERS, Lanes
+from bubblescope.render.text.report import Report
 from synthetic import empty, one_f_one_b
 
 NAMES = {"F": "forward", "B": "backward", "O": "optimizer"}
@@ -265,7 +266,7 @@ def test_the_axis_has_round_numbers_where_they_lie():
 
 def test_a_report_has_the_lanes_below_its_headline_and_json_has_none(tmp_path):
     timeline = one_f_one_b(steps=1)
-    said = str(timeline.report())
+    said = str(Report.of(timeline))
     assert said.index("4 ranks") < said.index("Timeline  step 0") < said.index("Bubble rate")
     path = timeline.save(tmp_path / "run.parquet")
     done = CliRunner().invoke(cli, ["report", "--json", str(path)])
@@ -278,4 +279,4 @@ def test_without_compute_tasks_there_are_no_lanes():
     timeline = one_f_one_b(steps=1)
     only = Timeline(timeline.tasks.filter(pl.col("lane") == "comm"), timeline.ranks)
     assert Lanes.of(only) is None
-    assert "Timeline" not in str(only.report())
+    assert "Timeline" not in str(Report.of(only))

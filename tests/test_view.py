@@ -15,13 +15,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bubblescope import Timeline, units
-from bubblescope.analysis.causes import Cause
-from bubblescope.exports import html
-from bubblescope.exports.layout import ordered_ranks
+from bubblescope import Timeline
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.view import View
+from bubblescope.model import units
+from bubblescope.model.kinds import Kind
+from bubblescope.model.provenance import Run
+from bubblescope.render.html import page as html
+from bubblescope.render.layout import ordered_ranks
+from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
-from bubblescope.timeline import Run
-from bubblescope.vocabulary import Kind
 from injected import Fault, Job
 from synthetic import empty, hostile, one_f_one_b
 from viewing import GROUNDS, LINE, rgb, screen, state
@@ -261,7 +264,7 @@ def test_a_gap_says_why_and_leads_to_what_was_waited_for(opened):
     page.keyboard.press("Enter")
     assert state(page, "selected()") == gap["root"]
     began = timeline.start_ns + int(gap["start"])
-    root = timeline.why().ledger.gaps.filter(rank=5, start_ns=began)["root"].item()
+    root = Explanation.of(timeline).ledger.gaps.filter(rank=5, start_ns=began)["root"].item()
     assert f"{timeline.tasks['rank'][root]} on host1" in panel.inner_text()
     page.keyboard.press("Escape")  # the panel may lie over the gap
     click_on_gap(page, timeline, "slow rank", rank=5)
@@ -273,7 +276,7 @@ def test_a_gap_says_why_and_leads_to_what_was_waited_for(opened):
 def test_causes_have_a_legend_and_can_be_hidden(opened):
     timeline = slowed()
     page = opened(timeline)
-    totals = timeline.why().ledger.totals()
+    totals = Explanation.of(timeline).ledger.totals()
     shown = page.locator(".causes").inner_text()
     for cause, share in totals.select("cause", "share").iter_rows():
         assert f"{cause} {units.percent(share)}" in " ".join(shown.split())
@@ -311,10 +314,10 @@ def test_without_a_common_clock_there_are_no_causes(opened):
 
 def test_gaps_in_the_page_are_those_of_the_ledger():
     timeline = slowed()
-    page = html.render(timeline)
+    page = html.render(View.of(timeline))
     head = json.loads(re.search(r'id="head"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
     gaps = unpacked(page, head, "gaps")
-    ledger = timeline.why().ledger
+    ledger = Explanation.of(timeline).ledger
     found = dict.fromkeys(ledger.table["cause"].unique(), 0)
     for extent in head["gaps"]:
         span = slice(extent["from"], extent["to"])
@@ -374,7 +377,7 @@ def test_the_dark_scheme_and_dense_screens(opened):
 
 
 def test_the_page_is_self_contained_and_may_load_nothing():
-    page = html.render(one_f_one_b())
+    page = html.render(View.of(one_f_one_b()))
     assert not re.search(r"(?:src|href)\s*=", page.split("<body>")[0])
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
     assert policy.startswith("default-src 'none'")
@@ -399,7 +402,7 @@ def unpacked(page: str, head: dict, table: str) -> dict[str, np.ndarray]:
 
 def test_every_time_survives_the_way_into_the_page():
     timeline = one_f_one_b()
-    page = html.render(timeline)
+    page = html.render(View.of(timeline))
     head = json.loads(re.search(r'id="head"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
     columns = unpacked(page, head, "tasks")
     found = []

@@ -11,11 +11,12 @@ import pytest
 
 from bubblescope import Timeline
 from bubblescope.analysis.study import study
-from bubblescope.palette import CAUSE_COLOURS
+from bubblescope.model.kinds import Kind
+from bubblescope.model.provenance import Run
+from bubblescope.render.palette import CAUSE_COLOURS
+from bubblescope.render.text.report import Report
 from bubblescope.schedules import generate
-from bubblescope.simulate import Costs, simulate
-from bubblescope.timeline import Run
-from bubblescope.vocabulary import Kind
+from bubblescope.schedules.simulate import Costs, simulate
 from synthetic import one_f_one_b
 from viewing import GROUNDS, app, ground_of, rgb, screen, settled, state, task_at, until, where
 
@@ -694,7 +695,7 @@ class TestSummary:
         x, y = box["width"] * 1.5 / 3, box["height"] * 2.5 / 4
         heat.hover(position={"x": x, "y": y})
         said = page.locator(".summary p[aria-live]").inner_text()
-        bubbles = timeline.report().bubbles
+        bubbles = Report.of(timeline).bubbles
         at = bubbles.table.with_row_index().filter(rank=2, step=1)["index"].item()
         rates = bubbles.per_rank_step()[at]
         assert said == f"rank 2, step 1: {100 * rates.makespan:.2f} % idle"

@@ -17,9 +17,9 @@ import pytest
 from PIL import Image
 
 from bubblescope import Timeline
+from bubblescope.model.provenance import Run
 from bubblescope.schedules import generate
-from bubblescope.simulate import Costs, simulate
-from bubblescope.timeline import Run
+from bubblescope.schedules.simulate import Costs, simulate
 from viewing import screen, state
 
 pytestmark = pytest.mark.browser

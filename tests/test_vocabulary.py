@@ -7,17 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bubblescope import NamesError, palette
-from bubblescope.palette import COLOURS, INK
-from bubblescope.vocabulary import (
-    LANE_OF,
-    SHORT,
-    Kind,
-    NameParser,
-    ParsedName,
-    is_communication_kernel,
-    mark_name,
-)
+from bubblescope import NamesError
+from bubblescope.model.kinds import LANE_OF, SHORT, Kind
+from bubblescope.names.communication_kernels import is_communication_kernel
+from bubblescope.names.parsed import ParsedName
+from bubblescope.names.parser import NameParser
+from bubblescope.names.recorder_ranges import mark_name
+from bubblescope.render import palette
+from bubblescope.render.palette import COLOURS, INK
 
 COUNTS = st.integers(0, 10**6)
 

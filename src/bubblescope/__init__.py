@@ -1,25 +1,43 @@
 """bubblescope, the profiler for pipeline-parallel training.
 
 >>> import bubblescope
->>> timeline = bubblescope.load("trace.sqlite")        # doctest: +SKIP
->>> timeline.report()                                  # doctest: +SKIP
->>> timeline.to_html("timeline.html")                  # doctest: +SKIP
+>>> run = bubblescope.load("trace.sqlite")        # doctest: +SKIP
+>>> run.report()                                  # doctest: +SKIP
+>>> run.view("timeline.html")                     # doctest: +SKIP
+
+Nothing is loaded before it is used: a job that records must not pay for what reads.
 """
 
 from __future__ import annotations
 
-from bubblescope.errors import (
+from typing import TYPE_CHECKING, Any
+
+from bubblescope.model.errors import (
     BubblescopeError,
     NamesError,
     RecorderError,
+    ScheduleError,
     SourceError,
     TimelineError,
 )
-from bubblescope.sources import load
-from bubblescope.timeline import Timeline, concat
-from bubblescope.vocabulary import Kind, Lane
+from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from bubblescope.facade import (
+        Trace,
+        compare,
+        export,
+        info,
+        load,
+        report,
+        simulate,
+        stragglers,
+        view,
+        whatif,
+        why,
+    )
+    from bubblescope.model.timeline import Timeline, concat
 
 __all__ = [
     "BubblescopeError",
@@ -27,10 +45,40 @@ __all__ = [
     "Lane",
     "NamesError",
     "RecorderError",
+    "ScheduleError",
     "SourceError",
     "Timeline",
     "TimelineError",
+    "Trace",
     "__version__",
+    "compare",
     "concat",
+    "export",
+    "info",
     "load",
+    "report",
+    "simulate",
+    "stragglers",
+    "view",
+    "whatif",
+    "why",
 ]
+
+
+_MODEL = ("Timeline", "concat")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _MODEL:
+        from bubblescope.model import timeline  # noqa: PLC0415  it loads Polars
+
+        return getattr(timeline, name)
+    from bubblescope import facade  # noqa: PLC0415  it loads all that reads
+
+    return getattr(facade, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,7 +1,7 @@
 """What changed between two runs, and whether it is more than the noise between steps.
 
 Every measure is a ratio of two sums over the steps of a run: time over ranks, or idle time over all
-time. The difference of two runs comes with a 95 % interval (`bubblescope.analysis.resampling`), made
+time. The difference of two runs comes with a 95 % interval (`bubblescope.analysis.bootstrap`), made
 wider by what clocks may be off: that is the same in every step, so no number of steps makes it
 smaller.
 """
@@ -14,19 +14,29 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope import units
-from bubblescope.analysis.measures import OVERALL, RATES, Measures, Side, measures
-from bubblescope.analysis.resampling import Sums, intervals
-from bubblescope.timeline import Notice
+from bubblescope.analysis.bootstrap import Sums, intervals
+from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.step_measures import (
+    OVERALL,
+    RATES,
+    Side,
+    StepMeasures,
+    step_measures,
+)
+from bubblescope.model import units
+from bubblescope.model.provenance import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.analysis.resampling import Floats
-    from bubblescope.schedules import Plan
-    from bubblescope.timeline import Timeline
+    from typing_extensions import Self
 
-__all__ = ["GROUPS", "SCHEMA", "Change", "Comparison", "Difference", "Side", "compare"]
+    from bubblescope.analysis.bootstrap import Floats
+    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.plan import Plan
+
+__all__ = ["GROUPS", "SCHEMA", "Change", "Comparison", "Difference", "Side"]
 
 SCHEMA: Final = "bubblescope.compare/1"
 """Name and version of the JSON, described in docs/compare.md. Keys are only ever added."""
@@ -83,36 +93,78 @@ class Difference(NamedTuple):
     after: str
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison(msgspec.Struct, frozen=True, eq=False):
     """Two runs side by side.
 
     Attributes:
-        before, after: The runs.
+        runs: The run to compare with, and the one that may have changed.
+        labels: What they are called.
+        before, after: What is known of them.
         differs: What they do not have in common.
         changes: All measures, by group, the largest difference first.
         notes: What to know before believing them.
     """
 
+    runs: tuple[Timeline, Timeline]
+    labels: tuple[str, str]
     before: Side
     after: Side
     differs: tuple[Difference, ...]
     changes: tuple[Change, ...]
     notes: tuple[Notice, ...]
 
+    @classmethod
+    def of(
+        cls,
+        before: Timeline,
+        after: Timeline,
+        *,
+        labels: tuple[str, str] = ("", ""),
+        also: Sequence[Plan] = (),
+    ) -> Self:
+        """Compare two runs, step for step and rank for rank.
+
+        Steps at either end of a run that were not recorded whole are left out. All others count, the
+        first one as well; a note says so if it stands out.
+
+        Args:
+            before: The run to compare with.
+            after: The run that may have changed.
+            labels: What they are called, such as their paths.
+            also: Schedules to recognise besides the known ones.
+        """
+        measured = step_measures("A", before, also), step_measures("B", after, also)
+        differs = _differs(*measured)
+        keys, notes = _comparable(*measured)
+        shared = _shared_notes(*measured, differs)
+        return cls(
+            runs=(before, after),
+            labels=labels,
+            before=measured[0].side,
+            after=measured[1].side,
+            differs=tuple(differs),
+            changes=tuple(_changes(keys, *measured)),
+            notes=(*measured[0].notes, *measured[1].notes, *shared, *notes),
+        )
+
+    def pictured(self) -> list[Pictured]:
+        """Return what its picture shows: the first step of each run."""
+        return [pictured(run, max_steps=1) for run in self.runs]
+
     def find(self, group: str, name: str) -> Change | None:
         """Return a measure; None if neither run has it."""
         return next((one for one in self.changes if (one.group, one.name) == (group, name)), None)
 
-    def of(self, group: str) -> list[Change]:
+    def group(self, name: str) -> list[Change]:
         """Return the measures of a group, the largest difference first."""
-        return [change for change in self.changes if change.group == group]
+        return [change for change in self.changes if change.group == name]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain values, following the schema `SCHEMA`."""
         plain = {
             group: [
                 {**msgspec.to_builtins(change), "certain": change.certain}
-                for change in self.of(group)
+                for change in self.group(group)
             ]
             for group in GROUPS
         }
@@ -126,31 +178,7 @@ class Comparison(msgspec.Struct, frozen=True):
         }
 
 
-def compare(before: Timeline, after: Timeline, also: Sequence[Plan] = ()) -> Comparison:
-    """Compare two runs, step for step and rank for rank.
-
-    Steps at either end of a run that were not recorded whole are left out. All others count, the
-    first one as well; a note says so if it stands out.
-
-    Args:
-        before: The run to compare with.
-        after: The run that may have changed.
-        also: Schedules to recognise besides the known ones.
-    """
-    runs = measures("A", before, also), measures("B", after, also)
-    differs = _differs(*runs)
-    keys, notes = _comparable(*runs)
-    shared = _shared_notes(*runs, differs)
-    return Comparison(
-        before=runs[0].side,
-        after=runs[1].side,
-        differs=tuple(differs),
-        changes=tuple(_changes(keys, *runs)),
-        notes=(*runs[0].notes, *runs[1].notes, *shared, *notes),
-    )
-
-
-def _differs(before: Measures, after: Measures) -> list[Difference]:
+def _differs(before: StepMeasures, after: StepMeasures) -> list[Difference]:
     one, other = before.side, after.side
     backward = {True: "split", False: "whole"}
     told = [
@@ -181,7 +209,9 @@ def _listed(ranks: tuple[int, ...]) -> str:
     return units.listed("rank", ranks)
 
 
-def _shared_notes(before: Measures, after: Measures, differs: Sequence[Difference]) -> list[Notice]:
+def _shared_notes(
+    before: StepMeasures, after: StepMeasures, differs: Sequence[Difference]
+) -> list[Notice]:
     notes = []
     amount = [one.what for one in differs if one.what in ("ranks", "micro-batches")]
     if amount:
@@ -197,7 +227,7 @@ def _shared_notes(before: Measures, after: Measures, differs: Sequence[Differenc
     return notes
 
 
-def _comparable(before: Measures, after: Measures) -> tuple[pl.DataFrame, list[Notice]]:
+def _comparable(before: StepMeasures, after: StepMeasures) -> tuple[pl.DataFrame, list[Notice]]:
     """Return group and name of what can be compared, and notes about what cannot."""
     key = ["group", "name"]
     keys = pl.concat([before.rows.select(key), after.rows.select(key)]).unique(maintain_order=True)
@@ -230,7 +260,7 @@ def _comparable(before: Measures, after: Measures) -> tuple[pl.DataFrame, list[N
     return keys, notes
 
 
-def _sums(keys: pl.DataFrame, run: Measures) -> Sums:
+def _sums(keys: pl.DataFrame, run: StepMeasures) -> Sums:
     steps = run.ranks["step"]
     place = run.rows.join(keys.with_row_index("key"), on=["group", "name"]).with_columns(
         at=pl.col("step").replace_strict(steps, pl.int_range(len(steps), eager=True))
@@ -243,7 +273,7 @@ def _sums(keys: pl.DataFrame, run: Measures) -> Sums:
     return Sums(part, whole)
 
 
-def _off(keys: pl.DataFrame, run: Measures, value: Floats) -> Floats:
+def _off(keys: pl.DataFrame, run: StepMeasures, value: Floats) -> Floats:
     """Return how far each measure may be off because clocks are."""
     group, name = keys["group"].to_numpy(), keys["name"].to_numpy()
     timed = np.isin(group, ["cause", "rank"]) | np.isin(name, ["step", "idle"])
@@ -251,7 +281,7 @@ def _off(keys: pl.DataFrame, run: Measures, value: Floats) -> Floats:
     return np.where(name == "bubble", run.bubble_error, np.where(name == "span", 0, off))
 
 
-def _changes(keys: pl.DataFrame, before: Measures, after: Measures) -> list[Change]:
+def _changes(keys: pl.DataFrame, before: StepMeasures, after: StepMeasures) -> list[Change]:
     """Return all measures of two runs, by group, the largest difference first."""
     was, now = _sums(keys, before), _sums(keys, after)
     old, new = was.value(), now.value()

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.vocabulary import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from bubblescope.timeline import Timeline
+    from bubblescope.model.timeline import Timeline
 
 __all__ = ["evenly", "phases", "pipeline_phase"]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bubblescope.analysis.bubbles import Bubbles, measure
-from bubblescope.analysis.ideal import Ideal, ideal
-from bubblescope.analysis.ledger import Ledger, ledger
+from bubblescope.analysis.idle.ledger import Ledger, ledger
 from bubblescope.analysis.phase import evenly
-from bubblescope.analysis.recognition import Recognition, recognise
+from bubblescope.analysis.rates import BubbleRates, bubble_rates
+from bubblescope.analysis.schedule.ideal import Ideal, ideal
+from bubblescope.analysis.schedule.recognise import Recognition, recognise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.schedules import Plan
-    from bubblescope.timeline import Timeline
+    from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.plan import Plan
 
 __all__ = ["Study", "study"]
 
@@ -32,7 +32,7 @@ class Study(NamedTuple):
 
     recognition: Recognition | None
     ideal: Ideal | None
-    bubbles: Bubbles
+    bubbles: BubbleRates
     ledger: Ledger | None
     explained: int
 
@@ -45,14 +45,14 @@ def study(timeline: Timeline, also: Sequence[Plan] = (), most: int | None = None
         also: Schedules to try besides the known ones.
         most: Tasks to explain at most, as whole steps that lie evenly over the run; all if left out.
     """
-    found = recognise(timeline, also)
-    best = ideal(timeline, found) if found else None
-    bubbles = measure(timeline, best.steps if best else None)
+    recognition = recognise(timeline, also)
+    best = ideal(timeline, recognition) if recognition else None
+    bubbles = bubble_rates(timeline, best.steps if best else None)
     part = timeline
     if most is not None and len(timeline) > most:
         part = evenly(timeline, max(1, most * len(timeline.steps) // len(timeline)))
-    if part is not timeline and found is not None and found.departures:
-        found_there = recognise(part, also)
+    if part is not timeline and recognition is not None and recognition.departures:
+        recognised_there = recognise(part, also)
     else:
-        found_there = found
-    return Study(found, best, bubbles, ledger(part, found_there), len(part.steps))
+        recognised_there = recognition
+    return Study(recognition, best, bubbles, ledger(part, recognised_there), len(part.steps))

@@ -1,10 +1,10 @@
 """What a run would have taken, had something been different.
 
 Two kinds of answers. Where the tasks stay the same, the measured run itself is replayed with other
-lengths, lags or transfers (`bubblescope.analysis.causes.Worlds`). Where they do not, with another
-schedule or another number of micro-batches, the measured lengths and transfers are put together to the
-run as it is and as it would be (`bubblescope.analysis.model.Model`), and the measured step is scaled by
-their ratio.
+lengths, lags or transfers (`bubblescope.analysis.idle.counterfactuals`). Where they do not, with
+another schedule or another number of micro-batches, the measured lengths and transfers are put together
+to the run as it is and as it would be (`bubblescope.analysis.cost_model`), and the measured step is
+scaled by their ratio.
 
 Every answer comes with how far the same method is from the measured step when nothing is changed:
 that is as much as it can be trusted. And it can be drawn: `Prediction.timeline` returns the tasks of
@@ -16,24 +16,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.causes import Cause, Worlds
-from bubblescope.analysis.model import Model
-from bubblescope.errors import ScheduleError
+from bubblescope.analysis.cost_model import Model
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.why import Explanation
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.timeline import Timeline
 from bubblescope.schedules import SCHEDULES, generate
-from bubblescope.timeline import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bubblescope.analysis.ledger import Ledger
-    from bubblescope.analysis.measured import Measured, Played
-    from bubblescope.analysis.recognition import Recognition
-    from bubblescope.schedules import Plan
+    from typing_extensions import Self
 
-__all__ = ["Prediction", "Question", "WhatIf"]
+    from bubblescope.analysis.idle.counterfactuals import Counterfactuals
+    from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
+    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.schedule.recognise import Recognition
+    from bubblescope.schedules.plan import Plan
+
+__all__ = ["SCHEMA", "Prediction", "Predictions", "Question", "WhatIf"]
+
+SCHEMA: Final = "bubblescope.whatif/1"
+"""Name and version of the JSON, described in docs/why.md. Keys are only ever added."""
 
 _WORTH: Final = 0.002
 """Share of a step below which advice is not worth its line."""
@@ -85,16 +95,20 @@ class WhatIf:
     """Answers questions about one run.
 
     Args:
-        found: The schedule that the run followed; without it, only questions that leave the tasks
+        recognition: The schedule that the run followed; without it, only questions that leave the tasks
             as they are have answers.
         ledger: The run's ledger.
     """
 
-    def __init__(self, found: Recognition | None, ledger: Ledger) -> None:
-        self._worlds: Worlds = ledger.worlds
+    def __init__(self, recognition: Recognition | None, ledger: Ledger) -> None:
+        self._counterfactuals: Counterfactuals = ledger.counterfactuals
         self._error = ledger.replay_error
-        self.step_ns = int(self._worlds.run.played.length_ns.mean())
-        self._model = Model.of(found, self._worlds) if found and found.plan else None
+        self.step_ns = int(self._counterfactuals.run.as_measured.length_ns.mean())
+        self._model = (
+            Model.of(recognition, self._counterfactuals)
+            if recognition and recognition.plan
+            else None
+        )
         self._unchanged = self._model.length_ns(self._model.plan) if self._model else 0.0
         if not self._unchanged or not self.step_ns:  # tasks that take no time say nothing
             self._model = None
@@ -102,9 +116,11 @@ class WhatIf:
     def without(self, *causes: Cause) -> Prediction:
         """Answer what the run would have taken without some causes of idle time."""
         names = " and ".join(cause.value for cause in causes)
-        left = frozenset(self._worlds.present) - set(causes)
+        left = frozenset(self._counterfactuals.present) - set(causes)
         needs = _NEEDS.get(causes[0], "")
-        return self._same(f"without {names}", needs, lambda: self._worlds.played(left))
+        return self._same(
+            f"without {names}", needs, lambda: self._counterfactuals.with_causes(left)
+        )
 
     def healthy(self, rank: int) -> Prediction:
         """Answer what it would have taken were a rank as fast as a healthy one at its stage.
@@ -112,7 +128,7 @@ class WhatIf:
         Raises:
             ScheduleError: The run has no such rank.
         """
-        run, length = self._worlds.run, self._worlds.lengths
+        run, length = self._counterfactuals.run, self._counterfactuals.lengths
         own = run.rank == rank
         if not own.any():
             raise ScheduleError(f"no rank {rank} ran pipeline tasks; there are {_some(run.rank)}")
@@ -131,7 +147,7 @@ class WhatIf:
         Raises:
             ScheduleError: There is no such stage or rank, or the factor is negative.
         """
-        run = self._worlds.run
+        run = self._counterfactuals.run
         numbers = {"stage": run.stage, "rank": run.rank}[what]
         own = numbers == number
         if not own.any():
@@ -155,7 +171,7 @@ class WhatIf:
         Raises:
             ScheduleError: The stages do not have so many layers.
         """
-        run = self._worlds.run
+        run = self._counterfactuals.run
         stages = int(run.stage.max()) + 1
         if len(layers) != stages:
             raise ScheduleError(
@@ -232,10 +248,10 @@ class WhatIf:
         return sorted(found, key=lambda one: -one.saved_share)
 
     def _every(self, memory: float | None) -> Iterator[Prediction]:
-        for cause in self._worlds.present:
+        for cause in self._counterfactuals.present:
             if cause not in (Cause.CLOCK, Cause.UNEXPLAINED):
                 yield self.without(cause)
-        run, length = self._worlds.run, self._worlds.lengths
+        run, length = self._counterfactuals.run, self._counterfactuals.lengths
         for rank in np.unique(run.rank[length.rank_ns > length.stage_ns]).tolist()[:_SLOWEST]:
             yield self.healthy(rank)
         if self._model is None:
@@ -258,13 +274,13 @@ class WhatIf:
             )
         return self._model
 
-    def _same(self, change: str, needs: str, play: Callable[[], Played]) -> Prediction:
+    def _same(self, change: str, needs: str, replay: Callable[[], Replay]) -> Prediction:
         """Return what a replay of the same tasks says.
 
         It is played again to be drawn: of the many that advice is made of, none is kept.
         """
-        run = self._worlds.run
-        predicted = int(play().length_ns.mean())
+        run = self._counterfactuals.run
+        predicted = int(replay().length_ns.mean())
         saved = 1 - predicted / self.step_ns if self.step_ns else 0.0
         return Prediction(
             change,
@@ -273,12 +289,12 @@ class WhatIf:
             predicted,
             saved,
             self._error,
-            lambda timeline: _moved(timeline, run, play()),
+            lambda timeline: _moved(timeline, run, replay()),
         )
 
     def _made(self, change: str, needs: str, plan: Plan) -> Prediction:
         model = self._modelled()
-        run = self._worlds.run
+        run = self._counterfactuals.run
         predicted = round(self.step_ns * model.length_ns(plan) / self._unchanged)
         each = (predicted / plan.microbatches) / (self.step_ns / model.plan.microbatches)
         return Prediction(
@@ -314,13 +330,13 @@ def _some(numbers: np.ndarray) -> str:
     return f"{known[0]} to {known[-1]}"
 
 
-def _moved(timeline: Timeline, run: Measured, played: Played) -> Timeline:
+def _moved(timeline: Timeline, run: MeasuredRun, replay: Replay) -> Timeline:
     """Return a run's pipeline tasks when a replay has them."""
     opens = run.opens_ns[run.step]
     unknown = pl.lit(None, pl.Int64)
     tasks = timeline.tasks[run.task].with_columns(
-        start_ns=pl.Series(opens + played.start_ns),
-        end_ns=pl.Series(opens + played.end_ns),
+        start_ns=pl.Series(opens + replay.start_ns),
+        end_ns=pl.Series(opens + replay.end_ns),
         busy_ns=unknown,
         host_start_ns=unknown,
         host_end_ns=unknown,
@@ -328,7 +344,7 @@ def _moved(timeline: Timeline, run: Measured, played: Played) -> Timeline:
     return Timeline(tasks, timeline.ranks, timeline.run)
 
 
-def _stepped(timeline: Timeline, run: Measured, tasks: pl.DataFrame) -> Timeline:
+def _stepped(timeline: Timeline, run: MeasuredRun, tasks: pl.DataFrame) -> Timeline:
     """Return tasks whose steps are numbered from 0 as those of a run."""
     step = pl.Series(run.steps, dtype=pl.Int32).gather(tasks["step"])
     return Timeline(tasks.with_columns(step=step), timeline.ranks, timeline.run)
@@ -336,3 +352,57 @@ def _stepped(timeline: Timeline, run: Measured, tasks: pl.DataFrame) -> Timeline
 
 Question: TypeAlias = Callable[[WhatIf], Prediction]
 """What is asked about a run, such as `lambda run: run.schedule("zb-v")`."""
+
+
+class Predictions(msgspec.Struct, frozen=True, eq=False):
+    """What a run would have taken, had something been different.
+
+    Attributes:
+        timeline: The run.
+        step_ns: The mean pipeline phase of a step as measured.
+        predictions: The answers, in the order of the questions; advice is best first.
+    """
+
+    timeline: Timeline
+    step_ns: int
+    predictions: tuple[Prediction, ...]
+
+    @classmethod
+    def of(
+        cls,
+        timeline: Timeline,
+        questions: Sequence[Question] = (),
+        *,
+        memory: float | None = None,
+        also: Sequence[Plan] = (),
+    ) -> Self:
+        """Answer questions about a run; without any, say what would make it faster.
+
+        Args:
+            timeline: The run.
+            questions: What is asked.
+            memory: For advice: activations that a device may hold, in micro-batches of a p-th of the
+                model; what the run's own schedule holds if left out.
+            also: Schedules to recognise besides the known ones.
+
+        Raises:
+            TimelineError: It has no pipeline tasks, or its ranks share no clock.
+            ScheduleError: A question makes no sense for the run.
+        """
+        explained = Explanation.of(timeline, also=also)
+        run = WhatIf(explained.study.recognition, explained.ledger)
+        answers = [question(run) for question in questions] or run.advice(memory)
+        return cls(timeline, run.step_ns, tuple(answers))
+
+    def pictured(self) -> list[Pictured]:
+        """Return what its picture shows: the first step as measured, and as the first answer has it."""
+        shown = [self.timeline, *(one.timeline(self.timeline) for one in self.predictions[:1])]
+        return [pictured(timeline, max_steps=1) for timeline in shown]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answers as plain values, following the schema `SCHEMA`."""
+        return {
+            "schema": SCHEMA,
+            "step_ns": self.step_ns,
+            "predictions": [one.to_dict() for one in self.predictions],
+        }

@@ -16,13 +16,14 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope import units
 from bubblescope.clocks.causality import constraints
 from bubblescope.clocks.solution import Clocks, Conflict, Moments, connected, solve
-from bubblescope.timeline import ClockReport, Notice, Timeline
+from bubblescope.model import units
+from bubblescope.model.provenance import ClockReport, Notice
+from bubblescope.model.timeline import Timeline
 
 if TYPE_CHECKING:
-    from bubblescope.schedules.plan import Ints
+    from bubblescope.model.arrays import Ints
 
 __all__ = ["align"]
 

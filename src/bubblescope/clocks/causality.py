@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from bubblescope.dependencies import messages, passes
-from bubblescope.vocabulary import Kind
+from bubblescope.model.dependencies import messages, passes
+from bubblescope.model.kinds import Kind
 
 if TYPE_CHECKING:
-    from bubblescope.timeline import Timeline
+    from bubblescope.model.timeline import Timeline
 
 __all__ = ["constraints"]
 

@@ -21,8 +21,8 @@ import msgspec
 
 from bubblescope.demo.model import Data, Stage, loss_and_gradient
 from bubblescope.demo.worker import Links, work
-from bubblescope.errors import BubblescopeError
-from bubblescope.progress import SILENT, Progress
+from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.progress import SILENT, Progress
 from bubblescope.schedules import LINEAR
 
 if TYPE_CHECKING:

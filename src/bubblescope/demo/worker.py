@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bubblescope.demo.model import Data, Stage, loss_and_gradient
+from bubblescope.model.kinds import Kind
 from bubblescope.record import CpuTimer, Recorder
 from bubblescope.schedules import generate
-from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

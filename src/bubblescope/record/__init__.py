@@ -12,13 +12,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bubblescope.errors import RecorderError
+from bubblescope.model.errors import RecorderError
 from bubblescope.record import hooks, session
-from bubblescope.record.marks import AllMarks, Marks, MstxMarks, NvtxMarks, RecordFunctionMarks
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.settings import Settings
-from bubblescope.record.steps import StepTimes
-from bubblescope.record.timers import CpuTimer, CudaTimer, NpuTimer, Timer
+from bubblescope.record.step_times import StepTimes
+from bubblescope.record.timers.events import CudaTimer, NpuTimer
+from bubblescope.record.timers.timer import CpuTimer, Timer
+from bubblescope.record.vendor_marks import (
+    AllMarks,
+    Marks,
+    MstxMarks,
+    NvtxMarks,
+    RecordFunctionMarks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

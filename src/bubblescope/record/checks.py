@@ -8,23 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bubblescope.errors import RecorderError
-from bubblescope.record.rows import (
-    KIND_CODES,
-    KINDS,
-    LANE_CODES,
-    NO_PAIR,
-    PAIR,
-    PAIRED,
-    UNKNOWN,
-    pack_place,
-)
-from bubblescope.vocabulary import Kind
+from bubblescope.model.errors import RecorderError
+from bubblescope.model.kinds import Kind
+from bubblescope.record.buffer import KIND_CODES, LANE_CODES, NO_PAIR, PAIR, PAIRED, pack_place
+from bubblescope.recording.rows import KINDS, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.vocabulary import Lane
+    from bubblescope.model.kinds import Lane
 
 __all__ = ["checked_place", "kind_code", "lane_code", "optional", "whole"]
 

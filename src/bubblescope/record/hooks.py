@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from typing import TYPE_CHECKING, Any
 
@@ -38,16 +37,18 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
         "dualpipe.dualpipev": "dualpipe:dualpipev",
     },
     "paddle": {
-        "paddle.distributed.fleet.meta_parallel.pipeline_parallel": "paddle:pipelines",
-        "paddle.distributed.fleet.meta_parallel.dualpipev": "paddle:dualpipev",
-        "paddle.distributed.fleet.meta_parallel.pp_utils.p2p_communication": "paddle:transfers",
+        "paddle.distributed.fleet.meta_parallel.pipeline_parallel": "paddle_pipelines:pipelines",
+        "paddle.distributed.fleet.meta_parallel.dualpipev": "paddle_pipelines:dualpipev",
+        "paddle.distributed.fleet.meta_parallel.pp_utils.p2p_communication": (
+            "paddle_pipelines:transfers"
+        ),
         "paddle.distributed.fleet.meta_parallel.pp_utils.four_directions_p2p_communication": (
-            "paddle:transfers"
+            "paddle_pipelines:transfers"
         ),
         "paddle.distributed.fleet.meta_optimizers.dygraph_optimizer.hybrid_parallel_optimizer": (
-            "paddle:optimizer"
+            "paddle_pipelines:optimizer"
         ),
-        "paddle.base.executor": "paddle:executor",
+        "paddle.base.executor": "paddle_pipelines:executor",
     },
     "megatron": {
         "megatron.core.pipeline_parallel.schedules": "megatron:schedules",
@@ -56,26 +57,43 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
         "megatron.core.distributed.finalize_model_grads": "megatron:gradients",
         "megatron.core.optimizer.optimizer": "megatron:optimizer",
     },
-    "sail": {"megatron.core.pipeline_parallel.zerobubble.runtime": "sail:runtime"},
+    "sail": {"megatron.core.pipeline_parallel.zerobubble.runtime": "megatron.sail:runtime"},
     "mindspeed": {
-        "mindspeed.core.pipeline_parallel.dualpipev.dualpipev_schedules": "mindspeed:dualpipev",
-        "mindspeed.core.pipeline_parallel.flexible_schedules": "mindspeed:steps",
-        "mindspeed.core.pipeline_parallel.multiparameter_schedules": "mindspeed:steps",
-        "mindspeed.core.pipeline_parallel.ripipe_schedules": "mindspeed:steps",
-        "mindspeed.core.pipeline_parallel.schedules": "mindspeed:steps",
+        "mindspeed.core.pipeline_parallel.dualpipev.dualpipev_schedules": (
+            "megatron.mindspeed:dualpipev"
+        ),
+        "mindspeed.core.pipeline_parallel.flexible_schedules": "megatron.mindspeed:steps",
+        "mindspeed.core.pipeline_parallel.multiparameter_schedules": "megatron.mindspeed:steps",
+        "mindspeed.core.pipeline_parallel.ripipe_schedules": "megatron.mindspeed:steps",
+        "mindspeed.core.pipeline_parallel.schedules": "megatron.mindspeed:steps",
         "mindspeed.core.transformer.moe.moe_feature.fb_overlap.no_pipelining_schedules": (
-            "mindspeed:steps"
+            "megatron.mindspeed:steps"
         ),
-        "mindspeed.core.transformer.moe.moe_feature.fb_overlap.vpp_schedules": "mindspeed:overlap",
-        "mindspeed.core.transformer.moe.moe_feature.fb_overlap.modules.utils": "mindspeed:transfers",
+        "mindspeed.core.transformer.moe.moe_feature.fb_overlap.vpp_schedules": (
+            "megatron.mindspeed:overlap"
+        ),
+        "mindspeed.core.transformer.moe.moe_feature.fb_overlap.modules.utils": (
+            "megatron.mindspeed:transfers"
+        ),
         "mindspeed.core.transformer.moe.moe_feature.fb_overlap.modules.weight_grad_store": (
-            "mindspeed:weights"
+            "megatron.mindspeed:weights"
         ),
-        "mindspeed.core.weight_grad_store": "mindspeed:weights_at_once",
+        "mindspeed.core.weight_grad_store": "megatron.mindspeed:weights_at_once",
     },
 }
 """Framework -> module to wait for -> module and function of `bubblescope.record.integrations` that
 makes it record; the function is called with the imported module and the session."""
+
+FRAMEWORK_MODULES: tuple[str, ...] = (
+    "torch.distributed.pipelining.schedules",
+    *(
+        module
+        for name, hooks in INTEGRATIONS.items()
+        if name not in {"torch", "loop"}  # whose other modules every job imports
+        for module in hooks
+    ),
+)
+"""Modules that only a job imports which has an integration of its own."""
 
 _waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
 
@@ -89,14 +107,15 @@ def install(*names: str) -> None:
 
 def _applying(target: str) -> Callable[[ModuleType], None]:
     def apply(module: ModuleType) -> None:
-        name, _, function = target.partition(":")
         try:
             # Only now: a process that imports no framework need not pay for them.
-            session = import_module("bubblescope.record.session").current()
+            from bubblescope.model.registry import resolve  # noqa: PLC0415
+
+            session = resolve("bubblescope.record.session:current")()
             if session is None:
                 return
-            integration = import_module(f"bubblescope.record.integrations.{name}")
-            getattr(integration, function)(module, session)
+            session.frameworks = FRAMEWORK_MODULES
+            resolve(f"bubblescope.record.integrations.{target}")(module, session)
         except Exception as error:  # noqa: BLE001  the user's program must go on, whatever it is
             warnings.warn(
                 f"bubblescope cannot record {module.__name__} ({type(error).__name__}: {error}); "

@@ -12,29 +12,24 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bubblescope.errors import RecorderError
+from bubblescope.model.errors import RecorderError
+from bubblescope.model.version import __version__
 from bubblescope.record.arguments import taker
+from bubblescope.record.buffer import CAPACITY, LANE_OF_KIND, WIDTH, Buffer, label_of, pack_step
 from bubblescope.record.checks import checked_place, kind_code, lane_code, optional, whole
-from bubblescope.record.rows import (
-    CAPACITY,
-    LANE_OF_KIND,
-    UNKNOWN,
-    WIDTH,
-    Buffer,
-    label_of,
-    pack_step,
-)
-from bubblescope.record.sink import FORMAT, Header
-from bubblescope.record.timers import CpuTimer, Timer, chosen_timer
+from bubblescope.record.timers import chosen_timer
+from bubblescope.record.timers.timer import CpuTimer, Timer
 from bubblescope.record.writer import Writer
+from bubblescope.recording.columns import FORMAT, Header
+from bubblescope.recording.rows import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from bubblescope.record.marks import Marks
-    from bubblescope.record.steps import StepTimes
-    from bubblescope.vocabulary import Kind, Lane
+    from bubblescope.model.kinds import Kind, Lane
+    from bubblescope.record.step_times import StepTimes
+    from bubblescope.record.vendor_marks import Marks
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -114,7 +109,7 @@ class Recorder:
         timer = timer or chosen_timer()
         header = Header(
             format=FORMAT,
-            version=_version(),
+            version=__version__,
             rank=whole("rank", rank),
             stages=None if stages is None else [whole("stage", stage) for stage in stages],
             host=host or socket.gethostname(),
@@ -532,9 +527,3 @@ def _utc_minus_monotonic() -> int:
         before, utc, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
         readings.append((after - before, utc - (before + after) // 2))
     return min(readings)[1]
-
-
-def _version() -> str:
-    from bubblescope import __version__  # noqa: PLC0415  the package imports its parts
-
-    return __version__

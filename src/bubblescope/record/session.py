@@ -16,17 +16,17 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from bubblescope.record.marks import chosen_marks
+from bubblescope.model.kinds import Kind
+from bubblescope.record.buffer import place_of
 from bubblescope.record.recorder import Recorder
-from bubblescope.record.rows import place_of
 from bubblescope.record.settings import Settings
 from bubblescope.record.timers import chosen_timer
-from bubblescope.vocabulary import Kind
+from bubblescope.record.vendor_marks import chosen_marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from bubblescope.record.steps import StepTimes
+    from bubblescope.record.step_times import StepTimes
 
     Function = TypeVar("Function", bound=Callable[..., Any])
     Shared = TypeVar("Shared")
@@ -54,12 +54,14 @@ class Session:
         recorder: What records, once the first step has begun; None before, and after a failure.
         stages: Global virtual stages of this rank, by chunk.
         pipeline: Place of this rank in its pipeline and how many ranks that has, if a mesh says.
+        frameworks: Modules that only a job imports which has an integration of its own.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.recorder: Recorder | None = None
         self.stages: list[int] = []
         self.pipeline: tuple[int, int] | None = None
+        self.frameworks: tuple[str, ...] = ()
         self._shared: dict[Any, Any] = {}
         self._settings = settings
         self._facts: dict[str, Any] = {}
@@ -305,7 +307,7 @@ def begin(settings: Settings) -> Session:
 
 def _serve(recorder: Recorder, address: str, rank: int) -> Callable[[], None] | None:
     """Serve metrics; if that cannot be, say so, and record all the same."""
-    from bubblescope.record.metrics import serve  # noqa: PLC0415  only if asked
+    from bubblescope.record.prometheus import serve  # noqa: PLC0415  only if asked
 
     try:
         return serve(recorder, address, rank)

@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-from bubblescope.errors import RecorderError
+from bubblescope.model.errors import RecorderError
 
 __all__ = ["VARIABLE", "Settings"]
 

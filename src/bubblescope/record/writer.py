@@ -8,19 +8,18 @@ import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import polars as pl
-
-from bubblescope.record.batches import usable
-from bubblescope.record.sink import Header, Sink
-from bubblescope.record.steps import step_times
+from bubblescope.record.step_times import step_times
+from bubblescope.recording.file import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from bubblescope.record.rows import Buffer
-    from bubblescope.record.steps import StepTimes
-    from bubblescope.record.timers import Timer
+    from bubblescope.record.buffer import Buffer
+    from bubblescope.record.step_times import StepTimes
+    from bubblescope.record.timers.timer import Timer
+    from bubblescope.recording.columns import Header
+    from bubblescope.recording.rows import Rows
 
 __all__ = ["Writer"]
 
@@ -59,9 +58,7 @@ class Writer:
         self._timer = timer
         self._queue: queue.SimpleQueue[Buffer | int | None] = queue.SimpleQueue()
         self._observers = observers
-        # A frame is made only where somebody looks into it: it costs several times as much.
-        self._quick = limit is None and usable()
-        self._seen: list[pl.DataFrame] = []
+        self._seen: list[Rows] = []
         """Tasks of the step that has not ended, if anybody wants to know of it."""
         self._error: Exception | None = None
         """What stopped the thread; the job's own thread warns of it."""
@@ -128,10 +125,7 @@ class Writer:
                 if isinstance(tasks, int):
                     self._tell(tasks)
                     continue
-                if self._quick and not self._observers:
-                    self._sink.append(tasks.batch(self._timer))
-                    continue
-                rows = tasks.frame(self._timer)
+                rows = tasks.rows(self._timer)
                 self._sink.write(rows)
                 if self._observers:
                     self._seen.append(rows)
@@ -152,7 +146,7 @@ class Writer:
     def _tell(self, number: int) -> None:
         """Tell the observers what a step was."""
         seen, self._seen = self._seen, []
-        times = step_times(number, pl.concat(seen)) if seen else None
+        times = step_times(number, seen)
         if times is None:
             return
         for observer in list(self._observers):

@@ -2,7 +2,8 @@
 
 `SCHEDULES` lists them with what their papers say; `generate` makes the plan of one for so many
 devices and micro-batches. What a plan's operations wait for follows from what they are
-(`bubblescope.replay`), and how long that takes is a matter of simulation (`bubblescope.simulate`).
+(`bubblescope.schedules.replay`), and how long that takes is a matter of simulation
+(`bubblescope.schedules.simulate`).
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bubblescope.errors import ScheduleError
+from bubblescope.model.errors import ScheduleError
 from bubblescope.schedules import chimera, classic, dualpipe, v_shaped
-from bubblescope.schedules.plan import Operation, Plan
 from bubblescope.schedules.zb_auto import Times, zb_auto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["LINEAR", "SCHEDULES", "Operation", "Plan", "Schedule", "Times", "generate", "named"]
+    from bubblescope.schedules.plan import Plan
+
+__all__ = ["LINEAR", "SCHEDULES", "Schedule", "generate", "named"]
 
 
 class Schedule(msgspec.Struct, frozen=True):

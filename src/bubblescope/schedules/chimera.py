@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bubblescope.errors import ScheduleError
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.kinds import Kind
 from bubblescope.schedules.plan import Operation, Plan, mirrored, zigzag
-from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

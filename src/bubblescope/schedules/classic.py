@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bubblescope.errors import ScheduleError
+from bubblescope.model.errors import ScheduleError
 from bubblescope.schedules.plan import (
     BACKWARD,
     BACKWARD_INPUT,

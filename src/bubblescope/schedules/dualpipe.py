@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from bubblescope.errors import ScheduleError
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.kinds import Kind
 from bubblescope.schedules.plan import Operation, Plan, mirrored, zigzag
-from bubblescope.vocabulary import Kind
 
 __all__ = ["PHASES", "dualpipe", "dualpipev", "mindspeed_dualpipev", "phased"]
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bubblescope.errors import ScheduleError
-from bubblescope.vocabulary import SHORT, Kind
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.kinds import SHORT, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from bubblescope.model.arrays import Ints
 
 __all__ = [
     "BACKWARD",
@@ -21,7 +24,6 @@ __all__ = [
     "FORWARD_BACKWARD",
     "KINDS",
     "Halves",
-    "Ints",
     "Operation",
     "Plan",
     "column",
@@ -31,7 +33,6 @@ __all__ = [
     "zigzag",
 ]
 
-Ints = NDArray[np.int64]
 
 KINDS: Final = (
     Kind.FORWARD,

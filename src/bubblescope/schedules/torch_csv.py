@@ -12,9 +12,10 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bubblescope.errors import ScheduleError
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.kinds import COMPUTE_KINDS, Kind
+from bubblescope.names.parser import NameParser
 from bubblescope.schedules.plan import Operation, Plan
-from bubblescope.vocabulary import COMPUTE_KINDS, Kind, NameParser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bubblescope.model.kinds import Kind
 from bubblescope.schedules.plan import Operation, Plan, zigzag
-from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,9 +19,9 @@ from __future__ import annotations
 from itertools import product
 from typing import NamedTuple
 
-from bubblescope.errors import ScheduleError
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.kinds import Kind
 from bubblescope.schedules.plan import Operation, Plan, linear
-from bubblescope.vocabulary import Kind
 
 __all__ = ["Times", "zb_auto"]
 

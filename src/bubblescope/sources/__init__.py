@@ -1,4 +1,4 @@
-"""Trace formats. Each is one module with one class that detects and reads its own format.
+"""Trace formats, and reading them. Each is one module with one class that detects and reads its own.
 
 A source knows one vendor and nothing of analysis. Other packages add one by declaring an entry
 point in the group ``bubblescope.sources`` whose object is a class with the methods of `Source`.
@@ -7,106 +7,40 @@ point in the group ``bubblescope.sources`` whose object is a class with the meth
 from __future__ import annotations
 
 import glob
-from functools import cache
-from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-import msgspec
-
-from bubblescope.errors import SourceError
-from bubblescope.plain import utf8, whole
-from bubblescope.progress import SILENT, Progress
-from bubblescope.timeline import Notice, concat
-from bubblescope.vocabulary import NameParser
+from bubblescope.model.errors import SourceError
+from bubblescope.model.progress import SILENT, Progress
+from bubblescope.model.provenance import Notice
+from bubblescope.model.registry import Registry
+from bubblescope.model.text import utf8, whole
+from bubblescope.model.timeline import concat
+from bubblescope.names.parser import NameParser
+from bubblescope.sources.source import ReadOptions, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
     from concurrent.futures import Executor
 
-    from bubblescope.timeline import Timeline
+    from bubblescope.model.timeline import Timeline
 
-__all__ = ["ReadOptions", "Source", "find", "load", "sources"]
+__all__ = ["SOURCES", "Found", "find", "load"]
 
-GROUP: Final = "bubblescope.sources"
-_BUILT_IN: Final = {
-    "ascend": "AscendSource",
-    "jobtrace": "JobTraceSource",
-    "kineto": "KinetoSource",
-    "native": "NativeSource",
-    "ndtimeline": "NdtimelineSource",
-    "nsight": "NsightSource",
-    "paddle": "PaddleSource",
-    "primus": "PrimusSource",
-}
-"""Module in this package -> class in it."""
-
-
-class ReadOptions(msgspec.Struct, frozen=True):
-    """How to read, the same for every source.
-
-    Attributes:
-        names: Meaning of range names, with the user's own pattern if there is one.
-        progress: Where to report progress.
-        run: Which run to read from logs that several were appended to, counted from 0; the last
-            if None.
-        executor: Where to read large files side by side; local processes if None.
-    """
-
-    names: NameParser = msgspec.field(default_factory=NameParser)
-    progress: Progress = SILENT
-    run: int | None = None
-    executor: Executor | None = None
-
-
-class Source(Protocol):
-    """One trace format."""
-
-    name: str
-    """Short name: its module's, or its entry point's."""
-
-    summary: str
-    """What it reads, in a few words: "Nsight Systems exports (.sqlite, parquetdir, .nsys-rep)"."""
-
-    def detect(self, path: Path) -> bool:
-        """Say whether a file or folder is, or means to be, of this format.
-
-        Looks at the name and the first bytes only, and never raises for a file it cannot judge.
-        """
-
-    def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
-        """Read all the traces of one run.
-
-        Raises:
-            SourceError: A trace is damaged beyond use; names it and says what to do.
-        """
-
-
-def sources() -> Mapping[str, Source]:
-    """Return every installed source by name, in alphabetical order."""
-    return MappingProxyType(dict(sorted(_candidates())))
-
-
-def _candidates() -> Iterator[tuple[str, Source]]:
-    """Yield our own sources, then those of other packages, which are looked for only if asked for."""
-    yield from _built_in().items()
-    yield from _plugins().items()
-
-
-@cache
-def _built_in() -> dict[str, Source]:
-    return {
-        name: getattr(import_module(f"{__name__}.{name}"), class_name)()
-        for name, class_name in _BUILT_IN.items()
-    }
-
-
-@cache
-def _plugins() -> dict[str, Source]:
-    from importlib.metadata import entry_points  # noqa: PLC0415  slow, and seldom needed
-
-    return {entry.name: entry.load()() for entry in entry_points(group=GROUP)}
+SOURCES: Final[Registry[Source]] = Registry(
+    "bubblescope.sources",
+    {
+        "ascend": "bubblescope.sources.ascend:AscendSource",
+        "jobtrace": "bubblescope.sources.jobtrace:JobTraceSource",
+        "kineto": "bubblescope.sources.kineto:KinetoSource",
+        "native": "bubblescope.sources.recordings:NativeSource",
+        "ndtimeline": "bubblescope.sources.ndtimeline:NdtimelineSource",
+        "nsight": "bubblescope.sources.nsight:NsightSource",
+        "paddle": "bubblescope.sources.paddle_logs:PaddleSource",
+        "primus": "bubblescope.sources.primus:PrimusSource",
+    },
+)
+"""Every installed source by name; other packages' are looked for if none of ours claims a trace."""
 
 
 def load(
@@ -148,7 +82,7 @@ def load(
     timeline = parts[0] if len(parts) == 1 else concat(parts)
     several = timeline.ranks["host"].n_unique() > 1 or not timeline.run.common_clock
     if clock == "solve" or (clock == "auto" and several and timeline.run.clock is None):
-        from bubblescope.clocks import align  # noqa: PLC0415  needed for several clocks only
+        from bubblescope.clocks import align  # noqa: PLC0415  slow, and only several clocks need it
 
         timeline = align(timeline, clock)
     if found.ignored:
@@ -188,8 +122,9 @@ def find(paths: Sequence[str | Path], source: str | None = None) -> Found:
     Raises:
         SourceError: As `load`.
     """
-    if source is not None and source not in sources():
-        raise SourceError(source, f"is no trace format; the formats are {', '.join(sources())}")
+    if source is not None and source not in SOURCES:
+        known = ", ".join(sorted(SOURCES))
+        raise SourceError(source, f"is no trace format; the formats are {known}")
     claimed: dict[str, list[Path]] = {}
     ignored: list[Path] = []
     for path in _expand(paths):
@@ -207,7 +142,7 @@ def find(paths: Sequence[str | Path], source: str | None = None) -> Found:
                 found += 1
         if not found:
             raise _nothing_in(path, members)
-    traces = [(_source(name), sorted(dict.fromkeys(found))) for name, found in claimed.items()]
+    traces = [(SOURCES[name], sorted(dict.fromkeys(found))) for name, found in claimed.items()]
     return Found(traces, ignored)
 
 
@@ -230,10 +165,6 @@ def _expand(paths: Sequence[str | Path]) -> list[Path]:
     return expanded
 
 
-def _source(name: str) -> Source:
-    return next(source for known, source in _candidates() if known == name)
-
-
 def _claim(path: Path, only: str | None) -> str | None:
     """Return the format of a path, of all or only of one, or None."""
     if path.is_file():
@@ -247,7 +178,7 @@ def _claim(path: Path, only: str | None) -> str | None:
     return next(
         (
             name
-            for name, source in _candidates()
+            for name, source in SOURCES.items()
             if (only is None or name == only) and source.detect(path)
         ),
         None,
@@ -274,7 +205,7 @@ def _walk(folder: Path, only: str | None) -> list[Path]:
 
 
 def _nothing_in(path: Path, members: list[Path]) -> SourceError:
-    reads = "; ".join(f"{name}: {source.summary}" for name, source in sources().items())
+    reads = "; ".join(f"{name}: {source.summary}" for name, source in sorted(SOURCES.items()))
     if path.is_dir():
         what = (
             f"none of the {len(members)} files in it is a trace"

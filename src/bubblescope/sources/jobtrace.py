@@ -12,25 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.errors import SourceError
-from bubblescope.plausible import impossible_times
-from bubblescope.sources.metrics import contents, operations, peers
-from bubblescope.timeline import (
-    RANK_SCHEMA,
-    UNREADABLE,
-    Notice,
-    Origin,
-    Run,
-    Timeline,
-    task_columns,
-)
-from bubblescope.vocabulary import Kind
+from bubblescope.model.errors import SourceError
+from bubblescope.model.kinds import Kind
+from bubblescope.model.provenance import Notice, Origin, Run
+from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, task_columns
+from bubblescope.sources.operation_names import contents, operations, peers
+from bubblescope.sources.plausibility import impossible_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bubblescope.sources import ReadOptions
+    from bubblescope.sources.source import ReadOptions
 
 __all__ = ["JobTraceSource"]
 

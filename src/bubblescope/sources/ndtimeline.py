@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope import numbering
-from bubblescope.errors import SourceError
-from bubblescope.plausible import implausible_clock, impossible_times, possible
-from bubblescope.sources.metrics import contents, operations, peers
-from bubblescope.timeline import RANK_SCHEMA, Notice, Origin, Run, Timeline, task_columns
+from bubblescope.model.errors import SourceError
+from bubblescope.model.provenance import Notice, Origin, Run
+from bubblescope.model.timeline import RANK_SCHEMA, Timeline, task_columns
+from bubblescope.sources import numbering
+from bubblescope.sources.operation_names import contents, operations, peers
+from bubblescope.sources.plausibility import implausible_clock, impossible_times, possible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bubblescope.sources import ReadOptions
+    from bubblescope.sources.source import ReadOptions
 
 __all__ = ["NdtimelineSource"]
 

@@ -13,25 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.errors import SourceError
-from bubblescope.inventory import missing_ranks
-from bubblescope.plausible import impossible_times
-from bubblescope.timeline import (
-    RANK_SCHEMA,
-    Contents,
-    Notice,
-    Origin,
-    Run,
-    Timeline,
-    task_columns,
-)
-from bubblescope.vocabulary import Kind
+from bubblescope.model.errors import SourceError
+from bubblescope.model.kinds import Kind
+from bubblescope.model.provenance import Contents, Notice, Origin, Run
+from bubblescope.model.timeline import RANK_SCHEMA, Timeline, task_columns
+from bubblescope.sources.inventory import missing_ranks
+from bubblescope.sources.plausibility import impossible_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bubblescope.sources import ReadOptions
+    from bubblescope.sources.source import ReadOptions
 
 __all__ = ["PrimusSource"]
 

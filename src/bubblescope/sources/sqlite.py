@@ -12,13 +12,13 @@ import adbc_driver_manager
 import adbc_driver_sqlite
 import polars as pl
 
-from bubblescope.errors import SourceError
+from bubblescope.model.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
-    from bubblescope.progress import Progress
+    from bubblescope.model.progress import Progress
 
 __all__ = ["MAGIC", "TEXT", "SqliteTables", "nothing", "table_names"]
 

@@ -11,15 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 import numpy as np
 
-from bubblescope.analysis.stragglers.replay import Replays
+from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.stragglers.counterfactuals import Replays
+from bubblescope.analysis.stragglers.operations import tabulate
 from bubblescope.analysis.stragglers.slowness import Slowness, outliers, slowness
-from bubblescope.analysis.stragglers.table import tabulate
+from bubblescope.names.job_trace_operations import TRANSFERS
 
 if TYPE_CHECKING:
-    from bubblescope.analysis.stragglers.table import Array, Operations
-    from bubblescope.timeline import Notice, Timeline
+    from typing_extensions import Self
 
-__all__ = ["NEGLIGIBLE", "SCHEMA", "Explained", "Slowdown", "Stragglers", "stragglers"]
+    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.stragglers.operations import Array, Operations
+    from bubblescope.model.provenance import Notice
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["NEGLIGIBLE", "SCHEMA", "Explained", "Slowdown", "Stragglers"]
 
 SCHEMA: Final = "bubblescope.stragglers/1"
 """Name and version of the JSON, described in docs/stragglers.md. Keys are only ever added."""
@@ -29,14 +35,6 @@ NEGLIGIBLE: Final = 1.03
 
 _WORST_PERCENT: Final = 3
 """The share of workers that M_W is about."""
-
-_MESSAGES: Final = {
-    "forward-send": "forward-pp-comm",
-    "forward-recv": "forward-pp-comm",
-    "backward-send": "backward-pp-comm",
-    "backward-recv": "backward-pp-comm",
-}
-"""Both ends of a message are one type of operation."""
 
 
 class Slowdown(msgspec.Struct, frozen=True, eq=False):
@@ -85,6 +83,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
     """What slow operations cost a job of p places, r replicas and s steps.
 
     Attributes:
+        timeline: The run.
         model: What is known of communication: "job-trace" (all of it), or "compute" (only that
             stages need each other's results).
         steps: The steps, ascending; [None] if the trace knows none.
@@ -112,6 +111,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         notices: What was left out.
     """
 
+    timeline: Timeline
     model: Literal["job-trace", "compute"]
     steps: list[int | None]
     base_ns: Array | None
@@ -135,6 +135,89 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
     odd_workers: list[tuple[int, int]]
     slowness: Slowness
     notices: tuple[Notice, ...]
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> Self:
+        """Find out what slow operations cost a job.
+
+        Raises:
+            TimelineError: No step can be replayed; the message says why.
+            ScheduleError: Operations wait for each other in a circle.
+        """
+        operations = tabulate(timeline)
+        replays = Replays(operations)
+        rank = operations.pipeline.rank
+        places = len(rank)
+        names = [TRANSFERS.get(name, name) for name in operations.types]
+        types = list(dict.fromkeys(names))
+        of_type = np.array([types.index(name) for name in names])[operations.type]
+        tops = [max(stages) for stages in operations.pipeline.stages]
+        holders = [place for place, top in enumerate(tops) if top == max(tops)]
+        last = np.isin(operations.place, holders)
+        kept = [
+            np.ones(len(operations), bool),
+            np.zeros(len(operations), bool),
+            ~last,
+            last,
+            *(of_type == index for index in range(len(types))),
+            *(operations.place == place for place in range(places)),
+        ]
+        no_delay, ideal, but_last, only_last, *others = replays.keeping(np.array(kept)[:, :, None])
+        by_type, by_place = (
+            _slowdown(np.array(lengths), ideal)
+            for lengths in (others[: len(types)], others[-places:])
+        )
+        per_place = np.array(kept[-places:])
+        by_replica = _slowdown(replays.alone(np.array(kept[:1]))[0], ideal)
+        by_worker = np.minimum(by_place.overall[:, None], by_replica.overall)
+        alone = _slowdown(replays.alone(per_place).reshape(rank.size, -1), ideal).overall
+        base = _step_ns(operations) if operations.common_clock else None
+        worst = _worst(by_worker, rank)
+        chosen = worst[operations.place]
+        removed, added = replays.keeping(np.array([~chosen, chosen]))
+        of_all = _slowdown(no_delay[None], ideal)
+        return cls(
+            timeline=timeline,
+            model="job-trace" if operations.job_trace else "compute",
+            steps=operations.steps,
+            base_ns=base,
+            no_delay_ns=no_delay,
+            ideal_ns=ideal,
+            slowdown=of_all,
+            launch_slowdown=None if base is None else _slowdown(base[None], no_delay),
+            types=types,
+            by_type=by_type,
+            stages=operations.pipeline.stages,
+            by_place=by_place,
+            dp=operations.pipeline.dp,
+            by_replica=by_replica if rank.shape[1] > 1 else None,
+            rank=rank,
+            by_worker=by_worker,
+            alone=alone.reshape(rank.shape),
+            last_stage=(
+                Explained.of(no_delay, ideal, but_last, only_last)
+                if len(holders) < places
+                else None
+            ),
+            worst=sorted(rank[worst].tolist()),
+            worst_workers=Explained.of(no_delay, ideal, removed, added),
+            odd_steps=np.flatnonzero(outliers(of_all.per_step[0], NEGLIGIBLE)).tolist(),
+            odd_workers=[
+                (place, replica)
+                for place, replica in np.argwhere(outliers(by_worker, NEGLIGIBLE)).tolist()
+            ],
+            slowness=slowness(operations),
+            notices=operations.notices,
+        )
+
+    @property
+    def warnings(self) -> tuple[Notice, ...]:
+        """What the reader must know: what was left out here, and what reading the traces warned of."""
+        return (*self.notices, *self.timeline.run.warnings)
+
+    def pictured(self) -> list[Pictured]:
+        """Return what its picture shows: the first step."""
+        return [pictured(self.timeline, max_steps=1)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, following the schema `SCHEMA`."""
@@ -190,6 +273,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             "worst_workers": {"ranks": self.worst, **msgspec.to_builtins(self.worst_workers)},
             "steps": [self._step(index) for index in range(len(self.steps))],
             "notices": [msgspec.to_builtins(notice) for notice in self.notices],
+            "warnings": msgspec.to_builtins(self.timeline.run.warnings),
         }
 
     def _step(self, index: int) -> dict[str, Any]:
@@ -207,76 +291,6 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             "stages": self.by_place.per_step[:, index].tolist(),
             "replicas": by_replica.per_step[:, index].tolist() if by_replica else None,
         }
-
-
-def stragglers(timeline: Timeline) -> Stragglers:
-    """Find out what slow operations cost a job.
-
-    Raises:
-        TimelineError: No step can be replayed; the message says why.
-        ScheduleError: Operations wait for each other in a circle.
-    """
-    operations = tabulate(timeline)
-    replays = Replays(operations)
-    rank = operations.pipeline.rank
-    places = len(rank)
-    names = [_MESSAGES.get(name, name) for name in operations.types]
-    types = list(dict.fromkeys(names))
-    of_type = np.array([types.index(name) for name in names])[operations.type]
-    tops = [max(stages) for stages in operations.pipeline.stages]
-    holders = [place for place, top in enumerate(tops) if top == max(tops)]
-    last = np.isin(operations.place, holders)
-    kept = [
-        np.ones(len(operations), bool),
-        np.zeros(len(operations), bool),
-        ~last,
-        last,
-        *(of_type == index for index in range(len(types))),
-        *(operations.place == place for place in range(places)),
-    ]
-    no_delay, ideal, but_last, only_last, *others = replays.keeping(np.array(kept)[:, :, None])
-    by_type, by_place = (
-        _slowdown(np.array(lengths), ideal) for lengths in (others[: len(types)], others[-places:])
-    )
-    per_place = np.array(kept[-places:])
-    by_replica = _slowdown(replays.alone(np.array(kept[:1]))[0], ideal)
-    by_worker = np.minimum(by_place.overall[:, None], by_replica.overall)
-    alone = _slowdown(replays.alone(per_place).reshape(rank.size, -1), ideal).overall
-    base = _step_ns(operations) if operations.common_clock else None
-    worst = _worst(by_worker, rank)
-    chosen = worst[operations.place]
-    removed, added = replays.keeping(np.array([~chosen, chosen]))
-    of_all = _slowdown(no_delay[None], ideal)
-    return Stragglers(
-        model="job-trace" if operations.job_trace else "compute",
-        steps=operations.steps,
-        base_ns=base,
-        no_delay_ns=no_delay,
-        ideal_ns=ideal,
-        slowdown=of_all,
-        launch_slowdown=None if base is None else _slowdown(base[None], no_delay),
-        types=types,
-        by_type=by_type,
-        stages=operations.pipeline.stages,
-        by_place=by_place,
-        dp=operations.pipeline.dp,
-        by_replica=by_replica if rank.shape[1] > 1 else None,
-        rank=rank,
-        by_worker=by_worker,
-        alone=alone.reshape(rank.shape),
-        last_stage=(
-            Explained.of(no_delay, ideal, but_last, only_last) if len(holders) < places else None
-        ),
-        worst=sorted(rank[worst].tolist()),
-        worst_workers=Explained.of(no_delay, ideal, removed, added),
-        odd_steps=np.flatnonzero(outliers(of_all.per_step[0], NEGLIGIBLE)).tolist(),
-        odd_workers=[
-            (place, replica)
-            for place, replica in np.argwhere(outliers(by_worker, NEGLIGIBLE)).tolist()
-        ],
-        slowness=slowness(operations),
-        notices=operations.notices,
-    )
 
 
 def _slowdown(lengths: Array, ideal: Array) -> Slowdown:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 import numpy as np
 
-from bubblescope.vocabulary import COMPUTE_KINDS
+from bubblescope.model.kinds import COMPUTE_KINDS
+from bubblescope.names.job_trace_operations import BACKWARD, COMPUTATIONS, FORWARD
 
 if TYPE_CHECKING:
-    from bubblescope.analysis.stragglers.table import Array, Operations
+    from bubblescope.analysis.stragglers.operations import Array, Operations
 
 __all__ = ["PERSISTENT", "SLOW", "Slowness", "outliers", "slowness"]
 
@@ -24,11 +25,9 @@ SLOW: Final = 1.05
 PERSISTENT: Final = 0.5
 """A worker is slow persistently if it is in this share of the steps or more, and chance is not why."""
 
-_COMPUTE: Final = frozenset(
-    {"forward-compute", "backward-compute", *(kind.value for kind in COMPUTE_KINDS)}
-)
-_FORWARD: Final = ("forward-compute", "forward")
-_BACKWARD: Final = ("backward-compute", "backward", "backward_input")
+_COMPUTE: Final = frozenset({*COMPUTATIONS, *(kind.value for kind in COMPUTE_KINDS)})
+_FORWARD: Final = (FORWARD, "forward")
+_BACKWARD: Final = (BACKWARD, "backward", "backward_input")
 _DEVIATIONS: Final = 3.0
 _NORMAL: Final = 1.4826
 """Standard deviations of a normal distribution in its median absolute deviation."""

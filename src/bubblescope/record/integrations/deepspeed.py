@@ -13,8 +13,8 @@ import functools
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.record.rows import place_of
-from bubblescope.vocabulary import Kind
+from bubblescope.model.kinds import Kind
+from bubblescope.record.buffer import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

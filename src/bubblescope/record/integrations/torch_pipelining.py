@@ -12,8 +12,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.record.rows import kind_of, place_of
-from bubblescope.vocabulary import Kind
+from bubblescope.model.kinds import Kind
+from bubblescope.record.buffer import kind_of, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope import numbering
-from bubblescope.engine import read_each
-from bubblescope.errors import SourceError, TimelineError
-from bubblescope.inventory import missing_ranks, name_shapes
-from bubblescope.plausible import implausible_clock, impossible_times
+from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.intervals import reached_ns
+from bubblescope.model.kinds import LANE_OF, Kind, Lane
+from bubblescope.model.provenance import Contents, Notice, Origin, Run, clocks_unchecked
+from bubblescope.model.timeline import RANK_SCHEMA, TASK_SCHEMA, Timeline, task_columns
+from bubblescope.sources import numbering
 from bubblescope.sources.ascend.messages import Message, parse_message
 from bubblescope.sources.ascend.parallel import Layout
 from bubblescope.sources.ascend.profile import (
@@ -22,25 +23,18 @@ from bubblescope.sources.ascend.profile import (
     database_of,
     read_profile,
 )
-from bubblescope.sources.ascend.recognition import recognise
-from bubblescope.timeline import (
-    RANK_SCHEMA,
-    TASK_SCHEMA,
-    Contents,
-    Notice,
-    Origin,
-    Run,
-    Timeline,
-    clocks_unchecked,
-    task_columns,
-)
-from bubblescope.vocabulary import LANE_OF, Kind, Lane, NameParser, ParsedName
+from bubblescope.sources.ascend.schedule import recognise
+from bubblescope.sources.inventory import missing_ranks, name_shapes
+from bubblescope.sources.parallel import read_each
+from bubblescope.sources.plausibility import implausible_clock, impossible_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bubblescope.sources import ReadOptions
+    from bubblescope.names.parsed import ParsedName
+    from bubblescope.names.parser import NameParser
+    from bubblescope.sources.source import ReadOptions
 
 __all__ = ["AscendSource", "assemble", "ranks_of", "read_profiles"]
 
@@ -216,9 +210,8 @@ def _tasks(
     ranges = _with_steps(
         profile.ranges.join(operations, on="message", maintain_order="left"), profile.steps
     )
-    reached = pl.col("end_ns").cum_max().shift(1).fill_null(-1)
     # Within or across another, as when one decorated function calls another: the first one counts.
-    kept = ranges.filter(pl.col("start_ns") >= reached)
+    kept = ranges.filter(pl.col("start_ns") >= pl.Series(reached_ns(ranges["end_ns"].to_numpy())))
     notices = []
     if inner := ranges.height - kept.height:
         notices.append(

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.errors import SourceError
-from bubblescope.plausible import possible
+from bubblescope.model.errors import SourceError
+from bubblescope.sources.plausibility import possible
 from bubblescope.sources.sqlite import SqliteTables
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bubblescope.progress import Progress
+    from bubblescope.model.progress import Progress
 
 __all__ = ["DATABASE", "FOLDER_SUFFIXES", "Profile", "database_of", "read_profile"]
 

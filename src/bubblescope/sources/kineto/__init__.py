@@ -8,36 +8,32 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope import numbering
-from bubblescope.engine import read_each
-from bubblescope.errors import SourceError, TimelineError
-from bubblescope.inventory import missing_ranks, name_shapes
-from bubblescope.plausible import EPOCH_2000_NS, implausible_clock, impossible_times
-from bubblescope.progress import SILENT
-from bubblescope.projection import Projection, losses, project
+from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.kinds import Kind
+from bubblescope.model.progress import SILENT
+from bubblescope.model.provenance import Contents, Notice, Origin, Run, clocks_unchecked
+from bubblescope.model.timeline import RANK_SCHEMA, TASK_SCHEMA, Timeline, task_columns
+from bubblescope.sources import numbering
+from bubblescope.sources.inventory import missing_ranks, name_shapes
 from bubblescope.sources.kineto.columns import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
-from bubblescope.sources.kineto.marks import told_by_marks
 from bubblescope.sources.kineto.operators import infer_ranges
-from bubblescope.timeline import (
-    RANK_SCHEMA,
-    TASK_SCHEMA,
-    Contents,
-    Notice,
-    Origin,
-    Run,
-    Timeline,
-    clocks_unchecked,
-    task_columns,
+from bubblescope.sources.kineto.recorder_marks import told_by_marks
+from bubblescope.sources.parallel import read_each
+from bubblescope.sources.plausibility import (
+    EPOCH_2000_NS,
+    implausible_clock,
+    impossible_times,
 )
-from bubblescope.vocabulary import Kind, NameParser
+from bubblescope.sources.projection import Projection, losses, project
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from bubblescope.progress import Progress
-    from bubblescope.sources import ReadOptions
+    from bubblescope.model.progress import Progress
+    from bubblescope.names.parser import NameParser
+    from bubblescope.sources.source import ReadOptions
 
 __all__ = ["KinetoSource"]
 

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bubblescope.errors import SourceError
+from bubblescope.model.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from bubblescope.progress import Progress
+    from bubblescope.model.progress import Progress
 
 __all__ = [
     "Arguments",

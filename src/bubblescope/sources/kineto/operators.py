@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from bubblescope.projection import RANGES
+from bubblescope.model.intervals import reached_ns
 from bubblescope.sources.kineto.columns import (
     BACKWARD,
     COMMUNICATION,
@@ -20,6 +20,7 @@ from bubblescope.sources.kineto.columns import (
     RECEIVE,
     SEND,
 )
+from bubblescope.sources.projection import RANGES
 
 if TYPE_CHECKING:
     from bubblescope.sources.kineto.columns import Events
@@ -99,11 +100,13 @@ def _outermost(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
     """
     engine = pl.col("role") == BACKWARD
     main = operators.filter(pl.col("role") >= SEND)["thread"].mode()
-    return (
+    outer = (
         operators.filter(engine | pl.col("thread").is_in(main.implode()))
         .filter(engine | (pl.col("sequence") != NONE))
         .sort("start_ns", "end_ns", descending=[False, True])
-        .filter(pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1).fill_null(0))
+    )
+    return (
+        outer.filter(pl.col("start_ns") >= pl.Series(reached_ns(outer["end_ns"].to_numpy())))
         .join_asof(
             apart.sort("start_ns").select("start_ns", until_ns=pl.col("end_ns").cum_max()),
             on="start_ns",

@@ -13,31 +13,23 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from bubblescope import numbering
-from bubblescope.errors import SourceError, TimelineError
-from bubblescope.inventory import name_shapes
-from bubblescope.projection import Capture, Projection, losses, project
+from bubblescope.model.counters import COUNTER_SCHEMA
+from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.provenance import Contents, Notice, Origin, Run, clocks_unchecked
+from bubblescope.model.timeline import TASK_SCHEMA, Timeline, task_columns
+from bubblescope.sources import numbering
+from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.nsight.export import UNKNOWN, Export, pid, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteExport
+from bubblescope.sources.projection import Capture, Projection, losses, project
 from bubblescope.sources.sqlite import MAGIC, table_names
-from bubblescope.timeline import (
-    COUNTER_SCHEMA,
-    TASK_SCHEMA,
-    Contents,
-    Notice,
-    Origin,
-    Run,
-    Timeline,
-    clocks_unchecked,
-    task_columns,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bubblescope.progress import Progress
-    from bubblescope.sources import ReadOptions
-    from bubblescope.vocabulary import NameParser
+    from bubblescope.model.progress import Progress
+    from bubblescope.names.parser import NameParser
+    from bubblescope.sources.source import ReadOptions
 
 __all__ = ["NsightSource"]
 

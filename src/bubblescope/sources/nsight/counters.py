@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.timeline import changes
+from bubblescope.model.counters import changes
 
 if TYPE_CHECKING:
     from bubblescope.sources.nsight.tables import Tables

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import polars as pl
 
-from bubblescope.errors import SourceError
+from bubblescope.model.errors import SourceError
+from bubblescope.model.timeline import UNREADABLE
 from bubblescope.sources.sqlite import TEXT, SqliteTables, nothing
-from bubblescope.timeline import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from bubblescope.progress import Progress
+    from bubblescope.model.progress import Progress
 
 __all__ = ["EVENTS", "FACTS", "ParquetTables", "SqliteExport", "Tables"]
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bubblescope.model.kinds import Kind
+from bubblescope.record.buffer import place_of
 from bubblescope.record.integrations.megatron.functions import replace
 from bubblescope.record.integrations.megatron.pipeline import SCHEDULES, pipeline_of
-from bubblescope.record.rows import place_of
-from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from bubblescope.model.kinds import Kind
 from bubblescope.record.arguments import taker
-from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from bubblescope.model.kinds import Kind
 from bubblescope.record.integrations.megatron.layout import Work
-from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

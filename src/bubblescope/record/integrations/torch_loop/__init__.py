@@ -21,9 +21,9 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from bubblescope.model.kinds import Kind
+from bubblescope.record.buffer import place_of
 from bubblescope.record.integrations.torch_loop.loop import Loop
-from bubblescope.record.rows import place_of
-from bubblescope.vocabulary import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

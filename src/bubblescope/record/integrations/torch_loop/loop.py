@@ -10,13 +10,16 @@ import weakref
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.record.hooks import INTEGRATIONS
+from bubblescope.model.kinds import Kind
+from bubblescope.record.buffer import place_of
 from bubblescope.record.integrations.receipts import awaited
 from bubblescope.record.integrations.torch_loop.models import Called, models_of, parts_of
 from bubblescope.record.integrations.torch_loop.origins import Work, made, origin
-from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
-from bubblescope.record.rows import place_of
-from bubblescope.vocabulary import Kind
+from bubblescope.record.integrations.torch_loop.ranks import (
+    Standing,
+    comes_next,
+    global_rank,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,17 +29,6 @@ if TYPE_CHECKING:
     Places = Callable[..., Sequence[bytes]]
 
 __all__ = ["Loop"]
-
-_FRAMEWORKS: Final = (
-    "torch.distributed.pipelining.schedules",
-    *(
-        module
-        for name, hooks in INTEGRATIONS.items()
-        if name not in {"torch", "loop"}  # whose other modules every job imports
-        for module in hooks
-    ),
-)
-"""Modules that only a job imports which has an integration of its own."""
 
 _TRIES: Final = 3
 """Times to look for the modules that a loop calls, if those found first are never called."""
@@ -77,7 +69,7 @@ class Loop:
 
     def adopt(self, optimizer: Any) -> None:
         """Follow the models whose parameters an optimizer holds."""
-        if _framework():
+        if self._framework():
             return
         try:
             self._thread = self._thread or threading.get_ident()
@@ -88,6 +80,10 @@ class Loop:
                 self._called, self._tries = False, _TRIES
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
+
+    def _framework(self) -> bool:
+        """Say whether the job uses a framework that has an integration of its own."""
+        return any(module in sys.modules for module in self._session.frameworks)
 
     def _there(self) -> list[Any]:
         return [model for reference in self._models if (model := reference()) is not None]
@@ -156,7 +152,7 @@ class Loop:
 
     def _begin(self) -> None:
         """Begin a step, unless it turns out that the job uses a framework."""
-        if _framework():
+        if self._framework():
             self._models.clear()
             return
         self._between = False
@@ -377,8 +373,3 @@ class Loop:
             microbatch=work.microbatch,
             peer=peer,
         )
-
-
-def _framework() -> bool:
-    """Say whether the job uses a framework that has an integration of its own."""
-    return any(module in sys.modules for module in _FRAMEWORKS)

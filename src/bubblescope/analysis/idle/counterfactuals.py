@@ -1,0 +1,177 @@
+"""A measured run, and what it would have been without some of the causes of its idle time.
+
+A run is what its schedule makes inevitable, plus what each cause adds: lengths that differ, results
+that are on their way, tasks that start late. Without a cause, the run is replayed without what that
+cause added; with none of them, what idle time is left is inherent to the schedule.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from bubblescope.analysis.idle.causes import ADDED, Cause
+from bubblescope.analysis.idle.measured_run import clocks
+from bubblescope.analysis.idle.task_lengths import lengths
+from bubblescope.model import intervals
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.kinds import Kind
+from bubblescope.schedules.replay import Edges, Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
+    from bubblescope.analysis.schedule.recognise import Recognition
+    from bubblescope.model.arrays import Ints
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["Counterfactuals"]
+
+_INTERVAL: Final = ("rank", "start_ns", "end_ns")
+_PAUSES: Final = [Kind.GC.value, Kind.DATA.value]
+_SYNCS: Final = [Kind.COLLECTIVE.value, Kind.OPTIMIZER.value]
+
+
+class Counterfactuals:
+    """A measured run, and what it would have been without some of the causes.
+
+    Args:
+        run: The run.
+        timeline: What it was made from.
+        recognition: The schedule that it followed; its order is kept where `Cause.ORDER` is left out.
+
+    Attributes:
+        run: The run.
+        lengths: How long its tasks would be with some of what makes them differ.
+        present: The causes that made any difference to it.
+    """
+
+    def __init__(
+        self, run: MeasuredRun, timeline: Timeline, recognition: Recognition | None
+    ) -> None:
+        self.run = run
+        parts = self.lengths = lengths(run)
+        self._longer = {
+            Cause.IMBALANCE: parts.stage_ns - parts.even_ns,
+            Cause.SLOW_RANK: parts.rank_ns - parts.stage_ns,
+            Cause.VARIATION: parts.own_ns - parts.rank_ns,
+        }
+        across = run.delay_ns[run.within :]
+        doubt = _doubt(run, timeline)
+        self._kept = np.minimum(run.delay_ns, 0)
+        sure = np.maximum(across - doubt, 0)
+        self._sent = {
+            Cause.TRANSFER: sure,
+            Cause.CLOCK: np.maximum(across, 0) - sure,
+        }
+        self._later = _lags(run, timeline)
+        self._planned = _planned(run, recognition)
+        self.present = tuple(cause for cause in ADDED if self._matters(cause))
+
+    def with_causes(self, causes: AbstractSet[Cause]) -> Replay:
+        """Return the run with only these causes."""
+        run = self.run
+        if set(causes) == set(self.present):
+            return run.as_measured
+        return self.replay_with(causes)
+
+    def replay_with(self, causes: AbstractSet[Cause]) -> Replay:
+        """Return the replay of the run with only these causes, also where these are all of them."""
+        run = self.run
+        duration = self.lengths.even_ns.copy()
+        duration += sum(self._longer[cause] for cause in causes & self._longer.keys())
+        lag = np.zeros(len(run), np.int64)
+        lag += sum(self._later[cause] for cause in causes & self._later.keys())
+        delay = self._kept.copy()
+        delay[run.within :] += sum(self._sent[cause] for cause in causes & self._sent.keys())
+        graph = None
+        if self._planned and Cause.ORDER not in causes:
+            graph = self._planned.graph
+            delay[: run.within] = self._planned.overlap_ns
+        return run.replay(np.maximum(duration, 0), lag, delay, graph)
+
+    def late_ns(self, cause: Cause) -> Ints:
+        """Return how late a cause made each task start itself, n long; 0 for one that does not."""
+        return self._later.get(cause, np.zeros(len(self.run), np.int64))
+
+    def _matters(self, cause: Cause) -> bool:
+        if cause is Cause.ORDER:
+            return self._planned is not None
+        added = (self._longer | self._sent | self._later)[cause]
+        return bool(added.any()) or (cause is Cause.CLOCK and bool(self.run.early_ns.any()))
+
+
+class _Planned(NamedTuple):
+    graph: Graph
+    overlap_ns: Ints
+
+
+def _planned(run: MeasuredRun, recognition: Recognition | None) -> _Planned | None:
+    """Return the run's tasks in the order of their schedule, where that is another."""
+    if recognition is None or recognition.plan is None or not recognition.departures:
+        return None
+    position = np.full(int(run.task.max()) + 1, np.iinfo(np.int64).max)
+    there = recognition.position >= 0
+    np.minimum.at(position, recognition.observed.task[there], recognition.position[there])
+    place = pl.DataFrame({"group": run.group, "at": position[run.task]}).select(
+        # What the plan does not have (recomputation) goes with what follows it.
+        pl.when(pl.col("at") < np.iinfo(np.int64).max)
+        .then("at")
+        .backward_fill()
+        .forward_fill()
+        .over("group")
+        .fill_null(0)
+    )
+    order = np.lexsort((np.arange(len(run)), place.to_series().to_numpy(), run.group))
+    same = run.group[order[1:]] == run.group[order[:-1]]
+    before, after = order[:-1][same], order[1:][same]
+    across = (edge[run.within :] for edge in run.graph.edges)
+    ahead, behind = (np.concatenate(pair) for pair in zip((before, after), across, strict=True))
+    overlap = np.zeros(len(run), np.int64)
+    overlap[run.graph.edges.target[: run.within]] = run.delay_ns[: run.within]
+    try:
+        graph = Graph(len(run), Edges(ahead, behind))
+    except ScheduleError:  # so much is missing that the plan's order cannot be kept
+        return None
+    return _Planned(graph, np.where(after - before == 1, overlap[after], 0))
+
+
+def _doubt(run: MeasuredRun, timeline: Timeline) -> Ints:
+    """Return how much of each result's way, from stage to stage, clocks may have made up.
+
+    It is what the two clocks may be off, and what they must be off because a result the other way was
+    used before it was there.
+    """
+    clock = clocks(timeline)
+    error = np.zeros(len(clock), np.int64)
+    known = timeline.ranks.select("rank", pl.col("clock_error_ns").fill_null(0))
+    error[known["rank"].to_numpy()] = known["clock_error_ns"].to_numpy()
+    source, target = (run.rank[edge[run.within :]] for edge in run.graph.edges)
+    one, other = clock[source], clock[target]
+    wrong = np.zeros((int(clock.max(initial=0)) + 1,) * 2, np.int64)
+    np.maximum.at(wrong, (one, other), -run.early_ns)
+    doubt: Ints = np.where(one == other, 0, error[source] + error[target] + wrong[other, one])
+    return doubt
+
+
+def _lags(run: MeasuredRun, timeline: Timeline) -> dict[Cause, Ints]:
+    """Take apart how late tasks started, by what their rank was doing meanwhile."""
+    opens = run.opens_ns[run.step]
+    ready, start = run.ready_ns + opens, run.as_measured.start_ns + opens
+    left = run.lag_ns
+    lags = {}
+    for cause, kinds in ((Cause.PAUSE, _PAUSES), (Cause.SYNC, _SYNCS)):
+        tasks = timeline.tasks.filter(pl.col("kind").is_in(kinds))
+        tasks = tasks.sort("rank", "start_ns")
+        rank, begin, end = (tasks[name].to_numpy().astype(np.int64) for name in _INTERVAL)
+        covered = intervals.covered_ns((rank, begin, end), (run.rank, ready, start))
+        lags[cause] = np.minimum(covered, left)
+        left = left - lags[cause]
+    launched = timeline.tasks["host_start_ns"].fill_null(np.iinfo(np.int64).min)
+    late = launched.to_numpy()[run.task] > ready
+    lags[Cause.LAUNCH] = np.where(late, left, 0)
+    lags[Cause.UNEXPLAINED] = left - lags[Cause.LAUNCH]
+    return lags

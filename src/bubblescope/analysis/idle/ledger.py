@@ -1,0 +1,309 @@
+"""The ledger: every idle nanosecond of every rank has exactly one cause.
+
+The run is replayed with ever more of its causes, first none, then the stages' own costs, the slowness
+of ranks, and so on in the order of `bubblescope.analysis.idle.causes.ADDED`; the last replay is
+the run itself. What a rank's idle time in a step grows by when a cause is added is that cause's. Where
+it shrinks instead (a rank that works longer waits less), the causes before it get as much less, the
+latest first, so that nothing is negative and the sum is what was measured.
+
+Within a step, each gap is given to causes in the same way, by what that very gap was in each replay.
+Waiting also moves from gap to gap, so these do not quite add up to a rank's amounts; what a cause has
+too much is taken from its latest gaps and given to the causes that have too little.
+
+Clocks that differ move idle time rather than make it: a rank whose clock is ahead seems to begin late
+and to end late. All of it that is where it would not be by the right clock is given to the clocks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.counterfactuals import Counterfactuals
+from bubblescope.analysis.idle.measured_run import measured_run
+from bubblescope.model import intervals
+from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.timeline import TASK_SCHEMA
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
+    from bubblescope.analysis.schedule.recognise import Recognition
+    from bubblescope.model.arrays import Ints
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["Ledger", "ledger"]
+
+_NOBODY = -1
+
+
+class Ledger(msgspec.Struct, frozen=True, eq=False):
+    """Why each rank was idle.
+
+    Attributes:
+        gaps: Frame with one row for each stretch of idle time with one cause, in the pipeline phase
+            of a step: step, rank, start_ns, end_ns, cause, task (row in the timeline of the task
+            before which it is; null if it is the last of the step) and root (row of the task on which
+            all those that were waited for waited in the end).
+        table: Frame with step, rank, cause and idle_ns, the sums of `gaps`; only where not 0.
+        outside: The same for what is idle before and after the pipeline phase, between the first
+            start and the last end of anything in the step: all of it is synchronisation.
+        replay_error: How far the replayed steps are from the measured ones, as a share of these; the
+            mean over the steps.
+        worst_error: The same of the worst step.
+        counterfactuals: The replays behind it.
+    """
+
+    gaps: pl.DataFrame
+    table: pl.DataFrame
+    outside: pl.DataFrame
+    replay_error: float
+    worst_error: float
+    counterfactuals: Counterfactuals
+
+    def totals(self) -> pl.DataFrame:
+        """Return idle_ns and its share of all by cause, largest first."""
+        return (
+            self.table.group_by("cause")
+            .agg(pl.col("idle_ns").sum())
+            .with_columns(share=pl.col("idle_ns") / pl.col("idle_ns").sum())
+            .sort("idle_ns", "cause", descending=[True, False])
+        )
+
+
+def ledger(timeline: Timeline, recognition: Recognition | None) -> Ledger | None:
+    """Give each idle nanosecond of a run a cause.
+
+    Args:
+        timeline: The run.
+        recognition: The schedule that it followed.
+
+    Returns:
+        None if the run has no pipeline tasks, or its ranks share no clock.
+    """
+    run = measured_run(timeline)
+    if run is None:
+        return None
+    counterfactuals = Counterfactuals(run, timeline, recognition)
+    causes = counterfactuals.present
+    # With all of its causes it is the measured run itself.
+    replays = [
+        counterfactuals.with_causes(frozenset(causes[:count])) for count in range(len(causes) + 1)
+    ]
+    items = _Items.of(run)
+    gaps = _rows(run, items, causes, items.given(replays, displaced=Cause.CLOCK in causes))
+    again = counterfactuals.replay_with(frozenset(causes) - {Cause.CLOCK}).length_ns
+    error = np.abs(again - run.as_measured.length_ns) / np.maximum(run.as_measured.length_ns, 1)
+    return Ledger(
+        gaps=gaps,
+        table=_sums(gaps),
+        outside=_outside(timeline, run),
+        replay_error=float(error.mean()),
+        worst_error=float(error.max()),
+        counterfactuals=counterfactuals,
+    )
+
+
+class _Items(msgspec.Struct, frozen=True):
+    """The gaps of a run, before each task and after the last of each group, in the order of time.
+
+    Attributes:
+        place: For each of the n + g gaps in that order, its index among those before tasks followed
+            by those after the last.
+        group: Its group.
+        begins: The first gap of each group.
+    """
+
+    place: Ints
+    group: Ints
+    begins: Ints
+
+    @classmethod
+    def of(cls, run: MeasuredRun) -> _Items:
+        groups = len(run.first) - 1
+        group = np.concatenate([run.group, np.arange(groups)])
+        place = np.argsort(group, kind="stable")
+        return cls(place, group[place], run.first[:-1] + np.arange(groups))
+
+    def idle(self, replay: Replay) -> Ints:
+        """Return how long each gap is."""
+        return np.concatenate([replay.gap_ns, replay.tail_ns])[self.place]
+
+    def sums(self, values: Ints) -> Ints:
+        """Sum over each group, in the last axis."""
+        return np.add.reduceat(values, self.begins, axis=-1)
+
+    def given(self, replays: list[Replay], *, displaced: bool) -> Ints:
+        """Return how much of each gap each replay in turn is responsible for: replays x gaps.
+
+        With `displaced`, the last of them is given all by which it makes gaps longer, also what it
+        makes others shorter by.
+        """
+        idle = np.stack([self.idle(one) for one in replays])
+        own = np.diff(np.minimum(np.maximum.accumulate(idle, axis=0), idle[-1]), axis=0, prepend=0)
+        totals = self.sums(idle)
+        if displaced:
+            totals[:-1] = np.minimum(totals[:-1], totals[-1] - self.sums(own)[-1])
+        levels = np.minimum.accumulate(totals[::-1], axis=0)[::-1]
+        due = np.diff(levels, axis=0, prepend=0)
+        return self._balanced(own, due)
+
+    def _balanced(self, own: Ints, due: Ints) -> Ints:
+        """Take what is beyond its due from each cause's latest gaps, and give it where it is short.
+
+        Args:
+            own: Amounts, causes x gaps.
+            due: What each group's amounts are to add up to, causes x groups.
+        """
+        have = self.sums(own)
+        surplus = np.maximum(have - due, 0)
+        up_to = np.cumsum(own, axis=1)
+        ends = np.append(self.begins[1:], own.shape[1]) - 1
+        after = up_to[:, ends][:, self.group] - up_to
+        taken = np.clip(surplus[:, self.group] - after, 0, own)
+        rest: Ints = own - taken
+        short = np.maximum(due - have, 0)
+        # Both as one line of nanoseconds, group by group; where either changes, cut.
+        offered, wanted = np.cumsum(taken.T.ravel()), np.cumsum(short.T.ravel())
+        cuts = np.union1d(offered, wanted)
+        cuts = cuts[cuts > 0]
+        sizes = np.diff(cuts, prepend=0)
+        item = np.searchsorted(offered, cuts) // len(own)
+        cause = np.searchsorted(wanted, cuts) % len(own)
+        np.add.at(rest, (cause, item), sizes)
+        return rest
+
+
+def _rows(run: MeasuredRun, items: _Items, causes: tuple[Cause, ...], given: Ints) -> pl.DataFrame:
+    """Lay the amounts of each gap one after the other, as rows of `Ledger.gaps`.
+
+    Args:
+        run: The run.
+        items: Its gaps.
+        causes: What was added to its replays, one after the other.
+        given: What each replay is responsible for of each gap; the first for what is inherent.
+    """
+    count = len(run)
+    names = [cause.value for cause in Cause]
+    code = np.array([0, *(list(Cause).index(cause) for cause in causes)])
+    item, player = np.nonzero(given.T)
+    size = given[player, item]
+    place = items.place[item]
+    group = items.group[item]
+    last = run.first[1:] - 1
+    # A gap ends where the task after it starts, or where the step does.
+    ends = np.concatenate([run.as_measured.start_ns, run.as_measured.length_ns[run.step[last]]])
+    until = np.cumsum(size)
+    whole = np.bincount(item, size, minlength=given.shape[1]).astype(np.int64)
+    passed = until - (np.cumsum(whole) - whole)[item]
+    end = ends[place] - whole[item] + passed
+    step = run.step[last][group]
+    opens = run.opens_ns[step]
+    cause = code[player]
+    cause[player == 0] = _phase(run, items)[item][player == 0]
+    roots = np.concatenate([_roots(run), _lasts(run)[run.step[last]]])
+    # A gap after the last task is waiting for whoever is last.
+    roots[count:] = roots[roots[count:]]
+    task = np.append(run.task, _NOBODY)[np.minimum(place, count)]
+    return pl.DataFrame(
+        {
+            "step": pl.Series(run.steps, dtype=TASK_SCHEMA["step"]).gather(step),
+            "rank": pl.Series(run.rank[last][group], dtype=TASK_SCHEMA["rank"]),
+            "start_ns": opens + end - size,
+            "end_ns": opens + end,
+            "cause": pl.Series(names).gather(cause),
+            "task": task,
+            "root": run.task[roots[place]],
+        }
+    ).with_columns(task=pl.when(pl.col("task") >= 0).then("task"))
+
+
+def _phase(run: MeasuredRun, items: _Items) -> Ints:
+    """Return the phase of each gap in order, as index among the causes."""
+    kinds = list(Kind)
+    forward = np.isin(
+        run.kind, [kinds.index(kind) for kind in (Kind.FORWARD, Kind.FORWARD_BACKWARD)]
+    )
+    backward = np.isin(
+        run.kind,
+        [kinds.index(kind) for kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.FORWARD_BACKWARD)],
+    )
+    far = np.iinfo(np.int64).max
+    begins = run.first[:-1]
+    turn = np.minimum.reduceat(np.where(backward, run.as_measured.start_ns, far), begins)
+    done = np.maximum.reduceat(np.where(forward, run.as_measured.end_ns, -1), begins)
+    last = run.first[1:] - 1
+    ends = np.concatenate([run.as_measured.start_ns, run.as_measured.length_ns[run.step[last]]])[
+        items.place
+    ]
+    warm, cool = ends <= turn[items.group], ends > done[items.group]
+    phase: Ints = np.where(warm, 0, np.where(cool, 2, 1))
+    return phase
+
+
+def _roots(run: MeasuredRun) -> Ints:
+    """Return for each task the one that it waited for in the end, over all that waited in between.
+
+    A task that did not wait is its own.
+    """
+    waited = (run.as_measured.gap_ns > 0) & (run.feeder != _NOBODY)
+    root = np.where(waited, run.feeder, np.arange(len(run)))
+    while True:
+        further = root[root]
+        if (further == root).all():
+            return root
+        root = further
+
+
+def _lasts(run: MeasuredRun) -> Ints:
+    """Return the task of each step that ends last."""
+    order = np.lexsort((run.as_measured.end_ns, run.step))
+    last: Ints = order[np.append(np.flatnonzero(np.diff(run.step[order])), len(order) - 1)]
+    return last
+
+
+def _sums(gaps: pl.DataFrame) -> pl.DataFrame:
+    key = ["step", "rank", "cause"]
+    idle = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    return gaps.group_by(key).agg(idle_ns=idle).sort(key)
+
+
+def _outside(timeline: Timeline, run: MeasuredRun) -> pl.DataFrame:
+    """Return how long each rank was idle in its steps before and after the pipeline phase."""
+    phase = pl.DataFrame(
+        {
+            "step": pl.Series(run.steps, dtype=TASK_SCHEMA["step"]),
+            "opens": run.opens_ns,
+            "closes": run.opens_ns + run.as_measured.length_ns,
+        }
+    )
+    tasks = timeline.tasks.join(phase, on="step", nulls_equal=True)
+    steps = tasks.group_by("step").agg(
+        pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("opens", "closes").first()
+    )
+    around = (pl.col("opens") - pl.col("start_ns")) + (pl.col("end_ns") - pl.col("closes"))
+    ranks = pl.DataFrame({"rank": np.unique(run.rank)}, schema={"rank": TASK_SCHEMA["rank"]})
+    window = steps.select("step", window=around).join(ranks, how="cross")
+    kinds = [kind.value for kind in COMPUTE_KINDS]
+    work = tasks.filter(pl.col("lane") == Lane.COMPUTE.value, ~pl.col("kind").is_in(kinds)).sort(
+        "step", "rank", "start_ns"
+    )
+    fresh_ns = intervals.fresh_start_ns(*intervals.columns(work, "step", "rank"))
+    fresh = work.with_columns(start_ns=pl.Series(fresh_ns))
+    before = (pl.min_horizontal("end_ns", "opens") - pl.col("start_ns")).clip(lower_bound=0)
+    after = (pl.col("end_ns") - pl.max_horizontal("start_ns", "closes")).clip(lower_bound=0)
+    busy = fresh.group_by("step", "rank").agg(busy=(before + after).sum())
+    return (
+        window.join(busy, on=["step", "rank"], how="left", nulls_equal=True)
+        .select(
+            "step",
+            "rank",
+            cause=pl.lit(Cause.SYNC.value),
+            idle_ns=pl.col("window") - pl.col("busy").fill_null(0),
+        )
+        .filter(pl.col("idle_ns") > 0)
+        .sort("step", "rank")
+    )

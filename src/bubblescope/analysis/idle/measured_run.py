@@ -1,0 +1,338 @@
+"""The measured run as a graph that can be replayed: what each task waited for, and for how long.
+
+A task starts when its device is free, when the results that it needs have arrived, and when its host
+and its device get round to it. So of the time before its start, what is not another task's time is
+
+* transfer: how long a result is on its way, on the edge from the pass that made it, and
+* lag: how long the task starts after all of that, at the task itself.
+
+Where sends and receives were recorded, a transfer lasts from the later start of both to the end of the
+receive: one that waits for its peer is not transferring (Lin et al., OSDI 2025, arXiv 2505.05713,
+section 3.2). Elsewhere it is the least that a result ever took between two ranks in one direction,
+among those that their receiver, launched before, was waiting for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.model.dependencies import messages, numbered, passes
+from bubblescope.model.errors import ScheduleError
+from bubblescope.model.intervals import reached_ns
+from bubblescope.model.kinds import Kind
+from bubblescope.schedules.replay import Edges, Graph
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bubblescope.model.arrays import Ints
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["MeasuredRun", "Replay", "clocks", "measured_run"]
+
+_NOTHING: Final = -1
+
+
+class Replay(msgspec.Struct, frozen=True, eq=False):
+    """When the tasks of a run ran, or would have run, and the idle time that this makes.
+
+    Attributes:
+        start_ns, end_ns: Of each task, since its step's first start; n long.
+        gap_ns: How long the rank was idle before each task; n long.
+        tail_ns: How long each rank was idle after its last task until the step was over; g long.
+        length_ns: How long each step lasted, s long.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    gap_ns: Ints
+    tail_ns: Ints
+    length_ns: Ints
+
+
+class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
+    """The pipeline tasks of a run, in the order in which each rank ran them in each step.
+
+    There are n tasks in g groups, one for each rank in each of s steps, and e edges: those from a
+    task of a group to the next come first, then those from stage to stage.
+
+    Attributes:
+        task: Row in the timeline; n long, as all up to `feeder`.
+        rank: As there.
+        step: Index into `steps`.
+        group: Number of the task's group, ascending.
+        kind: Index into the members of `Kind`.
+        stage, microbatch: As in the timeline; -1 where unknown.
+        ready_ns: When the task could have started: its device was free and all results were there;
+            since its step's first start, as all times.
+        lag_ns: How long it started after that.
+        feeder: The task whose result came last, if the task had to wait for it; else -1.
+        steps: The steps; None stands for a run without.
+        opens_ns: First start of each step on the timeline's clock.
+        first: First task of each group, and n: g + 1 long.
+        graph: What waits for what.
+        within: Number of the edges that are within a group.
+        delay_ns: For each edge, how long after its source's end its target may start: how long the
+            result was on its way, or less than 0 where tasks of a group overlap, and where either
+            task is an overlapped pair, of whose halves no one knows when they ran.
+        early_ns: For each edge from stage to stage, by how much its target started before its
+            source's end, which clocks or trace must have wrong; 0 or less, e - within long.
+        recorded: Number of transfers that were recorded, not inferred.
+        left_out: Number of results that are no edges, because tasks would wait for each other in a
+            circle: they were used before they were begun to be made.
+        as_measured: The run as it was measured.
+    """
+
+    task: Ints
+    rank: Ints
+    step: Ints
+    group: Ints
+    kind: Ints
+    stage: Ints
+    microbatch: Ints
+    ready_ns: Ints
+    lag_ns: Ints
+    feeder: Ints
+    steps: list[int | None]
+    opens_ns: Ints
+    first: Ints
+    graph: Graph
+    within: int
+    delay_ns: Ints
+    early_ns: Ints
+    recorded: int
+    left_out: int
+    as_measured: Replay
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    @property
+    def duration_ns(self) -> Ints:
+        """How long each task took, n long."""
+        return self.as_measured.end_ns - self.as_measured.start_ns
+
+    def replay(
+        self,
+        duration_ns: Ints | None = None,
+        lag_ns: Ints | None = None,
+        delay_ns: Ints | None = None,
+        graph: Graph | None = None,
+    ) -> Replay:
+        """Return the run with other durations, lags or delays; as measured where left out.
+
+        Args:
+            duration_ns: How long each task takes.
+            lag_ns: How long it starts after it could.
+            delay_ns: How long results are on their way, by edge.
+            graph: Another order of the same tasks, whose edges begin with those within groups.
+        """
+        duration = self.duration_ns if duration_ns is None else duration_ns
+        lag = self.lag_ns if lag_ns is None else lag_ns
+        delay = self.delay_ns if delay_ns is None else delay_ns
+        _, end = (graph or self.graph).run(duration + lag, delay)
+        return as_replay(end - duration, end, self.first, self.step)
+
+
+def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
+    """Return tasks with the idle time around them.
+
+    Args:
+        start_ns: When each task starts, n long; those of a group may be in any order.
+        end_ns: When it ends.
+        first: First task of each group, and n.
+        step: Index of each task's step.
+    """
+    begins = first[:-1]
+    turn = np.flatnonzero(np.diff(step, prepend=-1))
+    opens = np.minimum.reduceat(start_ns, turn)
+    start, end = start_ns - opens[step], end_ns - opens[step]
+    length = np.maximum.reduceat(end, turn)
+    sizes = np.diff(first)
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.lexsort((start, group))
+    reached = np.maximum(reached_ns(end[order], group), 0)
+    gap = np.empty_like(start)
+    gap[order] = np.maximum(start[order] - reached, 0)
+    tail = length[step[begins]] - np.maximum.reduceat(end, begins)
+    return Replay(start, end, gap, tail, length)
+
+
+def measured_run(timeline: Timeline) -> MeasuredRun | None:
+    """Return the graph of a run; None if it has no pipeline tasks or its ranks share no clock."""
+    if not timeline.run.common_clock:
+        return None
+    tasks = pipeline_phase(timeline.tasks.with_row_index("task"))
+    if not len(tasks):
+        return None
+    tasks = tasks.sort("step", "rank", "start_ns", "end_ns", "task", nulls_last=True)
+    column = {
+        values.name: values.to_numpy().astype(np.int64)
+        for values in tasks.select(
+            "task",
+            "rank",
+            "start_ns",
+            "end_ns",
+            pl.col("step").rle_id(),
+            pl.col("stage", "microbatch").fill_null(_NOTHING),
+            kind=pl.col("kind").to_physical(),
+            group=pl.struct("step", "rank").rle_id(),
+        )
+    }
+    count, step = len(tasks), column["step"]
+    first = np.append(np.flatnonzero(np.diff(column["group"], prepend=-1)), count)
+    opens = np.minimum.reduceat(column["start_ns"], np.flatnonzero(np.diff(step, prepend=-1)))
+    measured = as_replay(column.pop("start_ns"), column.pop("end_ns"), first, step)
+    start, end = measured.start_ns, measured.end_ns
+    follows = np.ones(count, bool)
+    follows[first[:-1]] = False
+    after = np.flatnonzero(follows)
+    # Tasks of a rank may overlap: then what is kept is how long one starts before the other ends.
+    overlap = np.minimum(start[after] - end[after - 1], 0)
+    free = np.zeros(count, np.int64)
+    free[after] = end[after - 1] + overlap
+    links = _links(timeline, column, step)
+    source, target = _ends(links)
+    edges = Edges(np.concatenate([after - 1, source]), np.concatenate([after, target]))
+    left_out = 0
+    try:
+        graph = Graph(count, edges)
+    except ScheduleError:
+        # Some results were used before they were begun to be made. Without these, time goes one way.
+        possible = start[source] < start[target]
+        left_out = int((~possible).sum())
+        links = links.filter(pl.Series(possible))
+        source, target = _ends(links)
+        edges = Edges(np.concatenate([after - 1, source]), np.concatenate([after, target]))
+        graph = Graph(count, edges)
+    wait = start[target] - end[source]
+    # A task that its host launched late was not waiting for its result alone. But a host that itself
+    # waits for results, as on a CPU, launches everything late; and clocks that differ tell nothing.
+    launched = timeline.tasks["host_start_ns"].fill_null(np.iinfo(np.int64).min).to_numpy()
+    in_time = launched[column["task"][target]] <= end[source] + opens[step[source]]
+    clock = clocks(timeline)[column["rank"]]
+    in_time |= clock[source] != clock[target]
+    awaited = end[source] >= free[target]
+    if (awaited & in_time).any():
+        awaited &= in_time
+    took = _transfers(links, wait, awaited)
+    # Of an overlapped pair no one knows when either half ran, so it may feed and be fed meanwhile.
+    pair = column["kind"] == list(Kind).index(Kind.FORWARD_BACKWARD)
+    blurred = pair[source] | pair[target]
+    delay = np.where(blurred, np.minimum(took, wait), np.clip(took, 0, np.maximum(wait, 0)))
+    arrival = end[source] + delay
+    ready, feeder = free.copy(), np.full(count, _NOTHING)
+    last = np.argsort(arrival, kind="stable")
+    last = last[arrival[last] > free[target[last]]]
+    ready[target[last]], feeder[target[last]] = arrival[last], source[last]
+    return MeasuredRun(
+        **column,
+        ready_ns=ready,
+        lag_ns=np.maximum(start - ready, 0),
+        feeder=feeder,
+        steps=tasks["step"].unique(maintain_order=True).to_list(),
+        opens_ns=opens,
+        first=first,
+        graph=graph,
+        within=len(after),
+        delay_ns=np.concatenate([overlap, delay]),
+        early_ns=np.where(blurred, 0, np.minimum(wait, 0)),
+        recorded=int(links["took_ns"].is_not_null().sum()),
+        left_out=left_out,
+        as_measured=measured,
+    )
+
+
+def _ends(links: pl.DataFrame) -> tuple[Ints, Ints]:
+    source, target = (links[name].to_numpy().astype(np.int64) for name in ("source", "target"))
+    return source, target
+
+
+def clocks(timeline: Timeline) -> Ints:
+    """Return a number for each rank's clock, the same for ranks that share one; by rank."""
+    ranks = timeline.ranks.select(
+        "rank", clock=pl.struct("host", "clock_offset_ns", "clock_error_ns").rank("dense")
+    )
+    numbers = np.zeros(int(ranks["rank"].max() or 0) + 1, np.int64)  # type: ignore[arg-type]
+    numbers[ranks["rank"].to_numpy()] = ranks["clock"].to_numpy()
+    return numbers
+
+
+def _links(timeline: Timeline, column: dict[str, Ints], step: Ints) -> pl.DataFrame:
+    """Return the edges from stage to stage between ranks.
+
+    Returns:
+        Frame with source and target, numbers of tasks in the graph, from and to (ranks), backward,
+        and took_ns, how long the transfer took if it was recorded.
+    """
+    place = np.full(len(timeline), _NOTHING)
+    place[column["task"]] = np.arange(len(step))
+    tasks = timeline.tasks
+    pairs = passes(timeline)
+    links = pairs.with_columns(
+        step=tasks["step"][pairs["source"]],
+        microbatch=pl.when("backward")
+        .then(_back(tasks)[pairs["source"]])
+        .otherwise(tasks["microbatch"][pairs["source"]]),
+        sent_ns=tasks["end_ns"][pairs["source"]],
+        **{
+            "from": tasks["rank"][pairs["source"]],
+            "to": tasks["rank"][pairs["target"]],
+            "source": pl.Series(place[pairs["source"]]),
+            "target": pl.Series(place[pairs["target"]]),
+        },
+    ).filter(pl.col("source") >= 0, pl.col("target") >= 0, pl.col("from") != pl.col("to"))
+    met = messages(timeline)
+    send, receive = tasks[met["send"]], tasks[met["receive"]]
+    carried = met.select(
+        "backward",
+        "turn",
+        "count",
+        step=send["step"],
+        microbatch=send["microbatch"],
+        sent_ns=send["start_ns"],
+        posted_ns=receive["start_ns"],
+        arrived_ns=receive["end_ns"],
+        **{"from": send["rank"], "to": receive["rank"]},
+    ).rename({"sent_ns": "send_ns"})
+    key = ["step", "backward", "microbatch", "from", "to"]
+    transfer = pl.col("arrived_ns") - pl.max_horizontal("send_ns", "posted_ns")
+    # A send that begins late, and not because its receive does, is part of the way.
+    late = pl.when(pl.col("send_ns") >= pl.col("posted_ns")).then(
+        (pl.col("send_ns") - pl.col("sent_ns")).clip(lower_bound=0)
+    )
+    return (
+        numbered(links, key, "sent_ns")
+        .join(
+            carried, on=[*key, "turn", "count"], how="left", nulls_equal=True, maintain_order="left"
+        )
+        .with_columns(took_ns=(transfer + late.fill_null(0)).clip(lower_bound=0))
+        .select("source", "target", "from", "to", "backward", "took_ns")
+    )
+
+
+def _back(tasks: pl.DataFrame) -> pl.Series:
+    """Return the micro-batch whose backward each task makes."""
+    return tasks.select(pl.coalesce("pair_microbatch", "microbatch")).to_series()
+
+
+def _transfers(links: pl.DataFrame, wait: Ints, awaited: NDArray[np.bool_]) -> Ints:
+    """Return how long each result was on its way.
+
+    Args:
+        links: As `_links` returns them.
+        wait: From the end of each source to the start of its target.
+        awaited: Whether the target was launched, and its device free, when the source ended.
+    """
+    least = pl.col("wait").filter("awaited").min().over("from", "to", "backward")
+    return (
+        links.with_columns(wait=pl.Series(wait), awaited=pl.Series(awaited))
+        .select(pl.coalesce("took_ns", least, pl.lit(0)).cast(pl.Int64))
+        .to_series()
+        .to_numpy()
+    )

@@ -1,0 +1,156 @@
+"""What each cause costs a run, whatever order they are looked at in.
+
+Two causes may cost more together than each by itself (both delay the same device) or less (each
+hides the other). The Shapley value gives each cause the mean of what it adds over all orders in which
+the causes could come; the values add up to what all of them cost together (Shapley, "A Value for
+n-Person Games", 1953). The interaction of two is how much more the one adds beside the other, in the
+same mean (Grabisch and Roubens, 1999).
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import factorial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from bubblescope.analysis.idle.counterfactuals import Counterfactuals
+from bubblescope.analysis.idle.measured_run import measured_run
+from bubblescope.analysis.phase import evenly
+from bubblescope.analysis.schedule.recognise import recognise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bubblescope.analysis.idle.causes import Cause
+    from bubblescope.analysis.schedule.recognise import Recognition
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["Interaction", "Share", "Shares", "shapley", "shares"]
+
+_MOST: Final = 4_000_000
+"""Tasks to replay at most, over all replays."""
+
+
+class Share(NamedTuple):
+    """What one cause costs.
+
+    Attributes:
+        cause: The cause.
+        cost_ns: Its Shapley value: time by which it makes a step longer.
+        alone_ns: What it would cost were it the only one.
+        last_ns: What would be saved were only it taken away.
+    """
+
+    cause: Cause
+    cost_ns: int
+    alone_ns: int
+    last_ns: int
+
+
+class Interaction(NamedTuple):
+    """How much two causes cost beyond each by itself; negative where each hides the other."""
+
+    one: Cause
+    other: Cause
+    cost_ns: int
+
+
+class Shares(NamedTuple):
+    """What the causes of a run cost, as the mean over its steps.
+
+    Attributes:
+        step_ns: How long a step takes.
+        bare_ns: How long it would take without any of them: the schedule with even stages.
+        shares: Of the causes, largest first; their costs and `bare_ns` add up to `step_ns`.
+        interactions: Of each pair, largest first.
+        steps: Number of steps that were replayed.
+        of: Number of steps that there are.
+    """
+
+    step_ns: int
+    bare_ns: int
+    shares: tuple[Share, ...]
+    interactions: tuple[Interaction, ...]
+    steps: int
+    of: int
+
+
+def shares(timeline: Timeline, recognition: Recognition | None) -> Shares | None:
+    """Return what the causes of a run cost.
+
+    Every set of causes is replayed. Of runs for which that is too much, steps are taken that lie
+    evenly over the run.
+
+    Returns:
+        None if the run has no pipeline tasks, or its ranks share no clock.
+    """
+    run = measured_run(timeline)
+    if run is None:
+        return None
+    counterfactuals = Counterfactuals(run, timeline, recognition)
+    of = len(run.steps)
+    fit = max(1, _MOST * of // max(1, len(run) << len(counterfactuals.present)))
+    if fit < of:
+        few = evenly(timeline, fit)
+        run = measured_run(few)
+        if run is None:  # it was not None before, and the steps have tasks
+            return None
+        counterfactuals = Counterfactuals(run, few, recognise(few))
+    costs, interactions = shapley(
+        counterfactuals.present,
+        lambda causes: int(counterfactuals.with_causes(causes).length_ns.mean()),
+    )
+    bare = int(counterfactuals.with_causes(frozenset()).length_ns.mean())
+    return Shares(
+        bare + sum(one.cost_ns for one in costs), bare, costs, interactions, len(run.steps), of
+    )
+
+
+def shapley(
+    causes: tuple[Cause, ...], length: Callable[[frozenset[Cause]], int]
+) -> tuple[tuple[Share, ...], tuple[Interaction, ...]]:
+    """Return the Shapley value of each cause and the interaction of each pair, largest first.
+
+    Args:
+        causes: The causes, n of them.
+        length: Returns how long a step takes with some of the causes; called 2^n times.
+    """
+    count = len(causes)
+    known = {
+        frozenset(some): length(frozenset(some))
+        for size in range(count + 1)
+        for some in combinations(causes, size)
+    }
+    everything = frozenset(causes)
+    by_cause = []
+    for cause in causes:
+        value = sum(
+            _weight(len(some), count - 1) * (known[some | {cause}] - known[some])
+            for some in known
+            if cause not in some
+        )
+        alone = known[frozenset({cause})] - known[frozenset()]
+        last = known[everything] - known[everything - {cause}]
+        by_cause.append(Share(cause, round(value), alone, last))
+    pairs = []
+    for one, other in combinations(causes, 2):
+        value = sum(
+            _weight(len(some), count - 2)
+            * (
+                known[some | {one, other}]
+                - known[some | {one}]
+                - known[some | {other}]
+                + known[some]
+            )
+            for some in known
+            if one not in some and other not in some
+        )
+        pairs.append(Interaction(one, other, round(value)))
+    by_cause.sort(key=lambda share: -share.cost_ns)
+    pairs.sort(key=lambda pair: -abs(pair.cost_ns))
+    return tuple(by_cause), tuple(pairs)
+
+
+def _weight(size: int, others: int) -> float:
+    """Return how likely it is that just these `size` of `others` come before, in a random order."""
+    return factorial(size) * factorial(others - size) / factorial(others + 1)

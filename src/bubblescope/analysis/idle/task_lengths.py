@@ -1,0 +1,140 @@
+"""How long tasks would take if only some of what makes them differ were so.
+
+The length of a task is taken apart into what its stage costs, how slow its rank is, and what is its
+own:
+
+* even: every stage costs the same: the mean over the stages of what each costs;
+* stage: what a stage costs on a healthy rank: the lower median over its ranks of their medians;
+* rank: that times how slow the rank is in the step;
+* its own: as measured.
+
+A rank is slow where its median is beyond that of the stage, or a step's beyond that of its rank, by
+more than three standard errors of the median and two per cent. Where a stage has one rank only, a
+slow rank and a heavy stage look alike, except in time, or if a rank holds several stages that are all
+slow alike: what they have in common is then the rank's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.idle.measured_run import MeasuredRun
+    from bubblescope.model.arrays import Ints
+
+__all__ = ["Lengths", "lengths"]
+
+_LEAST: Final = 1.02
+"""Slower than this is slow."""
+
+_SIGMAS: Final = 3.0
+"""Standard errors beyond which a median is not just noise."""
+
+_OF_MEDIAN: Final = 1.2533
+"""Standard error of a median over that of a mean, for normal noise: the root of pi/2."""
+
+_OF_DEVIATION: Final = 1.4826
+"""Standard deviation over median absolute deviation, for normal noise."""
+
+
+class Lengths(NamedTuple):
+    """Lengths of the tasks of a run, n long each, in nanoseconds.
+
+    Attributes:
+        even_ns, stage_ns, rank_ns, own_ns: As defined in this module.
+    """
+
+    even_ns: Ints
+    stage_ns: Ints
+    rank_ns: Ints
+    own_ns: Ints
+
+
+def lengths(run: MeasuredRun) -> Lengths:
+    """Take the lengths of a run's tasks apart."""
+    own = run.duration_ns
+    tasks = pl.DataFrame(
+        {
+            "rank": run.rank,
+            "step": run.step,
+            "kind": run.kind,
+            "stage": run.stage,
+            "own": own.astype(np.float64),
+        }
+    )
+    cell = ["kind", "stage"]
+    here = [*cell, "rank"]
+    typical = pl.col("own").median().over(here)
+    tasks = tasks.with_columns(typical=typical).with_columns(
+        error=_error(pl.col("own"), pl.col("typical"), here)
+    )
+    places = tasks.group_by(here).agg(pl.col("typical", "error").first())
+    places = places.with_columns(
+        peers=pl.len().over(cell),
+        healthy=pl.col("typical").quantile(0.5, "lower").over(cell),
+    )
+    places = places.join(_shared_slowness(places), on="rank", how="left").with_columns(
+        healthy=pl.when(pl.col("peers") == 1)
+        .then(pl.col("healthy") / pl.col("shared").fill_null(1.0))
+        .otherwise("healthy")
+    )
+    beyond = pl.col("typical") / pl.col("healthy")
+    noise = 1 + _SIGMAS * pl.col("error") / pl.col("typical")
+    slow = (pl.col("healthy") > 0) & (beyond > pl.max_horizontal(noise, pl.lit(_LEAST)))
+    places = places.with_columns(slow=pl.when(slow).then(beyond).otherwise(1.0))
+    costs = places.group_by(cell).agg(pl.col("healthy").first())
+    costs = costs.with_columns(even=pl.col("healthy").mean().over("kind"))
+    tasks = tasks.join(places.select(*here, "slow"), on=here, maintain_order="left")
+    tasks = tasks.join(costs, on=cell, maintain_order="left")
+    passing = _passing(tasks)
+    even, stage, rank = (
+        tasks.select(column.round().cast(pl.Int64)).to_series().to_numpy()
+        for column in (
+            pl.col("even"),
+            pl.col("healthy"),
+            pl.col("healthy") * pl.col("slow") * pl.Series(passing),
+        )
+    )
+    return Lengths(even, stage, rank, own)
+
+
+def _error(value: pl.Expr, middle: pl.Expr, over: list[str]) -> pl.Expr:
+    """Return the standard error of a median."""
+    scatter = _OF_DEVIATION * (value - middle).abs().median().over(over)
+    return _OF_MEDIAN * scatter / pl.len().over(over).sqrt()
+
+
+def _shared_slowness(places: pl.DataFrame) -> pl.DataFrame:
+    """Return by how much all stages of a rank are slower than most, where a rank has several."""
+    usual = pl.col("healthy").median().over("kind")
+    return (
+        places.filter(pl.col("stage") >= 0, usual > 0)
+        .with_columns(times=pl.col("healthy") / usual)
+        .group_by("rank")
+        .agg(shared=pl.col("times").min(), held=pl.col("stage").n_unique())
+        .filter(pl.col("held") > 1, pl.col("shared") > _LEAST)
+        .select("rank", "shared")
+    )
+
+
+def _passing(tasks: pl.DataFrame) -> pl.Series:
+    """Return how slow each task's rank was in its step, compared with its other steps."""
+    here = ["rank", "step"]
+    if tasks["step"].n_unique() == 1:
+        return pl.repeat(1.0, len(tasks), eager=True)
+    times = pl.col("own") / pl.col("typical")
+    found = (
+        tasks.filter(pl.col("typical") > 0)
+        .with_columns(times=times)
+        .with_columns(middle=pl.col("times").median().over(here))
+        .with_columns(error=_error(pl.col("times"), pl.col("middle"), here))
+        .group_by(here)
+        .agg(pl.col("middle", "error").first())
+    )
+    noise = 1 + _SIGMAS * pl.col("error")
+    slow = pl.when(pl.col("middle") > pl.max_horizontal(noise, pl.lit(_LEAST)))
+    found = found.with_columns(passing=slow.then("middle").otherwise(1.0))
+    return tasks.join(found, on=here, how="left", maintain_order="left")["passing"].fill_null(1.0)

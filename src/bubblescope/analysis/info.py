@@ -1,0 +1,49 @@
+"""What traces are: format, hosts, ranks, steps, what was inferred, what was lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bubblescope.analysis.pictured import pictured
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["SCHEMA", "Info"]
+
+SCHEMA: Final = "bubblescope.info/1"
+"""Name and version of the JSON, described in docs/report.md. Keys are only ever added."""
+
+
+class Info(msgspec.Struct, frozen=True, eq=False):
+    """What traces are.
+
+    Attributes:
+        timeline: What was read.
+    """
+
+    timeline: Timeline
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> Self:
+        """Take stock of a timeline."""
+        return cls(timeline)
+
+    def pictured(self) -> list[Pictured]:
+        """Return what its picture shows: the first step."""
+        return [pictured(self.timeline, max_steps=1)] if len(self.timeline) else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, following the schema `SCHEMA`."""
+        return {
+            "schema": SCHEMA,
+            **msgspec.to_builtins(self.timeline.run),
+            "ranks": self.timeline.ranks.to_dicts(),
+            "steps": self.timeline.steps,
+            "tasks": len(self.timeline),
+        }

@@ -1,0 +1,244 @@
+"""Bubble rates: how much of a pipeline's time its devices stand idle.
+
+People mean different things by "bubble rate", so each has its own name here and is always shown
+with it. All of them are about the pipeline phase of a step, from its first forward to its last
+backward: forward, backward, weight-gradient, overlapped and recompute tasks on the compute lane.
+The optimizer is left out, as in the literature.
+
+With, for rank r of a step, busy_r the length of the union of its tasks' intervals, and over a set of
+R ranks:
+
+* ``span``: 1 - sum(busy_r) / sum(end_r - start_r), each rank over its own first start to last end.
+  The denominator of Qi et al., "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241, section 5.3)
+  is the largest of these spans.
+* ``makespan``: 1 - sum(busy_r) / (R * T), T the step's first start to last end over *all* ranks.
+* ``over_ideal``: (R * T - sum(busy_r)) / sum(busy_r), idle time as a share of useful time: the
+  (p - 1) / m of Narayanan et al. (arXiv 2104.04473, section 2.2).
+* ``ideal``: ``makespan`` of a perfect execution of the recognised schedule: the same tasks in the
+  schedule's order, nobody waits for anything but the result that a task needs, and results arrive
+  at once (`bubblescope.analysis.schedule.ideal`). With its makespan I it is 1 - sum(busy_r) / (R * I).
+* ``excess``: idle time beyond that, as a share of R * T: (T - I) / T.
+
+The last two are null wherever the schedule was not recognised. They are about the steps that were
+recorded whole.
+
+Where ranks are on different clocks whose difference is known up to some error, T may be longer or
+shorter by as much as its first start and its last end may be off, and busy time by as much as a
+clock's rate may be; ``makespan_error``,
+``over_ideal_error`` and ``excess_error`` are what that makes of the rates. Where ranks share no
+clock, only ``span`` can be known; everything over the makespan is null.
+
+Inside a task the device may still stall between kernels; ``kernel_share`` says how much of the
+tasks' time kernels were really running, where the trace tells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.model import intervals
+from bubblescope.model.intervals import idle_share
+
+if TYPE_CHECKING:
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["DEFINITIONS", "BubbleRates", "Rates", "bubble_rates"]
+
+DEFINITIONS: Final[dict[str, str]] = {
+    "span": "idle share of each rank's own span, its first start to its last end in the step",
+    "makespan": "idle share of the step's span over all ranks, first start to last end anywhere",
+    "over_ideal": "idle time over that span as a share of busy time; (p-1)/m for ideal 1F1B",
+    "ideal": "makespan rate of a perfect run of the recognised schedule, without waiting",
+    "excess": "idle time beyond that perfect run, as a share of the step's span",
+}
+"""One line for each rate, to be printed beside it."""
+
+_KEYS = ("step", "rank")
+_SUMS = ("busy_ns", "span_ns", "makespan_ns", "kernel_ns", "kernel_task_ns", "uncertain_ns")
+_KNOWN = pl.col("ideal_ns").is_not_null()
+_TOTALS = [
+    *(
+        pl.when(pl.col(name).has_nulls()).then(None).otherwise(pl.col(name).sum()).alias(name)
+        for name in _SUMS
+    ),
+    pl.col("ideal_ns").sum(),
+    pl.col("busy_ns").filter(_KNOWN).sum().alias("ideal_busy_ns"),
+    pl.col("makespan_ns").filter(_KNOWN).sum().alias("ideal_makespan_ns"),
+    pl.col("uncertain_ns").filter(_KNOWN).sum().alias("ideal_uncertain_ns"),
+]
+"""Sums in which what is unknown in part is unknown; those of the ideal leave such steps out."""
+
+
+_BOTH = ("busy", "makespan", "uncertain")
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """The bubble rates of a set of ranks and steps, and the times behind them.
+
+    Attributes:
+        span, makespan, over_ideal, ideal, excess: As defined in this module; null if unknown.
+        makespan_error, over_ideal_error, excess_error: How far they may be off because clocks
+            differ; null if nothing is known of the clocks.
+        kernel_share: Share of the tasks' time in which a kernel was running; null if unknown.
+        busy_ns: Time inside tasks, summed over the ranks and steps.
+        idle_ns: Makespan time outside tasks, summed over the ranks and steps; null if unknown.
+        makespan_ns: Step span summed over the ranks and steps; null if unknown.
+        uncertain_ns: How far idle_ns and makespan_ns may be off; null if nothing is known of the
+            clocks.
+    """
+
+    span: float | None
+    makespan: float | None
+    over_ideal: float | None
+    ideal: float | None
+    excess: float | None
+    makespan_error: float | None
+    over_ideal_error: float | None
+    excess_error: float | None
+    kernel_share: float | None
+    busy_ns: int
+    idle_ns: int | None
+    makespan_ns: int | None
+    uncertain_ns: int | None
+
+
+class BubbleRates(msgspec.Struct, frozen=True):
+    """Rates at every level.
+
+    Attributes:
+        overall: Over all ranks and steps.
+        per_rank: Rank -> rates over its steps.
+        per_step: Step -> rates over its ranks; the key None holds tasks that belong to no step.
+        table: Frame with one row per (step, rank): step, rank, start_ns, end_ns, tasks, busy_ns,
+            span_ns, makespan_ns, ideal_ns and uncertain_ns (null if unknown), kernel_ns and
+            kernel_task_ns (kernel time, and the time of the tasks for which it is known).
+        rate_error: How far the lengths of tasks may be off because clocks drift, as a share.
+    """
+
+    overall: Rates
+    per_rank: dict[int, Rates]
+    per_step: dict[int | None, Rates]
+    table: pl.DataFrame
+    rate_error: float = 0.0
+
+    def per_rank_step(self) -> list[Rates]:
+        """Return the rates of each row of `table`."""
+        return [_rates(row, self.rate_error) for row in self.table.iter_rows(named=True)]
+
+
+def bubble_rates(timeline: Timeline, ideal: pl.DataFrame | None = None) -> BubbleRates:
+    """Compute the bubble rates of a timeline.
+
+    Args:
+        timeline: The run.
+        ideal: How long its steps would take at best, as `analysis.schedule.ideal.Ideal.steps` has it;
+            without it the rates of the ideal are null.
+
+    Tasks that belong to no step are measured only where no task belongs to one: they would
+    otherwise stretch over the whole run.
+    """
+    table = _uncertain(_table(timeline.tasks), timeline)
+    if ideal is None:
+        table = table.with_columns(ideal_ns=pl.lit(None, pl.Int64))
+    else:
+        table = table.join(ideal, on="step", how="left", nulls_equal=True, maintain_order="left")
+    if not timeline.run.common_clock:
+        unknown = pl.lit(None, pl.Int64)
+        table = table.with_columns(makespan_ns=unknown, uncertain_ns=unknown)
+    rate = timeline.run.clock.rate_error if timeline.run.clock else 0.0
+    overall = _rates(table.select(_TOTALS).row(0, named=True), rate)
+    return BubbleRates(
+        overall=overall,
+        per_rank={row["rank"]: _rates(row, rate) for row in _sums(table, "rank")},
+        per_step={row["step"]: _rates(row, rate) for row in _sums(table, "step")},
+        table=table,
+        rate_error=rate,
+    )
+
+
+def _table(tasks: pl.DataFrame) -> pl.DataFrame:
+    phase = pipeline_phase(tasks).sort(*_KEYS, "start_ns")
+    fresh_ns = intervals.fresh_start_ns(*intervals.columns(phase, *_KEYS))
+    known = pl.col("busy_ns").is_not_null()
+    return (
+        phase.with_columns(fresh_ns=pl.col("end_ns") - pl.Series(fresh_ns))
+        .group_by(_KEYS)
+        .agg(
+            start_ns=pl.col("start_ns").min(),
+            end_ns=pl.col("end_ns").max(),
+            tasks=pl.len(),
+            busy_ns=pl.col("fresh_ns").sum(),
+            kernel_ns=pl.col("busy_ns").sum(),
+            kernel_task_ns=(pl.col("end_ns") - pl.col("start_ns")).filter(known).sum(),
+        )
+        .with_columns(
+            span_ns=pl.col("end_ns") - pl.col("start_ns"),
+            makespan_ns=pl.col("end_ns").max().over("step") - pl.col("start_ns").min().over("step"),
+        )
+        .sort(_KEYS)
+    )
+
+
+def _uncertain(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
+    """Add how much longer or shorter a step may have been, for what the clocks may be off."""
+    if timeline.run.clock is None:
+        return table.with_columns(uncertain_ns=pl.lit(None, pl.Int64))
+    known = timeline.ranks.select("rank", pl.col("clock_error_ns").fill_null(0))
+    off = table.join(known, on="rank", maintain_order="left")
+    error = pl.col("clock_error_ns")
+    begin, end = pl.col("start_ns"), pl.col("end_ns")
+    length = end.max() - begin.min()
+    longest = (end + error).max() - (begin - error).min()
+    shortest = (end - error).max() - (begin + error).min()
+    uncertain = pl.max_horizontal(longest - length, length - shortest)
+    return off.with_columns(uncertain_ns=uncertain.over("step")).drop("clock_error_ns")
+
+
+def _sums(table: pl.DataFrame, key: str) -> list[dict[str, Any]]:
+    return table.group_by(key).agg(_TOTALS).sort(key).to_dicts()
+
+
+def _rates(sums: dict[str, Any], rate_error: float) -> Rates:
+    busy, span, makespan = sums["busy_ns"], sums["span_ns"], sums["makespan_ns"]
+    idle = None if makespan is None else makespan - busy
+    best = sums["ideal_ns"]
+    # Of a single row, both are its own; of many, those of the steps whose ideal is known.
+    best_busy, best_makespan, best_uncertain = (
+        sums.get(f"ideal_{name}_ns", sums[f"{name}_ns"]) for name in _BOTH
+    )
+    off = sums["uncertain_ns"]
+    return Rates(
+        span=idle_share(busy, span),
+        makespan=idle_share(busy, makespan),
+        over_ideal=idle / busy if idle is not None and busy else None,
+        ideal=idle_share(best_busy, best),
+        excess=(best_makespan - best) / best_makespan if best and best_makespan else None,
+        makespan_error=_off(busy, makespan, off, rate_error),
+        over_ideal_error=(
+            (off + rate_error * makespan) / busy if off is not None and busy else None
+        ),
+        excess_error=_off(best, best_makespan, best_uncertain if best else None, rate_error),
+        kernel_share=(
+            sums["kernel_ns"] / sums["kernel_task_ns"] if sums["kernel_task_ns"] else None
+        ),
+        busy_ns=busy,
+        idle_ns=idle,
+        makespan_ns=makespan,
+        uncertain_ns=off,
+    )
+
+
+def _off(part: int, whole: int | None, off: int | None, rate_error: float) -> float | None:
+    """Return how far 1 - part / whole may be off.
+
+    The whole may be longer or shorter by `off`, and the part by its share `rate_error`.
+    """
+    if not whole or off is None:
+        return None
+    if off >= whole:
+        return 1.0
+    return part * (1 + rate_error) / (whole - off) - part / whole

@@ -1,0 +1,151 @@
+"""The report: bubble rates and the facts around them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.rates import DEFINITIONS
+from bubblescope.analysis.study import study
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Self
+
+    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.rates import BubbleRates
+    from bubblescope.analysis.study import Study
+    from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.plan import Plan
+
+__all__ = ["SCHEMA", "Report"]
+
+SCHEMA: Final = "bubblescope.report/1"
+"""Name and version of the JSON report, described in docs/report.md. Keys are only ever added."""
+
+_EXPLAINED: Final = 30_000
+"""Tasks whose idle time is explained at most: `bubblescope why` explains all."""
+
+
+class Report(msgspec.Struct, frozen=True, eq=False):
+    """Everything that `bubblescope report` says about a timeline.
+
+    Attributes:
+        timeline: What the report is about.
+        study: What was worked out about it: schedule, ideal, bubble rates.
+        kinds: Frame with kind, count, total_ns, min_ns, median_ns and max_ns of the tasks.
+    """
+
+    timeline: Timeline
+    study: Study
+    kinds: pl.DataFrame
+
+    @classmethod
+    def of(cls, timeline: Timeline, *, also: Sequence[Plan] = ()) -> Self:
+        """Analyse a timeline.
+
+        Args:
+            timeline: The run.
+            also: Schedules to recognise besides the known ones.
+        """
+        length = pl.col("end_ns") - pl.col("start_ns")
+        kinds = (
+            timeline.tasks.group_by("kind")
+            .agg(
+                count=pl.len(),
+                total_ns=length.sum(),
+                min_ns=length.min(),
+                median_ns=length.median().cast(pl.Int64),
+                max_ns=length.max(),
+            )
+            .sort("kind")
+        )
+        return cls(timeline, study(timeline, also, most=_EXPLAINED), kinds)
+
+    @property
+    def bubbles(self) -> BubbleRates:
+        """The bubble rates."""
+        return self.study.bubbles
+
+    def pictured(self) -> list[Pictured]:
+        """Return what its picture shows: the first step."""
+        return [pictured(self.timeline, max_steps=1)] if len(self.timeline) else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values, following the schema `SCHEMA`."""
+        timeline, table = self.timeline, self.bubbles.table
+        run = timeline.run
+        counts = timeline.tasks.group_by("rank").agg(tasks=pl.len())
+        steps = (
+            timeline.tasks.filter(pl.col("step").is_not_null())
+            .group_by("step")
+            .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max(), tasks=pl.len())
+            .sort("step")
+        )
+        return {
+            "schema": SCHEMA,
+            "run": {
+                "sources": [msgspec.to_builtins(origin) for origin in run.origins],
+                "schedule": run.schedule,
+                "microbatches": run.microbatches,
+                "common_clock": run.common_clock,
+                "clock": msgspec.to_builtins(run.clock),
+                "inferred": run.inferred,
+                "tasks": len(timeline),
+                "start_ns": timeline.start_ns if len(timeline) else None,
+                "end_ns": timeline.end_ns if len(timeline) else None,
+            },
+            "ranks": timeline.ranks.join(counts, on="rank", how="left")
+            .with_columns(pl.col("tasks").fill_null(0))
+            .sort("rank")
+            .to_dicts(),
+            "steps": steps.to_dicts(),
+            "kinds": self.kinds.to_dicts(),
+            "schedule": self._schedule_dict(),
+            "bubble": {
+                "definitions": DEFINITIONS,
+                "overall": msgspec.to_builtins(self.bubbles.overall),
+                "per_rank": [
+                    {"rank": rank, **msgspec.to_builtins(rates)}
+                    for rank, rates in self.bubbles.per_rank.items()
+                ],
+                "per_step": [
+                    {"step": step, **msgspec.to_builtins(rates)}
+                    for step, rates in self.bubbles.per_step.items()
+                ],
+                "per_rank_step": [
+                    {"step": row["step"], "rank": row["rank"], **msgspec.to_builtins(rates)}
+                    for row, rates in zip(
+                        table.iter_rows(named=True), self.bubbles.per_rank_step(), strict=True
+                    )
+                ],
+            },
+            "why": self._why_dict(),
+            "warnings": [msgspec.to_builtins(notice) for notice in run.warnings],
+        }
+
+    def _why_dict(self) -> dict[str, Any] | None:
+        ledger = self.study.ledger
+        if ledger is None:
+            return None
+        return {
+            "causes": ledger.totals().to_dicts(),
+            "outside_ns": ledger.outside["idle_ns"].sum(),
+            "replay_error": ledger.replay_error,
+            "steps": self.study.explained,
+        }
+
+    def _schedule_dict(self) -> dict[str, Any] | None:
+        found, best = self.study.recognition, self.study.ideal
+        if found is None:
+            return None
+        steps = best.steps.to_dicts() if best else []
+        return {
+            **found.to_dict(),
+            "ideal_steps": steps,
+            "imputed": best.imputed if best else None,
+        }

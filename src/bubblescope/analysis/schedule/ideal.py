@@ -1,0 +1,197 @@
+"""The ideal of a measured run: its own schedule with its own tasks, and nobody waits.
+
+Every operation takes as long as it was measured to take, devices keep to the order of the recognised
+schedule, and results reach other devices in no time. What is left is the bubble that the schedule
+cannot do without, for tasks of these lengths; what was measured beyond it is waiting of other kinds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.model.timeline import Timeline
+from bubblescope.schedules.plan import BACKWARD_WEIGHT
+from bubblescope.schedules.replay import Graph, edges_of
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.schedule.recognise import Recognition
+    from bubblescope.model.arrays import Ints
+    from bubblescope.schedules.plan import Plan
+
+__all__ = ["Ideal", "ideal"]
+
+_Mask = NDArray[np.bool_]
+
+_FAR: Final = 1 << 62
+_WHOLE: Final = 0.9
+"""Share of a step's operations that must have been observed: less is a step cut short."""
+
+
+class Ideal(NamedTuple):
+    """A perfect execution of a run's schedule.
+
+    Attributes:
+        steps: Frame with step and ideal_ns, how long the step takes from its first forward to its
+            last backward, the slowest replica's if there are several. Steps that were cut short
+            are not in it.
+        timeline: The run's pipeline tasks where they would have been; every step begins when the
+            measured one did. None if the ranks share no clock.
+        imputed: Operations whose length is that of their like, because they were not observed.
+    """
+
+    steps: pl.DataFrame
+    timeline: Timeline | None
+    imputed: int
+
+
+def ideal(timeline: Timeline, recognition: Recognition) -> Ideal | None:
+    """Return the ideal of a run, or None if its schedule was not recognised."""
+    plan = recognition.plan
+    if plan is None:
+        return None
+    tasks = _tasks(timeline, recognition)
+    keys = tasks.select("replica", "step").unique().sort("replica", "step")
+    tasks = tasks.join(keys.with_row_index("run"), on=["replica", "step"], nulls_equal=True)
+    lengths, seen = _lengths(plan, recognition, tasks, len(keys))
+    whole = _is_whole(plan, seen)
+    start, end = Graph(len(plan), edges_of(plan)[0]).run_many(lengths[whole])
+    # Like the measured step, it lasts from the first start to the last end on the observed devices.
+    shown = np.isin(plan.device, list(recognition.places.device.values()))
+    spans = end[:, shown].max(axis=1, initial=0) - start[:, shown].min(axis=1, initial=_FAR)
+    steps = (
+        keys.filter(whole)
+        .with_columns(ideal_ns=spans)
+        .group_by("step")
+        .agg(pl.col("ideal_ns").max())
+        .sort("step")
+    )
+    moved = None
+    if timeline.run.common_clock:
+        place = np.full(len(keys), -1)
+        place[whole] = np.arange(whole.sum())
+        moved = _moved(timeline, tasks, place, start, end)
+    return Ideal(steps, moved, int((~seen[whole] & (lengths[whole] > 0)).sum()))
+
+
+def _tasks(timeline: Timeline, recognition: Recognition) -> pl.DataFrame:
+    """Return a row for each half of each pipeline task: replica, device, place in the plan, time."""
+    observed = recognition.observed
+    halves = pl.DataFrame({"task": observed.task, "position": recognition.position})
+    tasks = timeline.tasks.with_row_index("task").with_columns(pl.col("task").cast(pl.Int64))
+    seats = pl.DataFrame(
+        {
+            "rank": list(recognition.places.device),
+            "device": list(recognition.places.device.values()),
+            "replica": [recognition.places.replica[rank] for rank in recognition.places.device],
+        },
+        schema_overrides={"rank": pl.Int32},
+    )
+    group = ["rank", "step"]
+    share = pl.len().over("task")
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return (
+        pipeline_phase(tasks)
+        .select("task", "rank", "step", "start_ns", "end_ns")
+        .join(seats, on="rank")
+        .join(halves, on="task", how="left", maintain_order="left_right")
+        .sort("rank", "step", "start_ns", "end_ns", "task", maintain_order=True)
+        .with_columns(pl.when(pl.col("position") >= 0).then("position").alias("position"))
+        .with_columns(
+            # What the plan does not have (recomputation) goes with what follows it.
+            home=pl.col("position").backward_fill().forward_fill().over(group),
+            # A pair's halves share its length; the first takes what does not divide.
+            length_ns=(length + share - 1 - pl.int_range(pl.len()).over("task")) // share,
+        )
+        .drop_nulls("home")
+    )
+
+
+def _lengths(
+    plan: Plan, recognition: Recognition, tasks: pl.DataFrame, runs: int
+) -> tuple[Ints, _Mask]:
+    """Return how long operations take in each replica and step, and which of them were observed."""
+    at = (tasks["run"].to_numpy(), tasks["home"].to_numpy())
+    lengths = np.zeros((runs, len(plan)), np.int64)
+    np.add.at(lengths, at, tasks["length_ns"].to_numpy())
+    seen = np.zeros((runs, len(plan)), bool)
+    seen[at] = True
+    if seen.all():
+        return lengths, seen
+    present = np.isin(plan.device, list(recognition.places.device.values()))
+    fused = np.zeros(len(plan), bool)
+    fused[_fused_weights(plan, recognition)] = True
+    typical = {
+        int(plan.kind[alike[0]]): _median(lengths[:, alike], seen[:, alike])
+        for alike in _classes(plan.kind)
+    }
+    for same in _classes(_kind_and_stage(plan)):
+        missing = ~seen[:, same] & ~fused[same]
+        if not missing.any():
+            continue
+        fill = _median(lengths[:, same], seen[:, same])
+        if fill is None:
+            # A device that was watched and never seen at it has nothing to do there.
+            fill = 0 if present[same].all() else typical[int(plan.kind[same[0]])]
+        lengths[:, same] = np.where(missing, fill or 0, lengths[:, same])
+    return lengths, seen
+
+
+def _kind_and_stage(plan: Plan) -> Ints:
+    """Return a number for each operation, the same for operations of one kind and stage."""
+    number: Ints = plan.kind * plan.stages + plan.stage
+    return number
+
+
+def _classes(key: Ints) -> list[Ints]:
+    """Return the indices of the operations of each key."""
+    order = np.argsort(key, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(key[order])) + 1)
+
+
+def _median(lengths: Ints, seen: _Mask) -> int | None:
+    return int(np.median(lengths[seen])) if seen.any() else None
+
+
+def _fused_weights(plan: Plan, recognition: Recognition) -> Ints:
+    """Return the weight gradients that a whole backward made where the plan splits it."""
+    observed = recognition.observed
+    whole = observed.fused & (recognition.position >= 0)
+    weights = plan.table(BACKWARD_WEIGHT)
+    at = recognition.position[whole]
+    found_there = weights[plan.stage[at], plan.microbatch[at]]
+    return np.unique(found_there[found_there >= 0])
+
+
+def _is_whole(plan: Plan, seen: _Mask) -> _Mask:
+    """Say of which replicas and steps enough was observed of all that is ever done."""
+    key = _kind_and_stage(plan)
+    ever = (np.bincount(key, seen.any(axis=0)) > 0)[key]
+    whole: _Mask = seen[:, ever].mean(axis=1) >= _WHOLE
+    return whole
+
+
+def _moved(
+    timeline: Timeline, tasks: pl.DataFrame, place: Ints, start: Ints, end: Ints
+) -> Timeline:
+    """Return the tasks where the replay has them."""
+    first = pl.col("start_ns").min().over("run")
+    kept = (
+        tasks.with_columns(zero_ns=first, at=pl.Series(place[tasks["run"].to_numpy()]))
+        .filter(pl.col("at") >= 0, pl.col("position").is_not_null())
+        .unique("task", keep="first", maintain_order=True)
+    )
+    where = (kept["at"].to_numpy(), kept["position"].to_numpy())
+    zero = kept["zero_ns"].to_numpy().astype(np.int64)
+    rows = timeline.tasks[kept["task"].to_numpy()].with_columns(
+        start_ns=pl.Series(zero + start[where]),
+        end_ns=pl.Series(zero + end[where]),
+        busy_ns=pl.lit(None, pl.Int64),
+        host_start_ns=pl.lit(None, pl.Int64),
+        host_end_ns=pl.lit(None, pl.Int64),
+    )
+    return Timeline(rows, timeline.ranks, timeline.run)

@@ -1,0 +1,249 @@
+"""What the ranks of a run did, as the operations of a pipeline: the common ground with a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.model.kinds import Kind
+from bubblescope.schedules.plan import looped, mirrored, zigzag
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bubblescope.model.arrays import Ints
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["BACKWARD", "FORWARD", "WEIGHT", "Observed", "Shape", "observe", "shapes"]
+
+FORWARD, BACKWARD, WEIGHT = range(3)
+"""What an operation is to a schedule: an input gradient or a fused backward are both `BACKWARD`."""
+
+_WORK: Final = {
+    Kind.FORWARD.value: FORWARD,
+    Kind.BACKWARD.value: BACKWARD,
+    Kind.BACKWARD_INPUT.value: BACKWARD,
+    Kind.BACKWARD_WEIGHT.value: WEIGHT,
+    Kind.FORWARD_BACKWARD.value: FORWARD,
+}
+_UNSTEPPED: Final = -1
+
+
+class Shape(NamedTuple):
+    """One way to see the ranks of a run as a pipeline.
+
+    Attributes:
+        name: "linear", "looped", "zigzag" or "mirrored".
+        placement: Stages of each device.
+    """
+
+    name: str
+    placement: tuple[tuple[int, ...], ...]
+
+    @property
+    def devices(self) -> int:
+        """Pipeline devices p."""
+        return len(self.placement)
+
+    @property
+    def chunks(self) -> int:
+        """Model chunks on each device v."""
+        return max(map(len, self.placement))
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """Forwards, backwards and weight gradients in the order in which each rank ran them.
+
+    Overlapped pairs are their forward and then their backward. All arrays have one element per
+    operation, sorted by rank, step and start.
+
+    Attributes:
+        rank, step: As in the timeline; the step is -1 in a run without steps.
+        work: `FORWARD`, `BACKWARD` or `WEIGHT`.
+        stage, microbatch: What it works on.
+        task: Row of the task in the timeline.
+        group: Number of its rank and step, ascending.
+        fused: The backward makes the weight gradient as well.
+        stages: Rank -> the stages that it holds, ascending.
+    """
+
+    rank: Ints
+    step: Ints
+    work: Ints
+    stage: Ints
+    microbatch: Ints
+    task: Ints
+    group: Ints
+    fused: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    stages: dict[int, tuple[int, ...]]
+
+    @property
+    def microbatches(self) -> int:
+        """Micro-batches of a step m, as far as they were seen."""
+        return int(self.microbatch.max(initial=-1)) + 1
+
+    def first(self, microbatches: int) -> Observed:
+        """Return the operations of the first so many micro-batches."""
+        kept = self.microbatch < microbatches
+        arrays = {
+            name: getattr(self, name)[kept]
+            for name in ("rank", "step", "work", "stage", "microbatch", "task", "fused")
+        }
+        group = np.unique(self.group[kept], return_inverse=True)[1]
+        return msgspec.structs.replace(self, **arrays, group=group.astype(np.int64))
+
+
+def observe(timeline: Timeline) -> Observed:
+    """Return what the ranks of a run did."""
+    tasks = pipeline_phase(timeline.tasks.with_row_index("task"), _WORK.keys())
+    known = tasks.drop_nulls(["stage", "microbatch"])
+    known = known.with_columns(
+        step=pl.col("step").fill_null(_UNSTEPPED),
+        work=pl.col("kind").replace_strict(_WORK, return_dtype=pl.Int64),
+        fused=pl.col("kind") == Kind.BACKWARD.value,
+        half=pl.lit(0),
+    )
+    pairs = known.filter(
+        pl.col("pair_stage").is_not_null(), pl.col("pair_microbatch").is_not_null()
+    )
+    backs = pairs.with_columns(
+        stage="pair_stage",
+        microbatch="pair_microbatch",
+        work=pl.lit(BACKWARD, pl.Int64),
+        fused=pl.lit(value=True),
+        half=pl.lit(1),
+    )
+    both = pl.concat([known, backs]).sort("rank", "step", "start_ns", "end_ns", "task", "half")
+    held = dict(timeline.ranks.select("rank", "stages").iter_rows())
+    seen = dict(both.group_by("rank").agg(pl.col("stage").unique()).iter_rows())
+    columns: dict[str, Any] = {
+        name: both[name].to_numpy().astype(np.int64)
+        for name in ("rank", "step", "work", "stage", "microbatch", "task")
+    }
+    turn = (np.diff(columns["rank"]) != 0) | (np.diff(columns["step"]) != 0)
+    return Observed(
+        **columns,
+        group=np.concatenate([np.zeros(min(1, len(both)), np.int64), np.cumsum(turn)]),
+        fused=both["fused"].to_numpy(),
+        stages={
+            rank: tuple(sorted({*stages, *(held.get(rank) or ())}))
+            for rank, stages in sorted(seen.items())
+        },
+    )
+
+
+def shapes(observed: Observed) -> list[Shape]:
+    """Return every way in which the ranks' stages can be placed, likeliest first.
+
+    Ranks may be missing. Of a linear pipeline so may the last devices, and the others' stages do not
+    tell; but in most schedules how many forwards run ahead of the first backward does.
+    """
+    sets = set(observed.stages.values())
+    if not sets:
+        return []
+    chunks = max(map(len, sets))
+    top = max(map(max, sets)) + 1
+    if chunks == 1:
+        return [Shape("linear", tuple(looped(count, 1))) for count in _lengths(observed, top)]
+    found = []
+    placed = [
+        *(("mirrored", mirrored(count)) for count in (top, top + 1)),
+        *(("looped", looped(count, chunks)) for count in _strides(sets)),
+        *(("zigzag", zigzag(count, chunks)) for count in _turns(sets)),
+    ]
+    for name, placement in placed:
+        if all(any(set(held) <= set(full) for full in placement) for held in sets):
+            found.append(Shape(name, tuple(tuple(sorted(full)) for full in placement)))
+    halved = _halved(observed)
+    return [shape for shape in found if (shape.name == "mirrored") == halved]
+
+
+def _lengths(observed: Observed, seen: int) -> list[int]:
+    """Return the numbers of devices that warm-ups speak for, of a pipeline of `seen` or more.
+
+    Device i of p runs p - i forwards ahead of its first backward in 1F1B and ZB-H1, and twice as
+    many less one in eager 1F1B and ZB-H2.
+    """
+    begin = np.flatnonzero(np.diff(observed.group, prepend=-1))
+    back = np.flatnonzero(observed.work == BACKWARD)
+    groups, first = np.unique(observed.group[back], return_index=True)
+    ahead = back[first] - begin[groups]
+    device = np.array([observed.stages[rank][0] for rank in observed.rank[begin[groups]].tolist()])
+    counts = {
+        round(float(np.median(device + each))) for each in (ahead, (ahead + 1) // 2) if len(each)
+    }
+    return [seen, *sorted({seen + 1, *(count for count in counts if count > seen)})]
+
+
+def _strides(sets: set[tuple[int, ...]]) -> list[int]:
+    """Return the numbers of devices that looped stages allow: the step from chunk to chunk."""
+    return sorted({held[1] - held[0] for held in sets if len(held) > 1})
+
+
+def _turns(sets: set[tuple[int, ...]]) -> list[int]:
+    """Return the numbers of devices that folded stages allow: r and 2p - 1 - r add up to 2p - 1."""
+    sums = {held[0] + held[1] + 1 for held in sets if len(held) > 1}
+    return sorted(total // 2 for total in sums if total % 2 == 0)
+
+
+def _halved(observed: Observed) -> bool:
+    """Say whether ranks run only half of the micro-batches of a stage, as in two opposite pipelines."""
+    forward = observed.work == FORWARD
+    if not forward.any():
+        return False
+    both = {stages for stages in observed.stages.values() if len(stages) > 1}
+    if not both or any(len(stages) != 2 for stages in both):
+        return False
+    count = int(observed.microbatch[forward].max()) + 1
+    size = int(observed.stage.max()) + 1
+    cells = np.zeros((int(observed.rank.max()) + 1, size, count), bool)
+    cells[observed.rank[forward], observed.stage[forward], observed.microbatch[forward]] = True
+    seen = cells.sum(axis=2)
+    return bool(np.median(seen[seen > 0]) <= 0.6 * count)
+
+
+class Places(NamedTuple):
+    """Where the ranks of a run stand in a pipeline.
+
+    Attributes:
+        device: Rank -> pipeline device.
+        replica: Rank -> which copy of the pipeline, from 0: data and tensor parallel ranks run the
+            same operations.
+    """
+
+    device: dict[int, int]
+    replica: dict[int, int]
+
+
+def places(observed: Observed, shape: Shape, order: Sequence[int]) -> Places:
+    """Return where each rank stands.
+
+    Args:
+        observed: What the ranks did.
+        shape: How stages are placed.
+        order: The ranks, those of one replica in the same order as those of another.
+    """
+    device: dict[int, int] = {}
+    replica: dict[int, int] = {}
+    taken: dict[int, int] = {}
+    begins: dict[int, set[int]] = {}
+    if shape.name == "mirrored":
+        first = (observed.work == FORWARD) & (observed.microbatch == 0)
+        for rank, stage in zip(observed.rank[first], observed.stage[first], strict=True):
+            begins.setdefault(int(rank), set()).add(int(stage))
+    for rank in order:
+        if rank not in observed.stages:
+            continue
+        held = set(observed.stages[rank])
+        fits = [number for number, full in enumerate(shape.placement) if held <= set(full)]
+        # Opposite pipelines have two devices for the same stages. The first micro-batch goes down,
+        # past device r at stage r.
+        told = [number for number in fits if begins.get(rank) == {number}]
+        device[rank] = min(told or fits, key=lambda number: taken.get(number, 0))
+        replica[rank] = taken.get(device[rank], 0)
+        taken[device[rank]] = replica[rank] + 1
+    return Places(device, replica)

@@ -1,0 +1,473 @@
+"""Recognising the schedule of a measured run, by the order in which its ranks worked.
+
+Timing plays no part: what tells schedules apart is how stages are placed on devices, whether the
+backward is split, and the order of operations on each device. Every schedule that the placement
+allows is generated for the run's number of devices and micro-batches, and the one whose order has to
+be broken least often to get what was observed is the answer; if all have to be broken too often, the
+answer is that it is none of them.
+
+An operation departs from a plan if it is not part of the longest sequence that the observed and the
+planned order have in common (the longest increasing subsequence of the planned positions).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from bubblescope.analysis.schedule import searched
+from bubblescope.analysis.schedule.candidates import Candidate, known
+from bubblescope.analysis.schedule.observe import (
+    BACKWARD,
+    FORWARD,
+    WEIGHT,
+    Observed,
+    Places,
+    Shape,
+    observe,
+    places,
+    shapes,
+)
+from bubblescope.model.errors import ScheduleError
+from bubblescope.schedules import plan as codes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from bubblescope.model.arrays import Ints
+    from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.plan import Plan
+
+__all__ = ["Departure", "Recognition", "recognise"]
+
+_UNLIKE: Final = 0.1
+"""A run of which more operations than this share depart from a plan did not follow it."""
+
+_SLIP: Final = 0.02
+"""Prior probability that an operation departs from the schedule that a run follows."""
+
+_FEW: Final = 2
+"""Departures that a run of any size may have."""
+
+_LONG: Final = 12
+"""Micro-batches for each device from which on a step is long."""
+
+_SHORT: Final = 6
+"""Micro-batches for each device that are enough to see how a step begins."""
+
+_SMALL: Final = 512
+"""Devices times micro-batches up to which a search is made even if another schedule fits."""
+
+_LETTERS: Final = "FBW"
+
+
+class Departure(msgspec.Struct, frozen=True):
+    """An operation that did not run where its schedule has it.
+
+    Attributes:
+        step: Training step; None in a run without steps.
+        rank: Global rank.
+        stage: Virtual stage of the operation.
+        operation: What ran, such as "B7".
+        other: The operation that it should have followed or preceded; None if the schedule does
+            not have `operation` at all on this device.
+        early: It ran before `other` and should have run after it; else the other way round.
+    """
+
+    step: int | None
+    rank: int
+    stage: int
+    operation: str
+    other: str | None
+    early: bool
+
+    def __str__(self) -> str:
+        where = f"stage {self.stage} (rank {self.rank})"
+        if self.step is not None:
+            where = f"step {self.step}, {where}"
+        if self.other is None:
+            return f"{where}: {self.operation} ran, which the schedule does not have here"
+        ran, expected = ("before", "after") if self.early else ("after", "before")
+        return f"{where}: {self.operation} ran {ran} {self.other}, expected {expected}"
+
+
+class Recognition(msgspec.Struct, frozen=True):
+    """Which schedule a run followed.
+
+    Attributes:
+        schedule: Name of the schedule, or None if it follows none that is known.
+        variant: What tells it from the form in `SCHEDULES`; empty if nothing does.
+        equals: Other schedules of which the run can tell no difference.
+        placement: "linear", "looped", "zigzag" (a V), or "mirrored" (two opposite pipelines).
+        devices, microbatches, chunks: p, m and v.
+        replicas: Copies of the pipeline: data and tensor parallel.
+        splits_backward: Whether weight gradients are operations of their own.
+        fused_ranks: Ranks with whole backwards in a run that splits them elsewhere.
+        overlaps: Whether forwards and backwards overlap in pairs.
+        confidence: Probability of this schedule and its equals among all that were tried, if an
+            operation departs from the schedule that a run follows with a probability of 2 %, times
+            the share of operations that are in its order.
+        operations: Operations that were compared.
+        missing: Operations of the plan that were not observed on the observed ranks and steps.
+        missing_devices: Pipeline devices of which no rank was observed.
+        departures: What is out of order, by step and rank.
+        order: Pipeline device -> its operations in one step, as observed.
+        plan: The plan of the schedule; None if there is none.
+        places: Where each rank stands.
+        observed: What was compared with the plan.
+        position: For each observed operation its index in the plan, -1 if the plan has no such.
+    """
+
+    schedule: str | None
+    variant: str
+    equals: tuple[str, ...]
+    placement: str
+    devices: int
+    microbatches: int
+    chunks: int
+    replicas: int
+    splits_backward: bool
+    fused_ranks: tuple[int, ...]
+    overlaps: bool
+    confidence: float
+    operations: int
+    missing: int
+    missing_devices: tuple[int, ...]
+    departures: tuple[Departure, ...]
+    order: dict[int, str]
+    plan: Plan | None
+    places: Places
+    observed: Observed
+    position: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was recognised, without the evidence, as plain values."""
+        evidence = ("plan", "places", "observed", "position")
+        said = {
+            name: getattr(self, name) for name in self.__struct_fields__ if name not in evidence
+        }
+        departures = [
+            {**msgspec.to_builtins(departure), "text": str(departure)}
+            for departure in self.departures
+        ]
+        return {**msgspec.to_builtins(said), "departures": departures}
+
+
+class _Fit(msgspec.Struct, frozen=True):
+    """A plan beside what was observed.
+
+    Attributes:
+        name, variant: Of the plan, as in `Match`.
+        plan, shape, seats: The plan, and how the ranks take its devices.
+        position: Each observed operation's index in the plan, -1 if the plan has none such.
+        missing: Operations that the plan has and the observed ranks and steps have not.
+        least: A number of departures below which it cannot be.
+    """
+
+    name: str
+    variant: str
+    plan: Plan
+    shape: Shape
+    seats: Places
+    position: Any
+    missing: int
+    least: int
+
+
+class _Best(msgspec.Struct, frozen=True):
+    fit: _Fit
+    kept: Any
+
+    @property
+    def departures(self) -> int:
+        return int((~self.kept).sum())
+
+    @property
+    def cost(self) -> float:
+        """Departures; what is missing counts half, for it may just have been lost."""
+        return self.departures + self.fit.missing / 2
+
+
+def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | None:
+    """Return which schedule a run followed, or None if it has no operations with known numbers.
+
+    Args:
+        timeline: The run; all its ranks are taken to follow one schedule.
+        also: Plans to try besides those of `SCHEDULES`, such as one of the user's own.
+    """
+    observed = observe(timeline)
+    if not (observed.work == FORWARD).any():
+        return None
+    order = timeline.ranks.sort("dp", "tp", "cp", "rank", nulls_last=True)["rank"].to_list()
+    tried: list[_Best] = []
+    seen = []
+    for shape in shapes(observed):
+        if any(not best.departures for best in tried):
+            break  # a device more would need a reason
+        seats = places(observed, shape, order)
+        seen.append((shape, seats))
+        tried += _tried(observed, shape, seats, known(shape, also))
+    if not tried:
+        return None
+    if seen[0][0].name == "linear" and (observed.work == WEIGHT).any():
+        tried += _searched(timeline, observed, seen, tried)
+    return _answer(timeline, observed, tried)
+
+
+def _tried(
+    observed: Observed,
+    shape: Shape,
+    seats: Places,
+    candidates: list[Candidate],
+    within: float = 1.0,
+) -> list[_Best]:
+    """Hold the candidates against what was observed, and return those that may be the best.
+
+    Of long steps the beginning is looked at first: it is the same however many micro-batches follow,
+    where those do not come in rounds that depend on their number. What does not fit there is not
+    tried on the rest; nor is that of which more than the share `within` does not.
+    """
+    count = observed.microbatches
+    if shape.name in ("linear", "zigzag") and count > _LONG * shape.devices:
+        first = observed.first(2 * shape.devices)
+        fits = _fits(first, shape, seats, candidates, _SHORT * shape.devices)
+        least = min((fit.least for fit in fits), default=0) + _SLIP * len(first.work)
+        most = min(least, within * len(first.work))
+        near = {(fit.name, fit.variant) for fit in fits if fit.least <= most}
+        candidates = [one for one in candidates if (one.name, one.variant) in near]
+    return _exact(observed, _fits(observed, shape, seats, candidates, count))
+
+
+def _searched(
+    timeline: Timeline,
+    observed: Observed,
+    seen: Sequence[tuple[Shape, Places]],
+    tried: Sequence[_Best],
+) -> list[_Best]:
+    """Search for what no known schedule explains; in small steps also for what one does.
+
+    `seen` are the ways to see the run as a pipeline, likeliest first, and `tried` says how well the
+    known schedules fit.
+    """
+    found: list[_Best] = []
+    settled = any(not best.departures for best in tried)
+    if settled and seen[-1][0].devices * observed.microbatches > _SMALL:
+        return found
+    times = searched.measured_times(timeline)
+    # An order that is read from the run must explain more than the slips of any run. What the search
+    # finds is but a guess at the plan: several departures from it say that it was another.
+    unknown = _least(tried) > _SLIP * len(observed.work) + _FEW
+    for shape, seats in seen[-1:] if settled else seen:
+        found += _tried(observed, shape, seats, searched.planned(shape, times), _UNLIKE)
+        if unknown and _least(found) > _FEW:
+            order = searched.own(observed, shape, seats, times)
+            found += _tried(observed, shape, seats, [order] if order else [])
+        if any(not best.departures for best in found):
+            break
+    return found
+
+
+def _least(tried: Sequence[_Best]) -> float:
+    return min((best.cost for best in tried), default=inf)
+
+
+def _fits(
+    observed: Observed, shape: Shape, seats: Places, candidates: list[Candidate], count: int
+) -> list[_Fit]:
+    fits = []
+    for name, variant, make in candidates:
+        with suppress(ScheduleError):  # not for these numbers, so it was not this one
+            fits.append(_fit(observed, shape, seats, name, variant, make(count)))
+    return fits
+
+
+def _fit(
+    observed: Observed, shape: Shape, seats: Places, name: str, variant: str, plan: Plan
+) -> _Fit:
+    """Find what was observed in a plan."""
+    tables = np.stack(
+        [
+            plan.table(codes.FORWARD),
+            plan.table(codes.BACKWARD, codes.BACKWARD_INPUT),
+            plan.table(codes.BACKWARD_WEIGHT),
+        ]
+    )
+    inside = (observed.stage < plan.stages) & (observed.microbatch < plan.microbatches)
+    cell = (
+        observed.work,
+        np.where(inside, observed.stage, 0),
+        np.where(inside, observed.microbatch, 0),
+    )
+    position = np.where(inside, tables[cell], -1)
+    device_of = np.full(int(observed.rank.max()) + 1, -1)
+    device_of[list(seats.device)] = list(seats.device.values())
+    device = device_of[observed.rank]
+    position = np.where(plan.device[position] == device, position, -1)
+    there = position >= 0
+    # A group's first operation tells whose it is; a plan's halves tell what a device owes a step.
+    first = np.flatnonzero(np.diff(observed.group, prepend=-1))
+    owed = np.bincount(plan.device[plan.halves.operation], minlength=plan.devices)
+    missing = int(owed[device[first]].sum() - there.sum())
+    # Two neighbours that are the wrong way round cost at least one of them a place in the order,
+    # and one operation can be in two such pairs.
+    descents = int(_descents(position[there], observed.group[there]).sum())
+    least = int((~there).sum()) + (descents + 1) // 2
+    return _Fit(name, variant, plan, shape, seats, position, max(missing, 0), least)
+
+
+def _descents(position: Ints, group: Ints) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (np.diff(position) < 0) & (np.diff(group) == 0)
+    return found
+
+
+def _exact(observed: Observed, fits: Sequence[_Fit]) -> list[_Best]:
+    """Count the departures of those plans that may be the best."""
+    found: list[_Best] = []
+    for fit in sorted(fits, key=lambda fit: fit.least + fit.missing / 2):
+        if found and fit.least + fit.missing / 2 > _least(found):
+            break
+        found.append(_Best(fit, _kept(fit.position, observed.group)))
+    return found
+
+
+def _kept(position: Ints, group: Ints) -> NDArray[np.bool_]:
+    """Return which operations are in the longest sequence that is in the plan's order, by group."""
+    kept = position >= 0
+    there = np.flatnonzero(kept)
+    astray = np.unique(group[there[:-1]][_descents(position[there], group[there])])
+    begins = np.searchsorted(group[there], astray)
+    ends = np.searchsorted(group[there], astray, side="right")
+    known: dict[bytes, list[bool]] = {}  # one step is often like another
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        part = there[begin:end]
+        order = position[part].tobytes()
+        if order not in known:
+            known[order] = _longest_increasing(position[part].tolist())
+        kept[part] = known[order]
+    return kept
+
+
+def _longest_increasing(values: Sequence[int]) -> list[bool]:
+    """Mark a longest sequence that does not decrease (Fredman, 1975): n log n."""
+    tails: list[int] = []  # the least end of a sequence of each length
+    at: list[int] = []  # where it is
+    before: list[int] = []
+    for index, value in enumerate(values):
+        length = bisect_right(tails, value)
+        before.append(at[length - 1] if length else -1)
+        if length == len(tails):
+            tails.append(value)
+            at.append(index)
+        else:
+            tails[length], at[length] = value, index
+    marked = [False] * len(values)
+    index = at[-1] if at else -1
+    while index >= 0:
+        marked[index] = True
+        index = before[index]
+    return marked
+
+
+def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> Recognition:
+    least = _least(tried)
+    equals = [best for best in tried if best.cost == least]
+    # Where order cannot tell, believe what the run says of itself.
+    declared = _plain(timeline.run.schedule or "")
+    chosen = next(
+        (best for best in equals if declared and declared.startswith(_plain(best.fit.name))),
+        equals[0],
+    )
+    fit, kept = chosen.fit, chosen.kept
+    known = chosen.departures <= _UNLIKE * len(kept)
+    weights = [_SLIP ** (best.cost - least) for best in tried]
+    sure = sum(weight for best, weight in zip(tried, weights, strict=True) if best.cost == least)
+    back = observed.work == BACKWARD
+    splits = bool((observed.work == WEIGHT).any())
+    mixed = splits and not fit.plan.overlaps
+    fused = np.unique(observed.rank[back & observed.fused]).tolist() if mixed else []
+    whole = int((back & observed.fused & kept).sum()) if fit.plan.splits_backward else 0
+    others = dict.fromkeys(best.fit.name for best in equals if best.fit.name != fit.name)
+    return Recognition(
+        schedule=fit.name if known else None,
+        variant=fit.variant if known else "",
+        equals=tuple(others) if known else (),
+        placement=fit.shape.name,
+        devices=fit.shape.devices,
+        microbatches=observed.microbatches,
+        chunks=fit.shape.chunks,
+        replicas=1 + max(fit.seats.replica.values()),
+        splits_backward=splits,
+        fused_ranks=tuple(fused),
+        overlaps=bool((np.diff(observed.task) == 0).any()),
+        confidence=float(sure / sum(weights) * kept.mean()) if known else 0.0,
+        operations=len(kept),
+        missing=max(fit.missing - whole, 0),
+        missing_devices=tuple(
+            sorted(set(range(fit.shape.devices)) - set(fit.seats.device.values()))
+        ),
+        departures=tuple(_departures(observed, chosen)) if known else (),
+        order={} if known else _orders(observed, fit.seats, fit.shape),
+        plan=fit.plan if known else None,
+        places=fit.seats,
+        observed=observed,
+        position=fit.position,
+    )
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower())).removeprefix("schedule")
+
+
+def _departures(observed: Observed, best: _Best) -> Iterator[Departure]:
+    """Say of each operation that is out of order what it should have followed or preceded."""
+    position = best.fit.position
+    for index in np.flatnonzero(~best.kept).tolist():
+        early, other = True, None
+        if position[index] >= 0:
+            begin, end = np.searchsorted(observed.group, observed.group[index] + np.array([0, 1]))
+            same = np.arange(begin, end)[best.kept[begin:end]]
+            later = same[(same > index) & (position[same] < position[index])]
+            sooner = same[(same < index) & (position[same] > position[index])]
+            early = bool(len(later))
+            other = later[-1] if early else sooner[0]
+        step = int(observed.step[index])
+        yield Departure(
+            step=step if step >= 0 else None,
+            rank=int(observed.rank[index]),
+            stage=int(observed.stage[index]),
+            operation=_operation(observed, index),
+            other=None if other is None else _operation(observed, int(other), index),
+            early=early,
+        )
+
+
+def _operation(observed: Observed, index: int, beside: int | None = None) -> str:
+    said = f"{_LETTERS[observed.work[index]]}{observed.microbatch[index]}"
+    if beside is not None and observed.stage[index] != observed.stage[beside]:
+        said += f" of stage {observed.stage[index]}"
+    return said
+
+
+def _orders(observed: Observed, seats: Places, shape: Shape) -> dict[int, str]:
+    """Return each device's operations in the fullest step of its first replica."""
+    orders: dict[int, str] = {}
+    for rank, device in seats.device.items():
+        if device in orders:
+            continue
+        own = np.flatnonzero(observed.rank == rank)
+        groups, sizes = np.unique(observed.group[own], return_counts=True)
+        step = own[observed.group[own] == groups[sizes.argmax()]]
+        held = shape.placement[device]
+        said = []
+        for index in step.tolist():
+            chunk = f".{held.index(observed.stage[index])}" if len(held) > 1 else ""
+            said.append(_operation(observed, index) + chunk)
+        orders[device] = " ".join(said)
+    return dict(sorted(orders.items()))

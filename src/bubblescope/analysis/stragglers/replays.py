@@ -1,0 +1,162 @@
+"""Replays of a job in which some operations keep their times and all others take the ideal one.
+
+A counterfactual says which operations keep their times. All of them are replayed at once: an
+operation of every counterfactual, step and replica is one addition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bubblescope.analysis.stragglers.step_graph import wire
+from bubblescope.names.job_trace_operations import COMMUNICATION
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.stragglers.operations import Array, Operations
+
+__all__ = ["Replays"]
+
+_TOO_EARLY_NS: Final = -10_000_000
+"""Communication that ends this long before its last member starts is of broken clocks: it is 0."""
+
+_WIDE: Final = 1 << 16
+"""Replays in one sweep: so that the ends of an operation stay in a processor's cache."""
+
+
+class Replays:
+    """A job that can be replayed.
+
+    Attributes:
+        real_ns: What each operation takes, n x s x r: computation its length; communication from
+            the start of the last of those who meet, to its end.
+        ideal_ns: What each would take if none of its type was slow, n long: the mean over places,
+            steps and replicas for computation, the median for communication.
+
+    Raises:
+        TimelineError: Messages do not match computations.
+        ScheduleError: Operations wait for each other in a circle.
+    """
+
+    def __init__(self, operations: Operations) -> None:
+        self._wiring = wire(operations)
+        self.real_ns = _transfers(operations, self._wiring.meetings)
+        self.ideal_ns = _ideal(operations, self.real_ns)
+        self._extra = self.real_ns - self.ideal_ns[:, None, None]
+        self._meets = {
+            len(operations) + number: meeting.replicas
+            for number, meeting in enumerate(self._wiring.meetings)
+        }
+        self._sinks = np.bincount(
+            self._wiring.graph.edges.source, minlength=self._wiring.graph.count
+        )
+
+    def keeping(self, kept: Array) -> Array:
+        """Return how long steps take if only some operations keep their times.
+
+        Args:
+            kept: Which do, counterfactuals x n x r, or counterfactuals x n x 1 for all replicas.
+
+        Returns:
+            Counterfactuals x s, in nanoseconds.
+        """
+        cases, _, replicas = kept.shape
+        steps, columns = self.real_ns.shape[1:]
+        some = [np.flatnonzero(each.any(axis=1)) for each in kept.transpose(1, 0, 2)]
+        whole = replicas == 1
+        found = np.empty((cases, steps), np.int64)
+        size = max(1, _WIDE // (cases * columns))
+        for low in range(0, steps, size):
+            part = slice(low, low + size)
+
+            def late(operation: int, end: Array, part: slice = part) -> None:
+                extra = self._extra[operation, part]
+                for case in some[operation].tolist():
+                    end[case] += extra if whole else extra * kept[case, operation]
+
+            shape = (cases, len(range(steps)[part]), columns)
+            found[:, part] = self._sweep(shape, late)
+        return found
+
+    def alone(self, kept: Array) -> Array:
+        """Return how long steps take if only some operations of one replica keep their times.
+
+        The other replicas, all ideal, are all alike, so one stands for them.
+
+        Args:
+            kept: Which operations do, counterfactuals x n.
+
+        Returns:
+            Counterfactuals x r x s: for each replica, what its operations alone cost.
+        """
+        steps, replicas = self.real_ns.shape[1:]
+        others = min(replicas - 1, 1)
+        found = np.empty((len(kept), replicas, steps), np.int64)
+        some = [np.flatnonzero(each) for each in kept.T]
+        size = max(1, _WIDE // (len(kept) * replicas * (1 + others)))
+        for low in range(0, steps, size):
+            part = slice(low, low + size)
+
+            def late(operation: int, end: Array, part: slice = part) -> None:
+                extra = self._extra[operation, part].T
+                for case in some[operation].tolist():
+                    end[case, ..., 0] += extra
+
+            shape = (len(kept), replicas, len(range(steps)[part]), 1 + others)
+            found[..., part] = self._sweep(shape, late)
+        return found
+
+    def _sweep(self, shape: tuple[int, ...], late: Any) -> Array:
+        """Replay everything ideal, but for what `late` adds to the ends of an operation in place.
+
+        Returns:
+            When the last operation ends, over the replicas in the last axis.
+        """
+        ideal = self.ideal_ns.tolist()
+        count = len(ideal)
+        last = np.zeros(shape, np.int64)
+
+        def finish(operation: int, begin: Any) -> Any:
+            if operation >= count:
+                if not self._meets[operation]:
+                    return begin
+                # No axis of its own for what all replicas share: it broadcasts.
+                return begin.max(axis=-1, keepdims=True) if np.ndim(begin) else begin
+            end = np.add(begin, ideal[operation], out=np.empty(shape, np.int64))
+            late(operation, end)
+            if not self._sinks[operation]:
+                np.maximum(last, end, out=last)
+            return end
+
+        self._wiring.graph.sweep(finish)
+        longest: Array = last.max(axis=-1)
+        return longest
+
+
+def _transfers(operations: Operations, meetings: list[Any]) -> Array:
+    """Return what operations take once all who take part are there, n x s x r."""
+    taken = operations.length_ns
+    if not meetings:
+        return taken
+    taken = taken.copy()
+    for members, replicas in meetings:
+        ends = operations.end_ns[members]
+        together = (ends - operations.length_ns[members]).max(axis=0)
+        if replicas:
+            together = together.max(axis=-1, keepdims=True)
+        transfer = ends - together
+        transfer[transfer <= _TOO_EARLY_NS] = 0
+        taken[members] = transfer
+    return taken
+
+
+def _ideal(operations: Operations, real_ns: Array) -> Array:
+    """Return the mean of each type of computation and the median of each of communication."""
+    of_type = np.zeros(len(operations.types), np.int64)
+    for index, name in enumerate(operations.types):
+        times = real_ns[operations.type == index]
+        typical = np.median(times) if name in COMMUNICATION else times.mean()
+        of_type[index] = np.rint(typical)
+    ideal: Array = of_type[operations.type]
+    return ideal

@@ -1,0 +1,137 @@
+"""Everything that the page shows of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import polars as pl
+
+from bubblescope.analysis.phase import phases
+from bubblescope.analysis.study import study
+from bubblescope.analysis.whatif import WhatIf
+from bubblescope.model.dependencies import messages, passes
+from bubblescope.model.errors import TimelineError
+from bubblescope.model.kinds import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bubblescope.analysis.study import Study
+    from bubblescope.analysis.whatif import Prediction, Question
+    from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.plan import Plan
+
+__all__ = ["View", "links_of", "spread_of"]
+
+
+class View(msgspec.Struct, frozen=True, eq=False):
+    """Everything that the page shows of a run.
+
+    Attributes:
+        timeline: The run.
+        study: What was worked out about it.
+        prediction: What would have been, to be shown beside it; None if nothing was asked.
+        overlays: Lane -> what could have been: "ideal" and "whatif", where they are.
+        links: What feeds what, and which send meets which receive: frame with source and target, rows
+            of the timeline's tasks.
+        phases: As `bubblescope.analysis.phase.phases` returns them.
+        spread: As `spread_of` returns it.
+    """
+
+    timeline: Timeline
+    study: Study
+    prediction: Prediction | None
+    overlays: dict[str, Timeline]
+    links: pl.DataFrame
+    phases: pl.DataFrame
+    spread: pl.DataFrame
+
+    @classmethod
+    def of(
+        cls,
+        timeline: Timeline,
+        *,
+        also: Sequence[Plan] = (),
+        whatif: Question | None = None,
+    ) -> View:
+        """Work out everything about a run that the page shows.
+
+        Args:
+            timeline: The run.
+            also: Schedules to recognise besides the known ones.
+            whatif: What to show beside what was measured, such as `lambda run: run.schedule("zb-v")`.
+
+        Raises:
+            TimelineError: A what-if is asked for of a run whose ranks share no clock or that has no
+                pipeline tasks.
+            ScheduleError: The what-if makes no sense for the run.
+        """
+        known = study(timeline, also)
+        prediction = _answer(known, whatif) if whatif else None
+        overlays = {}
+        if known.ideal is not None and known.ideal.timeline is not None:
+            overlays["ideal"] = known.ideal.timeline
+        if prediction is not None:
+            overlays["whatif"] = prediction.timeline(timeline)
+        return cls(
+            timeline=timeline,
+            study=known,
+            prediction=prediction,
+            overlays=overlays,
+            links=links_of(timeline),
+            phases=phases(timeline.tasks),
+            spread=spread_of(timeline.tasks),
+        )
+
+
+def _answer(known: Study, question: Question) -> Prediction:
+    if known.ledger is None:
+        raise TimelineError(
+            "a what-if needs a run with forwards and backwards whose ranks share a clock; "
+            "--clock solve tries to find one"
+        )
+    return question(WhatIf(known.recognition, known.ledger))
+
+
+def links_of(timeline: Timeline) -> pl.DataFrame:
+    """Return what feeds what and which send meets which receive, as rows of the timeline's tasks."""
+    return pl.concat(
+        [
+            passes(timeline).select("source", "target"),
+            messages(timeline).select(source="send", target="receive"),
+        ],
+        how="vertical_relaxed",
+    )
+
+
+def spread_of(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return how long tasks take, by kind and stage, over all ranks and steps.
+
+    Args:
+        tasks: As in `Timeline.tasks`; those of the host are left out.
+
+    Returns:
+        Frame, for each kind and stage, ascending, an unknown stage last: kind (index into the kinds),
+        stage, count, and in ns: least, low (first quartile), middle (median), high (third
+        quartile), most and mean. Quartiles lie linearly between the two nearest lengths.
+    """
+    length = pl.col("end_ns") - pl.col("start_ns")
+    figures = {
+        "low": length.quantile(0.25, "linear"),
+        "middle": length.median(),
+        "high": length.quantile(0.75, "linear"),
+        "mean": length.mean(),
+    }
+    return (
+        tasks.filter(pl.col("lane") != Lane.HOST.value)
+        .group_by(pl.col("kind").to_physical(), "stage")
+        .agg(
+            count=pl.len(),
+            least=length.min(),
+            **{name: figure.round().cast(pl.Int64) for name, figure in figures.items()},
+            most=length.max(),
+        )
+        .select("kind", "stage", "count", "least", "low", "middle", "high", "most", "mean")
+        .sort("kind", "stage", nulls_last=True)
+    )

@@ -1,0 +1,262 @@
+"""What the ledger of a run comes to: a verdict, the evidence for it, and what to do next.
+
+A finding says nothing that it has no number for; the tasks that show it are named with it. The words
+are those of `bubblescope.analysis.why.words`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from bubblescope.analysis.idle.causes import INHERENT, Cause
+from bubblescope.model.kinds import SHORT, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.analysis.idle.shares import Shares
+    from bubblescope.analysis.study import Study
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["Finding", "findings"]
+
+
+_LEAST: Final = 0.01
+"""Share of the idle time below which a cause is not spoken of."""
+
+_MOST: Final = 4
+"""Causes that are spoken of."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One sentence.
+
+    Attributes:
+        role: "verdict", "evidence" or "advice".
+        key: Which sentence, as in `bubblescope.analysis.why.words`.
+        values: The numbers and names in it; times end in `_ns`, shares in `_share`, factors in
+            `_times`.
+        tasks: Rows of the timeline's tasks that show it.
+    """
+
+    role: str
+    key: str
+    values: dict[str, Any]
+    tasks: tuple[int, ...] = ()
+
+
+def findings(timeline: Timeline, study: Study, shares: Shares | None) -> list[Finding]:
+    """Return what is to be said of a run, most important first; nothing if it has no ledger."""
+    ledger = study.ledger
+    if ledger is None:
+        return []
+    totals = {Cause(row["cause"]): row for row in ledger.totals().to_dicts()}
+    whole = sum(row["idle_ns"] for row in totals.values())
+    inherent = sum(totals[cause]["idle_ns"] for cause in INHERENT if cause in totals)
+    rate = study.bubbles.overall.makespan
+    recognition = study.recognition
+    schedule = recognition.schedule if recognition else None
+    common = {
+        "rate_share": rate,
+        "schedule": schedule,
+        "inherent_share": inherent / whole if whole else None,
+        "other_share": 1 - inherent / whole if whole else None,
+    }
+    causes = [
+        cause for cause, row in totals.items() if cause not in INHERENT and row["share"] >= _LEAST
+    ][:_MOST]
+    if not causes:
+        return [Finding("verdict", "inherent", common), Finding("advice", "inherent", {})]
+    said = [Finding("verdict", "causes", common)]
+    costs = {share.cause: share for share in shares.shares} if shares else {}
+    for index, cause in enumerate(causes):
+        saved = costs[cause].last_ns if cause in costs else None
+        values = {
+            "cause": cause,
+            "idle_share": totals[cause]["share"],
+            "idle_ns": totals[cause]["idle_ns"],
+            "saved_ns": saved,
+            "saved_share": saved / shares.step_ns if shares and saved is not None else None,
+        }
+        shows = saved is None or saved > 0
+        key = ("first" if not index else "next") + ("" if shows else "_hidden")
+        said.append(Finding("verdict", key, values))
+        said.append(_EVIDENCE[cause](timeline, ledger, study))
+        said.append(Finding("advice", cause.name.lower(), {}))
+    return said
+
+
+def _task(timeline: Timeline, row: int) -> dict[str, Any]:
+    """Return what names a task: label, rank and step."""
+    task = timeline.tasks.row(row, named=True)
+    number = "" if task["microbatch"] is None else task["microbatch"]
+    return {
+        "label": f"{SHORT[Kind(task['kind'])]}{number}",
+        "rank": task["rank"],
+        "step": task["step"],
+    }
+
+
+def _imbalance(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
+    run, length = ledger.counterfactuals.run, ledger.counterfactuals.lengths
+    cells = pl.DataFrame(
+        {"stage": run.stage, "kind": run.kind, "ns": length.stage_ns, "task": run.task}
+    )
+    costs = (
+        cells.group_by("stage", "kind")
+        .agg(pl.col("ns", "task").first())
+        .group_by("stage")
+        .agg(pl.col("ns").sum(), pl.col("task").first())
+        .sort("ns", "stage", descending=[True, False])
+    )
+    top = costs.row(0, named=True)
+    values = {
+        "stage": top["stage"],
+        "cost_ns": top["ns"],
+        "mean_ns": int(costs["ns"].mean()),  # type: ignore[arg-type]
+        "mean_times": top["ns"] / costs["ns"].mean(),
+    }
+    return Finding("evidence", "imbalance", values, (top["task"],))
+
+
+def _slow_rank(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
+    run, length = ledger.counterfactuals.run, ledger.counterfactuals.lengths
+    ranks = (
+        pl.DataFrame(
+            {
+                "rank": run.rank,
+                "step": run.step,
+                "was": length.rank_ns,
+                "healthy": length.stage_ns,
+                "task": run.task,
+            }
+        )
+        .group_by("rank")
+        .agg(
+            slow=pl.col("was").sum() / pl.col("healthy").sum(),
+            steps=pl.col("step").filter(pl.col("was") > pl.col("healthy")).n_unique(),
+            task=pl.col("task").filter(pl.col("was") > pl.col("healthy")).first(),
+        )
+        .sort("slow", "rank", descending=[True, False])
+    )
+    top = ranks.row(0, named=True)
+    values = {
+        "rank": top["rank"],
+        "slow_share": top["slow"] - 1,
+        "steps": top["steps"],
+        "of": len(run.steps),
+    }
+    return Finding("evidence", "slow_rank", values, _rows(top["task"]))
+
+
+def _variation(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
+    run, length = ledger.counterfactuals.run, ledger.counterfactuals.lengths
+    beyond = length.own_ns - length.rank_ns
+    at = int(beyond.argmax())
+    usual = np.maximum(length.rank_ns, 1)
+    values = {
+        "spread_share": float(np.std(length.own_ns / usual)),
+        "task": _task(timeline, int(run.task[at])),
+        "longest_ns": int(length.own_ns[at]),
+        "usual_ns": int(length.rank_ns[at]),
+    }
+    return Finding("evidence", "variation", values, (int(run.task[at]),))
+
+
+def _transfer(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
+    run = ledger.counterfactuals.run
+    source, target = (edge[run.within :] for edge in run.graph.edges)
+    links = (
+        pl.DataFrame(
+            {
+                "from": run.rank[source],
+                "to": run.rank[target],
+                "ns": run.delay_ns[run.within :],
+                "task": run.task[target],
+            }
+        )
+        .group_by("from", "to")
+        .agg(pl.col("ns").median().cast(pl.Int64), pl.col("task").first())
+        .sort("ns", "from", "to", descending=[True, False, False])
+    )
+    top = links.row(0, named=True)
+    values = {
+        "from": top["from"],
+        "to": top["to"],
+        "delay_ns": top["ns"],
+        "median_ns": int(links["ns"].median() or 0),  # type: ignore[arg-type]
+        "recorded": run.recorded,
+    }
+    return Finding("evidence", "transfer", values, (top["task"],))
+
+
+def _late(key: str) -> Callable[[Timeline, Ledger, Study], Finding]:
+    """Return evidence of a cause that holds up tasks on their own rank."""
+
+    def evidence(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
+        run = ledger.counterfactuals.run
+        late = ledger.counterfactuals.late_ns(Cause[key.upper()])
+        ranks = (
+            pl.DataFrame({"rank": run.rank, "ns": late, "task": run.task})
+            .filter(pl.col("ns") > 0)
+            .group_by("rank")
+            .agg(
+                pl.col("ns").sum(),
+                count=pl.len(),
+                task=pl.col("task").sort_by("ns").last(),
+                longest=pl.col("ns").max(),
+            )
+            .sort("ns", "rank", descending=[True, False])
+        )
+        top = ranks.row(0, named=True)
+        values = {
+            "count": int(ranks["count"].sum()),
+            "late_ns": int(ranks["ns"].sum()),
+            "rank": top["rank"],
+            "rank_ns": top["ns"],
+            "task": _task(timeline, top["task"]),
+            "longest_ns": top["longest"],
+        }
+        return Finding("evidence", key, values, (top["task"],))
+
+    return evidence
+
+
+def _order(_timeline: Timeline, _ledger: Ledger, study: Study) -> Finding:
+    departures = study.recognition.departures if study.recognition else ()
+    values = {"count": len(departures), "first": str(departures[0]) if departures else ""}
+    return Finding("evidence", "order", values)
+
+
+def _clock(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
+    run = ledger.counterfactuals.run
+    values = {
+        "error_ns": int(timeline.ranks["clock_error_ns"].max() or 0),  # type: ignore[arg-type]
+        "early": int((run.early_ns < 0).sum()),
+        "early_ns": int(-run.early_ns.min(initial=0)),
+    }
+    at = run.graph.edges.target[run.within :][run.early_ns.argmin()] if len(run.early_ns) else 0
+    return Finding("evidence", "clock", values, (int(run.task[at]),))
+
+
+def _rows(row: int | None) -> tuple[int, ...]:
+    return () if row is None else (row,)
+
+
+_EVIDENCE: Final[dict[Cause, Callable[[Timeline, Ledger, Study], Finding]]] = {
+    Cause.IMBALANCE: _imbalance,
+    Cause.SLOW_RANK: _slow_rank,
+    Cause.VARIATION: _variation,
+    Cause.ORDER: _order,
+    Cause.TRANSFER: _transfer,
+    Cause.PAUSE: _late("pause"),
+    Cause.LAUNCH: _late("launch"),
+    Cause.SYNC: _late("sync"),
+    Cause.UNEXPLAINED: _late("unexplained"),
+    Cause.CLOCK: _clock,
+}

@@ -1,0 +1,69 @@
+"""Findings as sentences, in English and Chinese."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.why.words import chinese, english
+from bubblescope.model import units
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.why.findings import Finding
+
+__all__ = ["LANGUAGES", "cause_name", "heading", "meaning", "note", "sentence"]
+
+LANGUAGES: Final = ("en", "zh")
+"""Names of the languages."""
+
+_CAUSES: Final = {"en": english.CAUSES, "zh": chinese.CAUSES}
+_HEADINGS: Final = {"en": english.HEADINGS, "zh": chinese.HEADINGS}
+_NOTES: Final = {"en": english.NOTES, "zh": chinese.NOTES}
+_SENTENCES: Final = {"en": english.SENTENCES, "zh": chinese.SENTENCES}
+_UNITS: Final = {"ns": units.duration, "share": units.percent}
+"""How a value is written, by how its name ends."""
+
+
+def cause_name(cause: Cause, language: str) -> str:
+    """Return the name of a cause."""
+    return _CAUSES[language][cause][0]
+
+
+def meaning(cause: Cause, language: str) -> str:
+    """Return one line on what a cause is."""
+    return _CAUSES[language][cause][1]
+
+
+def heading(key: str, language: str) -> str:
+    """Return the heading of a table or column."""
+    return _HEADINGS[language][key]
+
+
+def note(key: str, language: str, **values: Any) -> str:
+    """Return what is printed beside a table."""
+    return _NOTES[language][key].format(**_written(values, language))
+
+
+def sentence(finding: Finding, language: str) -> str:
+    """Return a finding as a sentence."""
+    words = _SENTENCES[language][finding.role, finding.key]
+    return words.format(**_written(finding.values, language))
+
+
+def _written(values: dict[str, Any], language: str) -> dict[str, str]:
+    return {key: _value(key, value, language) for key, value in values.items()}
+
+
+def _value(key: str, value: Any, language: str) -> str:
+    if value is None:
+        return note("schedule", language) if key == "schedule" else "–"
+    if isinstance(value, Cause):
+        return cause_name(value, language)
+    if isinstance(value, dict):
+        return note("task" if value["step"] is not None else "bare_task", language, **value)
+    unit = key.rpartition("_")[2]
+    if unit in _UNITS:
+        return _UNITS[unit](value)
+    if unit == "times":
+        return f"{value:.2f} {note('times', language)}"
+    return f"{value:,}" if key in ("count", "early") else str(value)

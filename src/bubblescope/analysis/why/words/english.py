@@ -1,0 +1,151 @@
+"""Findings in English."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bubblescope.analysis.idle.causes import MEANINGS, Cause
+
+__all__ = ["CAUSES", "HEADINGS", "NOTES", "SENTENCES"]
+
+SENTENCES: Final[dict[tuple[str, str], str]] = {
+    ("verdict", "inherent"): (
+        "Ranks are idle {rate_share} of the time, and all of it is inherent to {schedule}."
+    ),
+    ("advice", "inherent"): (
+        "Only more micro-batches, fewer stages or another schedule would make it less "
+        "(bubblescope whatif)."
+    ),
+    ("verdict", "causes"): (
+        "Ranks are idle {rate_share} of the time: {inherent_share} of that is inherent to "
+        "{schedule}, {other_share} is not."
+    ),
+    ("verdict", "first"): (
+        "The first cause is {cause}: {idle_share} of the idle time ({idle_ns} over all ranks). "
+        "Without it a step would be {saved_ns} ({saved_share}) shorter."
+    ),
+    ("verdict", "next"): (
+        "Then {cause}: {idle_share} of the idle time ({idle_ns}); a step would be {saved_ns} "
+        "({saved_share}) shorter."
+    ),
+    ("verdict", "first_hidden"): (
+        "The first cause is {cause}: {idle_share} of the idle time ({idle_ns} over all ranks). To take "
+        "away it alone would not make a step shorter: other causes keep ranks waiting."
+    ),
+    ("verdict", "next_hidden"): (
+        "Then {cause}: {idle_share} of the idle time ({idle_ns}); without it alone, a step would not "
+        "be shorter."
+    ),
+    ("evidence", "imbalance"): (
+        "Stage {stage} takes {cost_ns} for a micro-batch, {mean_times} the mean of the stages "
+        "({mean_ns})."
+    ),
+    ("advice", "imbalance"): (
+        "Move layers away from it, or give embedding and head stages fewer of them."
+    ),
+    ("evidence", "slow_rank"): (
+        "Rank {rank} is {slow_share} slower than a healthy rank at its stage, in {steps} of {of} "
+        "steps."
+    ),
+    ("advice", "slow_rank"): (
+        "Look at its device: clock, temperature, power limit, other processes. If it stays slow, "
+        "take it out."
+    ),
+    ("evidence", "variation"): (
+        "Tasks of one kind and stage spread by {spread_share} (standard deviation); the furthest "
+        "is {task}: {longest_ns} instead of {usual_ns}."
+    ),
+    ("advice", "variation"): (
+        "Even out the micro-batches: pack sequences to equal cost, not equal number of tokens."
+    ),
+    ("evidence", "order"): "{count} tasks ran out of order. The first: {first}.",
+    ("advice", "order"): (
+        "Compare the order that the job asked for with the schedule's; two streams or a late "
+        "receive can swap tasks."
+    ),
+    ("evidence", "transfer"): (
+        "Results are longest on their way from rank {from} to rank {to}: {delay_ns}; half of all "
+        "links take {median_ns} or less."
+    ),
+    ("advice", "transfer"): (
+        "Send earlier or in the background, keep neighbouring stages on one machine, or look at "
+        "that link."
+    ),
+    ("evidence", "pause"): (
+        "The host paused before {count} tasks, {late_ns} in all; {rank_ns} of it on rank {rank}, "
+        "the longest before {task}: {longest_ns}."
+    ),
+    ("advice", "pause"): (
+        "Collect garbage at the same step on all ranks (gc.disable, gc.collect every so many "
+        "steps), load data and write checkpoints in the background."
+    ),
+    ("evidence", "launch"): (
+        "{count} tasks were launched after they could have run, {late_ns} in all; {rank_ns} of it "
+        "on rank {rank}, the longest before {task}: {longest_ns}."
+    ),
+    ("advice", "launch"): (
+        "The host is too slow for the device: larger micro-batches, CUDA graphs, fewer "
+        "synchronisations, a free CPU core for each rank."
+    ),
+    ("evidence", "sync"): (
+        "{count} tasks started late while their rank was in a collective or the optimizer, "
+        "{late_ns} in all; {rank_ns} of it on rank {rank}."
+    ),
+    ("advice", "sync"): "Overlap gradient reduction and parameter gathering with the pipeline.",
+    ("evidence", "unexplained"): (
+        "{count} tasks started late, {late_ns} in all, for no reason that the trace knows; {rank_ns} "
+        "of it on rank {rank}, the longest before {task}: {longest_ns}."
+    ),
+    ("advice", "unexplained"): (
+        "A trace with host times (launches, garbage collection, data loading) would tell."
+    ),
+    ("evidence", "clock"): (
+        "Clocks of different hosts may be off by {error_ns}; {early} results were used before they "
+        "were there, by up to {early_ns}."
+    ),
+    ("advice", "clock"): (
+        "Synchronise the clocks (PTP), or let bubblescope solve for them (--clock solve)."
+    ),
+}
+"""By role and key of a finding; the fields are its values."""
+
+CAUSES: Final = {cause: (cause.value, MEANINGS[cause]) for cause in Cause}
+"""Name and meaning of each cause."""
+
+HEADINGS: Final = {
+    "verdict": "verdict",
+    "evidence": "evidence",
+    "advice": "next step",
+    "causes": "Why devices are idle",
+    "ranks": "Ranks",
+    "gaps": "Longest gaps",
+    "cause": "cause",
+    "idle": "idle time",
+    "share": "share",
+    "cost": "costs a step",
+    "last": "if removed",
+    "meaning": "meaning",
+    "rank": "rank",
+    "other": "not inherent",
+    "mostly": "mostly",
+    "where": "where",
+    "before": "before",
+    "root": "waited for",
+}
+"""Headings of tables and columns."""
+
+NOTES: Final = {
+    "schedule": "the order that was measured",
+    "times": "times",
+    "task": "{label} of rank {rank} in step {step}",
+    "bare_task": "{label} of rank {rank}",
+    "rank": "rank {rank}",
+    "more": "and {count} more; --all shows them",
+    "outside": "{cause} before and after the pipeline phase: {idle_ns}",
+    "step": "rank {rank}, step {step}",
+    "replay": "replay: {mean} off the measured steps, {worst} at most",
+    "doubt": "; times contradict what must come before what, so take the causes with care",
+    "left_out": "; {count} results were used before they were begun to be made, and are left out",
+    "part": "; costs of {steps} of {of} steps",
+}
+"""What is printed beside the tables."""

@@ -1,0 +1,104 @@
+"""`bubblescope compare`: what changed between two runs, and a gate for continuous integration."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.text import Text
+
+from bubblescope.analysis.gate import Condition, condition, judge
+from bubblescope.cli.console import err, out, print_json
+from bubblescope.cli.reading import Numbers, need_tasks, planned, read, reading
+from bubblescope.render.text.compare import Comparison, verdict_line
+from bubblescope.schedules import torch_csv
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["FAILED", "compare"]
+
+FAILED: Final = 1
+"""Exit code where a condition of `--fail-if` holds."""
+
+
+class ConditionText(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """A condition, as `condition` reads it."""
+
+    name = "condition"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Condition:
+        """Read the text."""
+        if isinstance(value, Condition):
+            return value
+        try:
+            return condition(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.argument("before", metavar="A", type=click.Path())
+@click.argument("after", metavar="B", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/compare.md).")
+@click.option("--all", "everything", is_flag=True, help="Show every line of every table.")
+@click.option(
+    "--fail-if",
+    "conditions",
+    multiple=True,
+    type=ConditionText(),
+    metavar="EXPR",
+    help="Exit with 1 if this certainly holds, such as 'bubble > +2%' or 'step > 1.5s'. "
+    "May be repeated.",
+)
+@click.option(
+    "--strict", is_flag=True, help="Also fail where a condition holds but noise may be why."
+)
+@click.option("--steps-a", type=Numbers(), help="Only these steps of A, whatever --steps says.")
+@click.option("--steps-b", type=Numbers(), help="Only these steps of B, whatever --steps says.")
+@planned
+@reading
+def compare(
+    before: str,
+    after: str,
+    as_json: bool,
+    everything: bool,
+    conditions: tuple[Condition, ...],
+    strict: bool,
+    steps_a: list[range] | None,
+    steps_b: list[range] | None,
+    plans: tuple[Path, ...],
+    **options: Any,
+) -> None:
+    """Say what changed from run A to run B, and whether it is more than noise.
+
+    Each of A and B is a trace file, a folder or a quoted glob pattern.
+    """
+    also = [torch_csv.read(plan) for plan in plans]
+    runs = []
+    for path, steps in ((before, steps_a), (after, steps_b)):
+        timeline = read((path,), **{**options, "steps": steps or options["steps"]})
+        need_tasks(timeline)
+        runs.append(timeline)
+    comparison = Comparison.of(runs[0], runs[1], labels=(before, after), also=also)
+    verdicts = [judge(condition, comparison, strict=strict) for condition in conditions]
+    if as_json:
+        said = {**comparison.to_dict(), "conditions": [one._asdict() for one in verdicts]}
+        print_json(said)
+    else:
+        out.print(comparison.shown(everything=everything), crop=False)
+    if not options["quiet"]:
+        _warn(*runs)
+    for verdict in verdicts:
+        (err if as_json else out).print(verdict_line(verdict), soft_wrap=True)
+    if any(verdict.outcome == "failed" for verdict in verdicts):
+        sys.exit(FAILED)
+
+
+def _warn(*timelines: Timeline) -> None:
+    for label, timeline in zip("AB", timelines, strict=True):
+        for notice in timeline.run.warnings:
+            err.print(Text.assemble(("warning  ", "yellow"), f"{label}: {notice.message}"))

@@ -1,0 +1,119 @@
+"""The terminal: where commands print, and how they show progress, warnings and files written."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from bubblescope.model.text import utf8, whole
+from bubblescope.render.json import pretty
+from bubblescope.render.text.console import PlainConsole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from bubblescope.model.timeline import Timeline
+    from bubblescope.render.text.face import Answer
+
+__all__ = ["Bar", "answer", "err", "out", "print_json", "warn", "writable", "writing", "wrote"]
+
+_PATIENCE_S: Final = 1.0
+
+out = PlainConsole(highlight=False, markup=False)
+err = PlainConsole(stderr=True, highlight=False, markup=False)
+
+
+class Bar:
+    """Draws progress on the error stream, if that is a terminal and work takes over a second."""
+
+    def __init__(self) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            console=err,
+            transient=True,
+        )
+        self._start = threading.Timer(_PATIENCE_S, self._bar.start)
+        self._start.daemon = True
+
+    def begin(self, what: str, total: int | None) -> None:
+        """Start a phase, of an unknown extent if `total` is None; a phase before it is over."""
+        for task in self._bar.task_ids:
+            self._bar.remove_task(task)
+        self._bar.add_task(what, total=total)
+
+    def advance(self, amount: int = 1) -> None:
+        """Move on."""
+        for task in self._bar.task_ids:
+            self._bar.advance(task, amount)
+
+    def __enter__(self) -> Bar:
+        if err.is_terminal:
+            self._start.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._start.cancel()
+        self._bar.stop()
+
+
+def answer(found: Answer, *, as_json: bool = False, everything: bool = False) -> None:
+    """Print an answer.
+
+    Args:
+        found: The answer.
+        as_json: As JSON.
+        everything: All of it, however long.
+    """
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        out.print(found.shown(everything=everything), crop=False)
+
+
+def print_json(value: Any) -> None:
+    """Print plain values as JSON."""
+    click.echo(pretty(value))
+
+
+def warn(timeline: Timeline, *, quiet: bool) -> None:
+    """Print the warnings of a timeline on the error stream."""
+    if not quiet:
+        for notice in timeline.run.warnings:
+            err.print(Text.assemble(("warning  ", "yellow"), notice.message))
+
+
+def writable(path: Path) -> Path:
+    """Return the path of a file to write.
+
+    Raises:
+        click.UsageError: It is a folder, or its folder does not exist.
+    """
+    if not utf8(path):
+        raise click.UsageError(f"{whole(str(path))} is no UTF-8; give the file another name")
+    if path.is_dir():
+        raise click.UsageError(f"{path} is a folder; name a file to write")
+    if not path.parent.exists():
+        raise click.UsageError(f"{path.parent} does not exist; make it first")
+    return path
+
+
+@contextmanager
+def writing(path: Path, *, quiet: bool) -> Iterator[None]:
+    """Show that something is going on while a file is written."""
+    with Bar() as bar:
+        if not quiet:
+            bar.begin(f"writing {path.name}", None)
+        yield
+
+
+def wrote(path: Path) -> None:
+    """Say that a file was written, and how large it is."""
+    out.print(Text(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB)"), soft_wrap=True)

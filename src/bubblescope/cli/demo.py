@@ -1,0 +1,76 @@
+"""`bubblescope demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from bubblescope import demo as training
+from bubblescope.cli.console import Bar, out, wrote
+from bubblescope.cli.output import open_page
+from bubblescope.facade import write
+from bubblescope.model.progress import SILENT
+from bubblescope.render.text.report import Report
+from bubblescope.schedules import LINEAR
+from bubblescope.sources import load
+
+__all__ = ["demo"]
+
+
+@click.command()
+@click.option("--schedule", type=click.Choice(LINEAR), default="1f1b", show_default=True)
+@click.option("--stages", default=4, show_default=True, help="Pipeline stages, each a process.")
+@click.option("--microbatches", default=8, show_default=True, help="Micro-batches per step.")
+@click.option("--steps", default=6, show_default=True, help="Training steps.")
+@click.option(
+    "--sleep-compute",
+    "sleep_compute_ms",
+    type=float,
+    metavar="MS",
+    help="Stretch each task to this many milliseconds by sleeping, so that stages do not contend.",
+)
+@click.option(
+    "--stage-work",
+    metavar="X,X,...",
+    help="With --sleep-compute: how much longer the tasks of each stage are, such as 1,1,0.5,1.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("bubblescope-demo"),
+    show_default=True,
+    help="Folder for the recordings and the page.",
+)
+@click.option("--open/--no-open", "show", default=True, help="Open the page (default).")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def demo(output: Path, show: bool, quiet: bool, stage_work: str | None, **options: Any) -> None:
+    """Train a small model in a real pipeline here, record it, and show the result."""
+    chosen = training.Options(stage_work=_numbers(stage_work), **options)
+    with Bar() as bar:
+        result = training.run(chosen, output, SILENT if quiet else bar)
+    timeline = load(output)
+    out.print(Report.of(timeline))
+    out.print(
+        f"trained {chosen.steps} steps in {result.seconds:.1f} s; "
+        f"loss {result.losses[0]:.4f} to {result.losses[-1]:.4f}"
+    )
+    if note := training.contention_note(result):
+        out.print(Text.assemble(("note  ", "yellow"), note))
+    page = output / "timeline.html"
+    write(timeline, page, to="html", title=f"bubblescope demo, {chosen.schedule}")
+    wrote(page)
+    if show and not open_page(page.resolve().as_uri()):
+        out.print("no browser here: open the file in one; it needs no network")
+
+
+def _numbers(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        raise click.UsageError(f"--stage-work {text!r} is not like 1,1,0.5,1") from None

@@ -1,0 +1,59 @@
+"""`bubblescope export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bubblescope.cli.console import warn, writing, wrote
+from bubblescope.cli.output import output_path
+from bubblescope.cli.reading import need_tasks, paths_argument, read, reading
+from bubblescope.facade import write
+from bubblescope.render.formats import FORMATS
+
+__all__ = ["export"]
+
+
+@click.command()
+@paths_argument()
+@click.option("--to", "fmt", required=True, type=click.Choice(list(FORMATS)), help="Format.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write.")
+@click.option(
+    "--width",
+    metavar="LENGTH",
+    help="Of a picture: 84mm, 3.3in, 240pt, 1600px, or column (3.3in) or page (7in). 1600px by "
+    "default, and page in the look of papers.",
+)
+@click.option(
+    "--look",
+    type=click.Choice(["full", "paper"]),
+    help="Of a picture: all that is known (default), or devices and micro-batches only, as papers "
+    "show schedules.",
+)
+@click.option("--dpi", type=float, help="Of a PNG picture: pixels per inch; 300 by default.")
+@reading
+def export(
+    paths: tuple[str, ...],
+    fmt: str,
+    output: Path | None,
+    width: str | None,
+    look: str | None,
+    dpi: float | None,
+    **options: Any,
+) -> None:
+    """Write a run for another program: Perfetto, Chrome, a table or a picture."""
+    asked = {"width": width, "look": look, "dpi": dpi}
+    picture: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    for name in picture:
+        if name not in FORMATS[fmt].options:
+            having = [to for to, format_ in FORMATS.items() if name in format_.options]
+            raise click.UsageError(f"--{name} is for --to {' and '.join(having)}, not for {fmt}")
+    timeline = read(paths, **options)
+    need_tasks(timeline)
+    target = output_path(paths, output, FORMATS[fmt].suffix)
+    with writing(target, quiet=options["quiet"]):
+        write(timeline, target, to=fmt, **picture)
+    warn(timeline, quiet=options["quiet"])
+    wrote(target)

@@ -1,0 +1,41 @@
+"""`bubblescope names`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.text import Text
+
+from bubblescope.cli.console import out
+from bubblescope.cli.reading import paths_argument, read, reading
+from bubblescope.render.text.sections import narrow_table
+
+__all__ = ["names"]
+
+
+@click.command()
+@paths_argument()
+@click.option("--all", "everything", is_flag=True, help="Show every name, not the top 40.")
+@reading
+def names(paths: tuple[str, ...], everything: bool, **options: Any) -> None:
+    """List the range names of a trace and what each is taken for."""
+    timeline = read(paths, **options)
+    shapes: dict[str, list[Any]] = {}
+    for content in timeline.run.contents:
+        for held in content.names:
+            entry = shapes.setdefault(held.shape, [0, held.example, held.kind])
+            entry[0] += held.count
+    if not shapes:
+        out.print("the trace holds no named ranges")
+        return
+    table = narrow_table("count")
+    for column in ("name (# is any number)", "example", "taken for"):
+        table.add_column(column, overflow="fold")
+    ordered = sorted(shapes.items(), key=lambda item: (item[1][2] is None, -item[1][0], item[0]))
+    shown = ordered if everything else ordered[:40]
+    for shape, (count, example, kind) in shown:
+        table.add_row(f"{count:,}", Text(shape), Text(example), kind or Text("–", "dim"))
+    out.print(table)
+    if len(shown) < len(ordered):
+        out.print(Text(f"and {len(ordered) - len(shown)} more; --all shows them", "dim"))

@@ -1,0 +1,150 @@
+"""What every command that reads traces has in common: its arguments, and reading."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+from rich.text import Text
+
+from bubblescope.cli.console import Bar, err
+from bubblescope.model.progress import SILENT
+from bubblescope.render.text.sections import inventory
+from bubblescope.sources import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["NO_TASKS", "Numbers", "need_tasks", "paths_argument", "planned", "read", "reading"]
+
+NO_TASKS: Final = 3
+"""Exit code where traces were read but hold no pipeline tasks."""
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """Whole numbers and half-open ranges: "3", "2:5", "0,4:6"."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[range]:
+        """Turn the text into ranges; a number is one of its own."""
+        if isinstance(value, list):
+            return value
+        try:
+            parts = [part.partition(":") for part in str(value).split(",")]
+            chosen = [
+                range(int(low), int(high) if colon else int(low) + 1) for low, colon, high in parts
+            ]
+        except ValueError:
+            chosen = []
+        if not all(chosen) or not chosen:
+            self.fail(f"{value!r} is not like 3 or 2:5 or 0,4:6", param, ctx)
+        return chosen
+
+
+def _among(wanted: list[range] | None, present: list[int]) -> list[int] | None:
+    """Return the numbers that are there of each range, or its first, to be refused, if none is."""
+    if wanted is None:
+        return None
+    chosen: list[int] = []
+    for part in wanted:
+        chosen += [number for number in present if number in part] or [part.start]
+    return chosen
+
+
+def paths_argument(*, many: bool = True) -> Callable[[Any], Any]:
+    """Return the argument that names the traces."""
+    return click.argument(
+        "paths",
+        nargs=-1 if many else 1,
+        required=True,
+        metavar="PATH..." if many else "PATH",
+        type=click.Path(),
+    )
+
+
+def reading(command: Any) -> Any:
+    """Add the options that every command that reads traces has."""
+    for option in reversed(
+        (
+            click.option(
+                "--names",
+                metavar="REGEX",
+                help="Meaning of your own range names: a pattern with groups (?P<kind>...) and any "
+                "of microbatch, chunk, stage, step, rank, peer.",
+            ),
+            click.option(
+                "--source", metavar="FORMAT", help="Trace format, if it should not be detected."
+            ),
+            click.option(
+                "--run",
+                type=int,
+                metavar="K",
+                help="Which run, from 0, of logs that hold several; the last by default.",
+            ),
+            click.option(
+                "--clock",
+                type=click.Choice(["raw", "auto", "solve"]),
+                default="auto",
+                show_default=True,
+                help="Correct the clocks of several hosts by what must come before what: never, "
+                "where it shows them to be wrong, or always.",
+            ),
+            click.option("--steps", type=Numbers(), help="Only these steps: 3 or 2:5 or 0,4:6."),
+            click.option("--ranks", type=Numbers(), help="Only these ranks."),
+            click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+planned = click.option(
+    "--plan",
+    "plans",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="A schedule of your own to recognise, as PyTorch's CSV. May be repeated.",
+)
+
+
+def read(
+    paths: tuple[str, ...],
+    names: str | None,
+    source: str | None,
+    run: int | None,
+    clock: Literal["raw", "auto", "solve"],
+    steps: list[range] | None,
+    ranks: list[range] | None,
+    *,
+    quiet: bool,
+) -> Timeline:
+    """Read the traces as the options of `reading` say."""
+    with Bar() as bar:
+        timeline = load(
+            *paths,
+            names=names,
+            source=source,
+            progress=SILENT if quiet else bar,
+            run=run,
+            clock=clock,
+        )
+    if steps is not None or ranks is not None:
+        present = timeline.ranks["rank"].to_list()
+        timeline = timeline.slice(steps=_among(steps, timeline.steps), ranks=_among(ranks, present))
+    return timeline
+
+
+def need_tasks(timeline: Timeline) -> None:
+    """Leave, saying what the traces do hold, if there is nothing to show."""
+    if len(timeline):
+        return
+    err.print(inventory(timeline))
+    for notice in timeline.run.warnings:
+        err.print(Text(notice.message))
+    sys.exit(NO_TASKS)

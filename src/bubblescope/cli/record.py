@@ -1,0 +1,180 @@
+"""`bubblescope record`."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from bubblescope.cli.console import err, out
+from bubblescope.cli.reading import NO_TASKS
+from bubblescope.model.errors import BubblescopeError
+from bubblescope.record.hooks import INTEGRATIONS
+from bubblescope.record.prometheus import address_of
+from bubblescope.record.settings import Settings
+from bubblescope.sources import load
+
+__all__ = ["record"]
+
+
+class Window(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """Which steps: "10:15", "10:" or ":5"."""
+
+    name = "steps"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int | None]:
+        """Take it apart."""
+        if isinstance(value, tuple):
+            return value
+        found = re.fullmatch(r"(\d*):(\d*)", str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is not like 10:15 (steps 10 to 14), 10: or :5", param, ctx)
+        start, stop = int(found[1] or 0), int(found[2]) if found[2] else None
+        if stop is not None and stop <= start:
+            self.fail(f"there is no step in {value!r}", param, ctx)
+        return start, stop
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True, metavar="[--] COMMAND...")
+@click.option("--steps", type=Window(), default=":", help="Steps to record: 10:15 is 10 to 14.")
+@click.option(
+    "--out",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=Path("recording"),
+    show_default=True,
+    help="Folder to write to.",
+)
+@click.option("--exit-after", is_flag=True, help="Leave the job after the last of these steps.")
+@click.option(
+    "--timer",
+    type=click.Choice(["cuda", "hip", "npu", "cupti", "cpu"]),
+    help="Clock; by default that of the device that the job uses.",
+)
+@click.option(
+    "--marks",
+    multiple=True,
+    type=click.Choice(["nvtx", "mstx", "torch"]),
+    help="Also show the tasks to a vendor's profiler that runs at the same time.",
+)
+@click.option("--max-mb", type=float, help="Most megabytes a rank may have on disk.")
+@click.option(
+    "--prometheus",
+    metavar="[HOST:]PORT",
+    help="Serve metrics of each step: rank R at port PORT + R, to this machine by default.",
+)
+def record(
+    command: tuple[str, ...],
+    steps: tuple[int, int | None],
+    folder: Path,
+    *,
+    exit_after: bool,
+    timer: str | None,
+    marks: tuple[str, ...],
+    max_mb: float | None,
+    prometheus: str | None,
+) -> None:
+    """Record a training job as it is: bubblescope record -- torchrun ... train.py.
+
+    Every Python process that the command starts records its forwards, backwards, optimizer steps and
+    transfers, if it trains a pipeline with a framework that is known (docs/recording.md).
+    """
+    if exit_after and steps[1] is None:
+        raise click.UsageError("--exit-after needs the last step: --steps 10:15")
+    if max_mb is not None and max_mb <= 0:
+        raise click.UsageError("--max-mb must be more than 0")
+    if prometheus is not None:
+        address_of(prometheus)
+    folder = folder.resolve()
+    _emptied(folder)
+    settings = Settings(
+        out=str(folder),
+        start=steps[0],
+        stop=steps[1],
+        exit_after=exit_after,
+        timer=timer,
+        marks=marks,
+        max_mb=max_mb,
+        prometheus=prometheus,
+    )
+    code = _run(command, settings)
+    recorded = _said(folder)
+    sys.exit(code or (0 if recorded else NO_TASKS))
+
+
+def _emptied(folder: Path) -> None:
+    """Make the folder; take what an earlier job recorded there out of the way of what comes.
+
+    Raises:
+        BubblescopeError: It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in _recorded(folder):
+            path.unlink()
+    except OSError as error:
+        raise BubblescopeError(f"{folder} cannot be written to ({error.strerror})") from None
+
+
+def _recorded(folder: Path) -> list[Path]:
+    """Return what there is of a recording: our files, and links to logs of Paddle's own profiler."""
+    logs = (*folder.glob("workerlog.*"), *folder.glob("machine*/workerlog.*"))
+    return [*folder.glob("rank*.bubbles"), *(log for log in logs if log.is_symlink())]
+
+
+def _run(command: tuple[str, ...], settings: Settings) -> int:
+    """Run the job with the hooks in its way; return its exit code."""
+    inject = str(resources.files("bubblescope.record") / "inject")
+    path = [inject, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {
+        **os.environ,
+        **settings.environment(),
+        "PYTHONPATH": os.pathsep.join(path),
+    }
+    try:
+        job = subprocess.Popen(command, env=environment)
+    except OSError as error:
+        raise BubblescopeError(f"{command[0]} cannot be run ({error.strerror})") from None
+    # The job has Ctrl+C too, from the terminal; other signals are passed on.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: job.terminate())
+    code = job.wait()
+    # As a shell would say that it was killed.
+    return code if code >= 0 else 128 - code
+
+
+def _said(folder: Path) -> bool:
+    """Say what was recorded; return whether anything was."""
+    if not _recorded(folder):
+        known = ", ".join(name for name in INTEGRATIONS if name != "loop")
+        err.print(
+            Text(
+                "nothing was recorded: no process of the job began a training step, neither of a "
+                f"framework ({known}) nor of a loop with an optimizer of PyTorch; see "
+                "docs/recording.md for marking a loop of your own",
+                "yellow",
+            )
+        )
+        return False
+    try:
+        run = load(folder, clock="raw")
+    except BubblescopeError as error:
+        err.print(Text(f"what was recorded cannot be read: {error}", "red"))
+        return False
+    steps = run.steps
+    named = f"steps {steps[0]} to {steps[-1]}" if steps else "no steps"
+    out.print(
+        Text(f"recorded {run.ranks.height} ranks, {named}, {len(run):,} tasks in {folder}"),
+        Text(f"bubblescope report {folder}"),
+        sep="\n",
+    )
+    return len(run) > 0

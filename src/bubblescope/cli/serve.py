@@ -1,0 +1,71 @@
+"""`bubblescope serve`."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bubblescope.analysis.view import View
+from bubblescope.cli.console import out, warn
+from bubblescope.cli.output import open_page
+from bubblescope.cli.questions import asking, one_question
+from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
+from bubblescope.render.html.data import PageData
+from bubblescope.render.html.serve.server import Server
+from bubblescope.schedules import torch_csv
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["serve"]
+
+
+@click.command()
+@paths_argument()
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; any free one if 0.")
+@click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
+@click.option("--title", help="Heading of the page.")
+@asking
+@planned
+@reading
+def serve(
+    paths: tuple[str, ...],
+    port: int,
+    show: bool,
+    title: str | None,
+    plans: tuple[Path, ...],
+    **options: Any,
+) -> None:
+    """Show the interactive timeline of a run that is too large for one file.
+
+    The page loads what is in sight from this process, which listens on this machine only, at an
+    address that nobody can guess. Ends with Ctrl+C.
+    """
+    question = one_question(options)
+    also = [torch_csv.read(plan) for plan in plans]
+    quiet = options["quiet"]
+    timeline = read(paths, **options)
+    need_tasks(timeline)
+    shown = View.of(timeline, also=also, whatif=question)
+    try:
+        server = Server(PageData.of(shown, title=title), port)
+    except OSError as error:
+        raise click.UsageError(
+            f"port {port} cannot be listened on: {error.strerror}; leave --port out for a free one"
+        ) from None
+    warn(timeline, quiet=quiet)
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    # Written for programs too, which wait for it: not wrapped, and at once.
+    click.echo(server.url)
+    if show and not open_page(server.url):
+        out.print("no browser here: open the address in one on this machine; Ctrl+C ends")
+    with contextlib.suppress(KeyboardInterrupt):
+        ended.wait()
+    server.stop()

@@ -1,0 +1,52 @@
+"""`bubblescope view`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bubblescope.analysis.view import View
+from bubblescope.cli.console import out, warn, writing, wrote
+from bubblescope.cli.output import open_page, output_path
+from bubblescope.cli.questions import asking, one_question
+from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
+from bubblescope.render.html import page
+from bubblescope.schedules import torch_csv
+
+__all__ = ["view"]
+
+
+@click.command()
+@paths_argument()
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="HTML file to write.")
+@click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
+@click.option("--title", help="Heading of the page.")
+@asking
+@planned
+@reading
+def view(
+    paths: tuple[str, ...],
+    output: Path | None,
+    show: bool,
+    title: str | None,
+    plans: tuple[Path, ...],
+    **options: Any,
+) -> None:
+    """Write the interactive timeline as one HTML file, and open it.
+
+    With a question, as `bubblescope whatif` answers them, each rank also has a lane of what it would
+    have run: --without, --healthy, --stage, --rank, --move, --microbatches or --schedule.
+    """
+    question = one_question(options)
+    also = [torch_csv.read(plan) for plan in plans]
+    timeline = read(paths, **options)
+    need_tasks(timeline)
+    target = output_path(paths, output, ".html")
+    with writing(target, quiet=options["quiet"]):
+        page.write(View.of(timeline, also=also, whatif=question), target, title=title)
+    warn(timeline, quiet=options["quiet"])
+    wrote(target)
+    if show and not open_page(target.resolve().as_uri()):
+        out.print("no browser here: open the file in one; it needs no network")

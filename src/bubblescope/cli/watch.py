@@ -1,0 +1,65 @@
+"""`bubblescope watch`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.live import Live
+
+from bubblescope.analysis.live import RunningJob
+from bubblescope.cli.console import out
+from bubblescope.cli.reading import NO_TASKS
+from bubblescope.recording.follow import Tail
+from bubblescope.render.text.watch import heading, picture, rates_line
+
+__all__ = ["watch"]
+
+_ABOVE: Final = 9
+"""Lines of a picture that are no ranks."""
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds from one picture to the next.",
+)
+@click.option("--once", is_flag=True, help="Print one picture and end.")
+def watch(folder: Path, interval: float, *, once: bool) -> None:
+    """Watch a job that is recording to FOLDER: bubble rate, slowest stage, idle time of each rank.
+
+    Reads only what is new. Ends when all recordings have ended, or with Ctrl+C. Where the output is
+    no terminal, the first lines are printed for every new step.
+    """
+    tail, progress = Tail(folder), RunningJob()
+    if once:
+        progress.update(tail.news(), tail)
+        figures = progress.figures()
+        out.print(picture(folder, figures))
+        raise SystemExit(0 if figures.steps else NO_TASKS)
+    live: Any = Live(console=out, auto_refresh=False) if out.is_terminal else None
+    with contextlib.suppress(KeyboardInterrupt), live or contextlib.nullcontext():
+        ended, told = False, None
+        while True:
+            began = time.monotonic()
+            news = tail.news()
+            progress.update(news, tail)
+            figures = progress.figures()
+            if live is not None:
+                live.update(picture(folder, figures, max(4, out.height - _ABOVE)), refresh=True)
+            elif figures.steps and figures.last_step != told:
+                told = figures.last_step
+                said = (heading(folder, figures), rates_line(figures))
+                out.print(*said, sep="\n", soft_wrap=True)
+            # Once more after all have ended: ranks may appear late.
+            if ended and not news:
+                break
+            ended = bool(tail.recordings) and all(one.closed for one in tail.recordings.values())
+            time.sleep(max(0.0, interval - (time.monotonic() - began)))

@@ -1,0 +1,50 @@
+"""`bubblescope whatif`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bubblescope.cli.console import answer, warn
+from bubblescope.cli.questions import asking, questions
+from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
+from bubblescope.render.text.whatif import Predictions
+from bubblescope.schedules import torch_csv
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["whatif"]
+
+
+@click.command()
+@paths_argument()
+@asking
+@click.option(
+    "--memory",
+    type=float,
+    metavar="X",
+    help="Activations a device may hold, in micro-batches of a p-th of the model; for advice.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/why.md).")
+@planned
+@reading
+def whatif(
+    paths: tuple[str, ...],
+    as_json: bool,
+    memory: float | None,
+    plans: tuple[Path, ...],
+    **options: Any,
+) -> None:
+    """Predict what a run would take if something were different.
+
+    Without a question: what would make it faster, best first.
+    """
+    asked = questions(options)
+    also = [torch_csv.read(plan) for plan in plans]
+    timeline = read(paths, **options)
+    need_tasks(timeline)
+    answer(Predictions.of(timeline, asked, memory=memory, also=also), as_json=as_json)
+    if not as_json:
+        warn(timeline, quiet=options["quiet"])

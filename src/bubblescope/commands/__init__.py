@@ -1,1 +1,0 @@
-"""Commands of `bubblescope` that stand in for a vendor's own tool, a module each."""

@@ -1,0 +1,467 @@
+"""What users of the library hold: the traces of a run, and one method for each question about it.
+
+Each question is a function here as well, for those who ask only one: it takes what `load` takes, or
+what `load` returned.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from bubblescope.analysis.pictured import pictured
+from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.progress import SILENT, Progress
+from bubblescope.render.formats import checked, format_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from concurrent.futures import Executor
+    from typing import TypeAlias
+
+    import polars as pl
+
+    from bubblescope.analysis.whatif import Question
+    from bubblescope.model.provenance import Run
+    from bubblescope.model.timeline import Timeline
+    from bubblescope.render.text.compare import Comparison
+    from bubblescope.render.text.info import Info
+    from bubblescope.render.text.report import Report
+    from bubblescope.render.text.stragglers import Stragglers
+    from bubblescope.render.text.whatif import Predictions
+    from bubblescope.render.text.why import Explanation
+    from bubblescope.schedules.plan import Plan
+
+    PathLike: TypeAlias = str | Path
+    Paths: TypeAlias = PathLike | Iterable[PathLike]
+
+__all__ = [
+    "Trace",
+    "compare",
+    "export",
+    "info",
+    "load",
+    "report",
+    "simulate",
+    "stragglers",
+    "view",
+    "whatif",
+    "why",
+    "write",
+]
+
+
+class Trace:
+    """The traces of one run, and what can be asked of it.
+
+    `load` returns one; `Trace(timeline)` makes one of tasks that did not come from a trace.
+
+    Args:
+        timeline: Every task on every device, on one clock.
+        paths: The files, folders and patterns that it was read from, as they were given.
+
+    Attributes:
+        timeline: Every task on every device, on one clock.
+        paths: Where it was read from.
+    """
+
+    __slots__ = ("paths", "timeline")
+
+    timeline: Timeline
+    paths: tuple[str, ...]
+
+    def __init__(self, timeline: Timeline, paths: Iterable[PathLike] = ()) -> None:
+        self.timeline = timeline
+        self.paths = tuple(map(str, paths))
+
+    @property
+    def tasks(self) -> pl.DataFrame:
+        """The tasks; docs/model.md says what each column means."""
+        return self.timeline.tasks
+
+    @property
+    def ranks(self) -> pl.DataFrame:
+        """The ranks."""
+        return self.timeline.ranks
+
+    @property
+    def counters(self) -> pl.DataFrame:
+        """What was measured beside the tasks, such as memory in use."""
+        return self.timeline.counters
+
+    @property
+    def run(self) -> Run:
+        """Where the tasks came from and how far to trust them."""
+        return self.timeline.run
+
+    @property
+    def steps(self) -> list[int]:
+        """The training steps that have tasks, ascending."""
+        return self.timeline.steps
+
+    @property
+    def start_ns(self) -> int:
+        """Start of the first task, or 0 if there is none."""
+        return self.timeline.start_ns
+
+    @property
+    def end_ns(self) -> int:
+        """End of the last task, or 0 if there is none."""
+        return self.timeline.end_ns
+
+    @property
+    def duration_ns(self) -> int:
+        """From the first start to the last end."""
+        return self.timeline.duration_ns
+
+    def __len__(self) -> int:
+        return len(self.timeline)
+
+    def __eq__(self, other: object) -> bool:
+        return self.timeline == other.timeline if isinstance(other, Trace) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # frames are mutable: equal by value, never a key
+
+    def __repr__(self) -> str:
+        return repr(self.timeline).replace("Timeline", "Trace", 1)
+
+    def __str__(self) -> str:
+        return str(self.info())
+
+    def _repr_html_(self) -> str:
+        return (self.report() if len(self) else self.info())._repr_html_()
+
+    def slice(
+        self,
+        *,
+        steps: Iterable[int] | None = None,
+        ranks: Iterable[int] | None = None,
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+    ) -> Trace:
+        """Return the part of the run that meets every given condition; see `Timeline.slice`.
+
+        Raises:
+            TimelineError: A step or rank is not in the run.
+        """
+        part = self.timeline.slice(steps=steps, ranks=ranks, start_ns=start_ns, end_ns=end_ns)
+        return Trace(part, self.paths)
+
+    def save(self, path: PathLike) -> Path:
+        """Write everything to one Parquet file, which `bubblescope.load` reads back."""
+        return self.timeline.save(path)
+
+    def info(self) -> Info:
+        """Return what the traces are: format, hosts, ranks, steps, what was inferred, what was lost."""
+        from bubblescope.render.text.info import Info  # noqa: PLC0415  a question loads its own only
+
+        return Info.of(self.timeline)
+
+    def report(self, *, also: Sequence[Plan] = ()) -> Report:
+        """Return the bubble rates and the facts around them.
+
+        Args:
+            also: Schedules to recognise besides the known ones.
+        """
+        from bubblescope.render.text.report import Report  # noqa: PLC0415
+
+        return Report.of(self.timeline, also=also)
+
+    def why(self, *, language: str = "en", also: Sequence[Plan] = ()) -> Explanation:
+        """Return why the devices were idle, and what would help.
+
+        Args:
+            language: "en" or "zh".
+            also: Schedules to recognise besides the known ones.
+
+        Raises:
+            TimelineError: Its ranks share no clock, or it has no pipeline tasks.
+        """
+        from bubblescope.render.text.why import Explanation  # noqa: PLC0415
+
+        return Explanation.of(self.timeline, also=also, language=language)
+
+    def whatif(
+        self, *questions: Question, memory: float | None = None, also: Sequence[Plan] = ()
+    ) -> Predictions:
+        """Return what the run would have taken; without a question, what would make it faster.
+
+        Args:
+            questions: What to ask, such as `lambda run: run.schedule("zb-v")`.
+                `bubblescope.analysis.whatif.WhatIf` says what can be asked.
+            memory: For advice: activations that a device may hold, in micro-batches of a p-th of the
+                model; what the run's own schedule holds if left out.
+            also: Schedules to recognise besides the known ones.
+
+        Raises:
+            TimelineError: Its ranks share no clock, or it has no pipeline tasks.
+            ScheduleError: A question makes no sense for the run.
+        """
+        from bubblescope.render.text.whatif import Predictions  # noqa: PLC0415
+
+        return Predictions.of(self.timeline, questions, memory=memory, also=also)
+
+    def stragglers(self) -> Stragglers:
+        """Return what slow operations, stages and workers cost the job.
+
+        Raises:
+            TimelineError: No step can be replayed; the message says why.
+            ScheduleError: Operations wait for each other in a circle.
+        """
+        from bubblescope.render.text.stragglers import Stragglers  # noqa: PLC0415
+
+        return Stragglers.of(self.timeline)
+
+    def compare(self, after: Trace, *, also: Sequence[Plan] = ()) -> Comparison:
+        """Return what changed from this run to another, and whether it is more than noise.
+
+        Args:
+            after: The run that may have changed.
+            also: Schedules to recognise besides the known ones.
+        """
+        from bubblescope.render.text.compare import Comparison  # noqa: PLC0415
+
+        labels = (_label(self), _label(after))
+        return Comparison.of(self.timeline, after.timeline, labels=labels, also=also)
+
+    def view(
+        self,
+        path: PathLike,
+        *,
+        title: str | None = None,
+        also: Sequence[Plan] = (),
+        whatif: Question | None = None,
+    ) -> Path:
+        """Write the interactive timeline as one HTML file that opens offline.
+
+        Args:
+            path: The file to write.
+            title: Heading; by default the names of the traces.
+            also: Schedules to recognise besides the known ones.
+            whatif: What to ask of the run, as of `whatif`; each rank then has a lane with the answer.
+
+        Raises:
+            TimelineError: A what-if is asked for of a run whose ranks share no clock or that has no
+                pipeline tasks.
+            ScheduleError: The what-if makes no sense for the run.
+        """
+        options: dict[str, Any] = {} if title is None else {"title": title}
+        return write(self.timeline, Path(path), to="html", also=also, whatif=whatif, **options)
+
+    def export(self, path: PathLike, *, to: str | None = None, **options: Any) -> Path:
+        """Write the run for another program.
+
+        Args:
+            path: The file to write.
+            to: One of `bubblescope.render.formats.FORMATS`; by default, what the file's ending stands
+                for.
+            options: Those that the format has, such as the `width` of a picture.
+
+        Raises:
+            BubblescopeError: There is no such format, it has no such option, or a value is not one of
+                the option's.
+            OSError: The file cannot be written; what was there before is left as it was.
+        """
+        return write(self.timeline, Path(path), to=to, **options)
+
+
+def write(
+    timeline: Timeline,
+    path: Path,
+    *,
+    to: str | None = None,
+    also: Sequence[Plan] = (),
+    whatif: Question | None = None,
+    **options: Any,
+) -> Path:
+    """Work out what a format shows of a run, and write it: the one way to a file. See `Trace.export`.
+
+    Args:
+        timeline: The run.
+        path: The file to write.
+        to: Name of the format; by default, what the file's ending stands for.
+        also: For formats that name the schedule: schedules to recognise besides the known ones.
+        whatif: For the page: what to show beside what was measured.
+        options: Those that the format has.
+    """
+    name = to or format_of(path)
+    chosen = checked(name, options)
+    if whatif is not None and chosen.takes != "view":
+        raise BubblescopeError(f"{name} cannot show what could have been; html can")
+    shown: Any = timeline
+    if chosen.takes == "pictured":
+        shown = pictured(timeline)
+    elif chosen.takes == "view":
+        from bubblescope.analysis.view import View  # noqa: PLC0415  only the page needs so much
+
+        shown = View.of(timeline, also=also, whatif=whatif)
+    chosen.writer()(shown, path, **options)
+    return path
+
+
+def load(
+    *paths: Paths,
+    names: str | None = None,
+    source: str | None = None,
+    progress: Progress = SILENT,
+    run: int | None = None,
+    executor: Executor | None = None,
+    clock: Literal["raw", "auto", "solve"] = "auto",
+) -> Trace:
+    """Read the traces of one run, whatever made them.
+
+    Args:
+        paths: Files, folders or glob patterns, or lists of them; together they are one run.
+        names: Regular expression with named groups for range names of your own; see
+            `bubblescope.names.parser.NameParser`.
+        source: Name of the format, to skip detection.
+        progress: Where to report progress.
+        run: Which run to read from logs that several were appended to, counted from 0; the last
+            if None.
+        executor: A `concurrent.futures` executor to read large files with, such as a Dask client's
+            `get_executor()`; local processes if None.
+        clock: "auto" corrects the clocks of several hosts, or of ranks that share none, if what
+            must come before what shows them to be wrong; "solve" corrects them in any case; "raw"
+            takes times as they are.
+
+    Returns:
+        The run on one clock. It has no tasks where the traces hold no pipeline ranges; its
+        `run.contents` then says what they do hold.
+
+    Raises:
+        SourceError: A path is missing, unreadable, damaged or of no known format.
+        TimelineError: Traces of several formats claim the same rank.
+        NamesError: The pattern is not usable.
+    """
+    from bubblescope import sources  # noqa: PLC0415  a run that was made in memory needs none
+
+    flat = [one for path in paths for one in _listed(path)]
+    timeline = sources.load(
+        *flat,
+        names=names,
+        source=source,
+        progress=progress,
+        run=run,
+        executor=executor,
+        clock=clock,
+    )
+    return Trace(timeline, flat)
+
+
+def info(run: Trace | Paths) -> Info:
+    """Return what traces are; see `Trace.info`."""
+    return _trace(run).info()
+
+
+def report(run: Trace | Paths, *, also: Sequence[Plan] = ()) -> Report:
+    """Return the bubble rates of a run and the facts around them; see `Trace.report`."""
+    return _trace(run).report(also=also)
+
+
+def why(run: Trace | Paths, *, language: str = "en", also: Sequence[Plan] = ()) -> Explanation:
+    """Return why the devices of a run were idle; see `Trace.why`."""
+    return _trace(run).why(language=language, also=also)
+
+
+def whatif(
+    run: Trace | Paths,
+    *questions: Question,
+    memory: float | None = None,
+    also: Sequence[Plan] = (),
+) -> Predictions:
+    """Return what a run would have taken, had something been different; see `Trace.whatif`."""
+    return _trace(run).whatif(*questions, memory=memory, also=also)
+
+
+def stragglers(run: Trace | Paths) -> Stragglers:
+    """Return what slow operations, stages and workers cost a job; see `Trace.stragglers`."""
+    return _trace(run).stragglers()
+
+
+def compare(
+    before: Trace | Paths, after: Trace | Paths, *, also: Sequence[Plan] = ()
+) -> Comparison:
+    """Return what changed between two runs; see `Trace.compare`."""
+    return _trace(before).compare(_trace(after), also=also)
+
+
+def view(
+    run: Trace | Paths,
+    path: PathLike,
+    *,
+    title: str | None = None,
+    also: Sequence[Plan] = (),
+    whatif: Question | None = None,
+) -> Path:
+    """Write the interactive timeline of a run; see `Trace.view`."""
+    return _trace(run).view(path, title=title, also=also, whatif=whatif)
+
+
+def export(run: Trace | Paths, path: PathLike, *, to: str | None = None, **options: Any) -> Path:
+    """Write a run for another program; see `Trace.export`."""
+    return _trace(run).export(path, to=to, **options)
+
+
+def simulate(
+    schedule: str | Plan,
+    *,
+    devices: int | None = None,
+    microbatches: int | None = None,
+    chunks: int | None = None,
+    forward_ns: int = 10_000_000,
+    backward_input_ns: int = 10_000_000,
+    backward_weight_ns: int = 10_000_000,
+    transfer_ns: int = 0,
+    optimizer_ns: int = 0,
+    steps: int = 1,
+) -> Trace:
+    """Return a schedule as if it had been run.
+
+    All times are of one micro-batch on one device; schedules with several chunks on a device split them
+    evenly. `bubblescope.schedules.simulate` takes other costs.
+
+    Args:
+        schedule: Name of one of `bubblescope.schedules.SCHEDULES`, or a plan.
+        devices: Pipeline devices p; left out for a plan.
+        microbatches: Micro-batches of a step m; left out for a plan.
+        chunks: Model chunks on each device, where the schedule leaves that open; 2 if left out.
+        forward_ns: How long a forward takes.
+        backward_input_ns: How long an input gradient takes.
+        backward_weight_ns: How long a weight gradient takes; a whole backward takes both.
+        transfer_ns: How long results are on their way between devices.
+        optimizer_ns: How long the optimizer takes.
+        steps: How many steps to run.
+
+    Raises:
+        ScheduleError: There is no such schedule, or it is not for these numbers.
+    """
+    from bubblescope.schedules import generate, named  # noqa: PLC0415
+    from bubblescope.schedules.simulate import Costs  # noqa: PLC0415
+    from bubblescope.schedules.simulate import simulate as simulated  # noqa: PLC0415
+    from bubblescope.schedules.zb_auto import Times  # noqa: PLC0415
+
+    times = Times(forward_ns, backward_input_ns, backward_weight_ns, transfer_ns)
+    if isinstance(schedule, str):
+        if devices is None or microbatches is None:
+            raise BubblescopeError("give devices and microbatches")
+        any_chunks = named(schedule).any_chunks
+        schedule = generate(
+            schedule, devices, microbatches, chunks=chunks if any_chunks else None, times=times
+        )
+    costs = Costs.shared(schedule, times, optimizer_ns=optimizer_ns)
+    return Trace(simulated(schedule, costs, steps=steps))
+
+
+_TEXTS: Final = (str, Path)
+
+
+def _listed(paths: Paths) -> list[PathLike]:
+    return [paths] if isinstance(paths, _TEXTS) else list(paths)
+
+
+def _trace(run: Trace | Paths) -> Trace:
+    return run if isinstance(run, Trace) else load(run)
+
+
+def _label(run: Trace) -> str:
+    return ", ".join(run.paths) or "in memory"

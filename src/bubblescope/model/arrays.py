@@ -1,0 +1,11 @@
+"""Types of arrays that many modules name."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Ints", "Mask"]
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]

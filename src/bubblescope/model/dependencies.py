@@ -1,0 +1,150 @@
+"""What feeds what: the way of every micro-batch from stage to stage, and its messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from bubblescope.model.kinds import Kind, Lane
+
+if TYPE_CHECKING:
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["feeds", "messages", "numbered", "passes"]
+
+_FORWARD: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
+_BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+_RECEIVES: Final = {
+    Kind.SEND_FORWARD.value: Kind.RECV_FORWARD.value,
+    Kind.SEND_BACKWARD.value: Kind.RECV_BACKWARD.value,
+}
+_PAIR: Final = Kind.FORWARD_BACKWARD.value
+
+
+def feeds(works: pl.DataFrame, within: tuple[str, ...] = ()) -> pl.DataFrame:
+    """Return each forward or backward beside the one on the next stage that needs its result.
+
+    A forward feeds that of the stage after, a backward that of the stage before. Both halves of an
+    overlapped pair count. Where several ranks work on the same micro-batch of a stage, the k-th of them
+    is of the k-th pipeline. Works that are there twice are left out.
+
+    Args:
+        works: Frame with work (their numbers), rank, kind, stage, microbatch, pair_stage and
+            pair_microbatch, and the columns that `within` names. What has no stage or no micro-batch
+            feeds nothing.
+        within: What both have in common besides, such as the step.
+
+    Returns:
+        Frame with source and target (numbers of works), `backward`, whether the source is a backward,
+        and stage and microbatch, which the source works on; in no order.
+    """
+    columns = ["work", "rank", *within, "stage", "microbatch"]
+    forwards = works.filter(pl.col("kind").is_in(_FORWARD)).select(columns)
+    backwards = pl.concat(
+        [
+            works.filter(pl.col("kind").is_in(_BACKWARD)).select(columns),
+            works.filter(pl.col("kind") == _PAIR)
+            .with_columns(stage="pair_stage", microbatch="pair_microbatch")
+            .select(columns),
+        ]
+    )
+    found = []
+    for one, ahead in ((forwards, 1), (backwards, -1)):
+        same = [name for name in within if name != "step"]
+        known = one.drop_nulls(["stage", "microbatch"]).with_columns(
+            copy=pl.col("rank").rank("dense").over([*same, "stage", "microbatch"])
+        )
+        key = [*within, "stage", "microbatch", "copy"]
+        known = known.filter(pl.len().over(key) == 1)
+        found.append(
+            known.with_columns(of_stage="stage", stage=pl.col("stage") + ahead)
+            .join(known, on=key, suffix="_fed", nulls_equal=True)
+            .select(
+                "microbatch",
+                source="work",
+                target="work_fed",
+                backward=pl.lit(ahead < 0),
+                stage="of_stage",
+            )
+        )
+    return pl.concat(found)
+
+
+def passes(timeline: Timeline) -> pl.DataFrame:
+    """Return which tasks of a timeline feed which, as `feeds` has it.
+
+    Pipelines that stand side by side are told apart by the ranks' data, tensor and context parallel
+    coordinates.
+
+    Returns:
+        Frame with source and target, row numbers in `timeline.tasks`, and `backward`; sorted by source.
+    """
+    coordinates = timeline.ranks.select(
+        "rank", pipeline=pl.struct(pl.col("dp", "tp", "cp").fill_null(-1)).rank("dense")
+    )
+    works = (
+        timeline.tasks.select(
+            "rank", "step", "kind", "lane", "stage", "microbatch", "pair_stage", "pair_microbatch"
+        )
+        .with_row_index("work")
+        .filter(pl.col("lane") == Lane.COMPUTE.value)
+        .join(coordinates, on="rank", maintain_order="left")
+    )
+    found = feeds(works, ("step", "pipeline"))
+    return found.select("source", "target", "backward").sort("source", "target")
+
+
+def messages(timeline: Timeline) -> pl.DataFrame:
+    """Return each send beside its receive.
+
+    Both are of the same step, direction, micro-batch and pair of ranks, and there are as many of one
+    as of the other; of several, the k-th is taken for the k-th.
+
+    Returns:
+        Frame with send and receive, row numbers in `timeline.tasks`, `backward`, whether they carry
+        gradients, and `turn` and `count`: which of how many it is.
+    """
+    key = ["step", "direction", "microbatch", "from", "to"]
+    known = (
+        timeline.tasks.with_row_index("task")
+        .filter(pl.col("peer").is_not_null(), pl.col("microbatch").is_not_null())
+        .with_columns(pl.col("kind").cast(pl.String))
+        .filter(pl.col("rank") != pl.col("peer"))
+    )
+    sends = known.filter(pl.col("kind").is_in(list(_RECEIVES))).with_columns(
+        direction=pl.col("kind").replace_strict(_RECEIVES, default=None)
+    )
+    receives = known.filter(pl.col("kind").is_in(list(_RECEIVES.values())))
+    ends = [
+        numbered(end, key, at)
+        for end, at in (
+            (sends.rename({"rank": "from", "peer": "to"}), "start_ns"),
+            (receives.rename({"rank": "to", "peer": "from", "kind": "direction"}), "end_ns"),
+        )
+    ]
+    one, other = (end.select("task", *key, "turn", "count") for end in ends)
+    return one.join(other, on=[*key, "turn", "count"], suffix="_met", nulls_equal=True).select(
+        "turn",
+        "count",
+        send="task",
+        receive="task_met",
+        backward=pl.col("direction") == Kind.RECV_BACKWARD.value,
+    )
+
+
+def numbered(frame: pl.DataFrame, key: list[str], at: str) -> pl.DataFrame:
+    """Add `turn` and `count`: which of how many with the same key a row is, by time.
+
+    Sorting is many times as fast as windows over as many columns.
+    """
+    group = pl.struct(key).rle_id()
+    ordered = frame.sort(*key, at, nulls_last=True).with_columns(group=group)
+    number = pl.int_range(pl.len(), dtype=pl.Int64)
+    sizes = ordered.group_by("group", maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("count")
+    )
+    first = sizes.with_columns(first=pl.col("count").cum_sum() - pl.col("count"))
+    return ordered.join(first, on="group", maintain_order="left").with_columns(
+        turn=number - pl.col("first")
+    )

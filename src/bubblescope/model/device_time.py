@@ -1,0 +1,252 @@
+"""The time that a device gave to a range of the host: that of the work launched inside of it.
+
+Found in two joins on plain arrays:
+
+1. device work -> the call that launched it, by correlation id, which is unique per process only;
+2. that call -> the innermost range open at that moment, on its own thread or, failing that, on
+   another thread of the process: PyTorch's autograd launches a backward from a thread of its own.
+
+Traces are read by it, and jobs that time their tasks by kernels record by it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from bubblescope.model.intervals import fresh_start_ns
+from bubblescope.model.kinds import Lane
+
+if TYPE_CHECKING:
+    from bubblescope.model.arrays import Ints, Mask
+
+__all__ = [
+    "LAUNCHES",
+    "NONE",
+    "NO_INTERVALS",
+    "WORK",
+    "Match",
+    "busy_intervals",
+    "device_intervals",
+    "innermost",
+    "match_work",
+]
+
+LAUNCHES: Final = {
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "start_ns": pl.Int64,
+    "correlation": pl.Int64,
+}
+"""Host calls that may have started device work."""
+
+WORK: Final = {
+    "process": pl.Int64,
+    "device": pl.Int32,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "correlation": pl.Int64,
+    "comm": pl.Int32,
+}
+"""Kernels, copies, fills and graph launches on the device. `comm` is null, or, for a communication
+kernel, an index into `Capture.comms`."""
+
+NONE: Final = -1
+NO_INTERVALS: Final = pl.DataFrame(
+    schema={"range": pl.Int64, "device": pl.Int32}
+    | dict.fromkeys(("start_ns", "end_ns", "busy_ns"), pl.Int64)
+)
+
+
+class Match(NamedTuple):
+    """What each row of a process's device work belongs to."""
+
+    launched: Ints  # when it was launched, in host time, or NONE
+    owner: Ints  # row of its range, or NONE
+    timed: Mask  # whether it counts for its range's interval
+    elsewhere: int  # how much ran on another device than most of its range's work
+
+
+def match_work(ranges: pl.DataFrame, launches: pl.DataFrame, work: pl.DataFrame) -> Match:
+    """Match the work of one process with its launches and those with its task ranges."""
+    call = _lookup(launches["correlation"].to_numpy(), work["correlation"].to_numpy())
+    launched = np.full(work.height, NONE, np.int64)
+    owner = np.full(work.height, NONE, np.int64)
+    rows = np.flatnonzero(call >= 0)
+    call = call[rows]
+    launched[rows] = launches["start_ns"].to_numpy()[call]
+    owner[rows] = _owners(
+        launched[rows],
+        launches["thread"].to_numpy()[call],
+        work["device"].to_numpy()[rows],
+        ranges,
+    )
+    return Match(launched, owner, *_timed(work, owner, ranges))
+
+
+def device_intervals(
+    ranges: pl.DataFrame, launches: pl.DataFrame, work: pl.DataFrame
+) -> tuple[pl.DataFrame, Mask, Ints]:
+    """Find the device interval of ranges that one process knows by number.
+
+    Args:
+        ranges: Frame with range (their numbers), thread, host_start, until_ns (exclusive) and lane,
+            by ascending host_start, of those that begin together the outer first.
+        launches: Frame with the columns of `LAUNCHES` but process.
+        work: Frame with the columns of `WORK` but process, in one chunk.
+
+    Returns:
+        Frame with range, device, start_ns, end_ns and busy_ns, one row for each range with work; for
+        each row of the work, whether a range owns it; and when it was launched, or `NONE`.
+    """
+    match = match_work(ranges, launches, work)
+    numbers = ranges["range"].to_numpy()
+    intervals = busy_intervals(work, match.owner, np.flatnonzero(match.timed), numbers)
+    return intervals, match.owner != NONE, match.launched
+
+
+def innermost(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Cut overlapping intervals into disjoint segments, each owned by the latest-started one.
+
+    For properly nested intervals that is the innermost; for others it is the one begun last.
+
+    Args:
+        starts: Interval starts, ascending.
+        ends: Their ends, exclusive.
+
+    Returns:
+        Segment edges, ascending, and for each edge the index of the interval that owns the segment
+        beginning there, or -1. The owner at time t is that of the last edge that is <= t.
+    """
+    edges = np.unique(np.concatenate([starts, ends]))
+    first = np.searchsorted(edges, starts)
+    length = np.searchsorted(edges, ends) - first
+    total = int(length.sum())
+    # Paint each interval over its segments in order of start; NumPy keeps the last value written.
+    offsets = np.arange(total) - np.repeat(np.cumsum(length) - length, length)
+    owners = np.full(len(edges), NONE, np.int64)
+    owners[np.repeat(first, length) + offsets] = np.repeat(np.arange(len(starts)), length)
+    return edges, owners
+
+
+def _owner_at(times: Ints, starts: Ints, ends: Ints) -> Ints:
+    if not len(starts):
+        return np.full(len(times), NONE, np.int64)
+    edges, owners = innermost(starts, ends)
+    segment = np.searchsorted(edges, times, side="right") - 1
+    return np.where(segment >= 0, owners[segment], NONE)
+
+
+def _lookup(keys: Ints, wanted: Ints) -> Ints:
+    """Return for each wanted value its index in `keys`, or -1.
+
+    Correlation ids are handed out by a counter, so a table addressed by id beats sorting about
+    tenfold; should ids ever be sparse, sorting bounds the memory.
+    """
+    if not len(keys):
+        return np.full(len(wanted), NONE, np.int64)
+    low, high = int(keys.min()), int(keys.max())
+    if high - low <= 16 * len(keys) + 1_000_000:
+        table = np.full(high - low + 1, NONE, np.int64)
+        table[keys - low] = np.arange(len(keys))
+        inside = (wanted >= low) & (wanted <= high)
+        return np.where(inside, table[np.where(inside, wanted - low, 0)], NONE)
+    order = np.argsort(keys, kind="stable")
+    place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+    return np.where(keys[order[place]] == wanted, order[place], NONE)
+
+
+def _owners(times: Ints, threads: Ints, devices: Ints, ranges: pl.DataFrame) -> Ints:
+    """Return for each launch of a process the row of its range: own thread first, then others."""
+    starts, ends = ranges["host_start"].to_numpy(), ranges["until_ns"].to_numpy()
+    range_threads = ranges["thread"].to_numpy()
+    owner = np.full(len(times), NONE, np.int64)
+    device_of: dict[int, int] = {}
+    annotating = np.unique(range_threads)
+    for thread in annotating:
+        rows = np.flatnonzero(threads == thread)
+        own = np.flatnonzero(range_threads == thread)
+        local = _owner_at(times[rows], starts[own], ends[own])
+        found = local >= 0
+        owner[rows[found]] = own[local[found]]
+        if found.any():
+            device_of[int(thread)] = int(np.bincount(devices[rows[found]]).argmax())
+    # A process that drives several devices annotates each from its own thread; help from another
+    # thread then belongs to the thread that works on the same device.
+    left = owner == NONE
+    for device in np.unique(devices[left]):
+        rows = np.flatnonzero(left & (devices == device))
+        helped = [t for t in annotating if device_of.get(int(t), device) == device]
+        candidates = np.flatnonzero(np.isin(range_threads, helped))
+        local = _owner_at(times[rows], starts[candidates], ends[candidates])
+        owner[rows[local >= 0]] = candidates[local[local >= 0]]
+    return owner
+
+
+def _timed(work: pl.DataFrame, owner: Ints, ranges: pl.DataFrame) -> tuple[Mask, int]:
+    """Say which device work defines its range's interval, and how much ran on a stray device.
+
+    In a compute range that is all but communication. In a communication range it is the
+    communication kernels, or whatever there is if there are none (peer-to-peer copies).
+    """
+    held = owner >= 0
+    comm = work["comm"].is_not_null().to_numpy()
+    comm_range = (ranges["lane"] == Lane.COMM.value).to_numpy()
+    has_comm = np.zeros(ranges.height, bool)
+    has_comm[owner[held & comm]] = True
+    timed = held & np.where(comm_range[owner], comm | ~has_comm[owner], ~comm)
+
+    device = work["device"].to_numpy()
+    main = np.full(ranges.height, NONE, device.dtype)
+    main[owner[timed]] = device[timed]
+    if not (timed & (main[owner] != device)).any():
+        return timed, 0
+    most = (
+        pl.DataFrame({"range": owner[timed], "device": device[timed]})
+        .group_by("range", "device")
+        .len()
+        .sort("range", "len", "device", descending=[False, True, False])
+        .unique("range", keep="first")
+    )
+    main[most["range"].to_numpy()] = most["device"].to_numpy()
+    stray = timed & (main[owner] != device)
+    return timed & ~stray, int(stray.sum())
+
+
+def busy_intervals(work: pl.DataFrame, owner: Ints, rows: Ints, ranges: Ints) -> pl.DataFrame:
+    """Return for each range with work its device, interval and time with any of its work running.
+
+    Args:
+        work: All device work of a process.
+        owner: For each row of it, an index into `ranges`.
+        rows: The rows that count.
+        ranges: Range numbers.
+    """
+    key = owner[rows]
+    starts, ends = work["start_ns"].to_numpy()[rows], work["end_ns"].to_numpy()[rows]
+    if not _ascending(key, starts):  # as on one stream they are
+        order = np.lexsort((starts, key))
+        rows, key, starts, ends = rows[order], key[order], starts[order], ends[order]
+    first = np.flatnonzero(np.diff(key, prepend=NONE))
+    if not len(first):
+        return NO_INTERVALS
+    begin, end = starts[first], np.maximum.reduceat(ends, first)
+    return pl.DataFrame(
+        {
+            "range": ranges[key[first]],
+            "device": work["device"].to_numpy()[rows[first]],
+            "start_ns": begin,
+            "end_ns": end,
+            "busy_ns": np.add.reduceat(ends - fresh_start_ns(starts, ends, key), first),
+        },
+        schema_overrides={"device": pl.Int32},
+    )
+
+
+def _ascending(major: Ints, minor: Ints) -> bool:
+    """Say whether pairs are in lexicographic order."""
+    same = major[1:] == major[:-1]
+    later = (major[1:] > major[:-1]) | (same & (minor[1:] >= minor[:-1]))
+    return bool(later.all())

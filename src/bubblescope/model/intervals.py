@@ -1,0 +1,155 @@
+"""Intervals of time: what they cover together, what they leave, and where they overlap.
+
+All of it rests on one question: in the order of their starts, how far have the intervals before this
+one reached? What lies beyond that is new, what lies before it is covered already.
+
+Recording uses this too, so NumPy is all that it loads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from bubblescope.model.arrays import Ints, Mask
+
+__all__ = [
+    "NEVER",
+    "columns",
+    "covered_ns",
+    "fresh_start_ns",
+    "idle_share",
+    "new_group",
+    "reached_ns",
+    "union_ns",
+]
+
+NEVER: Final = -(1 << 62)
+"""Before all time: how far the intervals before a group's first have reached."""
+
+
+def reached_ns(end_ns: Ints, group: Ints | None = None) -> Ints:
+    """Return how far the intervals before each have reached: the latest of their ends.
+
+    Args:
+        end_ns: Ends of n intervals, by group, and in each group by start.
+        group: Number of each interval's group, those of a group together; one group if left out.
+
+    Returns:
+        n times; `NEVER` for the first of a group.
+    """
+    before = np.full(len(end_ns), NEVER, np.int64)
+    if len(end_ns) < 2:
+        return before
+    if group is None:
+        before[1:] = np.maximum.accumulate(end_ns)[:-1]
+        return before
+    first = new_group(group)
+    number = np.cumsum(first)
+    low = int(end_ns.min())
+    # Groups stand one after the other on one axis, each on a stretch as long as all the time there is.
+    values: Ints | None = None
+    ends, length = end_ns - low, int(end_ns.max()) - low + 1
+    if length * int(number[-1] + 1) >= 1 << 62:  # too long an axis: count ends instead
+        values, ends = np.unique(end_ns, return_inverse=True)
+        length = len(values)
+    shift = number * length
+    running = np.maximum.accumulate(ends + shift) - shift
+    before[1:] = running[:-1] + low if values is None else values[running[:-1].clip(0)]
+    before[first] = NEVER
+    return before
+
+
+def fresh_start_ns(start_ns: Ints, end_ns: Ints, group: Ints | None = None) -> Ints:
+    """Return where each interval begins to cover what those before it do not; its end if nowhere.
+
+    From there to their ends, intervals no longer overlap, and cover what they did.
+
+    Args:
+        start_ns: Starts of n intervals, by group, and ascending in each group.
+        end_ns: Their ends.
+        group: As in `reached_ns`.
+    """
+    return np.minimum(np.maximum(start_ns, reached_ns(end_ns, group)), end_ns)
+
+
+def union_ns(start_ns: Ints, end_ns: Ints) -> int:
+    """Return how much time intervals cover together; they may be in any order.
+
+    >>> union_ns(np.array([0, 5, 30]), np.array([10, 20, 40]))
+    30
+    """
+    order = np.argsort(start_ns, kind="stable")
+    start_ns, end_ns = start_ns[order], end_ns[order]
+    return int((end_ns - fresh_start_ns(start_ns, end_ns)).sum())
+
+
+def covered_ns(intervals: tuple[Ints, Ints, Ints], windows: tuple[Ints, Ints, Ints]) -> Ints:
+    """Return how much of each window the intervals of its group cover.
+
+    Args:
+        intervals: Group, start and end of n intervals, by group, and in each group by start.
+        windows: Group, start and end of m windows, in any order; one that ends before it starts is
+            empty.
+
+    Returns:
+        m lengths of time, in nanoseconds.
+    """
+    group, start, end = intervals
+    own, begin, until = windows
+    if not len(group) or not len(own):
+        return np.zeros(len(own), np.int64)
+    start = fresh_start_ns(start, end, group)
+    zero = min(int(begin.min()), int(start.min()))
+    length = max(int(until.max()), int(end.max())) - zero + 1
+    # Groups stand one after the other on one axis.
+    groups = np.union1d(group, own)
+    shift, own_shift = (np.searchsorted(groups, of) * length - zero for of in (group, own))
+    start, end = start + shift, end + shift
+    before = np.concatenate([[0], np.cumsum(end - start)])
+
+    def covered_until(moment: Ints) -> Ints:
+        at = np.searchsorted(start, moment, side="right")
+        over = np.where(at > 0, np.maximum(end[at - 1] - moment, 0), 0)
+        return before[at] - over
+
+    covered: Ints = covered_until(np.maximum(until, begin) + own_shift) - covered_until(
+        begin + own_shift
+    )
+    return covered
+
+
+def new_group(group: Ints) -> Mask:
+    """Say of each interval whether it is the first of its group; those of a group are together."""
+    first = np.ones(len(group), np.bool_)
+    first[1:] = group[1:] != group[:-1]
+    return first
+
+
+def columns(frame: pl.DataFrame, *by: str) -> tuple[Ints, Ints, Ints | None]:
+    """Return start, end and group of a frame's intervals, as the functions here take them.
+
+    Args:
+        frame: With start_ns and end_ns, sorted by group, and in each group by start.
+        by: Columns that make a group; all are one group if there are none.
+    """
+    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    if not by:
+        return start, end, None
+    return start, end, frame.select(by).to_struct("group").rle_id().to_numpy().astype(np.int64)
+
+
+def idle_share(busy_ns: float, whole_ns: float | None) -> float | None:
+    """Return the share of a time that is idle; None if the time is unknown or none.
+
+    Every bubble rate of a time with a length is this: in reports, in `bubblescope watch`, in the
+    metrics of a job, and on the page.
+
+    >>> idle_share(30, 40), idle_share(0, 0)
+    (0.25, None)
+    """
+    return 1 - busy_ns / whole_ns if whole_ns else None

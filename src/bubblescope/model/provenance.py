@@ -1,0 +1,168 @@
+"""Where a timeline came from and how far to trust it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bubblescope.model.text import whole
+
+__all__ = [
+    "ClockReport",
+    "Contents",
+    "NameShape",
+    "Notice",
+    "Origin",
+    "Run",
+    "clocks_unchecked",
+]
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """One trace that went into a timeline.
+
+    Attributes:
+        format: Name of the source that read it.
+        version: Version of the program or schema that wrote it, if the trace says.
+        path: The file or folder, as the user named it.
+    """
+
+    format: str
+    version: str | None
+    path: str
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """Something the reader of a timeline must know: what was dropped, repaired or assumed.
+
+    Attributes:
+        code: Stable identifier, such as "torn-tail".
+        message: One sentence for people.
+        lost: How many items were dropped or could not be matched, if that can be counted.
+        total: Out of how many.
+    """
+
+    code: str
+    message: str
+    lost: int | None = None
+    total: int | None = None
+
+
+def clocks_unchecked(hosts: int) -> Notice:
+    """Return the warning that the clocks of several hosts were not compared."""
+    return Notice(
+        "clocks-unchecked",
+        f"the clocks of {hosts} hosts were taken as they are; between hosts, times "
+        "are only as good as their synchronisation",
+    )
+
+
+class NameShape(msgspec.Struct, frozen=True):
+    """Range names that differ in their numbers only.
+
+    Attributes:
+        shape: The name with every number written as "#".
+        example: One such name as it stands in the trace.
+        count: Number of ranges.
+        kind: Task kind that bubblescope takes them for, or None.
+    """
+
+    shape: str
+    example: str
+    count: int
+    kind: str | None = None
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """What one process of a raw trace holds, before anything is made of it.
+
+    Attributes:
+        path: The trace.
+        host: Machine name, if the trace says.
+        process: Process id.
+        devices: Device ordinals that ran something.
+        counts: Number of rows by what they are ("kernels", "copies", "ranges", ...).
+        names: The shapes of its range names, most frequent first.
+    """
+
+    path: str
+    host: str | None
+    process: int | None
+    devices: tuple[int, ...] = ()
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    names: tuple[NameShape, ...] = ()
+
+
+class ClockReport(msgspec.Struct, frozen=True):
+    """What is known of the clocks of a run of several hosts, or of ranks that share none.
+
+    Attributes:
+        method: "solved" (corrected), "checked" (nothing contradicts them, left as they were),
+            "refused" (no clocks satisfy what was observed, left as they were) or "unbounded" (what
+            was observed bounds them from one side only, left as they were).
+        constraints: Pairs of moments on different clocks of which one must not come after the other.
+        violations_before, violations_after: How many of them were violated as recorded, and are now.
+        groups: Groups of clocks that are connected with each other only.
+        tightest: The pairs that were left the least room, with how much.
+        drift_ppm: Host -> correction of its clock's rate, where drift was corrected.
+        error_ns: How far the times of different clocks may be off.
+        rate_error: How far a clock's rate, and so the lengths of its tasks, may be off, as a share.
+    """
+
+    method: str
+    constraints: int
+    violations_before: int
+    violations_after: int
+    groups: int
+    tightest: tuple[str, ...] = ()
+    drift_ppm: dict[str, float] = msgspec.field(default_factory=dict)
+    error_ns: int = 0
+    rate_error: float = 0.0
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Where a timeline came from and how far to trust it.
+
+    Attributes:
+        origins: The traces that were read.
+        schedule: Pipeline schedule as the trace declares it; None if it does not.
+        microbatches: Micro-batches per step as declared; None if not.
+        inferred: Field -> how it was inferred, for every field that no trace stated.
+        warnings: What was dropped, repaired or assumed.
+        contents: Inventory of the raw traces, process by process.
+        common_clock: Whether the ranks share a clock. If not, each rank's times count from a zero
+            of its own, and times of different ranks must not be compared.
+        clock: What was found out about the clocks, if anything was.
+    """
+
+    origins: tuple[Origin, ...] = ()
+    schedule: str | None = None
+    microbatches: int | None = None
+    inferred: dict[str, str] = msgspec.field(default_factory=dict)
+    warnings: tuple[Notice, ...] = ()
+    contents: tuple[Contents, ...] = ()
+    common_clock: bool = True
+    clock: ClockReport | None = None
+
+    def warned(self, *notices: Notice) -> Run:
+        """Return the same with more warnings."""
+        return msgspec.structs.replace(self, warnings=(*self.warnings, *notices))
+
+    def encodable(self) -> Run:
+        """Return the same without halves of characters in its texts, which no file can hold."""
+        try:
+            msgspec.json.encode(self)
+        except UnicodeEncodeError:
+            return msgspec.convert(_without_halves(msgspec.to_builtins(self)), Run)
+        return self
+
+
+def _without_halves(value: Any) -> Any:
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, dict):
+        return {_without_halves(key): _without_halves(held) for key, held in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_halves(held) for held in value]
+    return value

@@ -1,0 +1,430 @@
+"""The data model: a table of tasks, a table of ranks, and where they came from.
+
+Sources make a `Timeline`; analyses and renderings take one. Nothing in it depends on a vendor.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.model.counters import COUNTER_KEY, COUNTER_SCHEMA, in_force
+from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.provenance import Notice, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "KIND_DTYPE",
+    "LANE_DTYPE",
+    "RANK_SCHEMA",
+    "TASK_SCHEMA",
+    "UNREADABLE",
+    "Timeline",
+    "concat",
+    "task_columns",
+]
+
+UNREADABLE: Final = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
+"""What reading a damaged Parquet file may raise. Polars' own checks do not catch all damage."""
+
+KIND_DTYPE: Final = pl.Enum([kind.value for kind in Kind])
+LANE_DTYPE: Final = pl.Enum([lane.value for lane in Lane])
+
+TASK_SCHEMA: Final[dict[str, pl.DataType]] = {
+    "rank": pl.Int32(),
+    "step": pl.Int32(),
+    "kind": KIND_DTYPE,
+    "stage": pl.Int32(),
+    "chunk": pl.Int16(),
+    "microbatch": pl.Int32(),
+    "pair_stage": pl.Int32(),
+    "pair_chunk": pl.Int16(),
+    "pair_microbatch": pl.Int32(),
+    "lane": LANE_DTYPE,
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "busy_ns": pl.Int64(),
+    "host_start_ns": pl.Int64(),
+    "host_end_ns": pl.Int64(),
+    "peer": pl.Int32(),
+    "name": pl.String(),
+}
+"""Columns of `Timeline.tasks`, in order. `docs/model.md` says what each one means."""
+
+RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
+    "rank": pl.Int32(),
+    "host": pl.String(),
+    "process": pl.Int64(),
+    "device": pl.Int32(),
+    "stages": pl.List(pl.Int32()),
+    "dp": pl.Int32(),
+    "tp": pl.Int32(),
+    "cp": pl.Int32(),
+    "clock_offset_ns": pl.Int64(),
+    "clock_error_ns": pl.Int64(),
+}
+"""Columns of `Timeline.ranks`, in order."""
+
+_TASK_REQUIRED = ("rank", "kind", "lane", "start_ns", "end_ns", "name")
+_RANK_REQUIRED = ("rank", "host")
+
+_TASK_RULES: Final[tuple[tuple[str, pl.Expr], ...]] = (
+    ("end_ns is not before start_ns", pl.col("end_ns") >= pl.col("start_ns")),
+    ("busy_ns is not negative", pl.col("busy_ns") >= 0),
+    ("busy_ns fits in the task", pl.col("busy_ns") <= pl.col("end_ns") - pl.col("start_ns")),
+    (
+        "host_end_ns is not before host_start_ns",
+        pl.col("host_end_ns") >= pl.col("host_start_ns"),
+    ),
+    *(
+        (f"{column} is not negative", pl.col(column) >= 0)
+        for column in ("rank", "stage", "chunk", "microbatch", "peer")
+    ),
+    (
+        "only a forward_backward task has a pair",
+        pl.all_horizontal(pl.col("pair_stage", "pair_chunk", "pair_microbatch").is_null())
+        | (pl.col("kind") == Kind.FORWARD_BACKWARD.value),
+    ),
+)
+
+
+class Timeline:
+    """Every task of a run on every device, on one clock.
+
+    Args:
+        tasks: Frame with the columns of `TASK_SCHEMA`; missing nullable columns are filled with
+            null. Sorted by rank, lane and start on the way in.
+        ranks: Frame with the columns of `RANK_SCHEMA`, one row per rank; if None, a row per rank
+            in `tasks` with the host "unknown".
+        run: Provenance and warnings.
+        counters: Frame with the columns of `COUNTER_SCHEMA`, all of them required: what was
+            measured beside the tasks, such as memory in use. A counter holds its value from its
+            time until its next sample. Sorted by rank, name and time on the way in.
+
+    Raises:
+        TimelineError: A column is missing, unknown or of the wrong type, or a row breaks a rule;
+            the message names the table, the row (as given) and the rule.
+
+    All times are integer nanoseconds on the run's common clock.
+    """
+
+    __slots__ = ("counters", "ranks", "run", "tasks")
+
+    tasks: pl.DataFrame
+    ranks: pl.DataFrame
+    run: Run
+    counters: pl.DataFrame
+
+    def __init__(
+        self,
+        tasks: pl.DataFrame,
+        ranks: pl.DataFrame | None = None,
+        run: Run | None = None,
+        counters: pl.DataFrame | None = None,
+    ) -> None:
+        tasks = _conform(tasks, TASK_SCHEMA, _TASK_REQUIRED, "tasks")
+        if ranks is None:
+            ranks = tasks.select(pl.col("rank").unique()).with_columns(host=pl.lit("unknown"))
+        ranks = _conform(ranks, RANK_SCHEMA, _RANK_REQUIRED, "ranks")
+        if counters is None:
+            counters = pl.DataFrame(schema=COUNTER_SCHEMA)
+        counters = _conform(counters, COUNTER_SCHEMA, tuple(COUNTER_SCHEMA), "counters")
+        _check(tasks, ranks, counters)
+        self.tasks = tasks.sort("rank", "lane", "start_ns", "end_ns", maintain_order=True)
+        self.ranks = ranks.sort("rank")
+        self.run = run.encodable() if run is not None else Run()
+        self.counters = counters.sort(*COUNTER_KEY, "time_ns", maintain_order=True)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Timeline):
+            return NotImplemented
+        return (
+            self.tasks.equals(other.tasks)
+            and self.ranks.equals(other.ranks)
+            and self.run == other.run
+            and self.counters.equals(other.counters)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # frames are mutable: equal by value, never a key
+
+    def __len__(self) -> int:
+        return self.tasks.height
+
+    def __repr__(self) -> str:
+        return (
+            f"Timeline({self.tasks.height} tasks, {self.ranks.height} ranks, "
+            f"{len(self.steps)} steps, {self.duration_ns / 1e6:.3f} ms)"
+        )
+
+    @property
+    def steps(self) -> list[int]:
+        """The training steps that have tasks, ascending."""
+        return self.tasks["step"].drop_nulls().unique().sort().to_list()
+
+    @property
+    def start_ns(self) -> int:
+        """Start of the first task, or 0 if there is none."""
+        return int(self.tasks["start_ns"].min() or 0)  # type: ignore[arg-type]
+
+    @property
+    def end_ns(self) -> int:
+        """End of the last task, or 0 if there is none."""
+        return int(self.tasks["end_ns"].max() or 0)  # type: ignore[arg-type]
+
+    @property
+    def duration_ns(self) -> int:
+        """From the first start to the last end."""
+        return self.end_ns - self.start_ns
+
+    def slice(
+        self,
+        *,
+        steps: Iterable[int] | None = None,
+        ranks: Iterable[int] | None = None,
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+    ) -> Timeline:
+        """Return the part of the timeline that meets every given condition.
+
+        Counters are kept for the time of the given steps and window; what held at its beginning
+        becomes a sample there.
+
+        Args:
+            steps: Keep tasks of these steps.
+            ranks: Keep these ranks and their tasks.
+            start_ns: Keep tasks that end after this moment.
+            end_ns: Keep tasks that start before this moment. The window [start_ns, end_ns) is
+                half open; a task that overlaps it is kept whole, never cut.
+
+        Raises:
+            TimelineError: A step or rank is not in the timeline.
+        """
+        tasks, kept, counters = self.tasks, self.ranks, self.counters
+        if steps is not None:
+            wanted = _known("step", steps, self.steps)
+            tasks = tasks.filter(pl.col("step").is_in(wanted))
+            if counters.height and tasks.height and self.run.common_clock:
+                first, last = tasks.select(pl.min("start_ns"), pl.max("end_ns")).row(0)
+                counters = in_force(counters, first, last)
+        if ranks is not None:
+            wanted = _known("rank", ranks, self.ranks["rank"].to_list())
+            tasks = tasks.filter(pl.col("rank").is_in(wanted))
+            kept = kept.filter(pl.col("rank").is_in(wanted))
+            counters = counters.filter(pl.col("rank").is_in(wanted))
+        if start_ns is not None:
+            tasks = tasks.filter(pl.col("end_ns") > start_ns)
+        if end_ns is not None:
+            tasks = tasks.filter(pl.col("start_ns") < end_ns)
+        return Timeline(tasks, kept, self.run, in_force(counters, start_ns, end_ns))
+
+    def with_notices(self, *notices: Notice) -> Timeline:
+        """Return the same timeline with more warnings."""
+        return Timeline(self.tasks, self.ranks, self.run.warned(*notices), self.counters)
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything to one Parquet file; `Timeline.load` gives an equal timeline back.
+
+        The tasks are the table; the ranks and the run are JSON in the file's key-value metadata,
+        and the counters, if there are any, Parquet in base64. So any Parquet reader opens the tasks.
+        """
+        path = Path(path)
+        metadata = {
+            "bubblescope.version": "1",
+            "bubblescope.ranks": msgspec.json.encode(self.ranks.to_dicts()).decode(),
+            "bubblescope.run": msgspec.json.encode(self.run).decode(),
+        }
+        if self.counters.height:
+            buffer = io.BytesIO()
+            self.counters.write_parquet(buffer)
+            metadata["bubblescope.counters"] = base64.b64encode(buffer.getbuffer()).decode()
+        self.tasks.write_parquet(path, metadata=metadata)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Timeline:
+        """Read a file that `save` wrote.
+
+        Raises:
+            SourceError: The file is missing, damaged, or not a timeline bundle.
+        """
+        path = Path(path)
+        try:
+            metadata = pl.read_parquet_metadata(path)
+            tasks = pl.read_parquet(path, glob=False, hive_partitioning=False)
+        except FileNotFoundError:
+            raise SourceError(path, "no such file") from None
+        except UNREADABLE as error:
+            raise SourceError(path, f"cannot be read as Parquet ({_first_line(error)})") from None
+        if "bubblescope.run" not in metadata:
+            raise SourceError(path, "is Parquet, but not a timeline that bubblescope saved")
+        try:
+            run = msgspec.json.decode(metadata["bubblescope.run"], type=Run)
+            ranks = pl.DataFrame(
+                msgspec.json.decode(metadata["bubblescope.ranks"]),
+                schema=RANK_SCHEMA,
+            )
+            counters = _saved_counters(metadata.get("bubblescope.counters"))
+        except (msgspec.MsgspecError, ValueError, KeyError, *UNREADABLE) as error:
+            raise SourceError(
+                path,
+                "was written by another version of bubblescope or is damaged "
+                f"({_first_line(error)})",
+            ) from None
+        return cls(tasks, ranks, run, counters)
+
+
+def task_columns(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of a frame that tasks have, without what a source needed besides."""
+    return frame.select([column for column in TASK_SCHEMA if column in frame.columns])
+
+
+def _saved_counters(text: str | None) -> pl.DataFrame | None:
+    """Return the counters that `save` wrote; versions before there were any wrote none."""
+    if text is None:
+        return None
+    return pl.read_parquet(io.BytesIO(base64.b64decode(text, validate=True)))
+
+
+def concat(timelines: Sequence[Timeline]) -> Timeline:
+    """Put timelines of different ranks on one page; they must share a clock.
+
+    Raises:
+        TimelineError: There is nothing to join, or two timelines hold the same rank.
+    """
+    if not timelines:
+        raise TimelineError("nothing to concatenate: give at least one timeline")
+    owner: dict[int, Timeline] = {}
+    for timeline in timelines:
+        for rank in timeline.ranks["rank"].to_list():
+            if rank in owner:
+                raise TimelineError(
+                    f"rank {rank} is claimed by two traces: {_origin(owner[rank])} and "
+                    f"{_origin(timeline)}; leave one of them out",
+                )
+            owner[rank] = timeline
+    runs = [timeline.run for timeline in timelines]
+    inferred: dict[str, str] = {}
+    for run in runs:
+        inferred |= run.inferred
+    return Timeline(
+        pl.concat([timeline.tasks for timeline in timelines]),
+        pl.concat([timeline.ranks for timeline in timelines]),
+        Run(
+            origins=tuple(dict.fromkeys(origin for run in runs for origin in run.origins)),
+            schedule=_agreed(run.schedule for run in runs),
+            microbatches=_agreed(run.microbatches for run in runs),
+            inferred=inferred,
+            warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
+            contents=tuple(content for run in runs for content in run.contents),
+            common_clock=all(run.common_clock for run in runs),
+            clock=runs[0].clock if len(runs) == 1 else None,
+        ),
+        pl.concat([timeline.counters for timeline in timelines]),
+    )
+
+
+def _agreed(values: Iterable[Any]) -> Any:
+    """Return the one value that all who state one agree on, else None."""
+    stated = {value for value in values if value is not None}
+    return stated.pop() if len(stated) == 1 else None
+
+
+def _origin(timeline: Timeline) -> str:
+    paths = ", ".join(origin.path for origin in timeline.run.origins)
+    return paths or "a timeline made in memory"
+
+
+def _known(what: str, wanted: Iterable[int], present: list[int]) -> list[int]:
+    chosen = list(wanted)
+    if absent := sorted(set(chosen) - set(present)):
+        held = f"{present[0]}..{present[-1]}" if present else "none"
+        raise TimelineError(f"{what} {absent[0]} is not in the timeline, which holds {held}")
+    return chosen
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _conform(
+    frame: pl.DataFrame,
+    schema: Mapping[str, pl.DataType],
+    required: Sequence[str],
+    table: str,
+) -> pl.DataFrame:
+    """Give a frame exactly the columns of a schema, refusing what cannot be converted exactly."""
+    if missing := [column for column in required if column not in frame.columns]:
+        raise TimelineError(f"{table}: column {missing[0]} is missing")
+    if unknown := [column for column in frame.columns if column not in schema]:
+        raise TimelineError(
+            f"{table}: column {unknown[0]} is unknown; the columns are {', '.join(schema)}",
+        )
+    columns = []
+    for name, dtype in schema.items():
+        if name not in frame.columns:
+            columns.append(pl.Series(name, [None], dtype).new_from_index(0, frame.height))
+            continue
+        column = frame[name]
+        if column.dtype != dtype:
+            if column.dtype.is_float():
+                raise TimelineError(f"{table}: column {name} must be {dtype}, not {column.dtype}")
+            lenient = column.cast(dtype, strict=False)
+            lost = (lenient.is_null() & column.is_not_null()).arg_true()
+            if len(lost):
+                row = int(lost[0])
+                raise TimelineError(
+                    f"{table} row {row}: {name} must be {_describe(dtype)}, not {column[row]!r}",
+                )
+            column = lenient
+        columns.append(column)
+    conformed = pl.DataFrame(columns)
+    for name in required:
+        nulls = conformed[name].is_null().arg_true()
+        if len(nulls):
+            raise TimelineError(f"{table} row {nulls[0]}: {name} must not be null")
+    return conformed
+
+
+def _describe(dtype: pl.DataType) -> str:
+    if isinstance(dtype, pl.Enum):
+        return f"one of {', '.join(dtype.categories)}"
+    return str(dtype)
+
+
+def _check(tasks: pl.DataFrame, ranks: pl.DataFrame, counters: pl.DataFrame) -> None:
+    """Enforce the rules that span columns or tables. A null satisfies every rule."""
+    broken = tasks.select((~rule).fill_null(value=False).alias(text) for text, rule in _TASK_RULES)
+    for column in broken.iter_columns():
+        if column.any():
+            row = int(column.arg_true()[0])
+            raise TimelineError(
+                f"tasks row {row}: the rule is that {column.name}, but {_show(tasks, row)}"
+            )
+    twice = ranks["rank"].is_duplicated().arg_true()
+    if len(twice):
+        raise TimelineError(f"ranks row {twice[-1]}: rank {ranks['rank'][twice[-1]]} appears twice")
+    for name, table in (("tasks", tasks), ("counters", counters)):
+        strangers = (~table["rank"].is_in(ranks["rank"].implode())).arg_true()
+        if len(strangers):
+            row = int(strangers[0])
+            raise TimelineError(f"{name} row {row}: rank {table['rank'][row]} is not in ranks")
+    endless = (~counters["value"].is_finite()).arg_true()
+    if len(endless):
+        row = int(endless[0])
+        raise TimelineError(
+            f"counters row {row}: the rule is that value is finite, but it is "
+            f"{counters['value'][row]}"
+        )
+
+
+def _show(tasks: pl.DataFrame, row: int) -> str:
+    values = {key: value for key, value in tasks.row(row, named=True).items() if value is not None}
+    return "it is " + ", ".join(f"{key}={value}" for key, value in values.items())

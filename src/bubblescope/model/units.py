@@ -1,0 +1,109 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "count",
+    "duration",
+    "listed",
+    "nanoseconds",
+    "optional",
+    "percent",
+    "signed",
+    "uncertain",
+]
+
+_UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(ns|us|µs|ms|s)")
+_SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
+
+
+def duration(time_ns: int | None) -> str:
+    """Write a time span with four significant digits, or a dash if it is unknown.
+
+    >>> duration(1_234_567), duration(999), duration(12_000_000_000)
+    ('1.235 ms', '999 ns', '12.00 s')
+    """
+    if time_ns is None:
+        return "–"
+    for scale, unit in _SCALES:
+        if abs(time_ns) >= scale:
+            value = time_ns / scale
+            digits = max(0, 4 - len(str(int(abs(value)))))
+            return f"{value:.{digits}f} {unit}"
+    return f"{time_ns} ns"
+
+
+def signed(time_ns: float) -> str:
+    """Write a change of a time.
+
+    >>> signed(1_500_000), signed(-20)
+    ('+1.500 ms', '-20 ns')
+    """
+    return ("+" if time_ns >= 0 else "") + duration(round(time_ns))
+
+
+def nanoseconds(text: str) -> int:
+    """Read a time span with its unit.
+
+    >>> nanoseconds("10ms"), nanoseconds("1.5 s")
+    (10000000, 1500000000)
+
+    Raises:
+        ValueError: It is none.
+    """
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is not like 10ms, 300us or 1.5s")
+    return round(float(found[1]) * _UNITS[found[2]])
+
+
+def percent(rate: float | None) -> str:
+    """Write a share, or a dash if it is unknown.
+
+    >>> percent(3 / 19), percent(None)
+    ('15.79 %', '–')
+    """
+    return "–" if rate is None else f"{100 * rate:.2f} %"
+
+
+def uncertain(rate: float | None, error: float | None) -> str:
+    """Write a share with how far it may be off, if that is known.
+
+    >>> uncertain(0.2727, 0.0012), uncertain(0.2727, None)
+    ('27.27 ± 0.12 %', '27.27 %')
+    """
+    if rate is None or not error:
+        return percent(rate)
+    return f"{100 * rate:.2f} ± {100 * error:.2g} %"
+
+
+def count(number: int, noun: str, nouns: str | None = None) -> str:
+    """Write a number with its noun.
+
+    >>> count(1, "rank"), count(2000, "task"), count(3, "micro-batch", "micro-batches")
+    ('1 rank', '2,000 tasks', '3 micro-batches')
+    """
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def listed(noun: str, numbers: Sequence[int], most: int = 6) -> str:
+    """Write what some numbered things are, the first few of many.
+
+    >>> listed("rank", [3]), listed("rank", [0, 2])
+    ('rank 3', 'ranks 0, 2')
+    """
+    shown = ", ".join(map(str, numbers[:most]))
+    more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
+    return f"{noun}{'' if len(numbers) == 1 else 's'} {shown}{more}"
+
+
+def optional(value: object) -> str:
+    """Write a value, or a question mark if it is unknown."""
+    return "?" if value is None else str(value)

@@ -1,0 +1,113 @@
+"""Tasks as they are recorded: one after another in a list, of which columns are made later."""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bubblescope.model.kinds import LANE_OF, Kind, Lane
+from bubblescope.names.recorder_ranges import mark_name
+from bubblescope.recording.rows import FIELDS, KINDS, LANES, TIMES, UNKNOWN, Rows
+
+if TYPE_CHECKING:
+    from bubblescope.record.timers.timer import Timer
+
+__all__ = ["Buffer", "kind_of", "label_of", "pack_place", "pack_step", "place_of"]
+
+CAPACITY: Final = 4096
+"""Tasks that wait to be written at most; a few more if several threads record."""
+
+WIDTH: Final = 7
+"""Values of a task in a buffer: its packed step, its packed place, the timer's marks at its begin and
+end, the host's monotonic times at its begin and end, its name or None."""
+
+NO_PAIR: Final = (UNKNOWN, UNKNOWN, UNKNOWN)
+PAIR: Final = ("pair_stage", "pair_chunk", "pair_microbatch")
+PLACE: Final = (*FIELDS[1:], "kind", "lane")
+
+pack_step: Final = struct.Struct("<i").pack
+pack_place: Final = struct.Struct(f"<{len(PLACE)}i").pack
+"""All that describes a task but its step: the same in every step, so that it need be packed once."""
+
+_unpack_place: Final = struct.Struct(f"<{len(PLACE)}i").unpack
+
+KIND_CODES: Final[dict[str, int]] = {
+    key: code for code, kind in enumerate(KINDS) for key in (kind, kind.value)
+}
+LANE_CODES: Final[dict[str, int]] = {
+    key: code for code, lane in enumerate(LANES) for key in (lane, lane.value)
+}
+LANE_OF_KIND: Final = tuple(LANES.index(LANE_OF[kind]) for kind in KINDS)
+_NAMED: Final = frozenset(("stage", "chunk", "microbatch", "peer", "pair_stage", "pair_microbatch"))
+"""What a task's name tells beside its kind and step."""
+_COMM: Final = LANES.index(Lane.COMM)
+PAIRED: Final = KINDS.index(Kind.FORWARD_BACKWARD)
+
+
+def label_of(place: bytes, step: int | None) -> str:
+    """Return the name of a task for a vendor's profiler, from its packed place."""
+    said = {
+        name: number
+        for name, number in zip(PLACE, _unpack_place(place), strict=True)
+        if name in _NAMED and number != UNKNOWN
+    }
+    return mark_name(kind_of(place), step=step, **said)
+
+
+def kind_of(place: bytes) -> Kind:
+    """Return what a task does, from its packed place."""
+    code: int = _unpack_place(place)[-2]
+    return KINDS[code]
+
+
+@lru_cache(maxsize=1 << 16)
+def place_of(
+    kind: Kind,
+    *,
+    stage: int | None = None,
+    chunk: int | None = None,
+    microbatch: int | None = None,
+    peer: int | None = None,
+    lane: Lane | None = None,
+) -> bytes:
+    """Return where a task belongs, packed. Those of a pipeline are few and come again every step."""
+    code = KIND_CODES[kind]
+    return pack_place(
+        *(UNKNOWN if value is None else value for value in (stage, chunk, microbatch, peer)),
+        *NO_PAIR,
+        code,
+        LANE_OF_KIND[code] if lane is None else LANE_CODES[lane],
+    )
+
+
+class Buffer:
+    """Tasks that were recorded, to be written.
+
+    Args:
+        items: `WIDTH` values for each task. One flat list and no object for each task: those would
+            set off garbage collections in the job.
+        anchor: What the timer tied the clocks to when these tasks were recorded.
+    """
+
+    def __init__(self, items: list[Any], anchor: Any) -> None:
+        self._items = items
+        self._anchor = anchor
+
+    def __len__(self) -> int:
+        return len(self._items) // WIDTH
+
+    def rows(self, timer: Timer) -> Rows:
+        """Return the tasks, timed."""
+        steps, places, begins, ends, host_begins, host_ends, names = (
+            self._items[at::WIDTH] for at in range(WIDTH)
+        )
+        numbers = np.empty((1 + len(PLACE), len(steps)), np.int32)
+        numbers[0] = np.frombuffer(b"".join(steps), "<i4")
+        numbers[1:] = np.frombuffer(b"".join(places), "<i4").reshape(-1, len(PLACE)).T
+        times = np.empty((len(TIMES), len(steps)), np.int64)
+        times[2:] = host_begins, host_ends
+        times[:2] = timer.resolve(begins, ends, self._anchor, numbers[-1] == _COMM)
+        return Rows(numbers[:-2], numbers[-2], numbers[-1], times, names)

@@ -1,0 +1,121 @@
+"""What a rank holds of its pipeline in a step: the stages, and the order of its work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, pack_place, place_of
+from bubblescope.recording.rows import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bubblescope.model.kinds import Kind
+
+__all__ = ["Layout", "Work"]
+
+
+class Work(NamedTuple):
+    """A micro-batch on one of this rank's model chunks."""
+
+    chunk: int
+    microbatch: int
+
+
+class Layout:
+    """What this rank holds of its pipeline in a step.
+
+    Args:
+        models: Its model chunks.
+        stages: Their global virtual stages.
+        rank: Its place in the pipeline.
+        ranks: How many ranks the pipeline has.
+        microbatches: How many run in the step.
+
+    Attributes:
+        chunks: Identity of a model chunk -> its number.
+        works: The micro-batches of each chunk.
+        stages: Global virtual stages, by chunk.
+        ranks: How many ranks the pipeline has.
+        backwards: All backwards, in the order that is expected.
+        arrivals: Whether it is an activation, and no gradient -> what comes from other ranks, in the
+            order that is expected.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Any],
+        stages: Sequence[int],
+        rank: int,
+        ranks: int,
+        microbatches: int,
+    ) -> None:
+        self.chunks = {id(model): number for number, model in enumerate(models)}
+        self.works = [[Work(chunk, i) for i in range(microbatches)] for chunk in range(len(models))]
+        self.stages = stages
+        self.ranks = ranks
+        last = len(models) - 1
+        forwards = _forwards(self.works, max(_in_a_row(models[0]) or ranks, 1))
+        self.backwards = [self.works[last - chunk][microbatch] for chunk, microbatch in forwards]
+        # The first stage of all receives no activation, and the last no gradient.
+        self.arrivals = {
+            True: [work for work in forwards if rank or work.chunk],
+            False: [work for work in self.backwards if rank < ranks - 1 or work.chunk < last],
+        }
+        self._places: dict[Any, bytes] = {}
+
+    def place(self, kind: Kind, work: Work | None, *, chunk: int = 0, peer: Any = None) -> bytes:
+        """Return where a task belongs, packed.
+
+        Args:
+            kind: What the task does.
+            work: Its chunk and micro-batch; None if that is not known.
+            chunk: Its chunk, if the work is not known.
+            peer: Other rank of a send or receive; what is no number is not known.
+        """
+        peer = peer if isinstance(peer, int) else None
+        key = kind, work, chunk, peer
+        place = self._places.get(key)
+        if place is None:
+            chunk, microbatch = (chunk, None) if work is None else work
+            place = self._places[key] = place_of(
+                kind,
+                stage=self.stages[chunk],
+                chunk=chunk if len(self.stages) > 1 else None,
+                microbatch=microbatch,
+                peer=peer,
+            )
+        return place
+
+    def overlapped(self, ahead: Work, back: Work) -> bytes:
+        """Return where a forward overlapped with a backward belongs, packed."""
+        several = len(self.stages) > 1
+        return pack_place(
+            self.stages[ahead.chunk],
+            ahead.chunk if several else UNKNOWN,
+            ahead.microbatch,
+            UNKNOWN,
+            self.stages[back.chunk],
+            back.chunk if several else UNKNOWN,
+            back.microbatch,
+            PAIRED,
+            LANE_OF_KIND[PAIRED],
+        )
+
+
+def _forwards(works: Sequence[Sequence[Work]], group: int) -> list[Work]:
+    """Return all forwards in order: a group of micro-batches on each chunk, then the next group."""
+    return [
+        work
+        for first in range(0, len(works[0]), group)
+        for of_chunk in works
+        for work in of_chunk[first : first + group]
+    ]
+
+
+def _in_a_row(model: Any) -> int | None:
+    """Return how many micro-batches in a row a chunk runs in an interleaved schedule, if it says so."""
+    while not hasattr(model, "config") and hasattr(model, "module"):
+        model = model.module
+    size = getattr(getattr(model, "config", None), "microbatch_group_size_per_vp_stage", None)
+    return size if isinstance(size, int) else None

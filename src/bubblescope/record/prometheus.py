@@ -1,0 +1,108 @@
+"""Steps as Prometheus metrics, for a dashboard that watches a running job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bubblescope.model.errors import RecorderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bubblescope.record.recorder import Recorder
+    from bubblescope.record.step_times import StepTimes
+
+__all__ = ["address_of", "serve"]
+
+_HOST = "127.0.0.1"
+_PORTS = 65536
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Read "9400" or "0.0.0.0:9400"; without a host, only this machine may ask.
+
+    Raises:
+        RecorderError: It is neither.
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < _PORTS:
+        raise RecorderError(
+            f"{text!r} is no port, such as 9400, nor an address, such as 0.0.0.0:9400"
+        )
+    return host.strip("[]") or _HOST, int(port)
+
+
+def serve(recorder: Recorder, address: str, rank: int) -> Callable[[], None]:
+    """Serve what each step of a recorder was, at a port that is `rank` further than the one asked for.
+
+    Ranks of one machine so have a port each.
+
+    Returns:
+        A function that stops serving.
+
+    Raises:
+        RecorderError: The address is none, prometheus-client is not installed, or the port cannot
+            be listened on.
+    """
+    try:
+        import prometheus_client as prometheus  # noqa: PLC0415  an extra
+    except ImportError:
+        raise RecorderError(
+            "metrics need prometheus-client: pip install 'bubblescope[prometheus]'"
+        ) from None
+    host, port = address_of(address)
+    port += rank
+    if port >= _PORTS:
+        raise RecorderError(f"there is no port {port}, which is {rank} after that of {address}")
+    registry = prometheus.CollectorRegistry()
+    metrics = _Metrics(prometheus, registry, rank)
+    try:
+        server, thread = prometheus.start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise RecorderError(
+            f"port {port} of {host} cannot be listened on: {error.strerror or error}"
+        ) from None
+    recorder.on_step(metrics.observe)
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop
+
+
+class _Metrics:
+    """The metrics of one rank."""
+
+    def __init__(self, prometheus: Any, registry: Any, rank: int) -> None:
+        def gauge(name: str, meaning: str, *labels: str) -> Any:
+            made = prometheus.Gauge(
+                f"bubblescope_{name}", meaning, ["rank", *labels], registry=registry
+            )
+            return made if labels else made.labels(rank)
+
+        self._rank = str(rank)
+        self._seen: set[str] = set()
+        self._step = gauge("step", "Last recorded step.")
+        self._span = gauge(
+            "step_span_seconds", "First forward or backward of the step to its last."
+        )
+        self._busy = gauge("step_busy_seconds", "Time in it in which a forward or backward ran.")
+        self._bubble = gauge("bubble_ratio", "Share of it in which none ran.")
+        self._kinds = gauge("step_task_seconds", "Time of the step's tasks, by kind.", "kind")
+        self._steps = prometheus.Counter(
+            "bubblescope_steps", "Steps recorded.", ["rank"], registry=registry
+        ).labels(rank)
+
+    def observe(self, times: StepTimes) -> None:
+        """Show another step."""
+        self._step.set(times.step)
+        self._span.set(times.span_ns / 1e9)
+        self._busy.set(times.busy_ns / 1e9)
+        self._bubble.set(times.bubble)
+        # A kind that this step did not have must not show what an earlier one took.
+        self._seen.update(times.kinds_ns)
+        for kind in self._seen:
+            self._kinds.labels(self._rank, kind).set(times.kinds_ns.get(kind, 0) / 1e9)
+        self._steps.inc()

@@ -1,0 +1,307 @@
+"""Messages of an Arrow IPC stream with the columns of a recording, made and taken apart.
+
+Made here and not by a library of frames: what records runs inside of a training job, where a library
+that is not loaded costs neither memory nor time, and of a short step there is little to write. The
+metadata of a batch is a flatbuffer in which, as the columns are always the same, only some numbers
+differ from one batch to the next: those are put into a copy of one that was made before.
+
+The layout is that of https://arrow.apache.org/docs/format/Columnar.html#recordbatch-message, the tables
+are those of https://github.com/apache/arrow/blob/main/format/Message.fbs and Schema.fbs beside it.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import flatbuffers
+import numpy as np
+
+from bubblescope.recording.columns import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "END",
+    "Column",
+    "chosen",
+    "complete_messages",
+    "encode",
+    "known",
+    "message_length",
+    "numbers",
+    "schema",
+    "texts",
+    "unknown",
+]
+
+_CONTINUATION: Final = b"\xff\xff\xff\xff"
+END: Final = _CONTINUATION + b"\0\0\0\0"
+"""The end-of-stream marker."""
+_ALIGNED: Final = 8
+_ZEROS: Final = bytes(_ALIGNED)
+_PREFIX: Final = 8
+"""Bytes before the metadata: the continuation marker and its length."""
+
+_VERSION, _HEADER_TYPE, _HEADER, _BODY_LENGTH = range(4)
+"""Fields of the table Message."""
+_V5: Final = 4
+"""MetadataVersion.V5."""
+_SCHEMA, _RECORD_BATCH = 1, 3
+"""Members of the union MessageHeader."""
+_LENGTH, _NODES, _BUFFERS = range(3)
+"""Fields of the table RecordBatch."""
+_FIELDS: Final = 1
+"""Schema.fields."""
+_NAME, _NULLABLE, _TYPE_TYPE, _TYPE, _CHILDREN = 0, 1, 2, 3, 5
+"""Fields of the table Field."""
+_INT, _LARGE_TEXT = 2, 20
+"""Members of the union Type."""
+_BITS: Final = {"int16": 16, "int32": 32, "int64": 64}
+
+
+class Column(NamedTuple):
+    """What a batch holds of a column.
+
+    Attributes:
+        nulls: Values that are null.
+        buffers: Validity bitmap, empty if nothing is null, and values, with offsets before the text.
+    """
+
+    nulls: int
+    buffers: tuple[bytes, ...]
+
+
+def numbers(rows: NDArray[np.int32], types: Sequence[str], null: int) -> list[Column]:
+    """Return a column of each row of an array, in which one number stands for null.
+
+    Raises:
+        ValueError: A number is too large for its column.
+    """
+    there = rows != null
+    nulls = (rows.shape[1] - np.count_nonzero(there, axis=1)).tolist()
+    bitmaps = np.packbits(there, axis=1, bitorder="little")
+    return [
+        Column(
+            nulls[at],
+            (
+                bitmaps[at].tobytes() if nulls[at] else b"",
+                (row if kind == "int32" else _narrow(row)).tobytes(),
+            ),
+        )
+        for at, (row, kind) in enumerate(zip(rows, types, strict=True))
+    ]
+
+
+def known(values: NDArray[np.int64]) -> Column:
+    """Return a column of 64-bit numbers none of which is null."""
+    return Column(0, (b"", values.tobytes()))
+
+
+def unknown(kind: str) -> Column:
+    """Return a column of one number of this type that is null."""
+    return Column(1, (bytes(1), bytes(_BITS[kind] // 8)))
+
+
+def chosen(codes: NDArray[np.int32], names: Sequence[bytes]) -> Column:
+    """Return a column of texts, each one of a few."""
+    offsets = np.zeros(len(codes) + 1, np.int64)
+    np.cumsum(np.array([len(name) for name in names])[codes], out=offsets[1:])
+    return Column(0, (b"", offsets.tobytes(), b"".join([names[code] for code in codes.tolist()])))
+
+
+def texts(values: Sequence[bytes | None]) -> Column:
+    """Return a column of UTF-8 texts, or None."""
+    offsets = np.zeros(len(values) + 1, np.int64)
+    nulls = values.count(None)
+    if nulls == len(values):
+        return Column(nulls, (bytes(-(-nulls // 8)), offsets.tobytes(), b""))
+    np.cumsum([len(value or b"") for value in values], out=offsets[1:])
+    there = np.array([value is not None for value in values]) if nulls else None
+    text = b"".join([value or b"" for value in values])
+    return Column(nulls, (b"" if there is None else _bitmap(there), offsets.tobytes(), text))
+
+
+def encode(columns: dict[str, Column], rows: int) -> bytes:
+    """Return the record batch of columns, in the order of `COLUMNS`."""
+    template = _template()
+    nodes: list[int] = []
+    buffers: list[int] = []
+    body: list[bytes] = []
+    at = 0
+    for name in COLUMNS:
+        nulls, parts = columns[name]
+        nodes += (rows, nulls)
+        for data in parts:
+            size = len(data)
+            buffers += (at, size)
+            body.append(data)
+            if padding := -size % _ALIGNED:
+                body.append(_ZEROS[:padding])
+                size += padding
+            at += size
+    message = bytearray(template.metadata)
+    struct.pack_into("<q", message, template.length, rows)
+    struct.pack_into("<q", message, template.body_length, at)
+    struct.pack_into(f"<{len(nodes)}q", message, template.nodes, *nodes)
+    struct.pack_into(f"<{len(buffers)}q", message, template.buffers, *buffers)
+    return b"".join((message, *body))
+
+
+def _narrow(row: NDArray[np.int32]) -> NDArray[np.int16]:
+    narrow = row.astype(np.int16)
+    if (narrow != row).any():
+        raise ValueError(f"the chunk {row.max()} is more than a recording can hold")
+    return narrow
+
+
+def _bitmap(there: NDArray[np.bool_]) -> bytes:
+    return np.packbits(there, bitorder="little").tobytes()
+
+
+def schema() -> bytes:
+    """Return the message that a stream begins with, which says what its columns are."""
+    made = flatbuffers.Builder(1024)
+    fields = [_described(made, name, kind) for name, kind in COLUMNS.items()]
+    made.StartVector(4, len(fields), 4)
+    for field in reversed(fields):
+        made.PrependUOffsetTRelative(field)
+    listed = made.EndVector()
+    made.StartObject(4)
+    made.PrependUOffsetTRelativeSlot(_FIELDS, listed, 0)
+    return _message(made, _SCHEMA, made.EndObject(), 0)
+
+
+def _described(made: flatbuffers.Builder, name: str, kind: str) -> int:
+    """Add a Field to a flatbuffer."""
+    title = made.CreateString(name)
+    made.StartVector(4, 0, 4)
+    children = made.EndVector()
+    if kind == "text":
+        made.StartObject(0)
+    else:
+        made.StartObject(2)
+        made.PrependInt32Slot(0, _BITS[kind], 0)
+        made.PrependBoolSlot(1, True, False)  # signed
+    type_ = made.EndObject()
+    made.StartObject(7)
+    made.PrependUOffsetTRelativeSlot(_NAME, title, 0)
+    made.PrependBoolSlot(_NULLABLE, True, False)
+    made.PrependUint8Slot(_TYPE_TYPE, _LARGE_TEXT if kind == "text" else _INT, 0)
+    made.PrependUOffsetTRelativeSlot(_TYPE, type_, 0)
+    made.PrependUOffsetTRelativeSlot(_CHILDREN, children, 0)
+    return int(made.EndObject())
+
+
+def _message(made: flatbuffers.Builder, kind: int, header: int, body_length: int) -> bytes:
+    """Finish a Message; return it with its prefix, padded so that the body is aligned."""
+    made.StartObject(5)
+    made.PrependInt16Slot(_VERSION, _V5, 0)
+    made.PrependUint8Slot(_HEADER_TYPE, kind, 0)
+    made.PrependUOffsetTRelativeSlot(_HEADER, header, 0)
+    made.PrependInt64Slot(_BODY_LENGTH, body_length, 0)
+    made.Finish(made.EndObject())
+    metadata = bytes(made.Output())
+    metadata += _ZEROS[: -len(metadata) % _ALIGNED]
+    return _CONTINUATION + struct.pack("<i", len(metadata)) + metadata
+
+
+class _Template(NamedTuple):
+    """The metadata of a batch, and where its numbers are in it."""
+
+    metadata: bytes
+    length: int
+    body_length: int
+    nodes: int
+    buffers: int
+
+
+@cache
+def _template() -> _Template:
+    """Return the metadata of a batch whose numbers are still to be put in.
+
+    All of them are 1 in it: a flatbuffer leaves out what is 0.
+    """
+    made = flatbuffers.Builder(1024)
+    parts = sum(3 if kind == "text" else 2 for kind in COLUMNS.values())
+    vectors = []
+    for count in (parts, len(COLUMNS)):  # of structs of two 64-bit numbers each
+        made.StartVector(16, count, 8)
+        for _ in range(2 * count):
+            made.PrependInt64(1)
+        vectors.append(made.EndVector())
+    buffers, nodes = vectors
+    made.StartObject(4)
+    made.PrependInt64Slot(_LENGTH, 1, 0)
+    made.PrependUOffsetTRelativeSlot(_NODES, nodes, 0)
+    made.PrependUOffsetTRelativeSlot(_BUFFERS, buffers, 0)
+    metadata = _message(made, _RECORD_BATCH, made.EndObject(), 1)
+    root = _PREFIX + _value("<I", metadata, _PREFIX)
+    header = _field(metadata, root, _HEADER)
+    batch = header + _value("<I", metadata, header)
+    at_nodes, at_buffers = (
+        at + _value("<I", metadata, at) + 4
+        for at in (_field(metadata, batch, _NODES), _field(metadata, batch, _BUFFERS))
+    )
+    return _Template(
+        metadata,
+        _field(metadata, batch, _LENGTH),
+        _field(metadata, root, _BODY_LENGTH),
+        at_nodes,
+        at_buffers,
+    )
+
+
+def _field(metadata: bytes, table: int, number: int) -> int:
+    """Return where a field of a flatbuffer's table is; 0 if it is left out: it has its default."""
+    vtable = table - _value("<i", metadata, table)
+    if _value("<H", metadata, vtable) <= 4 + 2 * number:
+        return 0
+    slot = _value("<H", metadata, vtable + 4 + 2 * number)
+    return table + slot if slot else 0
+
+
+def _value(code: str, data: bytes, at: int) -> int:
+    return int(struct.unpack_from(code, data, at)[0])
+
+
+def complete_messages(data: bytes) -> tuple[int, bool]:
+    """Return where the last complete message ends, and whether the end marker follows it."""
+    position = 0
+    while data[position : position + 8] != END:
+        length = message_length(data, position)
+        if length is None or position + length > len(data):
+            return position, False
+        position += length
+    return position, True
+
+
+def message_length(data: bytes, position: int) -> int | None:
+    """Return the length of an encapsulated message with its body, or None if its head is cut off.
+
+    A message is a continuation marker, the size of its metadata, the metadata (a flatbuffer
+    `Message` table, padded) and a body whose length the metadata states.
+    """
+    prefix: bytes = data[position : position + 8]
+    if not _CONTINUATION.startswith(prefix[:4]):
+        raise ValueError(f"no Arrow message begins at byte {position}")
+    if len(prefix) < 8:
+        return None
+    (size,) = struct.unpack_from("<i", prefix, 4)
+    metadata = data[position + 8 : position + 8 + size]
+    if size <= 0:
+        raise ValueError(f"the Arrow message at byte {position} has no metadata")
+    if len(metadata) < size:
+        return None
+    try:
+        at = _field(metadata, _value("<I", metadata, 0), _BODY_LENGTH)
+        body = _value("<q", metadata, at) if at else 0
+    except struct.error:
+        raise ValueError(f"the Arrow message at byte {position} is damaged") from None
+    if body < 0:
+        raise ValueError(f"the Arrow message at byte {position} is damaged")
+    return int(8 + size + body)

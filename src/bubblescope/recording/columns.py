@@ -1,0 +1,62 @@
+"""What a recording holds: its columns, and what its first row says of the rank."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+__all__ = ["COLUMNS", "FORMAT", "Header"]
+
+FORMAT: Final = 1
+
+COLUMNS: Final[dict[str, str]] = {
+    "kind": "text",
+    "lane": "text",
+    "step": "int32",
+    "stage": "int32",
+    "chunk": "int16",
+    "microbatch": "int32",
+    "pair_stage": "int32",
+    "pair_chunk": "int16",
+    "pair_microbatch": "int32",
+    "peer": "int32",
+    "start_ns": "int64",
+    "end_ns": "int64",
+    "host_start_ns": "int64",
+    "host_end_ns": "int64",
+    "name": "text",
+}
+"""Columns of the stream and their types. Times are on the host's monotonic clock."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a recording says of its rank.
+
+    Attributes:
+        format: Version of this format.
+        version: Version of bubblescope that recorded.
+        rank, stages, host, process, device, dp, tp, cp: As in `Timeline.ranks`.
+        boot: Identifies the host's boot; recordings of one boot share a monotonic clock.
+        utc_ns: UTC minus the monotonic clock, when recording began.
+        timer: Name of the timer.
+        schedule, microbatches: As the job declared them.
+        before: Tasks that were recorded before this file, which has a limit.
+    """
+
+    format: int
+    version: str
+    rank: int
+    stages: list[int] | None
+    host: str
+    process: int
+    device: int | None
+    boot: str
+    utc_ns: int
+    timer: str
+    schedule: str | None = None
+    microbatches: int | None = None
+    dp: int | None = None
+    tp: int | None = None
+    cp: int | None = None
+    before: int = 0

@@ -1,0 +1,219 @@
+"""The file that a rank records to, as its writer has it open."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+
+from bubblescope.model.errors import RecorderError
+from bubblescope.recording import arrow
+from bubblescope.recording.arrow import END
+from bubblescope.recording.columns import COLUMNS, Header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from bubblescope.recording.rows import Rows
+
+__all__ = ["Sink", "older"]
+
+_ROOM: Final = 4096
+"""Least bytes for one message in a recording with a limit: more than any task needs."""
+_LONGEST: Final = 200
+"""Characters that a task's name has at most in a recording with a limit."""
+_PIECES: Final = 8
+"""Messages that go into one half of a recording with a limit, at least."""
+
+_open: Final[set[Path]] = set()
+"""Files that this process records to: a POSIX lock keeps out other processes only."""
+
+
+def older(path: Path) -> Path:
+    """Return where the older half of a recording is, if it has a limit."""
+    return path.with_suffix(f".older{path.suffix}")
+
+
+class Sink:
+    """Appends record batches to a file.
+
+    With a limit, the file is put aside when it has reached half of it, in place of the one that was
+    put aside before: never more than the limit is on disk, and of a long recording never less than
+    three eighths of it.
+
+    Args:
+        path: Where to write.
+        header: What the recording says of its rank.
+        limit: Most bytes on disk; None for any number.
+
+    Raises:
+        OSError: The file cannot be made or written.
+        RecorderError: It is being recorded to already, or the limit is too small.
+    """
+
+    def __init__(self, path: Path, header: Header, limit: int | None = None) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path.resolve()
+        self._header = header
+        self._size = 0
+        self._rows = 0
+        first = _first_messages(header)
+        self._half = None if limit is None else limit // 2 - len(END)
+        self._piece = 0 if self._half is None else (self._half - len(first)) // _PIECES
+        if self._half is not None and self._piece < _ROOM:
+            least = math.ceil((len(first) + _PIECES * _ROOM + len(END)) * 2 / 1e4) / 100
+            raise RecorderError(f"max_mb must be at least {least}, not {(limit or 0) / 1e6:g}")
+        if self._path in _open:
+            raise _busy(path)
+        self._file = _opened(self._path)
+        _open.add(self._path)
+        try:
+            # In this order: what a killed job leaves behind is one recording, and no mixture of two.
+            _spare(self._path).unlink(missing_ok=True)
+            older(self._path).unlink(missing_ok=True)
+            os.ftruncate(self._file, 0)
+            self._append(first)
+        except BaseException:
+            self._release()
+            raise
+
+    def write(self, rows: Rows) -> None:
+        """Append tasks."""
+        if self._half is None:
+            self._append(rows.encode())
+            return
+        for data, count in _pieces(rows.named_within(_LONGEST), self._piece):
+            if self._size + len(data) > self._half:
+                self._put_aside()
+            self._append(data)
+            self._rows += count
+
+    def close(self, *, complete: bool) -> None:
+        """Close the file, with the end-of-stream marker if it holds all that it was to hold."""
+        try:
+            if complete:
+                self._append(END)
+        finally:
+            self._release()
+
+    def _put_aside(self) -> None:
+        """Begin a new file; what was put aside before is dropped.
+
+        Wherever this is interrupted, the path is there and ours: the new file takes its place locked
+        and with its header. Until then the half put aside is there under both names. It gets no
+        end-of-stream marker: that is for the end of the whole recording.
+        """
+        spare = _spare(self._path)
+        linked = _linked(self._path, spare)
+        (spare if linked else self._path).replace(older(self._path))
+        self._header = msgspec.structs.replace(
+            self._header, before=self._header.before + self._rows
+        )
+        begun = spare if linked else self._path
+        new = os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        try:
+            _lock(new, self._path)
+            old, self._file, self._size, self._rows = self._file, new, 0, 0
+        except BaseException:
+            os.close(new)
+            raise
+        try:
+            self._append(_first_messages(self._header))
+            if linked:
+                spare.replace(self._path)
+        finally:
+            os.close(old)  # and with it the lock
+
+    def _append(self, data: bytes) -> None:
+        self._size += len(data)
+        while data:
+            data = data[os.write(self._file, data) :]
+
+    def _release(self) -> None:
+        _open.discard(self._path)
+        os.close(self._file)  # and with it the lock
+
+
+def _spare(path: Path) -> Path:
+    """Return where a file is while it changes its name; no reader looks at hidden files."""
+    return path.with_name(f".{path.stem}.spare")
+
+
+def _linked(path: Path, other: Path) -> bool:
+    """Give a file a second name, where its file system can."""
+    other.unlink(missing_ok=True)
+    try:
+        os.link(path, other)
+    except OSError:
+        return False
+    return True
+
+
+def _opened(path: Path) -> int:
+    """Open and lock a file, which is not emptied: another process may be recording to it.
+
+    Raises:
+        RecorderError: It is.
+    """
+    while True:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            _lock(file, path)
+            # Between the two, the one that held it may have put the file aside.
+            if os.path.samestat(os.fstat(file), path.stat()):
+                return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+
+
+def _lock(file: int, path: Path) -> None:
+    """Keep other processes from recording to the file, where its file system can."""
+    try:
+        import fcntl  # noqa: PLC0415  POSIX only, and reading recordings must work everywhere
+    except ImportError:
+        return
+    try:
+        # Not flock: forked data loaders would inherit it and lock out the job that is restarted.
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in {errno.EACCES, errno.EAGAIN}:
+            raise _busy(path) from None
+
+
+def _busy(path: Path) -> RecorderError:
+    return RecorderError(
+        f"{path} is being recorded to already; give each recorder a rank or a folder of its own",
+    )
+
+
+def _first_messages(header: Header) -> bytes:
+    """Return the schema and the row that holds the header."""
+    zero = np.zeros(1, np.int64)
+    said = {"kind": b"header", "lane": b"", "name": msgspec.json.encode(header)}
+    columns = {
+        name: arrow.texts([said[name]])
+        if name in said
+        else arrow.known(zero)
+        if name in ("start_ns", "end_ns")
+        else arrow.unknown(kind)
+        for name, kind in COLUMNS.items()
+    }
+    return arrow.schema() + arrow.encode(columns, 1)
+
+
+def _pieces(rows: Rows, most: int) -> Iterator[tuple[bytes, int]]:
+    """Yield batches of at most so many bytes, and how many rows each has."""
+    data = rows.encode()
+    if len(data) <= most or len(rows) == 1:
+        yield data, len(rows)
+        return
+    middle = len(rows) // 2
+    yield from _pieces(rows.part(0, middle), most)
+    yield from _pieces(rows.part(middle, len(rows)), most)

@@ -1,0 +1,240 @@
+"""Following recordings while they are written: only what is new is read."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import polars as pl
+
+from bubblescope.model.errors import SourceError
+from bubblescope.recording.arrow import END, complete_messages, message_length
+from bubblescope.recording.columns import FORMAT, Header
+from bubblescope.recording.file import older
+from bubblescope.recording.reader import SCHEMA, read_stream
+
+__all__ = ["News", "Recording", "Tail"]
+
+_SUFFIX: Final = ".bubbles"
+_BACKLOG: Final = 128 << 20
+"""Bytes of all files that are decoded at once; of more than that, only the ends are."""
+_HEAD: Final = 1 << 16
+"""Bytes in which the metadata of any of our messages fit."""
+_WANTED: Final = ["kind", "lane", "step", "stage", "chunk", "start_ns", "end_ns"]
+
+
+class News(NamedTuple):
+    """What is new in a recording.
+
+    Attributes:
+        recording: Which one.
+        tasks: Its new tasks: kind, lane, step, stage, chunk, start_ns and end_ns.
+        anew: It is another job's than before, or gone: what was known of it is void.
+    """
+
+    recording: Recording
+    tasks: pl.DataFrame
+    anew: bool
+
+
+class Recording:
+    """One rank's file as it grows.
+
+    Args:
+        path: The file; its older half, if it has a limit, is looked for beside it.
+
+    Attributes:
+        header: What it says of its rank; None until that is there.
+        closed: It was ended in good order.
+        grown_s: When it last grew, on `time.monotonic`.
+        problem: Why it cannot be read; None if it can.
+        passed: Bytes that were passed over, as too old to matter.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.header: Header | None = None
+        self.closed = False
+        self.grown_s = time.monotonic()
+        self.problem: str | None = None
+        self.passed = 0
+        self._file = (-1, -1)
+        """Device and inode of the file that the offset is in."""
+        self._size = -1
+        self._offset = 0
+        self._first = b""
+        """The messages that the file begins with: its schema and its header."""
+        self._schema = b""
+
+    def news(self, most: int = _BACKLOG) -> News | None:
+        """Return what is new, or None if nothing is; of more than so many bytes, the end only."""
+        try:
+            now = self.path.stat()
+        except OSError:
+            return None
+        place = (now.st_dev, now.st_ino)
+        if (place, now.st_size) == (self._file, self._size):
+            return None
+        fresh = self._size < 0
+        before = self.header
+        rest: list[pl.DataFrame] = []
+        tasks: list[pl.DataFrame] = []
+        try:
+            if not fresh and place != self._file:
+                rest = self._rest(most)
+                self._begin_anew()
+            with self.path.open("rb") as file:
+                # It may have been replaced since: then that is seen the next time.
+                now = os.fstat(file.fileno())
+                if os.pread(file.fileno(), len(self._first), 0) != self._first:
+                    self._begin_anew()
+                self._file, self._size = (now.st_dev, now.st_ino), now.st_size
+                tasks = self._read(file.fileno(), now.st_size, most)
+        except OSError as error:
+            self.problem = f"cannot be read ({error.strerror})"
+        except SourceError as error:
+            self.problem = str(error).removeprefix(f"{self.path}: ")
+        except ValueError as error:
+            self.problem = f"is not a recording or is damaged ({error})"
+        self.grown_s = time.monotonic()
+        if fresh:
+            self.grown_s -= max(0.0, time.time() - now.st_mtime)
+        anew = before is not None and self.header is not None and _of(before) != _of(self.header)
+        if not anew:
+            tasks = rest + tasks
+        return News(self, pl.concat(tasks) if tasks else _none(), anew)
+
+    def _begin_anew(self) -> None:
+        """Read the file from its begin."""
+        self._offset, self._first, self.closed = 0, b"", False
+
+    def _rest(self, most: int) -> list[pl.DataFrame]:
+        """Read on in the file that was put aside meanwhile; nothing if it was dropped already."""
+        try:
+            with older(self.path).open("rb") as file:
+                found = os.fstat(file.fileno())
+                if (found.st_dev, found.st_ino) == self._file:
+                    return self._read(file.fileno(), found.st_size, most)
+        except OSError:
+            pass
+        return []
+
+    def _read(self, file: int, size: int, most: int) -> list[pl.DataFrame]:
+        """Decode the complete messages after the offset.
+
+        Raises:
+            SourceError: It is no recording that can be read.
+            ValueError: It is damaged.
+        """
+        if not self._first and not self._begin(file):
+            return []
+        passed = self._pass_over(file, size, most)
+        data = os.pread(file, max(0, size - self._offset), self._offset)
+        end, self.closed = complete_messages(data)
+        self._offset += end
+        if not end:
+            return []
+        try:
+            tasks = pl.read_ipc_stream(io.BytesIO(self._schema + data[:end] + END), columns=_WANTED)
+        # Polars panics on some damaged data.
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise ValueError(str(error).partition("\n")[0]) from None
+        # Of the first step after a leap, tasks may be missing.
+        return [
+            tasks.filter(pl.col("step") != pl.col("step").drop_nulls().first()) if passed else tasks
+        ]
+
+    def _begin(self, file: int) -> bool:
+        """Read the header; return whether it is there already."""
+        data = os.pread(file, _HEAD, 0)
+        schema = message_length(data, 0)
+        length = None if schema is None else message_length(data, schema)
+        if schema is None or length is None or schema + length > len(data):
+            return False
+        rows, _ = read_stream(data[: schema + length])
+        if rows is None or dict(rows.schema) != SCHEMA or rows["kind"].to_list() != ["header"]:
+            raise SourceError(
+                self.path, "is an Arrow stream, but not one that bubblescope recorded"
+            )
+        try:
+            header = msgspec.json.decode(rows["name"][0] or "", type=Header)
+        except msgspec.MsgspecError as error:
+            raise SourceError(self.path, f"has a header that makes no sense ({error})") from None
+        if header.format > FORMAT:
+            raise SourceError(
+                self.path, f"was recorded by bubblescope {header.version}; update to read it"
+            )
+        self.header, self.problem = header, None
+        self._first, self._schema = data[: schema + length], data[:schema]
+        self._offset = schema + length
+        return True
+
+    def _pass_over(self, file: int, size: int, most: int) -> bool:
+        """Go on to the last messages, by the lengths that each says it has; at least one is left."""
+        begun = self._offset
+        length = self._length(file, size, begun) if size - begun > most else None
+        while length is not None and size - self._offset > most:
+            following = self._length(file, size, self._offset + length)
+            if following is None:
+                break
+            self._offset += length
+            length = following
+        self.passed += self._offset - begun
+        return self._offset > begun
+
+    def _length(self, file: int, size: int, at: int) -> int | None:
+        """Return the length of the message that begins there, None if it is not complete."""
+        head = os.pread(file, _HEAD, at)
+        length = None if head[: len(END)] == END else message_length(head, 0)
+        return None if length is None or at + length > size else length
+
+
+class Tail:
+    """The recordings of a folder, as they appear and grow.
+
+    Args:
+        folder: Where to look, and in the folders in it; it may be empty still.
+
+    Attributes:
+        recordings: What has been found, by path.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.recordings: dict[Path, Recording] = {}
+        self._folder = folder
+
+    def news(self) -> list[News]:
+        """Return what is new since the last call."""
+        there = sorted(self._paths())
+        # Where files have one name only, it is missing for a moment when one is put aside.
+        gone = [path for path in self.recordings.keys() - set(there) if not older(path).exists()]
+        news = [News(self.recordings.pop(path), _none(), anew=True) for path in gone]
+        most = _BACKLOG // max(1, len(there))
+        for path in there:
+            found = self.recordings.setdefault(path, Recording(path)).news(most)
+            if found is not None:
+                news.append(found)
+        return news
+
+    def _paths(self) -> list[Path]:
+        return [
+            Path(folder, name)
+            for folder, _, names in os.walk(self._folder)
+            for name in names
+            if name.endswith(_SUFFIX)
+            and not name.endswith(f".older{_SUFFIX}")
+            and not name.startswith(".")
+        ]
+
+
+def _of(header: Header) -> Header:
+    """Return what tells one job's recording from another's."""
+    return msgspec.structs.replace(header, before=0)
+
+
+def _none() -> pl.DataFrame:
+    return pl.DataFrame(schema={name: SCHEMA[name] for name in _WANTED})

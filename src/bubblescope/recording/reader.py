@@ -1,0 +1,53 @@
+"""Decoding recordings, which may end anywhere."""
+
+from __future__ import annotations
+
+import io
+from typing import Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.recording.arrow import END, complete_messages
+from bubblescope.recording.columns import COLUMNS
+
+__all__ = ["SCHEMA", "Torn", "read_stream"]
+
+_TYPES: Final = {"text": pl.String, "int16": pl.Int16, "int32": pl.Int32, "int64": pl.Int64}
+SCHEMA: Final[dict[str, type[pl.DataType]]] = {name: _TYPES[kind] for name, kind in COLUMNS.items()}
+"""Columns of a recording as a frame."""
+
+
+class Torn(msgspec.Struct, frozen=True):
+    """How a stream ended.
+
+    Attributes:
+        closed: It has an end-of-stream marker.
+        lost: Bytes after the last complete message.
+        size: Size of the file.
+    """
+
+    closed: bool
+    lost: int
+    size: int
+
+
+def read_stream(data: bytes) -> tuple[pl.DataFrame | None, Torn]:
+    """Decode the complete messages of a stream, which may end anywhere.
+
+    Returns:
+        The rows, or None if not even the schema is complete, and how the stream ended.
+
+    Raises:
+        ValueError: The bytes are no Arrow stream, or one that is corrupt before its end.
+    """
+    end, closed = complete_messages(data)
+    torn = Torn(closed=closed, lost=0 if closed else len(data) - end, size=len(data))
+    if end == 0:
+        return None, torn
+    try:
+        frame = pl.read_ipc_stream(io.BytesIO(data[:end] + END))
+    # Polars panics on some damaged metadata.
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise ValueError(str(error).partition("\n")[0]) from None
+    return frame, torn

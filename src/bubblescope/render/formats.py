@@ -1,0 +1,119 @@
+"""The files that can be made of a run, by name. None of those that write them analyses anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.registry import Registry, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["FORMATS", "Format", "checked", "format_of"]
+
+
+class Format(msgspec.Struct, frozen=True):
+    """One output format.
+
+    Another package adds one by declaring an object of this class as an entry point in the group
+    ``bubblescope.exports``.
+
+    Attributes:
+        write: The function that writes it, or where that is ("package.module:function"), so that it
+            is imported when first used; called with what it `takes`, a path and options.
+        suffix: Usual ending of its files.
+        summary: What it is for.
+        options: Names of the function's options, all of which can be left out.
+        takes: What is written: the `Timeline` alone, what a picture shows of it (`Pictured`), or all
+            that was worked out for the page (`View`).
+    """
+
+    write: str | Callable[..., Any]
+    suffix: str
+    summary: str
+    options: tuple[str, ...] = ()
+    takes: Literal["timeline", "pictured", "view"] = "timeline"
+
+    def writer(self) -> Callable[..., Any]:
+        """Return the function that writes it."""
+        found: Callable[..., Any] = (
+            resolve(self.write) if isinstance(self.write, str) else self.write
+        )
+        return found
+
+
+FORMATS: Final[Registry[Format]] = Registry(
+    "bubblescope.exports",
+    {
+        "perfetto": Format(
+            "bubblescope.render.traces.perfetto:write", ".pftrace", "https://ui.perfetto.dev"
+        ),
+        "chrome": Format(
+            "bubblescope.render.traces.chrome:write", ".trace.json", "Chrome trace-event viewers"
+        ),
+        "html": Format(
+            "bubblescope.render.html.page:write",
+            ".html",
+            "any browser, offline",
+            ("title",),
+            takes="view",
+        ),
+        "svg": Format(
+            "bubblescope.render.picture.svg:write",
+            ".svg",
+            "papers and slides",
+            ("width", "look"),
+            takes="pictured",
+        ),
+        "png": Format(
+            "bubblescope.render.picture.png:write",
+            ".png",
+            "slides and documents",
+            ("width", "look", "dpi"),
+            takes="pictured",
+        ),
+        "parquet": Format(
+            "bubblescope.render.tables:write_parquet",
+            ".bubbles.parquet",
+            "programs; bubblescope reads it back",
+        ),
+        "csv": Format("bubblescope.render.tables:write_csv", ".csv", "spreadsheets"),
+        "json": Format("bubblescope.render.tables:write_json", ".json", "programs"),
+    },
+)
+"""Every output format by name."""
+
+
+def checked(name: str, options: dict[str, Any]) -> Format:
+    """Return a format that has these options.
+
+    Raises:
+        BubblescopeError: There is none of that name, or it has no such option.
+    """
+    if name not in FORMATS:
+        raise BubblescopeError(
+            f"{name!r} is no output format; the formats are {', '.join(FORMATS)}"
+        )
+    chosen = FORMATS[name]
+    for option in options:
+        if option not in chosen.options:
+            having = [other for other, known in FORMATS.items() if option in known.options]
+            meant = f"it is an option of {' and '.join(having)}" if having else "no format has it"
+            raise BubblescopeError(f"{name} has no option {option}; {meant}")
+    return chosen
+
+
+def format_of(path: Path) -> str:
+    """Return the name of the format that a file's ending stands for.
+
+    Raises:
+        BubblescopeError: It is the ending of none.
+    """
+    for name, known in sorted(FORMATS.items(), key=lambda item: -len(item[1].suffix)):
+        if path.name.endswith(known.suffix):
+            return name
+    raise BubblescopeError(f"{path.name} has the ending of no format; say which with --to")

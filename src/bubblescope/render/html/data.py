@@ -1,0 +1,132 @@
+"""What the page knows of a run, before it is packed: words and figures, and frames of times.
+
+A part of a run is shown by the same head with fewer rows in the frames: tasks keep their row of the
+page and their name's number, and what refers to a task that is not among them refers to none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.model.text import cut
+from bubblescope.render.html.columns import (
+    arranged,
+    cells_of,
+    extents,
+    gap_columns,
+    gaps_of,
+    link_columns,
+    phase_columns,
+    task_columns,
+)
+from bubblescope.render.html.samples import counters_of
+from bubblescope.render.html.summary import overlays_of, summary, title_of
+from bubblescope.render.layout import ordered_ranks
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.view import View
+    from bubblescope.render.html.samples import Counters
+
+__all__ = ["PageData"]
+
+_TITLE: Final = 200
+_TEXT: Final = 10_000
+"""Letters of a text from a trace that the page holds."""
+
+
+class PageData(msgspec.Struct, frozen=True, eq=False):
+    """What the page knows of a run.
+
+    Attributes:
+        head: What does not depend on how much of the run is shown, as plain values.
+        origin_ns: First start of the run, from which the page counts time.
+        tasks: Tasks in the order of the page, as `html_tables.arranged` returns them.
+        gaps: Idle time by rank, as `html_tables.gaps_of` returns it.
+        links: What feeds what, as rows of the timeline's tasks: source and target.
+        phases, cells: Of each rank and step, in the columns of the page.
+        samples: Values of counters over time, in the columns of the page.
+    """
+
+    head: dict[str, Any]
+    origin_ns: int
+    tasks: pl.DataFrame
+    gaps: pl.DataFrame
+    links: pl.DataFrame
+    phases: pl.DataFrame
+    cells: pl.DataFrame
+    samples: pl.DataFrame
+
+    @classmethod
+    def of(cls, view: View, *, title: str | None = None) -> PageData:
+        """Arrange everything about a run that the page shows.
+
+        Args:
+            view: What to show.
+            title: Heading; by default the names of the traces.
+        """
+        timeline, known = view.timeline, view.study
+        ranks = ordered_ranks(timeline).with_row_index("position")
+        overlays = view.overlays
+        tasks = arranged(timeline, overlays, ranks)
+        counted = counters_of(timeline, ranks, timeline.start_ns)
+        last = int(tasks["end_ns"].max() or 0)  # type: ignore[arg-type]
+        head = {
+            **summary(view, ranks),
+            "end": last - timeline.start_ns,
+            "title": cut(title or title_of(timeline), _TITLE),
+            "chunks": bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
+            "names": [
+                cut(name, _TEXT) for name in tasks["name"].unique(maintain_order=True).to_list()
+            ],
+            "overlays": overlays_of(overlays, view.prediction),
+            "counters": counted.counters,
+            "samples": counted.samples,
+        }
+        if counted.left_out:
+            head["notes"].append(_thinned(counted))
+        steps = pl.Series("step", [step["step"] for step in head["steps"]], pl.Int32)
+        return cls(
+            head=head,
+            origin_ns=timeline.start_ns,
+            tasks=tasks,
+            gaps=gaps_of(known.ledger, ranks),
+            links=view.links,
+            phases=phase_columns(view.phases, ranks, timeline.start_ns),
+            cells=cells_of(known.bubbles, ranks, steps),
+            samples=counted.table,
+        )
+
+    def places(self) -> dict[str, Any]:
+        """Return which rows of its tables belong where on the page, for the head."""
+        return {
+            "rows": extents(self.tasks, "position", "lane", "row"),
+            "gaps": extents(self.gaps, "position"),
+        }
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """Return the tables that the page reads, by name; their columns are numbers."""
+        return {**self.tables_in_sight(), **self.tables_of_run()}
+
+    def tables_in_sight(self) -> dict[str, pl.DataFrame]:
+        """Return those of the tables that are about the tasks that are shown."""
+        return {
+            "tasks": task_columns(self.tasks, self.origin_ns),
+            "gaps": gap_columns(self.gaps, self.tasks, self.origin_ns),
+            "links": link_columns(self.links, self.tasks),
+        }
+
+    def tables_of_run(self) -> dict[str, pl.DataFrame]:
+        """Return those of the tables that are about the whole run, whatever tasks are shown."""
+        return {"phases": self.phases, "cells": self.cells, "samples": self.samples}
+
+
+def _thinned(counted: Counters) -> str:
+    """Say that not every sample is shown."""
+    shown = counted.table.height
+    return (
+        f"{shown:,} of {shown + counted.left_out:,} counter samples are in this page: of each "
+        "stretch of time the least, the most and the last"
+    )

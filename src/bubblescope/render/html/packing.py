@@ -1,0 +1,283 @@
+"""What the page shows, as tables in the order of the page, packed into little space."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.model import intervals
+from bubblescope.render.layout import LANE_ORDER, with_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.analysis.rates import BubbleRates
+    from bubblescope.model.arrays import Ints
+    from bubblescope.model.timeline import Timeline
+
+__all__ = [
+    "Packed",
+    "arranged",
+    "cells_of",
+    "extents",
+    "gap_columns",
+    "gaps_of",
+    "link_columns",
+    "packed",
+    "phase_columns",
+    "task_columns",
+]
+
+_LANES: Final = (LANE_ORDER[0], "ideal", "whatif", *LANE_ORDER[1:])
+"""Lanes of a rank, top to bottom: what could have been is below what was."""
+
+_ROW: Final = ("position", "lane", "row")
+_GAPS: Final = {
+    "position": pl.UInt32,
+    "step": pl.Int32,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "cause": pl.String,
+    "task": pl.Int64,
+    "root": pl.Int64,
+}
+_UNKNOWN: Final = -1
+_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
+    "u8": np.uint8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "u32": np.uint32,
+}
+
+
+class Packed(NamedTuple):
+    """A table in little space, and what is needed to read it.
+
+    Attributes:
+        data: All columns one after the other, each padded to eight bytes; compressed by deflate.
+        columns: Name, type and length of each.
+    """
+
+    data: bytes
+    columns: list[dict[str, Any]]
+
+    @property
+    def text(self) -> str:
+        """The data in base64, as a page can hold it."""
+        return base64.b64encode(self.data).decode()
+
+
+def packed(frame: pl.DataFrame, effort: int = 6) -> Packed:
+    """Pack columns of numbers, whole ones each in the smallest type that holds it.
+
+    Args:
+        frame: The columns.
+        effort: How hard to compress, from 1 to 9.
+    """
+    data = bytearray()
+    columns = []
+    for column in frame.iter_columns():
+        values = column.to_numpy()
+        code, dtype = _smallest(values)
+        part = np.ascontiguousarray(values.astype(dtype)).tobytes()
+        data += part + bytes(-len(part) % 8)
+        columns.append({"name": column.name, "type": code, "length": len(values)})
+    return Packed(zlib.compress(data, effort), columns)
+
+
+def _smallest(values: np.ndarray) -> tuple[str, type[np.number[Any]]]:
+    if values.dtype.kind == "f":
+        return "f64", np.float64
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    for code, dtype in _TYPES.items():
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return code, dtype
+    return "f64", np.float64
+
+
+def extents(rows: pl.DataFrame, *place: str) -> list[dict[str, Any]]:
+    """Return from where to where the rows of each place on the page go."""
+    return (
+        rows.select(*place)
+        .rename({"position": "rank"})
+        .with_row_index("index")
+        .group_by(pl.exclude("index"), maintain_order=True)
+        .agg(pl.col("index").min().alias("from"), to=pl.col("index").max() + 1)
+        .to_dicts()
+    )
+
+
+def arranged(
+    timeline: Timeline, overlays: Mapping[str, Timeline], ranks: pl.DataFrame
+) -> pl.DataFrame:
+    """Sort tasks by their place on the page, top to bottom and left to right.
+
+    Args:
+        timeline: What was measured.
+        overlays: What could have been: the name of its lane -> its tasks, all of them compute tasks.
+        ranks: With rank and position.
+
+    Returns:
+        The tasks with position (of the rank in `ranks`), row, task (the row in the timeline's tasks,
+        null for those of overlays), and code: the number of the task's name, in the order in which
+        names appear.
+    """
+    own = timeline.tasks.with_row_index("task").with_columns(pl.col("lane").cast(pl.String))
+    others = [
+        overlay.tasks.select(
+            pl.lit(None, own.schema["task"]).alias("task"),
+            pl.exclude("lane"),
+            lane=pl.lit(lane),
+        ).select(own.columns)
+        for lane, overlay in overlays.items()
+    ]
+    order = {lane: index for index, lane in enumerate(_LANES)}
+    tasks = (
+        with_rows(pl.concat([own, *others]))
+        .join(ranks.select("rank", "position"), on="rank")
+        .sort(
+            "position",
+            pl.col("lane").replace_strict(order, return_dtype=pl.Int32),
+            "row",
+            "start_ns",
+            "end_ns",
+        )
+    )
+    return tasks.with_columns(code=_codes(tasks["name"]))
+
+
+def task_columns(tasks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
+    """Return the columns of arranged tasks.
+
+    Starts are differences within a row of the page: small numbers, which compress well.
+    """
+    return tasks.select(
+        gap=_steps("start_ns", _ROW, origin_ns),
+        length=pl.col("end_ns") - pl.col("start_ns"),
+        busy=pl.col("busy_ns").fill_null(_UNKNOWN),
+        lead=(pl.col("start_ns") - pl.col("host_start_ns"))
+        .clip(lower_bound=_UNKNOWN)
+        .fill_null(_UNKNOWN),
+        kind=pl.col("kind").to_physical(),
+        microbatch=pl.col("microbatch").fill_null(_UNKNOWN),
+        chunk=pl.col("chunk").fill_null(_UNKNOWN),
+        stage=pl.col("stage").fill_null(_UNKNOWN),
+        step=pl.col("step").fill_null(_UNKNOWN),
+        peer=pl.col("peer").fill_null(_UNKNOWN),
+        pair=pl.col("pair_microbatch").fill_null(_UNKNOWN),
+        pair_chunk=pl.col("pair_chunk").fill_null(_UNKNOWN),
+        name=pl.col("code"),
+    )
+
+
+def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return the gaps by rank, top to bottom and left to right, with the rank's position.
+
+    Where steps overlap, a moment that is idle in both stays with the gap that began first.
+    """
+    if ledger is None:
+        return pl.DataFrame(schema=_GAPS)
+    gaps = ledger.gaps.join(ranks.select("rank", "position"), on="rank").sort(
+        "position", "start_ns", "end_ns"
+    )
+    fresh_ns = intervals.fresh_start_ns(*intervals.columns(gaps, "position"))
+    return (
+        gaps.with_columns(start_ns=pl.Series(fresh_ns))
+        .filter(pl.col("start_ns") < pl.col("end_ns"))
+        .select(_GAPS.keys())
+    )
+
+
+def gap_columns(gaps: pl.DataFrame, tasks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
+    """Return the columns of gaps; `task` and `root` are rows of the arranged tasks, or -1."""
+    codes = {cause.value: code for code, cause in enumerate(Cause)}
+    return gaps.select(
+        gap=_steps("start_ns", ("position",), origin_ns),
+        length=pl.col("end_ns") - pl.col("start_ns"),
+        step=pl.col("step").fill_null(_UNKNOWN),
+        cause=pl.col("cause").replace_strict(codes, return_dtype=pl.UInt8),
+        task_step=pl.Series(np.diff(_found(gaps["task"], tasks), prepend=0)),
+        root=pl.Series(_found(gaps["root"], tasks)),
+    )
+
+
+def link_columns(links: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of those links of which both tasks are among the arranged ones."""
+    source, target = (_found(links[side], tasks) for side in ("source", "target"))
+    both = (source != _UNKNOWN) & (target != _UNKNOWN)
+    source, target = source[both], target[both]
+    order = np.lexsort((target, source))
+    source, target = source[order], target[order]
+    return pl.DataFrame({"source_step": np.diff(source, prepend=0), "reach": target - source})
+
+
+def phase_columns(phases: pl.DataFrame, ranks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
+    """Return the columns of the pipeline phases of each rank in each step, by rank and time."""
+    return (
+        phases.join(ranks.select("rank", "position"), on="rank")
+        .sort("position", "start_ns", "step")
+        .select(
+            rank="position",
+            step=pl.col("step").fill_null(_UNKNOWN),
+            **{
+                name: pl.col(f"{name}_ns") - origin_ns
+                for name in ("start", "steady", "cool", "end")
+            },
+        )
+    )
+
+
+def cells_of(bubbles: BubbleRates, ranks: pl.DataFrame, steps: pl.Series) -> pl.DataFrame:
+    """Return the columns of how busy each rank was in each step, by rank and step.
+
+    Args:
+        bubbles: The rates of the run.
+        ranks: With rank and position.
+        steps: The steps in the order of the page.
+
+    Returns:
+        Frame with rank, step (both as places on the page), busy and span; without rows where the
+        makespan is not known, or tasks belong to no step.
+    """
+    return (
+        bubbles.table.drop_nulls("makespan_ns")
+        .join(ranks.select("rank", "position"), on="rank")
+        .join(steps.to_frame("step").with_row_index("place"), on="step")
+        .sort("position", "place")
+        .select(rank="position", step="place", busy="busy_ns", span="makespan_ns")
+    )
+
+
+def _found(rows: pl.Series, tasks: pl.DataFrame) -> Ints:
+    """Return where among the arranged tasks rows of the timeline's tasks are; -1 if nowhere."""
+    own = tasks["task"].is_not_null().arg_true().to_numpy()
+    task = tasks["task"].drop_nulls().to_numpy()
+    wanted = rows.cast(pl.Int64).fill_null(_UNKNOWN).to_numpy()
+    # One more than there are, so that the last, which -1 finds, is nowhere.
+    size = max(int(task.max(initial=0)), int(wanted.max(initial=0))) + 2
+    at = np.full(size, _UNKNOWN, np.int64)
+    at[task] = own
+    found: Ints = at[wanted]
+    return found
+
+
+def _steps(column: str, within: tuple[str, ...], first: int) -> pl.Expr:
+    """Return the differences of a column, from `first` on."""
+    return pl.col(column) - pl.col(column).shift(1).over(within).fill_null(first)
+
+
+def _codes(names: pl.Series) -> pl.Series:
+    """Number names in the order of their first appearance."""
+    unique = names.unique(maintain_order=True)
+    return names.to_frame("name").join(
+        pl.DataFrame({"name": unique}).with_row_index("code"),
+        on="name",
+        how="left",
+        maintain_order="left",
+    )["code"]

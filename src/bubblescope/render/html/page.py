@@ -1,0 +1,118 @@
+"""The interactive timeline: one HTML file with everything in it, which opens offline.
+
+Tasks travel as compressed binary columns, so that a million of them make a small page that opens
+quickly. The page may load nothing from anywhere: its policy allows just its own script and style.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bubblescope.render.files import replacing
+from bubblescope.render.html.columns import packed
+from bubblescope.render.html.data import PageData
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from bubblescope.analysis.view import View
+    from bubblescope.render.html.columns import Packed
+
+__all__ = ["page", "policy", "render", "write"]
+
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta name="generator" content="bubblescope">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<script id="head" type="application/json">{head}</script>
+{tables}
+<script>{script}</script>
+</body>
+</html>
+"""
+
+_TABLE: Final = '<script id="{name}" type="application/octet-stream">{text}</script>'
+
+
+def write(view: View, path: Path, *, title: str | None = None) -> Path:
+    """Write the page; the arguments are those of `render`."""
+    with replacing(path) as partial:
+        partial.write_text(render(view, title=title), encoding="utf-8")
+    return path
+
+
+def render(view: View, *, title: str | None = None) -> str:
+    """Return the page.
+
+    Args:
+        view: What to show.
+        title: Heading; by default the names of the traces.
+    """
+    data = PageData.of(view, title=title)
+    tables = {name: packed(frame) for name, frame in data.tables().items()}
+    columns = {name: table.columns for name, table in tables.items()}
+    return page({**data.head, **data.places(), "columns": columns}, tables)
+
+
+def page(head: Mapping[str, Any], tables: Mapping[str, Packed], *, connect: bool = False) -> str:
+    """Return the page with this head and these tables in it.
+
+    Args:
+        head: What is known of the run, and of which columns each table is.
+        tables: By name.
+        connect: Whether it may load from where it came.
+    """
+    script, style = _asset("bundle.js"), _asset("bundle.css")
+    return _PAGE.format(
+        policy=policy(connect=connect),
+        title=_inert(head["title"]),
+        style=style,
+        head=_json(head),
+        tables="\n".join(
+            _TABLE.format(name=name, text=table.text) for name, table in tables.items()
+        ),
+        script=script,
+    )
+
+
+@cache
+def policy(*, connect: bool) -> str:
+    """Return the content-security policy of a page; it may load from where it came, or nothing."""
+    script, style = _asset("bundle.js"), _asset("bundle.css")
+    return (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; "
+        f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
+        + ("; connect-src 'self'" if connect else "")
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    return (resources.files("bubblescope.render.html") / "bundle" / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _json(value: Any) -> str:
+    """Encode so that no text in it can end the script element that holds it."""
+    return msgspec.json.encode(value).decode().replace("<", "\\u003c")
+
+
+def _inert(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")

@@ -1,0 +1,177 @@
+"""The part of a run that is in sight, small enough to send at every movement.
+
+Where there are more tasks than the screen has pixels, only those are sent that a pixel shows: the
+viewer draws what is at each pixel's centre and nothing else, so its picture is the same as with all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from bubblescope.render.html.columns import packed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bubblescope.model.arrays import Ints
+    from bubblescope.render.html.data import PageData
+
+__all__ = ["Sight", "Windows"]
+
+_WHOLE: Final = 200_000
+"""Tasks up to which all that are in sight are sent."""
+
+_EFFORT: Final = 1
+"""How hard to compress what only travels within one machine."""
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """What a viewer shows.
+
+    Attributes:
+        start_ns: Time at the left edge of the first pixel, since the run's first start.
+        per_pixel_ns: Time that a pixel covers.
+        columns: Pixels.
+        ranks: Ranks in sight, as positions on the page.
+        lanes: Names of the lanes in sight.
+    """
+
+    start_ns: float
+    per_pixel_ns: float
+    columns: int
+    ranks: frozenset[int]
+    lanes: frozenset[str]
+
+    @property
+    def end_ns(self) -> float:
+        """Time at the right edge of the last pixel."""
+        return self.start_ns + self.columns * self.per_pixel_ns
+
+    @property
+    def centres_ns(self) -> np.ndarray:
+        """Time at the centre of each pixel."""
+        return self.start_ns + (np.arange(self.columns) + 0.5) * self.per_pixel_ns
+
+
+class Windows:
+    """Cuts what is in sight out of what a page would hold.
+
+    Args:
+        data: All of it.
+    """
+
+    def __init__(self, data: PageData) -> None:
+        self._data = data
+        places = data.places()
+        self._rows: list[dict[str, Any]] = places["rows"]
+        self._gaps: list[dict[str, Any]] = places["gaps"]
+        self._task_times = _times(data.tasks, data.origin_ns)
+        self._gap_times = _times(data.gaps, data.origin_ns)
+        own = data.tasks.with_row_index("at").drop_nulls("task").sort("task")
+        self._at = own["at"].cast(pl.Int64).to_numpy()  # of each row of the timeline's tasks
+        source = self._at[data.links["source"].to_numpy()]
+        order = np.argsort(source, kind="stable")
+        self._links = data.links[order]
+        self._sources = source[order]
+
+    @property
+    def places(self) -> dict[str, list[dict[str, Any]]]:
+        """Which rows of tasks and gaps there are, for the head of the page, which has none yet."""
+        empty = {"from": 0, "to": 0}
+        return {
+            "rows": [{**row, **empty} for row in self._rows],
+            "gaps": [{**row, **empty} for row in self._gaps],
+        }
+
+    def cut(self, sight: Sight) -> bytes:
+        """Return what is in sight: the length of a JSON head, the head, and the tables.
+
+        The head has `complete` (whether it is all of what is in sight), how many tasks and gaps each
+        of the `places` has as `rows` and `gaps`, and of each table its `columns` and its `sizes` in
+        bytes. Tasks and gaps have their number among all of the run as `id`.
+        """
+        spans = [
+            _span(self._task_times, row, sight)
+            if row["rank"] in sight.ranks and row["lane"] in sight.lanes
+            else (0, 0)
+            for row in self._rows
+        ]
+        gap_spans = [
+            _span(self._gap_times, row, sight) if row["rank"] in sight.ranks else (0, 0)
+            for row in self._gaps
+        ]
+        whole = sum(last - first for first, last in spans) <= _WHOLE
+        chosen = [_chosen(self._task_times, span, sight, whole=whole) for span in spans]
+        idle = [_chosen(self._gap_times, span, sight, whole=whole) for span in gap_spans]
+        ids, gap_ids = _joined(chosen), _joined(idle)
+        part = msgspec.structs.replace(
+            self._data,
+            tasks=self._data.tasks[ids],
+            gaps=self._data.gaps[gap_ids],
+            links=self._linked(spans if whole else []),
+        )
+        tables = part.tables_in_sight()
+        roots = self._at[part.gaps["root"].to_numpy()] if len(gap_ids) else gap_ids
+        tables["tasks"] = tables["tasks"].with_columns(id=pl.Series(ids))
+        tables["gaps"] = tables["gaps"].with_columns(
+            id=pl.Series(gap_ids), root_id=pl.Series(roots)
+        )
+        sent = {name: packed(frame, _EFFORT) for name, frame in tables.items()}
+        head = {
+            "complete": whole,
+            "rows": [len(part) for part in chosen],
+            "gaps": [len(part) for part in idle],
+            "columns": {name: table.columns for name, table in sent.items()},
+            "sizes": {name: len(table.data) for name, table in sent.items()},
+        }
+        text = msgspec.json.encode(head)
+        return b"".join(
+            (len(text).to_bytes(4, "little"), text, *(table.data for table in sent.values()))
+        )
+
+    def _linked(self, spans: Iterable[tuple[int, int]]) -> pl.DataFrame:
+        """Return the links whose source is among some tasks."""
+        parts = [
+            self._links.slice(first, last - first)
+            for first, last in (np.searchsorted(self._sources, span).tolist() for span in spans)
+            if first < last
+        ]
+        return pl.concat(parts) if parts else self._links.clear()
+
+
+def _times(frame: pl.DataFrame, origin_ns: int) -> tuple[Ints, Ints]:
+    """Return starts and ends since the origin."""
+    return (
+        (frame["start_ns"] - origin_ns).to_numpy(),
+        (frame["end_ns"] - origin_ns).to_numpy(),
+    )
+
+
+def _span(times: tuple[Ints, Ints], row: dict[str, Any], sight: Sight) -> tuple[int, int]:
+    """Return from where to where a row is in sight; within a row nothing overlaps."""
+    start, end = times
+    begin, stop = row["from"], row["to"]
+    first = begin + int(np.searchsorted(end[begin:stop], sight.start_ns, side="right"))
+    last = begin + int(np.searchsorted(start[begin:stop], sight.end_ns, side="left"))
+    return first, max(first, last)
+
+
+def _chosen(times: tuple[Ints, Ints], span: tuple[int, int], sight: Sight, *, whole: bool) -> Ints:
+    """Return what to send of a row: all, or if that is more than there are pixels what they show."""
+    first, last = span
+    if whole or last - first <= sight.columns:
+        return np.arange(first, last)
+    start, end = times
+    centres = sight.centres_ns
+    at = first + np.searchsorted(end[first:last], centres, side="right")
+    there = at < last
+    at, when = at[there], centres[there]
+    return np.unique(at[start[at] <= when])
+
+
+def _joined(parts: list[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)

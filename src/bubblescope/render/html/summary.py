@@ -1,0 +1,168 @@
+"""What the page says of a run besides its tasks: the head of the page, plain values all of it.
+
+Times are whole nanoseconds since the run's first start, lengths whole nanoseconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final
+
+from bubblescope.analysis.idle.causes import ADDED, MEANINGS, Cause
+from bubblescope.analysis.rates import DEFINITIONS
+from bubblescope.model import units
+from bubblescope.model.kinds import SHORT, Kind
+from bubblescope.model.text import cut
+from bubblescope.render.palette import CAUSE_COLOURS, COLOURS, INK, STRIPED
+from bubblescope.render.text.sections import what_schedule
+from bubblescope.render.traces.slices import step_spans
+from bubblescope.render.wording import facts
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import polars as pl
+
+    from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.analysis.rates import BubbleRates, Rates
+    from bubblescope.analysis.study import Study
+    from bubblescope.analysis.view import View
+    from bubblescope.analysis.whatif import Prediction
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["overlays_of", "summary", "title_of"]
+
+_DEPARTURES: Final = 50
+
+_FACT: Final = 120
+_TEXT: Final = 2_000
+"""Letters of a text from a trace that the page holds."""
+
+_PLACE: Final = ("rank", "host", "stages", "device", "process", "dp", "tp", "cp")
+
+
+def summary(view: View, ranks: pl.DataFrame) -> dict[str, Any]:
+    """Return the kinds, ranks, steps, rates and words of a run.
+
+    Args:
+        view: What is shown of it.
+        ranks: Its ranks in the order of the page.
+    """
+    timeline, known = view.timeline, view.study
+    bubbles = known.bubbles
+    run = timeline.run
+    return {
+        "origin": str(timeline.start_ns),
+        "kinds": [
+            {"name": kind.value, "short": SHORT[kind], "fill": COLOURS[kind], "ink": INK[kind]}
+            for kind in Kind
+        ],
+        "ranks": [_rank(row, bubbles) for row in ranks.iter_rows(named=True)],
+        "steps": _steps(timeline, bubbles),
+        "overall": _rates(bubbles.overall),
+        "errors": {name: getattr(bubbles.overall, f"{name}_error", None) for name in DEFINITIONS},
+        "definitions": DEFINITIONS,
+        "facts": [cut(fact, _FACT) for fact in facts(timeline)],
+        "schedule": what_schedule(known.recognition).plain if known.recognition else None,
+        "departures": _departures(known),
+        "notes": [
+            cut(f"{field} was inferred: {how}", _TEXT) for field, how in run.inferred.items()
+        ],
+        "warnings": [cut(notice.message, _TEXT) for notice in run.warnings],
+        "causes": _causes(known.ledger) if known.ledger else [],
+        "spread": view.spread.to_dicts(),
+    }
+
+
+def overlays_of(lanes: Collection[str], answer: Prediction | None) -> list[dict[str, str]]:
+    """Return what could have been and has a lane beside what was: its lane, name and a sentence."""
+    overlays = []
+    if "ideal" in lanes:
+        detail = (
+            "the same tasks in the order of the schedule, where nothing waits but for the results "
+            "that it needs, and these arrive at once"
+        )
+        overlays.append({"lane": "ideal", "name": "ideal", "detail": detail})
+    if answer is not None:
+        overlays.append({"lane": "whatif", "name": answer.change, "detail": _said(answer)})
+    return overlays
+
+
+def _said(answer: Prediction) -> str:
+    """Say in one sentence what was predicted."""
+    less = answer.saved_share >= 0
+    said = (
+        f"a step takes {units.duration(answer.predicted_ns)} instead of "
+        f"{units.duration(answer.step_ns)}, {units.percent(abs(answer.saved_share))} "
+        f"{'less' if less else 'more'} for a micro-batch; the same method is "
+        f"{units.percent(answer.error)} off the measured step when nothing is changed"
+    )
+    return f"{said}; it needs {answer.needs}" if answer.needs else said
+
+
+def title_of(timeline: Timeline) -> str:
+    """Return the heading of a page that was given none: the names of the traces."""
+    paths = [PurePath(origin.path) for origin in timeline.run.origins]
+    if len(paths) > 2 and len({path.parent for path in paths}) == 1:
+        return paths[0].parent.name
+    if len(paths) > 2:
+        return f"{paths[0].name} and {len(paths) - 1} more"
+    return " and ".join(path.name for path in paths) or "bubblescope"
+
+
+def _causes(ledger: Ledger) -> list[dict[str, Any]]:
+    shares = dict(ledger.totals().select("cause", "share").iter_rows())
+    return [
+        {
+            "name": cause.value,
+            "meaning": MEANINGS[cause],
+            "fill": CAUSE_COLOURS[cause],
+            "striped": cause in STRIPED,
+            "inherent": cause not in ADDED,
+            "share": shares.get(cause.value, 0.0),
+        }
+        for cause in Cause
+    ]
+
+
+def _departures(known: Study) -> list[str]:
+    found = known.recognition
+    if found is None:
+        return []
+    said = [str(departure) for departure in found.departures[:_DEPARTURES]]
+    more = len(found.departures) - len(said)
+    return [*said, f"and {more:,} more"] if more else said
+
+
+def _rank(row: dict[str, Any], bubbles: BubbleRates) -> dict[str, Any]:
+    rates = bubbles.per_rank.get(row["rank"])
+    return {
+        **{key: row[key] for key in _PLACE},
+        "host": cut(row["host"], _FACT),
+        "off": row["clock_error_ns"],
+        "rates": {**_rates(rates), "error": rates.makespan_error} if rates else None,
+    }
+
+
+def _rates(rates: Rates) -> dict[str, float | None]:
+    return {name: getattr(rates, name) for name in DEFINITIONS}
+
+
+def _steps(timeline: Timeline, bubbles: BubbleRates) -> list[dict[str, Any]]:
+    origin = timeline.start_ns
+    spans = step_spans(timeline.tasks, per_rank=False).sort("start_ns")
+    return [
+        {
+            "step": step,
+            "start": start - origin,
+            "end": end - origin,
+            **_makespan(bubbles.per_step.get(step)),
+        }
+        for step, start, end in spans.select("step", "start_ns", "end_ns").iter_rows()
+    ]
+
+
+def _makespan(rates: Rates | None) -> dict[str, float | None]:
+    if rates is None:
+        return {"makespan": None, "error": None}
+    return {"makespan": rates.makespan, "error": rates.makespan_error}

@@ -1,0 +1,14 @@
+"""JSON as commands print it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = ["pretty"]
+
+
+def pretty(value: Any) -> str:
+    """Write plain values as JSON of several lines."""
+    return msgspec.json.format(msgspec.json.encode(value)).decode()

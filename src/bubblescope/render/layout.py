@@ -1,0 +1,130 @@
+"""What every picture of a timeline agrees on: order of ranks, rows and labels."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from bubblescope.model import intervals
+from bubblescope.model.kinds import SHORT, Lane
+
+if TYPE_CHECKING:
+    from bubblescope.model.timeline import Timeline
+
+__all__ = [
+    "LANE_ORDER",
+    "duration_text",
+    "ordered_ranks",
+    "short_label",
+    "with_rows",
+]
+
+LANE_ORDER: Final = tuple(lane.value for lane in Lane)
+
+
+def ordered_ranks(timeline: Timeline) -> pl.DataFrame:
+    """Return the ranks from top to bottom, with `title`: by host, then first stage, then rank.
+
+    Hosts come in the order of the first stage they hold. Unknown stages order by rank.
+    """
+    first = pl.coalesce(pl.col("stages").list.first(), pl.col("rank"))
+    return (
+        timeline.ranks.with_columns(first_stage=first)
+        .with_columns(
+            host_stage=pl.col("first_stage").min().over("host"),
+            host_rank=pl.col("rank").min().over("host"),
+        )
+        .sort("host_stage", "host_rank", "host", "first_stage", "rank")
+        .with_columns(
+            title=pl.format(
+                "rank {}{} · {}",
+                "rank",
+                pl.when(pl.col("stages").list.len() > 0)
+                .then(
+                    pl.format(
+                        " · stage {}", pl.col("stages").cast(pl.List(pl.String)).list.join(", ")
+                    )
+                )
+                .otherwise(pl.lit("")),
+                "host",
+            ),
+        )
+        .drop("first_stage", "host_stage", "host_rank")
+    )
+
+
+def with_rows(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Add `row`: tasks of one rank, lane and row never overlap, and rows are as few as can be.
+
+    Trace viewers take tasks of one row to be nested, and lose those that overlap otherwise.
+    """
+    key = ("rank", "lane")
+    ordered = tasks.sort(*key, "start_ns", "end_ns", maintain_order=True).with_row_index("_index")
+    _, ends, group = intervals.columns(ordered, *key)
+    reached = pl.Series(intervals.reached_ns(ends, group))
+    ordered = ordered.with_columns(_overlaps=pl.col("start_ns") < reached)
+    crowded = ordered.filter(pl.col("_overlaps").any().over(key))
+    rows: list[int] = []
+    for _, lane in crowded.group_by(key, maintain_order=True):
+        free: list[tuple[int, int]] = []  # (end of the row's last task, row)
+        for start, end in lane.select("start_ns", "end_ns").iter_rows():
+            row = heapq.heappop(free)[1] if free and free[0][0] <= start else len(free)
+            rows.append(row)
+            heapq.heappush(free, (end, row))
+    placed = crowded.select("_index", row=pl.Series(rows, dtype=pl.Int32))
+    return (
+        ordered.join(placed, on="_index", how="left", maintain_order="left")
+        .with_columns(pl.col("row").fill_null(0))
+        .drop("_index", "_overlaps")
+    )
+
+
+def short_label() -> pl.Expr:
+    """Return the label of a block: kind, micro-batch, and chunk where a rank has several."""
+    chunks = pl.col("chunk").max() > 0
+    kind = pl.col("kind").cast(pl.String).replace_strict({k.value: v for k, v in SHORT.items()})
+    return pl.concat_str(
+        kind,
+        pl.col("microbatch").cast(pl.String).fill_null(""),
+        pl.when(chunks & pl.col("chunk").is_not_null())
+        .then(pl.format(".{}", "chunk"))
+        .otherwise(pl.lit("")),
+    )
+
+
+def duration_text() -> pl.Expr:
+    """Return a task's length in its natural unit, with four significant digits."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+
+    def fixed(unit_ns: int, digits: int) -> pl.Expr:
+        """Write the length in units, with that many digits after the point."""
+        whole = 10**digits
+        scaled = (length * whole / unit_ns).round().cast(pl.Int64)
+        number = pl.concat_str(
+            scaled // whole, pl.lit("."), (scaled % whole).cast(pl.String).str.zfill(digits)
+        )
+        return number if digits else scaled.cast(pl.String)
+
+    def written(unit_ns: int, unit: str) -> pl.Expr:
+        number = (
+            pl.when(length < 10 * unit_ns)
+            .then(fixed(unit_ns, 3))
+            .when(length < 100 * unit_ns)
+            .then(fixed(unit_ns, 2))
+            .when(length < 1000 * unit_ns)
+            .then(fixed(unit_ns, 1))
+            .otherwise(fixed(unit_ns, 0))
+        )
+        return pl.format("{} {}", number, pl.lit(unit))
+
+    return (
+        pl.when(length < 1_000)
+        .then(pl.format("{} ns", length))
+        .when(length < 1_000_000)
+        .then(written(1_000, "µs"))
+        .when(length < 1_000_000_000)
+        .then(written(1_000_000, "ms"))
+        .otherwise(written(1_000_000_000, "s"))
+    )

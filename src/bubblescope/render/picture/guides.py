@@ -1,0 +1,109 @@
+"""What stands around the lanes: the time axis, and the legend of the colours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from bubblescope.render.picture.sheet import number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bubblescope.render.picture.sheet import Frame, Style
+
+__all__ = ["Entry", "axis", "legend", "ticks"]
+
+_GREY = "#5c5c5c"
+
+
+def ticks(length_ns: int, most: float) -> list[tuple[int, str]]:
+    """Return round numbers on a time axis of that length, about `most` of them, as written."""
+    spacing = _round_step(length_ns / max(1.0, most))
+    return [(at_ns, _written(at_ns, spacing)) for at_ns in range(0, length_ns + 1, spacing)]
+
+
+def _round_step(least: float) -> int:
+    """Return the smallest 1, 2 or 5 times a power of ten that is at least `least`."""
+    power = 1
+    while power * 10 < least:
+        power *= 10
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
+
+
+def _written(time_ns: int, spacing: int) -> str:
+    for scale, unit in ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")):
+        if spacing * 10 >= scale:
+            return f"{time_ns / scale:g} {unit}"
+    return f"{time_ns} ns"
+
+
+def axis(frame: Frame, style: Style, bottom: float) -> Iterator[str]:
+    """Draw time from the first task's start, at round numbers."""
+    y = bottom + 4
+    left, right = number(frame.left), number(frame.right)
+    yield f'<path d="M{left} {number(y)}H{right}" stroke="{_GREY}"/>'
+    for tick, label in ticks(frame.end_ns - frame.start_ns, frame.plot / style.apart):
+        x = frame.x(frame.start_ns + tick)
+        yield f'<path d="M{x:.2f} {number(y)}v4" stroke="{_GREY}"/>'
+        yield (
+            f'<text x="{x:.2f}" y="{number(y + 5 + style.font)}" text-anchor="middle" '
+            f'fill="{_GREY}">{label}</text>'
+        )
+
+
+class Entry(NamedTuple):
+    """A line of the legend.
+
+    Attributes:
+        name: What it says.
+        colours: The colours that it explains, side by side.
+        edge: Colour of their outline, if they have one.
+    """
+
+    name: str
+    colours: tuple[str, ...]
+    edge: str | None = None
+
+
+def legend(
+    entries: Sequence[Entry],
+    notes: Sequence[str],
+    place: tuple[float, float],
+    width: float,
+    style: Style,
+) -> tuple[list[str], float]:
+    """Draw the legend, in as many lines as it needs.
+
+    Args:
+        entries: Colours and what they mean.
+        notes: Lines below them.
+        place: Where it begins, from the left and from the top.
+        width: Of the page.
+        style: How large things are.
+
+    Returns:
+        The elements, and where they end.
+    """
+    drawn: list[str] = []
+    left, y = place
+    x, side = left, style.swatch
+    for name, colours, edge in entries:
+        room = len(colours) * side + 5 + 17 * side / 12 + int(style.wide(name))
+        if x > left and x + room > width:
+            x, y = left, y + style.line
+        outline = f' stroke="{edge}" stroke-width="0.5"' if edge else ""
+        drawn += [
+            f'<rect x="{number(x + at * side)}" y="{number(y)}" width="{number(side)}" '
+            f'height="{number(side)}" fill="{colour}"{outline}/>'
+            for at, colour in enumerate(colours)
+        ]
+        start = x + len(colours) * side + 5 * side / 12
+        drawn.append(f'<text x="{number(start)}" y="{number(y + side * 10 / 12)}">{name}</text>')
+        x += room
+    for note in notes:
+        y += style.line
+        drawn.append(
+            f'<text x="{number(left)}" y="{number(y + side * 10 / 12)}" fill="{_GREY}">'
+            f"{note}</text>"
+        )
+    return drawn, y + 2 * side

@@ -1,0 +1,108 @@
+"""A picture for papers, slides and notebooks.
+
+One lane per rank, in pipeline order. A block is drawn where its task is, to a hundredth of a pixel.
+Where a lane has more tasks than pixels, each pixel column shows what runs at its centre: blocks are
+never widened to be seen. Tasks that overlap share the height of their lane, so none hides another.
+What looks idle is idle.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bubblescope.model.errors import BubblescopeError
+from bubblescope.render.files import replacing
+from bubblescope.render.picture import full, paper
+from bubblescope.render.picture.sheet import PRINT, SCREEN, Drawing, page
+from bubblescope.render.picture.size import Size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.render.picture.sheet import Style
+
+__all__ = ["LOOKS", "compare", "draw", "render", "size_of", "write"]
+
+LOOKS: Final = {
+    "full": "ranks, hosts, steps and their bubble rates",
+    "paper": "devices and micro-batches only, as papers show schedules",
+}
+"""What a picture can look like, by name."""
+
+_WIDTHS: Final[dict[str, int | str]] = {"full": 1600, "paper": "page"}
+
+
+def write(
+    pictured: Pictured, path: Path, *, width: float | str | None = None, look: str = "full"
+) -> Path:
+    """Write the picture; the arguments are those of `render`.
+
+    Args:
+        pictured: What to draw.
+        path: The file to write.
+        width: Of the picture; 1600 pixels by default, 7 inches in the look of papers.
+        look: One of `LOOKS`.
+    """
+    with replacing(path) as partial:
+        partial.write_text(render(pictured, width=width, look=look), encoding="utf-8")
+    return path
+
+
+def compare(runs: Sequence[Pictured], *, width: int = 1200) -> str:
+    """Return one picture of several runs, one below the other on the same scale of time.
+
+    Args:
+        runs: What to draw, top to bottom.
+        width: Of the picture, in pixels.
+    """
+    longest = max((run.timeline.duration_ns for run in runs), default=0)
+    everything = set[str]().union(*(full.kinds(run.timeline) for run in runs))
+    size = Size.of(width)
+    parts, y = [], 0.0
+    for run in runs:
+        explained = everything if run is runs[-1] else set()
+        panel = full.draw(run, size, SCREEN, length_ns=longest, explained=explained)
+        parts.append(f'<g transform="translate(0 {y:g})">\n{panel.content}\n</g>')
+        y += panel.height
+    return page(Drawing("\n".join(parts), y, SCREEN.font), size)
+
+
+def render(pictured: Pictured, *, width: float | str | None = 1200, look: str = "full") -> str:
+    """Return the picture as SVG text.
+
+    Args:
+        pictured: What to draw: its compute lanes.
+        width: Of the picture: a number of pixels, a length such as "84mm" or "3.3in", "column"
+            (3.3 inches) or "page" (7 inches). With a length, type is as large as papers have it.
+        look: One of `LOOKS`.
+
+    Raises:
+        BubblescopeError: The width is none, or leaves no room for the lanes beside their titles;
+            there is no such look.
+    """
+    size = size_of(width, look)
+    return page(draw(pictured, size, look, PRINT if size.printed else SCREEN), size)
+
+
+def size_of(width: float | str | None, look: str) -> Size:
+    """Return how wide a picture is to be.
+
+    Raises:
+        BubblescopeError: The width is none, or there is no such look.
+    """
+    if look not in LOOKS:
+        raise BubblescopeError(f"{look!r} is no look of a picture; it is {' or '.join(LOOKS)}")
+    return Size.of(_WIDTHS[look] if width is None else width)
+
+
+def draw(pictured: Pictured, size: Size, look: str, style: Style) -> Drawing:
+    """Draw a run in one of the `LOOKS`.
+
+    Raises:
+        BubblescopeError: The width leaves no room for the lanes beside their titles.
+    """
+    if look == "paper":
+        return paper.draw(pictured.timeline, size, style)
+    return full.draw(pictured, size, style)

@@ -1,0 +1,62 @@
+"""Tables for other programs: Parquet, CSV and JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.render.files import replacing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["SCHEMA", "write_csv", "write_json", "write_parquet"]
+
+SCHEMA: Final = "bubblescope.timeline/1"
+"""Name and version of the JSON form: `run`, `ranks[]` and `tasks[]`, columns as in docs/model.md."""
+
+_FORMULA: Final = r"^\s*[=+\-@|%]"
+"""How a text begins that some spreadsheet takes for a formula or a command."""
+
+
+def write_parquet(timeline: Timeline, path: Path) -> Path:
+    """Write the whole timeline as one Parquet file, which `bubblescope.load` reads back."""
+    with replacing(path) as partial:
+        timeline.save(partial)
+    return path
+
+
+def write_csv(timeline: Timeline, path: Path) -> Path:
+    """Write the tasks as CSV, with a header; nulls are empty.
+
+    It is made for spreadsheets, which run a cell that begins like a formula: a name that does gets an
+    apostrophe before it. JSON and Parquet have it as it is.
+    """
+    # Many readers take a NUL for the end of the text, and some of them of the file.
+    name = pl.col("name").str.replace_all("\0", "\ufffd", literal=True)
+    formula = name.str.contains(_FORMULA)
+    safe = pl.when(formula).then(pl.format("'{}", name)).otherwise(name).alias("name")
+    with replacing(path) as partial:
+        timeline.tasks.with_columns(safe).write_csv(partial)
+    return path
+
+
+def write_json(timeline: Timeline, path: Path) -> Path:
+    """Write everything as one JSON object, one task a line."""
+    rows = timeline.tasks.select(pl.struct(pl.all()).struct.json_encode()).to_series()
+    head = msgspec.json.encode(
+        {
+            "schema": SCHEMA,
+            "run": msgspec.to_builtins(timeline.run),
+            "ranks": timeline.ranks.to_dicts(),
+        }
+    ).decode()
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
+        file.write(head[:-1] + ',"tasks":[\n')
+        file.write(",\n".join(rows))
+        file.write("\n]}\n")
+    return path

@@ -1,0 +1,201 @@
+"""What changed between two runs, as tables."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from bubblescope.analysis import compare
+from bubblescope.analysis.compare import GROUPS
+from bubblescope.model import units
+from bubblescope.model.kinds import COMPUTE_KINDS
+from bubblescope.render.text.face import Face
+from bubblescope.render.text.sections import table_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from bubblescope.analysis.compare import Change, Side
+    from bubblescope.analysis.gate import Verdict
+
+__all__ = ["Comparison", "verdict_line"]
+
+_ROWS: Final = 8
+_TITLES: Final = {
+    "overall": ("Overall", "of a step, busy and idle of a rank"),
+    "cause": ("Idle by cause", "of a rank in a step"),
+    "kind": ("Tasks by kind", "of a rank in a step"),
+    "stage": ("Busy by stage", "in a step, of each rank that holds it"),
+    "rank": ("Idle by rank", "in a step"),
+}
+_LEGEND: Final = "±: half of the 95 % interval; noise: the interval includes no change"
+_SCALES: Final = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
+_TIMES: Final = 9
+"""Change of a value by more than this share of it is written as a factor."""
+
+_STYLES: Final = {"failed": "bold red", "not certain": "yellow", "passed": "green"}
+
+
+class Comparison(Face, compare.Comparison, frozen=True, eq=False):
+    """What `bubblescope compare` prints."""
+
+    def shown(self, *, everything: bool = False) -> RenderableType:
+        """Return the tables to be printed.
+
+        Args:
+            everything: With all lines of all tables.
+        """
+        return _page(self, sys.maxsize if everything else _ROWS)
+
+    def headline(self) -> str:
+        """Return which run is faster, and mostly why."""
+        return _headline(self)
+
+
+def verdict_line(verdict: Verdict) -> Text:
+    """Return what has become of a condition."""
+    return Text.assemble(
+        (f"{verdict.outcome}  ", _STYLES[verdict.outcome]), f"{verdict.condition}: {verdict.text}"
+    )
+
+
+def _page(comparison: compare.Comparison, limit: int) -> RenderableType:
+    told = Table.grid(padding=(0, 2))
+    for letter, label, side in zip(
+        "AB", comparison.labels, (comparison.before, comparison.after), strict=True
+    ):
+        told.add_row(Text(letter, "bold"), Text(label, overflow="fold"), Text(_side(side), "dim"))
+    parts: list[RenderableType] = [Text(_headline(comparison), "bold"), Padding(told, (1, 0))]
+    for what, mine, its in comparison.differs:
+        parts.append(Text.assemble(("differs  ", "cyan"), f"{what}: A {mine}, B {its}"))
+    parts += [Text.assemble(("note  ", "yellow"), note.message) for note in comparison.notes]
+    if len(parts) > 2:
+        parts.append(Text())
+    parts += [
+        _table(group, changes, limit) for group in GROUPS if (changes := comparison.group(group))
+    ]
+    if any(change.interval for change in comparison.changes):
+        parts.append(Text(_LEGEND, "dim"))
+    return Group(*parts)
+
+
+def _side(side: Side) -> str:
+    counted = [units.count(len(side.ranks), "rank"), units.count(len(side.steps), "step")]
+    if side.microbatches:
+        counted.append(units.count(side.microbatches, "micro-batch", "micro-batches"))
+    return " · ".join([side.schedule or "unknown schedule", *counted])
+
+
+def _headline(comparison: compare.Comparison) -> str:
+    """Say in one sentence by how much B is slower or faster, and mostly because of what."""
+    step = comparison.find("overall", "step")
+    if step is None or step.difference is None or step.relative is None:
+        return "Which run is faster is not known: the steps of at least one cannot be timed."
+    times = f"a step takes {units.duration(_ns(step.after))}"
+    if not step.difference:
+        return f"B is as fast as A: {times} in both."
+    change = f"{100 * step.relative:+.2f} %"
+    if step.interval is None:
+        noise = "no noise known"
+    else:
+        low, high = (100 * end / (step.before or 1) for end in step.interval)
+        noise = f"95 % interval {low:+.2f} to {high:+.2f} %"
+    if step.certain is False:
+        return (
+            f"Whether B is slower or faster than A is not certain: {times} instead of "
+            f"{units.duration(_ns(step.before))}, {change} ({noise})."
+        )
+    slower = "slower" if step.difference > 0 else "faster"
+    return (
+        f"B is {100 * abs(step.relative):.2f} % {slower} than A ({noise}): {times} instead of "
+        f"{units.duration(_ns(step.before))}{_because(comparison, step.difference)}."
+    )
+
+
+def _because(comparison: compare.Comparison, difference: float) -> str:
+    """Name what added most to the change of a step: it is that of a rank's idle and busy time."""
+    overall = {one.name: one for one in comparison.group("overall")}
+    idle = comparison.group("cause") or [overall["idle"]]
+    compute = {kind.value for kind in COMPUTE_KINDS}
+    busy = [one for one in comparison.group("kind") if one.name in compute]
+    if not all(one.before and one.after for one in busy):
+        busy = [overall["busy"]]  # a backward that is now split is no reason, only its length
+    most = max(idle + busy, key=lambda one: _toward(one, difference), default=None)
+    if most is None or _toward(most, difference) <= 0:
+        return ""
+    what = "busy" if most in busy else "idle"
+    cause = f"{most.name} time" if most.group == "overall" else most.name
+    said = f", mostly because of {cause} ({units.signed(most.difference or 0)} {what} a rank)"
+    stage = next(iter(comparison.group("stage")), None)
+    if stage is not None and _toward(stage, difference) > 0:
+        longer = "longer" if difference > 0 else "shorter"
+        said += f"; stage {stage.name} works {units.duration(abs(_ns(stage.difference)))} {longer}"
+    return said
+
+
+def _toward(change: Change, difference: float) -> float:
+    """Return by how much a measure changed the same way, 0 if noise may be why."""
+    if change.certain is False or change.difference is None:
+        return 0
+    return change.difference if difference > 0 else -change.difference
+
+
+def _ns(time_ns: float | None) -> int:
+    return round(time_ns or 0)
+
+
+def _table(group: str, changes: list[Change], limit: int) -> RenderableType:
+    title, of = _TITLES[group]
+    first = group if group != "overall" else " "
+    table = table_of(first, "A", "B", "change", "", "", left=(first,))
+    for change in changes[:limit]:
+        table.add_row(
+            change.name,
+            _value(change, change.before),
+            _value(change, change.after),
+            _rise(change),
+            _relative(change),
+            "noise" if change.certain is False and change.difference else "",
+            style="dim" if change.certain is False else None,
+        )
+    more = f", the {limit} largest of {len(changes)}; --all shows them" * (limit < len(changes))
+    head = Text.assemble((title, "bold"), (f"  {of}{more}", "dim"))
+    return Group(head, Padding(table, (0, 0, 1, 2)))
+
+
+def _value(change: Change, value: float | None) -> str:
+    if value is None or change.unit == "ns":
+        return units.duration(None if value is None else round(value))
+    return units.percent(value)
+
+
+def _rise(change: Change) -> str:
+    """Write a difference, and half of its interval in the same unit."""
+    if change.difference is None:
+        return units.duration(None)
+    half = (change.interval[1] - change.interval[0]) / 2 if change.interval else 0
+    if change.unit == "rate":
+        return f"{100 * change.difference:+.2f}{f' ± {100 * half:.2f}' if half else ''} pp"
+    number, unit = units.duration(round(max(abs(change.difference), half))).split()
+    digits = len(number.partition(".")[2])
+    parts = f"{change.difference / _SCALES[unit]:+.{digits}f}"
+    if half:
+        parts += f" ± {half / _SCALES[unit]:.{digits}f}"
+    return f"{parts} {unit}"
+
+
+def _relative(change: Change) -> str:
+    if change.unit == "rate" or not change.difference:
+        return ""
+    if change.relative is None:
+        return "new"
+    if change.after == 0:
+        return "gone"
+    if change.relative > _TIMES:
+        return f"x {1 + change.relative:.3g}"
+    return f"{100 * change.relative:+.1f} %"

@@ -1,0 +1,257 @@
+"""The timeline in a terminal: coloured lanes of one step, a line for each rank.
+
+Half a character shows what runs in that part of the time, and no kind looks longer than it is. Where
+colours are off, it is a whole character, and letters stand for the kinds.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+from rich.segment import Segment
+from rich.style import Style
+
+from bubblescope.model import units
+from bubblescope.model.kinds import SHORT, Kind, Lane
+from bubblescope.render.palette import COLOURS
+from bubblescope.render.picture.guides import ticks
+from bubblescope.render.picture.order import pipeline_order
+from bubblescope.render.picture.sampling import IDLE, apportioned, moments, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+    from rich.console import Console, ConsoleOptions
+
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["LANES", "LETTERS", "Lanes"]
+
+LANES: Final = 16
+"""Ranks shown at most, unless all are asked for."""
+
+LETTERS: Final[dict[Kind, str]] = {
+    **{kind: short[0] for kind, short in SHORT.items()},
+    Kind.FORWARD_BACKWARD: "X",
+    Kind.SEND_FORWARD: "s",
+    Kind.SEND_BACKWARD: "s",
+    Kind.RECV_FORWARD: "r",
+    Kind.RECV_BACKWARD: "r",
+    Kind.OTHER: "?",
+}
+"""What stands for each kind where there are no colours."""
+
+_KINDS: Final = tuple(Kind)
+_LEAST: Final = 10
+"""Characters of a lane that there are in any case."""
+_ROOM: Final = 3
+"""Least average samples per task at which a lane shows what runs in the middle of each."""
+_APART: Final = 14
+"""Characters between the numbers of the time axis."""
+_DIM: Final = Style(dim=True)
+
+
+class Lanes(msgspec.Struct, frozen=True, eq=False):
+    """Lanes of a step, or of a run without steps, to be printed by rich.
+
+    Attributes:
+        tasks: Compute tasks with rank, kind, start_ns and end_ns.
+        titles: Rank -> title of its lane, from top to bottom.
+        start_ns, end_ns: What is shown.
+        said: What it is, in a few words.
+    """
+
+    tasks: pl.DataFrame
+    titles: dict[int, str]
+    start_ns: int
+    end_ns: int
+    said: str
+
+    @classmethod
+    def of(cls, timeline: Timeline, *, most: int = LANES) -> Lanes | None:
+        """Choose a step of median length, and at most so many ranks, evenly along the pipeline.
+
+        Returns:
+            The lanes, or None if nothing on any compute lane takes time.
+        """
+        tasks = timeline.tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
+        tasks = tasks.select("rank", "step", "kind", "start_ns", "end_ns")
+        if not tasks.height:
+            return None
+        step, spans = _typical(tasks, common_clock=timeline.run.common_clock)
+        said = []
+        if step is not None:
+            said.append(f"step {step}" + ", of median length" * (len(timeline.steps) > 1))
+        if not timeline.run.common_clock:
+            tasks, spans = _from_zero(tasks, spans)
+        start_ns, end_ns = int(spans["start_ns"].min()), int(spans["end_ns"].max())  # type: ignore[arg-type]
+        if start_ns == end_ns:
+            return None
+        said.append(units.duration(end_ns - start_ns))
+        if not timeline.run.common_clock:
+            said.append("each rank from its first task, for they share no clock")
+        ranks = _ranks(timeline)
+        if ranks.height > most:
+            said.append(f"{most} of {ranks.height} ranks, evenly chosen")
+            ranks = ranks[np.linspace(0, ranks.height - 1, most).round().astype(np.int64)]
+        titles = dict(ranks.select("rank", "title").iter_rows())
+        shown = tasks.filter(
+            pl.col("end_ns") > start_ns,
+            pl.col("start_ns") < end_ns,
+            pl.col("rank").is_in(list(titles)),
+        )
+        return cls(shown, titles, start_ns, end_ns, " · ".join(said))
+
+    def sampled(self, samples: int) -> dict[int, NDArray[np.int64]]:
+        """Return for each rank what runs in each of so many equal parts of the time.
+
+        It is what runs in the middle of a part or, where a rank has more tasks than can be seen, what
+        keeps the shares of the time right along its lane.
+
+        Returns:
+            Rank -> indices of the kinds, or `IDLE`. Where tasks overlap, they take turns.
+        """
+        kinds = self.tasks.select(
+            "rank",
+            "start_ns",
+            "end_ns",
+            kind=pl.col("kind").to_physical().cast(pl.Int64),
+            crowded=pl.len().over("rank") > samples // _ROOM,
+        )
+        lanes = {rank: np.full(samples, IDLE) for rank in self.titles}
+        at_ns = moments(self.start_ns, self.end_ns, samples)
+        found = running(kinds.filter(~pl.col("crowded")), at_ns, "kind")
+        found = found.filter(pl.col("slot") == pl.col("sample") % pl.col("slots"))
+        for (rank,), lane in found.group_by("rank"):
+            lanes[int(str(rank))][lane["sample"].to_numpy()] = lane["kind"].to_numpy()
+        for (rank,), lane in kinds.filter("crowded").group_by("rank"):
+            lanes[int(str(rank))] = apportioned(lane, self.start_ns, self.end_ns, samples)
+        return lanes
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        coloured = (
+            console.color_system in ("256", "truecolor")
+            and not console.no_color
+            and not options.ascii_only
+        )
+        idle = "." if options.ascii_only else "·"
+        room = max(_LEAST, options.max_width // 4)
+        titles = {rank: _cut(title, room, options) for rank, title in self.titles.items()}
+        room = max(map(len, titles.values()))
+        cells = max(_LEAST, options.max_width - room - 1)
+        for rank, lane in self.sampled(2 * cells if coloured else cells).items():
+            yield Segment(titles[rank].ljust(room + 1), _DIM)
+            yield from _halves(lane, idle) if coloured else _letters(lane, idle)
+            yield Segment.line()
+        yield Segment(" " * (room + 1) + self._axis(cells, options), _DIM)
+        yield Segment.line()
+        yield from self._legend(options.max_width, idle, coloured=coloured)
+
+    def _axis(self, cells: int, options: ConsoleOptions) -> str:
+        """Return a line with round numbers, each right of the moment that it names."""
+        length = self.end_ns - self.start_ns
+        line = [" "] * cells
+        for at_ns, label in ticks(length, cells / _APART):
+            at = round(at_ns / max(1, length) * cells)
+            written = ("|" if options.ascii_only else "╵") + label
+            if at + len(written) <= cells:
+                line[at : at + len(written)] = written
+        text = "".join(line)
+        return text.replace("µ", "u") if options.ascii_only else text
+
+    def _legend(self, width: int, idle: str, *, coloured: bool) -> Iterator[Segment]:
+        present = set(self.tasks["kind"].cast(pl.String).unique())
+        x = 0
+        for kind in (*(kind for kind in Kind if kind.value in present), None):
+            name = kind.value.replace("_", " ") if kind else "idle"
+            mark, style = idle, _DIM
+            if kind and coloured:
+                mark, style = "█", Style(color=COLOURS[kind])
+            elif kind:
+                mark, style = LETTERS[kind], Style()
+            entry = f" {name}   "
+            if x and x + len(entry) - 2 > width:
+                yield Segment.line()
+                x = 0
+            yield Segment(mark, style)
+            yield Segment(entry[: max(0, width - x - 1)], _DIM)
+            x += 1 + len(entry)
+        yield Segment.line()
+
+
+def _typical(tasks: pl.DataFrame, *, common_clock: bool) -> tuple[int | None, pl.DataFrame]:
+    """Return the step of median length among those on the most ranks, and when each rank ran it.
+
+    Returns:
+        The step, None if there is none, and a frame with rank, start_ns and end_ns.
+    """
+    steps = tasks.filter(pl.col("step").is_not_null())
+    spans = (
+        (steps if steps.height else tasks)
+        .group_by("step", "rank")
+        .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
+    )
+    long = (
+        pl.col("end_ns").max() - pl.col("start_ns").min()
+        if common_clock
+        else (pl.col("end_ns") - pl.col("start_ns")).max()
+    )
+    found = spans.group_by("step").agg(ranks=pl.len(), length_ns=long)
+    found = found.filter(pl.col("ranks") == pl.col("ranks").max()).sort("length_ns", "step")
+    step: int | None = found["step"][(found.height - 1) // 2]
+    return step, spans.filter(pl.col("step").eq_missing(pl.lit(step, pl.Int32)))
+
+
+def _from_zero(tasks: pl.DataFrame, spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Let each rank's step begin at 0."""
+    zero = spans.select("rank", zero="start_ns")
+    tasks, spans = (
+        frame.join(zero, on="rank").with_columns(pl.col("start_ns", "end_ns") - pl.col("zero"))
+        for frame in (tasks, spans)
+    )
+    return tasks, spans
+
+
+def _ranks(timeline: Timeline) -> pl.DataFrame:
+    """Return rank and title in pipeline order."""
+    stages = pl.col("stages").cast(pl.List(pl.String)).list.join(", ")
+    digits = len(str(timeline.ranks["rank"].max()))
+    number = pl.col("rank").cast(pl.String).str.pad_start(digits)
+    title = (
+        pl.when(pl.col("stages").list.len() > 0)
+        .then(pl.format("rank {} · stage {}", number, stages))
+        .otherwise(pl.format("rank {}", number))
+    )
+    return pipeline_order(timeline).select("rank", title=title)
+
+
+def _cut(title: str, room: int, options: ConsoleOptions) -> str:
+    if options.ascii_only:
+        title = title.replace(" · ", " ")
+        return title if len(title) <= room else title[: room - 1] + "~"
+    return title if len(title) <= room else title[: room - 1] + "…"
+
+
+def _halves(lane: NDArray[np.int64], idle: str) -> Iterator[Segment]:
+    """Draw two samples in each character; idle time is the terminal's own background."""
+    pairs = zip(lane[::2].tolist(), lane[1::2].tolist(), strict=True)
+    for (left, right), same in groupby(pairs):
+        count = len(list(same))
+        one, other = (None if at == IDLE else COLOURS[_KINDS[at]] for at in (left, right))
+        if one is None and other is None:
+            yield Segment(idle * count, _DIM)
+        elif one == other:
+            yield Segment("█" * count, Style(color=one))
+        elif one is None:
+            yield Segment("▐" * count, Style(color=other))
+        else:
+            yield Segment("▌" * count, Style(color=one, bgcolor=other))
+
+
+def _letters(lane: NDArray[np.int64], idle: str) -> Iterator[Segment]:
+    yield Segment("".join(idle if at == IDLE else LETTERS[_KINDS[at]] for at in lane.tolist()))

@@ -1,0 +1,267 @@
+"""The report in a terminal or a notebook."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from bubblescope.analysis import report
+from bubblescope.analysis.idle.causes import INHERENT, Cause
+from bubblescope.analysis.rates import DEFINITIONS, Rates
+from bubblescope.model import units
+from bubblescope.model.kinds import SHORT, Kind
+from bubblescope.render.text import lanes
+from bubblescope.render.text.face import Face
+from bubblescope.render.text.sections import (
+    bar_of,
+    inferred_of,
+    inventory,
+    table_of,
+    titled,
+    warnings_of,
+    what_schedule,
+)
+from bubblescope.render.wording import facts
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import RenderableType
+
+    from bubblescope.analysis.study import Study
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["Report"]
+
+_ROWS: Final = 24
+_NAMES: Final = ("makespan", "span", "over_ideal", "ideal", "excess")
+_DEPARTURES: Final = 5
+_CAUSES: Final = 4
+
+
+class Report(Face, report.Report, frozen=True, eq=False):
+    """What `bubblescope report` prints."""
+
+    def shown(self, *, everything: bool = False) -> RenderableType:
+        """Return the report to be printed.
+
+        Args:
+            everything: With all ranks, steps and departures.
+        """
+        limit = sys.maxsize if everything else _ROWS
+        return _Layout(self.timeline, self.study, self.kinds, limit).page()
+
+    def headline(self) -> str:
+        """Return schedule, size and bubble rate in one line."""
+        overall = self.bubbles.overall
+        rate = units.percent(overall.span if overall.makespan is None else overall.makespan)
+        return ", ".join([*facts(self.timeline), f"bubble rate {rate}"])
+
+
+class _Layout(msgspec.Struct, frozen=True):
+    """The sections of a report.
+
+    Attributes:
+        timeline, study, kinds: Of the report.
+        limit: Ranks and steps shown at most.
+    """
+
+    timeline: Timeline
+    study: Study
+    kinds: pl.DataFrame
+    limit: int
+
+    def page(self) -> RenderableType:
+        parts: list[RenderableType] = [self._headline()]
+        if len(self.timeline):
+            parts += [
+                self._lanes(),
+                self._rates(),
+                self._schedule(),
+                self._why(),
+                self._ranks(),
+                self._steps(),
+                self._kinds(),
+            ]
+        else:
+            parts.append(inventory(self.timeline))
+        parts.append(self._notes())
+        return Group(*parts)
+
+    def _overall(self) -> list[tuple[str, float | None]]:
+        return [(name, getattr(self.study.bubbles.overall, name)) for name in _NAMES]
+
+    def _error(self, name: str) -> float | None:
+        """Return how far a rate of the whole run may be off because clocks differ."""
+        error: float | None = getattr(self.study.bubbles.overall, f"{name}_error", None)
+        return error
+
+    def _headline(self) -> RenderableType:
+        timeline = self.timeline
+        made = sorted({(origin.format, origin.version or "") for origin in timeline.run.origins})
+        source = ", ".join(f"{name} {version}".strip() for name, version in made)
+        return Group(
+            Text.assemble(("bubblescope  ", "bold"), " · ".join(facts(timeline))),
+            Text(f"read from {units.count(len(timeline.run.origins), 'trace')} ({source})", "dim"),
+            Text(),
+        )
+
+    def _lanes(self) -> RenderableType:
+        most = self.limit if self.limit > _ROWS else lanes.LANES
+        found = lanes.Lanes.of(self.timeline, most=most)
+        if found is None:
+            return Group()
+        title = Text.assemble(("Timeline", "bold"), (f"  {found.said}", "dim"))
+        return Group(title, Padding(found, (0, 0, 1, 2)))
+
+    def _rates(self) -> RenderableType:
+        grid = Table.grid(padding=(0, 2))
+        for name, rate in self._overall():
+            style = "bold" if name == "makespan" else ""
+            grid.add_row(
+                Text(name, style),
+                Text(units.uncertain(rate, self._error(name)).rjust(8), style),
+                Text(DEFINITIONS[name], "dim"),
+            )
+        share = self.study.bubbles.overall.kernel_share
+        grid.add_row(
+            "kernel share",
+            units.percent(share).rjust(8),
+            Text("share of the tasks' time in which a kernel was running", "dim"),
+        )
+        title = Text.assemble(
+            ("Bubble rate", "bold"),
+            ("  from first forward to last backward of a step, optimizer left out", "dim"),
+        )
+        return Group(title, Padding(grid, (0, 0, 1, 2)))
+
+    def _schedule(self) -> RenderableType:
+        found = self.study.recognition
+        if found is None:
+            said = Text("no forward names its stage and micro-batch, so it is not known", "dim")
+            return titled("Schedule", said)
+        lines: list[Text] = [what_schedule(found)]
+        if found.schedule is None:
+            lines.append(Text("none of the known ones; what ran in one step, device by device:"))
+            lines += [
+                Text(f"device {device}  {order}", "dim", no_wrap=True, overflow="ellipsis")
+                for device, order in list(found.order.items())[: self.limit]
+            ]
+            return titled("Schedule", Group(*lines))
+        count = len(found.departures)
+        lines.append(
+            Text(
+                f"all of {found.operations:,} operations in its order"
+                if not count
+                else f"{count:,} of {found.operations:,} operations out of its order"
+            )
+        )
+        if found.missing:
+            lines[-1].append(f", {found.missing:,} more of its operations not in the trace")
+        shown = found.departures if self.limit > _ROWS else found.departures[:_DEPARTURES]
+        lines += [Text(f"  {departure}", "yellow") for departure in shown]
+        if len(shown) < count:
+            lines.append(Text(f"  and {count - len(shown):,} more; --all shows them", "dim"))
+        return titled("Schedule", Group(*lines))
+
+    def _why(self) -> RenderableType:
+        ledger = self.study.ledger
+        if ledger is None:
+            return Group()
+        totals = {Cause(row["cause"]): row for row in ledger.totals().to_dicts()}
+        inherent = [totals.pop(cause) for cause in INHERENT if cause in totals]
+        table = Table.grid(padding=(0, 2))
+        idle = sum(row["idle_ns"] for row in inherent)
+        share = sum(row["share"] for row in inherent)
+        if inherent:
+            schedule = "inherent to the schedule"
+            table.add_row(schedule, units.duration(idle), units.percent(share), style="dim")
+        for row in list(totals.values())[:_CAUSES]:
+            table.add_row(
+                row["cause"], units.duration(row["idle_ns"]).rjust(8), units.percent(row["share"])
+            )
+        about = f"replay {units.percent(ledger.replay_error)} off; bubblescope why has the evidence"
+        if self.study.explained < len(self.timeline.steps):
+            about = f"of {units.count(self.study.explained, 'step')}; {about}, of all"
+        title = Text.assemble(("Why idle", "bold"), (f"  {about}", "dim"))
+        return Group(title, Padding(table, (0, 0, 1, 2)))
+
+    def _ranks(self) -> RenderableType:
+        ranks = self.timeline.ranks
+        # One of them is enough to find a rank, and a terminal has room for one.
+        places = [name for name in ("host", "device") if ranks[name].n_unique() > 1][:1]
+        ideal = ["ideal"] * (self.study.bubbles.overall.ideal is not None)
+        bar = [""] * (not self.study.bubbles.overall.makespan_error)
+        columns = ("rank", "stage", *places, "busy", "idle", "span", *ideal, "makespan", *bar)
+        table = table_of(*columns)
+        facts = {row["rank"]: row for row in ranks.to_dicts()}
+        rows = list(self.study.bubbles.per_rank.items())
+        shown = _worst(rows, self.limit)
+        for rank, rates in sorted(shown, key=lambda row: _pipeline_order(facts[row[0]])):
+            fact = facts[rank]
+            table.add_row(
+                str(rank),
+                _stages(fact["stages"]),
+                *(Text(units.optional(fact[place])) for place in places),
+                units.duration(rates.busy_ns),
+                units.duration(rates.idle_ns),
+                units.percent(rates.span),
+                *(units.percent(rates.ideal) for _ in ideal),
+                units.uncertain(rates.makespan, rates.makespan_error),
+                *(bar_of(rates.makespan) for _ in bar),
+            )
+        return titled("Ranks", table, len(rows), len(shown), "ranks")
+
+    def _steps(self) -> RenderableType:
+        ideal = ["ideal", "excess"] * (self.study.bubbles.overall.ideal is not None)
+        table = table_of("step", "length", "span", *ideal, "makespan", "")
+        rows = list(self.study.bubbles.per_step.items())
+        shown = _worst(rows, self.limit)
+        ranks = self.study.bubbles.table.group_by("step").len()
+        ranks_of = dict(ranks.iter_rows())
+        for step, rates in sorted(shown, key=lambda row: -1 if row[0] is None else row[0]):
+            length_ns = rates.makespan_ns
+            table.add_row(
+                units.optional(step),
+                units.duration(length_ns and length_ns // ranks_of[step]),
+                units.percent(rates.span),
+                *(
+                    units.uncertain(getattr(rates, name), getattr(rates, f"{name}_error", None))
+                    for name in ideal
+                ),
+                units.uncertain(rates.makespan, rates.makespan_error),
+                bar_of(rates.makespan),
+            )
+        return titled("Steps", table, len(rows), len(shown), "steps")
+
+    def _kinds(self) -> RenderableType:
+        table = table_of("kind", "", "count", "total", "shortest", "median", "longest")
+        for row in self.kinds.iter_rows(named=True):
+            table.add_row(
+                row["kind"],
+                SHORT[Kind(row["kind"])],
+                f"{row['count']:,}",
+                *(units.duration(row[f"{key}_ns"]) for key in ("total", "min", "median", "max")),
+            )
+        return titled("Tasks", table)
+
+    def _notes(self) -> RenderableType:
+        run = self.timeline.run
+        return Group(inferred_of(run), warnings_of(run.warnings))
+
+
+def _pipeline_order(fact: dict[str, Any]) -> tuple[int, int]:
+    return (min(fact["stages"] or [fact["rank"]]), fact["rank"])
+
+
+def _stages(stages: list[int] | None) -> str:
+    return ", ".join(map(str, stages)) if stages else "?"
+
+
+def _worst(rows: list[tuple[Any, Rates]], limit: int) -> list[tuple[Any, Rates]]:
+    return sorted(rows, key=lambda row: -(row[1].makespan or row[1].span or 0))[:limit]

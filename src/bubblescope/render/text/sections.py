@@ -1,0 +1,153 @@
+"""What printed reports are made of: titled sections, tables, and what is said of a timeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from bubblescope.model import units
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from rich.console import RenderableType
+
+    from bubblescope.analysis.schedule.recognise import Recognition
+    from bubblescope.model.provenance import Notice, Run
+    from bubblescope.model.timeline import Timeline
+
+__all__ = [
+    "bar_of",
+    "inferred_of",
+    "inventory",
+    "narrow_table",
+    "table_of",
+    "titled",
+    "warnings_of",
+    "what_schedule",
+]
+
+_BAR: Final = 8
+
+
+def what_schedule(found: Recognition) -> Text:
+    """Say which schedule it was, and what shape of pipeline."""
+    said = Text()
+    if found.schedule is not None:
+        said.append(found.schedule, "bold")
+        if found.variant:
+            said.append(f" ({found.variant})")
+        if found.equals:
+            said.append(f" (or {' or '.join(found.equals)}: the same order here)")
+        said.append(", ")
+    backward = "split backward" if found.splits_backward else "whole backward"
+    parts = [
+        units.count(found.devices, "device"),
+        units.count(found.microbatches, "micro-batch", "micro-batches"),
+        f"{_PLACEMENTS[found.placement]}" + (f" of {found.chunks} chunks" * (found.chunks > 1)),
+        backward + (", forwards and backwards overlapped" if found.overlaps else ""),
+    ]
+    if found.replicas > 1:
+        parts.append(f"{found.replicas} replicas")
+    if found.fused_ranks:
+        parts.append(f"whole backwards on {units.listed('rank', found.fused_ranks)}")
+    if found.missing_devices:
+        parts.append(f"no trace of {units.listed('device', found.missing_devices)}")
+    said.append(", ".join(parts))
+    if found.schedule is not None:
+        said.append(f" · confidence {units.percent(found.confidence)}", "dim")
+    return said
+
+
+_PLACEMENTS: Final = {
+    "linear": "one stage each",
+    "looped": "stages in rounds",
+    "zigzag": "stages in a V",
+    "mirrored": "two opposite copies",
+}
+
+
+def inventory(timeline: Timeline) -> RenderableType:
+    """Return what the raw traces hold, a line for each process, or else for each file."""
+    lines = Table.grid(padding=(0, 2))
+    for content in timeline.run.contents:
+        known = content.process is not None
+        devices = ", ".join(map(str, content.devices)) or ("none" if known else "")
+        where = [content.host or ("unknown host" if known else ""), devices and f"device {devices}"]
+        counts = ", ".join(f"{number:,} {what}" for what, number in content.counts.items())
+        lines.add_row(
+            Text(f"process {content.process}" if known else Path(content.path).name, no_wrap=True),
+            Text(", ".join(filter(None, where)), "dim"),
+            Text(counts or "nothing"),
+        )
+    return titled("What the traces hold", lines)
+
+
+def bar_of(rate: float | None) -> Text:
+    """Return a bar of which the idle share is pale."""
+    if rate is None:
+        return Text()
+    filled = round(rate * _BAR)
+    return Text.assemble(("█" * (_BAR - filled), "blue"), ("░" * filled, "dim"))
+
+
+_WORDS: Final = {
+    "",
+    "devices",
+    "host",
+    "kind",
+    "operation",
+    "pattern",
+    "rank",
+    "replica",
+    "slowest type",
+    "stage",
+    "step",
+    "trace",
+}
+"""Columns of words; those of other names hold numbers."""
+
+
+def table_of(*names: str, left: Collection[str] = _WORDS) -> Table:
+    """Return an empty table with columns of these names: words to the left, numbers to the right."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in names:
+        table.add_column(name, justify="left" if name in left else "right", no_wrap=True)
+    return table
+
+
+def narrow_table(*numbers: str) -> Table:
+    """Return an empty table for long words, which may wrap, with columns of numbers before them."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def warnings_of(notices: Iterable[Notice]) -> RenderableType:
+    """Return what the reader must know, a line each."""
+    return Group(*(Text.assemble(("warning  ", "yellow"), notice.message) for notice in notices))
+
+
+def inferred_of(run: Run) -> RenderableType:
+    """Return what no trace stated, and how it was inferred, a line each."""
+    return Group(
+        *(
+            Text.assemble(("inferred  ", "cyan"), f"{field}: {how}")
+            for field, how in run.inferred.items()
+        )
+    )
+
+
+def titled(
+    title: str, table: RenderableType, total: int = 0, shown: int = 0, what: str = ""
+) -> RenderableType:
+    """Put a title above something, which says so if that is `shown` of `total` rows."""
+    more = f"  the {shown} with the largest bubble of {total} {what}" if shown < total else ""
+    head = Text.assemble((title, "bold"), (more, "dim"))
+    return Group(head, Padding(table, (0, 0, 1, 2)))

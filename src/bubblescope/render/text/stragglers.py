@@ -1,0 +1,253 @@
+"""What slow operations, stages and workers cost a job, as tables and a heat map."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from bubblescope.analysis import stragglers
+from bubblescope.model import units
+from bubblescope.render.text.face import Face
+from bubblescope.render.text.sections import table_of, warnings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+
+    from bubblescope.analysis.stragglers import Explained
+
+__all__ = ["Stragglers"]
+
+_ROWS: Final = 12
+_WIDTH: Final = 64
+"""Columns of the heat map at most."""
+
+_HEAT: Final = ((1.03, "·"), (1.1, "░"), (1.25, "▒"), (1.5, "▓"), (float("inf"), "█"))
+"""Slowdowns below each limit have its sign."""
+
+_ORDINARY: Final = 0.01
+"""A type of operation that costs less than this share of a step is not worth a line."""
+
+
+class Stragglers(Face, stragglers.Stragglers, frozen=True, eq=False):
+    """What `bubblescope stragglers` prints."""
+
+    def shown(self, *, everything: bool = False, quiet: bool = False) -> RenderableType:
+        """Return the tables to be printed.
+
+        Args:
+            everything: With all operations, workers and steps.
+            quiet: Without warnings.
+        """
+        page = _report(self, sys.maxsize if everything else _ROWS)
+        return page if quiet else Group(page, warnings_of(self.warnings))
+
+    def headline(self) -> str:
+        """Return the slowdown and the slowest ranks in one line."""
+        return (
+            f"slowdown {_times(self.slowdown.overall[0])}, "
+            f"slowest {units.listed('rank', self.worst)}"
+        )
+
+
+def _report(found: stragglers.Stragglers, limit: int) -> RenderableType:
+    return Group(
+        _headline(found),
+        _operations(found, limit),
+        _stages(found, limit),
+        _workers(found, limit),
+        _steps(found, limit),
+        _patterns(found),
+    )
+
+
+def _headline(found: stragglers.Stragglers) -> RenderableType:
+    places, replicas = found.rank.shape
+    facts = [
+        units.count(places, "pipeline place"),
+        units.count(replicas, "replica"),
+        units.count(len(found.steps), "step"),
+    ]
+    grid = Table.grid(padding=(0, 2))
+    slowdown, launch = found.slowdown.overall[0], found.launch_slowdown
+    grid.add_row(
+        Text("slowdown S", "bold"),
+        Text(_times(slowdown), "bold"),
+        f"a step takes {_mean(found.no_delay_ns)}, and {_mean(found.ideal_ns)} if no operation "
+        "took longer than is usual for its type",
+    )
+    grid.add_row(
+        "launch slowdown",
+        _times(launch.overall[0] if launch else None),
+        f"a step took {_mean(found.base_ns)}; what nothing recorded accounts for is no part of S"
+        if found.base_ns is not None
+        else "unknown: the ranks share no clock",
+    )
+    if found.model == "compute":
+        grid.add_row("", "", "no communication is modelled: what it costs is launch slowdown")
+    return Group(
+        Text.assemble(("bubblescope  ", "bold"), " · ".join(facts)),
+        Text(),
+        Padding(grid, (0, 0, 1, 2)),
+    )
+
+
+def _operations(found: stragglers.Stragglers, limit: int) -> RenderableType:
+    table = table_of("operation", "slowdown")
+    rows = sorted(
+        zip(found.types, found.by_type.overall.tolist(), strict=True), key=lambda row: -row[1]
+    )
+    shown = [row for row in rows if row[1] >= 1 + _ORDINARY or limit > _ROWS] or rows[:1]
+    for name, value in shown:
+        table.add_row(name, _times(value))
+    head = _title("Operations", "the slowdown if only this type took its own times")
+    left = len(rows) - len(shown)
+    note = f"{units.count(left, 'other type')}: less than {1 + _ORDINARY:g}; --all shows them"
+    return _section(head, table, note if left else "")
+
+
+def _stages(found: stragglers.Stragglers, limit: int) -> RenderableType:
+    table = table_of("stage", "slowdown", "forward and backward alike")
+    values = found.by_place.overall.tolist()
+    order = sorted(range(len(values)), key=lambda place: -values[place])[:limit]
+    for place in sorted(order):
+        correlation = found.slowness.correlation[place]
+        alike = "–" if correlation is None else f"{correlation:.2f}"
+        table.add_row(_stage(found, place), _times(values[place]), alike)
+    head = _title("Stages", "the slowdown if only this one took its own times")
+    explained = _explained("The last stage", found.last_stage, "M_S")
+    return _section(head, table, *_fewer(order, values, "stages"), explained)
+
+
+def _workers(found: stragglers.Stragglers, limit: int) -> RenderableType:
+    table = table_of("rank", "stage", "replica", "slowdown", "alone", "slow in", "pattern")
+    slow = found.slowness
+    replicas = found.rank.shape[1]
+    order = (-found.by_worker).ravel().argsort(kind="stable")[:limit].tolist()
+    for worker in order:
+        place, replica = divmod(worker, replicas)
+        share = None if slow.share is None else slow.share[place, replica]
+        table.add_row(
+            str(found.rank[place, replica]),
+            _stage(found, place),
+            str(found.dp[replica] if found.dp else replica),
+            _times(found.by_worker[place, replica]),
+            _times(found.alone[place, replica]),
+            "–" if share is None else f"{100 * share:.0f} % of steps",
+            slow.pattern(place, replica) or "–",
+        )
+    head = _title("Workers", "the lesser of stage and replica; alone, as replayed")
+    subject = units.listed("rank", found.worst).capitalize()
+    explained = _explained(
+        f"{subject} (the slowest 3 %, at least one)",
+        found.worst_workers,
+        "M_W",
+        many=len(found.worst) > 1,
+    )
+    fewer = _fewer(order, range(found.by_worker.size), "workers")
+    heat = [Padding(_heat_map(found), (0, 0, 1, 2))] if replicas > 1 else []
+    return Group(head, *heat, _section(None, table, *fewer, explained))
+
+
+def _heat_map(found: stragglers.Stragglers) -> RenderableType:
+    """Draw the slowdown of every worker: stages down, replicas across, the worst where it is tight."""
+    grid = Table.grid(padding=(0, 1))
+    replicas = found.rank.shape[1]
+    size = -(-replicas // _WIDTH)
+    for place, row in enumerate(found.by_worker):
+        cells = [_heat(row[low : low + size].max()) for low in range(0, replicas, size)]
+        grid.add_row(Text(f"stage {_stage(found, place)}", "dim"), Text("".join(cells), "#d55e00"))
+    legend = ", ".join(f"{sign} < {limit:g}" for limit, sign in _HEAT[:-1])
+    many = f"; a sign is the worst of {size}" if size > 1 else ""
+    grid.add_row("", Text(f"{legend}, {_HEAT[-1][1]} more; replicas across{many}", "dim"))
+    return grid
+
+
+def _heat(value: float) -> str:
+    return next(sign for limit, sign in _HEAT if value < limit)
+
+
+def _steps(found: stragglers.Stragglers, limit: int) -> RenderableType:
+    table = table_of("step", "length", "slowdown", "launch", "slowest type", "")
+    values = found.slowdown.per_step[0].tolist()
+    order = sorted(range(len(values)), key=lambda step: -values[step])[:limit]
+    launch = found.launch_slowdown
+    for step in sorted(order):
+        by_type = found.by_type.per_step[:, step]
+        most = int(by_type.argmax())
+        length = found.no_delay_ns if found.base_ns is None else found.base_ns
+        table.add_row(
+            units.optional(found.steps[step]),
+            units.duration(int(length[step])),
+            _times(values[step]),
+            _times(launch.per_step[0, step] if launch else None),
+            found.types[most] if by_type[most] >= 1 + _ORDINARY else "–",
+            Text("outlier", "yellow") if step in found.odd_steps else "",
+        )
+    return _section(_title("Steps", ""), table, *_fewer(order, values, "steps"))
+
+
+def _patterns(found: stragglers.Stragglers) -> RenderableType:
+    """Say whether slowness stays with workers, and whether it comes with the data."""
+    lines = []
+    slow = found.slowness
+    if slow.persistence is not None and slow.persistent is not None:
+        steady = int(slow.persistent.sum())
+        lines.append(
+            f"{units.count(steady, 'worker')} of {slow.persistent.size:,} slow in most steps against "
+            "the same stage of other replicas; who the worker is explains "
+            f"{100 * slow.persistence:.0f} % of how slow it is"
+        )
+    known = [value for value in slow.correlation if value is not None]
+    if known:
+        lines.append(
+            "forward and backward of a micro-batch are long together with a correlation of "
+            f"{min(known):.2f} to {max(known):.2f}; near 1, it is the data that differs"
+        )
+    if not lines:
+        return Text()
+    return Group(_title("Patterns", ""), Padding(Group(*map(Text, lines)), (0, 0, 1, 2)))
+
+
+def _explained(subject: str, explained: Explained | None, name: str, *, many: bool = False) -> str:
+    if explained is None or explained.removed is None or explained.added is None:
+        return ""
+    removed, added = (f"{100 * share:.1f} %" for share in (explained.removed, explained.added))
+    verb, pronoun = ("explain", "they") if many else ("explains", "it")
+    return (
+        f"{subject} {verb} {removed} of the slowdown if {pronoun} alone had been ideal ({name}), "
+        f"and {added} if all others had"
+    )
+
+
+def _stage(found: stragglers.Stragglers, place: int) -> str:
+    return ", ".join(map(str, found.stages[place]))
+
+
+def _mean(times: Any) -> str:
+    return units.duration(round(float(times.mean())))
+
+
+def _times(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _fewer(shown: Iterable[Any], of: Iterable[Any], what: str) -> list[str]:
+    some, all_of_them = len(list(shown)), len(list(of))
+    more = f"the {some} with the largest slowdown of {all_of_them:,} {what}; --all shows all"
+    return [more] if some < all_of_them else []
+
+
+def _title(title: str, meaning: str) -> Text:
+    return Text.assemble((title, "bold"), (f"  {meaning}", "dim"))
+
+
+def _section(head: Text | None, table: Table, *notes: str) -> RenderableType:
+    lines = [Text(note, "dim" if "--all" in note else "") for note in notes if note]
+    return Group(*([head] if head else []), Padding(Group(table, *lines), (0, 0, 1, 2)))

@@ -1,0 +1,255 @@
+"""Chrome trace-event JSON, the "JSON Array Format" with metadata.
+
+Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU. One process
+per rank, one thread per lane and row, and above them a process of the steps. Times in it are
+microseconds as doubles, which cannot hold nanoseconds since the epoch, so they count from the
+timeline's start; `otherData` says when that was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.model.counters import in_force
+from bubblescope.model.kinds import Kind
+from bubblescope.render.files import replacing
+from bubblescope.render.layout import (
+    LANE_ORDER,
+    duration_text,
+    ordered_ranks,
+    short_label,
+    with_rows,
+)
+from bubblescope.render.traces.slices import (
+    ARGUMENTS,
+    LONGEST_DETAIL,
+    LONGEST_TITLE,
+    flows,
+    plain,
+    step_spans,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["write"]
+
+_BEYOND_DOUBLES: Final = {"kind", "host_start_ns", "host_end_ns"}
+"""Arguments written as text: the kind, and times since the epoch, which JavaScript would round."""
+_COLOURS: Final = {
+    Kind.FORWARD: "rail_response",
+    Kind.BACKWARD: "rail_idle",
+    Kind.BACKWARD_INPUT: "rail_idle",
+    Kind.BACKWARD_WEIGHT: "cq_build_running",
+    Kind.FORWARD_BACKWARD: "rail_load",
+    Kind.RECOMPUTE: "background_memory_dump",
+    Kind.OPTIMIZER: "heap_dump_child_node_arrow",
+    Kind.SEND_FORWARD: "thread_state_runnable",
+    Kind.RECV_FORWARD: "thread_state_runnable",
+    Kind.SEND_BACKWARD: "thread_state_unknown",
+    Kind.RECV_BACKWARD: "thread_state_unknown",
+    Kind.COLLECTIVE: "thread_state_uninterruptible",
+    Kind.DATA: "heap_dump_stack_frame",
+    Kind.GC: "generic_work",
+    Kind.OTHER: "cq_build_abandoned",
+}
+"""Of the colour names that Catapult's viewer knows, the nearest to our palette's."""
+_STEPS_COLOUR: Final = "grey"
+_ROWS_PER_LANE: Final = 1_000_000
+_STEPS: Final = "steps"
+_INSIDE_NS: Final = 100.0
+"""How far within its slice an arrow begins and ends; half the slice where that is less."""
+
+
+def write(timeline: Timeline, path: Path) -> Path:
+    """Write the timeline as Chrome trace-event JSON."""
+    tasks = _placed(timeline)
+    spans = step_spans(timeline.tasks, per_rank=False)
+    parts: list[Iterable[str]] = [
+        _metadata(timeline, tasks, spans),
+        _steps(timeline, spans),
+        _slices(tasks),
+        _flows(timeline, tasks),
+        _counters(timeline),
+    ]
+    warnings = pl.DataFrame(
+        {"message": [notice.message for notice in timeline.run.warnings]},
+        schema={"message": pl.String},
+    )
+    head = msgspec.json.encode(
+        {
+            "displayTimeUnit": "ns",
+            "otherData": {
+                "producer": "bubblescope",
+                "start_ns": str(timeline.start_ns),
+                "warnings": warnings.select(plain(pl.col("message"), LONGEST_DETAIL))
+                .to_series()
+                .to_list(),
+            },
+        }
+    ).decode()
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
+        file.write(head[:-1] + ',"traceEvents":[\n')
+        file.write(",\n".join(line for part in parts for line in part))
+        file.write("\n]}\n")
+    return path
+
+
+def _placed(timeline: Timeline) -> pl.DataFrame:
+    """Give each task its thread and its times in microseconds."""
+    lane = (
+        pl.col("lane")
+        .cast(pl.String)
+        .replace_strict(
+            {name: index for index, name in enumerate(LANE_ORDER)}, return_dtype=pl.Int32
+        )
+    )
+    return with_rows(timeline.tasks.with_row_index("index")).with_columns(
+        plain(pl.col("name"), LONGEST_DETAIL),
+        tid=1 + lane * _ROWS_PER_LANE + pl.col("row"),
+        ts=(pl.col("start_ns") - timeline.start_ns) / 1000,
+        dur=(pl.col("end_ns") - pl.col("start_ns")) / 1000,
+    )
+
+
+def _slices(tasks: pl.DataFrame) -> pl.Series:
+    """Write each task as a complete event, with the arguments that any task at all has."""
+    return _encode(
+        tasks,
+        name=pl.format("{} {}", short_label(), duration_text()),
+        cat=pl.col("kind").cast(pl.String),
+        cname=pl.col("kind")
+        .cast(pl.String)
+        .replace_strict({kind.value: name for kind, name in _COLOURS.items()}),
+        ph=pl.lit("X"),
+        pid="rank",
+        tid="tid",
+        ts="ts",
+        dur="dur",
+        args=pl.struct(
+            pl.col(name).cast(pl.String) if name in _BEYOND_DOUBLES else pl.col(name)
+            for name in ARGUMENTS
+            if tasks[name].null_count() < tasks.height or not tasks.height
+        ),
+    )
+
+
+def _flows(timeline: Timeline, tasks: pl.DataFrame) -> pl.Series:
+    """Write both ends of each arrow, a little inside their slices.
+
+    At the moment when one slice ends and the next begins, Catapult takes an arrow to be of the first.
+    """
+    start, end = timeline.tasks["start_ns"], timeline.tasks["end_ns"]
+    arrows = flows(timeline)
+    arrows = arrows.with_columns(
+        leaves_ns=start.gather(arrows["source"]),
+        inside_ns=pl.min_horizontal(
+            pl.lit(_INSIDE_NS),
+            (end - start).gather(arrows["source"]) / 2,
+            (end.gather(arrows["target"]) - arrows["at_ns"]) / 2,
+        ),
+    )
+    ends = []
+    for phase, side, time in (("s", "source", "leaves_ns"), ("f", "target", "at_ns")):
+        places = arrows.join(tasks, left_on=side, right_on="index", maintain_order="left")
+        ends.append(
+            _encode(
+                places,
+                name=pl.lit("micro-batch"),
+                cat=pl.lit("dataflow"),
+                ph=pl.lit(phase),
+                bp=pl.lit("e"),
+                id="flow",
+                pid="rank",
+                tid="tid",
+                ts=(pl.col(time) - timeline.start_ns + pl.col("inside_ns")) / 1000,
+            )
+        )
+    return pl.concat(ends)
+
+
+def _counters(timeline: Timeline) -> pl.Series:
+    """Write each sample as an event of a counter of its rank."""
+    unit = pl.when(pl.col("unit") != "").then(pl.format(" ({})", "unit")).otherwise(pl.lit(""))
+    return _encode(
+        in_force(timeline.counters, timeline.start_ns, None),
+        name=plain(pl.concat_str("name", unit), LONGEST_TITLE),
+        ph=pl.lit("C"),
+        pid="rank",
+        ts=(pl.col("time_ns") - timeline.start_ns) / 1000,
+        args=pl.struct("value"),
+    )
+
+
+def _steps(timeline: Timeline, spans: pl.DataFrame) -> pl.Series:
+    """Mark each step on threads of the steps' own, over all ranks.
+
+    They begin and end by events of their own, so that every complete event is a task. Those of one
+    thread come in the order of time, because Catapult ends what began last. One without extent is
+    an instant: readers take an end before a beginning of the same time.
+    """
+    lasting = pl.col("end_ns") > pl.col("start_ns")
+    marks = spans.with_columns(
+        mark=pl.when(lasting)
+        .then(
+            pl.concat_list(
+                pl.struct(ph=pl.lit("B"), at_ns="start_ns"),
+                pl.struct(ph=pl.lit("E"), at_ns="end_ns"),
+            )
+        )
+        .otherwise(pl.concat_list(pl.struct(ph=pl.lit("i"), at_ns="start_ns")))
+    )
+    return _encode(
+        marks.sort("row", "start_ns", "end_ns").explode("mark").unnest("mark"),
+        name=pl.format("step {}", "step"),
+        cat=pl.lit(_STEPS),
+        cname=pl.lit(_STEPS_COLOUR),
+        ph="ph",
+        s=pl.lit("t"),
+        pid=pl.lit(_steps_pid(timeline)),
+        tid=1 + pl.col("row"),
+        ts=(pl.col("at_ns") - timeline.start_ns) / 1000,
+    )
+
+
+def _steps_pid(timeline: Timeline) -> int:
+    """Return a process of which there is no rank."""
+    return 1 + max(timeline.ranks["rank"], default=0)
+
+
+def _metadata(timeline: Timeline, tasks: pl.DataFrame, spans: pl.DataFrame) -> list[str]:
+    events: list[dict[str, Any]] = []
+
+    def name(what: str, pid: int, tid: int, **args: Any) -> None:
+        events.append({"name": what, "ph": "M", "pid": pid, "tid": tid, "args": args})
+
+    def thread(pid: int, tid: int, lane: str, row: int, order: int) -> None:
+        name("thread_name", pid, tid, name=lane if row == 0 else f"{lane} {row + 1}")
+        name("thread_sort_index", pid, tid, sort_index=order)
+
+    ranks = ordered_ranks(timeline).select("rank", plain(pl.col("title"), LONGEST_TITLE))
+    for position, (rank, title) in enumerate(ranks.iter_rows()):
+        name("process_name", rank, 0, name=title)
+        name("process_sort_index", rank, 0, sort_index=position)
+    steps = _steps_pid(timeline)
+    if spans.height:
+        name("process_name", steps, 0, name=_STEPS)
+        name("process_sort_index", steps, 0, sort_index=-1)
+    for row in range(spans["row"].n_unique()):
+        thread(steps, 1 + row, _STEPS, row, row)
+    for rank, lane, row, tid in (
+        tasks.select("rank", "lane", "row", "tid").unique().sort("rank", "tid").iter_rows()
+    ):
+        thread(rank, tid, lane, row, tid)
+    return [msgspec.json.encode(event).decode() for event in events]
+
+
+def _encode(frame: pl.DataFrame, **columns: Any) -> pl.Series:
+    """Return each row as one JSON object, its keys being the arguments'."""
+    return frame.select(pl.struct(**columns).struct.json_encode()).to_series()

@@ -1,0 +1,287 @@
+"""Perfetto's own format: a protobuf of track events, which opens at any size in its UI.
+
+Format: https://perfetto.dev/docs/reference/synthetic-track-event. One track per rank, ordered along
+the pipeline, with its compute tasks; under it one per other lane, and more where tasks of a lane
+overlap. All are children of one track, because the UI orders what has no parent by name, and
+unfolds it for the reader where it is alone: a snapshot of clocks would be a second one. So there is
+none, and times are the timeline's own nanoseconds since the epoch, in UTC.
+
+No field says what colour a slice has. The UI takes it from a hash of the slice's correlation id, or
+else of its name, where lengths and their units would make one kind many colours. So the correlation
+id is the kind, and beside it a number with which that hash comes out near our palette's colour.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+from bubblescope.model.counters import in_force
+from bubblescope.model.kinds import Kind, Lane
+from bubblescope.render.files import replacing
+from bubblescope.render.layout import (
+    LANE_ORDER,
+    duration_text,
+    ordered_ranks,
+    short_label,
+    with_rows,
+)
+from bubblescope.render.traces.slices import (
+    ARGUMENTS,
+    LONGEST_DETAIL,
+    LONGEST_TITLE,
+    flows,
+    plain,
+    step_spans,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["write"]
+
+_SEQUENCE: Final = 1
+_TEXTS: Final = {"kind", "name"}
+"""Arguments that are text; the others are whole numbers."""
+_KIND: Final = ARGUMENTS.index("kind")
+_ROOT: Final = "pipeline"
+_STEPS: Final = "steps"
+_BYTES: Final = "bytes"
+_CHUNK: Final = 10_000
+_COLOURS: Final = {
+    _STEPS: 345,
+    Kind.FORWARD.value: 63,
+    Kind.BACKWARD.value: 684,
+    Kind.BACKWARD_INPUT.value: 869,
+    Kind.BACKWARD_WEIGHT.value: 289,
+    Kind.FORWARD_BACKWARD.value: 783,
+    Kind.RECOMPUTE.value: 279,
+    Kind.OPTIMIZER.value: 231,
+    Kind.SEND_FORWARD.value: 208,
+    Kind.RECV_FORWARD.value: 675,
+    Kind.SEND_BACKWARD.value: 382,
+    Kind.RECV_BACKWARD.value: 760,
+    Kind.COLLECTIVE.value: 978,
+    Kind.DATA.value: 193,
+    Kind.GC.value: 426,
+    Kind.OTHER.value: 952,
+}
+"""The numbers, found by trying them all up to 999 with the hash of Perfetto's UI 52.0.
+
+That UI's colours are all of one saturation and none is darker than 40 % or lighter than 79 %, so
+what is grey or pale in our palette is the nearest to it. Kinds that our palette sets apart stay so.
+"""
+_COLOUR_ID: Final = 54
+_COLOUR_TEXTS: Final = 43
+"""`TrackEvent.correlation_id_str_iid` and `InternedData.correlation_id_str`, by their numbers: the
+oldest classes that we work with do not know them, and keep what they do not know."""
+
+
+def write(timeline: Timeline, path: Path) -> Path:
+    """Write the timeline as a Perfetto trace."""
+    tasks = _labelled(timeline)
+    tracks = _Tracks(timeline, tasks)
+    with replacing(path) as partial, partial.open("wb") as file:
+        file.write(tracks.packets().SerializeToString())
+        for events in chain(_events(tasks, tracks), _samples(timeline, tracks)):
+            file.write(events.SerializeToString())
+    return path
+
+
+def _labelled(timeline: Timeline) -> pl.DataFrame:
+    """Add to each task its row, label and the flows it sends and receives."""
+    tasks = with_rows(timeline.tasks.with_row_index("index"))
+    arrows = flows(timeline)
+    sent = arrows.group_by(index="source").agg(sends="flow")
+    start = timeline.tasks["start_ns"]
+    # The reader drops an arrow whose end it reads before its beginning. Events of one moment it
+    # reads in the order of this file.
+    ends = arrows.with_columns(
+        waited=start.gather(arrows["source"]) >= start.gather(arrows["target"])
+    )
+    received = ends.group_by(index="target").agg(
+        receives=pl.col("flow").filter(~pl.col("waited")),
+        receives_at_end=pl.col("flow").filter("waited"),
+    )
+    return (
+        tasks.with_columns(
+            plain(pl.col("name"), LONGEST_DETAIL),
+            label=pl.format("{} {}", short_label(), duration_text()),
+        )
+        .join(sent, on="index", how="left")
+        .join(received, on="index", how="left")
+        .sort("rank", "lane", "row", "start_ns", "end_ns")
+    )
+
+
+class _Tracks:
+    """Track ids, and the packets that describe tracks and interned strings."""
+
+    def __init__(self, timeline: Timeline, tasks: pl.DataFrame) -> None:
+        self.ids: dict[tuple[Any, ...], int] = {}
+        self.units: dict[int, str] = {}
+        self._described: list[tuple[int, int | None, str, int]] = []
+        self.categories = {
+            kind: index
+            for index, kind in enumerate(
+                [_STEPS, *tasks["kind"].cast(pl.String).unique().sort()], start=1
+            )
+        }
+        self.arguments = {name: index for index, name in enumerate(ARGUMENTS, start=1)}
+        self.steps = step_spans(timeline.tasks, per_rank=False)
+        step_rows = self.steps["row"].n_unique()
+        root = self._add((_ROOT,), None, _ROOT, 0)
+        for row in range(step_rows):
+            self._add((_STEPS, row), root, _STEPS if row == 0 else f"{_STEPS} {row + 1}", row)
+        rows = (
+            tasks.select("rank", pl.col("lane").cast(pl.String), "row")
+            .unique()
+            .sort(
+                "rank",
+                pl.col("lane").replace_strict(
+                    {lane: index for index, lane in enumerate(LANE_ORDER)}
+                ),
+                "row",
+            )
+        )
+        lanes = rows.partition_by("rank", as_dict=True)
+        counted = timeline.counters.select(
+            "rank",
+            "name",
+            "unit",
+            title=plain(pl.col("name"), LONGEST_TITLE),
+            said=plain(pl.col("unit"), LONGEST_TITLE),
+        ).unique(maintain_order=True)
+        counters = counted.partition_by("rank", as_dict=True)
+        ranks = ordered_ranks(timeline).select("rank", plain(pl.col("title"), LONGEST_TITLE))
+        for position, (rank, named) in enumerate(ranks.iter_rows(), start=step_rows):
+            parent = self._add((rank,), root, named, position)
+            held = lanes.get((rank,), rows.clear())
+            for order, (_, lane, row) in enumerate(held.iter_rows()):
+                if (lane, row) == (Lane.COMPUTE.value, 0):  # visible without expanding the rank
+                    self.ids[rank, lane, row] = parent
+                    continue
+                title = lane if row == 0 else f"{lane} {row + 1}"
+                self._add((rank, lane, row), parent, title, order)
+            measured = counters.get((rank,), counted.clear())
+            for order, (*key, title, unit) in enumerate(measured.iter_rows(), start=held.height):
+                self.units[self._add(tuple(key), parent, title, order)] = unit
+
+    def _add(self, key: tuple[Any, ...], parent: int | None, title: str, order: int) -> int:
+        self.ids[key] = len(self._described) + 1
+        self._described.append((self.ids[key], parent, title, order))
+        return self.ids[key]
+
+    def packets(self) -> Any:
+        trace = proto.Trace()
+        first = trace.packet.add()
+        first.trusted_packet_sequence_id = _SEQUENCE
+        first.sequence_flags = proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+        for category, iid in self.categories.items():
+            first.interned_data.event_categories.add(iid=iid, name=category)
+            text = f"{category} (colour {_COLOURS[category]})".encode()
+            first.interned_data.MergeFromString(
+                _field(_COLOUR_TEXTS, _field(1, iid) + _field(2, text))
+            )
+        for name, iid in self.arguments.items():
+            first.interned_data.debug_annotation_names.add(iid=iid, name=name)
+        for uuid, parent, title, order in self._described:
+            packet = trace.packet.add()
+            packet.trusted_packet_sequence_id = _SEQUENCE
+            track = packet.track_descriptor
+            track.uuid, track.name, track.sibling_order_rank = uuid, title, order
+            track.child_ordering = proto.TrackDescriptor.EXPLICIT
+            if parent is not None:
+                track.parent_uuid = parent
+            if self.units.get(uuid) == _BYTES:
+                track.counter.unit = proto.CounterDescriptor.UNIT_SIZE_BYTES
+            elif uuid in self.units:
+                track.counter.unit_name = self.units[uuid]
+        for _, step, start, end, row in self.steps.iter_rows():
+            track = self.ids[_STEPS, row]
+            _slice(trace, track, start, end, f"step {step}", self.categories[_STEPS])
+        return trace
+
+
+def _events(tasks: pl.DataFrame, tracks: _Tracks) -> Iterator[Any]:
+    """Yield the slices of all tasks, a bounded number at a time."""
+    place = ("rank", "lane", "row", "start_ns", "end_ns", "label")
+    arrows = ("sends", "receives", "receives_at_end")
+    for chunk in tasks.select(*place, *arrows, *ARGUMENTS).iter_slices(_CHUNK):
+        trace = proto.Trace()
+        for rank, lane, row, start, end, label, sends, receives, late, *values in chunk.iter_rows():
+            track, category = tracks.ids[rank, lane, row], tracks.categories[values[_KIND]]
+            begin, finish = _slice(trace, track, start, end, label, category)
+            begin.flow_ids.extend(sends or ())
+            begin.terminating_flow_ids.extend(receives or ())
+            finish.terminating_flow_ids.extend(late or ())
+            for (argument, iid), value in zip(tracks.arguments.items(), values, strict=True):
+                if value is None:
+                    continue
+                if argument in _TEXTS:
+                    begin.debug_annotations.add(name_iid=iid, string_value=value)
+                else:
+                    begin.debug_annotations.add(name_iid=iid, int_value=value)
+        yield trace
+
+
+def _samples(timeline: Timeline, tracks: _Tracks) -> Iterator[Any]:
+    """Yield the samples of all counters, a bounded number at a time."""
+    held = in_force(timeline.counters, timeline.start_ns, None)
+    for chunk in held.iter_slices(_CHUNK):
+        trace = proto.Trace()
+        for rank, name, unit, time, value in chunk.iter_rows():
+            packet = trace.packet.add()
+            packet.timestamp = time
+            packet.trusted_packet_sequence_id = _SEQUENCE
+            event = packet.track_event
+            event.type = proto.TrackEvent.TYPE_COUNTER
+            event.track_uuid = tracks.ids[rank, name, unit]
+            event.double_counter_value = value
+        yield trace
+
+
+def _slice(
+    trace: Any, track: int, start: int, end: int, name: str, category: int
+) -> tuple[Any, Any]:
+    """Add a slice; return its beginning, which carries what is said about it, and its end."""
+    begin = trace.packet.add()
+    begin.timestamp = start
+    begin.trusted_packet_sequence_id = _SEQUENCE
+    begin.sequence_flags = proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+    event = begin.track_event
+    event.type = proto.TrackEvent.TYPE_SLICE_BEGIN
+    event.track_uuid = track
+    event.name = name
+    event.category_iids.append(category)
+    event.MergeFromString(_field(_COLOUR_ID, category))
+    finish = trace.packet.add()
+    finish.timestamp = end
+    finish.trusted_packet_sequence_id = _SEQUENCE
+    finish.track_event.type = proto.TrackEvent.TYPE_SLICE_END
+    finish.track_event.track_uuid = track
+    return event, finish.track_event
+
+
+@cache
+def _field(number: int, value: int | bytes) -> bytes:
+    """Encode one field of a protobuf message: a number that is not negative, or bytes.
+
+    Format: https://protobuf.dev/programming-guides/encoding.
+    """
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    """Encode a number, the low seven bits first; the top bit of each byte says that more follow."""
+    low, rest = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])

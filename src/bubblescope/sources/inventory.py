@@ -1,0 +1,62 @@
+"""Taking stock of what raw traces hold, before anything is made of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from bubblescope.model.provenance import NameShape, Notice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from bubblescope.names.parsed import ParsedName
+
+__all__ = ["missing_ranks", "name_shapes"]
+
+
+def name_shapes(
+    names: pl.DataFrame, parse: Callable[[str], list[ParsedName]]
+) -> tuple[NameShape, ...]:
+    """Group range names that differ in their numbers only, most frequent first.
+
+    Args:
+        names: Frame with the distinct names and the `count` of each.
+        parse: Says what a name is taken for.
+    """
+    shapes = (
+        names.with_columns(shape=pl.col("name").str.replace_all(r"\d+", "#"))
+        .sort("name")
+        .group_by("shape", maintain_order=True)
+        .agg(example=pl.col("name").first(), count=pl.col("count").sum())
+        .sort("count", "shape", descending=[True, False])
+    )
+    return tuple(
+        NameShape(shape, example, count, _kind(parse(example)))
+        for shape, example, count in shapes.iter_rows()
+    )
+
+
+def _kind(parsed: list[ParsedName]) -> str | None:
+    if not parsed:
+        return None
+    return ", ".join(said.kind.value if said.kind else "step marker" for said in parsed)
+
+
+def missing_ranks(found: Collection[int], world: int | None) -> list[Notice]:
+    """Return a warning if a job says that it has more ranks than there are traces.
+
+    Args:
+        found: Ranks that there are traces of.
+        world: Number of ranks of the job, if it says.
+    """
+    absent = sorted(set(range(world or 0)) - set(found))
+    if not absent:
+        return []
+    which = ", ".join(map(str, absent[:8])) + (", ..." if len(absent) > 8 else "")
+    text = (
+        f"{len(absent)} of {world} ranks have no trace here ({which}); rates over all ranks leave "
+        "them out"
+    )
+    return [Notice("missing-ranks", text, len(absent), world)]

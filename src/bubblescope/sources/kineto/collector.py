@@ -1,0 +1,424 @@
+"""The events of one PyTorch profiler trace as columns, in the terms that all vendors share."""
+
+from __future__ import annotations
+
+from itertools import compress, repeat
+from operator import attrgetter, is_
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from bubblescope.model.counters import changes
+from bubblescope.model.device_time import LAUNCHES, WORK
+from bubblescope.model.kinds import Kind
+from bubblescope.names.communication_kernels import is_communication_kernel
+from bubblescope.sources.kineto.counters import MEMORY, Counters
+from bubblescope.sources.kineto.document import (
+    Count,
+    ExactCount,
+    ExactInstant,
+    ExactSlice,
+    Instant,
+    Memory,
+    Slice,
+)
+from bubblescope.sources.plausibility import possible
+from bubblescope.sources.projection import RANGES, Capture, Comm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+__all__ = [
+    "BACKWARD",
+    "COMMUNICATION",
+    "COMPUTE",
+    "NONE",
+    "RECEIVE",
+    "SEND",
+    "Collector",
+    "Events",
+]
+
+NONE: Final = -1
+"""Stands for a correlation id or device that an event does not have."""
+
+COMPUTE, BACKWARD, COMMUNICATION, SEND, RECEIVE = range(5)
+"""Roles of an operator: of the forward or anything else, run by autograd's engine, or moving data,
+among many ranks or between two."""
+
+_RANGE, _OPERATOR, _LAUNCH, _KERNEL, _COPY, _FILL = range(6)
+_GROUPS: Final = {
+    "user_annotation": _RANGE,
+    "cpu_op": _OPERATOR,
+    "Operator": _OPERATOR,  # capital letters: PyTorch 1.8 to 1.11
+    "cuda_runtime": _LAUNCH,
+    "cuda_driver": _LAUNCH,
+    "Runtime": _LAUNCH,
+    "privateuse1_runtime": _LAUNCH,
+    "privateuse1_driver": _LAUNCH,
+    "xpu_runtime": _LAUNCH,
+    "kernel": _KERNEL,
+    "Kernel": _KERNEL,
+    "gpu_memcpy": _COPY,
+    "Memcpy": _COPY,
+    "gpu_memset": _FILL,
+    "Memset": _FILL,
+}
+_COUNTED: Final = {
+    _RANGE: "ranges",
+    _OPERATOR: "operators",
+    _LAUNCH: "calls",
+    _KERNEL: "kernels",
+    _COPY: "copies",
+    _FILL: "fills",
+}
+_COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:")
+_CATEGORY, _NAME, _THREAD = attrgetter("cat"), attrgetter("name"), attrgetter("tid")
+_START, _LENGTH = attrgetter("ts"), attrgetter("dur")
+_ON_HOST: Final = ("gloo:", "mpi:", "ucc:")
+"""Annotations of communication that the host itself does, from issue to completion."""
+_COLLECTIVE_KINDS: Final = {"send": Kind.OTHER, "recv": Kind.OTHER}
+
+
+class Events(msgspec.Struct, frozen=True):
+    """What one trace holds.
+
+    Attributes:
+        process: Process id, or None if no event names one.
+        named_by: Process id -> names of its ranges.
+        capture: Ranges, launches and device work; on a run without a device, operators stand for
+            both the launch and the work.
+        operators: Frame with thread, start_ns, end_ns, role and sequence of the operators. The
+            sequence number advances whenever autograd records an operator for the backward.
+        on_device: Whether the trace holds device work.
+        devices: The devices that ran something.
+        counts: Number of events by what they are.
+        names: Frame with the distinct range names and the count of each.
+        counters: Frame with name, unit, time_ns and value of its counters.
+        impossible: Events dropped because their times cannot be.
+    """
+
+    process: int | None
+    named_by: dict[int | str | None, set[str]]
+    capture: Capture
+    operators: pl.DataFrame
+    on_device: bool
+    devices: tuple[int, ...]
+    counts: dict[str, int]
+    names: pl.DataFrame
+    counters: pl.DataFrame
+    impossible: int
+
+
+class Collector:
+    """Takes batches of events and keeps the few columns that matter.
+
+    Args:
+        operators: Whether to keep operators. They are half of a trace, and only of use where
+            nothing ran on a device or nothing is named.
+    """
+
+    def __init__(self, *, operators: bool = True) -> None:
+        self._kept = [group for group in _COUNTED if operators or group != _OPERATOR]
+        self._columns: dict[int, list[tuple[Any, ...]]] = {group: [] for group in _COUNTED}
+        self._counts = dict.fromkeys(_COUNTED, 0)
+        self._processes: dict[int | str | None, set[str]] = {}
+        self._threads: dict[int | str | None, int] = {}
+        self._comms: dict[tuple[str, str | None, int | None], int] = {}
+        self._counters = Counters()
+        self._takers: dict[type, Callable[[list[Any]], None]] = {
+            Slice: self._take,
+            ExactSlice: self._take,
+            Instant: self._take_memory,
+            ExactInstant: self._take_memory,
+            Count: self._take_counts,
+            ExactCount: self._take_counts,
+        }
+        self._is_comm = _Remembered(is_communication_kernel)
+        self._role = _Remembered(_role)
+
+    def take(self, batch: list[Any]) -> None:
+        """Take the complete events of a batch, and those that count something."""
+        types = list(map(type, batch))
+        present = set(types)
+        for written, take in self._takers.items():
+            if written in present:
+                take(list(compress(batch, map(is_, types, repeat(written)))))
+
+    def _take_memory(self, instants: list[Any]) -> None:
+        events = [one for one in instants if one.name == MEMORY and type(one.args) is Memory]
+        if events:
+            self._counters.take_memory(_nanoseconds(events, _START), events)
+
+    def _take_counts(self, counts: list[Any]) -> None:
+        events = [one for one in counts if type(one.args) is dict]
+        if events:
+            self._counters.take(_nanoseconds(events, _START), events)
+
+    def _take(self, slices: list[Any]) -> None:
+        groups = np.fromiter(map(_GROUPS.get, map(_CATEGORY, slices), repeat(-1)), np.int8)
+        held = np.empty(len(slices), object)
+        held[:] = slices
+        for group in _COUNTED:
+            mine = groups == group
+            self._counts[group] += int(mine.sum())
+            events = held[mine].tolist() if group in self._kept else []
+            if group == _RANGE:
+                events += self._old_ranges(held, groups)
+            if events:
+                start, length = _nanoseconds(events, _START), _nanoseconds(events, _LENGTH)
+                self._columns[group].append(
+                    (start, start + length, *self._details(group, events)),
+                )
+
+    def _old_ranges(self, held: NDArray[np.object_], groups: NDArray[np.int8]) -> list[Any]:
+        """Return the ranges among operators: until 2021 both were of one category."""
+        operators = held[groups == _OPERATOR].tolist()
+        if not operators or operators[0].cat != "Operator":
+            return []
+        return [event for event in operators if "::" not in event.name]
+
+    def _details(self, group: int, events: list[Any]) -> tuple[Any, ...]:
+        """Return the columns that events of a group have beside their times."""
+        if group in {_RANGE, _OPERATOR}:
+            names = list(map(_NAME, events))
+            if group == _RANGE:
+                for event in events:
+                    self._processes.setdefault(event.pid, set()).add(event.name)
+                return (self._thread_ids(events), names)
+            self._processes.setdefault(events[0].pid, set())
+            roles = np.array(list(map(self._role.__getitem__, names)))
+            return (self._thread_ids(events), roles, _argument(events, "sequence"))
+        correlation = _argument(events, "correlation")
+        if group == _LAUNCH:
+            return (self._thread_ids(events), correlation)
+        comm = np.full(len(events), NONE, np.int32)
+        for row in np.flatnonzero(list(map(self._is_comm.__getitem__, map(_NAME, events)))):
+            comm[row] = self._comm(events[row])
+        return (_devices(events), correlation, comm)
+
+    def _thread_ids(self, events: list[Any]) -> Ints:
+        """Return thread ids, which some writers give as text, as numbers."""
+        found = list(map(_THREAD, events))
+        if set(map(type, found)) == {int}:
+            return np.array(found, np.int64)
+        threads = self._threads
+        return np.array(
+            [
+                one if type(one) is int else threads.setdefault(one, -(2**40) - len(threads))
+                for one in found
+            ],
+            np.int64,
+        )
+
+    def _comm(self, event: Any) -> int:
+        said = event.args
+        operation = said and said.collective
+        peer = said and (said.destination if operation == "send" else said.source)
+        return self._comms.setdefault((event.name, operation, peer), len(self._comms))
+
+    def finish(self) -> Events:
+        """Return everything taken as one capture."""
+        counts = {_COUNTED[group]: total for group, total in self._counts.items() if total}
+        frames = {
+            _RANGE: self._frame(_RANGE, {"thread": pl.Int64, "name": pl.String}),
+            _OPERATOR: self._frame(
+                _OPERATOR, {"thread": pl.Int64, "role": pl.Int64, "sequence": pl.Int64}
+            ),
+            _LAUNCH: self._frame(_LAUNCH, {"thread": pl.Int64, "correlation": pl.Int64}),
+        }
+        work = pl.concat(
+            self._frame(group, {"device": pl.Int32, "correlation": pl.Int64, "comm": pl.Int32})
+            for group in (_KERNEL, _COPY, _FILL)
+        ).with_columns(pl.col("comm").replace(NONE, None))
+        samples = self._counters.finish()
+        if samples.height:
+            counts["samples"] = samples.height
+        frames, work, samples, impossible = _without_impossible(frames, work, samples)
+        ranges, operators, launches = frames[_RANGE], frames[_OPERATOR], frames[_LAUNCH]
+        comms = tuple(_described(*key) for key in self._comms)
+        on_device = work.height > 0
+        if not on_device:
+            launches, work, comms = _work_on_host(ranges, operators)
+        capture = Capture(
+            ranges=ranges.with_columns(process=pl.lit(0, pl.Int64)).select(*RANGES),
+            launches=launches.filter(pl.col("correlation") != NONE)
+            .with_columns(process=pl.lit(0, pl.Int64))
+            .select(*LAUNCHES),
+            work=work.with_columns(process=pl.lit(0, pl.Int64)).select(*WORK),
+            comms=comms,
+        )
+        return Events(
+            process=self._process(),
+            named_by={pid: names for pid, names in self._processes.items() if names},
+            capture=capture,
+            operators=operators,
+            on_device=on_device,
+            devices=tuple(work["device"].unique().sort()) if on_device else (),
+            counts=counts,
+            names=ranges.group_by("name").agg(count=pl.len()),
+            counters=changes(samples),
+            impossible=impossible,
+        )
+
+    def _frame(self, group: int, details: dict[str, Any]) -> pl.DataFrame:
+        """Join the batches of one group into a frame."""
+        batches = self._columns.pop(group)
+        schema = {"start_ns": pl.Int64, "end_ns": pl.Int64, **details}
+        if not batches:
+            return pl.DataFrame(schema=schema)
+        columns = zip(*batches, strict=True)
+        return pl.DataFrame(
+            {
+                name: _joined(parts, dtype)
+                for (name, dtype), parts in zip(schema.items(), columns, strict=True)
+            }
+        )
+
+    def _process(self) -> int | None:
+        numbers = [pid for pid in self._processes if isinstance(pid, int)]
+        return max(numbers, key=lambda pid: len(self._processes[pid])) if numbers else None
+
+
+class _Remembered(dict[str, Any]):
+    """Judges each distinct name once."""
+
+    def __init__(self, judge: Callable[[str], Any]) -> None:
+        self._judge = judge
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = found = self._judge(name)
+        return found
+
+
+def _role(name: str) -> int:
+    if name.startswith("autograd::engine::"):
+        return BACKWARD
+    if name.startswith("c10d::send"):
+        return SEND
+    if name.startswith("c10d::recv"):
+        return RECEIVE
+    return COMMUNICATION if name.startswith(_COMM_OPERATORS) else COMPUTE
+
+
+def _joined(parts: Sequence[Any], dtype: Any) -> pl.Series:
+    if dtype == pl.String:
+        return pl.concat([pl.Series(part, dtype=dtype) for part in parts])
+    return pl.Series(np.concatenate(parts), dtype=dtype)
+
+
+def _argument(events: list[Any], name: str) -> Ints:
+    """Return an argument that is a positive number, or `NONE`."""
+    try:
+        values = np.array(list(map(attrgetter(f"args.{name}"), events)), np.int64)
+    except (AttributeError, TypeError):  # some have no arguments, or not this one
+        get = attrgetter(name)
+        return np.array(
+            [NONE if event.args is None else get(event.args) or NONE for event in events], np.int64
+        )
+    return np.where(values == 0, NONE, values)
+
+
+def _devices(events: list[Any]) -> NDArray[np.int32]:
+    """Return device ordinals: an argument, or, from writers that leave it out, the "process"."""
+    try:
+        return np.array(list(map(attrgetter("args.device"), events)), np.int32)
+    except (AttributeError, TypeError, OverflowError):
+        devices = [
+            event.pid if event.args is None or event.args.device is None else event.args.device
+            for event in events
+        ]
+    known = [one if type(one) is int and abs(one) < 2**31 else 0 for one in devices]
+    return np.array(known, np.int32)
+
+
+def _nanoseconds(events: list[Any], get: Callable[[Any], Any]) -> Ints:
+    """Return times in integer nanoseconds; the microseconds have at most three decimals.
+
+    The whole and the broken part are scaled apart: their product would not fit a float64.
+    """
+    times = list(map(get, events))
+    if isinstance(times[0], msgspec.Raw):
+        return _from_text(times)
+    us = np.array(times, np.float64)
+    known = np.abs(us) < 2.0**53
+    us[~known] = 0
+    whole = np.floor(us)
+    ns = whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+    ns[~known] = _NEVER_NS
+    return ns
+
+
+_NEVER_NS: Final = -(2**61)
+"""A time that no clock shows."""
+
+
+def _from_text(texts: list[msgspec.Raw]) -> Ints:
+    """Turn decimal numbers of microseconds into integers of nanoseconds, exactly."""
+    text = pl.Series([bytes(one) for one in texts], dtype=pl.Binary).cast(pl.String)
+    parts = pl.DataFrame({"text": text}).select(
+        negative=pl.col("text").str.starts_with("-"),
+        whole=pl.col("text").str.extract(r"^-?(\d{1,16})(?:\.|$)").cast(pl.Int64, strict=False),
+        broken=pl.col("text").str.extract(r"\.(\d+)$").fill_null("0"),
+    )
+    digits = pl.col("broken").str.slice(0, 3).str.pad_end(3, "0").cast(pl.Int64)
+    size = (
+        pl.col("whole") * 1000 + digits + (pl.col("broken").str.slice(3, 1) >= "5").cast(pl.Int64)
+    )
+    signed = pl.when("negative").then(-size).otherwise(size)
+    return parts.select(signed.fill_null(_NEVER_NS).alias("ns"))["ns"].to_numpy()
+
+
+def _described(name: str, operation: str | None, peer: int | None) -> Comm:
+    return Comm(name, _COLLECTIVE_KINDS.get(operation or ""), peer)
+
+
+def _work_on_host(
+    ranges: pl.DataFrame, operators: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame, tuple[Comm, ...]]:
+    """Let operators stand for launch and work at once, on a run without a device.
+
+    A task is then first operator start to last operator end, which leaves out the wait for a
+    receive at its beginning. Communication runs from its issue to its completion.
+    """
+    comm = ranges.filter(pl.col("name").str.contains("^(?:" + "|".join(_ON_HOST) + ")"))
+    names = comm["name"].unique().sort()
+    done = comm.with_columns(
+        comm=pl.col("name").replace_strict(
+            names, range(len(names)), default=None, return_dtype=pl.Int32
+        )
+    ).drop("name")
+    times = operators.filter(pl.col("role") < COMMUNICATION).select("start_ns", "end_ns", "thread")
+    work = pl.concat(
+        [times.with_columns(comm=pl.lit(None, pl.Int32)), done.select(*times.columns, "comm")]
+    ).with_columns(device=pl.lit(0, pl.Int32), correlation=pl.int_range(pl.len(), dtype=pl.Int64))
+    sorts = tuple(
+        Comm(name, Kind.OTHER if name.endswith((":send", ":recv")) else Kind.COLLECTIVE)
+        for name in names
+    )
+    return work.select("start_ns", "thread", "correlation"), work.drop("thread"), sorts
+
+
+def _without_impossible(
+    frames: dict[int, pl.DataFrame], work: pl.DataFrame, samples: pl.DataFrame
+) -> tuple[dict[int, pl.DataFrame], pl.DataFrame, pl.DataFrame, int]:
+    """Drop events that end before they start, or lie days away from all others."""
+    starts = pl.concat([frame["start_ns"] for frame in (*frames.values(), work)])
+    starts = starts if len(starts) else samples["time_ns"]
+    if not len(starts):
+        return frames, work, samples, 0
+    middle = int(starts.median() or 0)  # type: ignore[arg-type]  # a column of integers
+    sound = possible(middle)
+    kept = {group: frame.filter(sound) for group, frame in frames.items()}
+    kept_work = work.filter(sound)
+    times = samples.select(start_ns="time_ns", end_ns="time_ns")
+    kept_samples = samples.filter(times.select(sound).to_series()) if len(samples) else samples
+    before = sum(map(len, (*frames.values(), work, samples)))
+    lost = before - sum(map(len, (*kept.values(), kept_work, kept_samples)))
+    return kept, kept_work, kept_samples, lost

@@ -1,0 +1,196 @@
+"""One Nsight Systems export, in the terms that `bubblescope.sources.projection` shares among vendors.
+
+The schema is described with the exporter (https://docs.nvidia.com/nsight-systems/UserGuide, "SQLite
+Schema Reference"); what differs between the versions of 2021 to 2026 is handled here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.model.device_time import LAUNCHES, WORK
+from bubblescope.names.communication_kernels import is_communication_kernel
+from bubblescope.sources.nsight.counters import gpu_metrics, memory
+from bubblescope.sources.projection import RANGES, Capture, Comm
+
+if TYPE_CHECKING:
+    from bubblescope.sources.nsight.tables import Tables
+
+__all__ = ["Clock", "Export", "pid", "read_export"]
+
+UNKNOWN: Final = -1
+"""Stands for a process or correlation id that a row does not have; no real one is negative."""
+
+_PUSH_POP, _START_END = 59, 60  # ENUM_NSYS_EVENT_TYPE, the same in every version
+_KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
+_RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
+_WORK: Final = {
+    "kernels": _KERNELS,
+    "graphs": "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "copies": "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "fills": "CUPTI_ACTIVITY_KIND_MEMSET",
+}
+"""Tables of device work. A whole CUDA graph is one row of GRAPH_TRACE, or, traced node by node,
+many kernels that share the correlation id of the launch."""
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """How an export's times relate to absolute time.
+
+    Attributes:
+        utc_ns: UTC of its time zero; None if it does not say.
+        monotonic_ns: The host's monotonic clock at time zero; None if it does not say.
+    """
+
+    utc_ns: int | None
+    monotonic_ns: int | None
+
+
+class Export(msgspec.Struct, frozen=True):
+    """What one export says of itself; its events are a `Capture`.
+
+    Attributes:
+        path: Where it lies, as the user named it.
+        host: Machine name; "unknown" if it does not say.
+        version: Version of Nsight Systems that wrote it.
+        clock: How its times relate to absolute time.
+        counts: Frame with process, device (null for host events), what ("kernels", "calls", ...)
+            and count.
+        names: Frame with process, name and count of its ranges.
+        counters: Frame with process, device, name, unit, time_ns and value, in its own time.
+        unplaced_metrics: Whether it has GPU metrics and does not say of whose GPU they are.
+    """
+
+    path: str
+    host: str
+    version: str | None
+    clock: Clock
+    counts: pl.DataFrame
+    names: pl.DataFrame
+    counters: pl.DataFrame
+    unplaced_metrics: bool
+
+
+def pid(process: int) -> int:
+    """Return the operating system's process id of a process key (a global id without its tid)."""
+    return process & 0xFFFFFF
+
+
+def _process(global_id: str) -> pl.Expr:
+    """Drop the low 24 bits of a global id, the thread; the next 24 are the process id."""
+    return pl.col(global_id) // (1 << 24)
+
+
+def read_export(tables: Tables, path: str) -> tuple[Export, Capture]:
+    """Read what an export says of itself, and its events in its own time.
+
+    Raises:
+        SourceError: A table cannot be read.
+    """
+    meta = tables.read("META_DATA_EXPORT", ["name", "value"])
+    if not meta.height:  # 2022 and before
+        meta = tables.read("EXPORT_META_DATA", ["name", "value"])
+    facts = dict(meta.iter_rows())
+    environment = dict(tables.read("TARGET_INFO_SYSTEM_ENV", ["name", "value"]).iter_rows())
+    strings = tables.read("StringIds", ["id", "value"])
+    ranges = _ranges(tables, strings)
+    comm = strings.filter(_is_comm(strings["value"])).sort("id").with_row_index("comm")
+    work, counts = _device_work(tables, comm["id"])
+    launches = tables.read(
+        _RUNTIME,
+        ["start", "globalTid", "correlationId"],
+        lambda piece: piece.drop_nulls().select(
+            process=_process("globalTid"),
+            thread="globalTid",
+            start_ns="start",
+            correlation="correlationId",
+        ),
+    )
+    places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
+    metrics, unplaced = gpu_metrics(tables, places)
+    export = Export(
+        path=path,
+        host=environment.get("Hostname") or "unknown",
+        version=facts.get("EXPORT_PRODUCT_VERSION"),
+        clock=_clock(tables, facts),
+        counts=pl.concat([counts, _counted(launches, "calls"), _counted(ranges, "ranges")]),
+        names=ranges.group_by("process", "name").len("count"),
+        counters=pl.concat([memory(tables), metrics]),
+        unplaced_metrics=unplaced,
+    )
+    return export, Capture(
+        ranges=ranges.select(*RANGES),
+        launches=launches.select(*LAUNCHES),
+        work=work,
+        comms=tuple(map(Comm, comm["value"])),
+    )
+
+
+def _is_comm(names: pl.Series) -> pl.Series:
+    return pl.Series([is_communication_kernel(name) for name in names], dtype=pl.Boolean)
+
+
+def _ranges(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
+    """Return push/pop and start/end ranges with their names, whether inline or registered."""
+    events = tables.read(
+        "NVTX_EVENTS", ["start", "end", "eventType", "globalTid", "textId", "text"]
+    )
+    return (
+        events.filter(pl.col("eventType").is_in([_PUSH_POP, _START_END]))
+        .drop_nulls(["start", "globalTid"])
+        .join(strings, left_on="textId", right_on="id", how="left")
+        .select(
+            process=_process("globalTid"),
+            thread="globalTid",  # a start/end range belongs to the thread that started it
+            start_ns="start",
+            # Older versions write 0 for a range that is still open.
+            end_ns=pl.when(pl.col("end") >= pl.col("start")).then("end"),
+            name=pl.when(pl.col("text").fill_null("") != "").then("text").otherwise("value"),
+        )
+        .filter(pl.col("name").is_not_null())
+    )
+
+
+def _device_work(tables: Tables, comm_ids: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
+    code: pl.Expr = pl.lit(None, pl.Int32)
+    if len(comm_ids):
+        known = pl.col("shortName").replace_strict(
+            comm_ids, range(len(comm_ids)), default=None, return_dtype=pl.Int32
+        )
+        code = pl.when(pl.col("shortName").is_in(comm_ids.implode())).then(known)
+
+    def shrink(piece: pl.DataFrame) -> pl.DataFrame:
+        return piece.drop_nulls(["start", "end", "deviceId"]).select(
+            process=_process("globalPid").fill_null(UNKNOWN),
+            device=pl.col("deviceId").cast(pl.Int32),
+            start_ns="start",
+            end_ns="end",
+            correlation=pl.col("correlationId").fill_null(UNKNOWN),
+            comm=code,
+        )
+
+    columns = ["start", "end", "deviceId", "correlationId", "globalPid"]
+    pieces, counts = [], []
+    for what, table in _WORK.items():
+        piece = tables.read(table, [*columns, "shortName"], shrink)
+        pieces.append(piece)
+        counts.append(_counted(piece, what))
+    return pl.concat(pieces).select(*WORK), pl.concat(counts)
+
+
+def _counted(events: pl.DataFrame, what: str) -> pl.DataFrame:
+    """Count the rows of each process, and of each of its devices for work on devices."""
+    device = "device" if "device" in events.columns else pl.lit(None, pl.Int32).alias("device")
+    counted = events.group_by("process", device).agg(count=pl.len())
+    return counted.select("process", "device", "count", what=pl.lit(what))
+
+
+def _clock(tables: Tables, facts: dict[str, str]) -> Clock:
+    session = tables.read("TARGET_INFO_SESSION_START_TIME", ["utcEpochNs", "systemClockNs"])
+    utc, monotonic = session.row(0) if session.height else (None, None)
+    if facts.get("EXPORT_PARAM_TIME_NORMALIZE", "").lower() in {"true", "1", "yes"}:
+        return Clock(utc_ns=0, monotonic_ns=None)  # its times are already UTC
+    return Clock(utc_ns=utc, monotonic_ns=monotonic)

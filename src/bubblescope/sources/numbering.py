@@ -1,0 +1,325 @@
+"""Steps, micro-batches and stages that a trace leaves unsaid, and how each was worked out.
+
+Everything here works on the small task table, in host order: the order in which the job issued its
+tasks, which no amount of asynchrony changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.provenance import Notice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "number",
+    "number_chunks",
+    "number_microbatches",
+    "number_stages",
+    "number_steps",
+    "split_backward",
+]
+
+_COMPUTE: Final = [kind.value for kind in COMPUTE_KINDS]
+_BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+_IS_FORWARD: Final = pl.col("kind") == Kind.FORWARD.value
+_IS_BACKWARD: Final = pl.col("kind").is_in(_BACKWARD)
+_AHEAD: Final = (
+    pl.when(_IS_FORWARD).then(1).when(_IS_BACKWARD).then(-1).otherwise(0).cum_sum().over("rank")
+)
+"""How many more forwards than backwards a rank has issued, this task included."""
+
+
+def number(
+    tasks: pl.DataFrame, markers: pl.DataFrame
+) -> tuple[pl.DataFrame, dict[str, str], list[Notice]]:
+    """Fill every number that the trace leaves unsaid: steps, micro-batches, stages, then chunks.
+
+    Args:
+        tasks: Frame with the task columns and `splits` (see `split_backward`).
+        markers: Step markers, as for `number_steps`.
+
+    Returns:
+        The tasks, field -> how it was inferred, and warnings.
+    """
+    tasks, how_step = number_steps(split_backward(tasks), markers)
+    tasks, how_microbatch, notices = number_microbatches(tasks)
+    tasks, how_stage = number_stages(tasks)
+    tasks = number_chunks(tasks)
+    how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
+    return tasks, {field: said for field, said in how.items() if said}, notices
+
+
+def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
+    """Fill `step` where it is null, from the first kind of evidence that the trace holds.
+
+    Args:
+        tasks: Frame with rank, kind, chunk, microbatch, step, host_start_ns and host_end_ns.
+        markers: Step markers with rank, start_ns, end_ns (host time) and step; where step is null,
+            a rank's markers are counted from 0.
+
+    Returns:
+        The tasks with steps, and how they were found: None if the trace stated them.
+    """
+    if not tasks.height or tasks["step"].null_count() == 0:
+        return tasks, None
+    issued = (
+        tasks.filter(pl.col("kind").is_in([*_COMPUTE, Kind.OPTIMIZER.value]))
+        .sort("rank", "host_start_ns")
+        .with_columns(
+            previous=pl.col("kind").shift(1).over("rank"),
+            # Receives for a new step are issued before its first forward, so the step begins where
+            # the last task of the old one, usually its optimizer, ended.
+            since_ns=pl.coalesce("host_end_ns", "host_start_ns").shift(1).over("rank"),
+        )
+    )
+    marked = markers["rank"].unique()
+    unmarked = issued.filter(~pl.col("rank").is_in(marked.implode()))
+    starts, how, first = _marked(issued, markers), None, 0
+    if unmarked.height:
+        first = int(starts["found"].min() or 0)  # type: ignore[arg-type]  # a column of integers
+        boundaries, how = _boundaries(unmarked)
+        starts = pl.concat([starts, boundaries.with_columns(pl.col("found") + first)])
+        if marked.len():
+            how = f"on ranks without step markers, {how}"
+    filled = tasks.sort("host_start_ns").join_asof(
+        starts.sort("since_ns"),
+        left_on="host_start_ns",
+        right_on="since_ns",
+        by="rank",
+        check_sortedness=False,  # it cannot be checked by group; both sides are sorted above
+    )
+    # What comes before a rank's first boundary is the first step; before its first *marker*, none.
+    found = (
+        pl.when(pl.col("rank").is_in(marked.implode()))
+        .then("found")
+        .otherwise(pl.col("found").fill_null(first))
+    )
+    return filled.with_columns(step=pl.coalesce("step", found)).drop("found"), how
+
+
+def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
+    """Find where steps begin from markers that enclose them: at the first compute task inside.
+
+    A marker is taken to begin where the one before it ended, should they overlap.
+    """
+    marks = markers.sort("start_ns").select(
+        "rank",
+        begin_ns=pl.max_horizontal("start_ns", pl.col("end_ns").shift(1).over("rank")),
+        found=pl.coalesce("step", pl.int_range(pl.len()).over("rank")),
+    )
+    passes = pl.col("kind") != Kind.OPTIMIZER.value
+    labelled = (
+        issued.filter(passes | ~passes.any().over("rank"))
+        .sort("host_start_ns")
+        .join_asof(
+            marks.sort("begin_ns"),
+            left_on="host_start_ns",
+            right_on="begin_ns",
+            by="rank",
+            check_sortedness=False,
+        )
+        .filter(pl.col("found").is_not_null())
+    )
+    begins = pl.col("found").ne_missing(pl.col("found").shift(1).over("rank"))
+    return labelled.filter(begins).select(
+        "rank", pl.col("found").cast(pl.Int64), since_ns=pl.coalesce("since_ns", "begin_ns")
+    )
+
+
+def _boundaries(issued: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """Find where each rank's second and later steps begin, without markers."""
+    begins, how = issued.clear(), "no sign of a step boundary: all tasks taken as one step"
+    for evidence, name in _EVIDENCE:
+        found = evidence(issued)
+        if found is not None:
+            begins, how = issued.filter(found), name
+            break
+    ordinal = pl.int_range(1, pl.len() + 1).over("rank")
+    return begins.sort("since_ns").select(
+        "rank", found=ordinal.cast(pl.Int64), since_ns="since_ns"
+    ), how
+
+
+def _optimized(issued: pl.DataFrame) -> pl.Expr | None:
+    """A step ends with its optimizer, provided that every rank shows one."""
+    optimizer = pl.col("kind") == Kind.OPTIMIZER.value
+    if issued.filter(optimizer)["rank"].n_unique() < issued["rank"].n_unique():
+        return None
+    return (pl.col("previous") == Kind.OPTIMIZER.value) & ~optimizer
+
+
+def _restarted(issued: pl.DataFrame) -> pl.Expr | None:
+    """A step begins where the forward micro-batches of a rank's lowest chunk start over.
+
+    Not if backwards are still owed there: then the numbers mean something else, or nothing.
+    """
+    chunk = pl.col("chunk").fill_null(0)
+    first = (pl.col("kind") == Kind.FORWARD.value) & (chunk == chunk.min().over("rank"))
+    number = pl.when(first).then("microbatch")
+    restarts = first & (number <= number.shift(1).forward_fill().over("rank"))
+    owed = issued.filter(restarts & (_AHEAD > 1))
+    trains = issued["kind"].is_in(_BACKWARD).any()
+    if (owed.height and trains) or issued.filter(restarts).is_empty():
+        return None
+    return restarts
+
+
+def _balanced(issued: pl.DataFrame) -> pl.Expr | None:
+    """Unnumbered forwards and backwards: a rank has run as many of each at a step's end.
+
+    Ranks near the end of a pipeline are balanced after every pair, so the one that is balanced
+    least often tells how many micro-batches a step has, and every rank's forwards are counted off
+    by that number. Numbers that never repeat are believed instead: all is one step.
+    """
+    forwards = issued.filter(_IS_FORWARD).select("rank", "chunk", "microbatch")
+    if not forwards["microbatch"].has_nulls() and forwards.is_unique().all():
+        return None
+    per_rank = (
+        issued.with_columns(balanced=_IS_BACKWARD & (_AHEAD == 0), forward=_IS_FORWARD)
+        .group_by("rank")
+        .agg(pl.col("balanced", "forward").sum())
+        .filter(pl.col("balanced") > 0, pl.col("forward") % pl.col("balanced") == 0)
+    )
+    microbatches = (per_rank["forward"] // per_rank["balanced"]).max()
+    if not isinstance(microbatches, int) or microbatches == 1:
+        return None
+    ordinal = _IS_FORWARD.cum_sum().over("rank") - 1
+    return _IS_FORWARD & (ordinal > 0) & (ordinal % microbatches == 0)
+
+
+_EVIDENCE: Final[tuple[tuple[Callable[[pl.DataFrame], pl.Expr | None], str], ...]] = (
+    (_optimized, "a step ends with its optimizer"),
+    (_restarted, "a step begins where forward micro-batch numbers start over"),
+    (_balanced, "a step ends where a rank has run as many backwards as forwards"),
+)
+
+
+def split_backward(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Decide what a plain "B" means: the input gradient alone on ranks that also compute W.
+
+    Args:
+        tasks: Frame with rank, kind and `splits`, true where the name was a plain "B".
+    """
+    weights = (pl.col("kind") == Kind.BACKWARD_WEIGHT.value).any().over("rank")
+    return tasks.with_columns(
+        kind=pl.when(pl.col("splits") & weights)
+        .then(pl.lit(Kind.BACKWARD_INPUT.value))
+        .otherwise("kind"),
+    ).drop("splits")
+
+
+def number_microbatches(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None, list[Notice]]:
+    """Number tasks whose names have no micro-batch, by their order within the step.
+
+    Names that repeat within a step, such as the constant "F0.0.0" that Sail's fork of Megatron
+    gives every micro-batch of an interleaved schedule, say nothing; their numbers are dropped.
+    With several chunks on a rank the order alone does not tell which micro-batch a task is of, so
+    those stay unnumbered.
+
+    Returns:
+        The tasks, how micro-batches were found (None if stated), and warnings.
+    """
+    notices: list[Notice] = []
+    compute = pl.col("kind").is_in(_COMPUTE) & (pl.col("lane") == Lane.COMPUTE.value)
+    key = ["rank", "step", "name"]
+    repeated = compute & pl.col("microbatch").is_not_null() & (pl.len().over(key) > 1)
+    tasks = tasks.with_columns(repeated=repeated)
+    if count := int(tasks["repeated"].sum()):
+        notices.append(
+            Notice(
+                "repeated-names",
+                f"{count} of {tasks.height} tasks share their name with another of the same step, so "
+                "their micro-batch and chunk numbers mean nothing and were dropped",
+                count,
+                tasks.height,
+            ),
+        )
+        tasks = tasks.with_columns(
+            pl.when("repeated").then(None).otherwise(column).alias(column)
+            for column in ("microbatch", "chunk")
+        )
+    flush = (pl.col("kind") == Kind.BACKWARD_WEIGHT.value) & pl.col("chunk").is_not_null()
+    bare = compute & pl.col("microbatch").is_null() & ~pl.col("repeated") & ~flush
+    tasks = tasks.with_columns(bare=bare)
+    if not tasks["bare"].any():
+        return tasks.drop("repeated", "bare"), None, notices
+    ordinal = pl.int_range(pl.len()).over("rank", "step", "kind", "bare")
+    tasks = tasks.sort("host_start_ns").with_columns(
+        microbatch=pl.when("bare").then(ordinal).otherwise("microbatch"),
+    )
+    return tasks.drop("repeated", "bare"), "order of tasks within the step", notices
+
+
+def number_stages(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
+    """Infer the global virtual stage of every (rank, chunk) from one micro-batch's way through.
+
+    Micro-batch 0 visits the stages in order, so its forwards sorted by start are the pipeline,
+    whether chunks are placed linearly, round-robin or in a V. That holds only if each forward
+    starts after the one before it ended; otherwise there are several pipelines side by side (data
+    parallel replicas), or clocks disagree, and the stages stay unknown.
+
+    Returns:
+        The tasks, and how stages were found: None if they were stated or stay unknown.
+    """
+    if not tasks.height or tasks["stage"].is_not_null().any():
+        return tasks, None
+    forwards = tasks.filter(pl.col("kind") == Kind.FORWARD.value).with_columns(
+        pl.col("chunk").fill_null(0)
+    )
+    firsts = forwards.filter(pl.col("microbatch") == 0)
+    seen = firsts.group_by("step").len().sort("len", "step", descending=[True, False])
+    path = firsts.join(seen.head(1), on="step", nulls_equal=True, how="semi").sort("start_ns")
+    places = forwards.select("rank", "chunk").unique()
+    complete = path.height == places.height and path.select("rank", "chunk").is_unique().all()
+    in_turn = (path["start_ns"] >= path["end_ns"].shift(1)).fill_null(value=True).all()
+    if not (path.height and complete and in_turn):
+        return tasks, None
+    stages = path.select("rank", "chunk").with_row_index("found")
+    placed = (
+        tasks.with_columns(place=pl.col("chunk").fill_null(0))
+        .join(stages, left_on=["rank", "place"], right_on=["rank", "chunk"], how="left")
+        .with_columns(
+            stage=pl.when(pl.col("kind") != Kind.OPTIMIZER.value).then(
+                pl.col("found").cast(pl.Int32)
+            )
+        )
+    )
+    return placed.drop("place", "found"), "order in which micro-batch 0 passed through the ranks"
+
+
+def number_chunks(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Number the chunks of ranks that hold several stages, where only the stages are stated.
+
+    A rank's chunks are its stages in ascending order, whatever the placement: round-robin (Megatron's
+    interleaving) or a V.
+    """
+    places = (
+        tasks.select("rank", "stage")
+        .drop_nulls()
+        .unique()
+        .with_columns(found=pl.col("stage").rank("dense").over("rank") - 1)
+        .filter(pl.len().over("rank") > 1)
+    )
+    if not places.height or tasks["chunk"].is_not_null().any():
+        return tasks
+    pairs = places.rename({"stage": "pair_stage", "found": "pair_found"})
+    return (
+        tasks.join(places, on=["rank", "stage"], how="left", maintain_order="left")
+        .join(pairs, on=["rank", "pair_stage"], how="left", maintain_order="left")
+        .with_columns(
+            chunk=pl.col("found").cast(pl.Int16), pair_chunk=pl.col("pair_found").cast(pl.Int16)
+        )
+        .drop("found", "pair_found")
+    )
+
+
+def with_stages(ranks: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return the rank table with the stages that each rank's tasks are of."""
+    stages = tasks.group_by("rank").agg(stages=pl.col("stage").drop_nulls().unique().sort())
+    return ranks.drop("stages").join(stages, on="rank", how="left")

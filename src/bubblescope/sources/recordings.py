@@ -1,0 +1,242 @@
+"""bubblescope's own files: recordings (`.bubbles`) and saved timelines (`.parquet`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
+from bubblescope.model.timeline import UNREADABLE, Timeline, concat
+from bubblescope.recording.columns import FORMAT, Header
+from bubblescope.recording.reader import SCHEMA, Torn, read_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bubblescope.sources.source import ReadOptions
+
+__all__ = ["NativeSource"]
+
+_RECORDING: Final = ".bubbles"
+_PARQUET_MAGIC: Final = b"PAR1"
+
+
+class NativeSource:
+    """Reads recordings and saved timelines."""
+
+    name = "native"
+    summary = "bubblescope recordings (.bubbles) and saved timelines (.parquet)"
+
+    def detect(self, path: Path) -> bool:
+        """Claim every `.bubbles` file, and Parquet that bubblescope saved."""
+        if not path.is_file():
+            return False
+        if path.suffix == _RECORDING:
+            return True
+        try:
+            with path.open("rb") as file:
+                if file.read(4) != _PARQUET_MAGIC:
+                    return False
+            return "bubblescope.run" in pl.read_parquet_metadata(path)
+        except UNREADABLE:
+            return path.name.endswith(".bubbles.parquet")
+
+    def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
+        """Read the files of one run onto one clock.
+
+        Raises:
+            SourceError: A file holds nothing that can be used.
+            TimelineError: Two files hold the same rank.
+        """
+        options.progress.begin("reading recordings", len(paths))
+        found, timelines, empty = [], [], {}
+        for path in paths:
+            if path.suffix == _RECORDING:
+                try:
+                    found.append(_Recording(path))
+                except _EmptyError as error:
+                    empty[path] = error
+            else:
+                timelines.append(Timeline.load(path))
+            options.progress.advance()
+        recordings = _joined(found, empty)
+        # Processes of one boot share a monotonic clock; one anchor for all keeps them exact.
+        anchors: dict[tuple[str, str], int] = {}
+        for recording in recordings:
+            anchors.setdefault(recording.clock, recording.header.utc_ns)
+        timelines += [recording.timeline(anchors[recording.clock]) for recording in recordings]
+        joined = concat(timelines)
+        # Hosts may share a name; boots never share a clock.
+        if len(anchors) > 1:
+            joined = joined.with_notices(
+                clocks_unchecked(len(anchors)),
+            )
+        return joined
+
+
+class _EmptyError(SourceError):
+    """A recording holds nothing yet."""
+
+
+def _joined(recordings: list[_Recording], empty: dict[Path, _EmptyError]) -> list[_Recording]:
+    """Put the halves of recordings with a limit together.
+
+    Args:
+        recordings: What was read.
+        empty: Files that hold nothing, which is no error if the other half does.
+    """
+    # Of a job that was killed between putting a file aside and beginning anew, both are the same.
+    order = sorted(recordings, key=lambda one: (one.header.before, one.path == one.whole))
+    found: dict[tuple[Path, bytes], _Recording] = {}
+    for recording in order:
+        header = msgspec.structs.replace(recording.header, before=0)
+        of = recording.whole, msgspec.json.encode(header)
+        if of in found:
+            found[of].append(recording)
+        else:
+            found[of] = recording
+    halves = {recording.whole: recording for recording in found.values()}
+    for path, error in empty.items():
+        half = halves.get(_whole(path))
+        if half is None:
+            raise error
+        if path == half.whole:
+            half.torn = Torn(closed=False, lost=0, size=0)
+    return list(found.values())
+
+
+def _whole(path: Path) -> Path:
+    """Return the file that this one is, or is the older half of."""
+    return path.with_name(path.name.replace(f".older{_RECORDING}", _RECORDING))
+
+
+class _Recording:
+    """One rank's file, decoded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise SourceError(path, f"cannot be read ({error.strerror})") from None
+        if not data:
+            raise _EmptyError(path, "is empty: the job stopped before it recorded anything")
+        try:
+            rows, self.torn = read_stream(data)
+        except ValueError as error:
+            raise SourceError(path, f"is not a recording or is damaged ({error})") from None
+        if rows is None or not rows.height:
+            raise _EmptyError(path, f"is cut short: its {len(data)} bytes hold no complete record")
+        if dict(rows.schema) != SCHEMA or rows["kind"][0] != "header":
+            raise SourceError(path, "is an Arrow stream, but not one that bubblescope recorded")
+        try:
+            self.header = msgspec.json.decode(rows["name"][0] or "", type=Header)
+        except msgspec.MsgspecError as error:
+            raise SourceError(path, f"has a header that makes no sense ({error})") from None
+        if self.header.format > FORMAT:
+            raise SourceError(
+                path, f"was recorded by bubblescope {self.header.version}; update to read it"
+            )
+        self._tasks = rows[1:]
+        self.lost = self.header.before
+        """Tasks that were dropped to keep the recording within its limit."""
+
+    @property
+    def whole(self) -> Path:
+        """The file that this one is, or is the older half of."""
+        return _whole(self.path)
+
+    def append(self, newer: _Recording) -> None:
+        """Add the newer half of the same recording, which may have tasks of this one once more."""
+        missing = newer.header.before - self.header.before - self._tasks.height
+        if missing > 0:
+            self.lost += missing
+        self._tasks = pl.concat([self._tasks, newer._tasks[max(0, -missing) :]])
+        self.path, self.torn = newer.path, newer.torn
+
+    @property
+    def clock(self) -> tuple[str, str]:
+        """What identifies the monotonic clock."""
+        return (self.header.host, self.header.boot)
+
+    def timeline(self, utc_ns: int) -> Timeline:
+        """Return the rank's tasks, with `utc_ns` added to its monotonic times."""
+        header = self.header
+        times = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
+        tasks = self._tasks.with_columns(
+            pl.col(times) + utc_ns,
+            rank=pl.lit(header.rank, pl.Int32),
+            stage=pl.coalesce("stage", _stage_of_chunk(header.stages)),
+            name=pl.coalesce("name", "kind"),
+        )
+        ranks = pl.DataFrame(
+            {
+                "rank": [header.rank],
+                "host": [header.host],
+                "process": [header.process],
+                "device": [header.device],
+                "stages": [header.stages],
+                "dp": [header.dp],
+                "tp": [header.tp],
+                "cp": [header.cp],
+            },
+            schema_overrides={"stages": pl.List(pl.Int32)},
+        )
+        run = Run(
+            origins=(Origin("native", header.version, str(self.path)),),
+            schedule=header.schedule,
+            microbatches=header.microbatches,
+            warnings=(*_ending(self.path, self.torn), *_dropped(self.path, self.lost, len(tasks))),
+        )
+        try:
+            return Timeline(tasks, ranks, run)
+        except TimelineError as error:
+            raise SourceError(self.path, f"is damaged ({error})") from None
+
+
+def _stage_of_chunk(stages: list[int] | None) -> pl.Expr:
+    """Return a task's stage by its chunk; a rank with one stage needs no chunk."""
+    if not stages:
+        return pl.lit(None, pl.Int32)
+    chunk = pl.col("chunk") if len(stages) > 1 else pl.lit(0)
+    return chunk.replace_strict(range(len(stages)), stages, default=None, return_dtype=pl.Int32)
+
+
+def _dropped(path: Path, lost: int, kept: int) -> tuple[Notice, ...]:
+    if not lost:
+        return ()
+    return (
+        Notice(
+            "dropped",
+            f"{path.name} was limited in size: its oldest {lost:,} of {lost + kept:,} tasks were "
+            "dropped; a higher --max-mb keeps more",
+            lost,
+            lost + kept,
+        ),
+    )
+
+
+def _ending(path: Path, torn: Torn) -> tuple[Notice, ...]:
+    if torn.closed:
+        return ()
+    if torn.lost:
+        return (
+            Notice(
+                "torn-tail",
+                f"{path.name} ends in the middle of a record: its last {torn.lost} of {torn.size} "
+                "bytes were dropped, and with them tasks of the last step",
+                torn.lost,
+                torn.size,
+            ),
+        )
+    return (
+        Notice(
+            "unclosed",
+            f"{path.name} was not closed: the job was still running or was killed, and tasks of its "
+            "last step may be missing",
+        ),
+    )

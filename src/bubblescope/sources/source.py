@@ -1,0 +1,59 @@
+"""What a trace format is to those who read traces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from bubblescope.model.progress import SILENT, Progress
+from bubblescope.names.parser import NameParser
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["ReadOptions", "Source"]
+
+
+class ReadOptions(msgspec.Struct, frozen=True):
+    """How to read, the same for every source.
+
+    Attributes:
+        names: Meaning of range names, with the user's own pattern if there is one.
+        progress: Where to report progress.
+        run: Which run to read from logs that several were appended to, counted from 0; the last
+            if None.
+        executor: Where to read large files side by side; local processes if None.
+    """
+
+    names: NameParser = msgspec.field(default_factory=NameParser)
+    progress: Progress = SILENT
+    run: int | None = None
+    executor: Executor | None = None
+
+
+class Source(Protocol):
+    """One trace format."""
+
+    name: str
+    """Short name: its module's, or its entry point's."""
+
+    summary: str
+    """What it reads, in a few words: "Nsight Systems exports (.sqlite, parquetdir, .nsys-rep)"."""
+
+    def detect(self, path: Path) -> bool:
+        """Say whether a file or folder is, or means to be, of this format.
+
+        Looks at the name and the first bytes only, and never raises for a file it cannot judge.
+        """
+
+    def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
+        """Read all the traces of one run.
+
+        Raises:
+            SourceError: A trace is damaged beyond use; names it and says what to do.
+        """

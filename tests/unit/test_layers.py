@@ -1,0 +1,166 @@
+"""The rooms of the package stand above each other, whatever way one imports from another.
+
+`lint-imports` holds the layers themselves (pyproject.toml); it sees every import statement, but not what
+is imported by name. Here that is read too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import bubblescope
+
+ROOT = Path(bubblescope.__file__).parent
+LAYERS = Path(__file__).parents[2] / "pyproject.toml"
+BY_NAME = re.compile(r"(bubblescope(?:\.\w+)+):\w+")
+SAME_QUESTION = {"compare", "info", "report", "simulate", "stragglers", "watch", "whatif", "why"}
+"""Each has a module in analysis, in render/text and in cli."""
+
+
+def sources():
+    """Return the text of every module by its name."""
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def imported(name, path, known):
+    """Return the modules that one imports: in statements anywhere in it, and by name."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    tree = ast.parse(path.read_text("utf-8"))
+    wanted = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            wanted += [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*package.split(".")[: 1 - node.level or None], base]).strip(".")
+            wanted += [f"{base}.{one.name}" for one in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            wanted += BY_NAME.findall(node.value)
+    if name == "bubblescope.record.hooks":
+        wanted += integrations()
+    if name == "bubblescope.cli":
+        wanted += [target.partition(":")[0] for target in commands()]
+    for one in wanted:
+        while one and one not in known:
+            one = one.rpartition(".")[0]
+        if one.partition(".")[0] == "bubblescope" and one != name:
+            yield one
+
+
+def integrations():
+    from bubblescope.record.hooks import INTEGRATIONS
+
+    targets = [target for hooks in INTEGRATIONS.values() for target in hooks.values()]
+    return [f"bubblescope.record.integrations.{target.partition(':')[0]}" for target in targets]
+
+
+def commands():
+    from bubblescope.cli import COMMANDS
+
+    return COMMANDS.built_in.values()
+
+
+@pytest.fixture(scope="module")
+def graph():
+    known = sources()
+    return {name: set(imported(name, path, known)) for name, path in known.items()}
+
+
+def reaches(graph, start):
+    seen, left = set(), list(graph[start])
+    while left:
+        one = left.pop()
+        if one not in seen:
+            seen.add(one)
+            left += graph[one]
+    return seen
+
+
+def test_no_module_imports_itself_by_any_way(graph):
+    assert len(graph) > 200
+    assert [name for name in graph if name in reaches(graph, name)] == []
+
+
+def test_what_is_imported_by_name_keeps_to_the_layers(graph):
+    config = tomllib.loads(LAYERS.read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    [layers] = [one["layers"] for one in config if one["type"] == "layers"]
+    height = {room: at for at, row in enumerate(reversed(layers)) for room in row.split(" | ")}
+    for name, wanted in graph.items():
+        for other in wanted:
+            if name != "bubblescope" != other:
+                one, two = (height[module.split(".")[1]] for module in (name, other))
+                assert one >= two, f"{name} imports {other}, which stands above it"
+
+
+def test_only_the_registry_imports_by_name():
+    for name, path in sources().items():
+        used = re.findall(r"\bimport_module\b|__import__|\bimportlib\.import_module", path.read_text())
+        assert not used or name in {
+            "bubblescope.model.registry",
+            "bubblescope.record.timers.cupti",  # NVIDIA's package, not one of ours
+        }, name
+
+
+def test_modules_that_mean_different_things_have_different_names():
+    names = Counter(name.rpartition(".")[2] for name in sources())
+    # The same in two formats or two renderings is the same thing.
+    same = SAME_QUESTION | {"counters", "names", "compat", "paddle", "ascend"}
+    assert {name: count for name, count in names.items() if count > 1 and name not in same} == {}
+
+
+@pytest.mark.parametrize("question", sorted(SAME_QUESTION))
+def test_each_question_has_one_home_in_each_room(question):
+    known = sources()
+    about = {"watch": "live", "simulate": "schedules.simulate"}.get(question, question)
+    room = "bubblescope" if question == "simulate" else "bubblescope.analysis"
+    assert f"{room}.{about}" in known
+    assert f"bubblescope.render.text.{question}" in known
+    assert f"bubblescope.cli.{question}" in known
+
+
+def test_few_modules_stand_in_the_hall():
+    assert {path.name for path in ROOT.glob("*.py")} <= {"__init__.py", "__main__.py", "facade.py"}
+
+
+def loaded(code):
+    """Return which modules a program has loaded, and how much memory it takes, in bytes."""
+    measure = "import sys, resource; print(' '.join(sys.modules))\nprint(open('/proc/self/statm').read())"
+    said = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{measure}"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    return set(said[0].split()), int(said[1].split()[1]) * 4096
+
+
+def test_what_records_loads_nothing_of_what_reads():
+    modules, size = loaded("import bubblescope.record")
+    heavy = {"polars", "rich", "click", "highspy", "bubblescope.facade", "bubblescope.sources"}
+    assert not modules & heavy
+    assert not [name for name in modules if name.startswith("bubblescope.analysis")]
+    _, alone = loaded("import numpy")
+    assert size - alone < 8_000_000
+
+
+def test_the_package_itself_loads_next_to_nothing():
+    modules, _ = loaded("import bubblescope")
+    assert not modules & {"numpy", "polars", "rich", "click", "msgspec"}
+
+
+def test_every_name_that_is_offered_is_there():
+    for name in bubblescope.__all__:
+        assert getattr(bubblescope, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = bubblescope.nothing
+    assert set(dir(bubblescope)) == set(bubblescope.__all__)
