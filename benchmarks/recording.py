@@ -21,18 +21,19 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from test_record_kill import TASKS as KILLED_TASKS
+from test_record_kill import THREADS, kill_once
+from test_watch import header, tasks
+
 from bubblescope import record
 from bubblescope.cli.watch import Progress, picture
 from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import place_of
+from bubblescope.record.buffer import identity_of
 from bubblescope.record.integrations import megatron, torch_pipelining
 from bubblescope.record.session import Session, current
 from bubblescope.record.settings import Settings
 from bubblescope.recording.file import Sink
 from bubblescope.recording.follow import Tail
-from test_record_kill import TASKS as KILLED_TASKS
-from test_record_kill import THREADS, kill_once
-from test_watch import header, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +61,7 @@ class Stage:
 
 def place(stage: Stage | Work, microbatch: int) -> bytes:
     """Say where a call belongs, as the integrations do."""
-    return place_of(FORWARD, stage=stage.stage_index, microbatch=microbatch)
+    return identity_of(FORWARD, stage=stage.stage_index, microbatch=microbatch)
 
 
 def passed_on(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,7 +80,7 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
 
 
 def cost_of_a_record() -> None:
-    known = place_of(Kind.FORWARD, microbatch=0)
+    known = identity_of(Kind.FORWARD, microbatch=0)
     with tempfile.TemporaryDirectory() as folder:
         session = Session(Settings(out=folder, timer="cpu"))
         session.on_step(lambda _: None)  # so that every step is written at its end

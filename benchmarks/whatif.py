@@ -12,13 +12,12 @@ from bubblescope import demo, sources
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.whatif import WhatIf
+from bubblescope.demo.options import Options
 
 
 def trained(schedule: str, sleep_ms: float, steps: int, work: tuple[float, ...]) -> WhatIf:
     """Run the demo, and return what it can be asked; the first step is a warm-up."""
-    options = demo.Options(
-        schedule=schedule, sleep_compute_ms=sleep_ms, steps=steps, stage_work=work
-    )
+    options = Options(schedule=schedule, sleep_compute_ms=sleep_ms, steps=steps, stage_work=work)
     with tempfile.TemporaryDirectory() as folder:
         demo.run(options, Path(folder))
         timeline = sources.load(folder).slice(steps=range(1, steps))

@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { readFileSync, readdirSync, writeFileSync, copyFileSync } from "node:fs";
 import { build } from "esbuild";
 
-const target = "../src/bubblescope/viewer";
+const target = "../src/bubblescope/render/html/bundle";
 const hash = createHash("sha256");
 for (const name of readdirSync("src").sort()) hash.update(readFileSync(`src/${name}`));
 const banner = `/* bubblescope viewer, sources ${hash.digest("hex")} */\n`;

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "plugin"
+from places import ROOT
+
+PACKAGE = ROOT / "tests" / "plugin"
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from bubblescope.model.text import utf8, whole
+from bubblescope.model.plain_text import utf8, whole
 from bubblescope.render.json import pretty
-from bubblescope.render.text.console import PlainConsole
+from bubblescope.render.text.plain_console import PlainConsole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,6 +11,7 @@ from rich.text import Text
 from bubblescope import demo as training
 from bubblescope.cli.console import Bar, out, wrote
 from bubblescope.cli.output import open_page
+from bubblescope.demo.options import Options
 from bubblescope.facade import write
 from bubblescope.model.progress import SILENT
 from bubblescope.render.text.report import Report
@@ -49,7 +50,7 @@ __all__ = ["demo"]
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def demo(output: Path, show: bool, quiet: bool, stage_work: str | None, **options: Any) -> None:
     """Train a small model in a real pipeline here, record it, and show the result."""
-    chosen = training.Options(stage_work=_numbers(stage_work), **options)
+    chosen = Options(stage_work=_numbers(stage_work), **options)
     with Bar() as bar:
         result = training.run(chosen, output, SILENT if quiet else bar)
     timeline = load(output)

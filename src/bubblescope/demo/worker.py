@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bubblescope.demo.model import Data, Stage, loss_and_gradient
+from bubblescope.demo.network import Data, Stage, loss_and_gradient
 from bubblescope.model.kinds import Kind
 from bubblescope.record import CpuTimer, Recorder
 from bubblescope.schedules import generate
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bubblescope.demo import Options
+    from bubblescope.demo.options import Options
 
     Array = NDArray[np.float32]
 

@@ -103,7 +103,9 @@ def covered_ns(intervals: tuple[Ints, Ints, Ints], windows: tuple[Ints, Ints, In
     own, begin, until = windows
     if not len(group) or not len(own):
         return np.zeros(len(own), np.int64)
-    start = fresh_start_ns(start, end, group)
+    # Like what is fresh, but ascending: one that lies within others is empty where these end.
+    start = np.maximum(start, reached_ns(end, group))
+    end = np.maximum(start, end)
     zero = min(int(begin.min()), int(start.min()))
     length = max(int(until.max()), int(end.max())) - zero + 1
     # Groups stand one after the other on one axis.

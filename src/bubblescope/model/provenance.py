@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from bubblescope.model.text import whole
+from bubblescope.model.plain_text import whole
 
 __all__ = [
     "ClockReport",

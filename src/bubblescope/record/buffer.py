@@ -15,7 +15,7 @@ from bubblescope.recording.rows import FIELDS, KINDS, LANES, TIMES, UNKNOWN, Row
 if TYPE_CHECKING:
     from bubblescope.record.timers.timer import Timer
 
-__all__ = ["Buffer", "kind_of", "label_of", "pack_place", "pack_step", "place_of"]
+__all__ = ["Buffer", "identity_of", "kind_of", "label_of", "pack_identity", "pack_step"]
 
 CAPACITY: Final = 4096
 """Tasks that wait to be written at most; a few more if several threads record."""
@@ -29,10 +29,10 @@ PAIR: Final = ("pair_stage", "pair_chunk", "pair_microbatch")
 PLACE: Final = (*FIELDS[1:], "kind", "lane")
 
 pack_step: Final = struct.Struct("<i").pack
-pack_place: Final = struct.Struct(f"<{len(PLACE)}i").pack
+pack_identity: Final = struct.Struct(f"<{len(PLACE)}i").pack
 """All that describes a task but its step: the same in every step, so that it need be packed once."""
 
-_unpack_place: Final = struct.Struct(f"<{len(PLACE)}i").unpack
+_unpack_identity: Final = struct.Struct(f"<{len(PLACE)}i").unpack
 
 KIND_CODES: Final[dict[str, int]] = {
     key: code for code, kind in enumerate(KINDS) for key in (kind, kind.value)
@@ -51,7 +51,7 @@ def label_of(place: bytes, step: int | None) -> str:
     """Return the name of a task for a vendor's profiler, from its packed place."""
     said = {
         name: number
-        for name, number in zip(PLACE, _unpack_place(place), strict=True)
+        for name, number in zip(PLACE, _unpack_identity(place), strict=True)
         if name in _NAMED and number != UNKNOWN
     }
     return mark_name(kind_of(place), step=step, **said)
@@ -59,12 +59,12 @@ def label_of(place: bytes, step: int | None) -> str:
 
 def kind_of(place: bytes) -> Kind:
     """Return what a task does, from its packed place."""
-    code: int = _unpack_place(place)[-2]
+    code: int = _unpack_identity(place)[-2]
     return KINDS[code]
 
 
 @lru_cache(maxsize=1 << 16)
-def place_of(
+def identity_of(
     kind: Kind,
     *,
     stage: int | None = None,
@@ -75,7 +75,7 @@ def place_of(
 ) -> bytes:
     """Return where a task belongs, packed. Those of a pipeline are few and come again every step."""
     code = KIND_CODES[kind]
-    return pack_place(
+    return pack_identity(
         *(UNKNOWN if value is None else value for value in (stage, chunk, microbatch, peer)),
         *NO_PAIR,
         code,

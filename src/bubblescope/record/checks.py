@@ -10,7 +10,7 @@ import numpy as np
 
 from bubblescope.model.errors import RecorderError
 from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import KIND_CODES, LANE_CODES, NO_PAIR, PAIR, PAIRED, pack_place
+from bubblescope.record.buffer import KIND_CODES, LANE_CODES, NO_PAIR, PAIR, PAIRED, pack_identity
 from bubblescope.recording.rows import KINDS, UNKNOWN
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from bubblescope.model.kinds import Lane
 
-__all__ = ["checked_place", "kind_code", "lane_code", "optional", "whole"]
+__all__ = ["checked_identity", "kind_code", "lane_code", "optional", "whole"]
 
 _LAST: Final = np.iinfo(np.int32).max
 _LAST_CHUNK: Final = np.iinfo(np.int16).max
 """The largest numbers that the columns of a recording hold."""
 
 
-def checked_place(
+def checked_identity(
     kind: int,
     lane: int,
     stage: int | None,
@@ -53,7 +53,7 @@ def checked_place(
         # Of numbers joined by "or", the sign is negative if any is.
         joined = (stage or 0) | (chunk or 0) | (microbatch or 0) | (peer or 0)
         if joined >= 0 and (chunk or 0) <= _LAST_CHUNK:
-            return pack_place(
+            return pack_identity(
                 UNKNOWN if stage is None else stage,
                 UNKNOWN if chunk is None else chunk,
                 UNKNOWN if microbatch is None else microbatch,
@@ -65,7 +65,7 @@ def checked_place(
     except (TypeError, struct.error):
         pass  # one of them is no whole number, or too large: the slow way says which
     numbers = {"stage": stage, "chunk": chunk, "microbatch": microbatch, "peer": peer}
-    return pack_place(
+    return pack_identity(
         *(_number(what, value) for what, value in numbers.items()), *paired, kind, lane
     )
 

@@ -33,8 +33,8 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
     },
     "deepspeed": {"deepspeed.runtime.pipe.engine": "deepspeed:engine"},
     "dualpipe": {
-        "dualpipe.dualpipe": "dualpipe:dualpipe",
-        "dualpipe.dualpipev": "dualpipe:dualpipev",
+        "dualpipe.dualpipe": "deepseek_dualpipe:dualpipe",
+        "dualpipe.dualpipev": "deepseek_dualpipe:dualpipev",
     },
     "paddle": {
         "paddle.distributed.fleet.meta_parallel.pipeline_parallel": "paddle_pipelines:pipelines",

@@ -16,7 +16,7 @@ from bubblescope.model.errors import RecorderError
 from bubblescope.model.version import __version__
 from bubblescope.record.arguments import taker
 from bubblescope.record.buffer import CAPACITY, LANE_OF_KIND, WIDTH, Buffer, label_of, pack_step
-from bubblescope.record.checks import checked_place, kind_code, lane_code, optional, whole
+from bubblescope.record.checks import checked_identity, kind_code, lane_code, optional, whole
 from bubblescope.record.timers import chosen_timer
 from bubblescope.record.timers.timer import CpuTimer, Timer
 from bubblescope.record.writer import Writer
@@ -285,7 +285,7 @@ class Recorder:
         """Take the time at the beginning of a task, for wrappers that call often.
 
         Args:
-            what: The task's place, as `rows.pack_place` packs it.
+            what: The task's place, as `rows.pack_identity` packs it.
             name: What to call it; by default what its place says.
 
         Returns:
@@ -496,7 +496,7 @@ class _Task:
             return
         if self._name is not None and not isinstance(self._name, str):
             raise RecorderError(f"the name of a task must be text, not {self._name!r}")
-        self._place = checked_place(*self._said)
+        self._place = checked_identity(*self._said)
         self._began = self._recorder.begin_task(self._place, self._name)
 
     def __exit__(self, *_: object) -> None:

@@ -17,7 +17,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import place_of
+from bubblescope.record.buffer import identity_of
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.settings import Settings
 from bubblescope.record.timers import chosen_timer
@@ -184,7 +184,7 @@ class Session:
         Args:
             function: What to record.
             place: Called with the same arguments, returns where the task belongs, as
-                `rows.place_of` does, or None if this call is not to be recorded.
+                `rows.identity_of` does, or None if this call is not to be recorded.
         """
 
         @functools.wraps(function)
@@ -282,7 +282,7 @@ class Session:
     _collection: Began | None = None
 
 
-_GC = place_of(Kind.GC)
+_GC = identity_of(Kind.GC)
 _session: Session | None = None
 
 

@@ -77,12 +77,12 @@ FORMATS: Final[Registry[Format]] = Registry(
             takes="pictured",
         ),
         "parquet": Format(
-            "bubblescope.render.tables:write_parquet",
+            "bubblescope.render.table_files:write_parquet",
             ".bubbles.parquet",
             "programs; bubblescope reads it back",
         ),
-        "csv": Format("bubblescope.render.tables:write_csv", ".csv", "spreadsheets"),
-        "json": Format("bubblescope.render.tables:write_json", ".json", "programs"),
+        "csv": Format("bubblescope.render.table_files:write_csv", ".csv", "spreadsheets"),
+        "json": Format("bubblescope.render.table_files:write_json", ".json", "programs"),
     },
 )
 """Every output format by name."""

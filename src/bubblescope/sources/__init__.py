@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from bubblescope.model.errors import SourceError
+from bubblescope.model.plain_text import utf8, whole
 from bubblescope.model.progress import SILENT, Progress
 from bubblescope.model.provenance import Notice
 from bubblescope.model.registry import Registry
-from bubblescope.model.text import utf8, whole
 from bubblescope.model.timeline import concat
 from bubblescope.names.parser import NameParser
 from bubblescope.sources.source import ReadOptions, Source

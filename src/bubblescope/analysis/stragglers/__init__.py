@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from bubblescope.analysis.pictured import pictured
-from bubblescope.analysis.stragglers.counterfactuals import Replays
 from bubblescope.analysis.stragglers.operations import tabulate
+from bubblescope.analysis.stragglers.replays import Replays
 from bubblescope.analysis.stragglers.slowness import Slowness, outliers, slowness
 from bubblescope.names.job_trace_operations import TRANSFERS
 

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import place_of
+from bubblescope.record.buffer import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ def engine(module: ModuleType, session: Session) -> None:
     pipeline._exec_schedule = exec_schedule  # noqa: SLF001
     # Here every stage waits for the last one's loss.
     pipeline._aggregate_total_loss = session.timed(  # noqa: SLF001
-        sums_loss, lambda *_, **__: place_of(Kind.COLLECTIVE)
+        sums_loss, lambda *_, **__: identity_of(Kind.COLLECTIVE)
     )
 
 
@@ -141,10 +141,10 @@ class _Step:
 
     def _place(self, kind: Kind, *, phase: int = 0, **_: Any) -> bytes:
         if kind in _OF_A_STEP:
-            return place_of(kind)
+            return identity_of(kind)
         microbatch = self._done[kind, phase]
         self._done[kind, phase] += 1
-        return place_of(
+        return identity_of(
             kind,
             stage=self._stages[phase],
             chunk=phase if len(self._stages) > 1 else None,

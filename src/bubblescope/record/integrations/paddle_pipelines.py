@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, pack_place, place_of
+from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, identity_of, pack_identity
 from bubblescope.record.integrations.two_chunks import Names, TwoChunks
 from bubblescope.recording.rows import UNKNOWN
 
@@ -93,7 +93,7 @@ def transfers(module: ModuleType, session: Session) -> None:
 def optimizer(module: ModuleType, session: Session) -> None:
     """Record the optimizer's steps, with the gradients' reduction in them."""
     hybrid = module.HybridParallelOptimizer
-    hybrid.step = session.timed(hybrid.step, lambda *_, **__: place_of(Kind.OPTIMIZER))
+    hybrid.step = session.timed(hybrid.step, lambda *_, **__: identity_of(Kind.OPTIMIZER))
 
 
 def executor(module: ModuleType, session: Session) -> None:
@@ -151,7 +151,7 @@ def _steps(pipeline: Any, session: Session, begin: Callable[[Any], None]) -> Non
     sums_loss = vars(pipeline).get("_broadcast_final_loss")
     if sums_loss is not None:
         pipeline._broadcast_final_loss = session.timed(  # noqa: SLF001  all wait for it
-            sums_loss, lambda *_, **__: place_of(Kind.COLLECTIVE) if step.running else None
+            sums_loss, lambda *_, **__: identity_of(Kind.COLLECTIVE) if step.running else None
         )
 
 
@@ -208,7 +208,7 @@ class _Step:
         if not self.running:
             return None
         stage, chunk, microbatch = self._next(kind, chunk or 0)
-        return place_of(kind, stage=stage, chunk=chunk, microbatch=microbatch)
+        return identity_of(kind, stage=stage, chunk=chunk, microbatch=microbatch)
 
     def forward(
         self,
@@ -245,7 +245,7 @@ class _Step:
         if not self.running or not getattr(pipeline, "overlap_schedule_mode", False):
             return None
         chunk = pipeline._get_virtual_pp_rank  # noqa: SLF001
-        return pack_place(
+        return pack_identity(
             *self._next(Kind.FORWARD, chunk(forward, forward=True)),
             UNKNOWN,
             *self._next(Kind.BACKWARD, chunk(backward, forward=False)),
@@ -287,9 +287,9 @@ class _Step:
 
     def _transfer(self, kind: Kind, peer: int) -> bytes:
         if len(self._stages) > 1:
-            return place_of(kind, peer=peer)  # of which chunk, the call does not say
+            return identity_of(kind, peer=peer)  # of which chunk, the call does not say
         stage, _, microbatch = self._next(kind, 0)
-        return place_of(kind, stage=stage, microbatch=microbatch, peer=peer)
+        return identity_of(kind, stage=stage, microbatch=microbatch, peer=peer)
 
 
 class _JobProfiler:

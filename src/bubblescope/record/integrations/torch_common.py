@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import place_of
+from bubblescope.record.buffer import identity_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -31,7 +31,7 @@ _PIPELINE: Final = ("pp", "pipe", "pipeline", "pipeline_parallel")
 
 def optimizer(module: ModuleType, session: Session) -> None:
     """Record the steps of all optimizers."""
-    what = place_of(Kind.OPTIMIZER)
+    what = identity_of(Kind.OPTIMIZER)
     begun: list[Any] = []
 
     def compiling() -> bool:

@@ -13,7 +13,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import kind_of, place_of
+from bubblescope.record.buffer import identity_of, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ def schedules(module: ModuleType, session: Session) -> None:
         stage.backward_weight_one_chunk, _places(Kind.BACKWARD_WEIGHT, session)
     )
     stage.perform_reduce_grad = session.timed(
-        stage.perform_reduce_grad, lambda *_, **__: place_of(Kind.COLLECTIVE)
+        stage.perform_reduce_grad, lambda *_, **__: identity_of(Kind.COLLECTIVE)
     )
     schedule = module._PipelineSchedule  # noqa: SLF001
     schedule._maybe_compute_loss = session.timed(schedule._maybe_compute_loss, _loss)  # noqa: SLF001
@@ -86,7 +86,7 @@ def _introduce(schedule: Any, session: Session) -> None:
 def _places(kind: Kind, session: Session) -> Callable[..., bytes]:
     def place(stage: Any, microbatch: int, *_: Any, **__: Any) -> bytes:
         index = stage.stage_index
-        return place_of(kind, stage=index, chunk=session.chunk_of(index), microbatch=microbatch)
+        return identity_of(kind, stage=index, chunk=session.chunk_of(index), microbatch=microbatch)
 
     return place
 
@@ -114,7 +114,7 @@ def _loss(
     """The loss belongs to no forward, which has ended, and to no backward, which has not begun."""
     if not stage.is_last:
         return None
-    return place_of(Kind.OTHER, stage=stage.stage_index, microbatch=microbatch)
+    return identity_of(Kind.OTHER, stage=stage.stage_index, microbatch=microbatch)
 
 
 def _placed(get: Callable[..., Any], kind: Kind, session: Session) -> Callable[..., Any]:
@@ -126,7 +126,7 @@ def _placed(get: Callable[..., Any], kind: Kind, session: Session) -> Callable[.
         try:
             index = stage.stage_index
             for operation in made:
-                place = place_of(
+                place = identity_of(
                     kind,
                     stage=index,
                     chunk=session.chunk_of(index),

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, pack_place, place_of
+from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, identity_of, pack_identity
 from bubblescope.recording.rows import UNKNOWN
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class TwoChunks:
         self, kind: Kind, pipe: Any, phase: int, what: str, peer: int | None = None
     ) -> bytes:
         stage, chunk, microbatch = self._next(pipe, phase, what)
-        return place_of(kind, stage=stage, chunk=chunk, microbatch=microbatch, peer=peer)
+        return identity_of(kind, stage=stage, chunk=chunk, microbatch=microbatch, peer=peer)
 
     def _forward(self, pipe: Any, phase: int, *_: Any, **__: Any) -> bytes | None:
         """The loss is in it."""
@@ -132,7 +132,7 @@ class TwoChunks:
         if pipe.forward_only or not getattr(pipe, self._names.overlaps):
             return None
         forward, backward = self._next(pipe, phase0, "f"), self._next(pipe, phase1, "b")
-        return pack_place(*forward, UNKNOWN, *backward, PAIRED, LANE_OF_KIND[PAIRED])
+        return pack_identity(*forward, UNKNOWN, *backward, PAIRED, LANE_OF_KIND[PAIRED])
 
     def _queueing(
         self, function: Callable[..., Any], kind: Kind, what: str, to_next: bool

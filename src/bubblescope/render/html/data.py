@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.model.text import cut
-from bubblescope.render.html.columns import (
+from bubblescope.model.plain_text import cut
+from bubblescope.render.html.packing import (
     arranged,
     cells_of,
     extents,

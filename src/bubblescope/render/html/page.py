@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bubblescope.render.files import replacing
-from bubblescope.render.html.columns import packed
 from bubblescope.render.html.data import PageData
+from bubblescope.render.html.packing import packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from bubblescope.analysis.view import View
-    from bubblescope.render.html.columns import Packed
+    from bubblescope.render.html.packing import Packed
 
 __all__ = ["page", "policy", "render", "write"]
 

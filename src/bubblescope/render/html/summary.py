@@ -12,7 +12,7 @@ from bubblescope.analysis.idle.causes import ADDED, MEANINGS, Cause
 from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.model import units
 from bubblescope.model.kinds import SHORT, Kind
-from bubblescope.model.text import cut
+from bubblescope.model.plain_text import cut
 from bubblescope.render.palette import CAUSE_COLOURS, COLOURS, INK, STRIPED
 from bubblescope.render.text.sections import what_schedule
 from bubblescope.render.traces.slices import step_spans

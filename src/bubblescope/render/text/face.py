@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bubblescope.render.json import pretty
 from bubblescope.render.picture import svg
-from bubblescope.render.text.console import PlainConsole
+from bubblescope.render.text.plain_console import PlainConsole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

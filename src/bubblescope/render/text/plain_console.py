@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from bubblescope.model.text import visible
+from bubblescope.model.plain_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

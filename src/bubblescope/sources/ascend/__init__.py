@@ -14,8 +14,9 @@ from bubblescope.model.kinds import LANE_OF, Kind, Lane
 from bubblescope.model.provenance import Contents, Notice, Origin, Run, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, TASK_SCHEMA, Timeline, task_columns
 from bubblescope.sources import numbering
-from bubblescope.sources.ascend.messages import Message, parse_message
-from bubblescope.sources.ascend.parallel import Layout
+from bubblescope.sources.ascend.dualpipev_order import recognise
+from bubblescope.sources.ascend.mstx_messages import Message, parse_message
+from bubblescope.sources.ascend.parallel_layout import Layout
 from bubblescope.sources.ascend.profile import (
     DATABASE,
     FOLDER_SUFFIXES,
@@ -23,7 +24,6 @@ from bubblescope.sources.ascend.profile import (
     database_of,
     read_profile,
 )
-from bubblescope.sources.ascend.schedule import recognise
 from bubblescope.sources.inventory import missing_ranks, name_shapes
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import implausible_clock, impossible_times

@@ -11,7 +11,7 @@ from bubblescope.model.provenance import Notice
 from bubblescope.schedules import mindspeed_dualpipev as mindspeed
 
 if TYPE_CHECKING:
-    from bubblescope.sources.ascend.parallel import Layout
+    from bubblescope.sources.ascend.parallel_layout import Layout
 
 __all__ = ["OUTPUT_LAYER", "position_name", "recognise"]
 

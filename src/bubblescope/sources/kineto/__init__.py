@@ -15,7 +15,7 @@ from bubblescope.model.provenance import Contents, Notice, Origin, Run, clocks_u
 from bubblescope.model.timeline import RANK_SCHEMA, TASK_SCHEMA, Timeline, task_columns
 from bubblescope.sources import numbering
 from bubblescope.sources.inventory import missing_ranks, name_shapes
-from bubblescope.sources.kineto.columns import Collector, Events
+from bubblescope.sources.kineto.collector import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
 from bubblescope.sources.kineto.operators import infer_ranges
 from bubblescope.sources.kineto.recorder_marks import told_by_marks

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from bubblescope.model.intervals import reached_ns
-from bubblescope.sources.kineto.columns import (
+from bubblescope.sources.kineto.collector import (
     BACKWARD,
     COMMUNICATION,
     COMPUTE,
@@ -23,7 +23,7 @@ from bubblescope.sources.kineto.columns import (
 from bubblescope.sources.projection import RANGES
 
 if TYPE_CHECKING:
-    from bubblescope.sources.kineto.columns import Events
+    from bubblescope.sources.kineto.collector import Events
 
 __all__ = ["infer_ranges"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from bubblescope.names.parsed import ParsedName
     from bubblescope.names.parser import NameParser
-    from bubblescope.sources.kineto.columns import Events
+    from bubblescope.sources.kineto.collector import Events
 
     Meaning = Mapping[str, Sequence[ParsedName]]
 

@@ -19,7 +19,7 @@ from bubblescope.model.provenance import Contents, Notice, Origin, Run, clocks_u
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline, task_columns
 from bubblescope.sources import numbering
 from bubblescope.sources.inventory import name_shapes
-from bubblescope.sources.nsight.export import UNKNOWN, Export, pid, read_export
+from bubblescope.sources.nsight.read_export import UNKNOWN, Export, pid, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteExport
 from bubblescope.sources.projection import Capture, Projection, losses, project
 from bubblescope.sources.sqlite import MAGIC, table_names

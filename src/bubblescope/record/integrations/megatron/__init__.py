@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import place_of
+from bubblescope.record.buffer import identity_of
 from bubblescope.record.integrations.megatron.functions import replace
 from bubblescope.record.integrations.megatron.pipeline import SCHEDULES, pipeline_of
 
@@ -65,7 +65,7 @@ def gradients(module: ModuleType, session: Session) -> None:
         module,
         {
             "finalize_model_grads": lambda function: session.timed(
-                function, lambda *_, **__: place_of(Kind.COLLECTIVE)
+                function, lambda *_, **__: identity_of(Kind.COLLECTIVE)
             )
         },
     )
@@ -79,7 +79,7 @@ def optimizer(module: ModuleType, session: Session) -> None:
     known = module.MegatronOptimizer
 
     def recorded(step: Callable[..., Any]) -> Callable[..., Any]:
-        return session.timed(session.alone(step), lambda *_, **__: place_of(Kind.OPTIMIZER))
+        return session.timed(session.alone(step), lambda *_, **__: identity_of(Kind.OPTIMIZER))
 
     for kind in list(vars(module).values()):
         if isinstance(kind, type) and issubclass(kind, known) and "step" in vars(kind):

@@ -11,9 +11,9 @@ from bubblescope.record.arguments import taker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bubblescope.record.integrations.megatron.layout import Work
-    from bubblescope.record.integrations.megatron.progress import Progress
+    from bubblescope.record.integrations.megatron.placement import Work
     from bubblescope.record.integrations.megatron.step import Step
+    from bubblescope.record.integrations.megatron.turns import Progress
     from bubblescope.record.session import Session
 
 __all__ = ["Compute"]

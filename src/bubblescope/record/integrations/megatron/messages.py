@@ -6,14 +6,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.integrations.megatron.layout import Work
+from bubblescope.record.integrations.megatron.placement import Work
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bubblescope.record.integrations.megatron.origins import Origins
-    from bubblescope.record.integrations.megatron.progress import Progress
     from bubblescope.record.integrations.megatron.step import Step
+    from bubblescope.record.integrations.megatron.turns import Progress
 
 __all__ = ["Messages"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
 if TYPE_CHECKING:
-    from bubblescope.record.integrations.megatron.layout import Work
+    from bubblescope.record.integrations.megatron.placement import Work
 
 __all__ = ["Origins", "first_tensor"]
 

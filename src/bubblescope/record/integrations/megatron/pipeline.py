@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.record.integrations.megatron.compute import Compute
 from bubblescope.record.integrations.megatron.groups import coordinates, pipeline_place
-from bubblescope.record.integrations.megatron.layout import Layout
 from bubblescope.record.integrations.megatron.messages import Messages
 from bubblescope.record.integrations.megatron.origins import Origins
-from bubblescope.record.integrations.megatron.progress import Progress
+from bubblescope.record.integrations.megatron.placement import Layout
 from bubblescope.record.integrations.megatron.step import Step
 from bubblescope.record.integrations.megatron.transfers import communicating
+from bubblescope.record.integrations.megatron.turns import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, pack_place, place_of
+from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, identity_of, pack_identity
 from bubblescope.recording.rows import UNKNOWN
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Layout:
         place = self._places.get(key)
         if place is None:
             chunk, microbatch = (chunk, None) if work is None else work
-            place = self._places[key] = place_of(
+            place = self._places[key] = identity_of(
                 kind,
                 stage=self.stages[chunk],
                 chunk=chunk if len(self.stages) > 1 else None,
@@ -90,7 +90,7 @@ class Layout:
     def overlapped(self, ahead: Work, back: Work) -> bytes:
         """Return where a forward overlapped with a backward belongs, packed."""
         several = len(self.stages) > 1
-        return pack_place(
+        return pack_identity(
             self.stages[ahead.chunk],
             ahead.chunk if several else UNKNOWN,
             ahead.microbatch,

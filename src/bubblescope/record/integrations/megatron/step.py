@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bubblescope.record.integrations.megatron.layout import Layout
+    from bubblescope.record.integrations.megatron.placement import Layout
     from bubblescope.record.recorder import Recorder
     from bubblescope.record.session import Session
 

@@ -6,8 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.integrations.megatron.layout import Work
 from bubblescope.record.integrations.megatron.origins import first_tensor
+from bubblescope.record.integrations.megatron.placement import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

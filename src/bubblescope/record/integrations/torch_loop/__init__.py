@@ -22,7 +22,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import place_of
+from bubblescope.record.buffer import identity_of
 from bubblescope.record.integrations.torch_loop.loop import Loop
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["backwards", "data", "optimizers", "scalers", "transfers"]
 
-_COLLECTIVE: Final = (place_of(Kind.COLLECTIVE),)
+_COLLECTIVE: Final = (identity_of(Kind.COLLECTIVE),)
 
 
 def optimizers(module: ModuleType, session: Session) -> None:

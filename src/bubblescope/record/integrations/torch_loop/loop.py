@@ -11,10 +11,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import place_of
+from bubblescope.record.buffer import identity_of
 from bubblescope.record.integrations.receipts import awaited
+from bubblescope.record.integrations.torch_loop.graph_origins import Work, made, origin
 from bubblescope.record.integrations.torch_loop.models import Called, models_of, parts_of
-from bubblescope.record.integrations.torch_loop.origins import Work, made, origin
 from bubblescope.record.integrations.torch_loop.ranks import (
     Standing,
     comes_next,
@@ -33,7 +33,7 @@ __all__ = ["Loop"]
 _TRIES: Final = 3
 """Times to look for the modules that a loop calls, if those found first are never called."""
 
-_DATA: Final = (place_of(Kind.DATA),)
+_DATA: Final = (identity_of(Kind.DATA),)
 
 
 class Loop:
@@ -363,10 +363,10 @@ class Loop:
     def _place(self, kind: Kind, work: Work | None, peer: int | None = None) -> bytes:
         standing = self._standing
         if standing is None or work is None or work.step != self._step:
-            return place_of(kind, peer=peer)
+            return identity_of(kind, peer=peer)
         if work.chunk is None:
-            return place_of(kind, microbatch=work.microbatch, peer=peer)
-        return place_of(
+            return identity_of(kind, microbatch=work.microbatch, peer=peer)
+        return identity_of(
             kind,
             stage=standing.stage + work.chunk * standing.stages,
             chunk=work.chunk,

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from bubblescope.render.html.columns import packed
+from bubblescope.render.html.packing import packed
 from bubblescope.render.html.page import page, policy
 from bubblescope.render.html.serve.query import QueryError, find, totals
 from bubblescope.render.html.serve.windows import Sight, Windows

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.render.html.columns import packed
+from bubblescope.render.html.packing import packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

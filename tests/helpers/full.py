@@ -1,0 +1,40 @@
+"""What only `./check --full` runs: what needs PyTorch or a framework, and all cases of long tests."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from importlib.util import find_spec
+
+import pytest
+
+FULL = bool(os.environ.get("BUBBLESCOPE_FULL"))
+"""Whether everything is to run. What is needed for it is then installed, or the test fails."""
+
+NOT_PUBLISHED = {"dualpipe"}
+"""Packages that no index has: tested where somebody has installed them."""
+
+
+def needs(package):
+    """Skip the test, or the module, that needs a large package, unless everything is to run.
+
+    It is not imported here: most tests use it in processes of their own.
+    """
+    if not FULL:
+        pytest.skip("./check --full runs it", allow_module_level=True)
+    if find_spec(package) is None:
+        if package in NOT_PUBLISHED:
+            pytest.skip(f"{package} is not installed", allow_module_level=True)
+        pytest.fail(f"{package} is not installed: pip install 'bubblescope[full]'")
+
+
+def module(name):
+    """Return a module of a large package, or skip the test that needs it."""
+    needs(name.partition(".")[0])
+    return importlib.import_module(name)
+
+
+def part(cases, every):
+    """Return each so-manieth of many cases, and all of them where everything is to run."""
+    cases = list(cases)
+    return cases if FULL else cases[::every]

@@ -1,0 +1,28 @@
+"""Tasks as a recording's writer has them, from columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bubblescope.model.kinds import Kind, Lane
+from bubblescope.recording.rows import FIELDS, KINDS, LANES, TIMES, UNKNOWN, Rows
+
+
+def recorded(count, *, kind="forward", lane="compute", name=None, **columns):
+    """Return so many tasks; each column is a number for all of them, or one for each.
+
+    What is left out is null; the host's times are the device's.
+    """
+
+    def column(field, default):
+        values = columns.get(field)
+        return np.broadcast_to(default if values is None else np.asarray(values), count)
+
+    times = [column(field, column(field.removeprefix("host_"), 0)) for field in TIMES]
+    return Rows(
+        fields=np.array([column(field, UNKNOWN) for field in FIELDS], np.int32),
+        kind=np.full(count, KINDS.index(Kind(kind)), np.int32),
+        lane=np.full(count, LANES.index(Lane(lane)), np.int32),
+        times=np.array(times, np.int64),
+        names=[name] * count,
+    )

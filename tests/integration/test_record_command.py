@@ -1,0 +1,346 @@
+"""`bubblescope record`: jobs that know nothing of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import bubblescope
+from bubblescope import sources
+from bubblescope.model.errors import RecorderError
+from bubblescope.model.kinds import Kind
+from bubblescope.record import hooks, instrument, session
+from bubblescope.record.buffer import identity_of
+from bubblescope.record.settings import VARIABLE, Settings
+from bubblescope.render.text.report import Report
+from full import needs
+
+TRAIN = '''
+"""An ordinary training script."""
+import hashlib, sys, torch
+from torch import distributed, nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+
+name, steps, microbatches, v = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "v"
+torch.set_num_threads(1)
+distributed.init_process_group("gloo")
+rank, ranks = distributed.get_rank(), distributed.get_world_size()
+schedule_class = get_schedule_class(name)
+single = issubclass(schedule_class, PipelineScheduleSingle)
+count = ranks if single else 2 * ranks
+places = [rank] if single else [rank, count - 1 - rank] if v else [rank, rank + ranks]
+models = []
+for place in places:
+    torch.manual_seed(place)
+    models.append(nn.Sequential(nn.Linear(16, 16), nn.Tanh()))
+stages = [PipelineStage(m, p, count, torch.device("cpu")) for m, p in zip(models, places)]
+schedule = schedule_class(stages[0] if single else stages, microbatches, loss_fn=nn.functional.mse_loss)
+optimizer = torch.optim.SGD([p for m in models for p in m.parameters()], lr=0.1)
+torch.manual_seed(7)
+x = torch.randn(4 * microbatches, 16)
+digest = hashlib.sha256()
+for _ in range(steps):
+    losses = []
+    target = torch.tanh(x) if count - 1 in places else None
+    schedule.step(*((x,) if 0 in places else ()), target=target, losses=losses)
+    optimizer.step()
+    optimizer.zero_grad()
+    for loss in losses:
+        digest.update(loss.detach().numpy().tobytes())
+for model in models:
+    for parameter in model.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+print(f"rank {rank} {digest.hexdigest()}\\n", end="", flush=True)
+distributed.destroy_process_group()
+'''
+
+SCHEDULES = {
+    "GPipe": "gpipe",
+    "1F1B": "1f1b",
+    "Interleaved1F1B": "interleaved-1f1b",
+    "LoopedBFS": "looped-bfs",
+    "InterleavedZeroBubble": "interleaved-zb",
+    "ZBVZeroBubble": "zb-v",
+    "DualPipeV": "dualpipev",
+}
+RANKS, MICROBATCHES, STEPS = 4, 8, 3
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
+
+
+def run(command: list[str], **how) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT, **how
+    )
+
+
+def recorded(folder: Path, *command: str, options: tuple[str, ...] = ()):
+    return run(
+        [
+            *(sys.executable, "-m", "bubblescope", "record", "--out", str(folder)),
+            *options,
+            "--",
+            *command,
+        ]
+    )
+
+
+def python(tmp_path: Path, program: str) -> tuple[str, str]:
+    script = tmp_path / "job.py"
+    script.write_text(textwrap.dedent(program))
+    return sys.executable, str(script)
+
+
+def kinds(timeline) -> dict[str, int]:
+    return dict(timeline.tasks.group_by("kind").len().iter_rows())
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_of_torch_is_recorded_as_it_ran(tmp_path, name):
+    """Every F, B and W once, the schedule recognised, and the same losses and weights to the bit."""
+    needs("torch")
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    v = "v" if name in {"ZBVZeroBubble", "DualPipeV"} else "-"
+    launch = [
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS)),
+        *("--standalone", str(script), name, str(STEPS), str(MICROBATCHES), v),
+    ]
+    with_us = recorded(tmp_path / "recording", *launch)
+    assert with_us.returncode == 0, with_us.stderr[-2000:]
+    without = run(launch)
+
+    def results(output: str) -> list[str]:
+        return sorted(line for line in output.splitlines() if line.startswith("rank "))
+
+    assert results(with_us.stdout) == results(without.stdout)
+    assert len(results(without.stdout)) == RANKS
+
+    timeline = sources.load(tmp_path / "recording")
+    stages = RANKS if name in {"GPipe", "1F1B"} else 2 * RANKS
+    counts = kinds(timeline)
+    expected = MICROBATCHES * stages * STEPS
+    assert counts["forward"] == expected
+    assert counts.get("backward", 0) + counts.get("backward_input", 0) == expected
+    assert counts.get("backward_weight", 0) == counts.get("backward_input", 0)
+    passes = timeline.tasks.filter(timeline.tasks["lane"] == "compute").drop_nulls("microbatch")
+    assert not passes.select("step", "stage", "microbatch", "kind").is_duplicated().any()
+    assert counts["optimizer"] == RANKS * STEPS
+    assert counts["send_forward"] == counts["recv_forward"] > 0
+    assert counts["send_backward"] == counts["recv_backward"] > 0
+    found = Report.of(timeline).to_dict()["schedule"]
+    assert found["schedule"] == SCHEDULES[name]
+    assert timeline.run.microbatches == MICROBATCHES
+    assert timeline.steps == list(range(STEPS))
+
+
+class TestTheJobComesFirst:
+    """Whatever happens to us, the user's program runs as it would without."""
+
+    def test_its_output_and_exit_code_are_its_own(self, tmp_path):
+        done = recorded(
+            tmp_path / "out", *python(tmp_path, "import sys; print('hello'); sys.exit(7)")
+        )
+        assert done.returncode == 7
+        assert done.stdout.splitlines()[0] == "hello"
+
+    def test_a_job_that_trains_nothing_is_told_so(self, tmp_path):
+        done = recorded(tmp_path / "out", *python(tmp_path, "print('hello')"))
+        assert done.returncode == 3
+        assert "nothing was recorded" in done.stderr
+        assert list((tmp_path / "out").iterdir()) == []
+
+    def test_a_killed_job_says_by_what(self, tmp_path):
+        program = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+        assert recorded(tmp_path / "out", *python(tmp_path, program)).returncode == 128 + 9
+
+    def test_a_command_that_is_not_there(self, tmp_path):
+        done = recorded(tmp_path / "out", "no-such-command")
+        assert done.returncode == 2
+        assert "no-such-command cannot be run" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_a_sitecustomize_of_the_users_still_runs(self, tmp_path):
+        (tmp_path / "site").mkdir()
+        (tmp_path / "site" / "sitecustomize.py").write_text("import builtins; builtins.mine = 1")
+        environment = {**ENVIRONMENT, "PYTHONPATH": str(tmp_path / "site")}
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "bubblescope", "record", "--out", str(tmp_path / "out")),
+                *("--", *python(tmp_path, "print(mine)")),
+            ],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
+        assert done.stdout.splitlines()[0] == "1"
+
+    def test_nothing_of_ours_is_imported_before_a_framework_is(self, tmp_path):
+        program = """
+            import sys
+            ours = ("bubblescope", "polars", "numpy")
+            print([name for name in sys.modules if name.split(".")[0] in ours])
+        """
+        assert recorded(tmp_path / "out", *python(tmp_path, program)).stdout.startswith("[]")
+
+    def test_without_the_command_the_hooks_do_nothing(self):
+        program = (
+            "import sys; sys.path.insert(0, sys.argv[1]); import sitecustomize; "
+            "print('_bubblescope_hooks' in sys.modules)"
+        )
+        inject = Path(bubblescope.__file__).parent / "record" / "inject"
+        clean = {key: value for key, value in ENVIRONMENT.items() if "BUBBLESCOPE" not in key}
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", program, str(inject)],
+            capture_output=True,
+            text=True,
+            env=clean,
+            check=True,
+        )
+        assert done.stdout.strip() == "False"
+
+    @pytest.mark.parametrize(
+        "sabotage",
+        [
+            # A folder that cannot be written, settings that make no sense, a failure within a step.
+            "import os; os.environ['BUBBLESCOPE_RECORD'] = '{\"out\": \"/proc/nowhere\"}'",
+            "import os; os.environ['BUBBLESCOPE_RECORD'] = 'nonsense'",
+            "import bubblescope.record.session as s; s.identity_of = None; s.Session.chunk_of = None",
+        ],
+    )
+    def test_a_failure_of_ours_is_a_warning_and_training_goes_on(self, tmp_path, sabotage):
+        needs("torch")
+        script = tmp_path / "train.py"
+        script.write_text(f"{sabotage}\n{TRAIN}")
+        done = recorded(
+            tmp_path / "out",
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
+            *("--standalone", str(script), "1F1B", "2", "4", "-"),
+        )
+        assert done.stdout.count("rank ") >= 2, done.stderr[-3000:]
+        assert "bubblescope" in done.stderr
+
+
+def test_a_framework_without_what_is_hooked_is_a_warning(monkeypatch):
+    monkeypatch.setenv(VARIABLE, '{"out": "nowhere"}')
+    monkeypatch.setattr(session, "_session", None)
+    strange = ModuleType("torch.distributed.pipelining.schedules")
+    monkeypatch.setitem(sys.modules, strange.__name__, strange)
+    hooked = hooks._applying("torch_pipelining:schedules")
+    with pytest.warns(
+        RuntimeWarning, match=r"cannot record torch.*PipelineScheduleSingle.*goes on"
+    ):
+        hooks.when_imported(strange.__name__, hooked)
+
+
+class TestTheWindow:
+    @pytest.fixture(autouse=True)
+    def torch(self):
+        needs("torch")
+
+    def train(self, tmp_path, *options: str, steps: int = 6):
+        script = tmp_path / "train.py"
+        script.write_text(TRAIN)
+        return recorded(
+            tmp_path / "out",
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
+            *("--standalone", str(script), "1F1B", str(steps), "4", "-"),
+            options=options,
+        )
+
+    def test_only_the_steps_asked_for_are_recorded(self, tmp_path):
+        done = self.train(tmp_path, "--steps", "2:4")
+        assert done.returncode == 0
+        assert sources.load(tmp_path / "out").steps == [2, 3]
+        assert done.stdout.count("rank ") >= 2  # the job went on to its end
+
+    def test_the_job_can_leave_after_them(self, tmp_path):
+        done = self.train(tmp_path, "--steps", "1:3", "--exit-after", steps=1000)
+        assert sources.load(tmp_path / "out").steps == [1, 2]
+        assert "rank 0" not in done.stdout  # it did not reach its end
+
+    def test_what_was_recorded_before_gives_way(self, tmp_path):
+        (tmp_path / "out").mkdir()
+        stale = tmp_path / "out" / "rank00099.bubbles"
+        stale.write_bytes(b"old")
+        self.train(tmp_path, steps=1)
+        assert not stale.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--steps", "5"), "10:15"),
+        (("--steps", "5:5"), "no step"),
+        (("--exit-after",), "--steps"),
+        (("--max-mb", "0"), "more than 0"),
+        (("--prometheus", "here"), "port"),
+        (("--timer", "sundial"), "sundial"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(tmp_path, options, said):
+    done = recorded(tmp_path / "out", "true", options=options)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_by_hand_only_known_frameworks_are_recorded():
+    with pytest.raises(RecorderError, match="torch"):
+        instrument("tensorflow")
+
+
+def test_by_hand(tmp_path):
+    needs("torch")
+    script = tmp_path / "train.py"
+    script.write_text(
+        TRAIN.replace(
+            "torch.set_num_threads(1)",
+            "import bubblescope.record\n"
+            "seen = []\n"
+            f"bubblescope.record.instrument('torch', folder={str(tmp_path / 'out')!r}, start=1, "
+            "on_step=lambda times: seen.append(times.step))\n"
+            "import atexit; atexit.register(lambda: print('seen', seen))\n",
+        )
+    )
+    done = run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
+            *("--standalone", str(script), "1F1B", "3", "4", "-"),
+        ]
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert sources.load(tmp_path / "out").steps == [1, 2]
+    assert "seen [1" in done.stdout
+
+
+def test_what_was_recorded_before_a_failure_is_kept_and_said_to_be_part(tmp_path):
+    job = session.begin(Settings(out=str(tmp_path), timer="cpu"))
+    job.begin_step()
+    task = job.timed(lambda: None, lambda: identity_of(Kind.FORWARD))
+    task()
+    with pytest.warns(RuntimeWarning, match="stopped recording .ValueError: no such stage"):
+        job.fail(ValueError("no such stage"))
+    task()
+    job.close()
+    timeline = sources.load(tmp_path)
+    assert kinds(timeline) == {"forward": 1}
+    assert [notice.code for notice in timeline.run.warnings] == ["unclosed"]
+
+
+def test_a_session_that_was_closed_writes_no_more(tmp_path):
+    job = session.begin(Settings(out=str(tmp_path / "one"), timer="cpu"))
+    job.begin_step()
+    job.timed(lambda: None, lambda: identity_of(Kind.FORWARD))()
+    session.begin(Settings(out=str(tmp_path / "two"), timer="cpu")).close()
+    written = (tmp_path / "one" / "rank00000.bubbles").read_bytes()
+    job.begin_step()
+    assert job.recorder is None
+    assert (tmp_path / "one" / "rank00000.bubbles").read_bytes() == written

@@ -1,0 +1,253 @@
+"""What a running job tells of its steps: to a function of its own and to Prometheus."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+import warnings
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from bubblescope import RecorderError, sources
+from bubblescope.analysis.rates import bubble_rates
+from bubblescope.model.kinds import Kind
+from bubblescope.record import Recorder
+from bubblescope.record.buffer import identity_of
+from bubblescope.record.prometheus import address_of, serve
+from bubblescope.record.session import Session
+from bubblescope.record.settings import Settings
+
+pytest.importorskip("prometheus_client")
+
+
+def free_port():
+    """Return a port that was free with the one after it."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+            try:
+                other.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
+
+
+def scraped(port, host="127.0.0.1"):
+    """Return metric with labels -> value, as Prometheus would read them."""
+    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=5) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        lines = answer.read().decode().splitlines()
+    return {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    }
+
+
+def listening():
+    """Return the ports that this process listens on."""
+    own = {str(name.readlink()) for name in Path("/proc/self/fd").iterdir() if name.is_symlink()}
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text("ascii").splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
+                ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
+
+
+def work(recorder, optimizer=True):
+    """Run a step with idle time, an overlap of two threads and more than one kind."""
+    with recorder.step():
+        with recorder.task("forward", microbatch=0):
+            time.sleep(0.004)
+        time.sleep(0.004)
+
+        def beside():
+            with recorder.task("backward", microbatch=0):
+                time.sleep(0.006)
+
+        thread = threading.Thread(target=beside)
+        thread.start()
+        with recorder.task("forward", microbatch=1):
+            time.sleep(0.004)
+        thread.join()
+        if optimizer:
+            with recorder.task("optimizer"):
+                time.sleep(0.001)
+
+
+def test_on_step_is_told_once_a_step_what_the_file_says(tmp_path):
+    told = []
+    with Recorder(tmp_path, rank=0, start=1, stop=4) as recorder:
+        recorder.on_step(told.append)
+        for _ in range(5):
+            work(recorder)
+    assert [times.step for times in told] == [1, 2, 3]
+    run = sources.load(tmp_path)
+    rates = bubble_rates(run).per_step
+    table = bubble_rates(run).table
+    for times in told:
+        [row] = table.filter(step=times.step).to_dicts()
+        assert (times.busy_ns, times.span_ns) == (row["busy_ns"], row["span_ns"])
+        assert times.bubble == pytest.approx(rates[times.step].span)
+        assert 0.1 < times.bubble < 0.9
+        kinds = run.tasks.filter(step=times.step).group_by(pl.col("kind").cast(pl.String))
+        assert times.kinds_ns == dict(
+            kinds.agg((pl.col("end_ns") - pl.col("start_ns")).sum()).iter_rows()
+        )
+
+
+def test_a_step_of_thousands_of_tasks_is_told_of_whole(tmp_path):
+    told = []
+    with Recorder(tmp_path, rank=0) as recorder:
+        recorder.on_step(told.append)
+        for _ in range(2):
+            with recorder.step():
+                for _ in range(10_000):
+                    with recorder.task("forward"):
+                        pass
+    tasks = sources.load(tmp_path).tasks
+    lengths = tasks.group_by("step").agg((pl.col("end_ns") - pl.col("start_ns")).sum())
+    assert {times.step: times.kinds_ns["forward"] for times in told} == dict(lengths.iter_rows())
+
+
+def test_a_step_without_forward_or_backward_is_not_told_of(tmp_path):
+    told = []
+    with Recorder(tmp_path, rank=0) as recorder:
+        recorder.on_step(told.append)
+        with recorder.step(), recorder.task("optimizer"):
+            pass
+        with recorder.step():
+            pass
+    assert told == []
+
+
+def test_a_callback_that_fails_is_one_warning_and_the_others_are_called_on(tmp_path):
+    told = []
+
+    def bad(times):
+        raise ZeroDivisionError(f"in step {times.step}")
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with Recorder(tmp_path, rank=0) as recorder:
+            recorder.on_step(bad)
+            recorder.on_step(told.append)
+            for _ in range(3):
+                with recorder.step(), recorder.task("forward"):
+                    pass
+    [warning] = warned
+    assert warning.category is RuntimeWarning
+    assert "failed (ZeroDivisionError: in step 0)" in str(warning.message)
+    assert [times.step for times in told] == [0, 1, 2]
+    assert sources.load(tmp_path).tasks["step"].to_list() == [0, 1, 2]
+
+
+def test_prometheus_reads_what_the_last_step_was(tmp_path):
+    port = free_port()
+    told, seen = [], threading.Semaphore(0)
+    with Recorder(tmp_path, rank=1) as recorder:
+        stop = serve(recorder, str(port), 1)
+        recorder.on_step(lambda times: (told.append(times), seen.release()))
+        try:
+            with pytest.raises(urllib.error.URLError):
+                scraped(port)  # that is rank 0's
+            assert scraped(port + 1)['bubblescope_steps_total{rank="1"}'] == 0
+            work(recorder)
+            assert seen.acquire(timeout=10)
+            first = scraped(port + 1)
+            work(recorder, optimizer=False)
+            assert seen.acquire(timeout=10)
+            second = scraped(port + 1)
+        finally:
+            stop()
+    for metrics, times in zip((first, second), told, strict=True):
+        assert metrics['bubblescope_step{rank="1"}'] == times.step
+        assert metrics['bubblescope_steps_total{rank="1"}'] == times.step + 1
+        assert metrics['bubblescope_step_span_seconds{rank="1"}'] == times.span_ns / 1e9
+        assert metrics['bubblescope_step_busy_seconds{rank="1"}'] == times.busy_ns / 1e9
+        assert metrics['bubblescope_bubble_ratio{rank="1"}'] == pytest.approx(times.bubble)
+        for kind in ("forward", "backward", "optimizer"):
+            assert (
+                metrics[f'bubblescope_step_task_seconds{{kind="{kind}",rank="1"}}']
+                == times.kinds_ns.get(kind, 0) / 1e9
+            )  # and nothing of an earlier step
+    with pytest.raises(urllib.error.URLError):
+        scraped(port + 1)  # stopped
+
+
+def trained(folder, **settings):
+    """Train three steps with a session of its own; return what it warned of, and where it listened."""
+    session = Session(Settings(out=str(folder), timer="cpu", **settings))
+    step = session.timed(time.sleep, lambda *_: identity_of(Kind.FORWARD))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            session.begin_step()
+            step(0.001)
+        ports = listening()
+        session.close()
+    assert sources.load(folder).tasks["step"].to_list() == [0, 1, 2]
+    return [str(warning.message) for warning in warned], ports
+
+
+def test_nothing_listens_unless_asked(tmp_path):
+    before = listening()
+    assert trained(tmp_path) == ([], before)
+
+
+def test_this_machine_only_may_ask_unless_another_address_is_given(tmp_path):
+    port = free_port()
+    assert trained(tmp_path, prometheus=str(port)) == ([], listening() | {port})
+    with Recorder(tmp_path / "other", rank=0) as recorder:
+        stop = serve(recorder, str(port), 0)
+        with socket.socket() as other:  # the port is free at every other address
+            other.bind(("127.0.0.2", port))
+        stop()
+    assert port not in listening()
+
+
+@pytest.mark.parametrize("address", ["taken", "65535", "203.0.113.7:9400"])
+def test_where_nothing_can_listen_is_one_warning_and_the_recording_goes_on(
+    tmp_path, monkeypatch, address
+):
+    monkeypatch.setenv("RANK", "1")
+    with socket.socket() as other:
+        if address == "taken":
+            address = str(free_port())
+            other.bind(("127.0.0.1", int(address) + 1))
+            other.listen()
+        [message] = trained(tmp_path, prometheus=address)[0]
+    assert re.search(r"serves no metrics of rank 1 \(.*\); recording goes on", message)
+
+
+def test_without_prometheus_client_recording_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    [message] = trained(tmp_path, prometheus="9400")[0]
+    assert "pip install 'bubblescope[prometheus]'" in message
+
+
+@pytest.mark.parametrize("text", ["", "host:", "0", "65536", "host:x", "²", ":-1"])
+def test_what_is_no_address_is_refused(text):
+    with pytest.raises(RecorderError, match="is no port"):
+        address_of(text)
+
+
+def test_addresses_with_and_without_a_host():
+    assert address_of("9400") == ("127.0.0.1", 9400)
+    assert address_of("0.0.0.0:9400") == ("0.0.0.0", 9400)
+    assert address_of("[::1]:9400") == ("::1", 9400)
+
+
+def test_recording_alone_does_not_import_prometheus():
+    code = "import sys, bubblescope.record; sys.exit('prometheus_client' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

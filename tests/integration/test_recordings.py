@@ -1,0 +1,155 @@
+"""Reading our own files, whole, torn or contradictory."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bubblescope import SourceError, TimelineError, sources
+from bubblescope.record import Recorder, recorder
+from bubblescope.recording import reader
+
+
+def record(folder, rank=0, host="here", steps=2):
+    with Recorder(folder, rank=rank, host=host) as job:
+        job.on_step(lambda _: None)  # so that each step is written by itself
+        for _ in range(steps):
+            with job.step():
+                for i in range(2):
+                    with job.task("forward", microbatch=i):
+                        pass
+    return job.path
+
+
+def test_a_file_cut_anywhere_gives_its_complete_records_or_one_clear_error(tmp_path):
+    path = record(tmp_path)
+    whole = sources.load(path).tasks
+    data = path.read_bytes()
+    lengths = set()
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        try:
+            timeline = sources.load(path)
+        except SourceError as error:
+            assert str(error).startswith(str(path))  # noqa: PT017  either outcome is right
+            continue
+        assert timeline.tasks.equals(whole.head(len(timeline)))
+        [notice] = timeline.run.warnings
+        assert notice.code in {"torn-tail", "unclosed"}
+        if notice.code == "torn-tail":
+            assert notice.total == size
+        lengths.add(len(timeline))
+    assert lengths == {0, 2, 4}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\xff\xff", "is cut short: its 2 bytes hold no complete record"),
+        (b"not arrow at all", "is not a recording or is damaged"),
+        (b"\xff\xff\xff\xff\x08\0\0\0" + b"\xee" * 8, "is not a recording or is damaged"),
+    ],
+)
+def test_what_is_no_recording_is_one_clear_error(tmp_path, content, message):
+    path = tmp_path / "rank00000.bubbles"
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=message):
+        sources.load(path)
+
+
+def test_a_damaged_middle_is_an_error_and_not_a_wrong_number(tmp_path):
+    path = record(tmp_path)
+    data = bytearray(path.read_bytes())
+    middle = data.index(b"\xff\xff\xff\xff", 8)
+    data[middle + 8 : middle + 40] = b"\xaa" * 32
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match="is not a recording or is damaged"):
+        sources.load(path)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    return record(tmp_path_factory.mktemp("damaged"))
+
+
+@settings(max_examples=150, deadline=None)
+@given(damage=st.dictionaries(st.integers(0, 1 << 16), st.integers(0, 255), min_size=1, max_size=4))
+def test_changed_bytes_never_end_in_a_traceback(recording, damage):
+    whole = recording.read_bytes()
+    data = bytearray(whole)
+    for at, value in damage.items():
+        data[at % len(data)] = value
+    recording.write_bytes(data)
+    try:
+        sources.load(recording)
+    except SourceError as error:
+        assert str(error).startswith(str(recording))  # noqa: PT017  either outcome is right
+    finally:
+        recording.write_bytes(whole)
+
+
+def test_damage_that_polars_panics_at_is_an_error(tmp_path, monkeypatch):
+    def panic(_):
+        raise pl.exceptions.PanicException("not yet implemented")
+
+    path = record(tmp_path)
+    monkeypatch.setattr(reader.pl, "read_ipc_stream", panic)
+    with pytest.raises(SourceError, match=r"is damaged \(not yet implemented\)"):
+        sources.load(path)
+
+
+def test_a_task_that_breaks_the_models_rules_is_an_error_that_names_its_file(tmp_path):
+    path = record(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"forward", b"forwarf"))
+    with pytest.raises(
+        SourceError, match=r"rank00000\.bubbles: is damaged \(tasks row 0: kind must"
+    ):
+        sources.load(path)
+
+
+def test_two_files_of_one_rank_are_refused_by_name(tmp_path):
+    record(tmp_path / "a")
+    record(tmp_path / "b")
+    with pytest.raises(
+        TimelineError, match=r"rank 0 is claimed by two traces: .*a/rank.* and .*b/rank"
+    ):
+        sources.load(tmp_path)
+
+
+def test_recordings_of_several_hosts_are_joined_with_a_warning(tmp_path):
+    record(tmp_path, 0, "node0")
+    record(tmp_path, 1, "node1")
+    timeline = sources.load(tmp_path)
+    assert timeline.ranks["host"].to_list() == ["node0", "node1"]
+    assert [notice.code for notice in timeline.run.warnings] == ["clocks-unchecked"]
+
+
+def test_hosts_of_one_name_are_told_apart_by_their_boot(tmp_path, monkeypatch):
+    for rank in (0, 1):
+        monkeypatch.setattr(recorder, "_boot_id", lambda rank=rank: f"boot {rank}")
+        record(tmp_path, rank, "localhost")
+    timeline = sources.load(tmp_path)
+    assert [notice.code for notice in timeline.run.warnings] == ["clocks-unchecked"]
+
+
+def test_a_saved_timeline_is_read_back_whatever_it_is_called(tmp_path):
+    timeline = sources.load(record(tmp_path / "recording"))
+    saved = timeline.save(tmp_path / "whatever.pq")
+    assert sources.load(saved) == timeline
+
+
+def test_a_saved_timeline_and_a_recording_of_other_ranks_join(tmp_path):
+    sources.load(record(tmp_path / "x", 0)).save(tmp_path / "rank0.parquet")
+    record(tmp_path / "y", 1)
+    timeline = sources.load(tmp_path / "rank0.parquet", tmp_path / "y")
+    assert timeline.ranks["rank"].to_list() == [0, 1]
+
+
+def test_a_recording_of_a_newer_bubblescope_says_so(tmp_path):
+    path = record(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":9'))
+    with pytest.raises(SourceError, match="update to read it"):
+        sources.load(path)
