@@ -127,7 +127,7 @@ distributed.destroy_process_group()
 
 def run(command: list[str]) -> subprocess.CompletedProcess:
     # A pipeline that hangs is stopped with all its processes.
-    limited = ["timeout", "60", *command]
+    limited = ["timeout", "600", *command]
     return subprocess.run(limited, capture_output=True, text=True, check=False, env=ENVIRONMENT)
 
 

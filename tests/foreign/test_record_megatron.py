@@ -174,7 +174,7 @@ def test_megatron_itself(tmp_path, chunks, overlap):
 
     def run(command):
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=300, check=False, env=environment
+            command, capture_output=True, text=True, timeout=900, check=False, env=environment
         )
         assert done.returncode == 0, done.stderr[-3000:]
         assert "bubblescope stopped" not in done.stderr

@@ -669,5 +669,5 @@ def run(command: list[str], **variables: str) -> subprocess.CompletedProcess:
         "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]),
     }
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False, env=environment
+        command, capture_output=True, text=True, timeout=900, check=False, env=environment
     )

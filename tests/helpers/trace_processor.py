@@ -19,6 +19,7 @@ import pytest
 
 from bubblescope.render.layout import duration_text, ordered_ranks, short_label, with_rows
 from bubblescope.render.traces.slices import flows, step_spans
+from viewing import context_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -255,8 +256,8 @@ def perfetto_ui(browser: Any, trace: Path) -> Iterator[Any]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         here = f"http://127.0.0.1:{server.server_port}/"
-        context = browser.new_context(
-            viewport={"width": 1500, "height": 700}, service_workers="block"
+        context = context_of(
+            browser, viewport={"width": 1500, "height": 700}, service_workers="block"
         )
         try:
             page = context.new_page()

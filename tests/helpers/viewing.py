@@ -50,6 +50,17 @@ def chromium() -> Iterator[Any]:
         launched.close()
 
 
+PATIENCE_MS = 180_000
+"""How long a page may take for what takes a moment: the machine may be busy with much else."""
+
+
+def context_of(browser, **how):
+    """Return a new context of a browser, whose pages are given time."""
+    context = browser.new_context(**how)
+    context.set_default_timeout(PATIENCE_MS)
+    return context
+
+
 @pytest.fixture(scope="module")
 def browser():
     with chromium() as launched:
@@ -72,7 +83,7 @@ def opened(browser, tmp_path):
         **how,
     ):
         path = write(timeline, tmp_path / "view.html", to="html", whatif=whatif)
-        context = browser.new_context(viewport={"width": width, "height": height}, **how)
+        context = context_of(browser, viewport={"width": width, "height": height}, **how)
         contexts.append(context)
         page = context.new_page()
         # Reading pixels back is what the tests do, not the page.

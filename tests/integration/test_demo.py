@@ -160,8 +160,8 @@ def test_ctrl_c_stops_every_process_without_their_tracebacks(tmp_path):
     program = textwrap.dedent("""
         import sys
         from pathlib import Path
+        from bubblescope.demo import run
         from bubblescope.demo.options import Options
-from bubblescope.demo import run
 
         class Report:
             def begin(self, what, total): ...

@@ -30,6 +30,7 @@ from bubblescope.render.traces.slices import LONGEST_TITLE
 from catapult import viewing
 from synthetic import HOSTILE, hostile, one_f_one_b
 from trace_processor import opened, perfetto_ui, seen_tracks
+from viewing import context_of
 
 LONG = "N" * 1_000_000
 SCRIPT = "<script>window.hacked=1</script>"
@@ -49,7 +50,7 @@ LONGEST_SHOWN = """
 def visited(browser):
     """Open a file as a document of its own; its dialogs and its requests are complaints."""
     complaints = []
-    context = browser.new_context(viewport={"width": 1280, "height": 720})
+    context = context_of(browser, viewport={"width": 1280, "height": 720})
 
     def visit(path, *, complain=True):
         page = context.new_page()
@@ -226,7 +227,7 @@ def test_perfetto_shows_the_text(tmp_path):
 @pytest.mark.browser
 def test_nothing_runs_in_perfettos_ui(browser, tmp_path):
     with perfetto_ui(browser, write(hostile(), tmp_path / "run.pftrace", to="perfetto")) as page:
-        page.get_by_text("pipeline").first.wait_for(timeout=60_000)
+        page.get_by_text("pipeline").first.wait_for(timeout=300_000)
         assert page.evaluate("window.hacked") is None
 
 

@@ -76,7 +76,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"
 
 def run(command: list[str], **how) -> subprocess.CompletedProcess:
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT, **how
+        command, capture_output=True, text=True, timeout=900, check=False, env=ENVIRONMENT, **how
     )
 
 

@@ -43,7 +43,7 @@ def free_port():
 
 def scraped(port, host="127.0.0.1"):
     """Return metric with labels -> value, as Prometheus would read them."""
-    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=60) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain")
         lines = answer.read().decode().splitlines()
     return {
@@ -163,10 +163,10 @@ def test_prometheus_reads_what_the_last_step_was(tmp_path):
                 scraped(port)  # that is rank 0's
             assert scraped(port + 1)['bubblescope_steps_total{rank="1"}'] == 0
             work(recorder)
-            assert seen.acquire(timeout=10)
+            assert seen.acquire(timeout=120)
             first = scraped(port + 1)
             work(recorder, optimizer=False)
-            assert seen.acquire(timeout=10)
+            assert seen.acquire(timeout=120)
             second = scraped(port + 1)
         finally:
             stop()

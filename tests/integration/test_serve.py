@@ -22,7 +22,7 @@ from bubblescope.render.html.serve.query import QueryError, find, totals
 from bubblescope.render.html.serve.server import Server
 from bubblescope.render.html.serve.windows import Sight, Windows
 from synthetic import hostile, one_f_one_b
-from viewing import until
+from viewing import context_of, until
 
 ALL = frozenset({"compute", "ideal", "whatif", "comm", "host"})
 
@@ -45,7 +45,7 @@ def served(data):
 def get(server: Server, what: str = "", host: str | None = None, token: str | None = None, **asked):
     """The status, headers and content of an answer."""
     address = urlsplit(server.url)
-    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=20)
+    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=120)
     path = address.path if token is None else f"/{token}/"
     headers = {"Host": host} if host else {}
     connection.request("GET", f"{path}{what}?{urlencode(asked)}", headers=headers)
@@ -268,7 +268,7 @@ def test_the_page_looks_like_the_one_that_holds_everything(data, served, browser
     whole = html.render(View.of(one_f_one_b()), title=data.head["title"])
     shots = []
     for source in ("embedded", "served"):
-        context = browser.new_context(viewport={"width": 1000, "height": 600})
+        context = context_of(browser, viewport={"width": 1000, "height": 600})
         page = context.new_page()
         failures: list[str] = []
         page.on("pageerror", lambda error, failures=failures: failures.append(str(error)))
@@ -298,11 +298,11 @@ def test_the_command_says_where_it_serves_and_ends_when_told(tmp_path):
             url = process.stdout.readline().strip()
             address = urlsplit(url)
             assert address.hostname == "127.0.0.1"
-            connection = http.client.HTTPConnection(address.hostname, address.port, timeout=20)
+            connection = http.client.HTTPConnection(address.hostname, address.port, timeout=120)
             connection.request("GET", address.path)
             assert connection.getresponse().status == 200
             connection.close()
             process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=20) == 0
+            assert process.wait(timeout=120) == 0
         finally:
             process.kill()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["View", "links_of", "spread_of"]
+__all__ = ["View"]
 
 
 class View(msgspec.Struct, frozen=True, eq=False):
@@ -36,7 +36,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
         links: What feeds what, and which send meets which receive: frame with source and target, rows
             of the timeline's tasks.
         phases: As `bubblescope.analysis.phase.phases` returns them.
-        spread: As `spread_of` returns it.
+        spread: As `_spread_of` returns it.
     """
 
     timeline: Timeline
@@ -79,9 +79,9 @@ class View(msgspec.Struct, frozen=True, eq=False):
             study=known,
             prediction=prediction,
             overlays=overlays,
-            links=links_of(timeline),
+            links=_links_of(timeline),
             phases=phases(timeline.tasks),
-            spread=spread_of(timeline.tasks),
+            spread=_spread_of(timeline.tasks),
         )
 
 
@@ -94,7 +94,7 @@ def _answer(known: Study, question: Question) -> Prediction:
     return question(WhatIf(known.recognition, known.ledger))
 
 
-def links_of(timeline: Timeline) -> pl.DataFrame:
+def _links_of(timeline: Timeline) -> pl.DataFrame:
     """Return what feeds what and which send meets which receive, as rows of the timeline's tasks."""
     return pl.concat(
         [
@@ -105,7 +105,7 @@ def links_of(timeline: Timeline) -> pl.DataFrame:
     )
 
 
-def spread_of(tasks: pl.DataFrame) -> pl.DataFrame:
+def _spread_of(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return how long tasks take, by kind and stage, over all ranks and steps.
 
     Args:

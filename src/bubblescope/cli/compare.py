@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["FAILED", "compare"]
+__all__ = ["compare"]
 
-FAILED: Final = 1
+_FAILED: Final = 1
 """Exit code where a condition of `--fail-if` holds."""
 
 
@@ -95,7 +95,7 @@ def compare(
     for verdict in verdicts:
         (err if as_json else out).print(verdict_line(verdict), soft_wrap=True)
     if any(verdict.outcome == "failed" for verdict in verdicts):
-        sys.exit(FAILED)
+        sys.exit(_FAILED)
 
 
 def _warn(*timelines: Timeline) -> None:

@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["MAX_DRIFT", "Clocks", "Conflict", "Moments", "solve"]
+__all__ = ["Clocks", "Conflict", "Moments", "solve"]
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
 
-MAX_DRIFT: Final = 100.1e-6
+_MAX_DRIFT: Final = 100.1e-6
 """How fast a clock may run away from true time: what quartz oscillators are specified to keep, 100
 parts per million, as its own time counts it. The difference of two clocks may be twice that."""
 
@@ -306,7 +306,7 @@ class _Model:
 
     def _most_drift(self) -> float:
         """Return how far two clocks may run apart over the capture."""
-        return 2 * MAX_DRIFT * self._frame.length_ns / _US + _EXACT
+        return 2 * _MAX_DRIFT * self._frame.length_ns / _US + _EXACT
 
     @cached_property
     def bounds(self) -> tuple[_Floats, _Floats]:

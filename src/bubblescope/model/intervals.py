@@ -23,7 +23,6 @@ __all__ = [
     "covered_ns",
     "fresh_start_ns",
     "idle_share",
-    "new_group",
     "reached_ns",
     "union_ns",
 ]
@@ -48,7 +47,7 @@ def reached_ns(end_ns: Ints, group: Ints | None = None) -> Ints:
     if group is None:
         before[1:] = np.maximum.accumulate(end_ns)[:-1]
         return before
-    first = new_group(group)
+    first = _new_group(group)
     number = np.cumsum(first)
     low = int(end_ns.min())
     # Groups stand one after the other on one axis, each on a stretch as long as all the time there is.
@@ -125,7 +124,7 @@ def covered_ns(intervals: tuple[Ints, Ints, Ints], windows: tuple[Ints, Ints, In
     return covered
 
 
-def new_group(group: Ints) -> Mask:
+def _new_group(group: Ints) -> Mask:
     """Say of each interval whether it is the first of its group; those of a group are together."""
     first = np.ones(len(group), np.bool_)
     first[1:] = group[1:] != group[:-1]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "number",
-    "number_chunks",
     "number_microbatches",
     "number_stages",
     "number_steps",
@@ -50,7 +49,7 @@ def number(
     tasks, how_step = number_steps(split_backward(tasks), markers)
     tasks, how_microbatch, notices = number_microbatches(tasks)
     tasks, how_stage = number_stages(tasks)
-    tasks = number_chunks(tasks)
+    tasks = _number_chunks(tasks)
     how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
     return tasks, {field: said for field, said in how.items() if said}, notices
 
@@ -293,7 +292,7 @@ def number_stages(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     return placed.drop("place", "found"), "order in which micro-batch 0 passed through the ranks"
 
 
-def number_chunks(tasks: pl.DataFrame) -> pl.DataFrame:
+def _number_chunks(tasks: pl.DataFrame) -> pl.DataFrame:
     """Number the chunks of ranks that hold several stages, where only the stages are stated.
 
     A rank's chunks are its stages in ascending order, whatever the placement: round-robin (Megatron's

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from bubblescope.sources.source import ReadOptions
 
-__all__ = ["JOB_KINDS", "PaddleSource", "machine_number"]
+__all__ = ["PaddleSource", "machine_number"]
 
 _LOG: Final = re.compile(r"workerlog\.(\d+)")
 _RECORD: Final = re.compile(r"profile_record_tmp_file_for_rank_(\d+)")
@@ -51,7 +51,7 @@ _JOB: Final = (
 class makes the search three times as slow.)"""
 _GLOG_THREAD: Final = r"([0-9]+) [0-9A-Za-z_./+-]+:[0-9]+\] $"
 _WINDOW: Final = r"Schedule Profiler start at step ([0-9]{1,9}) and end at step ([0-9]{1,9})"
-JOB_KINDS: Final = {
+_JOB_KINDS: Final = {
     "forward": Kind.FORWARD,
     "backward": Kind.BACKWARD,
     "backward_b": Kind.BACKWARD_INPUT,
@@ -420,10 +420,10 @@ def _log(path: Path, jobs: pl.DataFrame, types: pl.Series, notices: list[Notice]
 def _parsed(job: str) -> tuple[Kind, int | None]:
     """Return what a job type means, and its chunk."""
     found = _TYPE.fullmatch(job)
-    if found is None or found[1] not in JOB_KINDS:
+    if found is None or found[1] not in _JOB_KINDS:
         return Kind.OTHER, None
     chunk = found[2] or found[3]
-    return JOB_KINDS[found[1]], int(chunk) if chunk else None
+    return _JOB_KINDS[found[1]], int(chunk) if chunk else None
 
 
 def _no_tasks(logs: list[_Log]) -> Notice:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from bubblescope.model.provenance import Notice
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["NEGLIGIBLE", "SCHEMA", "Explained", "Slowdown", "Stragglers"]
+__all__ = ["SCHEMA", "Explained", "Slowdown", "Stragglers"]
 
 SCHEMA: Final = "bubblescope.stragglers/1"
 """Name and version of the JSON, described in docs/stragglers.md. Keys are only ever added."""
 
-NEGLIGIBLE: Final = 1.03
+_NEGLIGIBLE: Final = 1.03
 """A slowdown below this is not worth explaining, as the paper has it."""
 
 _WORST_PERCENT: Final = 3
@@ -201,10 +201,10 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             ),
             worst=sorted(rank[worst].tolist()),
             worst_workers=Explained.of(no_delay, ideal, removed, added),
-            odd_steps=np.flatnonzero(outliers(of_all.per_step[0], NEGLIGIBLE)).tolist(),
+            odd_steps=np.flatnonzero(outliers(of_all.per_step[0], _NEGLIGIBLE)).tolist(),
             odd_workers=[
                 (place, replica)
-                for place, replica in np.argwhere(outliers(by_worker, NEGLIGIBLE)).tolist()
+                for place, replica in np.argwhere(outliers(by_worker, _NEGLIGIBLE)).tolist()
             ],
             slowness=slowness(operations),
             notices=operations.notices,

@@ -17,12 +17,12 @@ from bubblescope.names.job_trace_operations import BACKWARD, COMPUTATIONS, FORWA
 if TYPE_CHECKING:
     from bubblescope.analysis.stragglers.operations import Array, Operations
 
-__all__ = ["PERSISTENT", "SLOW", "Slowness", "outliers", "slowness"]
+__all__ = ["Slowness", "outliers", "slowness"]
 
-SLOW: Final = 1.05
+_SLOW: Final = 1.05
 """A worker is slow in a step if it computed this many times as long as its peers' median."""
 
-PERSISTENT: Final = 0.5
+_PERSISTENT: Final = 0.5
 """A worker is slow persistently if it is in this share of the steps or more, and chance is not why."""
 
 _COMPUTE: Final = frozenset({*COMPUTATIONS, *(kind.value for kind in COMPUTE_KINDS)})
@@ -39,9 +39,9 @@ class Slowness(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         ratio: How long each worker computed in a step over its peers' median, p x r x s; null if
             there is one replica only.
-        share: Share of the steps in which a worker is `SLOW`, p x r; null likewise.
+        share: Share of the steps in which a worker is `_SLOW`, p x r; null likewise.
         persistent: Whether a worker is slow in most steps and not by chance, p x r; null likewise.
-            That is, its share is `PERSISTENT` or more, and above the mean share q of all workers by
+            That is, its share is `_PERSISTENT` or more, and above the mean share q of all workers by
             more than three standard deviations of a share of s steps, sqrt(q (1 - q) / s).
         persistence: Share of the variance of log `ratio` that is between workers and not between
             the steps of one: the intraclass correlation ICC(1) of Shrout and Fleiss, "Intraclass
@@ -84,10 +84,10 @@ def slowness(operations: Operations) -> Slowness:
     ).transpose(0, 2, 1)
     peers = _others_median(taken)
     ratio = np.divide(taken, peers, out=np.ones(taken.shape), where=peers > 0)
-    share = (ratio >= SLOW).mean(axis=-1)
+    share = (ratio >= _SLOW).mean(axis=-1)
     usual = share.mean()
     chance = usual + _DEVIATIONS * np.sqrt(usual * (1 - usual) / ratio.shape[-1])
-    persistent = (share >= PERSISTENT) & (share > chance)
+    persistent = (share >= _PERSISTENT) & (share > chance)
     return Slowness(ratio, share, persistent, _persistence(ratio), correlation)
 
 

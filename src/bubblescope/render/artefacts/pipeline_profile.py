@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["CHROME", "PERFETTO", "write"]
+__all__ = ["write"]
 
-CHROME: Final = "pipeline_profile.json"
-PERFETTO: Final = "pipeline_profile_perfetto.json"
+_CHROME: Final = "pipeline_profile.json"
+_PERFETTO: Final = "pipeline_profile_perfetto.json"
 _STEP_ROW: Final = 2333
 _COLOURS: Final = {
     Kind.FORWARD.value: "thread_state_running",
@@ -68,7 +68,7 @@ def write(timeline: Timeline, folder: Path) -> list[Path]:
         }
         for label, number in labels
     ]
-    chrome, perfetto = folder / CHROME, folder / PERFETTO
+    chrome, perfetto = folder / _CHROME, folder / _PERFETTO
     _write(chrome, events.write_json())
     more = msgspec.json.encode(metadata).decode()
     _write(perfetto, f"{numbered.write_json()[:-1]},{more[1:]}")

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["UNPLACED", "Chart", "links", "rows", "write"]
+__all__ = ["Chart", "links", "rows", "write"]
 
-UNPLACED: Final = len(mindspeed.PHASES)
+_UNPLACED: Final = len(mindspeed.PHASES)
 """The type of a row of a DualPipeV whose place in the schedule is not certain."""
 _TABLE: Final = (
     'CREATE TABLE "StepTaskInfo" ("name" TEXT, "startNs" INTEGER, "endNs" INTEGER, "type" INTEGER)'
@@ -111,7 +111,7 @@ def _of_dualpipev(tasks: pl.DataFrame, stages: list[int], microbatches: int) -> 
         .join(plan, on=key, how="left", maintain_order="left")
         .with_columns(
             name=pl.when(pl.col("phase").is_null()).then(short).otherwise("name"),
-            type=pl.col("phase").fill_null(UNPLACED),
+            type=pl.col("phase").fill_null(_UNPLACED),
         )
     )
 

@@ -11,9 +11,9 @@ from bubblescope.model.counters import in_force
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["MOST_SAMPLES", "Counters", "counters_of"]
+__all__ = ["Counters", "counters_of"]
 
-MOST_SAMPLES: Final = 200_000
+_MOST_SAMPLES: Final = 200_000
 """Samples in a page. More of them are thinned."""
 
 _KEPT_PER_BUCKET: Final = 3
@@ -43,7 +43,7 @@ def counters_of(
     ranks: pl.DataFrame,
     origin_ns: int,
     *,
-    most_samples: int = MOST_SAMPLES,
+    most_samples: int = _MOST_SAMPLES,
 ) -> Counters:
     """Return the counters from the origin to the end of the last task.
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from bubblescope.model.errors import BubblescopeError
 
-__all__ = ["INCH", "NAMED", "POINT", "Size"]
+__all__ = ["INCH", "POINT", "Size"]
 
 INCH: Final = 96.0
 """Pixels in an inch, as CSS and SVG define them."""
@@ -15,7 +15,7 @@ POINT: Final = INCH / 72
 """Pixels in a point, the unit of type sizes."""
 
 _UNITS: Final = {"px": 1.0, "in": INCH, "cm": INCH / 2.54, "mm": INCH / 25.4, "pt": POINT}
-NAMED: Final = {"column": "3.3in", "page": "7in"}
+_NAMED: Final = {"column": "3.3in", "page": "7in"}
 """Widths with a name: those of a column and of a page of most two-column papers."""
 
 _LENGTH: Final = re.compile(r"(\d+\.?\d*|\.\d+) ?(px|in|cm|mm|pt)?", re.ASCII)
@@ -42,9 +42,9 @@ class Size(NamedTuple):
         """
         unit = "px"
         if isinstance(width, str):
-            found = _LENGTH.fullmatch(NAMED.get(width.strip(), width.strip()))
+            found = _LENGTH.fullmatch(_NAMED.get(width.strip(), width.strip()))
             if found is None:
-                names = " or ".join(f"{name} ({length})" for name, length in NAMED.items())
+                names = " or ".join(f"{name} ({length})" for name, length in _NAMED.items())
                 raise BubblescopeError(
                     f"{width!r} is no width; give one such as 84mm, 3.3in, 240pt or 1600px, "
                     f"or {names}"

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
 
-__all__ = ["LONGEST", "PlainConsole"]
+__all__ = ["PlainConsole"]
 
-LONGEST: Final = 4_000
+_LONGEST: Final = 4_000
 """Characters that are shown of one text."""
 
 
@@ -44,11 +44,11 @@ class PlainConsole(Console):
 def _shown(text: Text) -> Text:
     said = text.plain
     clean = visible(said)
-    if clean == said and len(said) <= LONGEST:
+    if clean == said and len(said) <= _LONGEST:
         return text
     shown = text.copy()
     shown.plain = clean
-    if len(said) > LONGEST:
-        shown.truncate(LONGEST)
+    if len(said) > _LONGEST:
+        shown.truncate(_LONGEST)
         shown.append(f"… ({len(said):,} characters)")
     return shown

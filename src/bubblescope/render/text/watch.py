@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.live import Figures
 
-__all__ = ["RANKS", "heading", "picture", "rates_line"]
+__all__ = ["heading", "picture", "rates_line"]
 
-RANKS: Final = 32
+_RANKS: Final = 32
 """Ranks shown at most."""
 _WIDTH: Final = 32
 """Characters of a bar."""
@@ -29,7 +29,7 @@ _NAMED: Final = 4
 """Silent ranks and unreadable files named."""
 
 
-def picture(folder: Path, figures: Figures, room: int = RANKS) -> RenderableType:
+def picture(folder: Path, figures: Figures, room: int = _RANKS) -> RenderableType:
     """Return what is shown of a job.
 
     Args:
@@ -39,7 +39,7 @@ def picture(folder: Path, figures: Figures, room: int = RANKS) -> RenderableType
     """
     parts: list[RenderableType] = [heading(folder, figures)]
     if figures.steps:
-        parts += [rates_line(figures), _bars(figures, min(room, RANKS))]
+        parts += [rates_line(figures), _bars(figures, min(room, _RANKS))]
     parts += [Text(line, "yellow") for line in _complaints(figures)]
     return Group(*parts)
 

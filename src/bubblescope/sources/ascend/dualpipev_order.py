@@ -13,9 +13,9 @@ from bubblescope.schedules import mindspeed_dualpipev as mindspeed
 if TYPE_CHECKING:
     from bubblescope.sources.ascend.parallel_layout import Layout
 
-__all__ = ["OUTPUT_LAYER", "position_name", "recognise"]
+__all__ = ["position_name", "recognise"]
 
-OUTPUT_LAYER: Final = "logits"
+_OUTPUT_LAYER: Final = "logits"
 """Name of the task in which device 0 of a DualPipeV runs the output layer."""
 
 
@@ -90,7 +90,7 @@ def recognise(ranges: pl.DataFrame, rank: int, place: Layout) -> tuple[pl.DataFr
 def _letter(kind: str, output_layer: bool | None) -> str:
     """Return what a mark and the schedule both know of an operation."""
     if output_layer:
-        return OUTPUT_LAYER
+        return _OUTPUT_LAYER
     return Kind.BACKWARD.value if kind == Kind.BACKWARD_INPUT.value else kind
 
 
@@ -102,7 +102,7 @@ def position_name(step: mindspeed.Step, microbatches: int) -> str:
     """
     number = step.microbatch + microbatches * step.chunk
     if step.kind is Kind.OTHER:
-        return OUTPUT_LAYER
+        return _OUTPUT_LAYER
     if step.kind is Kind.FORWARD:
         return f"{number}F" if step.apart else str(number)
     if step.kind is Kind.FORWARD_BACKWARD:

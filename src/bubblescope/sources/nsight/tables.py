@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
 
-__all__ = ["EVENTS", "FACTS", "ParquetTables", "SqliteExport", "Tables"]
+__all__ = ["EVENTS", "ParquetTables", "SqliteExport", "Tables"]
 
 EVENTS: Final = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -35,7 +35,7 @@ EVENTS: Final = (
     "GPU_METRICS",
     "NVTX_EVENTS",
 )
-FACTS: Final = (
+_FACTS: Final = (
     "META_DATA_EXPORT",
     "EXPORT_META_DATA",
     "StringIds",
@@ -86,7 +86,7 @@ class SqliteExport(SqliteTables):
     """
 
     def __init__(self, path: Path, progress: Progress) -> None:
-        super().__init__(path, progress, EVENTS, FACTS)
+        super().__init__(path, progress, EVENTS, _FACTS)
 
     def texts(self, table: str, columns: Sequence[str]) -> pl.DataFrame:
         """Return the columns of a small table as text; see `Tables.texts`."""
