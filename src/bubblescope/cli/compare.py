@@ -11,6 +11,7 @@ from rich.text import Text
 from bubblescope.analysis.gate import Condition, condition, judge
 from bubblescope.cli.console import err, out, print_json
 from bubblescope.cli.reading import Numbers, need_tasks, planned, read, reading
+from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.text.compare import Comparison, verdict_line
 from bubblescope.schedules import torch_csv
 
@@ -84,7 +85,10 @@ def compare(
         need_tasks(timeline)
         runs.append(timeline)
     comparison = Comparison.of(runs[0], runs[1], labels=(before, after), also=also)
-    verdicts = [judge(condition, comparison, strict=strict) for condition in conditions]
+    try:
+        verdicts = [judge(one, comparison, strict=strict) for one in conditions]
+    except BubblescopeError as error:  # what is asked cannot be answered by these runs
+        raise click.UsageError(str(error)) from None
     if as_json:
         said = {**comparison.to_dict(), "conditions": [one._asdict() for one in verdicts]}
         print_json(said)

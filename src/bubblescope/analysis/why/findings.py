@@ -111,7 +111,7 @@ def _imbalance(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
         cells.group_by("stage", "kind")
         .agg(pl.col("ns", "task").first())
         .group_by("stage")
-        .agg(pl.col("ns").sum(), pl.col("task").first())
+        .agg(pl.col("ns").sum(), pl.col("task").min())  # groups come in no order
         .sort("ns", "stage", descending=[True, False])
     )
     top = costs.row(0, named=True)
