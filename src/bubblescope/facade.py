@@ -35,21 +35,6 @@ if TYPE_CHECKING:
     PathLike: TypeAlias = str | Path
     Paths: TypeAlias = PathLike | Iterable[PathLike]
 
-__all__ = [
-    "Trace",
-    "compare",
-    "export",
-    "info",
-    "load",
-    "report",
-    "simulate",
-    "stragglers",
-    "view",
-    "whatif",
-    "why",
-    "write",
-]
-
 
 class Trace:
     """The traces of one run, and what can be asked of it.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Intervals", "Sums", "intervals", "ratio"]
-
 _DRAWS: Final = 2000
 _BLOCK: Final = 512
 """Measures resampled at once, which bounds the memory."""

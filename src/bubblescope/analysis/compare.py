@@ -16,13 +16,7 @@ import polars as pl
 
 from bubblescope.analysis.bootstrap import Sums, intervals
 from bubblescope.analysis.pictured import pictured
-from bubblescope.analysis.step_measures import (
-    OVERALL,
-    RATES,
-    Side,
-    StepMeasures,
-    step_measures,
-)
+from bubblescope.analysis.step_measures import OVERALL, RATES, Side, StepMeasures, step_measures
 from bubblescope.model import units
 from bubblescope.model.provenance import Notice
 
@@ -35,8 +29,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
-
-__all__ = ["GROUPS", "SCHEMA", "Change", "Comparison", "Difference", "Side"]
 
 SCHEMA: Final = "bubblescope.compare/1"
 """Name and version of the JSON, described in docs/compare.md. Keys are only ever added."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.arrays import Ints
 
-__all__ = ["Model"]
-
 _KINDS: Final = (
     Kind.FORWARD,
     Kind.BACKWARD,

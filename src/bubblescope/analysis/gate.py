@@ -16,8 +16,6 @@ from bubblescope.model.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Condition", "Verdict", "condition", "judge"]
-
 _OVERALL: Final = {"step": "ns", "idle": "ns", "busy": "ns", "bubble": "rate", "span": "rate"}
 _GROUPS: Final = ("cause", "kind", "stage", "rank")
 _WORDS: Final = {"cause": [one.value for one in Cause], "kind": [one.value for one in Kind]}

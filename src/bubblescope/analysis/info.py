@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["SCHEMA", "Info"]
-
 SCHEMA: Final = "bubblescope.info/1"
 """Name and version of the JSON, described in docs/report.md. Keys are only ever added."""
 

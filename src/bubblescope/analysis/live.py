@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from bubblescope.recording.follow import News, Recording, Tail
 
-__all__ = ["Figures", "RunningJob"]
-
 _STEPS: Final = 10
 """Steps that figures are about: the last ones that all of the ranks have."""
 _KEPT: Final = 2 * _STEPS

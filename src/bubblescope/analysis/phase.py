@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["evenly", "phases", "pipeline_phase"]
-
 _FORWARDS: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
 _BACKWARDS: Final = [kind.value for kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT)] + _FORWARDS[1:]
 

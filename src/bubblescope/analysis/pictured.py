@@ -9,8 +9,6 @@ from bubblescope.analysis.rates import BubbleRates, bubble_rates
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["Pictured", "pictured"]
-
 
 class Pictured(NamedTuple):
     """What a picture shows.

@@ -46,8 +46,6 @@ from bubblescope.model.intervals import idle_share
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["DEFINITIONS", "BubbleRates", "Rates", "bubble_rates"]
-
 DEFINITIONS: Final[dict[str, str]] = {
     "span": "idle share of each rank's own span, its first start to its last end in the step",
     "makespan": "idle share of the step's span over all ranks, first start to last end anywhere",

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["SCHEMA", "Report"]
-
 SCHEMA: Final = "bubblescope.report/1"
 """Name and version of the JSON report, described in docs/report.md. Keys are only ever added."""
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["OVERALL", "RATES", "Side", "StepMeasures", "step_measures"]
-
 OVERALL: Final = ("step", "busy", "idle", "bubble", "span")
 """StepMeasures of a run as a whole, in the order in which they are shown."""
 

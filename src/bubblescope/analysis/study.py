@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["Study", "study"]
-
 
 class Study(NamedTuple):
     """What is known of a run.

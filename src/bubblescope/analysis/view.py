@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["View"]
-
 
 class View(msgspec.Struct, frozen=True, eq=False):
     """Everything that the page shows of a run.

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["SCHEMA", "Prediction", "Predictions", "Question", "WhatIf"]
-
 SCHEMA: Final = "bubblescope.whatif/1"
 """Name and version of the JSON, described in docs/why.md. Keys are only ever added."""
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
     from bubblescope.sources.ascend.profile import Profile
 
-__all__ = ["ascend"]
-
 _BESIDE: Final = ("profiler_info*.json", "profiler_metadata.json", "*.db")
 """What MindStudio Insight opens beside the database."""
 

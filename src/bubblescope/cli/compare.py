@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["compare"]
-
 _FAILED: Final = 1
 """Exit code where a condition of `--fail-if` holds."""
 

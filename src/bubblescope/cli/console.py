@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
     from bubblescope.render.text.face import Answer
 
-__all__ = ["Bar", "answer", "err", "out", "print_json", "warn", "writable", "writing", "wrote"]
-
 _PATIENCE_S: Final = 1.0
 
 out = PlainConsole(highlight=False, markup=False)

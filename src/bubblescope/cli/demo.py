@@ -18,8 +18,6 @@ from bubblescope.render.text.report import Report
 from bubblescope.schedules import LINEAR
 from bubblescope.sources import load
 
-__all__ = ["demo"]
-
 
 @click.command()
 @click.option("--schedule", type=click.Choice(LINEAR), default="1f1b", show_default=True)

@@ -13,8 +13,6 @@ from bubblescope.cli.reading import need_tasks, paths_argument, read, reading
 from bubblescope.facade import write
 from bubblescope.render.formats import FORMATS
 
-__all__ = ["export"]
-
 
 @click.command()
 @paths_argument()

@@ -9,8 +9,6 @@ from bubblescope.cli.console import out
 from bubblescope.render.formats import FORMATS
 from bubblescope.sources import SOURCES
 
-__all__ = ["formats"]
-
 
 @click.command()
 def formats() -> None:

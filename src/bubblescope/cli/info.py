@@ -10,8 +10,6 @@ from bubblescope.cli.console import answer, warn
 from bubblescope.cli.reading import paths_argument, read, reading
 from bubblescope.render.text.info import Info
 
-__all__ = ["info"]
-
 
 @click.command()
 @paths_argument()

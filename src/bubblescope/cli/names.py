@@ -11,8 +11,6 @@ from bubblescope.cli.console import out
 from bubblescope.cli.reading import paths_argument, read, reading
 from bubblescope.render.text.sections import narrow_table
 
-__all__ = ["names"]
-
 
 @click.command()
 @paths_argument()

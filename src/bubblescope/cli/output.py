@@ -12,8 +12,6 @@ import click
 from bubblescope.cli.console import writable
 from bubblescope.sources import find
 
-__all__ = ["open_page", "output_path"]
-
 
 def output_path(paths: tuple[str, ...], output: Path | None, suffix: str) -> Path:
     """Return where to write: as asked, or named after the first trace, in the current folder."""

@@ -16,8 +16,6 @@ from bubblescope.render.artefacts import pipeline_profile as paddle_json
 from bubblescope.sources import load
 from bubblescope.sources.paddle_logs import machine_number
 
-__all__ = ["paddle"]
-
 
 @click.command()
 @click.option(

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.whatif import Question
 
-__all__ = ["asking", "one_question", "questions"]
-
 
 class Factor(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
     """A number and a factor: "2=0.5"."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["NO_TASKS", "Numbers", "need_tasks", "paths_argument", "planned", "read", "reading"]
-
 NO_TASKS: Final = 3
 """Exit code where traces were read but hold no pipeline tasks."""
 

@@ -22,8 +22,6 @@ from bubblescope.record.prometheus import address_of
 from bubblescope.record.settings import Settings
 from bubblescope.sources import load
 
-__all__ = ["record"]
-
 
 class Window(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
     """Which steps: "10:15", "10:" or ":5"."""

@@ -8,8 +8,6 @@ from rich.text import Text
 from bubblescope.cli.console import out, print_json
 from bubblescope.schedules import SCHEDULES
 
-__all__ = ["schedules"]
-
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

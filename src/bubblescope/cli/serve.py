@@ -21,8 +21,6 @@ from bubblescope.schedules import torch_csv
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["serve"]
-
 
 @click.command()
 @paths_argument()

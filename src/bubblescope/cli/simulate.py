@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["simulate"]
-
 
 class Span(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
     """A length of time with its unit: "10ms", "300us", "1.5s"."""

@@ -10,8 +10,6 @@ from bubblescope.cli.console import out, print_json
 from bubblescope.cli.reading import need_tasks, paths_argument, read, reading
 from bubblescope.render.text.stragglers import Stragglers
 
-__all__ = ["stragglers"]
-
 
 @click.command()
 @paths_argument()

@@ -15,8 +15,6 @@ from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, r
 from bubblescope.render.html import page
 from bubblescope.schedules import torch_csv
 
-__all__ = ["view"]
-
 
 @click.command()
 @paths_argument()

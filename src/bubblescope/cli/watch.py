@@ -16,8 +16,6 @@ from bubblescope.cli.reading import NO_TASKS
 from bubblescope.recording.follow import Tail
 from bubblescope.render.text.watch import heading, picture, rates_line
 
-__all__ = ["watch"]
-
 _ABOVE: Final = 9
 """Lines of a picture that are no ranks."""
 

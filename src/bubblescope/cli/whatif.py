@@ -15,8 +15,6 @@ from bubblescope.schedules import torch_csv
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["whatif"]
-
 
 @click.command()
 @paths_argument()

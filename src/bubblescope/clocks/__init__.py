@@ -25,8 +25,6 @@ from bubblescope.model.timeline import Timeline
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
 
-__all__ = ["align"]
-
 _TIMES: Final = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
 _SETTLED: Final = frozenset({"no-common-clock", "clocks-unchecked"})
 _SHOWN: Final = 3

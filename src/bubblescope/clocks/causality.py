@@ -12,8 +12,6 @@ from bubblescope.model.kinds import Kind
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["constraints"]
-
 
 def constraints(timeline: Timeline) -> pl.DataFrame:
     """Return each pair of moments on two ranks of which one must not come after the other.

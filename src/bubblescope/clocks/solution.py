@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Clocks", "Conflict", "Moments", "solve"]
-
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
 

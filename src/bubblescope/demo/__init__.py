@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from bubblescope.demo.network import Data, Stage, loss_and_gradient
-from bubblescope.demo.options import Options
 from bubblescope.demo.worker import Links, work
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.progress import SILENT, Progress
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Options", "Result", "contention_note", "reference", "run"]
+    from bubblescope.demo.options import Options
 
 _THREADS: Final = (
     "OMP_NUM_THREADS",

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float32]
 
-__all__ = ["Data", "Stage", "loss_and_gradient"]
-
 _MOMENTUM = 0.9
 
 

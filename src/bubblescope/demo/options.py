@@ -10,8 +10,6 @@ import msgspec
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.schedules import LINEAR
 
-__all__ = ["Options"]
-
 _MOST_STAGES: Final = 64
 _SAMPLES: Final = 384
 

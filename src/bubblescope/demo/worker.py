@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float32]
 
-__all__ = ["Links", "work"]
-
 
 class Links(NamedTuple):
     """A stage's pipes to its neighbours and to the parent process.

@@ -5,7 +5,5 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Ints", "Mask"]
-
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]

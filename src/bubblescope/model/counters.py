@@ -6,8 +6,6 @@ from typing import Final
 
 import polars as pl
 
-__all__ = ["COUNTER_KEY", "COUNTER_SCHEMA", "changes", "in_force"]
-
 COUNTER_SCHEMA: Final[dict[str, pl.DataType]] = {
     "rank": pl.Int32(),
     "name": pl.String(),

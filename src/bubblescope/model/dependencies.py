@@ -11,8 +11,6 @@ from bubblescope.model.kinds import Kind, Lane
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["feeds", "messages", "numbered", "passes"]
-
 _FORWARD: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
 _RECEIVES: Final = {

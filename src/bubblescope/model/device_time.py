@@ -22,18 +22,6 @@ from bubblescope.model.kinds import Lane
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints, Mask
 
-__all__ = [
-    "LAUNCHES",
-    "NONE",
-    "NO_INTERVALS",
-    "WORK",
-    "Match",
-    "busy_intervals",
-    "device_intervals",
-    "innermost",
-    "match_work",
-]
-
 LAUNCHES: Final = {
     "process": pl.Int64,
     "thread": pl.Int64,

@@ -11,15 +11,6 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = [
-    "BubblescopeError",
-    "NamesError",
-    "RecorderError",
-    "ScheduleError",
-    "SourceError",
-    "TimelineError",
-]
-
 
 class BubblescopeError(Exception):
     """Base of all errors that bubblescope raises on purpose."""

@@ -17,16 +17,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.arrays import Ints, Mask
 
-__all__ = [
-    "NEVER",
-    "columns",
-    "covered_ns",
-    "fresh_start_ns",
-    "idle_share",
-    "reached_ns",
-    "union_ns",
-]
-
 NEVER: Final = -(1 << 62)
 """Before all time: how far the intervals before a group's first have reached."""
 

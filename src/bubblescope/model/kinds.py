@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-__all__ = ["COMPUTE_KINDS", "LANE_OF", "SHORT", "Kind", "Lane"]
-
 
 class Kind(str, Enum):
     """What a task does."""

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["cut", "utf8", "visible", "whole"]
-
 _HALVES: Final = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 _UNSEEN: Final = _HALVES | dict.fromkeys(
     {

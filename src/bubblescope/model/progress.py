@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["SILENT", "Progress"]
-
 
 class Progress(Protocol):
     """What long-running functions report to; the command line draws it as a bar."""

@@ -8,16 +8,6 @@ import msgspec
 
 from bubblescope.model.plain_text import whole
 
-__all__ = [
-    "ClockReport",
-    "Contents",
-    "NameShape",
-    "Notice",
-    "Origin",
-    "Run",
-    "clocks_unchecked",
-]
-
 
 class Origin(msgspec.Struct, frozen=True):
     """One trace that went into a timeline.

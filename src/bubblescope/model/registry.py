@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Registry", "resolve"]
-
 Item = TypeVar("Item")
 
 

@@ -21,17 +21,6 @@ from bubblescope.model.provenance import Notice, Run
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = [
-    "KIND_DTYPE",
-    "LANE_DTYPE",
-    "RANK_SCHEMA",
-    "TASK_SCHEMA",
-    "UNREADABLE",
-    "Timeline",
-    "concat",
-    "task_columns",
-]
-
 UNREADABLE: Final = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """What reading a damaged Parquet file may raise. Polars' own checks do not catch all damage."""
 

@@ -8,17 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "count",
-    "duration",
-    "listed",
-    "nanoseconds",
-    "optional",
-    "percent",
-    "signed",
-    "uncertain",
-]
-
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(ns|us|µs|ms|s)")
 _SCALES = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))

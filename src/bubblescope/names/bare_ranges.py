@@ -9,8 +9,6 @@ from bubblescope.model.kinds import Kind
 from bubblescope.names.letters import LETTERS
 from bubblescope.names.parsed import ParsedName
 
-__all__ = ["GRAMMAR"]
-
 _BARE: Final = re.compile(r"(F|BW|B|W|R)(\d+)?")
 _OPTIMIZER: Final = re.compile(
     r"optimizer(?:[_.# ]?step)?|Optimizer\.step#\w+\.step", re.IGNORECASE

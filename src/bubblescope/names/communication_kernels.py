@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["is_communication_kernel"]
-
 _LIBRARIES: Final = re.compile(r"nccl|rccl|hccl|nvshmem|msccl|deep_?ep", re.IGNORECASE)
 
 

@@ -10,24 +10,6 @@ from typing import Final
 
 from bubblescope.model.kinds import Kind
 
-__all__ = [
-    "BACKWARD",
-    "BY_REPLICA",
-    "CLIP_GRADIENTS",
-    "COLLECT_GARBAGE",
-    "COMMUNICATION",
-    "COMPUTATIONS",
-    "FORWARD",
-    "GATHER_PARAMETERS",
-    "OPTIMIZER",
-    "REDUCE_APART",
-    "REDUCE_EMBEDDING",
-    "REDUCE_LAYERNORM",
-    "SCATTER_GRADIENTS",
-    "TRANSFERS",
-    "TYPES",
-]
-
 FORWARD: Final = "forward-compute"
 BACKWARD: Final = "backward-compute"
 GATHER_PARAMETERS: Final = "params-all-gather"

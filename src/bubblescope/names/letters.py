@@ -6,8 +6,6 @@ from typing import Final
 
 from bubblescope.model.kinds import Kind
 
-__all__ = ["LETTERS"]
-
 LETTERS: Final = {
     "F": Kind.FORWARD,
     "B": Kind.BACKWARD,

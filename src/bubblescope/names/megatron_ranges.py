@@ -8,8 +8,6 @@ from typing import Final
 from bubblescope.model.kinds import Kind
 from bubblescope.names.parsed import ParsedName
 
-__all__ = ["GRAMMAR"]
-
 _PATH: Final = re.compile(
     r"megatron\.core\.pipeline_parallel\.(?:schedules|combined_1f1b|p2p_communication)\.(\w+)",
 )

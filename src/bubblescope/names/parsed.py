@@ -9,8 +9,6 @@ import msgspec
 if TYPE_CHECKING:
     from bubblescope.model.kinds import Kind
 
-__all__ = ["Grammar", "ParsedName"]
-
 
 class ParsedName(msgspec.Struct, frozen=True):
     """What one range name says.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from bubblescope.names.parsed import Grammar
 
-__all__ = ["GRAMMARS", "KIND_WORDS", "NameParser", "grammars"]
-
 GRAMMARS: Final[Registry[Grammar]] = Registry(
     "bubblescope.names",
     {

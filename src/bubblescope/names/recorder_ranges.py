@@ -8,8 +8,6 @@ from typing import Any, Final
 from bubblescope.model.kinds import Kind
 from bubblescope.names.parsed import ParsedName
 
-__all__ = ["GRAMMAR", "MARK_PREFIX", "mark_name"]
-
 MARK_PREFIX: Final = "bubblescope:"
 """What the names of our recorder's marks begin with."""
 

@@ -8,8 +8,6 @@ from typing import Final
 from bubblescope.model.kinds import Kind
 from bubblescope.names.parsed import ParsedName
 
-__all__ = ["GRAMMAR"]
-
 _ACTION: Final = re.compile(r"PP:(\d+)([A-Z_]+?)(\d*)")
 _OVERLAP: Final = re.compile(r"PP:\((\d+)F(\d+);(\d+)[BI](\d+)\)OVERLAP_F_B")
 _ACTIONS: Final = {

@@ -9,8 +9,6 @@ from bubblescope.model.kinds import Kind
 from bubblescope.names.letters import LETTERS
 from bubblescope.names.parsed import ParsedName
 
-__all__ = ["GRAMMAR"]
-
 _DIRECTIONS: Final = {
     ("SEND", "FORWARD"): Kind.SEND_FORWARD,
     ("RECV", "FORWARD"): Kind.RECV_FORWARD,

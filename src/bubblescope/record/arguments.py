@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["taker"]
-
 
 def taker(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:
     """Return a function that finds a parameter's value in a call's arguments, or its default.

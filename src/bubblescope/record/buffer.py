@@ -15,8 +15,6 @@ from bubblescope.recording.rows import FIELDS, KINDS, LANES, TIMES, UNKNOWN, Row
 if TYPE_CHECKING:
     from bubblescope.record.timers.timer import Timer
 
-__all__ = ["Buffer", "identity_of", "kind_of", "label_of", "pack_identity", "pack_step"]
-
 CAPACITY: Final = 4096
 """Tasks that wait to be written at most; a few more if several threads record."""
 

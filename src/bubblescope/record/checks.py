@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.kinds import Lane
 
-__all__ = ["checked_identity", "kind_code", "lane_code", "optional", "whole"]
-
 _LAST: Final = np.iinfo(np.int32).max
 _LAST_CHUNK: Final = np.iinfo(np.int16).max
 """The largest numbers that the columns of a recording hold."""

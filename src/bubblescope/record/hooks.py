@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-__all__ = ["INTEGRATIONS", "install", "when_imported"]
-
 INTEGRATIONS: dict[str, dict[str, str]] = {
     "torch": {
         "torch.distributed.pipelining.schedules": "torch_pipelining:schedules",

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from bubblescope.record.recorder import Recorder
     from bubblescope.record.step_times import StepTimes
 
-__all__ = ["address_of", "serve"]
-
 _HOST = "127.0.0.1"
 _PORTS = 65536
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
-__all__ = ["Recorder"]
-
 _now: Final = time.monotonic_ns
 
 _FULL: Final = CAPACITY * WIDTH

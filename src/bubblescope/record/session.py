@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     Shared = TypeVar("Shared")
     Began = tuple[bytes, int, Any]  # what the recorder wants back at the end of a task
 
-__all__ = ["Session", "begin", "current"]
-
 _now: Final = time.monotonic_ns
 
 

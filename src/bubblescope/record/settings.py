@@ -8,8 +8,6 @@ import msgspec
 
 from bubblescope.model.errors import RecorderError
 
-__all__ = ["VARIABLE", "Settings"]
-
 VARIABLE = "BUBBLESCOPE_RECORD"
 """Environment variable that holds the settings, as JSON. Without it nothing is recorded."""
 

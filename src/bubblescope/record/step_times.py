@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from bubblescope.recording.rows import Rows
 
-__all__ = ["StepTimes", "step_times"]
-
 _STEP: Final = FIELDS.index("step")
 _START, _END = TIMES.index("start_ns"), TIMES.index("end_ns")
 _COMPUTE: Final = LANES.index(Lane.COMPUTE)

@@ -10,8 +10,6 @@ from bubblescope.model.errors import RecorderError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["AllMarks", "Marks", "MstxMarks", "NvtxMarks", "RecordFunctionMarks", "chosen_marks"]
-
 
 class Marks(Protocol):
     """Shows tasks to a vendor's profiler as well."""

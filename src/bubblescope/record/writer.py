@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bubblescope.recording.columns import Header
     from bubblescope.recording.rows import Rows
 
-__all__ = ["Writer"]
-
 _PERIOD_S = 0.25
 """How long tasks may wait that nobody hands over."""
 

@@ -25,20 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "END",
-    "Column",
-    "chosen",
-    "complete_messages",
-    "encode",
-    "known",
-    "message_length",
-    "numbers",
-    "schema",
-    "texts",
-    "unknown",
-]
-
 _CONTINUATION: Final = b"\xff\xff\xff\xff"
 END: Final = _CONTINUATION + b"\0\0\0\0"
 """The end-of-stream marker."""

@@ -6,8 +6,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["COLUMNS", "FORMAT", "Header"]
-
 FORMAT: Final = 1
 
 COLUMNS: Final[dict[str, str]] = {

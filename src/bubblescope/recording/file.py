@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from bubblescope.recording.rows import Rows
 
-__all__ = ["Sink", "older"]
-
 _ROOM: Final = 4096
 """Least bytes for one message in a recording with a limit: more than any task needs."""
 _LONGEST: Final = 200

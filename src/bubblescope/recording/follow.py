@@ -17,8 +17,6 @@ from bubblescope.recording.columns import FORMAT, Header
 from bubblescope.recording.file import older
 from bubblescope.recording.reader import SCHEMA, read_stream
 
-__all__ = ["News", "Recording", "Tail"]
-
 _SUFFIX: Final = ".bubbles"
 _BACKLOG: Final = 128 << 20
 """Bytes of all files that are decoded at once; of more than that, only the ends are."""

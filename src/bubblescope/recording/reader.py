@@ -11,8 +11,6 @@ import polars as pl
 from bubblescope.recording.arrow import END, complete_messages
 from bubblescope.recording.columns import COLUMNS
 
-__all__ = ["SCHEMA", "Torn", "read_stream"]
-
 _TYPES: Final = {"text": pl.String, "int16": pl.Int16, "int32": pl.Int32, "int64": pl.Int64}
 SCHEMA: Final[dict[str, type[pl.DataType]]] = {name: _TYPES[kind] for name, kind in COLUMNS.items()}
 """Columns of a recording as a frame."""

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["FIELDS", "KINDS", "LANES", "TIMES", "UNKNOWN", "Rows"]
-
 FIELDS: Final = (
     "step",
     "stage",

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["FORMATS", "Format", "checked", "format_of"]
-
 
 class Format(msgspec.Struct, frozen=True):
     """One output format.

@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["pretty"]
-
 
 def pretty(value: Any) -> str:
     """Write plain values as JSON of several lines."""

@@ -13,14 +13,6 @@ from bubblescope.model.kinds import SHORT, Lane
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
-__all__ = [
-    "LANE_ORDER",
-    "duration_text",
-    "ordered_ranks",
-    "short_label",
-    "with_rows",
-]
-
 LANE_ORDER: Final = tuple(lane.value for lane in Lane)
 
 

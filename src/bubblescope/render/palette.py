@@ -12,8 +12,6 @@ from typing import Final
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.model.kinds import Kind
 
-__all__ = ["BUBBLE", "CAUSE_COLOURS", "COLOURS", "INK", "STRIPED"]
-
 COLOURS: Final[dict[Kind, str]] = {
     Kind.FORWARD: "#0072b2",
     Kind.BACKWARD: "#e69f00",

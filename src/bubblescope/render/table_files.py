@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["SCHEMA", "write_csv", "write_json", "write_parquet"]
-
 SCHEMA: Final = "bubblescope.timeline/1"
 """Name and version of the JSON form: `run`, `ranks[]` and `tasks[]`, columns as in docs/model.md."""
 

@@ -9,8 +9,6 @@ from bubblescope.model import units
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["facts"]
-
 
 def facts(timeline: Timeline) -> list[str]:
     """Return what a heading says of a timeline: schedule, ranks, steps, tasks and length."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["LINEAR", "SCHEDULES", "Schedule", "generate", "named"]
-
 
 class Schedule(msgspec.Struct, frozen=True):
     """A schedule that has a name.

@@ -16,8 +16,6 @@ from bubblescope.schedules.plan import Operation, Plan, mirrored, zigzag
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["chimera", "hanayo"]
-
 
 def chimera(devices: int, microbatches: int) -> Plan:
     """Two copies of the model in opposite directions, each running in the other's bubbles.

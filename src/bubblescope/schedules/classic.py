@@ -20,17 +20,6 @@ from bubblescope.schedules.plan import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "eager_1f1b",
-    "gpipe",
-    "interleaved_1f1b",
-    "interleaved_zb",
-    "looped_bfs",
-    "one_f_one_b",
-    "zb_h1",
-    "zb_h2",
-]
-
 
 def gpipe(devices: int, microbatches: int, *, last_first: bool = False) -> Plan:
     """All forwards, then all backwards (Huang et al., arXiv 1811.06965).

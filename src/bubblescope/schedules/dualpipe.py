@@ -13,8 +13,6 @@ from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
 from bubblescope.schedules.plan import Operation, Plan, mirrored, zigzag
 
-__all__ = ["PHASES", "dualpipe", "dualpipev", "mindspeed_dualpipev", "phased"]
-
 PHASES: Final = (
     "warmup",
     "interleaved_forward",

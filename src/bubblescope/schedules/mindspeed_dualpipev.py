@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from bubblescope.schedules.plan import Operation
 
-__all__ = ["PHASES", "Alignment", "Step", "align", "order"]
-
 _BACK: Final = (Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.FORWARD_BACKWARD)
 """What the output layer's pass comes before, where it is of chunk 1 on device 0."""
 

@@ -16,24 +16,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.arrays import Ints
 
-__all__ = [
-    "BACKWARD",
-    "BACKWARD_INPUT",
-    "BACKWARD_WEIGHT",
-    "FORWARD",
-    "FORWARD_BACKWARD",
-    "KINDS",
-    "Halves",
-    "Operation",
-    "Plan",
-    "column",
-    "linear",
-    "looped",
-    "mirrored",
-    "zigzag",
-]
-
-
 KINDS: Final = (
     Kind.FORWARD,
     Kind.BACKWARD,

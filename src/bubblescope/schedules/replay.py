@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["MESSAGES", "DataEdges", "Edges", "Graph", "data_edges", "edges_of"]
-
 MESSAGES: Final = (Kind.SEND_FORWARD, Kind.SEND_BACKWARD, None)
 """What a result travels as: activations, their gradient, or not at all, within a stage."""
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from bubblescope.schedules.replay import DataEdges
     from bubblescope.schedules.zb_auto import Times
 
-__all__ = ["Costs", "Simulation", "durations", "run", "simulate", "transfer_ns"]
-
 Duration = int | Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Callable[[int, int], int]
 """A time for all, one for every stage, a table of stages by micro-batches, or a function of both."""
 

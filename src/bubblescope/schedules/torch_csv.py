@@ -20,8 +20,6 @@ from bubblescope.schedules.plan import Operation, Plan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["read", "write"]
-
 _LETTER: Final = {
     Kind.FORWARD: "F",
     Kind.BACKWARD: "B",

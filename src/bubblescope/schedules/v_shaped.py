@@ -21,8 +21,6 @@ from bubblescope.schedules.plan import Operation, Plan, zigzag
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["v_half", "v_min", "zb_v"]
-
 _Slots = NDArray[np.int64]
 
 _PERIOD: Final = 6

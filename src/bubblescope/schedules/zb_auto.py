@@ -23,8 +23,6 @@ from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
 from bubblescope.schedules.plan import Operation, Plan, linear
 
-__all__ = ["Times", "zb_auto"]
-
 _F, _B, _W = range(3)
 _KINDS = (Kind.FORWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
 _ROUNDING = 1e-9

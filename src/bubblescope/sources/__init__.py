@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["SOURCES", "Found", "find", "load"]
-
 SOURCES: Final[Registry[Source]] = Registry(
     "bubblescope.sources",
     {

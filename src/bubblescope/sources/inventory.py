@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from bubblescope.names.parsed import ParsedName
 
-__all__ = ["missing_ranks", "name_shapes"]
-
 
 def name_shapes(
     names: pl.DataFrame, parse: Callable[[str], list[ParsedName]]

@@ -14,9 +14,16 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
-from bubblescope.model.provenance import Notice, Origin, Run
-from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, task_columns
-from bubblescope.sources.operation_names import contents, operations, peers
+from bubblescope.model.provenance import Notice
+from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline
+from bubblescope.sources.assembly import assembled
+from bubblescope.sources.operation_names import (
+    contents,
+    each_table,
+    one_place_each,
+    operations,
+    peers,
+)
 from bubblescope.sources.plausibility import impossible_times
 
 if TYPE_CHECKING:
@@ -24,8 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bubblescope.sources.source import ReadOptions
-
-__all__ = ["JobTraceSource"]
 
 _MAGIC: Final = b"PAR1"
 _NAME: Final = re.compile(r"trace-.+\.parquet")
@@ -82,13 +87,7 @@ class JobTraceSource:
             SourceError: A table is damaged or lacks columns, or two hold the same operations.
         """
         options.progress.begin("reading job traces", len(paths))
-        notices: list[Notice] = []
-        tables = []
-        for path in paths:
-            table, more = _read(path)
-            tables.append(table)
-            notices += more
-            options.progress.advance()
+        tables, notices = each_table(_read, paths, options.progress)
         table = pl.concat(tables)
         key = ["rank", "step", "name", "sequence", "chunk", "microbatch", "start_ns"]
         twice = table.height - table.select(key).n_unique()
@@ -99,14 +98,16 @@ class JobTraceSource:
         ranks, inferred = _ranks(table)
         tasks = _laid_out(_meant(table, options), ranks)
         notices.append(_layout(table))
-        run = Run(
-            origins=tuple(Origin("jobtrace", None, str(path)) for path in paths),
-            microbatches=_microbatches(tasks),
-            inferred=inferred,
-            warnings=tuple(notices),
+        return assembled(
+            "jobtrace",
+            [(None, path) for path in paths],
+            tasks,
+            ranks,
+            notices=notices,
             contents=contents(paths, tables, options.names),
+            inferred=inferred,
+            microbatches=_microbatches(tasks),
         )
-        return Timeline(task_columns(tasks), ranks, run)
 
 
 def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:
@@ -173,22 +174,7 @@ def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:
 
 def _ranks(table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
     """Return the ranks, each with the stages that it ran, or else its place in the pipeline."""
-    found = (
-        table.group_by("rank")
-        .agg(
-            dp=pl.col("dp").first(),
-            device=pl.col("device").first(),
-            places=pl.struct("dp", "device").n_unique(),
-            stages=pl.col("stage").drop_nulls().unique().sort(),
-        )
-        .sort("rank")
-    )
-    odd = found.filter(pl.col("places") > 1)
-    if odd.height:
-        raise SourceError(
-            f"rank {odd['rank'][0]}",
-            "has several places in the pipeline; give the traces of one job only",
-        )
+    found = one_place_each(table, stages=pl.col("stage").drop_nulls().unique().sort())
     ranks = pl.DataFrame(
         {
             "rank": found["rank"],

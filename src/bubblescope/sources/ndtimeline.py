@@ -13,10 +13,17 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.errors import SourceError
-from bubblescope.model.provenance import Notice, Origin, Run
-from bubblescope.model.timeline import RANK_SCHEMA, Timeline, task_columns
+from bubblescope.model.provenance import Notice
+from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
-from bubblescope.sources.operation_names import contents, operations, peers
+from bubblescope.sources.assembly import assembled
+from bubblescope.sources.operation_names import (
+    contents,
+    each_table,
+    one_place_each,
+    operations,
+    peers,
+)
 from bubblescope.sources.plausibility import implausible_clock, impossible_times, possible
 
 if TYPE_CHECKING:
@@ -24,8 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bubblescope.sources.source import ReadOptions
-
-__all__ = ["NdtimelineSource"]
 
 _NAME: Final = re.compile(r"trace_step-?\d+_-?\d+(?:\.json)?")
 _EVENT: Final = re.compile(rb'^\s*\[\s*\{[^{}]*"args"\s*:\s*\{[^{}]*"rank"\s*:[^{}]*"step"\s*:')
@@ -87,13 +92,7 @@ class NdtimelineSource:
             SourceError: A file is damaged, or two hold the same operations.
         """
         options.progress.begin("reading timelines", len(paths))
-        notices: list[Notice] = []
-        tables = []
-        for path in paths:
-            table, more = _read(path)
-            tables.append(table)
-            notices += more
-            options.progress.advance()
+        tables, notices = each_table(_read, paths, options.progress)
         table = pl.concat(tables)
         if twice := table.height - table.n_unique():
             raise SourceError(
@@ -113,19 +112,18 @@ class NdtimelineSource:
         tasks = tasks.with_columns(
             host_start_ns=pl.col("start_ns"), stage=pl.col("device"), splits=pl.lit(value=False)
         )
-        no_markers = pl.DataFrame(
-            schema={"rank": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "step": pl.Int64}
-        )
-        tasks, inferred, more = numbering.number(tasks, no_markers)
+        tasks, inferred, more = numbering.number(tasks, numbering.NO_MARKERS)
         inferred["peer"] = "data-parallel replica and neighbouring stage"
         tasks = peers(tasks.with_columns(host_start_ns=pl.lit(None, pl.Int64)), ranks)
-        run = Run(
-            origins=tuple(Origin("ndtimeline", None, str(path)) for path in paths),
-            inferred=inferred,
-            warnings=(*notices, *more, *_clock(paths, tables)),
+        return assembled(
+            "ndtimeline",
+            [(None, path) for path in paths],
+            tasks,
+            ranks,
+            notices=(*notices, *more, *_clock(paths, tables)),
             contents=contents(paths, tables, options.names),
+            inferred=inferred,
         )
-        return Timeline(task_columns(tasks), ranks, run)
 
 
 def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:
@@ -178,17 +176,7 @@ def _nanoseconds(us: pl.Expr) -> pl.Expr:
 
 
 def _ranks(table: pl.DataFrame) -> pl.DataFrame:
-    found = (
-        table.group_by("rank")
-        .agg(pl.col("dp", "tp", "device").first(), places=pl.struct("dp", "device").n_unique())
-        .sort("rank")
-    )
-    odd = found.filter(pl.col("places") > 1)
-    if odd.height:
-        raise SourceError(
-            f"rank {odd['rank'][0]}",
-            "has several places in the pipeline; give the traces of one job only",
-        )
+    found = one_place_each(table, tp=pl.col("tp").first())
     stages = [None if device is None else [device] for device in found["device"]]
     return pl.DataFrame(
         {

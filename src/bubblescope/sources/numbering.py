@@ -16,14 +16,6 @@ from bubblescope.model.provenance import Notice
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "number",
-    "number_microbatches",
-    "number_stages",
-    "number_steps",
-    "split_backward",
-]
-
 _COMPUTE: Final = [kind.value for kind in COMPUTE_KINDS]
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
 _IS_FORWARD: Final = pl.col("kind") == Kind.FORWARD.value
@@ -32,6 +24,12 @@ _AHEAD: Final = (
     pl.when(_IS_FORWARD).then(1).when(_IS_BACKWARD).then(-1).otherwise(0).cum_sum().over("rank")
 )
 """How many more forwards than backwards a rank has issued, this task included."""
+
+
+NO_MARKERS: Final = pl.DataFrame(
+    schema={"rank": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "step": pl.Int64}
+)
+"""Step markers of a trace without any."""
 
 
 def number(

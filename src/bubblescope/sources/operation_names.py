@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import LANE_OF, Kind, Lane
 from bubblescope.model.provenance import Contents
 from bubblescope.sources.inventory import name_shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from bubblescope.model.progress import Progress
+    from bubblescope.model.provenance import Notice
     from bubblescope.names.parser import NameParser
-
-__all__ = ["contents", "operations", "peers"]
 
 _MORE: Final = {
     "optimizer": Kind.OPTIMIZER,
@@ -106,3 +107,38 @@ def peers(tasks: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
         .with_columns(peer=pl.when(ahead.is_not_null()).then("peer"))
         .drop("dp", "tp", "device")
     )
+
+
+def each_table(
+    read: Callable[[Path], tuple[pl.DataFrame, list[Notice]]],
+    paths: Sequence[Path],
+    progress: Progress,
+) -> tuple[list[pl.DataFrame], list[Notice]]:
+    """Read tables of operations one after the other; return them and what is wrong with them."""
+    tables, notices = [], []
+    for path in paths:
+        table, more = read(path)
+        tables.append(table)
+        notices += more
+        progress.advance()
+    return tables, notices
+
+
+def one_place_each(table: pl.DataFrame, **more: pl.Expr) -> pl.DataFrame:
+    """Return rank, dp and device of each rank in operations that have them, and what is asked for.
+
+    Raises:
+        SourceError: A rank has several places.
+    """
+    found = (
+        table.group_by("rank")
+        .agg(pl.col("dp", "device").first(), places=pl.struct("dp", "device").n_unique(), **more)
+        .sort("rank")
+    )
+    odd = found.filter(pl.col("places") > 1)
+    if odd.height:
+        raise SourceError(
+            f"rank {odd['rank'][0]}",
+            "has several places in the pipeline; give the traces of one job only",
+        )
+    return found

@@ -17,17 +17,10 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import COMPUTE_KINDS, LANE_OF, Kind
-from bubblescope.model.provenance import (
-    Contents,
-    NameShape,
-    Notice,
-    Origin,
-    Run,
-    clocks_unchecked,
-)
-from bubblescope.model.timeline import RANK_SCHEMA, TASK_SCHEMA, Timeline, task_columns
+from bubblescope.model.provenance import Contents, NameShape, Notice, clocks_unchecked
+from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
-from bubblescope.sources.inventory import missing_ranks
+from bubblescope.sources.assembly import assembled, refuse_doubles
 from bubblescope.sources.plausibility import implausible_clock, impossible_times, possible
 
 if TYPE_CHECKING:
@@ -35,8 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bubblescope.sources.source import ReadOptions
-
-__all__ = ["PaddleSource", "machine_number"]
 
 _LOG: Final = re.compile(r"workerlog\.(\d+)")
 _RECORD: Final = re.compile(r"profile_record_tmp_file_for_rank_(\d+)")
@@ -107,39 +98,39 @@ class PaddleSource:
             ],
             schema=RANK_SCHEMA,
         )
-        run = Run(
-            origins=tuple(Origin("paddle", None, str(path)) for path in paths),
-            contents=tuple(log.contents for log in logs),
-            warnings=tuple(notice for log in logs for notice in log.notices),
-        )
         # Workers are numbered from 0 without gaps; how many there are, no log says.
-        found = {place.rank for place in places}
-        run = run.warned(*missing_ranks(found, max(found) + 1))
+        world = max(place.rank for place in places) + 1
         tasks = pl.concat(
             log.jobs.with_columns(rank=pl.lit(place.rank, pl.Int32))
             for log, place in zip(logs, places, strict=True)
         )
-        if not tasks.height:
-            return Timeline(pl.DataFrame(schema=TASK_SCHEMA), ranks, run.warned(_no_tasks(logs)))
+        notices = [notice for log in logs for notice in log.notices]
         inferred = {}
         if len(machines) > 1:
-            run = run.warned(clocks_unchecked(len(machines)))
+            notices.append(clocks_unchecked(len(machines)))
             inferred["rank"] = "machine number times workers per machine, plus worker number"
         starts = {
             str(path): int(log.jobs["start_ns"].min())  # type: ignore[arg-type]  # integers
             for path, log in zip(paths, logs, strict=True)
             if log.jobs.height
         }
-        run = run.warned(*implausible_clock(starts))
-        tasks, how_stage = numbering.number_stages(tasks)
-        if how_stage:
-            inferred["stage"] = how_stage
-            ranks = numbering.with_stages(ranks, tasks)
-        return Timeline(
-            task_columns(tasks),
+        return assembled(
+            "paddle",
+            [(None, path) for path in paths],
+            tasks,
             ranks,
-            msgspec.structs.replace(run, inferred=inferred),
+            notices=[*notices, *implausible_clock(starts)],
+            contents=(log.contents for log in logs),
+            world=world,
+            nothing=lambda: _no_tasks(logs),
+            number=_numbered,
+            inferred=inferred,
         )
+
+
+def _numbered(tasks: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str], list[Notice]]:
+    tasks, how_stage = numbering.number_stages(tasks)
+    return tasks, {"stage": how_stage} if how_stage else {}, []
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -171,18 +162,14 @@ def _places(paths: Sequence[Path]) -> list[_Place]:
     first = min((machine for machine in machines if machine is not None), default=0)
     workers = max(numbers) + 1
     places = []
-    owner: dict[int, Path] = {}
     for path, number, machine in zip(paths, numbers, machines, strict=True):
         record = _RECORD.fullmatch(path.name) is not None
         rank = number if machine is None or record else (machine - first) * workers + number
-        if rank in owner:
-            raise SourceError(
-                path,
-                f"is of rank {rank}, and so is {owner[rank]}; give the logs of one run only, those "
-                "of several machines in folders machine0, machine1, ...",
-            )
-        owner[rank] = path
         places.append(_Place(rank, machine, None if record else number))
+    refuse_doubles(
+        zip((place.rank for place in places), paths, strict=True),
+        "give the logs of one run only, those of several machines in folders machine0, machine1, ...",
+    )
     return places
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 Result_co = TypeVar("Result_co", covariant=True)
 
-__all__ = ["ReadsFile", "read_each"]
-
 _WORTHWHILE_BYTES: Final = 1 << 26
 """Below this a process takes longer to start than it saves."""
 

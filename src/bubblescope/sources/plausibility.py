@@ -8,8 +8,6 @@ import polars as pl
 
 from bubblescope.model.provenance import Notice
 
-__all__ = ["EPOCH_2000_NS", "implausible_clock", "impossible_times", "possible"]
-
 EPOCH_2000_NS: Final = 946_684_800 * 10**9
 _EPOCH_2200_NS: Final = 7_258_118_400 * 10**9
 _FAR_NS: Final = 7 * 86_400 * 10**9

@@ -15,9 +15,9 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
-from bubblescope.model.provenance import Contents, Notice, Origin, Run
-from bubblescope.model.timeline import RANK_SCHEMA, Timeline, task_columns
-from bubblescope.sources.inventory import missing_ranks
+from bubblescope.model.provenance import Contents, Notice
+from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.sources.assembly import assembled, refuse_doubles
 from bubblescope.sources.plausibility import impossible_times
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bubblescope.sources.source import ReadOptions
-
-__all__ = ["PrimusSource"]
 
 _RANK: Final = re.compile(r"pp_rank_(\d+)\.json")
 _CONFIG: Final = "config.json"
@@ -78,13 +76,10 @@ class PrimusSource:
         options.progress.begin("reading dumps", len(dumps))
         config, notices = _config(dumps[0].with_name(_CONFIG))
         single = config.vp_size in {None, 1}
-        owner: dict[int, Path] = {}
+        numbers = [int(_RANK.findall(path.name)[0]) for path in dumps]
+        refuse_doubles(zip(numbers, dumps, strict=True), "give one run")
         parts, totals, contents = [], [], []
-        for path in dumps:
-            rank = int(_RANK.findall(path.name)[0])
-            if rank in owner:
-                raise SourceError(path, f"is of rank {rank}, and so is {owner[rank]}; give one run")
-            owner[rank] = path
+        for rank, path in zip(numbers, dumps, strict=True):
             iterations = _decode(path)
             tasks, total, more = _tasks(path, iterations, single=single)
             notices += more
@@ -99,27 +94,28 @@ class PrimusSource:
                 )
             )
             options.progress.advance()
-        notices += _incomplete(owner, parts, config)
-        stages = {rank: [rank] for rank in owner} if single else {}
+        notices += _incomplete(parts, config)
         tasks = _laid_out(pl.concat(parts), pl.concat(totals))
         known = pl.lit(None, pl.Int32) if not single else pl.col("rank")
         ranks = pl.DataFrame(
             [
-                {"rank": rank, "host": "unknown", "stages": stages.get(rank), "dp": 0}
-                for rank in sorted(owner)
+                {"rank": rank, "host": "unknown", "stages": [rank] if single else None, "dp": 0}
+                for rank in sorted(numbers)
             ],
             schema=RANK_SCHEMA,
         )
-        run = Run(
-            origins=tuple(Origin("primus", None, str(path)) for path in dumps),
-            microbatches=config.num_mbs,
+        return assembled(
+            "primus",
+            [(None, path) for path in dumps],
+            tasks.with_columns(stage=known),
+            ranks,
+            notices=(_no_common_clock(), *notices),
+            contents=contents,
+            world=config.pp_size,
             inferred={"microbatch": "order within the iteration"} if single else {},
-            warnings=(_no_common_clock(), *notices),
-            contents=tuple(contents),
+            microbatches=config.num_mbs,
             common_clock=False,
         )
-        tasks = tasks.with_columns(stage=known)
-        return Timeline(task_columns(tasks), ranks, run)
 
 
 def _no_common_clock() -> Notice:
@@ -266,9 +262,9 @@ def _laid_out(tasks: pl.DataFrame, lengths: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _incomplete(owner: dict[int, Path], parts: list[pl.DataFrame], config: _Config) -> list[Notice]:
-    """Compare what is there with what the job says it has."""
-    notices = missing_ranks(owner, config.pp_size)
+def _incomplete(parts: list[pl.DataFrame], config: _Config) -> list[Notice]:
+    """Compare the forwards that are there with what the job says it has."""
+    notices = []
     if config.num_mbs:
         expected = config.num_mbs * (config.vp_size or 1)
         forward = pl.col("kind").is_in([Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value])

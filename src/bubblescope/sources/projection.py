@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints, Mask
     from bubblescope.names.parser import NameParser
 
-__all__ = [
-    "RANGES",
-    "Capture",
-    "Comm",
-    "Projection",
-    "losses",
-    "project",
-]
-
 RANGES: Final = {
     "process": pl.Int64,
     "thread": pl.Int64,

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from bubblescope.sources.source import ReadOptions
 
-__all__ = ["NativeSource"]
-
 _RECORDING: Final = ".bubbles"
 _PARQUET_MAGIC: Final = b"PAR1"
 

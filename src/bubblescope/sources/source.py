@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["ReadOptions", "Source"]
-
 
 class ReadOptions(msgspec.Struct, frozen=True):
     """How to read, the same for every source.

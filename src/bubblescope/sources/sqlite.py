@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
 
-__all__ = ["MAGIC", "TEXT", "SqliteTables", "nothing", "table_names"]
-
 MAGIC: Final = b"SQLite format 3\0"
 _DAMAGE: Final = (sqlite3.Error, UnicodeDecodeError)
 """What the standard module raises: its own errors, or, if their text is damaged too, that."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-__all__ = ["ADDED", "INHERENT", "MEANINGS", "Cause"]
-
 
 class Cause(str, Enum):
     """Why a device was idle."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["Counterfactuals"]
-
 _INTERVAL: Final = ("rank", "start_ns", "end_ns")
 _PAUSES: Final = [Kind.GC.value, Kind.DATA.value]
 _SYNCS: Final = [Kind.COLLECTIVE.value, Kind.OPTIMIZER.value]

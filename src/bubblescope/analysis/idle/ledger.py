@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["Ledger", "ledger"]
-
 _NOBODY = -1
 
 

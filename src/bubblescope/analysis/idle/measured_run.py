@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["MeasuredRun", "Replay", "clocks", "measured_run"]
-
 _NOTHING: Final = -1
 
 

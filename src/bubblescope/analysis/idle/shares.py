@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["Interaction", "Share", "Shares", "shapley", "shares"]
-
 _MOST: Final = 4_000_000
 """Tasks to replay at most, over all replays."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.model.arrays import Ints
 
-__all__ = ["Lengths", "lengths"]
-
 _LEAST: Final = 1.02
 """Slower than this is slow."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.schedule.observe import Shape
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["Candidate", "known"]
-
 
 def _form(name: str) -> tuple[str, str, Callable[..., Plan]]:
     return name, "", SCHEDULES[name].make

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["Ideal", "ideal"]
-
 _Mask = NDArray[np.bool_]
 
 _FAR: Final = 1 << 62

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["BACKWARD", "FORWARD", "WEIGHT", "Observed", "Shape", "observe", "shapes"]
-
 FORWARD, BACKWARD, WEIGHT = range(3)
 """What an operation is to a schedule: an input gradient or a fused backward are both `BACKWARD`."""
 

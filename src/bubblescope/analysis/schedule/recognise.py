@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["Departure", "Recognition", "recognise"]
-
 _UNLIKE: Final = 0.1
 """A run of which more operations than this share depart from a plan did not follow it."""
 

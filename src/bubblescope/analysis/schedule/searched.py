@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["measured_times", "own", "planned"]
-
 _PER_DEVICE: Final = {"zb-1p": 1, "zb-2p": 2}
 """Memory limits, in micro-batches for each device of the pipeline."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from bubblescope.model.provenance import Notice
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["SCHEMA", "Explained", "Slowdown", "Stragglers"]
-
 SCHEMA: Final = "bubblescope.stragglers/1"
 """Name and version of the JSON, described in docs/stragglers.md. Keys are only ever added."""
 

@@ -24,8 +24,6 @@ from bubblescope.names import job_trace_operations
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["Array", "Operations", "Pipeline", "tabulate"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _COMPUTE: Final = [kind for kind in Kind if kind in COMPUTE_KINDS] + [Kind.OPTIMIZER]

@@ -16,8 +16,6 @@ from bubblescope.names.job_trace_operations import COMMUNICATION
 if TYPE_CHECKING:
     from bubblescope.analysis.stragglers.operations import Array, Operations
 
-__all__ = ["Replays"]
-
 _TOO_EARLY_NS: Final = -10_000_000
 """Communication that ends this long before its last member starts is of broken clocks: it is 0."""
 

@@ -17,8 +17,6 @@ from bubblescope.names.job_trace_operations import BACKWARD, COMPUTATIONS, FORWA
 if TYPE_CHECKING:
     from bubblescope.analysis.stragglers.operations import Array, Operations
 
-__all__ = ["Slowness", "outliers", "slowness"]
-
 _SLOW: Final = 1.05
 """A worker is slow in a step if it computed this many times as long as its peers' median."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.stragglers.operations import Array, Operations
 
-__all__ = ["Meeting", "Wiring", "wire"]
-
 _CLOCK_NS: Final = 50_000
 """How far the clocks of two workers may be apart where unlaunched messages are looked for."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["SCHEMA", "Explanation"]
-
 SCHEMA: Final = "bubblescope.why/1"
 """Name and version of the JSON, described in docs/why.md. Keys are only ever added."""
 

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.study import Study
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["Finding", "findings"]
-
-
 _LEAST: Final = 0.01
 """Share of the idle time below which a cause is not spoken of."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from bubblescope.record.session import Session
 
-__all__ = ["dualpipe", "dualpipev"]
-
 _NAMES: Final = Names(
     "_{}_compute_chunk", "current_{}_chunk_id", ("comm_ops",), "overlapped_forward_backward"
 )

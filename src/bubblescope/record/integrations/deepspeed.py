@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from bubblescope.record.session import Session
 
-__all__ = ["engine"]
-
 _MAP: Final = "_INSTRUCTION_MAP"
 _KINDS: Final = {
     "LoadMicroBatch": Kind.DATA,

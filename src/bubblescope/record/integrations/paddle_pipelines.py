@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from bubblescope.record.session import Session
 
-__all__ = ["dualpipev", "executor", "optimizer", "pipelines", "transfers"]
-
 _NAMES: Final = Names(
     "_{}_compute",
     "current_{}_acc_id",

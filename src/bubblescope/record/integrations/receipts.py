@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from bubblescope.record.recorder import Recorder
 
-__all__ = ["awaited"]
-
 
 def awaited(requests: Sequence[Any], receives: Sequence[bytes], recorder: Recorder) -> list[Any]:
     """Return requests that do the same and are recorded, together, from first wait to last.

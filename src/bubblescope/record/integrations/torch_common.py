@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from bubblescope.record.session import Session
 
-__all__ = ["device_mesh", "optimizer"]
-
 _DIMENSIONS: Final = {
     "dp": ("dp", "data", "data_parallel", "dp_replicate", "ddp", "dp_shard", "fsdp"),
     "tp": ("tp", "tensor", "tensor_parallel"),

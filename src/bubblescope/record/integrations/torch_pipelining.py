@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from bubblescope.record.session import Session
 
-__all__ = ["schedules"]
-
 _OPERATIONS: Final = {
     "get_fwd_recv_ops": Kind.RECV_FORWARD,
     "get_fwd_send_ops": Kind.SEND_FORWARD,

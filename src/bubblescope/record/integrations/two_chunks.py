@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from bubblescope.record.session import Session
 
-__all__ = ["Names", "TwoChunks"]
-
 _TRANSFERS: Final = {
     "_recv_forward": (Kind.RECV_FORWARD, "recv_f", False),
     "_send_forward": (Kind.SEND_FORWARD, "send_f", True),

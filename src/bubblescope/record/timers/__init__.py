@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from bubblescope.record.timers.timer import Timer
 
-__all__ = ["chosen_timer"]
-
 
 def _cupti() -> Timer:
     from bubblescope.record.timers.cupti import CuptiTimer  # noqa: PLC0415  only if asked for

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["CuptiTimer"]
-
 _WORK: Final = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET", "GRAPH_TRACE")
 _CALLS: Final = ("RUNTIME", "DRIVER")
 _LAUNCHING: Final = re.compile(r"cu(da)?(64)?(Launch(?!Host)|GraphLaunch|Memcpy|Memset)")

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Anchor", "CudaTimer", "NpuTimer"]
-
 
 class Anchor(NamedTuple):
     """What host time a reference event on the device stands for.

@@ -7,8 +7,6 @@ from typing import Any
 
 from bubblescope.record.timers.events import CudaTimer
 
-__all__ = ["PaddleTimer"]
-
 
 class PaddleTimer(CudaTimer):
     """CUDA events of Paddle, on its current stream.

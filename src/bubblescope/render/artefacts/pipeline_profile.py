@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["write"]
-
 _CHROME: Final = "pipeline_profile.json"
 _PERFETTO: Final = "pipeline_profile_perfetto.json"
 _STEP_ROW: Final = 2333

@@ -15,6 +15,7 @@ import polars as pl
 
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.schedules import mindspeed_dualpipev as mindspeed
+from bubblescope.schedules.dualpipe import PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["Chart", "links", "rows", "write"]
-
-_UNPLACED: Final = len(mindspeed.PHASES)
+_UNPLACED: Final = len(PHASES)
 """The type of a row of a DualPipeV whose place in the schedule is not certain."""
 _TABLE: Final = (
     'CREATE TABLE "StepTaskInfo" ("name" TEXT, "startNs" INTEGER, "endNs" INTEGER, "type" INTEGER)'

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.view import View
     from bubblescope.render.html.samples import Counters
 
-__all__ = ["PageData"]
-
 _TITLE: Final = 200
 _TEXT: Final = 10_000
 """Letters of a text from a trace that the page holds."""

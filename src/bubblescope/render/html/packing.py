@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
-__all__ = [
-    "Packed",
-    "arranged",
-    "cells_of",
-    "extents",
-    "gap_columns",
-    "gaps_of",
-    "link_columns",
-    "packed",
-    "phase_columns",
-    "task_columns",
-]
-
 _LANES: Final = (LANE_ORDER[0], "ideal", "whatif", *LANE_ORDER[1:])
 """Lanes of a rank, top to bottom: what could have been is below what was."""
 

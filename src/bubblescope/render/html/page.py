@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.view import View
     from bubblescope.render.html.packing import Packed
 
-__all__ = ["page", "policy", "render", "write"]
-
 _PAGE: Final = """<!doctype html>
 <html lang="en">
 <head>

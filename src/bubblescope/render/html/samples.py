@@ -11,8 +11,6 @@ from bubblescope.model.counters import in_force
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["Counters", "counters_of"]
-
 _MOST_SAMPLES: Final = 200_000
 """Samples in a page. More of them are thinned."""
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.whatif import Prediction
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["overlays_of", "summary", "title_of"]
-
 _DEPARTURES: Final = 50
 
 _FACT: Final = 120

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from bubblescope.render.picture.sheet import Frame
 
-__all__ = ["Finish", "blocks", "coloured"]
-
 _ROOM: Final = 3
 """Least average pixels per task at which a lane is drawn block by block."""
 _MOST_BLOCKS: Final = 40_000

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from bubblescope.render.picture.sheet import Style
     from bubblescope.render.picture.size import Size
 
-__all__ = ["draw", "kinds"]
-
 _GREY: Final = "#5c5c5c"
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from bubblescope.render.picture.sheet import Frame, Style
 
-__all__ = ["Entry", "axis", "legend", "ticks"]
-
 _GREY = "#5c5c5c"
 
 

@@ -9,8 +9,6 @@ import polars as pl
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["pipeline_order"]
-
 
 def pipeline_order(timeline: Timeline) -> pl.DataFrame:
     """Return the table of ranks by the stage of each one's first chunk, then by rank.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bubblescope.render.picture.sheet import Style
     from bubblescope.render.picture.size import Size
 
-__all__ = ["draw"]
-
 _EDGE: Final = "#1a1a1a"
 _EDGE_WIDTH: Final = 0.4
 _OUTLINED: Final = 3

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.pictured import Pictured
 
-__all__ = ["render", "write"]
-
 _MOST: Final = 200_000_000
 """Pixels of a picture, each of which takes the renderer four bytes."""
 _HEAD: Final = 33

@@ -16,9 +16,6 @@ from bubblescope.model import intervals
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["moments", "running"]
-
-
 IDLE: Final = -1
 """What stands for no task among the kinds of `apportioned`."""
 

@@ -13,20 +13,6 @@ from bubblescope.render.picture.size import INCH, POINT
 if TYPE_CHECKING:
     from bubblescope.render.picture.size import Size
 
-__all__ = [
-    "DIGIT",
-    "FAMILIES",
-    "PRINT",
-    "SCREEN",
-    "Drawing",
-    "Frame",
-    "Style",
-    "number",
-    "page",
-    "shortened",
-    "text",
-]
-
 FAMILIES: Final = "Helvetica, Arial, Liberation Sans, DejaVu Sans, Noto Sans, sans-serif"
 """All that a machine may have, by name: not every program knows what its sans-serif font is."""
 DIGIT: Final = 6.4 / 11

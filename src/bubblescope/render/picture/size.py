@@ -7,8 +7,6 @@ from typing import Final, NamedTuple
 
 from bubblescope.model.errors import BubblescopeError
 
-__all__ = ["INCH", "POINT", "Size"]
-
 INCH: Final = 96.0
 """Pixels in an inch, as CSS and SVG define them."""
 POINT: Final = INCH / 72

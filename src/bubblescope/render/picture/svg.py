@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.render.picture.sheet import Style
 
-__all__ = ["LOOKS", "compare", "draw", "render", "size_of", "write"]
-
 LOOKS: Final = {
     "full": "ranks, hosts, steps and their bubble rates",
     "paper": "devices and micro-batches only, as papers show schedules",

@@ -20,10 +20,9 @@ from bubblescope.render.text.sections import table_of
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from bubblescope.analysis.compare import Change, Side
+    from bubblescope.analysis.compare import Change
     from bubblescope.analysis.gate import Verdict
-
-__all__ = ["Comparison", "verdict_line"]
+    from bubblescope.analysis.step_measures import Side
 
 _ROWS: Final = 8
 _TITLES: Final = {

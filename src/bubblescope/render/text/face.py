@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.pictured import Pictured
 
-__all__ = ["Answer", "Face"]
-
 _WIDTH: Final = 110
 """Characters of a line in a notebook."""
 _FONT: Final = "Menlo,Consolas,DejaVu Sans Mono,monospace"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.provenance import ClockReport
 
-__all__ = ["Info"]
-
 
 class Info(Face, info.Info, frozen=True, eq=False):
     """What `bubblescope info` prints."""

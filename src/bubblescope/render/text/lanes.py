@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["LANES", "LETTERS", "Lanes"]
-
 LANES: Final = 16
 """Ranks shown at most, unless all are asked for."""
 

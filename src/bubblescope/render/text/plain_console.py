@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
 
-__all__ = ["PlainConsole"]
-
 _LONGEST: Final = 4_000
 """Characters that are shown of one text."""
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.study import Study
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["Report"]
-
 _ROWS: Final = 24
 _NAMES: Final = ("makespan", "span", "over_ideal", "ideal", "excess")
 _DEPARTURES: Final = 5

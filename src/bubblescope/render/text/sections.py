@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from bubblescope.model.provenance import Notice, Run
     from bubblescope.model.timeline import Timeline
 
-__all__ = [
-    "bar_of",
-    "inferred_of",
-    "inventory",
-    "narrow_table",
-    "table_of",
-    "titled",
-    "warnings_of",
-    "what_schedule",
-]
-
 _BAR: Final = 8
 
 

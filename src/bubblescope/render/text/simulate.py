@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from bubblescope.schedules.plan import Plan
 
-__all__ = ["Row", "comparison", "memory_line"]
-
 _MEANING: Final = (
     "makespan, span: bubble rates. memory: most activations of any device, in micro-batches of a p-th "
     "of the model"

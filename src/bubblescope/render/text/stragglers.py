@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.stragglers import Explained
 
-__all__ = ["Stragglers"]
-
 _ROWS: Final = 12
 _WIDTH: Final = 64
 """Columns of the heat map at most."""

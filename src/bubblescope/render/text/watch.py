@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.live import Figures
 
-__all__ = ["heading", "picture", "rates_line"]
-
 _RANKS: Final = 32
 """Ranks shown at most."""
 _WIDTH: Final = 32

@@ -15,8 +15,6 @@ from bubblescope.render.text.sections import narrow_table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["Predictions"]
-
 _CLOSE, _NEAR = 0.01, 0.05
 _MEANING: Final = "± is how far the same method is from the measured step when nothing is changed"
 

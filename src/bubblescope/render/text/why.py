@@ -20,8 +20,6 @@ from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import narrow_table
 
-__all__ = ["Explanation"]
-
 _INHERENT: Final = [cause.value for cause in INHERENT]
 _ROWS: Final = 16
 _GAPS: Final = 5

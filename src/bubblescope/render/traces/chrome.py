@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["write"]
-
 _BEYOND_DOUBLES: Final = {"kind", "host_start_ns", "host_end_ns"}
 """Arguments written as text: the kind, and times since the epoch, which JavaScript would round."""
 _COLOURS: Final = {

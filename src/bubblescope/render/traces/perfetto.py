@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["write"]
-
 _SEQUENCE: Final = 1
 _TEXTS: Final = {"kind", "name"}
 """Arguments that are text; the others are whole numbers."""

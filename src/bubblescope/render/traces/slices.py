@@ -12,8 +12,6 @@ from bubblescope.render.layout import with_rows
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
-__all__ = ["ARGUMENTS", "LONGEST_DETAIL", "LONGEST_TITLE", "flows", "plain", "step_spans"]
-
 ARGUMENTS: Final = (
     "kind",
     "step",

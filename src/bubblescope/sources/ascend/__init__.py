@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import polars as pl
 
-from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.errors import SourceError
 from bubblescope.model.intervals import reached_ns
 from bubblescope.model.kinds import LANE_OF, Kind, Lane
-from bubblescope.model.provenance import Contents, Notice, Origin, Run, clocks_unchecked
-from bubblescope.model.timeline import RANK_SCHEMA, TASK_SCHEMA, Timeline, task_columns
+from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
+from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
 from bubblescope.sources.ascend.dualpipev_order import recognise
 from bubblescope.sources.ascend.mstx_messages import Message, parse_message
@@ -24,7 +23,8 @@ from bubblescope.sources.ascend.profile import (
     database_of,
     read_profile,
 )
-from bubblescope.sources.inventory import missing_ranks, name_shapes
+from bubblescope.sources.assembly import assembled, refuse_doubles
+from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import implausible_clock, impossible_times
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from bubblescope.names.parsed import ParsedName
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.source import ReadOptions
-
-__all__ = ["AscendSource", "assemble", "ranks_of", "read_profiles"]
 
 _STAMP: Final = re.compile(r"_(\d{14,17})_ascend_(?:pt|ms)$")
 _OPERATION: Final = {
@@ -96,8 +94,7 @@ def assemble(profiles: Sequence[Profile], notices: list[Notice], names: NamePars
     """
     ranks, how_rank = ranks_of(profiles)
     place = Layout(profiles, ranks)
-    parts, lost = [], [*missing_ranks(ranks, place.world), *notices, *_losses(profiles)]
-    inferred = {"rank": how_rank} if how_rank else {}
+    parts, lost = [], [*notices, *_losses(profiles)]
     for profile, rank in zip(profiles, ranks, strict=True):
         tasks, more = _tasks(profile, rank, names, place)
         parts.append(tasks)
@@ -106,13 +103,6 @@ def assemble(profiles: Sequence[Profile], notices: list[Notice], names: NamePars
     uids = {profile.host_uid for profile in profiles}
     if len(uids) > 1:
         lost.append(clocks_unchecked(len(uids)))
-    run = Run(
-        origins=tuple(Origin("ascend", one.version, one.path) for one in profiles),
-        schedule=place.schedule,
-        microbatches=place.microbatches,
-        contents=tuple(_contents(profile, names) for profile in profiles),
-        warnings=tuple(lost),
-    )
     table = pl.DataFrame(
         [
             {
@@ -125,17 +115,22 @@ def assemble(profiles: Sequence[Profile], notices: list[Notice], names: NamePars
         ],
         schema=RANK_SCHEMA,
     )
-    if not tasks.filter(pl.col("lane") == Lane.COMPUTE.value).height:
-        return Timeline(pl.DataFrame(schema=TASK_SCHEMA), table, run.warned(_no_tasks(profiles)))
-    tasks, more_inferred, more = _numbered(tasks, profiles, place)
-    if place.inferred and tasks["stage"].is_not_null().any():
-        more_inferred["stage"] = place.inferred
-    run = msgspec.structs.replace(run.warned(*more), inferred={**inferred, **more_inferred})
-    table = numbering.with_stages(table, tasks)
-    try:
-        return Timeline(task_columns(tasks), table, run)
-    except TimelineError as error:
-        raise SourceError(profiles[0].path, f"holds contradictory rows ({error})") from None
+    if not (tasks["lane"] == Lane.COMPUTE.value).any():
+        tasks = tasks.clear()  # transfers alone are no pipeline
+    return assembled(
+        "ascend",
+        [(profile.version, profile.path) for profile in profiles],
+        tasks,
+        table,
+        notices=lost,
+        contents=(_contents(profile, names) for profile in profiles),
+        world=place.world,
+        nothing=lambda: _no_tasks(profiles),
+        number=lambda tasks: _numbered(tasks, profiles, place),
+        inferred={"rank": how_rank} if how_rank else {},
+        schedule=place.schedule,
+        microbatches=place.microbatches,
+    )
 
 
 def _databases(paths: Sequence[Path]) -> tuple[list[Path], list[Notice]]:
@@ -182,13 +177,8 @@ def ranks_of(profiles: Sequence[Profile]) -> tuple[list[int], str | None]:
             odd = next(one for one in profiles if one.rank is None)
             raise SourceError(odd.path, "does not say its rank, though others do; leave it out")
         return list(range(len(profiles))), "order of the databases' paths"
-    for index, rank in enumerate(ranks):
-        if rank in ranks[:index]:
-            other = profiles[ranks.index(rank)].path
-            raise SourceError(
-                profiles[index].path,
-                f"is of rank {rank}, and so is {other}: give only one of them",
-            )
+    owners = zip(ranks, (profile.path for profile in profiles), strict=True)
+    refuse_doubles(owners, "give only one of them")
     return ranks, None
 
 
@@ -323,25 +313,22 @@ def _numbered(
     tasks: pl.DataFrame, profiles: Sequence[Profile], place: Layout
 ) -> tuple[pl.DataFrame, dict[str, str], list[Notice]]:
     """Fill what neither marks nor schedule say; the profiler's own steps are believed."""
+    notices: list[Notice] = []
     if place.recognises:
-        return tasks.drop("splits"), {"microbatch": "place in the declared schedule"}, []
-    markers = pl.DataFrame(
-        schema={
-            "rank": pl.Int32,
-            "start_ns": pl.Int64,
-            "end_ns": pl.Int64,
-            "step": pl.Int64,
-        }
-    )
-    if all(profile.steps.height for profile in profiles):
+        tasks, inferred = tasks.drop("splits"), {"microbatch": "place in the declared schedule"}
+    elif all(profile.steps.height for profile in profiles):
         unsaid = tasks.filter(pl.col("step").is_null())
-        numbered, inferred, notices = numbering.number(tasks.drop_nulls("step"), markers)
-        tasks = pl.concat([numbered, unsaid.select(numbered.columns)], how="vertical_relaxed")
+        known = tasks.drop_nulls("step")
+        numbered, inferred, notices = numbering.number(known, numbering.NO_MARKERS)
         if lost := unsaid.filter(pl.col("lane") == Lane.COMPUTE.value).height:
             text = f"{lost} of {tasks.height} tasks lie in no step of the profiler"
             notices.append(Notice("outside-steps", text, lost, tasks.height))
-        return tasks, inferred, notices
-    return numbering.number(tasks, markers)
+        tasks = pl.concat([numbered, unsaid.select(numbered.columns)], how="vertical_relaxed")
+    else:
+        tasks, inferred, notices = numbering.number(tasks, numbering.NO_MARKERS)
+    if place.inferred and tasks["stage"].is_not_null().any():
+        inferred["stage"] = place.inferred
+    return tasks, inferred, notices
 
 
 def _losses(profiles: Sequence[Profile]) -> list[Notice]:

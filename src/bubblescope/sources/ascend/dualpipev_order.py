@@ -13,8 +13,6 @@ from bubblescope.schedules import mindspeed_dualpipev as mindspeed
 if TYPE_CHECKING:
     from bubblescope.sources.ascend.parallel_layout import Layout
 
-__all__ = ["position_name", "recognise"]
-
 _OUTPUT_LAYER: Final = "logits"
 """Name of the task in which device 0 of a DualPipeV runs the output layer."""
 

@@ -13,8 +13,6 @@ from bubblescope.names.parsed import ParsedName
 if TYPE_CHECKING:
     from bubblescope.names.parser import NameParser
 
-__all__ = ["Message", "parse_message"]
-
 _NAMES: Final = ("name", "msg", "message")
 _MICROBATCH: Final = ("current_microbatch", "microbatch", "microbatch_id", "mb")
 _CHUNK: Final = ("model_chunk_id", "vp_stage", "chunk", "chunk_id")

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from bubblescope.sources.ascend.profile import Profile
 
-__all__ = ["Layout"]
-
 _DUALPIPEV: Final = "dualpipev"
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
 
-__all__ = ["DATABASE", "FOLDER_SUFFIXES", "Profile", "database_of", "read_profile"]
-
 FOLDER_SUFFIXES: Final = ("_ascend_pt", "_ascend_ms")
 DATABASE: Final = re.compile(
     r"(?:ascend_(?:pytorch|mindspore)_profiler(?:_(?P<rank>\d+))?"

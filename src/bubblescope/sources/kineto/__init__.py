@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.model.progress import SILENT
-from bubblescope.model.provenance import Contents, Notice, Origin, Run, clocks_unchecked
-from bubblescope.model.timeline import RANK_SCHEMA, TASK_SCHEMA, Timeline, task_columns
+from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
+from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
-from bubblescope.sources.inventory import missing_ranks, name_shapes
+from bubblescope.sources.assembly import assembled
+from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.kineto.collector import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
 from bubblescope.sources.kineto.operators import infer_ranges
 from bubblescope.sources.kineto.recorder_marks import told_by_marks
 from bubblescope.sources.parallel import read_each
-from bubblescope.sources.plausibility import (
-    EPOCH_2000_NS,
-    implausible_clock,
-    impossible_times,
-)
+from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.sources.projection import Projection, losses, project
 
 if TYPE_CHECKING:
@@ -34,8 +31,6 @@ if TYPE_CHECKING:
     from bubblescope.model.progress import Progress
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.source import ReadOptions
-
-__all__ = ["KinetoSource"]
 
 _HEAD: Final = 1 << 16
 _SUFFIXES: Final = (".json", ".gz")
@@ -78,43 +73,31 @@ class KinetoSource:
         options.progress.begin("reading traces", sum(path.stat().st_size for path in paths))
         traces = read_each(_Reader(options.names), paths, options.progress, options.executor)
         ranks, how_rank = _ranks(traces)
-        run = Run(
-            origins=tuple(Origin("kineto", trace.version, trace.path) for trace in traces),
+        table = _rank_table(traces, ranks)
+        tasks, markers, counters = (
+            _shifted(traces, ranks, frames)
+            for frames in (
+                [trace.projection.tasks for trace in traces],
+                [trace.projection.markers for trace in traces],
+                [trace.counters for trace in traces],
+            )
+        )
+        inferred = {"kind": _HOW_KIND} if any(trace.inferred for trace in traces) else {}
+        return assembled(
+            "kineto",
+            [(trace.version, trace.path) for trace in traces],
+            tasks,
+            table,
+            notices=(*_clock_notices(traces), *_file_notices(traces), *_task_notices(traces)),
+            contents=(trace.contents for trace in traces),
+            world=max((trace.world for trace in traces), default=0),
+            nothing=lambda: _no_tasks(traces),
+            number=lambda tasks: numbering.number(tasks, markers),
+            inferred=inferred | ({"rank": how_rank} if how_rank else {}),
+            counters=counters,
             schedule=_declared(traces, "schedule", "pp_type", kind=str),
             microbatches=_declared(traces, "n_microbatches", "microbatch_num", kind=int),
-            contents=tuple(trace.contents for trace in traces),
-            warnings=(
-                *missing_ranks(ranks, max((trace.world for trace in traces), default=0)),
-                *_clock_notices(traces),
-                *_file_notices(traces),
-                *_task_notices(traces),
-            ),
         )
-        table = _rank_table(traces, ranks)
-        counters = _shifted(traces, ranks, [trace.counters for trace in traces])
-        tasks, markers = (
-            _shifted(traces, ranks, [getattr(trace.projection, what) for trace in traces])
-            for what in ("tasks", "markers")
-        )
-        if not tasks.height:
-            notices = (*run.warnings, _no_tasks(traces))
-            return Timeline(
-                pl.DataFrame(schema=TASK_SCHEMA),
-                table,
-                msgspec.structs.replace(run, warnings=notices),
-                counters,
-            )
-        tasks, inferred, more = numbering.number(tasks, markers)
-        if how_rank:
-            inferred = {"rank": how_rank, **inferred}
-        if any(trace.inferred for trace in traces):
-            inferred = {"kind": _HOW_KIND, **inferred}
-        run = msgspec.structs.replace(run, inferred=inferred, warnings=(*run.warnings, *more))
-        table = numbering.with_stages(table, tasks)
-        try:
-            return Timeline(task_columns(tasks), table, run, counters)
-        except TimelineError as error:
-            raise SourceError(traces[0].path, f"holds contradictory events ({error})") from None
 
 
 class _Trace(msgspec.Struct, frozen=True):

@@ -34,17 +34,6 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-__all__ = [
-    "BACKWARD",
-    "COMMUNICATION",
-    "COMPUTE",
-    "NONE",
-    "RECEIVE",
-    "SEND",
-    "Collector",
-    "Events",
-]
-
 NONE: Final = -1
 """Stands for a correlation id or device that an event does not have."""
 

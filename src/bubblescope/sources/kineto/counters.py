@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-__all__ = ["MEMORY", "Counters"]
-
 MEMORY: Final = "[memory]"
 """Name of PyTorch's events about memory."""
 

@@ -27,21 +27,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
 
-__all__ = [
-    "Arguments",
-    "Count",
-    "ExactCount",
-    "ExactInstant",
-    "ExactSlice",
-    "Header",
-    "Instant",
-    "Losses",
-    "Memory",
-    "Slice",
-    "read_document",
-    "read_head",
-]
-
 GZIP: Final = b"\x1f\x8b"
 _UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 _PIECE: Final = 1 << 19

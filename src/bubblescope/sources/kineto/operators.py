@@ -25,8 +25,6 @@ from bubblescope.sources.projection import RANGES
 if TYPE_CHECKING:
     from bubblescope.sources.kineto.collector import Events
 
-__all__ = ["infer_ranges"]
-
 
 def infer_ranges(events: Events, apart: pl.DataFrame) -> pl.DataFrame:
     """Return a range for each forward, backward and transfer, with the columns of `RANGES`.

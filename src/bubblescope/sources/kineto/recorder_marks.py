@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Meaning = Mapping[str, Sequence[ParsedName]]
 
-__all__ = ["told_by_marks"]
-
 _PASSES: Final = frozenset(
     {
         Kind.FORWARD,

@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import polars as pl
 
 from bubblescope.model.counters import COUNTER_SCHEMA
-from bubblescope.model.errors import SourceError, TimelineError
-from bubblescope.model.provenance import Contents, Notice, Origin, Run, clocks_unchecked
-from bubblescope.model.timeline import TASK_SCHEMA, Timeline, task_columns
+from bubblescope.model.errors import SourceError
+from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.sources import numbering
+from bubblescope.sources.assembly import assembled
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.nsight.read_export import UNKNOWN, Export, pid, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteExport
@@ -28,10 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bubblescope.model.progress import Progress
+    from bubblescope.model.timeline import Timeline
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.source import ReadOptions
-
-__all__ = ["NsightSource"]
 
 _SIGNS: Final = (b"META_DATA_EXPORT", b"EXPORT_META_DATA", b"CUPTI_ACTIVITY_KIND", b"NVTX_EVENTS")
 _HEAD: Final = 1 << 18
@@ -78,38 +76,25 @@ class NsightSource:
             projections.append(project(capture, options.names))
         offsets, notices = _offsets(exports)
         tasks, markers, counters = _gather(exports, projections, offsets)
-        run = Run(
-            origins=tuple(Origin("nsight", export.version, export.path) for export in exports),
-            contents=tuple(
-                content for export in exports for content in _contents(export, options.names)
-            ),
-            warnings=(
+        ranks, how_rank = _ranks(exports, tasks, markers)
+        place = ranks.select(*_PLACE, "rank")
+        markers = markers.drop("rank").join(place, on=_PLACE[:2])
+        return assembled(
+            "nsight",
+            [(export.version, export.path) for export in exports],
+            tasks.drop("rank").join(place, on=_PLACE),
+            ranks.select("rank", "host", "device", "stages", process="pid"),
+            notices=(
                 *notices,
                 *_unplaced(exports),
                 *losses(projections, "kernels, copies and fills"),
             ),
+            contents=(held for export in exports for held in _contents(export, options.names)),
+            nothing=lambda: _no_tasks(exports, projections),
+            number=lambda tasks: numbering.number(tasks, markers),
+            inferred={"rank": how_rank} if how_rank else {},
+            counters=counters.join(place, on=_PLACE).select(*COUNTER_SCHEMA),
         )
-        ranks, how_rank = _ranks(exports, tasks, markers)
-        place = ranks.select(*_PLACE, "rank")
-        counters = counters.join(place, on=_PLACE).select(*COUNTER_SCHEMA)
-        if not tasks.height:
-            return Timeline(
-                pl.DataFrame(schema=TASK_SCHEMA),
-                _rank_table(ranks),
-                run.warned(_no_tasks(exports, projections)),
-                counters,
-            )
-        tasks = tasks.drop("rank").join(place, on=_PLACE)
-        markers = markers.drop("rank").join(place, on=_PLACE[:2])
-        tasks, inferred, more = numbering.number(tasks, markers)
-        if how_rank:
-            inferred = {"rank": how_rank, **inferred}
-        ranks = numbering.with_stages(ranks, tasks)
-        run = msgspec.structs.replace(run.warned(*more), inferred=inferred)
-        try:
-            return Timeline(task_columns(tasks), _rank_table(ranks), run, counters)
-        except TimelineError as error:
-            raise SourceError(exports[0].path, f"holds contradictory events ({error})") from None
 
 
 def _without_twins(paths: Sequence[Path]) -> list[Path]:
@@ -274,10 +259,6 @@ def _ranks(
     else:
         how = "order of host name, device and process id"
     return ranks, how
-
-
-def _rank_table(ranks: pl.DataFrame) -> pl.DataFrame:
-    return ranks.select("rank", "host", "device", "stages", process="pid")
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

@@ -14,8 +14,6 @@ from bubblescope.model.counters import changes
 if TYPE_CHECKING:
     from bubblescope.sources.nsight.tables import Tables
 
-__all__ = ["gpu_metrics", "memory"]
-
 _ON_DEVICE: Final = (2, 3, 5)  # ENUM_CUDA_MEM_KIND: device, array, device static
 _ALLOCATION, _RELEASE = 0, 1  # ENUM_CUDA_DEV_MEM_EVENT_OPER
 _PLACE: Final = ("process", "device")

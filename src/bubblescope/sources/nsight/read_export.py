@@ -19,8 +19,6 @@ from bubblescope.sources.projection import RANGES, Capture, Comm
 if TYPE_CHECKING:
     from bubblescope.sources.nsight.tables import Tables
 
-__all__ = ["Clock", "Export", "pid", "read_export"]
-
 UNKNOWN: Final = -1
 """Stands for a process or correlation id that a row does not have; no real one is negative."""
 

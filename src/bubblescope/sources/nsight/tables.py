@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
 
-__all__ = ["EVENTS", "ParquetTables", "SqliteExport", "Tables"]
-
 EVENTS: Final = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",

@@ -11,8 +11,6 @@ from bubblescope.model import units
 if TYPE_CHECKING:
     from bubblescope.analysis.why.findings import Finding
 
-__all__ = ["LANGUAGES", "cause_name", "heading", "meaning", "note", "sentence"]
-
 LANGUAGES: Final = ("en", "zh")
 """Names of the languages."""
 

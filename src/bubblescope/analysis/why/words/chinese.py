@@ -7,8 +7,6 @@ from typing import Final
 
 from bubblescope.analysis.idle.causes import Cause
 
-__all__ = ["CAUSES", "HEADINGS", "NOTES", "SENTENCES"]
-
 SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "inherent"): "各 rank 有 {rate_share} 的时间空闲，全部是 {schedule} 调度固有的。",
     ("advice", "inherent"): (

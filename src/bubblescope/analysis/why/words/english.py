@@ -6,8 +6,6 @@ from typing import Final
 
 from bubblescope.analysis.idle.causes import MEANINGS, Cause
 
-__all__ = ["CAUSES", "HEADINGS", "NOTES", "SENTENCES"]
-
 SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "inherent"): (
         "Ranks are idle {rate_share} of the time, and all of it is inherent to {schedule}."

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from bubblescope.record.session import Session
 
-__all__ = ["combined", "gradients", "optimizer", "p2p", "pipeline_of", "schedules"]
-
 
 def schedules(module: ModuleType, session: Session) -> None:
     """Record the steps of all schedules, their forwards and their backwards."""

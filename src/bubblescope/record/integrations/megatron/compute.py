@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from bubblescope.record.integrations.megatron.turns import Progress
     from bubblescope.record.session import Session
 
-__all__ = ["Compute"]
-
 
 class Compute:
     """Records forwards and backwards; what they call of each other is part of them.

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["replace"]
-
 
 def replace(
     owner: Any, recorded: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]]

@@ -6,8 +6,6 @@ import sys
 from contextlib import suppress
 from typing import Any, Final
 
-__all__ = ["coordinates", "neighbour", "neighbours", "pipeline_place"]
-
 _STATE: Final = "megatron.core.parallel_state"
 
 

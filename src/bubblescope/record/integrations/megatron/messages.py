@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from bubblescope.record.integrations.megatron.step import Step
     from bubblescope.record.integrations.megatron.turns import Progress
 
-__all__ = ["Messages"]
-
 
 class Messages:
     """What is sent and received next.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from bubblescope.record.session import Session
 
-__all__ = ["dualpipev", "overlap", "steps", "transfers", "weights", "weights_at_once"]
-
 _OVERLAP: Final = "extra_block_kwargs"
 _TRANSFERS: Final = {
     "recv_forward": True,

@@ -8,8 +8,6 @@ from weakref import ReferenceType, ref
 if TYPE_CHECKING:
     from bubblescope.record.integrations.megatron.placement import Work
 
-__all__ = ["Origins", "first_tensor"]
-
 
 def first_tensor(made: Any) -> Any:
     """Return the first tensor of a result, however it is wrapped."""

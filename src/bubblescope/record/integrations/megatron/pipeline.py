@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     """Called with a schedule's arguments, this rank's place in the pipeline and how many ranks that
     has, returns what is particular of the step: schedule, stages, microbatches."""
 
-__all__ = ["SCHEDULES", "Pipeline", "pipeline_of"]
-
 SCHEDULES: Final = {
     "forward_backward_no_pipelining": "no pipelining",
     "forward_backward_pipelining_without_interleaving": "1f1b",

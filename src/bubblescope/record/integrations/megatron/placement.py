@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.kinds import Kind
 
-__all__ = ["Layout", "Work"]
-
 
 class Work(NamedTuple):
     """A micro-batch on one of this rank's model chunks."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from bubblescope.record.session import Session
 
-__all__ = ["runtime"]
-
 _KINDS: Final = {
     "F": Kind.FORWARD,
     "B": Kind.BACKWARD_INPUT,

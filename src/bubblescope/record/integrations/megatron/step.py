@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from bubblescope.record.recorder import Recorder
     from bubblescope.record.session import Session
 
-__all__ = ["Step"]
-
 
 class Step:
     """The step that runs now; only `Pipeline` changes it.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from bubblescope.record.recorder import Recorder
     from bubblescope.record.session import Session
 
-__all__ = ["communicating"]
-
 
 def communicating(
     function: Callable[..., Any], session: Session, step: Step, messages: Messages

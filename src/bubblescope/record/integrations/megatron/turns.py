@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from bubblescope.record.integrations.megatron.origins import Origins
 
-__all__ = ["Progress"]
-
 
 class Progress:
     """How far this rank is in its step, as its forwards and backwards say it.

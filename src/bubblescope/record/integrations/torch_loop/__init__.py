@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from bubblescope.record.session import Session
 
-__all__ = ["backwards", "data", "optimizers", "scalers", "transfers"]
-
 _COLLECTIVE: Final = (identity_of(Kind.COLLECTIVE),)
 
 

@@ -8,8 +8,6 @@ from dataclasses import is_dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Work", "made", "origin"]
-
 _KEY: Final = "bubblescope"
 _FAR: Final = 1000
 """Nodes to look through, between a loss and the models' outputs."""

@@ -15,11 +15,7 @@ from bubblescope.record.buffer import identity_of
 from bubblescope.record.integrations.receipts import awaited
 from bubblescope.record.integrations.torch_loop.graph_origins import Work, made, origin
 from bubblescope.record.integrations.torch_loop.models import Called, models_of, parts_of
-from bubblescope.record.integrations.torch_loop.ranks import (
-    Standing,
-    comes_next,
-    global_rank,
-)
+from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,8 +23,6 @@ if TYPE_CHECKING:
     from bubblescope.record.session import Session
 
     Places = Callable[..., Sequence[bytes]]
-
-__all__ = ["Loop"]
 
 _TRIES: Final = 3
 """Times to look for the modules that a loop calls, if those found first are never called."""

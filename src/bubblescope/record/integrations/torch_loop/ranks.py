@@ -10,8 +10,6 @@ from bubblescope.record.integrations.torch_loop.models import replicated
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Standing", "comes_next", "global_rank"]
-
 
 class Standing(NamedTuple):
     """Where a rank stands in a pipeline, and among replicas.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from bubblescope.render.html.data import PageData
 
-__all__ = ["QueryError", "find", "totals"]
-
 _MOST: Final = 100_000
 """Tasks that a search returns at most."""
 

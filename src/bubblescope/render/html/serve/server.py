@@ -25,8 +25,6 @@ from bubblescope.render.html.serve.windows import Sight, Windows
 if TYPE_CHECKING:
     from bubblescope.render.html.data import PageData
 
-__all__ = ["Server"]
-
 _HOST: Final = "127.0.0.1"
 _MOST_COLUMNS: Final = 50_000
 

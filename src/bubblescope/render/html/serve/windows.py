@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
     from bubblescope.render.html.data import PageData
 
-__all__ = ["Sight", "Windows"]
-
 _WHOLE: Final = 200_000
 """Tasks up to which all that are in sight are sent."""
 

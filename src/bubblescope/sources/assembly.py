@@ -1,0 +1,91 @@
+"""The last step of every source: what was read of a run's ranks becomes one timeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import polars as pl
+
+from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.provenance import Contents, Notice, Origin, Run
+from bubblescope.model.timeline import TASK_SCHEMA, Timeline, task_columns
+from bubblescope.sources import numbering
+from bubblescope.sources.inventory import missing_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+
+def refuse_doubles(owners: Iterable[tuple[int, Path | str]], advice: str) -> None:
+    """Refuse two traces of one rank.
+
+    Args:
+        owners: Each trace's rank, and where the trace is.
+        advice: What to do.
+
+    Raises:
+        SourceError: There are two.
+    """
+    owner: dict[int, Path | str] = {}
+    for rank, path in owners:
+        if rank in owner:
+            raise SourceError(path, f"is of rank {rank}, and so is {owner[rank]}; {advice}")
+        owner[rank] = path
+
+
+def assembled(
+    source: str,
+    traces: Sequence[tuple[str | None, Path | str]],
+    tasks: pl.DataFrame,
+    ranks: pl.DataFrame,
+    *,
+    notices: Iterable[Notice] = (),
+    contents: Iterable[Contents] = (),
+    world: int | None = None,
+    nothing: Callable[[], Notice] | None = None,
+    number: Callable[[pl.DataFrame], tuple[pl.DataFrame, dict[str, str], list[Notice]]]
+    | None = None,
+    inferred: dict[str, str] | None = None,
+    counters: pl.DataFrame | None = None,
+    **declared: Any,
+) -> Timeline:
+    """Return the timeline of a run.
+
+    Args:
+        source: Name of the format.
+        traces: Version, if it says one, and place of each trace.
+        tasks: Tasks of all ranks, with more columns than a timeline has or not.
+        ranks: The ranks.
+        notices: What was dropped, repaired or assumed.
+        contents: What the traces hold.
+        world: Number of ranks that the job says it has; a warning says which have no trace.
+        nothing: Says why there are no tasks, if there are none.
+        number: Fills steps, micro-batches and stages that the traces leave unsaid; returns the tasks,
+            how each field was inferred, and more notices.
+        inferred: Field -> how it was inferred, before that.
+        counters: What was measured beside the tasks.
+        declared: What the job says of itself: schedule, microbatches, common_clock.
+
+    Raises:
+        SourceError: Tasks contradict themselves or each other.
+    """
+    run = Run(
+        origins=tuple(Origin(source, version, str(path)) for version, path in traces),
+        contents=tuple(contents),
+        warnings=(*missing_ranks(ranks["rank"].to_list(), world), *notices),
+        **declared,
+    )
+    if nothing is not None and not tasks.height:
+        return Timeline(pl.DataFrame(schema=TASK_SCHEMA), ranks, run.warned(nothing()), counters)
+    found = dict(inferred or {})
+    if number is not None:
+        tasks, more, warned = number(tasks)
+        found, run = found | more, run.warned(*warned)
+        ranks = numbering.with_stages(ranks, tasks)
+    run = msgspec.structs.replace(run, inferred=found)
+    try:
+        return Timeline(task_columns(tasks), ranks, run, counters)
+    except TimelineError as error:
+        raise SourceError(traces[0][1], f"holds what contradicts itself ({error})") from None
