@@ -7,19 +7,18 @@ what `load` returned.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.analysis.pictured import pictured
 from bubblescope.model.errors import BubblescopeError
-from bubblescope.model.progress import SILENT, Progress
 from bubblescope.render.formats import checked, format_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from concurrent.futures import Executor
     from typing import TypeAlias
 
     import polars as pl
+    from typing_extensions import Unpack
 
     from bubblescope.analysis.whatif import Question
     from bubblescope.model.provenance import Run
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from bubblescope.render.text.whatif import Predictions
     from bubblescope.render.text.why import Explanation
     from bubblescope.schedules.plan import Plan
+    from bubblescope.sources.source import LoadOptions
 
     PathLike: TypeAlias = str | Path
     Paths: TypeAlias = PathLike | Iterable[PathLike]
@@ -284,30 +284,12 @@ def write(
     return path
 
 
-def load(
-    *paths: Paths,
-    names: str | None = None,
-    source: str | None = None,
-    progress: Progress = SILENT,
-    run: int | None = None,
-    executor: Executor | None = None,
-    clock: Literal["raw", "auto", "solve"] = "auto",
-) -> Trace:
-    """Read the traces of one run, whatever made them.
+def load(*paths: Paths, **how: Unpack[LoadOptions]) -> Trace:
+    """Read the traces of one run, whatever made them; see `bubblescope.sources.load`.
 
     Args:
         paths: Files, folders or glob patterns, or lists of them; together they are one run.
-        names: Regular expression with named groups for range names of your own; see
-            `bubblescope.names.parser.NameParser`.
-        source: Name of the format, to skip detection.
-        progress: Where to report progress.
-        run: Which run to read from logs that several were appended to, counted from 0; the last
-            if None.
-        executor: A `concurrent.futures` executor to read large files with, such as a Dask client's
-            `get_executor()`; local processes if None.
-        clock: "auto" corrects the clocks of several hosts, or of ranks that share none, if what
-            must come before what shows them to be wrong; "solve" corrects them in any case; "raw"
-            takes times as they are.
+        how: As `bubblescope.sources.source.LoadOptions` says: names, source, run, clock, ...
 
     Returns:
         The run on one clock. It has no tasks where the traces hold no pipeline ranges; its
@@ -321,16 +303,7 @@ def load(
     from bubblescope import sources  # noqa: PLC0415  a run that was made in memory needs none
 
     flat = [one for path in paths for one in _listed(path)]
-    timeline = sources.load(
-        *flat,
-        names=names,
-        source=source,
-        progress=progress,
-        run=run,
-        executor=executor,
-        clock=clock,
-    )
-    return Trace(timeline, flat)
+    return Trace(sources.load(*flat, **how), flat)
 
 
 def info(run: Trace | Paths) -> Info:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -40,8 +42,11 @@ def command(question, *options):
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_it_prints_as_the_command_does(answers, question, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "97")
-    assert str(answers[question]) == command(question)
+    monkeypatch.setenv("COLUMNS", "97")  # which a process reads when it starts
+    paths = [EXAMPLE, OTHER] if question == "compare" else [EXAMPLE]
+    run = [sys.executable, "-m", "bubblescope", question, *map(str, paths), "-q"]
+    printed = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert str(answers[question]) == printed
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

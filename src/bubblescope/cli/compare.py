@@ -13,12 +13,10 @@ from bubblescope.cli.console import err, out, print_json
 from bubblescope.cli.reading import Numbers, need_tasks, planned, read, reading
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.text.compare import Comparison, verdict_line
-from bubblescope.schedules import torch_csv
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bubblescope.model.timeline import Timeline
+    from bubblescope.schedules.plan import Plan
 
 _FAILED: Final = 1
 """Exit code where a condition of `--fail-if` holds."""
@@ -69,14 +67,13 @@ def compare(
     strict: bool,
     steps_a: list[range] | None,
     steps_b: list[range] | None,
-    plans: tuple[Path, ...],
+    also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
     """Say what changed from run A to run B, and whether it is more than noise.
 
     Each of A and B is a trace file, a folder or a quoted glob pattern.
     """
-    also = [torch_csv.read(plan) for plan in plans]
     runs = []
     for path, steps in ((before, steps_a), (after, steps_b)):
         timeline = read((path,), **{**options, "steps": steps or options["steps"]})

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.text import Text
@@ -12,12 +11,17 @@ from rich.text import Text
 from bubblescope.cli.console import Bar, err
 from bubblescope.model.progress import SILENT
 from bubblescope.render.text.sections import inventory
+from bubblescope.schedules import torch_csv
+from bubblescope.schedules.plan import Plan
 from bubblescope.sources import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from typing_extensions import Unpack
+
     from bubblescope.model.timeline import Timeline
+    from bubblescope.sources.source import LoadOptions
 
 NO_TASKS: Final = 3
 """Exit code where traces were read but hold no pipeline tasks."""
@@ -101,11 +105,22 @@ def reading(command: Any) -> Any:
     return command
 
 
+class PlanFile(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """A schedule of the user's own, as PyTorch's CSV."""
+
+    name = "plan"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Plan:
+        """Read the file."""
+        del param, ctx
+        return value if isinstance(value, Plan) else torch_csv.read(value)
+
+
 planned = click.option(
     "--plan",
-    "plans",
+    "also",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PlanFile(),
     metavar="FILE.csv",
     help="A schedule of your own to recognise, as PyTorch's CSV. May be repeated.",
 )
@@ -113,25 +128,16 @@ planned = click.option(
 
 def read(
     paths: tuple[str, ...],
-    names: str | None,
-    source: str | None,
-    run: int | None,
-    clock: Literal["raw", "auto", "solve"],
+    *,
     steps: list[range] | None,
     ranks: list[range] | None,
-    *,
     quiet: bool,
+    **how: Unpack[LoadOptions],
 ) -> Timeline:
     """Read the traces as the options of `reading` say."""
     with Bar() as bar:
-        timeline = load(
-            *paths,
-            names=names,
-            source=source,
-            progress=SILENT if quiet else bar,
-            run=run,
-            clock=clock,
-        )
+        how["progress"] = SILENT if quiet else bar
+        timeline = load(*paths, **how)
     if steps is not None or ranks is not None:
         present = timeline.ranks["rank"].to_list()
         timeline = timeline.slice(steps=_among(steps, timeline.steps), ranks=_among(ranks, present))

@@ -10,10 +10,9 @@ import click
 from bubblescope.cli.console import answer
 from bubblescope.cli.reading import NO_TASKS, paths_argument, planned, read, reading
 from bubblescope.render.text.report import Report
-from bubblescope.schedules import torch_csv
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from bubblescope.schedules.plan import Plan
 
 
 @click.command()
@@ -23,10 +22,9 @@ if TYPE_CHECKING:
 @planned
 @reading
 def report(
-    paths: tuple[str, ...], as_json: bool, everything: bool, plans: tuple[Path, ...], **options: Any
+    paths: tuple[str, ...], as_json: bool, everything: bool, also: tuple[Plan, ...], **options: Any
 ) -> None:
     """Print the bubble rates of a run, and which definition each number follows."""
-    also = [torch_csv.read(plan) for plan in plans]
     timeline = read(paths, **options)
     answer(Report.of(timeline, also=also), as_json=as_json, everything=everything)
     if not len(timeline):

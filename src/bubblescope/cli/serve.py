@@ -16,10 +16,9 @@ from bubblescope.cli.questions import asking, one_question
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.serve.server import Server
-from bubblescope.schedules import torch_csv
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from bubblescope.schedules.plan import Plan
 
 
 @click.command()
@@ -35,7 +34,7 @@ def serve(
     port: int,
     show: bool,
     title: str | None,
-    plans: tuple[Path, ...],
+    also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
     """Show the interactive timeline of a run that is too large for one file.
@@ -44,7 +43,6 @@ def serve(
     address that nobody can guess. Ends with Ctrl+C.
     """
     question = one_question(options)
-    also = [torch_csv.read(plan) for plan in plans]
     quiet = options["quiet"]
     timeline = read(paths, **options)
     need_tasks(timeline)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,9 @@ from bubblescope.cli.output import open_page, output_path
 from bubblescope.cli.questions import asking, one_question
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.render.html import page
-from bubblescope.schedules import torch_csv
+
+if TYPE_CHECKING:
+    from bubblescope.schedules.plan import Plan
 
 
 @click.command()
@@ -29,7 +31,7 @@ def view(
     output: Path | None,
     show: bool,
     title: str | None,
-    plans: tuple[Path, ...],
+    also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
     """Write the interactive timeline as one HTML file, and open it.
@@ -38,7 +40,6 @@ def view(
     have run: --without, --healthy, --stage, --rank, --move, --microbatches or --schedule.
     """
     question = one_question(options)
-    also = [torch_csv.read(plan) for plan in plans]
     timeline = read(paths, **options)
     need_tasks(timeline)
     target = output_path(paths, output, ".html")

@@ -10,10 +10,9 @@ from bubblescope.cli.console import answer, warn
 from bubblescope.cli.questions import asking, questions
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.render.text.whatif import Predictions
-from bubblescope.schedules import torch_csv
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from bubblescope.schedules.plan import Plan
 
 
 @click.command()
@@ -32,7 +31,7 @@ def whatif(
     paths: tuple[str, ...],
     as_json: bool,
     memory: float | None,
-    plans: tuple[Path, ...],
+    also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
     """Predict what a run would take if something were different.
@@ -40,7 +39,6 @@ def whatif(
     Without a question: what would make it faster, best first.
     """
     asked = questions(options)
-    also = [torch_csv.read(plan) for plan in plans]
     timeline = read(paths, **options)
     need_tasks(timeline)
     answer(Predictions.of(timeline, asked, memory=memory, also=also), as_json=as_json)

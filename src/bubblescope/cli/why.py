@@ -10,10 +10,9 @@ from bubblescope.analysis.why.words import LANGUAGES
 from bubblescope.cli.console import out, print_json, warn
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.render.text.why import Explanation
-from bubblescope.schedules import torch_csv
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from bubblescope.schedules.plan import Plan
 
 
 @click.command()
@@ -37,11 +36,10 @@ def why(
     as_json: bool,
     everything: bool,
     language: str,
-    plans: tuple[Path, ...],
+    also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
     """Say why devices are idle: a cause for every nanosecond, and what to do about it."""
-    also = [torch_csv.read(plan) for plan in plans]
     timeline = read(paths, **options)
     need_tasks(timeline)
     found = Explanation.of(timeline, also=also, language=language)

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bubblescope.model.errors import SourceError
 from bubblescope.model.plain_text import utf8, whole
-from bubblescope.model.progress import SILENT, Progress
+from bubblescope.model.progress import SILENT
 from bubblescope.model.provenance import Notice
 from bubblescope.model.registry import Registry
 from bubblescope.model.timeline import concat
 from bubblescope.names.parser import NameParser
-from bubblescope.sources.source import ReadOptions, Source
+from bubblescope.sources.source import LoadOptions, ReadOptions, Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from concurrent.futures import Executor
+
+    from typing_extensions import Unpack
 
     from bubblescope.model.timeline import Timeline
 
@@ -41,29 +42,12 @@ SOURCES: Final[Registry[Source]] = Registry(
 """Every installed source by name; other packages' are looked for if none of ours claims a trace."""
 
 
-def load(
-    *paths: str | Path,
-    names: str | None = None,
-    source: str | None = None,
-    progress: Progress = SILENT,
-    run: int | None = None,
-    executor: Executor | None = None,
-    clock: Literal["raw", "auto", "solve"] = "auto",
-) -> Timeline:
+def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
     """Read the traces of one run, whatever made them.
 
     Args:
         paths: Files, folders or glob patterns; together they are one run.
-        names: Regular expression with named groups for range names of your own; see `NameParser`.
-        source: Name of the format, to skip detection.
-        progress: Where to report progress.
-        run: Which run to read from logs that several were appended to, counted from 0; the last
-            if None.
-        executor: A `concurrent.futures` executor to read large files with, such as a Dask client's
-            `get_executor()`; local processes if None.
-        clock: "auto" corrects the clocks of several hosts, or of ranks that share none, if what
-            must come before what shows them to be wrong (`clocks.align`); "solve" corrects them in
-            any case; "raw" takes times as they are.
+        how: As `LoadOptions` says.
 
     Returns:
         One timeline on one clock. It has no tasks where the traces hold no pipeline ranges; its
@@ -74,10 +58,16 @@ def load(
         TimelineError: Traces of several formats claim the same rank.
         NamesError: The pattern is not usable.
     """
-    options = ReadOptions(names=NameParser(names), progress=progress, run=run, executor=executor)
-    found = find(paths, source)
+    options = ReadOptions(
+        names=NameParser(how.get("names")),
+        progress=how.get("progress", SILENT),
+        run=how.get("run"),
+        executor=how.get("executor"),
+    )
+    found = find(paths, how.get("source"))
     parts = [chosen.read(traces, options) for chosen, traces in found.traces]
     timeline = parts[0] if len(parts) == 1 else concat(parts)
+    clock = how.get("clock", "auto")
     several = timeline.ranks["host"].n_unique() > 1 or not timeline.run.common_clock
     if clock == "solve" or (clock == "auto" and several and timeline.run.clock is None):
         from bubblescope.clocks import align  # noqa: PLC0415  slow, and only several clocks need it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypedDict
 
 import msgspec
 
@@ -32,6 +32,31 @@ class ReadOptions(msgspec.Struct, frozen=True):
     progress: Progress = SILENT
     run: int | None = None
     executor: Executor | None = None
+
+
+class LoadOptions(TypedDict, total=False):
+    """How to read the traces of a run; what is left out is found out.
+
+    Attributes:
+        names: Regular expression with named groups for range names of your own; see
+            `bubblescope.names.parser.NameParser`.
+        source: Name of the format, to skip detection.
+        progress: Where to report progress.
+        run: Which run to read from logs that several were appended to, counted from 0; the last
+            if None.
+        executor: A `concurrent.futures` executor to read large files with, such as a Dask client's
+            `get_executor()`; local processes if None.
+        clock: "auto", the default, corrects the clocks of several hosts, or of ranks that share none,
+            if what must come before what shows them to be wrong (`bubblescope.clocks.align`);
+            "solve" corrects them in any case; "raw" takes times as they are.
+    """
+
+    names: str | None
+    source: str | None
+    progress: Progress
+    run: int | None
+    executor: Executor | None
+    clock: Literal["raw", "auto", "solve"]
 
 
 class Source(Protocol):
