@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
+from full import examples
 from viewing import browser, opened
 
 __all__ = ["browser", "opened"]
 
 # Machines that run tests are busy: an example that takes long is no failure.
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "tests",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=examples(100),
+)
 settings.load_profile("tests")

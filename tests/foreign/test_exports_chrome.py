@@ -20,6 +20,7 @@ from bubblescope.render.traces.slices import ARGUMENTS
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
 from catapult import viewing
+from full import examples
 from synthetic import ORIGIN, hostile, one_f_one_b, staggered
 from trace_processor import (
     Row,
@@ -244,7 +245,7 @@ def shared(tmp_path_factory):
     return tmp_path_factory.mktemp("chrome") / "run.json"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     start=st.integers(0, 30 * 24 * 3600 * 10**9),
     length=st.integers(0, 24 * 3600 * 10**9),

@@ -25,7 +25,7 @@ from bubblescope.record.buffer import identity_of
 from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
 from bubblescope.record.vendor_marks import chosen_marks
-from full import needs
+from full import examples, needs
 from kineto_maker import BASE, Trace
 
 TRAIN = """
@@ -224,7 +224,7 @@ TASKS = st.lists(
 """Kind, numbers, whether by the fast way of wrappers, and how many open tasks end before."""
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(NUMBERS, TASKS)
 def test_every_task_is_one_range_whose_name_says_the_same(step, tasks):
     """Whatever lies inside of what, and whichever way a task is recorded."""

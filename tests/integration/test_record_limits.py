@@ -17,6 +17,7 @@ from bubblescope.record import Recorder
 from bubblescope.recording import file as sink
 from bubblescope.recording.columns import Header
 from bubblescope.recording.file import Sink, older
+from full import examples
 from recorded_rows import recorded
 
 LEAST = 80_000
@@ -49,7 +50,7 @@ def notices(folder):
     return {notice.code: notice for notice in sources.load(folder).run.warnings}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     blocks=st.lists(st.integers(1, 5000), min_size=1, max_size=12),
     limit=st.sampled_from([LEAST, 100_000, 250_000, 1_000_000]),

@@ -21,6 +21,7 @@ from bubblescope import Lane, RecorderError, sources
 from bubblescope.model.kinds import LANE_OF, Kind
 from bubblescope.record import CpuTimer, CudaTimer, Recorder, Timer, recorder
 from bubblescope.recording import file as sink
+from full import examples
 
 COUNT = st.none() | st.integers(0, 30_000)
 
@@ -47,7 +48,7 @@ class Ticks(Timer):
     resolve = CpuTimer.resolve
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(
         st.lists(

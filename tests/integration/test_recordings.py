@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bubblescope import SourceError, TimelineError, sources
 from bubblescope.record import Recorder, recorder
 from bubblescope.recording import reader
+from full import examples
 
 
 def record(folder, rank=0, host="here", steps=2):
@@ -75,7 +76,7 @@ def recording(tmp_path_factory):
     return record(tmp_path_factory.mktemp("damaged"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(damage=st.dictionaries(st.integers(0, 1 << 16), st.integers(0, 255), min_size=1, max_size=4))
 def test_changed_bytes_never_end_in_a_traceback(recording, damage):
     whole = recording.read_bytes()

@@ -21,6 +21,7 @@ from bubblescope.model.provenance import Run
 from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
+from full import examples
 from injected import CAUSES, Fault, Job, fault, grown, idle, job
 from places import SHARED
 
@@ -82,7 +83,7 @@ def test_sums_are_exact_and_replay_is_near_on_real_traces(path):
     assert found.worst_error <= 0.005
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**31), st.sets(st.sampled_from(CAUSES), max_size=3))
 def test_sums_are_exact_whatever_happened(seed, causes):
     random = np.random.default_rng(seed)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bubblescope import sources
+from full import examples
 from nsight_maker import UTC, Export
 
 
@@ -123,7 +124,7 @@ def expect(processes: list[tuple[list[Range], list[Work]]]) -> Expected:
     return expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_attribution_agrees_with_looking_at_everything(tmp_path_factory, data):
     export = Export()

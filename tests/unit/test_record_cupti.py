@@ -29,7 +29,7 @@ from bubblescope import RecorderError, sources
 from bubblescope.record import Recorder
 from bubblescope.record.timers import chosen_timer, cupti
 from bubblescope.record.timers.cupti import CuptiTimer
-from full import module
+from full import examples, module
 
 AHEAD_NS = 1_700_000_000_123_456_789
 """How far CUPTI's clock is ahead of the host's."""
@@ -443,7 +443,7 @@ class Program:
         self.timer.settle()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(ACTIONS)
 def test_every_kernel_is_of_the_task_that_launched_it(actions):
     program = Program()
