@@ -270,8 +270,8 @@ def test_replicas_of_data_and_tensor_parallel_runs_are_told_apart():
     whole = Timeline(pl.concat(parts), pl.concat(ranks))
     found = recognise(whole)
     assert (found.schedule, found.devices, found.replicas) == ("1f1b", 4, 3)
-    assert found.places.replica[9] == 2
-    assert found.places.device[9] == 1
+    assert found.coordinates.replica[9] == 2
+    assert found.coordinates.device[9] == 1
     # Nothing says which ranks belong together: those of one stage are counted.
     blank = whole.ranks.with_columns(dp=pl.lit(None, pl.Int32))
     assert recognise(Timeline(whole.tasks, blank)).replicas == 3
@@ -360,7 +360,7 @@ def test_the_json_says_everything_but_the_evidence():
     said = recognise(played(swapped(generate("1f1b", 3, 9), 1, 4))).to_dict()
     assert said["schedule"] == "1f1b"
     assert said["departures"][0]["text"].startswith("step 0, stage 1")
-    assert {"plan", "observed", "position", "places"}.isdisjoint(said)
+    assert {"plan", "observed", "position", "coordinates"}.isdisjoint(said)
 
 
 REAL = {

@@ -63,9 +63,11 @@ class Model(NamedTuple):
         plan, run = recognition.plan, counterfactuals.run
         if plan is None:
             return None
-        replicas = 1 + max(recognition.places.replica.values())
+        replicas = 1 + max(recognition.coordinates.replica.values())
         replica = np.zeros(int(run.rank.max()) + 1, np.int64)
-        replica[list(recognition.places.replica)] = list(recognition.places.replica.values())
+        replica[list(recognition.coordinates.replica)] = list(
+            recognition.coordinates.replica.values()
+        )
         keys, number = np.unique(run.step * replicas + replica[run.rank], return_inverse=True)
         cost = _filled(_table(run, plan, number, len(keys)))
         split = np.where(np.isnan(cost[:, _INPUT] + cost[:, _WEIGHT]), 0.5 * cost[:, _WHOLE], 0)
@@ -86,8 +88,8 @@ class Model(NamedTuple):
         )
         times = Times(forward, given, weight, int(np.median(near)) if near else 0)
         seat = np.full((replicas, plan.devices), -1)
-        for rank, device in recognition.places.device.items():
-            seat[recognition.places.replica[rank], device] = rank
+        for rank, device in recognition.coordinates.device.items():
+            seat[recognition.coordinates.replica[rank], device] = rank
         step, copy = np.divmod(keys, replicas)
         return cls(plan, cost[:, : _PAIR + 1], step, seat[copy], delay, times)
 
@@ -244,7 +246,7 @@ def _delays(run: MeasuredRun, recognition: Recognition, devices: int) -> Ints:
     delay = np.maximum(run.delay_ns[run.within :], 0)
     table = np.full((devices, devices), int(np.median(delay)) if len(delay) else 0, np.int64)
     seat = np.full(int(run.rank.max()) + 1, -1)
-    seat[list(recognition.places.device)] = list(recognition.places.device.values())
+    seat[list(recognition.coordinates.device)] = list(recognition.coordinates.device.values())
     link = seat[source] * devices + seat[target]
     for number in np.unique(link).tolist():
         table[divmod(number, devices)] = int(np.median(delay[link == number]))

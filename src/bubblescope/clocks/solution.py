@@ -18,7 +18,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import highspy
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -227,6 +226,8 @@ class _Model:
         self._frame = frame
         self._ends = 2 if drift else 1
         self._fast = self._ends * frame.count
+        import highspy  # noqa: PLC0415  # slow to load, and most runs have one clock.
+
         self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         self._highs.setOptionValue("output_flag", False)
         columns = self._fast + frame.pairs

@@ -59,7 +59,7 @@ def ideal(timeline: Timeline, recognition: Recognition) -> Ideal | None:
     whole = _is_whole(plan, seen)
     start, end = Graph(len(plan), edges_of(plan)[0]).run_many(lengths[whole])
     # Like the measured step, it lasts from the first start to the last end on the observed devices.
-    shown = np.isin(plan.device, list(recognition.places.device.values()))
+    shown = np.isin(plan.device, list(recognition.coordinates.device.values()))
     spans = end[:, shown].max(axis=1, initial=0) - start[:, shown].min(axis=1, initial=_FAR)
     steps = (
         keys.filter(whole)
@@ -83,9 +83,11 @@ def _tasks(timeline: Timeline, recognition: Recognition) -> pl.DataFrame:
     tasks = timeline.tasks.with_row_index("task").with_columns(pl.col("task").cast(pl.Int64))
     seats = pl.DataFrame(
         {
-            "rank": list(recognition.places.device),
-            "device": list(recognition.places.device.values()),
-            "replica": [recognition.places.replica[rank] for rank in recognition.places.device],
+            "rank": list(recognition.coordinates.device),
+            "device": list(recognition.coordinates.device.values()),
+            "replica": [
+                recognition.coordinates.replica[rank] for rank in recognition.coordinates.device
+            ],
         },
         schema_overrides={"rank": pl.Int32},
     )
@@ -120,7 +122,7 @@ def _lengths(
     seen[at] = True
     if seen.all():
         return lengths, seen
-    present = np.isin(plan.device, list(recognition.places.device.values()))
+    present = np.isin(plan.device, list(recognition.coordinates.device.values()))
     fused = np.zeros(len(plan), bool)
     fused[_fused_weights(plan, recognition)] = True
     typical = {

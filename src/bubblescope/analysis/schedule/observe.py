@@ -204,7 +204,7 @@ def _halved(observed: Observed) -> bool:
     return bool(np.median(seen[seen > 0]) <= 0.6 * count)
 
 
-class Places(NamedTuple):
+class Coordinates(NamedTuple):
     """Where the ranks of a run stand in a pipeline.
 
     Attributes:
@@ -217,7 +217,7 @@ class Places(NamedTuple):
     replica: dict[int, int]
 
 
-def places(observed: Observed, shape: Shape, order: Sequence[int]) -> Places:
+def coordinates(observed: Observed, shape: Shape, order: Sequence[int]) -> Coordinates:
     """Return where each rank stands.
 
     Args:
@@ -244,4 +244,4 @@ def places(observed: Observed, shape: Shape, order: Sequence[int]) -> Places:
         device[rank] = min(told or fits, key=lambda number: taken.get(number, 0))
         replica[rank] = taken.get(device[rank], 0)
         taken[device[rank]] = replica[rank] + 1
-    return Places(device, replica)
+    return Coordinates(device, replica)

@@ -26,11 +26,11 @@ from bubblescope.analysis.schedule.observe import (
     BACKWARD,
     FORWARD,
     WEIGHT,
+    Coordinates,
     Observed,
-    Places,
     Shape,
+    coordinates,
     observe,
-    places,
     shapes,
 )
 from bubblescope.model.errors import ScheduleError
@@ -118,7 +118,7 @@ class Recognition(msgspec.Struct, frozen=True):
         departures: What is out of order, by step and rank.
         order: Pipeline device -> its operations in one step, as observed.
         plan: The plan of the schedule; None if there is none.
-        places: Where each rank stands.
+        coordinates: Where each rank stands.
         observed: What was compared with the plan.
         position: For each observed operation its index in the plan, -1 if the plan has no such.
     """
@@ -141,13 +141,13 @@ class Recognition(msgspec.Struct, frozen=True):
     departures: tuple[Departure, ...]
     order: dict[int, str]
     plan: Plan | None
-    places: Places
+    coordinates: Coordinates
     observed: Observed
     position: Any
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was recognised, without the evidence, as plain values."""
-        evidence = ("plan", "places", "observed", "position")
+        evidence = ("plan", "coordinates", "observed", "position")
         said = {
             name: getattr(self, name) for name in self.__struct_fields__ if name not in evidence
         }
@@ -173,7 +173,7 @@ class _Fit(msgspec.Struct, frozen=True):
     variant: str
     plan: Plan
     shape: Shape
-    seats: Places
+    seats: Coordinates
     position: Any
     missing: int
     least: int
@@ -209,7 +209,7 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
     for shape in shapes(observed):
         if any(not best.departures for best in tried):
             break  # a device more would need a reason
-        seats = places(observed, shape, order)
+        seats = coordinates(observed, shape, order)
         seen.append((shape, seats))
         tried += _tried(observed, shape, seats, known(shape, also))
     if not tried:
@@ -222,7 +222,7 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
 def _tried(
     observed: Observed,
     shape: Shape,
-    seats: Places,
+    seats: Coordinates,
     candidates: list[Candidate],
     within: float = 1.0,
 ) -> list[_Best]:
@@ -246,7 +246,7 @@ def _tried(
 def _searched(
     timeline: Timeline,
     observed: Observed,
-    seen: Sequence[tuple[Shape, Places]],
+    seen: Sequence[tuple[Shape, Coordinates]],
     tried: Sequence[_Best],
 ) -> list[_Best]:
     """Search for what no known schedule explains; in small steps also for what one does.
@@ -277,7 +277,7 @@ def _least(tried: Sequence[_Best]) -> float:
 
 
 def _fits(
-    observed: Observed, shape: Shape, seats: Places, candidates: list[Candidate], count: int
+    observed: Observed, shape: Shape, seats: Coordinates, candidates: list[Candidate], count: int
 ) -> list[_Fit]:
     fits = []
     for name, variant, make in candidates:
@@ -287,7 +287,7 @@ def _fits(
 
 
 def _fit(
-    observed: Observed, shape: Shape, seats: Places, name: str, variant: str, plan: Plan
+    observed: Observed, shape: Shape, seats: Coordinates, name: str, variant: str, plan: Plan
 ) -> _Fit:
     """Find what was observed in a plan."""
     tables = np.stack(
@@ -413,7 +413,7 @@ def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> R
         departures=tuple(_departures(observed, chosen)) if known else (),
         order={} if known else _orders(observed, fit.seats, fit.shape),
         plan=fit.plan if known else None,
-        places=fit.seats,
+        coordinates=fit.seats,
         observed=observed,
         position=fit.position,
     )
@@ -453,7 +453,7 @@ def _operation(observed: Observed, index: int, beside: int | None = None) -> str
     return said
 
 
-def _orders(observed: Observed, seats: Places, shape: Shape) -> dict[int, str]:
+def _orders(observed: Observed, seats: Coordinates, shape: Shape) -> dict[int, str]:
     """Return each device's operations in the fullest step of its first replica."""
     orders: dict[int, str] = {}
     for rank, device in seats.device.items():

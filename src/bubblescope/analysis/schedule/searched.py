@@ -30,7 +30,7 @@ from bubblescope.schedules.zb_auto import Times, zb_auto
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from bubblescope.analysis.schedule.observe import Observed, Places, Shape
+    from bubblescope.analysis.schedule.observe import Coordinates, Observed, Shape
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
@@ -109,7 +109,7 @@ class _Ran(NamedTuple):
         return float((forwards - freed).max())
 
 
-def own(observed: Observed, shape: Shape, seats: Places, times: Times) -> Candidate | None:
+def own(observed: Observed, shape: Shape, seats: Coordinates, times: Times) -> Candidate | None:
     """Return the run's own order, if it keeps the promise of a zero-bubble search; else None."""
     p, m = shape.devices, observed.microbatches
     ran = _ran(observed, seats)
@@ -147,7 +147,7 @@ def _possible(devices: int, count: int, times: Times, memory: int, seen: Iterabl
     return most - least
 
 
-def _ran(observed: Observed, seats: Places) -> dict[int, _Ran]:
+def _ran(observed: Observed, seats: Coordinates) -> dict[int, _Ran]:
     """Return the order of each observed device in most of its fullest steps."""
     count = observed.microbatches
     code = observed.work * count + observed.microbatch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from bubblescope.analysis.stragglers.step_graph import wire
+from bubblescope.analysis.stragglers.step_graph import step_graph
 from bubblescope.names.job_trace_operations import COMMUNICATION
 
 if TYPE_CHECKING:
@@ -38,17 +38,15 @@ class Replays:
     """
 
     def __init__(self, operations: Operations) -> None:
-        self._wiring = wire(operations)
-        self.real_ns = _transfers(operations, self._wiring.meetings)
+        self._graph = step_graph(operations)
+        self.real_ns = _transfers(operations, self._graph.rendezvous)
         self.ideal_ns = _ideal(operations, self.real_ns)
         self._extra = self.real_ns - self.ideal_ns[:, None, None]
         self._meets = {
-            len(operations) + number: meeting.replicas
-            for number, meeting in enumerate(self._wiring.meetings)
+            len(operations) + number: one.replicas
+            for number, one in enumerate(self._graph.rendezvous)
         }
-        self._sinks = np.bincount(
-            self._wiring.graph.edges.source, minlength=self._wiring.graph.count
-        )
+        self._sinks = np.bincount(self._graph.graph.edges.source, minlength=self._graph.graph.count)
 
     def keeping(self, kept: Array) -> Array:
         """Return how long steps take if only some operations keep their times.
@@ -127,18 +125,18 @@ class Replays:
                 np.maximum(last, end, out=last)
             return end
 
-        self._wiring.graph.sweep(finish)
+        self._graph.graph.sweep(finish)
         longest: Array = last.max(axis=-1)
         return longest
 
 
-def _transfers(operations: Operations, meetings: list[Any]) -> Array:
+def _transfers(operations: Operations, rendezvous: list[Any]) -> Array:
     """Return what operations take once all who take part are there, n x s x r."""
     taken = operations.length_ns
-    if not meetings:
+    if not rendezvous:
         return taken
     taken = taken.copy()
-    for members, replicas in meetings:
+    for members, replicas in rendezvous:
         ends = operations.end_ns[members]
         together = (ends - operations.length_ns[members]).max(axis=0)
         if replicas:

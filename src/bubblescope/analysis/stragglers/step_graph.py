@@ -32,7 +32,7 @@ _FEEDS: Final = {"forward": 1, "backward": -1}
 """Which stage a direction's result goes to, from its own."""
 
 
-class Meeting(NamedTuple):
+class Rendezvous(NamedTuple):
     """Communication that nobody begins before all are there.
 
     Attributes:
@@ -44,17 +44,17 @@ class Meeting(NamedTuple):
     replicas: bool
 
 
-class Wiring(NamedTuple):
+class StepGraph(NamedTuple):
     """What waits for what in one step.
 
     Attributes:
-        graph: Operations, numbered as in the table, and after them the meetings: each waits for
+        graph: Operations, numbered as in the table, and after them the rendezvous: each waits for
             what its members need, and its members for it.
-        meetings: The meetings.
+        rendezvous: The rendezvous.
     """
 
     graph: Graph
-    meetings: list[Meeting]
+    rendezvous: list[Rendezvous]
 
 
 class _Links:
@@ -68,7 +68,7 @@ class _Links:
         self.pairs += pairwise(operations)
 
 
-def wire(operations: Operations) -> Wiring:
+def step_graph(operations: Operations) -> StepGraph:
     """Return what the operations of a step wait for.
 
     Raises:
@@ -77,22 +77,20 @@ def wire(operations: Operations) -> Wiring:
         ScheduleError: Operations wait for each other in a circle.
     """
     links = _Links()
-    meetings = (
+    rendezvous = (
         _job_trace(operations, links) if operations.job_trace else _compute(operations, links)
     )
     count = len(operations)
     met = {
-        member: count + number
-        for number, meeting in enumerate(meetings)
-        for member in meeting.members
+        member: count + number for number, one in enumerate(rendezvous) for member in one.members
     }
     pairs = [(source, met.get(target, target)) for source, target in links.pairs]
-    pairs += [(meeting, member) for member, meeting in met.items()]
+    pairs += [(node, member) for member, node in met.items()]
     source, target = np.array(pairs, np.int64).reshape(-1, 2).T
     graph = Graph(
-        count + len(meetings), Edges(source, target), lambda index: _name(operations, index)
+        count + len(rendezvous), Edges(source, target), lambda index: _name(operations, index)
     )
-    return Wiring(graph, meetings)
+    return StepGraph(graph, rendezvous)
 
 
 def _name(operations: Operations, index: int) -> str:
@@ -101,8 +99,8 @@ def _name(operations: Operations, index: int) -> str:
     return f"{operations.types[operations.type[index]]} at place {operations.place[index]}"
 
 
-def _job_trace(operations: Operations, links: _Links) -> list[Meeting]:
-    """Link the operations of a job trace and return the meetings."""
+def _job_trace(operations: Operations, links: _Links) -> list[Rendezvous]:
+    """Link the operations of a job trace and return the rendezvous."""
     places = range(len(operations.pipeline.stages))
     messages: dict[tuple[int, str, str], list[int]] = {}
     for place in places:
@@ -119,7 +117,7 @@ def _job_trace(operations: Operations, links: _Links) -> list[Meeting]:
         *_everybody(operations, [0, places[-1]], names.REDUCE_EMBEDDING, replicas=False),
         *_everybody(operations, places, names.CLIP_GRADIENTS, replicas=True),
         *(
-            Meeting([operation], replicas=True)
+            Rendezvous([operation], replicas=True)
             for place in places
             for operation in operations.at(place, *names.BY_REPLICA).tolist()
         ),
@@ -219,9 +217,9 @@ def _after_compute(operations: Operations, links: _Links, place: int, compute: A
         links.pairs += [(scatter, later) for scatter in scattered for later in after]
 
 
-def _messages(messages: dict[tuple[int, str, str], list[int]], places: int) -> list[Meeting]:
+def _messages(messages: dict[tuple[int, str, str], list[int]], places: int) -> list[Rendezvous]:
     """Pair the k-th send with the k-th receive at the place that it goes to."""
-    meetings = []
+    rendezvous = []
     for direction, ahead in _FEEDS.items():
         for place in range(places):
             sends = messages[place, direction, "send"]
@@ -232,22 +230,22 @@ def _messages(messages: dict[tuple[int, str, str], list[int]], places: int) -> l
                     f"pipeline place {place} has {len(sends)} {direction}-send in a step, but place "
                     f"{other} has {len(receives)} {direction}-recv; give a trace of whole steps"
                 )
-            meetings += [
-                Meeting(list(pair), replicas=False) for pair in zip(sends, receives, strict=True)
+            rendezvous += [
+                Rendezvous(list(pair), replicas=False) for pair in zip(sends, receives, strict=True)
             ]
-    return meetings
+    return rendezvous
 
 
 def _everybody(
     operations: Operations, places: Iterable[int], name: str, *, replicas: bool
-) -> list[Meeting]:
+) -> list[Rendezvous]:
     """Let the k-th operations of some places meet."""
     columns = [operations.at(place, name).tolist() for place in dict.fromkeys(places)]
     columns = [column for column in columns if column]
-    return [Meeting(list(members), replicas) for members in zip(*columns, strict=False)]
+    return [Rendezvous(list(members), replicas) for members in zip(*columns, strict=False)]
 
 
-def _compute(operations: Operations, links: _Links) -> list[Meeting]:
+def _compute(operations: Operations, links: _Links) -> list[Rendezvous]:
     """Link computations in the order of their devices, and with those on the stages beside them."""
     places = range(len(operations.pipeline.stages))
     turn = np.zeros(len(operations), np.int64)

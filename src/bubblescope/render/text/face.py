@@ -10,7 +10,6 @@ import io
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bubblescope.render.json import pretty
-from bubblescope.render.picture import svg
 from bubblescope.render.text.plain_console import PlainConsole
 
 if TYPE_CHECKING:
@@ -61,6 +60,8 @@ class Face:
         return f"<{type(self).__name__}: {self.headline()}>"
 
     def _repr_html_(self: Answer) -> str:
+        from bubblescope.render.picture import svg  # noqa: PLC0415  # a command draws none.
+
         panels = self.pictured()
         picture = svg.compare(panels) if panels else ""
         console = PlainConsole(
