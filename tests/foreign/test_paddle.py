@@ -88,6 +88,15 @@ def test_every_job_of_a_pipeline_is_read_exactly(tmp_path, schedule):
     assert timeline.ranks["stages"].to_list() == [[0], [1], [2], [3]]
 
 
+def test_stages_are_unknown_rather_than_none_where_nothing_tells_them(tmp_path):
+    write(tmp_path, line("lr", 0, 1, 2))
+
+    timeline = sources.load(tmp_path)
+
+    assert timeline.ranks["stages"].to_list() == [None]
+    assert "stage" not in timeline.run.inferred
+
+
 def test_nanoseconds_are_exact(tmp_path):
     text = line("forward", 0, 1, 2).replace(f"{MS + 1}.000000", f"{MS + 1}.234567")
     write(tmp_path, text)

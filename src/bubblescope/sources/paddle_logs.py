@@ -114,6 +114,11 @@ class PaddleSource:
             for path, log in zip(paths, logs, strict=True)
             if log.jobs.height
         }
+        if tasks.height:
+            tasks, how_stage = numbering.number_stages(tasks)
+            if how_stage:
+                inferred["stage"] = how_stage
+                ranks = numbering.with_stages(ranks, tasks)
         return assembled(
             "paddle",
             [(None, path) for path in paths],
@@ -123,14 +128,8 @@ class PaddleSource:
             contents=(log.contents for log in logs),
             world=world,
             nothing=lambda: _no_tasks(logs),
-            number=_numbered,
             inferred=inferred,
         )
-
-
-def _numbered(tasks: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str], list[Notice]]:
-    tasks, how_stage = numbering.number_stages(tasks)
-    return tasks, {"stage": how_stage} if how_stage else {}, []
 
 
 class _Place(msgspec.Struct, frozen=True):
