@@ -9,6 +9,7 @@ import pytest
 
 from bubblescope.analysis.idle import shares as module
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 from bubblescope.analysis.idle.shares import shapley, shares
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.schedules import generate
@@ -54,7 +55,7 @@ def test_a_single_cause_costs_what_the_run_without_it_saves(cause):
     random = np.random.default_rng(11)
     made = job(random)
     run, without = made.play(fault(cause, random, made)), made.play()
-    found = shares(run, recognise(run))
+    found = shares(run, Counterfactuals.of(run, recognise(run)))
     assert [share.cause for share in found.shares] == [cause]
     assert found.step_ns == pytest.approx(mean_step(run), abs=2)
     assert found.bare_ns == pytest.approx(mean_step(without), abs=2)
@@ -72,9 +73,9 @@ def test_of_long_runs_steps_are_taken_evenly(monkeypatch):
     run = Job(generate("1f1b", 3, 6), replicas=1, steps=9).play(
         Fault(Cause.TRANSFER, link_ns={(0, 1): 5_000_000})
     )
-    whole = shares(run, recognise(run))
+    whole = shares(run, Counterfactuals.of(run, recognise(run)))
     monkeypatch.setattr(module, "_MOST", 3 * 2 * 36)
-    part = shares(run, recognise(run))
+    part = shares(run, Counterfactuals.of(run, recognise(run)))
     assert (whole.steps, whole.of) == (9, 9)
     assert (part.steps, part.of) == (3, 9)
     assert part.shares == whole.shares

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.causes import ADDED, Cause
-from bubblescope.analysis.idle.measured_run import clocks
+from bubblescope.analysis.idle.measured_run import clocks, measured_run
 from bubblescope.analysis.idle.task_lengths import lengths
 from bubblescope.model import intervals
 from bubblescope.model.errors import ScheduleError
@@ -22,6 +22,8 @@ from bubblescope.schedules.replay import Edges, Graph
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
+
+    from typing_extensions import Self
 
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
     from bubblescope.analysis.schedule.recognise import Recognition
@@ -68,6 +70,12 @@ class Counterfactuals:
         self._later = _lags(run, timeline)
         self._planned = _planned(run, recognition)
         self.present = tuple(cause for cause in ADDED if self._matters(cause))
+
+    @classmethod
+    def of(cls, timeline: Timeline, recognition: Recognition | None) -> Self | None:
+        """Measure a run; None if it has no pipeline tasks, or its ranks share no clock."""
+        run = measured_run(timeline)
+        return None if run is None else cls(run, timeline, recognition)
 
     def with_causes(self, causes: AbstractSet[Cause]) -> Replay:
         """Return the run with only these causes."""

@@ -24,7 +24,6 @@ import polars as pl
 
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
-from bubblescope.analysis.idle.measured_run import measured_run
 from bubblescope.model import intervals
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.timeline import TASK_SCHEMA
@@ -82,11 +81,10 @@ def ledger(timeline: Timeline, recognition: Recognition | None) -> Ledger | None
     Returns:
         None if the run has no pipeline tasks, or its ranks share no clock.
     """
-    run = measured_run(timeline)
-    if run is None:
+    counterfactuals = Counterfactuals.of(timeline, recognition)
+    if counterfactuals is None:
         return None
-    counterfactuals = Counterfactuals(run, timeline, recognition)
-    causes = counterfactuals.present
+    run, causes = counterfactuals.run, counterfactuals.present
     # With all of its causes it is the measured run itself.
     replays = [
         counterfactuals.with_causes(frozenset(causes[:count])) for count in range(len(causes) + 1)

@@ -14,7 +14,6 @@ from math import factorial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
-from bubblescope.analysis.idle.measured_run import measured_run
 from bubblescope.analysis.phase import evenly
 from bubblescope.analysis.schedule.recognise import recognise
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bubblescope.analysis.idle.causes import Cause
-    from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.timeline import Timeline
 
 _MOST: Final = 4_000_000
@@ -73,34 +71,35 @@ class Shares(NamedTuple):
     of: int
 
 
-def shares(timeline: Timeline, recognition: Recognition | None) -> Shares | None:
+def shares(timeline: Timeline, counterfactuals: Counterfactuals) -> Shares:
     """Return what the causes of a run cost.
 
     Every set of causes is replayed. Of runs for which that is too much, steps are taken that lie
     evenly over the run.
 
-    Returns:
-        None if the run has no pipeline tasks, or its ranks share no clock.
+    Args:
+        timeline: The run.
+        counterfactuals: What it would have been without its causes, such as its ledger was made of.
     """
-    run = measured_run(timeline)
-    if run is None:
-        return None
-    counterfactuals = Counterfactuals(run, timeline, recognition)
+    run = counterfactuals.run
     of = len(run.steps)
     fit = max(1, _MOST * of // max(1, len(run) << len(counterfactuals.present)))
     if fit < of:
         few = evenly(timeline, fit)
-        run = measured_run(few)
-        if run is None:  # it was not None before, and the steps have tasks
-            return None
-        counterfactuals = Counterfactuals(run, few, recognise(few))
+        # Its steps have tasks, so that there is a part to replay; the whole would only take longer.
+        counterfactuals = Counterfactuals.of(few, recognise(few)) or counterfactuals
     costs, interactions = shapley(
         counterfactuals.present,
         lambda causes: int(counterfactuals.with_causes(causes).length_ns.mean()),
     )
     bare = int(counterfactuals.with_causes(frozenset()).length_ns.mean())
     return Shares(
-        bare + sum(one.cost_ns for one in costs), bare, costs, interactions, len(run.steps), of
+        step_ns=bare + sum(one.cost_ns for one in costs),
+        bare_ns=bare,
+        shares=costs,
+        interactions=interactions,
+        steps=len(counterfactuals.run.steps),
+        of=of,
     )
 
 

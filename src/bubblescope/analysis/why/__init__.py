@@ -64,9 +64,9 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             TimelineError: It has no pipeline tasks, or its ranks share no clock.
         """
         known = study(timeline, also)
-        cost = shares(timeline, known.recognition) if known.ledger else None
-        if known.ledger is None or cost is None:
+        if known.ledger is None:
             raise TimelineError(_why_not(timeline))
+        cost = shares(timeline, known.ledger.counterfactuals)
         said = tuple(findings(timeline, known, cost))
         return cls(timeline, known, cost, said, language)
 
