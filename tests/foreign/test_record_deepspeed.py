@@ -5,8 +5,6 @@ The stand-in has the classes, signatures and calls of `deepspeed.runtime.pipe` 0
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import textwrap
 from types import MethodType, ModuleType, SimpleNamespace
@@ -22,7 +20,7 @@ from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
 from bubblescope.render.text.report import Report
 from full import needs
-from places import ROOT
+from jobs import digests, run
 
 RANKS, MICROBATCHES, STEPS = 2, 4, 3
 TRANSFERS = ("send_forward", "recv_forward", "send_backward", "recv_backward")
@@ -365,26 +363,7 @@ def test_deepspeed_itself_is_recorded_as_it_ran(tmp_path, name, chunks, schedule
         [sys.executable, "-m", "bubblescope", "record", "--out", str(folder), "--", *launch]
     )
     assert with_us.returncode == 0, with_us.stderr[-2000:]
-    assert digests(with_us) == digests(run(launch))
+    assert digests(with_us, RANKS) == digests(run(launch), RANKS)
     timeline = sources.load(folder)
     check(timeline, chunks=chunks)
     assert Report.of(timeline).to_dict()["schedule"]["schedule"] == schedule
-
-
-def digests(done: subprocess.CompletedProcess) -> list[str]:
-    found = sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
-    assert len(found) == RANKS, done.stderr[-2000:]
-    return found
-
-
-def run(command: list[str]) -> subprocess.CompletedProcess:
-    root = ROOT / "src"
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONWARNINGS": "default",
-        "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]),
-    }
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=900, check=False, env=environment
-    )

@@ -6,8 +6,6 @@ and its eight steps, but neither models nor transfers.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -20,7 +18,7 @@ from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
 from bubblescope.render.text.report import Report
 from full import needs
-from places import ROOT
+from jobs import digests, run
 
 RANKS, MICROBATCHES, STEPS = 4, 8, 2
 PASSES = ("forward", "backward", "backward_input", "forward_backward")
@@ -433,7 +431,7 @@ def test_dualpipe_itself_is_recorded_as_it_ran(tmp_path, name, overlaps):
         [sys.executable, "-m", "bubblescope", "record", "--out", str(folder), "--", *launch]
     )
     assert with_us.returncode == 0, with_us.stderr[-2000:]
-    assert digests(with_us) == digests(run(launch))
+    assert digests(with_us, RANKS) == digests(run(launch), RANKS)
     timeline = sources.load(folder)
     counts = check(timeline, both_ways=name == "DualPipe")
     assert counts["optimizer"] == RANKS * STEPS
@@ -441,21 +439,3 @@ def test_dualpipe_itself_is_recorded_as_it_ran(tmp_path, name, overlaps):
     found = Report.of(timeline).to_dict()["schedule"]
     assert found["schedule"] == name.lower()
     assert found["missing"] == 0
-
-
-def digests(done: subprocess.CompletedProcess) -> list[str]:
-    found = sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
-    assert len(found) == RANKS, done.stderr[-2000:]
-    return found
-
-
-def run(command: list[str]) -> subprocess.CompletedProcess:
-    root = ROOT / "src"
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]),
-    }
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=900, check=False, env=environment
-    )

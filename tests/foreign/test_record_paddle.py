@@ -5,8 +5,6 @@ The stand-ins have the classes, signatures and calls of PaddlePaddle 3.3.1, with
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import textwrap
 from types import ModuleType, SimpleNamespace
@@ -22,7 +20,7 @@ from bubblescope.record.settings import Settings
 from bubblescope.record.timers.paddle_events import PaddleTimer
 from bubblescope.render.text.report import Report
 from full import needs
-from places import ROOT
+from jobs import run
 
 RANKS, MICROBATCHES, STEPS = 3, 6, 2
 FIELDS = ("rank", "step", "stage", "chunk", "microbatch")
@@ -657,17 +655,3 @@ def test_paddles_own_executor_is_told_to_profile_the_steps_to_record(tmp_path):
     assert "told 0 1 1 0 0" in done.stdout.splitlines(), done.stderr[-2000:]
     assert "Schedule Profiler start at step 1 and end at step 3" in done.stderr
     assert done.stderr.count("keep those in files workerlog.0") == 1
-
-
-def run(command: list[str], **variables: str) -> subprocess.CompletedProcess:
-    root = ROOT / "src"
-    environment = {
-        **os.environ,
-        **variables,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONWARNINGS": "default",
-        "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]),
-    }
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=900, check=False, env=environment
-    )
