@@ -44,6 +44,39 @@ def one_task() -> Export:
     return export
 
 
+# Types of events, which a version may number anew
+
+NOW = {34: "NvtxMark", 59: "NvtxPushPopRange", 60: "NvtxStartEndRange"}
+MOVED = {59: "NvtxMark", 134: "NvtxtMark", 159: "NvtxPushPopRange", 160: "NvtxStartEndRange"}
+
+
+@pytest.mark.parametrize("container", ["sqlite", "parquet"])
+@pytest.mark.parametrize("kind", ["pushpop", "startend"])
+@pytest.mark.parametrize(
+    ("types", "numbers"),
+    [
+        (NOW, {"pushpop": 59, "startend": 60}),
+        (MOVED, {"pushpop": 159, "startend": 160}),
+        # One that names only what it holds: what it does not name has its usual number.
+        ({159: "NvtxPushPopRange"}, {"pushpop": 159, "startend": 60}),
+        ({}, {"pushpop": 59, "startend": 60}),
+    ],
+)
+def test_the_export_itself_says_which_events_are_ranges(tmp_path, types, numbers, kind, container):
+    export = Export()
+    export.says_types(types)
+    process = export.process(7)
+    process.range("F0.0.0", 0, 50, kind=kind)
+    process.kernel(1000, 1040, at=10)
+    process.range("B0.0.0", 100, 150, kind="mark")
+    process.kernel(1100, 1140, at=110)
+    marks = next((number for number, name in types.items() if name == "NvtxMark"), 34)
+    export.rows["NVTX_EVENTS"][0]["eventType"] = numbers[kind]
+    export.rows["NVTX_EVENTS"][1]["eventType"] = marks
+    write = {"sqlite": export.write, "parquet": export.write_parquet_dir}[container]
+    assert read(sources.load(write(tmp_path / "one.sqlite")), "name") == [("F0.0.0",)]
+
+
 # Names
 
 

@@ -143,6 +143,7 @@ TABLES: dict[str, dict[str, str]] = {
     },
     "TARGET_INFO_GPU": {"id": "INTEGER", "pwGpuId": "INTEGER"},
     "TARGET_INFO_CUDA_DEVICE": dict.fromkeys(["gpuId", "cudaId", "pid"], "INTEGER"),
+    "ENUM_NSYS_EVENT_TYPE": {"id": "INTEGER", "name": "TEXT", "label": "TEXT"},
     "StringIds": {"id": "INTEGER", "value": "TEXT"},
     "META_DATA_EXPORT": {"name": "TEXT", "value": "TEXT"},
     "TARGET_INFO_SESSION_START_TIME": {"utcEpochNs": "INTEGER", "systemClockNs": "INTEGER"},
@@ -186,6 +187,11 @@ class Export:
             self._add(
                 "TARGET_INFO_SESSION_START_TIME", utcEpochNs=utc_ns, systemClockNs=monotonic_ns
             )
+
+    def says_types(self, types: dict[int, str]) -> None:
+        """Say what the numbers of event types mean."""
+        for number, name in types.items():
+            self._add("ENUM_NSYS_EVENT_TYPE", id=number, name=name, label=name)
 
     def process(self, pid: int, device: int = 0) -> Process:
         """Return a process of the export that drives one device."""

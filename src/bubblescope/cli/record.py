@@ -64,6 +64,12 @@ class Window(click.ParamType):  # type: ignore[type-arg]  # generic in new versi
     type=click.Choice(["nvtx", "mstx", "torch"]),
     help="Also show the tasks to a vendor's profiler that runs at the same time.",
 )
+@click.option(
+    "--profiler-api",
+    is_flag=True,
+    help="Switch the device's profiler on for these steps: cudaProfilerStart and cudaProfilerStop, for "
+    "nsys profile --capture-range=cudaProfilerApi; on Ascend, torch_npu's profiler.",
+)
 @click.option("--max-mb", type=float, help="Most megabytes a rank may have on disk.")
 @click.option(
     "--prometheus",
@@ -78,6 +84,7 @@ def record(
     exit_after: bool,
     timer: str | None,
     marks: tuple[str, ...],
+    profiler_api: bool,
     max_mb: float | None,
     prometheus: str | None,
 ) -> None:
@@ -101,6 +108,7 @@ def record(
         exit_after=exit_after,
         timer=timer,
         marks=marks,
+        profiler_api=profiler_api,
         max_mb=max_mb,
         prometheus=prometheus,
     )

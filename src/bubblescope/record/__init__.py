@@ -55,6 +55,7 @@ def instrument(
     timer: str | None = None,
     marks: Sequence[str] = (),
     max_mb: float | None = None,
+    profiler_api: bool = False,
     on_step: Callable[[StepTimes], None] | None = None,
 ) -> None:
     """Record this process by hand, as `bubblescope record` does from outside.
@@ -70,6 +71,7 @@ def instrument(
         timer: cuda, hip, npu, cupti or cpu; by default that of the device that the job uses.
         marks: Vendor's marks to emit around tasks: nvtx, mstx, torch.
         max_mb: Most megabytes that a rank may have on disk.
+        profiler_api: Switch the device's profiler on for the recorded steps; see `Recorder`.
         on_step: Called after each recorded step; see `Recorder.on_step`.
 
     Raises:
@@ -90,6 +92,7 @@ def instrument(
             timer=timer,
             marks=tuple(marks),
             max_mb=max_mb,
+            profiler_api=profiler_api,
         )
     )
     if on_step is not None:

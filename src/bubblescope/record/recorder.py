@@ -17,6 +17,7 @@ from bubblescope.model.version import __version__
 from bubblescope.record.arguments import taker
 from bubblescope.record.buffer import CAPACITY, LANE_OF_KIND, WIDTH, Buffer, label_of, pack_step
 from bubblescope.record.checks import checked_identity, kind_code, lane_code, optional, whole
+from bubblescope.record.profiler_api import switch
 from bubblescope.record.timers import chosen_timer
 from bubblescope.record.timers.timer import CpuTimer, Timer
 from bubblescope.record.writer import Writer
@@ -70,6 +71,9 @@ class Recorder:
         marks: Vendor's marks to emit around each task.
         max_mb: Most megabytes on disk; when they are used up, the older half is dropped, and the
             recording says how much that was. None for no limit.
+        profiler_api: Whether to switch the device's profiler on for the recorded steps: by
+            `cudaProfilerStart` and `cudaProfilerStop`, which Nsight Systems waits for with
+            `--capture-range=cudaProfilerApi`, or Ascend's, which then writes to `folder` too.
 
     Raises:
         RecorderError: The arguments contradict each other, or, on opening, the recorder was closed
@@ -95,6 +99,7 @@ class Recorder:
         exit_after: bool = False,
         marks: Marks | None = None,
         max_mb: float | None = None,
+        profiler_api: bool = False,
     ) -> None:
         whole("start", start)
         optional("stop", stop)
@@ -132,6 +137,7 @@ class Recorder:
         self._observers: list[Callable[[StepTimes], None]] = []
         self._window = range(start, stop if stop is not None else sys.maxsize)
         self._exit_after = exit_after
+        self._profiler = switch(folder) if profiler_api else None
         self._lock = threading.Lock()
         self._anchor: Any = None
         self._items: list[Any] = []
@@ -170,6 +176,7 @@ class Recorder:
     def _close(self, patience_s: float | None) -> None:
         self.recording = False
         self._closed = True
+        self._profile(on=False)
         if self._writer is not None:
             self._flush(failed=patience_s is not None)
             self._rest()
@@ -345,6 +352,8 @@ class Recorder:
             raise RecorderError(f"step {number} begins inside step {self._step}; steps do not nest")
         if self._timer.tied:
             self._flush()
+        if number in self._window:
+            self._profile(on=True)
         self._step = number
         self.what_step = pack_step(number)
         self._next_step = number + 1
@@ -361,6 +370,7 @@ class Recorder:
         if not last:
             return
         self.recording = False
+        self._profile(on=False)
         self._rest()
         # A step that failed must end the job with its own exception.
         if self._exit_after and not failed:
@@ -385,6 +395,11 @@ class Recorder:
         with self._lock:
             self._hand_over()  # other threads may have ended tasks meanwhile
             self._anchor = anchor
+
+    def _profile(self, *, on: bool) -> None:
+        """Switch the device's profiler, if it is to be switched."""
+        if self._profiler is not None:
+            self._profiler.on() if on else self._profiler.off()
 
     def _give_up(self, error: Exception) -> None:
         self.recording = False

@@ -132,6 +132,7 @@ class Session:
             exit_after=settings.exit_after,
             marks=chosen_marks(settings.marks),
             max_mb=settings.max_mb,
+            profiler_api=settings.profiler_api,
         )
         for observer in self._observers:
             recorder.on_step(observer)

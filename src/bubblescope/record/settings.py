@@ -23,6 +23,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
         timer: Name of the clock; None for the best there is.
         marks: Names of vendor's marks to emit around tasks.
         max_mb: Most megabytes that a rank may have on disk; None for any number.
+        profiler_api: Whether to switch the device's profiler on for the recorded steps.
         prometheus: Where to serve metrics, "host:port"; None for nowhere.
     """
 
@@ -34,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     marks: tuple[str, ...] = ()
     max_mb: float | None = None
     prometheus: str | None = None
+    profiler_api: bool = False
 
     def environment(self) -> dict[str, str]:
         """Return the variables that tell the job's processes."""

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, identity_of, pack_identity
 from bubblescope.record.integrations.two_chunks import Names, TwoChunks
+from bubblescope.record.profiler_api import switch
 from bubblescope.recording.rows import UNKNOWN
 
 if TYPE_CHECKING:
@@ -305,6 +306,7 @@ class _JobProfiler:
         self._trains: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         self._next = 0
         self._works = True
+        self._profiler = switch(self._window.out) if self._window.profiler_api else None
 
     def wants(self, executor: Any) -> bool:
         """Say whether what an executor begins to run now is to be profiled.
@@ -316,6 +318,11 @@ class _JobProfiler:
         if not self._works or not self._is_training(executor):
             return False
         number, self._next = self._next, self._next + 1
+        if self._profiler is not None:
+            if number == window.start:
+                self._profiler.on()
+            elif number == window.stop:
+                self._profiler.off()
         if window.exit_after and number == window.stop:
             raise SystemExit(0)
         if number == window.start:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 UNKNOWN: Final = -1
 """Stands for a process or correlation id that a row does not have; no real one is negative."""
 
-_PUSH_POP, _START_END = 59, 60  # ENUM_NSYS_EVENT_TYPE, the same in every version
+_RANGE_TYPES: Final = {"NvtxPushPopRange": 59, "NvtxStartEndRange": 60}
+"""Names of range types in ENUM_NSYS_EVENT_TYPE, and the numbers that all versions so far gave them:
+exports of 2021 and some that were cut down do not say them."""
 _KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 _RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _WORK: Final = {
@@ -137,7 +139,7 @@ def _ranges(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
         "NVTX_EVENTS", ["start", "end", "eventType", "globalTid", "textId", "text"]
     )
     return (
-        events.filter(pl.col("eventType").is_in([_PUSH_POP, _START_END]))
+        events.filter(pl.col("eventType").is_in(_range_types(tables)))
         .drop_nulls(["start", "globalTid"])
         .join(strings, left_on="textId", right_on="id", how="left")
         .select(
@@ -150,6 +152,14 @@ def _ranges(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
         )
         .filter(pl.col("name").is_not_null())
     )
+
+
+def _range_types(tables: Tables) -> list[int]:
+    """Return the numbers that this export gives to ranges: what it says, else those of all versions."""
+    named = tables.read("ENUM_NSYS_EVENT_TYPE", ["id", "name"]).drop_nulls("id")
+    said = {name: number for number, name in named.iter_rows()}
+    usual = {name: number for name, number in _RANGE_TYPES.items() if number not in said.values()}
+    return [number for name, number in (usual | said).items() if name in _RANGE_TYPES]
 
 
 def _device_work(tables: Tables, comm_ids: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:

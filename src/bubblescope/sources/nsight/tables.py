@@ -36,6 +36,7 @@ EVENTS: Final = (
 _FACTS: Final = (
     "META_DATA_EXPORT",
     "EXPORT_META_DATA",
+    "ENUM_NSYS_EVENT_TYPE",
     "StringIds",
     "TARGET_INFO_SESSION_START_TIME",
     "TARGET_INFO_SYSTEM_ENV",
