@@ -7,7 +7,6 @@ recorded; 130 interrupted. `record` ends with the exit code of its job.
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Final, NoReturn
 
@@ -15,7 +14,7 @@ import click
 from click.shell_completion import get_completion_class
 from rich.text import Text
 
-from bubblescope.cli.console import err
+from bubblescope.cli.console import Outlet, err
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.registry import Registry
 from bubblescope.model.version import __version__
@@ -87,6 +86,7 @@ def completion(shell: str) -> None:
 
 def main() -> NoReturn:
     """Run the command line; the only place that turns errors into exit codes."""
+    sys.stdout, sys.stderr = Outlet(sys.stdout), Outlet(sys.stderr)  # type: ignore[assignment]
     try:
         code = cli.main(
             prog_name="bubblescope", complete_var="_BUBBLESCOPE_COMPLETE", standalone_mode=False
@@ -102,9 +102,6 @@ def main() -> NoReturn:
         _fail(error.format_message() + hint, 2)
     except click.Abort:
         _fail("interrupted", 130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}", 2)

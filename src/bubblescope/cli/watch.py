@@ -11,7 +11,7 @@ import click
 from rich.live import Live
 
 from bubblescope.analysis.live import RunningJob
-from bubblescope.cli.console import out
+from bubblescope.cli.console import out, unread
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.recording.follow import Tail
 from bubblescope.render.text.watch import heading, picture, rates_line
@@ -57,7 +57,7 @@ def watch(folder: Path, interval: float, *, once: bool) -> None:
                 said = (heading(folder, figures), rates_line(figures))
                 out.print(*said, sep="\n", soft_wrap=True)
             # Once more after all have ended: ranks may appear late.
-            if ended and not news:
+            if (ended and not news) or unread():
                 break
             ended = bool(tail.recordings) and all(one.closed for one in tail.recordings.values())
             time.sleep(max(0.0, interval - (time.monotonic() - began)))
