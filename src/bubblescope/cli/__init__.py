@@ -86,7 +86,7 @@ def completion(shell: str) -> None:
 
 def main() -> NoReturn:
     """Run the command line; the only place that turns errors into exit codes."""
-    sys.stdout, sys.stderr = Outlet(sys.stdout), Outlet(sys.stderr)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = Outlet(sys.stdout), Outlet(sys.stderr)
     try:
         code = cli.main(
             prog_name="bubblescope", complete_var="_BUBBLESCOPE_COMPLETE", standalone_mode=False
