@@ -16,35 +16,10 @@ from bubblescope.cli import cli
 from bubblescope.compat.paddle import job_schedule_profiler_range
 from bubblescope.model.errors import BubblescopeError, SourceError
 from nsight_maker import Style, solve
+from paddle_maker import MS, NS, codes, line, window, write
 from places import SHARED
 
 DATA = SHARED / "paddle"
-MS = 1_697_793_307_000
-NS = MS * 1_000_000
-
-
-def line(kind, microbatch, start, end, *, pid=22317, job=None):
-    """A job line; times are milliseconds after `MS`, or None for a timer that never ran."""
-    times = ["0.000000" if ms is None else f"{MS + ms:.6f}" for ms in (start, end)]
-    return (
-        f"I1020 09:15:07.265326 {pid} standalone_executor.cc:217] Profiler Info: "
-        f"Job ({microbatch if job is None else job}), type = {kind}, "
-        f"micro_batch_id = {microbatch}, job_start_time = {times[0]}, job_end_time = {times[1]}\n"
-    )
-
-
-def window(first, last=99):
-    return (
-        f"[2023-10-20] [ INFO] - Schedule Profiler start at step {first} and end at step {last}\n"
-    )
-
-
-def write(folder, *lines, name="workerlog.0"):
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(lines)
-    path.write_bytes(text if isinstance(text, bytes) else text.encode("latin-1"))
-    return path
 
 
 def pipeline(folder, style):
@@ -69,10 +44,6 @@ def pipeline(folder, style):
         write(folder, *lines, name=f"workerlog.{stage}")
     schema = ["rank", "step", "kind", "microbatch", "start_ns", "end_ns"]
     return pl.DataFrame(truth, schema=schema, orient="row")
-
-
-def codes(timeline):
-    return {notice.code: notice for notice in timeline.run.warnings}
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1"])

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import click
+import polars as pl
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out, warn, wrote
@@ -14,7 +15,7 @@ from bubblescope.cli.reading import NO_TASKS
 from bubblescope.model.errors import SourceError
 from bubblescope.render.artefacts import pipeline_profile as paddle_json
 from bubblescope.sources import load
-from bubblescope.sources.paddle_logs import machine_number
+from bubblescope.sources.paddle_logs import machine_number, step_times
 
 
 @click.command()
@@ -56,7 +57,10 @@ def paddle(
         if quiet:
             err.print(Text("the logs hold no jobs with device times"))
         sys.exit(NO_TASKS)
-    for path in paddle_json.write(timeline, log_dir):
+    steps = step_times(logs, run).join(timeline.ranks.select("rank", "clock_offset_ns"), on="rank")
+    offset = pl.col("clock_offset_ns").fill_null(0)
+    steps = steps.with_columns(pl.col("start_ns", "end_ns") + offset)
+    for path in paddle_json.write(timeline, log_dir, steps):
         wrote(path)
     out.print("open the first in chrome://tracing, the second in https://ui.perfetto.dev")
 

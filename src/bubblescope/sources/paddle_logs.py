@@ -21,6 +21,7 @@ from bubblescope.model.provenance import Contents, NameShape, Notice, clocks_unc
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled, refuse_doubles
+from bubblescope.sources.paddle_steps import GLOG_THREAD, JOB_MARK, numbered, step_ranges
 from bubblescope.sources.plausibility import implausible_clock, impossible_times, possible
 
 if TYPE_CHECKING:
@@ -33,14 +34,12 @@ _LOG: Final = re.compile(r"workerlog\.(\d+)")
 _RECORD: Final = re.compile(r"profile_record_tmp_file_for_rank_(\d+)")
 _MACHINE: Final = re.compile(r"machine(\d+)")
 
-_MARK: Final = "Profiler Info: Job ("
 _JOB: Final = (
     r"^([0-9]{1,9})\), type = ([^, \n]{1,64}), micro_batch_id = ([0-9]{1,9}), "
     r"job_start_time = ([0-9]{1,13})\.([0-9]{6}), job_end_time = ([0-9]{1,13})\.([0-9]{6})(?:[^0-9]|$)"
 )
 """std::to_string writes six decimals: with fewer, a number was cut short. (ASCII digits: a Unicode
 class makes the search three times as slow.)"""
-_GLOG_THREAD: Final = r"([0-9]+) [0-9A-Za-z_./+-]+:[0-9]+\] $"
 _WINDOW: Final = r"Schedule Profiler start at step ([0-9]{1,9}) and end at step ([0-9]{1,9})"
 _JOB_KINDS: Final = {
     "forward": Kind.FORWARD,
@@ -154,6 +153,29 @@ def machine_number(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
+def step_times(paths: Sequence[Path], run: int | None = None) -> pl.DataFrame:
+    """Return the steps that older versions of Paddle log themselves, beside their jobs.
+
+    Args:
+        paths: The logs of one run.
+        run: Which run of logs that hold several, counted from 0; the last if None.
+
+    Returns:
+        Frame with rank, step, start_ns and end_ns, on each machine's own clock; empty where the logs
+        do not tell.
+
+    Raises:
+        SourceError: As `PaddleSource.read`.
+    """
+    logs = [path for path in paths if not _RECORD.fullmatch(path.name)]
+    return pl.concat(
+        _jobs(path, _text(path), run)[1].select(
+            pl.lit(place.rank, pl.Int32).alias("rank"), pl.all()
+        )
+        for path, place in zip(logs, _places(logs), strict=True)
+    )
+
+
 def _places(paths: Sequence[Path]) -> list[_Place]:
     """Give each log its rank: that of its name, after all workers of the machines before it."""
     numbers = [int(re.findall(r"\d+$", path.name)[0]) for path in paths]
@@ -172,14 +194,18 @@ def _places(paths: Sequence[Path]) -> list[_Place]:
     return places
 
 
-def _read(path: Path, run: int | None) -> _Log:
+def _text(path: Path) -> str:
     try:
-        text = path.read_bytes().decode("latin-1")  # never fails; what matters is ASCII
+        return path.read_bytes().decode("latin-1")  # never fails; what matters is ASCII
     except OSError as error:
         raise SourceError(path, f"cannot be read ({error.strerror})") from None
+
+
+def _read(path: Path, run: int | None) -> _Log:
+    text = _text(path)
     if _RECORD.fullmatch(path.name):
         return _read_records(path, text)
-    jobs, notices = _jobs(path, text, run)
+    jobs, _, notices = _jobs(path, text, run)
     total = jobs.height
     known = jobs.filter((pl.col("start_ns") > 0) & (pl.col("end_ns") > 0))
     if unknown := total - known.height:
@@ -195,14 +221,16 @@ def _read(path: Path, run: int | None) -> _Log:
     return _log(path, known, jobs["type"], notices)
 
 
-def _jobs(path: Path, text: str, run: int | None) -> tuple[pl.DataFrame, list[Notice]]:
-    """Return the jobs of one run in the order of the log, with their steps."""
+def _jobs(
+    path: Path, text: str, run: int | None
+) -> tuple[pl.DataFrame, pl.DataFrame, list[Notice]]:
+    """Return the jobs of one run in the order of the log, with their steps, and when those were."""
     # Pieces instead of lines: what another writer put before a record, or right behind it, is no harm.
-    pieces = pl.DataFrame({"text": pl.Series([text]).str.split(_MARK).explode()})
+    pieces = pl.DataFrame({"text": pl.Series([text]).str.split(JOB_MARK).explode()})
     fields = ["job", "type", "microbatch", "start", "start_rest", "end", "end_rest"]
     found = (
         pieces.with_columns(
-            thread=pl.col("text").str.tail(96).str.extract(_GLOG_THREAD).shift(1),
+            thread=pl.col("text").str.tail(96).str.extract(GLOG_THREAD).shift(1),
             at=pl.int_range(pl.len()),
             window=pl.when(pl.col("text").str.contains("Schedule Profiler start", literal=True))
             .then(pl.col("text").str.extract(_WINDOW, 0))
@@ -239,7 +267,10 @@ def _jobs(path: Path, text: str, run: int | None) -> tuple[pl.DataFrame, list[No
     jobs, again = _once(path, jobs)
     more += again
     first = jobs["window"].drop_nulls().str.extract(r"(\d+)").cast(pl.Int32)
-    return _with_steps(jobs, first[0] if len(first) else 0), notices + more
+    jobs = _with_steps(jobs, first[0] if len(first) else 0)
+    steps, unended = step_ranges(str(path), text)
+    jobs, steps = numbered(jobs, steps)
+    return jobs, steps, [*notices, *more, *unended]
 
 
 def _once(path: Path, jobs: pl.DataFrame) -> tuple[pl.DataFrame, list[Notice]]:

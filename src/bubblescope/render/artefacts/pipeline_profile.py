@@ -33,13 +33,15 @@ _COLOURS: Final = {
 """Catapult's reserved colour names; the first, second and last are the original's."""
 
 
-def write(timeline: Timeline, folder: Path) -> list[Path]:
+def write(timeline: Timeline, folder: Path, steps: pl.DataFrame | None = None) -> list[Path]:
     """Write both files into a folder, replacing them if they are there.
 
     Args:
         timeline: What the Paddle source read: tasks named "<type>_<job>", ranks with a device, and
             hosts "machineK" if there are several.
         folder: Where to write.
+        steps: When steps were, where the job said so: frame with step, start_ns and end_ns, on the
+            timeline's clock. The others last from the first start to the last end of their tasks.
 
     Returns:
         The two paths.
@@ -48,7 +50,7 @@ def write(timeline: Timeline, folder: Path) -> list[Path]:
         OSError: A file cannot be written; one of that name that was there is as it was.
     """
     rows = _rows(timeline)
-    events = pl.concat([_task_events(timeline, rows), _step_events(timeline)])
+    events = pl.concat([_task_events(timeline, rows), _step_events(timeline, steps)])
     numbers = {row: number for row, number, _ in rows} | {"Step": _STEP_ROW}
     numbered = events.with_columns(
         tid=pl.col("tid").replace_strict(list(numbers), list(numbers.values()), default=None)
@@ -131,14 +133,14 @@ def _task_events(timeline: Timeline, rows: list[tuple[str, int, str]]) -> pl.Dat
     )
 
 
-def _step_events(timeline: Timeline) -> pl.DataFrame:
+def _step_events(timeline: Timeline, said: pl.DataFrame | None) -> pl.DataFrame:
     """Return a row of steps, from the first start to the last end anywhere; they do not overlap."""
+    steps = _kept(timeline).drop_nulls("step").select("step", "start_ns", "end_ns")
+    if said is not None:
+        said = said.select(steps.columns)
+        steps = pl.concat([said, steps.join(said, on="step", how="anti")])
     steps = (
-        _kept(timeline)
-        .drop_nulls("step")
-        .group_by("step")
-        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-        .sort("step")
+        steps.group_by("step").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("step")
     )
     # By number and not by start: what comes after in the run begins no earlier than what came before.
     reached = pl.Series(intervals.reached_ns(steps["end_ns"].to_numpy()), dtype=pl.Int64)
