@@ -7,12 +7,13 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+import polars as pl
 from rich.text import Text
 
-from bubblescope.cli.console import Bar, err, out, warn
+from bubblescope.cli.console import Bar, err, out, print_json, warn
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.model.errors import SourceError
 from bubblescope.model.progress import SILENT
@@ -31,48 +32,163 @@ _BESIDE: Final = ("profiler_info*.json", "profiler_metadata.json", "*.db")
 """What MindStudio Insight opens beside the database."""
 
 
-@click.group()
+class _DefaultsToCluster(click.Group):
+    """Takes options without a command for those of `cluster`, as msprof-analyze does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the command's name before them."""
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
+            args = ["cluster", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_DefaultsToCluster)
 def ascend() -> None:
     """Make what Ascend's own tools make of NPU profiles."""
 
 
+def _shared(command: Any) -> Any:
+    """Add the options of both commands."""
+    for option in (
+        click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+        click.option("--names", metavar="REGEX", help="Meaning of range names of your own."),
+        click.option(
+            "--detailed",
+            is_flag=True,
+            help="On classic pipelines, name micro-batches and tell weight gradients from backwards.",
+        ),
+        click.option("--in-place", is_flag=True, help="Write into the profiles themselves."),
+        click.option(
+            "-d",
+            "--profiling_path",
+            "folder",
+            required=True,
+            type=click.Path(path_type=Path),
+            help="Folder of the *_ascend_pt or *_ascend_ms profiles.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @ascend.command("pp-chart")
-@click.option(
-    "-d",
-    "--profiling_path",
-    "folder",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Folder of the *_ascend_pt or *_ascend_ms profiles.",
-)
+@_shared
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the copy that the chart is written into; DIR_pp_chart by default.",
 )
-@click.option("--in-place", is_flag=True, help="Write into the profiles themselves.")
-@click.option(
-    "--detailed",
-    is_flag=True,
-    help="On classic pipelines, name micro-batches and tell weight gradients from backwards.",
-)
-@click.option("--names", metavar="REGEX", help="Meaning of range names of your own.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
-def pp_chart(
-    folder: Path,
-    output: Path | None,
-    in_place: bool,
-    detailed: bool,
-    names: str | None,
-    quiet: bool,
-) -> None:
+def pp_chart(folder: Path, output: Path | None, in_place: bool, **options: Any) -> None:
     """Write the pipeline chart of MindStudio Insight: StepTaskInfo and the transfers' links.
 
     docs/ascend.md lists where it does better than msprof-analyze's pp_chart.
     """
     if in_place and output is not None:
         raise click.UsageError("--in-place writes into the profiles, --output beside them")
+    _chart(folder, None if in_place else output or _beside(folder), **options)
+
+
+@ascend.command(
+    "cluster",
+    context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help", "-H"]},
+)
+@_shared
+@click.option("-m", "--mode", default="all", help="pp_chart, the one mode that there is here.")
+@click.option(
+    "-o",
+    "--output_path",
+    "output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for cluster_analysis_output, the copy that the chart is written into; without it, "
+    "that is DIR_pp_chart.",
+)
+@click.option("--rank_list", default="all", metavar="N,N,...", help="Only these ranks' databases.")
+@click.option("--step_id", type=int, help="Only this step of the profiler's.")
+@click.option("--export_type", help="Has no meaning for a chart: it is in the databases.")
+@click.option("--parallel_mode", help="Has no meaning here: it is one process.")
+@click.option(
+    "--force", is_flag=True, help="Has no meaning here: owner, size and rights are not checked."
+)
+@click.option("--agent", is_flag=True, help="Print one JSON object and nothing else.")
+@click.argument("others", nargs=-1, type=click.UNPROCESSED)
+def cluster(
+    folder: Path,
+    mode: str,
+    output: Path | None,
+    in_place: bool,
+    rank_list: str,
+    step_id: int | None,
+    agent: bool,
+    others: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Do what `msprof-analyze cluster -m pp_chart` does, with its options.
+
+    Unlike it, this writes into a copy of the profiles; --in-place writes into them.
+    """
+    if mode != "pp_chart":
+        raise click.UsageError(
+            f"-m {mode} is not made here, only -m pp_chart; msprof-analyze makes the others"
+        )
+    quiet = options.pop("quiet") or agent
+    if not quiet:
+        _say_what_has_no_meaning(others, {name: options[name] for name in _MEANINGLESS})
+    if output is not None:
+        output /= "cluster_analysis_output"
+    target = None if in_place else output or _beside(folder)
+    ranks = None if rank_list.strip() == "all" else _numbers(rank_list)
+    kept = {name: value for name, value in options.items() if name not in _MEANINGLESS}
+    message = _chart(folder, target, quiet=quiet, ranks=ranks, step=step_id, **kept)
+    if agent:
+        print_json({"status": "success", "code": 0, "message": message, "suggestion": ""})
+
+
+_MEANINGLESS: Final = {
+    "export_type": "the chart is in the databases",
+    "parallel_mode": "it is one process",
+    "force": "owner, size and rights of files are not checked",
+}
+"""Options of msprof-analyze that change nothing here, and why."""
+
+
+def _say_what_has_no_meaning(others: tuple[str, ...], given: dict[str, Any]) -> None:
+    notes = [f"--{name} changes nothing: {_MEANINGLESS[name]}" for name in given if given[name]]
+    if others:
+        notes.append(f"{' '.join(others)} changes nothing: it is no option of the pipeline chart")
+    for note in notes:
+        err.print(Text.assemble(("note  ", "yellow"), note))
+
+
+def _numbers(text: str) -> list[int]:
+    """Take a list of ranks apart."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise click.UsageError(f"--rank_list {text!r} is not like 0,1,2,3 or all")
+    return [int(part) for part in parts]
+
+
+def _beside(folder: Path) -> Path:
+    """Return the folder for the copy where none is named."""
+    whole = folder.resolve()
+    return whole.with_name(f"{whole.name}_pp_chart")
+
+
+def _chart(
+    folder: Path,
+    copy: Path | None,
+    *,
+    detailed: bool,
+    names: str | None,
+    quiet: bool,
+    ranks: list[int] | None = None,
+    step: int | None = None,
+) -> dict[str, Any]:
+    """Write the chart into a copy of the profiles, or into themselves if there is to be none.
+
+    Returns:
+        What was written: rows, links, databases and the folder.
+    """
     traces = find([folder], "ascend").files
     with Bar() as bar:
         options = ReadOptions(names=NameParser(names), progress=SILENT if quiet else bar)
@@ -84,36 +200,72 @@ def pp_chart(
         if quiet:
             err.print(Text("the profiles hold no pipeline tasks"))
         sys.exit(NO_TASKS)
-    charts = _charts(timeline, profiles, detailed=detailed)
-    if in_place:
+    charts = _of_ranks(_charts(timeline, profiles, step, detailed=detailed), profiles, ranks)
+    if copy is None:
         _write(charts)
-        written = folder
     else:
-        written = output or folder.resolve().with_name(f"{folder.resolve().name}_pp_chart")
-        _write_copy(charts, folder, written)
+        _write_copy(charts, folder, copy)
+    written = copy or folder
+    rows = sum(rows.height for rows, _ in charts.values())
+    linked = sum(links.height for _, links in charts.values())
     if not quiet:
-        count = sum(rows.height for rows, _ in charts.values())
-        linked = sum(links.height for _, links in charts.values())
         out.print(
             Text(
-                f"wrote {count:,} rows and {linked:,} links into {len(charts)} databases under "
+                f"wrote {rows:,} rows and {linked:,} links into {len(charts)} databases under "
                 f"{written}; open that folder in MindStudio Insight"
             ),
             soft_wrap=True,
         )
+    return {"rows": rows, "links": linked, "databases": len(charts), "folder": str(written)}
 
 
 def _charts(
-    timeline: Timeline, profiles: list[Profile], *, detailed: bool
+    timeline: Timeline, profiles: list[Profile], step: int | None, *, detailed: bool
 ) -> dict[Path, step_task_info.Chart]:
+    """Return the chart of each database, of all steps or of one."""
+    steps = timeline.steps
+    if step is not None and step not in steps:
+        raise click.UsageError(f"the profiles have no step {step}; they have {_listed(steps)}")
+    shown = timeline if step is None else timeline.slice(steps=[step])
     ranks, _ = ranks_of(profiles)
     return {
         Path(profile.path): (
-            step_task_info.rows(timeline, rank, detailed=detailed),
-            step_task_info.links(profile.operations),
+            step_task_info.rows(shown, rank, detailed=detailed),
+            _links_within(profile, step),
         )
         for profile, rank in zip(profiles, ranks, strict=True)
     }
+
+
+def _links_within(profile: Profile, step: int | None) -> pl.DataFrame:
+    """Return the links of the transfers that begin in a step, counted as in the whole run."""
+    links = step_task_info.links(profile.operations)
+    spans = profile.steps.filter(pl.col("step").eq_missing(step))
+    if not spans.height:
+        return links
+    begins = pl.col("start_ns").is_between(spans["start_ns"].min(), spans["end_ns"].max())
+    return links.join(profile.operations.filter(begins), on="op_id", how="semi")
+
+
+def _of_ranks(
+    charts: dict[Path, step_task_info.Chart], profiles: list[Profile], wanted: list[int] | None
+) -> dict[Path, step_task_info.Chart]:
+    """Return the charts of some ranks; a rank that is not there is a note, unless all are."""
+    if wanted is None:
+        return charts
+    numbers, _ = ranks_of(profiles)
+    missing = [rank for rank in wanted if rank not in numbers]
+    if len(missing) == len(wanted):
+        raise click.UsageError(f"the profiles have none of these ranks, but {_listed(numbers)}")
+    if missing:
+        said = f"the profiles have no rank {_listed(missing)}"
+        err.print(Text.assemble(("note  ", "yellow"), said))
+    chosen = {path for path, rank in zip(charts, numbers, strict=True) if rank in wanted}
+    return {path: chart for path, chart in charts.items() if path in chosen}
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))
 
 
 def _unlinkable(profiles: list[Profile]) -> list[Notice]:
@@ -162,6 +314,11 @@ def _write_copy(charts: dict[Path, step_task_info.Chart], folder: Path, copy: Pa
     if copy.exists() and any(copy.iterdir()):
         raise click.UsageError(f"{copy} is there already; delete it or name another with --output")
     base = folder.resolve() if folder.is_dir() else folder.resolve().parent
+    if copy.resolve().is_relative_to(base):
+        raise click.UsageError(
+            f"{copy} is within the profiles, and would be taken for some of them the next time; name a "
+            "folder elsewhere, or write into the profiles themselves with --in-place"
+        )
     existed = copy.exists()
     try:
         copied = {}
