@@ -8,11 +8,13 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from bubblescope.facade import write
+from bubblescope.analysis.view import View
 from bubblescope.model.kinds import Kind
+from bubblescope.render.html import page as html
 from bubblescope.render.palette import COLOURS
 
 if TYPE_CHECKING:
@@ -80,9 +82,11 @@ def opened(browser, tmp_path):
         *,
         address: str = "",
         whatif=None,
+        above: str | None = None,
         **how,
     ):
-        path = write(timeline, tmp_path / "view.html", to="html", whatif=whatif)
+        view = msgspec.structs.replace(View.of(timeline, whatif=whatif), above=above)
+        path = html.write(view, tmp_path / "view.html")
         context = context_of(browser, viewport={"width": width, "height": height}, **how)
         contexts.append(context)
         page = context.new_page()

@@ -278,7 +278,7 @@ def test_the_page_looks_like_the_one_that_holds_everything(data, served, browser
             page.goto(served.url)
         until(page, "!!window.bubblescope")
         looks = []
-        for press in ("f", "w", "w", "w", "d", "d", "c"):
+        for press in ("f", "w", "w", "w", "d", "d", "c", "o", "-", "-"):
             page.keyboard.press(press)
             page.wait_for_timeout(400)
             looks.append(page.evaluate("document.querySelector('canvas.lanes').toDataURL()"))

@@ -436,6 +436,17 @@ class TestGroups:
         page.mouse.click(box["x"] + 20, box["y"] + heading["top"] + 10)
         assert shown_ranks(page) == [0, 1, 2, 3]
 
+    def test_all_folded_groups_are_counted_however_many_there_are(self, opened):
+        page = opened(one_f_one_b(ranks=64, microbatches=64, steps=1, comm=False), 1280, 2200)
+        page.get_by_label("group by").select_option("stage")
+        page.locator("nav summary", has_text="lanes").click()
+        page.get_by_role("button", name="fold all", exact=True).click()
+        until(page, "window.bubblescope.app.frame === 0")
+        image = screen(page)[:, state(page, "gutter") :, :3]
+        for heading in app(page, "plan.headings"):
+            row = image[heading["top"] + heading["height"] // 2]
+            assert (row == rgb(Kind.FORWARD)).all(1).any()
+
     def test_all_groups_can_be_folded_hidden_and_moved_by_the_menu(self, opened):
         page = opened(replicas())
         page.get_by_label("group by").select_option("replica")
@@ -488,7 +499,7 @@ class TestGroups:
     def test_lanes_are_as_tall_as_one_likes_down_to_a_pixel(self, opened):
         page = opened(one_f_one_b())
         heights = []
-        for _ in range(4):
+        for _ in range(5):
             heights.append(app(page, "plan.places[0].height"))
             press(page, "-")
         assert heights == sorted(heights, reverse=True)

@@ -254,6 +254,13 @@ def test_a_page_has_no_what_if_unless_it_is_asked_for():
     assert set(tables) >= {"tasks", "gaps", "links", "phases", "cells", "samples"}
 
 
+@pytest.mark.parametrize("above", [None, "ideal"])
+def test_a_page_is_told_what_stands_above_when_it_opens(above):
+    view = View.of(slowed())
+    assert view.above is None
+    assert PageData.of(msgspec.structs.replace(view, above=above)).head["above"] == above
+
+
 QUESTIONS = {
     "without": lambda run: run.without(Cause.SLOW_RANK),
     "healthy": lambda run: run.healthy(6),

@@ -7,7 +7,7 @@ import { element } from "./dom";
 import { help } from "./help";
 import { History } from "./history";
 import { hit } from "./hit";
-import { GROUPINGS, groupOf, layout, placeOf, SIZES, within, type Arrangement, type Extra, type Grouping, type Item, type Layout } from "./layout";
+import { bandOf, GROUPINGS, groupOf, layout, overlayAbove, placeOf, SIZES, within, type Arrangement, type Extra, type Grouping, type Item, type Layout } from "./layout";
 import { Minimap } from "./minimap";
 import { Overlay } from "./overlay";
 import { gutter, Painter } from "./paint";
@@ -133,6 +133,7 @@ export class App {
       theme: this.colours,
       causes: (state.causes || this.scheme.wholeGaps) && !figure,
       phases: state.phases && !figure,
+      pale: !figure,
       launches: state.launches && !figure,
       figure,
       selected: state.selected,
@@ -151,7 +152,8 @@ export class App {
     const { loader, view, plan, state } = this;
     if (!loader) return;
     const bottom = top + this.canvas.clientHeight;
-    const shown = [...within(plan.bands, top, bottom).map(({ rank }) => rank), ...within(plan.headings, top, bottom).flatMap(({ group }) => (group.folded ? group.ranks : []))];
+    const folded = within(plan.headings, top, bottom).flatMap(({ group }) => (group.folded ? group.ranks : []));
+    const shown = [...new Set([...within(plan.bands, top, bottom).map(({ rank }) => rank), ...folded])];
     const columns = Math.max(1, Math.round(view.width * devicePixelRatio));
     const lanes = ["compute", ...[...state.arranged.extras].filter((extra) => extra !== "counters")];
     const wanted = { start: view.start, perPixel: (view.end - view.start) / columns, columns, ranks: shown, lanes };
@@ -288,6 +290,14 @@ export class App {
     this.arrange({ extras: new Set<Extra>(on ? [...rest, "ideal", "whatif"] : rest) });
   }
 
+  /** Put the next overlay above all that was measured, or after the last none. */
+  nextAbove(): void {
+    const { head, state: { arranged } } = this;
+    const above = following([null, ...head.overlays.map(({ lane }) => lane)], overlayAbove(head, arranged)?.lane ?? null);
+    this.arrange({ above, extras: above === null ? arranged.extras : new Set([...arranged.extras, above]) });
+    if (above !== null) this.scroll.scrollTop = 0;
+  }
+
   toggleFigure(): void {
     this.arrange({ figure: !this.state.arranged.figure });
     this.resize();
@@ -326,7 +336,7 @@ export class App {
     else {
       const go = (rank: number, step: number | null): void => {
         this.toggleSummary();
-        const place = this.plan.bands.find((band) => band.rank === rank);
+        const place = bandOf(this.plan, rank);
         if (place) this.scroll.scrollTop = place.top - this.scroll.clientHeight / 2;
         if (step !== null) this.showStep(this.head.steps[step]);
       };
@@ -483,7 +493,7 @@ export class App {
   private async goFar(id: number): Promise<void> {
     const { rank, start, end } = await this.loader!.where(id);
     this.reveal(rank);
-    const band = this.plan.bands.find((one) => one.rank === rank);
+    const band = bandOf(this.plan, rank);
     const { clientHeight, scrollTop } = this.scroll;
     if (band && (band.top < scrollTop || band.top + band.height > scrollTop + clientHeight)) this.scroll.scrollTop = band.top - clientHeight / 2;
     this.view.reveal(start, end);

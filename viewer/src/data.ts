@@ -50,11 +50,14 @@ export interface Row extends Extent {
   lane: Lane;
 }
 
-export type Lane = "compute" | "ideal" | "whatif" | "comm" | "host";
+export type Lane = "compute" | OverlayLane | "comm" | "host";
 
-/** What a run could have been, shown in lanes of its own below those that were measured. */
+/** Lanes of what a run could have been. */
+export type OverlayLane = "ideal" | "whatif";
+
+/** What a run could have been, shown in lanes of its own beside those that were measured. */
 export interface Overlay {
-  lane: "ideal" | "whatif";
+  lane: OverlayLane;
   name: string;
   detail: string;
 }
@@ -120,6 +123,7 @@ export interface Head {
   causes: Cause[]; // none if it is not known why ranks were idle
   gaps: Extent[];
   overlays: Overlay[];
+  above?: OverlayLane | null; // which of them the page opens with above all that was measured
   spread: Spread[];
   counters: Counter[];
   samples: SampleExtent[];
@@ -305,4 +309,11 @@ export function extentAt(extents: { from: number }[], index: number): number {
 
 export function rowOf(head: Head, task: number): Row {
   return head.rows[extentAt(head.rows, task)];
+}
+
+/** The rows of a lane of each rank. */
+export function rowsByRank(head: Head, lane: Lane): Row[][] {
+  const found = head.ranks.map((): Row[] => []);
+  for (const row of head.rows) if (row.lane === lane) found[row.rank].push(row);
+  return found;
 }

@@ -20,6 +20,7 @@ const KEYS: Fact[] = [
   ["l", "arrows: of what is selected, all in sight, none"],
   ["c", "causes of idle time"],
   ["i", "the ideal, and the what-if"],
+  ["o", "the ideal, or the what-if, above all that was measured"],
   ["b", "colour by something else"],
   ["h", "when tasks were launched"],
   ["k", "shade warm-up and cool-down"],

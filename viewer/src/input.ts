@@ -163,22 +163,24 @@ function press(app: App, y: number): void {
   if (heading) app.fold(heading.group.key);
 }
 
-/** A title was dragged: put its rank or group where it was let go. */
+/** A title was dragged: put its rank or group where it was let go, in the order of its own stack. */
 function drop(app: App, fromY: number, toY: number): void {
   const { plan, scroll: { scrollTop }, state: { arranged } } = app;
   const [from, to] = [fromY + scrollTop, toY + scrollTop];
   const held = plan.headings.find(({ top, height }) => top <= from && from < top + height);
-  const bands = plan.bands;
   if (held) {
-    const target = plan.headings.findLast(({ top }) => top <= to) ?? plan.headings[0];
+    const headings = plan.headings.filter(({ stack }) => stack === held.stack);
+    const target = headings.findLast(({ top }) => top <= to) ?? headings[0];
     const behind = to > from;
     const other = behind ? target.group.ranks.at(-1)! : target.group.ranks[0];
     app.arrange({ order: moved(arranged.order, held.group.ranks, other, behind) });
     return;
   }
-  const rank = bands[firstBelow(bands, from)];
+  const rank = plan.bands[firstBelow(plan.bands, from)];
+  if (!rank) return;
+  const bands = plan.bands.filter(({ stack }) => stack === rank.stack);
   const target = bands[Math.min(firstBelow(bands, to), bands.length - 1)];
-  if (rank && target) app.arrange({ order: moved(arranged.order, [rank.rank], target.rank, to > from) });
+  app.arrange({ order: moved(arranged.order, [rank.rank], target.rank, to > from) });
 }
 
 function ruler(app: App): void {
@@ -267,6 +269,7 @@ function keys(app: App): void {
     ".": () => app.nextFound(1),
     ",": () => app.nextFound(-1),
     i: () => app.toggleOverlays(),
+    o: () => app.head.overlays.length && app.nextAbove(),
     c: () => app.head.causes.length && app.change({ causes: !app.state.causes }),
     l: () => app.nextArrows(),
     b: () => app.nextMode(),

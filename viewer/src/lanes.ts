@@ -9,13 +9,19 @@ import type { Theme } from "./theme";
 
 export const FOOT = 0.36; // share of a lane's height that causes take at its foot
 const PALE = 0.5; // opacity of causes that are inherent to the schedule
-const VEIL = 0.55; // opacity of lanes of what did not happen
+export const VEIL = 0.55; // opacity of lanes of what did not happen
+
+/** A colour as it is in lanes of what did not happen. */
+export function veiled(colour: string, theme: Theme): string {
+  return blend(colour, theme.page, VEIL);
+}
 
 /** What of the lanes is shown. */
 export interface Look {
   scheme: Scheme;
   causes: boolean;
   phases: boolean;
+  pale: boolean; // what did not happen
   theme: Theme;
 }
 
@@ -52,10 +58,10 @@ export class LanePainter {
   private lane(raster: Raster, { row, height, gaps }: Place, look: Look, scale: Scale, y: number): void {
     const { scheme, causes, theme } = look;
     const { base, blocks, gap, colours } = this;
-    const measured = row.lane !== "ideal" && row.lane !== "whatif";
-    base.fill(packed(measured ? theme.idle : blend(theme.idle, theme.page, VEIL)));
+    const pale = look.pale && (row.lane === "ideal" || row.lane === "whatif");
+    base.fill(packed(pale ? veiled(theme.idle, theme) : theme.idle));
     if (look.phases && row.lane === "compute") this.phases(row.rank, scale, theme);
-    const fills = measured ? colours.blocks : colours.veiled;
+    const fills = pale ? colours.veiled : colours.blocks;
     blocks.fill(0);
     sample(this.data.tasks, row, scale, scheme.codes, fills, blocks);
     raster.band(y, height, base, blocks);
@@ -103,7 +109,7 @@ function tables(head: Head, { scheme, theme }: Look) {
   const causes = head.causes.map(({ fill: colour, inherent }) => blend(colour, theme.idle, inherent ? PALE : 1));
   return {
     blocks: fill(scheme.fills),
-    veiled: fill(scheme.fills.map((colour) => blend(colour, theme.page, VEIL))),
+    veiled: fill(scheme.fills.map((colour) => veiled(colour, theme))),
     edges: fill(causes),
     // Where striped, the ground shows between two lines; a colour that is 0 leaves it.
     middles: fill(causes).map((colour, index) => (head.causes[index].striped ? packed(theme.idle) : colour)),

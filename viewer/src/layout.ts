@@ -1,6 +1,6 @@
 // Where each row of blocks lies, from top to bottom.
 
-import { extentAt, type Extent, type Head, type Lane, type Rank, type Row, type SampleExtent } from "./data";
+import { extentAt, type Extent, type Head, type Lane, type Overlay, type OverlayLane, type Rank, type Row, type SampleExtent } from "./data";
 
 /** A task or a gap. */
 export interface Item {
@@ -12,11 +12,14 @@ export interface Item {
 export const GROUPINGS = { none: "nothing", host: "machine", stage: "stage", replica: "replica" } as const;
 export type Grouping = keyof typeof GROUPINGS;
 
-export const SIZES = ["overview", "small", "medium", "large"] as const;
+export const SIZES = ["overview", "tiny", "small", "medium", "large"] as const;
 export type Size = (typeof SIZES)[number];
 
 export const EXTRAS = ["ideal", "whatif", "comm", "host", "counters"] as const;
 export type Extra = (typeof EXTRAS)[number];
+
+/** Lanes of all ranks that stand together, by what they show first: what was measured, or an overlay. */
+export type Stack = "compute" | OverlayLane;
 
 /** What is shown of a run, and in which order. */
 export interface Arrangement {
@@ -26,6 +29,7 @@ export interface Arrangement {
   order: readonly number[]; // ranks, by index, from top to bottom
   replica: number | null; // the only one shown
   extras: ReadonlySet<Extra>; // lanes beside those of the device's computing
+  above: OverlayLane | null; // the extra that stands above all that was measured, not among it
   size: Size;
   figure: boolean; // the look of papers
 }
@@ -57,6 +61,7 @@ export interface Group {
 export interface Band {
   top: number;
   height: number;
+  stack: Stack; // of which it is a part
   rank: number; // by index
   number: number; // from the top, 1 the first
 }
@@ -65,7 +70,16 @@ export interface Band {
 export interface Heading {
   top: number;
   height: number;
+  stack: Stack;
   group: Group;
+}
+
+/** What stands over a stack, where there are two. */
+export interface Caption {
+  top: number;
+  height: number;
+  title: string;
+  detail: string;
 }
 
 export interface Layout {
@@ -73,6 +87,8 @@ export interface Layout {
   curves: Curve[];
   bands: Band[];
   headings: Heading[];
+  captions: Caption[];
+  above: OverlayLane | null; // which overlay has a stack of its own
   placeOfRow: ReadonlyMap<Row, Place>;
   height: number;
 }
@@ -81,33 +97,47 @@ type Heights = Record<Lane | "counter" | "between", number>;
 
 const HEIGHTS: Record<Size, Heights> = {
   overview: { compute: 1, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 0 },
+  tiny: { compute: 4, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 1 },
   small: { compute: 14, ideal: 8, whatif: 8, comm: 4, host: 4, counter: 14, between: 2 },
   medium: { compute: 22, ideal: 16, whatif: 16, comm: 7, host: 6, counter: 22, between: 6 },
   large: { compute: 36, ideal: 24, whatif: 24, comm: 12, host: 9, counter: 40, between: 8 },
 };
 const FIGURE: Heights = { ...HEIGHTS.medium, compute: 26, between: 3 };
+const FIGURE_OF_TWO: Heights = { ...FIGURE, compute: 16, between: 2 }; // where there are two stacks, to be seen at once
 const FEW = 8; // ranks up to which lanes begin tall
 const MANY = 64;
 const MOST_COMM = 42; // what the communication of one rank may take, however much of it overlaps
 const THINNEST = 2;
+const LOW = 12; // lower lanes than that have no title each, and their groups no headings
 const HEADING = 22;
 const FOLDED = 26;
+const CAPTION = 22;
+const MEASURED = "as it ran";
+const APART = 10; // between two stacks
 
 /** What is shown when a page opens. */
 export function arrangement(head: Head): Arrangement {
   const count = head.ranks.length;
-  const few = count <= MANY;
-  const extras = EXTRAS.filter((extra) => few || extra !== "ideal");
+  const above = head.overlays.find(({ lane }) => lane === head.above)?.lane ?? null;
+  // What is set above is to be compared with what was measured, among which another would be in the way.
+  const overlays: Extra[] = above !== null ? [above] : count <= MANY ? ["ideal", "whatif"] : ["whatif"];
   return {
     grouping: new Set(head.ranks.map(({ host }) => host)).size > 1 ? "host" : "none",
     folded: new Set(),
     hidden: new Set(),
     order: head.ranks.map((_, index) => index),
     replica: null,
-    extras: new Set(extras),
-    size: count <= FEW ? "large" : few ? "medium" : "small",
+    extras: new Set([...overlays, "comm", "host", "counters"]),
+    above,
+    size: opening(count, above !== null),
     figure: false,
   };
+}
+
+/** How tall lanes are when a page opens. Two stacks are to be seen at once. */
+function opening(count: number, two: boolean): Size {
+  if (!two) return count <= FEW ? "large" : count <= MANY ? "medium" : "small";
+  return count <= FEW ? "medium" : count <= 2 * FEW ? "small" : count <= MANY ? "tiny" : "overview";
 }
 
 /** The group of a rank. */
@@ -132,54 +162,99 @@ export function groups(head: Head, { grouping, order, hidden, replica, folded }:
   return [...found.values()].filter(({ ranks }) => ranks.length);
 }
 
+/** The overlay that stands above all that was measured, if there is one and it is shown. */
+export function overlayAbove({ overlays }: Head, { above, extras }: Pick<Arrangement, "above" | "extras">): Overlay | undefined {
+  return overlays.find(({ lane }) => lane === above && extras.has(lane));
+}
+
 export function layout(head: Head, arranged: Arrangement): Layout {
   const { extras, figure, grouping } = arranged;
-  const heights = figure ? FIGURE : HEIGHTS[arranged.size];
+  const overlay = overlayAbove(head, arranged);
+  const heights = figure ? (overlay ? FIGURE_OF_TWO : FIGURE) : HEIGHTS[arranged.size];
+  const low = heights.compute < LOW;
   const gapsOf = new Map(head.gaps.map((gaps) => [gaps.rank, gaps]));
-  const rowsOf = head.ranks.map((): Row[] => []);
+  const [rowsOf, rowsAbove] = [head.ranks.map((): Row[] => []), head.ranks.map((): Row[] => [])];
   for (const row of head.rows) {
-    if (row.lane === "compute" || (extras.has(row.lane) && !figure && heights[row.lane])) rowsOf[row.rank].push(row);
+    if (row.lane === overlay?.lane) rowsAbove[row.rank].push(row);
+    else if (row.lane === "compute" || (extras.has(row.lane) && !figure && heights[row.lane])) rowsOf[row.rank].push(row);
   }
   const curvesOf = head.ranks.map((): SampleExtent[] => []);
   if (extras.has("counters") && !figure && heights.counter) {
     for (const samples of head.samples) curvesOf[samples.rank].push(samples);
   }
 
-  const made = { places: [] as Place[], curves: [] as Curve[], bands: [] as Band[], headings: [] as Heading[] };
+  const made = { places: [] as Place[], curves: [] as Curve[], bands: [] as Band[], headings: [] as Heading[], captions: [] as Caption[] };
+  const shown = groups(head, arranged);
   let y = 4;
-  let number = 0;
-  for (const group of groups(head, arranged)) {
-    if (group.folded || (grouping !== "none" && !figure && arranged.size !== "overview")) {
-      const height = group.folded ? FOLDED : HEADING;
-      made.headings.push({ top: y, height, group });
-      y += height + 2;
-      if (group.folded) continue;
-    }
-    for (const rank of group.ranks) {
-      const top = y;
-      const crowd = rowsOf[rank].filter((row) => row.lane === "comm").length;
-      const comm = Math.max(THINNEST, Math.min(heights.comm, Math.floor(MOST_COMM / crowd)));
-      let lane = "";
-      for (const row of rowsOf[rank]) {
-        if (lane !== "" && row.lane !== lane) y += 1;
-        lane = row.lane;
-        const height = row.lane === "comm" ? comm : heights[row.lane];
-        const gaps = y === top && row.lane === "compute" ? gapsOf.get(rank) : undefined;
-        made.places.push({ row, top: y, height, gaps });
-        y += height;
-      }
-      y = Math.max(y, top + heights.compute);
-      for (const samples of curvesOf[rank]) {
-        made.curves.push({ samples, top: y + 2, height: heights.counter });
-        y += heights.counter + 2;
-      }
-      made.bands.push({ top, height: y - top, rank, number: ++number });
-      y += heights.between;
-    }
-    if (grouping !== "none" && arranged.size === "overview") y += 1;
+  if (overlay) {
+    caption(overlay.name, overlay.detail);
+    stack(overlay.lane, lanesAbove);
+    y += APART;
+    caption(MEASURED, "");
   }
+  stack("compute", lanes);
   const placeOfRow = new Map(made.places.map((place) => [place.row, place]));
-  return { ...made, placeOfRow, height: y + 4 };
+  return { ...made, above: overlay?.lane ?? null, placeOfRow, height: y + 4 };
+
+  function caption(title: string, detail: string): void {
+    made.captions.push({ top: y, height: CAPTION, title, detail });
+    y += CAPTION + (low ? 8 : 2); // titles are higher than low lanes
+  }
+
+  /** All ranks, in their groups; an overlay has headings only where they stand for ranks. */
+  function stack(which: Stack, lanesOf: (rank: number) => void): void {
+    let number = 0;
+    for (const group of shown) {
+      if (group.folded || (which === "compute" && grouping !== "none" && !figure && !low)) {
+        const height = group.folded ? FOLDED : HEADING;
+        made.headings.push({ top: y, height, stack: which, group });
+        y += height + 2;
+        if (group.folded) continue;
+      }
+      for (const rank of group.ranks) {
+        const top = y;
+        lanesOf(rank);
+        made.bands.push({ top, height: y - top, stack: which, rank, number: ++number });
+        y += heights.between;
+      }
+      if (grouping !== "none" && (low || which !== "compute")) y += 1;
+    }
+  }
+
+  /** What a rank could have done, as tall as what it did. */
+  function lanesAbove(rank: number): void {
+    const top = y;
+    for (const row of rowsAbove[rank]) {
+      made.places.push({ row, top: y, height: heights.compute, gaps: undefined });
+      y += heights.compute;
+    }
+    y = Math.max(y, top + heights.compute);
+  }
+
+  function lanes(rank: number): void {
+    const top = y;
+    const crowd = rowsOf[rank].filter((row) => row.lane === "comm").length;
+    const comm = Math.max(THINNEST, Math.min(heights.comm, Math.floor(MOST_COMM / crowd)));
+    let lane = "";
+    for (const row of rowsOf[rank]) {
+      if (lane !== "" && row.lane !== lane) y += 1;
+      lane = row.lane;
+      const height = row.lane === "comm" ? comm : heights[row.lane];
+      const gaps = y === top && row.lane === "compute" ? gapsOf.get(rank) : undefined;
+      made.places.push({ row, top: y, height, gaps });
+      y += height;
+    }
+    y = Math.max(y, top + heights.compute);
+    for (const samples of curvesOf[rank]) {
+      made.curves.push({ samples, top: y + 2, height: heights.counter });
+      y += heights.counter + 2;
+    }
+  }
+}
+
+/** What was measured of a rank that is shown. */
+export function bandOf({ bands }: Layout, rank: number): Band | undefined {
+  return bands.find((band) => band.rank === rank && band.stack === "compute");
 }
 
 /** The place of a task or a gap, if it is shown. */

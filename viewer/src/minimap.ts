@@ -1,8 +1,8 @@
 // The whole run in one strip, with a window on what is in sight.
 
 import type { Scheme } from "./colour";
-import type { Data, Head } from "./data";
-import { computing, resize } from "./paint";
+import { rowsByRank, type Data, type Head } from "./data";
+import { resize } from "./paint";
 import { packed, Raster } from "./raster";
 import { Sum } from "./sums";
 import type { Theme } from "./theme";
@@ -24,7 +24,7 @@ export class Minimap {
     head: Head,
     private readonly data: Data,
   ) {
-    this.sum = new Sum(computing(head));
+    this.sum = new Sum(rowsByRank(head, "compute"));
   }
 
   /** Draw; return whether there is more to draw. @param left of the plot */

@@ -3,15 +3,15 @@
 import { drawArrows, type Arrow } from "./arrows";
 import { drawBlocks } from "./blocks";
 import { drawCurve } from "./curves";
-import type { Data, Head, Row } from "./data";
+import type { Data, Head } from "./data";
 import { nameCauses } from "./gaps";
-import { LanePainter, type Look } from "./lanes";
-import { placeOf, within, type Group, type Heading, type Item, type Layout, type Place } from "./layout";
+import { LanePainter, veiled, type Look } from "./lanes";
+import { placeOf, within, type Heading, type Item, type Layout, type Place } from "./layout";
 import { packed, Raster } from "./raster";
 import type { Scale } from "./sample";
-import { Sum } from "./sums";
+import { sumOf, type Sum } from "./sums";
 import type { Theme } from "./theme";
-import { drawDevice, drawHeading, drawOverlayTitle, drawTitle, FIGURE_GUTTER, GUTTER, SPARSE, TIGHT } from "./titles";
+import { drawCaption, drawDevice, drawHeading, drawOverlayTitle, drawTitle, FIGURE_GUTTER, GUTTER, SPARSE, TIGHT } from "./titles";
 import type { View } from "./view";
 
 const BUDGET = 6; // milliseconds of a frame that may go into sums over ranks
@@ -29,8 +29,7 @@ export interface Shown extends Look {
 export class Painter {
   private readonly raster = new Raster();
   private readonly lanes: LanePainter;
-  private readonly computing: Row[][];
-  private readonly sums = new WeakMap<Group, Sum>();
+  private readonly sums = new WeakMap<Heading, Sum>();
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
@@ -38,7 +37,6 @@ export class Painter {
     public data: Data,
   ) {
     this.lanes = new LanePainter(head, data);
-    this.computing = computing(head);
   }
 
   /** Draw; return whether there is more to draw in a further frame. */
@@ -88,19 +86,26 @@ export class Painter {
   }
 
   /** What the ranks of folded groups did together; return whether all is counted. */
-  private groups(headings: Heading[], { scheme, theme }: Shown, scale: Scale, top: number): boolean {
+  private groups(headings: Heading[], { scheme, theme, pale }: Shown, scale: Scale, top: number): boolean {
+    const { columns } = this.raster;
+    const folded = headings.filter(({ group }) => group.folded);
+    const sums = folded.map((heading) => this.sumOf(heading));
+    // All are counted before any is painted: painting takes time too, and would leave none for the last.
     const deadline = performance.now() + BUDGET;
-    const ground = new Uint32Array(this.raster.columns).fill(packed(theme.idle));
-    let done = true;
-    for (const { group, top: y, height } of headings) {
-      if (!group.folded) continue;
-      const sum = this.sums.get(group) ?? new Sum(group.ranks.map((rank) => this.computing[rank]));
-      this.sums.set(group, sum);
-      done = sum.advance(this.data, scheme, scale, this.raster.columns, deadline) && done;
-      this.raster.band(y - top, height, ground);
-      sum.paint(this.raster, scale, y - top, height);
-    }
-    return done;
+    const done = sums.map((sum) => sum.advance(this.data, scheme, scale, columns, deadline));
+    const ground = new Uint32Array(columns);
+    folded.forEach(({ stack, top: y, height }, at) => {
+      const tint = (colour: string): string => (pale && stack !== "compute" ? veiled(colour, theme) : colour);
+      this.raster.band(y - top, height, ground.fill(packed(tint(theme.idle))));
+      sums[at].paint(this.raster, scale, y - top, height, tint);
+    });
+    return done.every(Boolean);
+  }
+
+  private sumOf(heading: Heading): Sum {
+    const sum = this.sums.get(heading) ?? sumOf(this.head, heading);
+    this.sums.set(heading, sum);
+    return sum;
   }
 
   private stepLines(context: CanvasRenderingContext2D, view: View, left: number, height: number, theme: Theme): void {
@@ -151,21 +156,19 @@ export class Painter {
       if (figure) drawDevice(context, band, top);
       else drawTitle(context, this.head, band, top, theme);
     }
-    if (!figure) for (const place of within(plan.places, top, top + height)) drawOverlayTitle(context, this.head, place, place.top - top, theme);
+    if (!figure) {
+      for (const place of within(plan.places, top, top + height)) {
+        if (place.row.lane !== plan.above) drawOverlayTitle(context, this.head, place, place.top - top, theme);
+      }
+    }
     for (const heading of headings) drawHeading(context, heading, heading.top - top, width, theme);
+    for (const caption of within(plan.captions, top, top + height)) drawCaption(context, caption, caption.top - top, left, width, figure, theme);
   }
 }
 
 /** Width of what stands left of the plot. */
 export function gutter(figure: boolean): number {
   return figure ? FIGURE_GUTTER : GUTTER;
-}
-
-/** The rows in which each rank computes. */
-export function computing(head: Head): Row[][] {
-  const found = head.ranks.map((): Row[] => []);
-  for (const row of head.rows) if (row.lane === "compute") found[row.rank].push(row);
-  return found;
 }
 
 export function resize(canvas: HTMLCanvasElement, width: number, height: number, ratio: number): void {

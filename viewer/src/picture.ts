@@ -2,13 +2,14 @@
 
 import type { Scheme } from "./colour";
 import { firstEndingAfter, type Data, type Head, type Row } from "./data";
-import { shape } from "./dom";
+import { shape, shortened } from "./dom";
 import { short } from "./label";
-import { within, type Group, type Layout } from "./layout";
+import { VEIL } from "./lanes";
+import { within, type Heading, type Layout } from "./layout";
 import { sample } from "./sample";
-import { Sum } from "./sums";
+import { sumOf } from "./sums";
 import type { Theme } from "./theme";
-import { FIGURE_GUTTER } from "./titles";
+import { FIGURE_GUTTER, overlayRate } from "./titles";
 import { percent } from "./units";
 import type { View } from "./view";
 
@@ -16,6 +17,7 @@ const SVG_GUTTER = 150;
 const TOP = 8;
 const LEGEND = 26;
 const LONGEST = 24; // letters of a group's title
+const LONGEST_CAPTION = 100;
 const LEAST_BLOCK = 1.5; // pixels a block on average from which blocks are shapes of their own
 
 export interface Pictured {
@@ -61,8 +63,8 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
   for (const { row, top: at, height: tall } of places) {
     const y = at - top + TOP;
     if (!figure) parts.push(rect(left, y, view.width, tall, theme.idle));
-    const pale = row.lane === "ideal" || row.lane === "whatif";
-    const group = shape("g", pale ? { opacity: 0.55 } : {});
+    const pale = !figure && (row.lane === "ideal" || row.lane === "whatif");
+    const group = shape("g", pale ? { opacity: VEIL } : {});
     const first = firstEndingAfter(tasks.end, row.from, row.to, view.start);
     const last = firstEndingAfter(tasks.start, first, row.to, view.end);
     const halves = scheme.below !== scheme.codes;
@@ -72,17 +74,22 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
   }
   for (const band of within(plan.bands, top, top + height)) {
     const rank = head.ranks[band.rank];
-    const rate = rank.rates?.makespan == null ? "" : `  ${percent(rank.rates.makespan)} idle`;
-    const title = figure ? `Device ${band.number}` : `rank ${rank.rank}${rate}`;
+    const makespan = rank.rates?.makespan == null ? "" : percent(rank.rates.makespan);
+    const rate = band.stack === "compute" ? makespan : overlayRate(rank, band.stack);
+    const title = figure ? `Device ${band.number}` : `rank ${rank.rank}${rate && `  ${rate} idle`}`;
     const y = band.top - top + TOP + Math.min(band.height, figure ? band.height : 22) / 2 + 4;
     if (band.height >= 11) parts.push(shape("text", { x: 6, y, fill: theme.text }, title));
   }
   for (const heading of within(plan.headings, top, top + height)) {
     const { group, height: tall } = heading;
     const y = heading.top - top + TOP;
-    if (group.folded) sums(group, y, tall);
+    if (group.folded) sums(heading, y, tall);
     const title = `${group.title.slice(0, LONGEST)}  ${group.ranks.length} ranks`;
     parts.push(shape("text", { x: 6, y: y + tall / 2 + 4, fill: theme.text, "font-weight": 600 }, title));
+  }
+  for (const caption of within(plan.captions, top, top + height)) {
+    const y = caption.top - top + TOP + caption.height / 2 + 4;
+    parts.push(shape("text", { x: figure ? left : 6, y, fill: theme.text, "font-weight": 600 }, shortened(caption.title, LONGEST_CAPTION)));
   }
   let x = left;
   for (const [fill, text] of scheme.legend) {
@@ -118,10 +125,10 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
   }
 
   /** How many ranks of a folded group run a task of each colour at each pixel's centre. */
-  function sums(group: Group, y: number, tall: number): void {
-    const wide = shape("g", {});
+  function sums(heading: Heading, y: number, tall: number): void {
+    const wide = shape("g", figure || heading.stack === "compute" ? {} : { opacity: VEIL });
     wide.append(rect(left, y, view.width, tall, theme.idle));
-    const sum = new Sum(group.ranks.map((rank) => head.rows.filter((row) => row.rank === rank && row.lane === "compute")));
+    const sum = sumOf(head, heading);
     const scale = { start: view.start, perPixel: (view.end - view.start) / line.length };
     sum.advance(data, scheme, scale, line.length, Infinity);
     for (const { x: from, top: above, width: length, height: high, colour } of sum.boxes(scheme, tall)) {

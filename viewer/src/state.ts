@@ -64,6 +64,7 @@ export function toHash(state: State, sight: Sight, head: Head): string {
     ["order", arranged.order.join("~"), usual.arranged.order.join("~")],
     ["replica", String(arranged.replica ?? ""), ""],
     ["lanes", listed(arranged), listed(usual.arranged)],
+    ["above", arranged.above ?? "none", usual.arranged.above ?? "none"],
     ["size", arranged.size, usual.arranged.size],
     ["look", arranged.figure ? "figure" : "", ""],
     ["colour", state.mode, usual.mode],
@@ -93,6 +94,7 @@ export function fromHash(hash: string, head: Head): { state: State; sight: Parti
   const usual = state.arranged;
   const order = [...new Set(indices(parts("order"), ranks))];
   const replica = text("replica") === "" ? null : Number(text("replica"));
+  const above = one("above", ["none", ...head.overlays.map(({ lane }) => lane)], usual.above ?? "none");
   state.arranged = {
     grouping: one("group", Object.keys(GROUPINGS) as (keyof typeof GROUPINGS)[], usual.grouping),
     folded: new Set(given.getAll("fold")),
@@ -100,6 +102,7 @@ export function fromHash(hash: string, head: Head): { state: State; sight: Parti
     order: order.length === ranks ? order : usual.order,
     replica: head.ranks.some(({ dp }) => dp !== null && dp === replica) ? replica : null,
     extras: given.has("lanes") ? new Set(EXTRAS.filter((extra) => parts("lanes").includes(extra))) : usual.extras,
+    above: above === "none" ? null : above,
     size: one("size", SIZES, usual.size),
     figure: text("look") === "figure",
   };

@@ -4,7 +4,8 @@
 // it is done the last count is shown, at the times to which it belongs.
 
 import type { Scheme } from "./colour";
-import type { Data, Row } from "./data";
+import { rowsByRank, type Data, type Head, type Row } from "./data";
+import type { Heading } from "./layout";
 import { packed, type Raster } from "./raster";
 import { sample, type Scale } from "./sample";
 
@@ -73,11 +74,11 @@ export class Sum {
     return found;
   }
 
-  /** Draw the shares of the colours upon each other. */
-  paint(raster: Raster, scale: Scale, top: number, height: number): void {
+  /** Draw the shares of the colours upon each other. @param tint what becomes of each colour */
+  paint(raster: Raster, scale: Scale, top: number, height: number, tint = (colour: string): string => colour): void {
     const { done } = this;
     if (!done) return;
-    const fills = done.scheme.fills.map(packed);
+    const fills = done.scheme.fills.map(tint).map(packed);
     for (let x = 0; x < raster.columns; x++) {
       const time = scale.start + (x + 0.5) * scale.perPixel;
       const from = Math.floor((time - done.scale.start) / done.scale.perPixel);
@@ -92,6 +93,12 @@ export class Sum {
       }
     }
   }
+}
+
+/** What the ranks of a folded group did together, or could have done. */
+export function sumOf(head: Head, { group, stack }: Heading): Sum {
+  const rows = rowsByRank(head, stack);
+  return new Sum(group.ranks.map((rank) => rows[rank]));
 }
 
 function same(count: Count, scheme: Scheme, scale: Scale, columns: number): boolean {

@@ -1,7 +1,7 @@
 // What stands left of the lanes: ranks with their stages and bubble rates, and headings of groups.
 
-import type { Head, Rank } from "./data";
-import type { Band, Heading, Place } from "./layout";
+import type { Head, Lane, Rank } from "./data";
+import type { Band, Caption, Heading, Place } from "./layout";
 import type { Theme } from "./theme";
 import { duration, percent } from "./units";
 
@@ -32,11 +32,26 @@ export function drawHeading(context: CanvasRenderingContext2D, { group, height }
   }
 }
 
+/** What the lanes below are. */
+export function drawCaption(context: CanvasRenderingContext2D, { title, detail, height }: Caption, y: number, left: number, width: number, figure: boolean, theme: Theme): void {
+  const middle = y + height / 2;
+  context.fillStyle = theme.page;
+  context.fillRect(0, y, width, height); // no line of a step goes through the text
+  context.font = "600 12px system-ui, sans-serif";
+  context.fillStyle = theme.text;
+  if (figure) return context.fillText(clip(context, title, width - left - 8), left, middle);
+  context.fillText(clip(context, title, left - 16), 10, middle);
+  context.font = "12px system-ui, sans-serif";
+  context.fillStyle = theme.dim;
+  context.fillText(clip(context, detail, width - left - 16), left + 8, middle);
+}
+
 export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: Band, top: number, theme: Theme): void {
   const rank = head.ranks[band.rank];
   const y = band.top - top + Math.min(band.height, 22) / 2;
-  const known = shortRate(rank.rates);
-  if (rank.rates?.makespan) {
+  const measured = band.stack === "compute";
+  const known = measured ? shortRate(rank.rates) : overlayRate(rank, band.stack);
+  if (measured && rank.rates?.makespan) {
     context.fillStyle = theme.line;
     const long = WIDEST_BAR * rank.rates.makespan;
     context.fillRect(MAKESPAN_RIGHT - long, y - 7, long, 14);
@@ -49,7 +64,7 @@ export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: B
   context.fillText(clip(context, stages, known.length > 8 ? 56 : 68), 72, y);
   if (!rank.rates) return;
   context.textAlign = "right";
-  context.fillText(percent(rank.rates.span), SPAN_RIGHT, y);
+  if (measured) context.fillText(percent(rank.rates.span), SPAN_RIGHT, y);
   context.fillStyle = theme.text;
   context.fillText(known, MAKESPAN_RIGHT, y);
   context.textAlign = "left";
@@ -59,13 +74,13 @@ export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: B
 export function drawOverlayTitle(context: CanvasRenderingContext2D, head: Head, { row, height }: Place, y: number, theme: Theme): void {
   const overlay = head.overlays.find(({ lane }) => lane === row.lane);
   if (!overlay || height < 12) return;
-  const rate = row.lane === "ideal" ? (head.ranks[row.rank].rates?.ideal ?? null) : null;
+  const rate = overlayRate(head.ranks[row.rank], row.lane);
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.dim;
   context.textAlign = "right";
-  const right = rate === null ? MAKESPAN_RIGHT : MAKESPAN_RIGHT - 60;
+  const right = rate === "" ? MAKESPAN_RIGHT : MAKESPAN_RIGHT - 60;
   context.fillText(clip(context, overlay.name, right - 20), right, y + height / 2);
-  if (rate !== null) context.fillText(percent(rate), MAKESPAN_RIGHT, y + height / 2);
+  context.fillText(rate, MAKESPAN_RIGHT, y + height / 2);
   context.textAlign = "left";
 }
 
@@ -74,6 +89,12 @@ export function drawDevice(context: CanvasRenderingContext2D, band: Band, top: n
   context.font = "13px system-ui, sans-serif";
   context.fillStyle = "#000000";
   context.fillText(`Device ${band.number}`, 8, band.top - top + band.height / 2);
+}
+
+/** A rank's bubble rate of what could have been, where that is known: of the ideal. */
+export function overlayRate({ rates }: Rank, lane: Lane): string {
+  const rate = lane === "ideal" ? rates?.ideal : null;
+  return rate == null ? "" : percent(rate);
 }
 
 /** A rank's makespan rate in little room: with what the clocks leave open, if that is anything. */

@@ -3,7 +3,7 @@
 import type { App } from "./app";
 import { MODES, modes, type Mode } from "./colour";
 import { button, element } from "./dom";
-import { EXTRAS, groups, GROUPINGS, moved, SIZES, type Extra, type Grouping, type Size } from "./layout";
+import { EXTRAS, groups, GROUPINGS, moved, overlayAbove, SIZES, type Extra, type Grouping, type Size } from "./layout";
 import { EXAMPLE } from "./search";
 import { ARROWS, type State } from "./state";
 
@@ -75,7 +75,8 @@ export class Toolbar {
       labelled("arrows", this.arrows),
       this.lanes,
       ...(head.causes.length ? [this.toggle("causes", "causes of idle time in the gaps (c)", ({ causes }) => causes, () => app.change({ causes: !app.state.causes }))] : []),
-      ...(head.overlays.length ? [this.toggle("ideal", "what could have been, below what was (i)", ({ arranged: { extras } }) => extras.has("ideal") || extras.has("whatif"), () => app.toggleOverlays())] : []),
+      ...(head.overlays.length ? [this.toggle("ideal", "what could have been (i)", ({ arranged: { extras } }) => extras.has("ideal") || extras.has("whatif"), () => app.toggleOverlays())] : []),
+      ...(head.overlays.length ? [this.toggle("above", "what could have been, above all that was (o)", ({ arranged }) => overlayAbove(head, arranged) !== undefined, () => app.nextAbove())] : []),
       this.toggle("figure", "the look of papers (v)", ({ arranged }) => arranged.figure, () => app.toggleFigure()),
       picture,
       this.toggle("summary", "the run in numbers and plots (e)", () => app.summaryShown, () => app.toggleSummary()),

@@ -46,6 +46,32 @@ describe("at a point is", () => {
   });
 });
 
+describe("where what could have been stands above what was", () => {
+  const both = made({
+    rows: [
+      { rank: 0, tasks: [{ start: 100, end: 200 }] },
+      { rank: 0, lane: "ideal", tasks: [{ start: 0, end: 100 }] },
+      { rank: 1, tasks: [{ start: 200, end: 300 }] },
+      { rank: 1, lane: "ideal", tasks: [{ start: 100, end: 200 }] },
+    ],
+    gaps: [{ rank: 0, gaps: [{ start: 0, end: 100 }] }],
+    head: { overlays: [{ lane: "ideal", name: "ideal", detail: "" }], above: "ideal" },
+  });
+  const above = layout(both.head, arrangement(both.head));
+  const on = (x: number, y: number) => hit(both.data, above.places, view, x, y, true);
+
+  test("each is hit in its own stack, and gaps only below", () => {
+    const [ideal0, ideal1, measured0, measured1] = above.places.map(({ top, height }) => top + height / 2);
+    expect([on(50, ideal0), on(150, ideal1), on(150, measured0), on(250, measured1)]).toEqual([1, 3, 0, 2].map((index) => ({ what: "task", index })));
+    expect(on(50, measured0)).toEqual({ what: "gap", index: 0 });
+    expect(on(150, ideal0)).toBeNull();
+  });
+
+  test("captions are not", () => {
+    for (const { top, height } of above.captions) for (const y of [top, top + height / 2, top + height - 1]) expect(on(50, y)).toBeNull();
+  });
+});
+
 describe("what is near and hard to point at is", () => {
   test("a task shorter than the gap beside it", () => {
     expect(at(398)).toEqual({ what: "task", index: 1 });

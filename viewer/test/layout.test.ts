@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { arrangement, EXTRAS, firstBelow, GROUPINGS, groupOf, groups, layout, moved, placeOf, SIZES, within, type Arrangement, type Grouping } from "../src/layout";
+import type { Head } from "../src/data";
+import { arrangement, bandOf, EXTRAS, firstBelow, GROUPINGS, groupOf, groups, layout, moved, overlayAbove, placeOf, SIZES, within, type Arrangement, type Grouping } from "../src/layout";
 import { made, random, row, whole, type Run } from "./made";
 
 const task = [{ start: 0, end: 10 }];
@@ -26,7 +27,13 @@ const RUN: Run = {
   ],
   gaps: [{ rank: 0, gaps: [{ start: 10, end: 20 }, { start: 30, end: 40 }] }, { rank: 1, gaps: [{ start: 10, end: 15 }] }],
   samples: [{ rank: 0, counter: 0, points: [[0, 1]] }, { rank: 0, counter: 1, points: [[0, 1]] }],
-  head: { counters: ["memory", "power"].map((name) => ({ name, unit: "", least: 0, most: 1 })) },
+  head: {
+    counters: ["memory", "power"].map((name) => ({ name, unit: "", least: 0, most: 1 })),
+    overlays: [
+      { lane: "ideal", name: "the ideal", detail: "said of the ideal" },
+      { lane: "whatif", name: "the what-if", detail: "said of the what-if" },
+    ],
+  },
 };
 const { head } = made(RUN);
 const arranged = (change: Partial<Arrangement> = {}): Arrangement => ({ ...arrangement(head), grouping: "none", ...change });
@@ -34,7 +41,8 @@ const plan = (change: Partial<Arrangement> = {}) => layout(head, arranged(change
 const shown = (change: Partial<Arrangement>): number[] => plan(change).bands.map(({ rank }) => rank);
 
 describe("how a page opens", () => {
-  const opened = (count: number, hosts = 1) => arrangement(made({ ranks: Array.from({ length: count }, (_, rank) => ({ host: `host${rank % hosts}` })) }).head);
+  const opened = (count: number, hosts = 1, more: Partial<Head> = {}) =>
+    arrangement(made({ ranks: Array.from({ length: count }, (_, rank) => ({ host: `host${rank % hosts}` })), head: more }).head);
 
   test.each([[1, "large"], [8, "large"], [9, "medium"], [64, "medium"], [65, "small"]])("%d ranks are %s", (count, size) => {
     expect(opened(count).size).toBe(size);
@@ -48,6 +56,22 @@ describe("how a page opens", () => {
   test("ranks are grouped by machine if there are several", () => {
     expect(opened(4, 1).grouping).toBe("none");
     expect(opened(4, 2).grouping).toBe("host");
+  });
+
+  test.each(["ideal", "whatif"] as const)("the %s that the page was asked to show above is there whatever the room, and nothing else of its like", (above) => {
+    for (const count of [4, 1000]) {
+      const { extras, ...rest } = opened(count, 1, { overlays: head.overlays, above });
+      expect(overlayAbove(head, { extras, ...rest })?.lane).toBe(above);
+      expect(extras).toEqual(new Set([above, "comm", "host", "counters"]));
+    }
+  });
+
+  test.each<Partial<Head>>([{}, { above: null }, { above: "whatif" }])("nothing is above where %o is asked for, of what there is", (more) => {
+    expect(opened(4, 1, { overlays: head.overlays.slice(0, 1), ...more })).toMatchObject({ above: null, size: "large" });
+  });
+
+  test.each([[8, "medium"], [16, "small"], [64, "tiny"], [65, "overview"]])("with something above, %d ranks are %s", (count, size) => {
+    expect(opened(count, 1, { overlays: head.overlays, above: "ideal" }).size).toBe(size);
   });
 
   test("everything is shown, in the order of the run", () => {
@@ -131,8 +155,8 @@ describe("which lanes a rank has", () => {
     expect(lanes({ extras: new Set() })).toEqual(["compute", "compute"]);
   });
 
-  test("its computing only in the overview and in the look of papers", () => {
-    expect(lanes({ size: "overview" })).toEqual(["compute", "compute"]);
+  test("its computing only where lanes are low and in the look of papers", () => {
+    for (const size of ["overview", "tiny"] as const) expect(lanes({ size })).toEqual(["compute", "compute"]);
     expect(lanes({ figure: true })).toEqual(["compute", "compute"]);
     expect(plan({ figure: true }).curves).toEqual([]);
   });
@@ -156,6 +180,77 @@ describe("which lanes a rank has", () => {
   });
 });
 
+describe("what could have been stands above what was", () => {
+  type Place = ReturnType<typeof plan>["places"][number];
+  const lanes = (places: Place[]): string[] => places.map(({ row: { rank, lane } }) => `${lane} ${rank}`);
+  const all = made({ ...RUN, rows: [0, 1, 2, 3].flatMap((rank) => (["compute", "ideal", "whatif", "comm"] as const).map((lane) => ({ rank, lane, tasks: task }))) }).head;
+  const planned = (change: Partial<Arrangement>) => layout(all, { ...arrangement(all), grouping: "none", above: "ideal", ...change });
+
+  test("all its lanes, then all that were measured, each in the order of the ranks", () => {
+    const order = [2, 0, 3, 1];
+    const { places, bands, above } = planned({ order, hidden: new Set([3]) });
+    expect(above).toBe("ideal");
+    const shown = order.filter((rank) => rank !== 3);
+    expect(lanes(places)).toEqual([...shown.map((rank) => `ideal ${rank}`), ...shown.flatMap((rank) => [`compute ${rank}`, `whatif ${rank}`, `comm ${rank}`])]);
+    expect(bands.map(({ stack, rank, number }) => [stack, rank, number])).toEqual([
+      ...shown.map((rank, at) => ["ideal", rank, at + 1]),
+      ...shown.map((rank, at) => ["compute", rank, at + 1]),
+    ]);
+  });
+
+  test("each under a caption", () => {
+    const { captions, places } = planned({ above: "whatif" });
+    expect(captions.map(({ title, detail }) => [title, detail])).toEqual([["the what-if", "said of the what-if"], ["as it ran", ""]]);
+    const [first, second] = captions;
+    const below = ({ top, height }: typeof first): Place => places[firstBelow(places, top + height)];
+    expect(lanes([below(first), below(second)])).toEqual(["whatif 0", "compute 0"]);
+  });
+
+  test("as tall as what was measured, also in the overview and in the look of papers", () => {
+    for (const change of [{}, { size: "overview" }, { figure: true }] as Partial<Arrangement>[]) {
+      const { places } = planned(change);
+      const heights = (lane: string): number[] => places.filter(({ row }) => row.lane === lane).map(({ height }) => height);
+      expect(heights("ideal")).toEqual(heights("compute"));
+      expect(heights("ideal")).toHaveLength(4);
+    }
+  });
+
+  test("and only that: what was measured keeps all it has", () => {
+    const { above: none, ...usual } = plan({ grouping: "host", extras: new Set(["comm", "host", "counters", "whatif", "ideal"]) });
+    expect(none).toBeNull();
+    expect(usual.captions).toEqual([]);
+    const { bands, headings, curves, places } = plan({ grouping: "host", above: "ideal" });
+    expect(headings.map(({ group, stack }) => [group.title, stack])).toEqual([["a", "compute"], ["b", "compute"]]);
+    expect(curves.map(({ samples }) => samples)).toEqual(usual.curves.map(({ samples }) => samples));
+    expect(places.slice(1).map(({ row, gaps }) => [row, gaps])).toEqual(usual.places.filter(({ row }) => row.lane !== "ideal").map(({ row, gaps }) => [row, gaps]));
+    expect(bands.map(({ stack }) => stack)).toEqual(Array.from({ length: 8 }, (_, at) => (at < 4 ? "ideal" : "compute")));
+  });
+
+  test("with room for a rank of which nothing is known", () => {
+    const [first, second] = plan({ above: "ideal" }).bands;
+    expect([first.height, second.height]).toEqual([plan().places[0].height, plan().places[0].height]);
+  });
+
+  test("a folded group is one sum above and one below", () => {
+    const { headings, bands } = planned({ grouping: "host", folded: new Set(["a"]) });
+    expect(headings.map(({ group, stack }) => [group.title, group.folded, stack])).toEqual([["a", true, "ideal"], ["a", true, "compute"], ["b", false, "compute"]]);
+    expect(bands.map(({ rank }) => rank)).toEqual([2, 3, 2, 3]);
+  });
+
+  test("unless it is switched off", () => {
+    const off = planned({ extras: new Set(["comm", "whatif"]) });
+    expect(off.above).toBeNull();
+    expect(off.captions).toEqual([]);
+    expect(lanes(off.places).slice(0, 3)).toEqual(["compute 0", "whatif 0", "comm 0"]);
+  });
+
+  test("what was measured of a rank is found below it", () => {
+    const found = planned({});
+    for (const rank of [0, 1, 2, 3]) expect(bandOf(found, rank)).toMatchObject({ rank, stack: "compute" });
+    expect(bandOf(planned({ hidden: new Set([1]) }), 1)).toBeUndefined();
+  });
+});
+
 test("lanes grow with the size", () => {
   const heights = SIZES.map((size) => plan({ size }).places[0].height);
   expect(heights).toEqual([...heights].sort((one, other) => one - other));
@@ -175,7 +270,7 @@ const VARIETY = Array.from({ length: 150 }, (_, seed) => {
     rows: ranks.flatMap((_, rank) => lanes.map((lane) => ({ rank, lane, tasks: row(next, whole(next, 0, 4)) }))),
     gaps: ranks.flatMap((_, rank) => (next() < 0.7 ? [{ rank, gaps: [{ start: 0, end: 1 }] }] : [])),
     samples: ranks.flatMap((_, rank) => (next() < 0.5 ? [{ rank, counter: 0, points: [[0, 1] as [number, number]] }] : [])),
-    head: { counters: [{ name: "memory", unit: "", least: 0, most: 1 }] },
+    head: { counters: [{ name: "memory", unit: "", least: 0, most: 1 }], overlays: head.overlays },
   });
   const order = ranks.map((_, rank) => rank).sort(() => next() - 0.5);
   const grouping = (Object.keys(GROUPINGS) as Grouping[])[whole(next, 0, 3)];
@@ -186,36 +281,41 @@ const VARIETY = Array.from({ length: 150 }, (_, seed) => {
     order,
     replica: next() < 0.2 ? 0 : null,
     extras: new Set(EXTRAS.filter(() => next() < 0.7)),
-    size: SIZES[whole(next, 0, 3)],
+    above: ([null, "ideal", "whatif"] as const)[whole(next, 0, 2)],
+    size: SIZES[whole(next, 0, SIZES.length - 1)],
     figure: next() < 0.2,
   };
   return { ...run, arranged, plan: layout(run.head, arranged) };
 });
 
 test("nothing lies upon anything else, and all is on the page", () => {
-  for (const { plan: { places, curves, bands, headings, height } } of VARIETY) {
-    for (const parts of [[...places, ...curves], [...bands, ...headings]]) {
+  for (const { plan: { places, curves, bands, headings, captions, height } } of VARIETY) {
+    for (const parts of [[...places, ...curves, ...captions], [...bands, ...headings, ...captions]]) {
       const sorted = [...parts].sort((one, other) => one.top - other.top);
       sorted.forEach((part, at) => {
         expect(part.height).toBeGreaterThan(0);
         expect(part.top + part.height).toBeLessThanOrEqual(sorted[at + 1]?.top ?? height);
       });
     }
-    for (const parts of [places, curves, bands, headings]) {
+    for (const parts of [places, curves, bands, headings, captions]) {
       expect(parts.map(({ top }) => top)).toEqual(parts.map(({ top }) => top).sort((one, other) => one - other));
     }
     for (const place of places) {
-      const band = bands.find(({ rank }) => rank === place.row.rank)!;
+      const band = bands[firstBelow(bands, place.top)];
+      expect(band.rank).toBe(place.row.rank);
       expect(band.top <= place.top && place.top + place.height <= band.top + band.height).toBe(true);
     }
   }
 });
 
-test("each rank is in one group that is shown, folded or hidden", () => {
-  for (const { head: { ranks }, arranged: { hidden, replica }, plan: { bands, headings } } of VARIETY) {
-    const folded = headings.filter(({ group }) => group.folded).flatMap(({ group }) => group.ranks);
+test("each rank is in one group that is shown, folded or hidden, and the same in what stands above", () => {
+  for (const { head: { ranks }, arranged: { hidden, replica }, plan: { above, bands, headings } } of VARIETY) {
     const hiding = ranks.flatMap(({ dp }, rank) => (hidden.has(rank) || (replica !== null && dp !== replica) ? [rank] : []));
-    expect([...bands.map(({ rank }) => rank), ...folded, ...hiding].sort((one, other) => one - other)).toEqual(ranks.map((_, rank) => rank));
+    for (const wanted of above ? [above, "compute"] : ["compute"]) {
+      const folded = headings.filter(({ stack, group }) => stack === wanted && group.folded).flatMap(({ group }) => group.ranks);
+      const shown = bands.filter(({ stack }) => stack === wanted).map(({ rank }) => rank);
+      expect([...shown, ...folded, ...hiding].sort((one, other) => one - other)).toEqual(ranks.map((_, rank) => rank));
+    }
   }
 });
 

@@ -77,6 +77,40 @@ test("in the look of papers, devices are counted and blocks have edges and micro
   for (const block of blocks(root)) expect(block.getAttribute("stroke")).toBe("#000000");
 });
 
+describe("with what could have been above what was", () => {
+  const overlays = [{ lane: "ideal" as const, name: "the ideal", detail: "" }];
+  const ranks = RUN.head.ranks.map((rank) => ({ ...rank, rates: rank.rates && { ...rank.rates, ideal: 0.0625 } }));
+  const above = { head: { ...RUN.head, ranks, overlays, above: "ideal" as const }, data: RUN.data };
+  const opacities = (root: Element): (string | null)[] => [...root.querySelectorAll("g")].map((group) => group.getAttribute("opacity"));
+
+  test("both have a caption, and ranks their titles in both", () => {
+    const { root } = picture(above);
+    const titles = texts(root).filter((text) => !/^[FB]/.test(text));
+    expect(titles).toEqual(["rank 0  6.25 % idle", "rank 1", "rank 0  12.50 % idle", "rank 1", "the ideal", "as it ran"]);
+    const heights = ["the ideal", "rank 0  6.25 % idle", "rank 1", "as it ran", "rank 0  12.50 % idle"].map((wanted) =>
+      number([...root.querySelectorAll("text")].find(({ textContent }) => textContent === wanted)!, "y"),
+    );
+    expect(heights).toEqual([...heights].sort((one, other) => one - other));
+    expect(opacities(root)).toEqual(["0.55", null, null]);
+  });
+
+  test("it is pale, but not in the look of papers, which has both in the same colours", () => {
+    const { root } = picture(above, { figure: true });
+    expect(opacities(root)).toEqual([null, null, null]);
+    expect(texts(root)).toEqual(["3", "4", "3", "Device 1", "Device 2", "Device 1", "Device 2", "the ideal", "as it ran", "Forward", "Backward"]);
+  });
+
+  test("a folded group is the sum of either", () => {
+    const plan = layout(above.head, { ...arrangement(above.head), grouping: "host", folded: new Set(["host0"]) });
+    const { root } = picture(above, { plan });
+    expect(opacities(root)).toEqual(["0.55", null]);
+    const sums = [...root.querySelectorAll("g")].map((group) => [...group.children].slice(1).reduce((sum, box) => sum + number(box, "width") * number(box, "height"), 0));
+    const tall = plan.headings[0].height;
+    // Two ranks: one could have run for 100 of 1,000 ns; they did run for 750 and for 250.
+    expect(sums).toEqual([(100 * tall) / 2, (1000 * tall) / 2]);
+  });
+});
+
 test("only what is in sight is drawn", () => {
   const view = new View(1000);
   view.width = 1000;

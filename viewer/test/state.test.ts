@@ -33,6 +33,7 @@ const CHANGES: Record<string, Partial<State>> = {
   "replica 1": arranged({ replica: 1 }),
   extras: arranged({ extras: new Set(["comm", "counters"]) }),
   "no extras": arranged({ extras: new Set() }),
+  "what stands above": arranged({ above: "whatif" }),
   size: arranged({ size: "overview" }),
   figure: arranged({ figure: true }),
   mode: { mode: "cause" },
@@ -71,6 +72,7 @@ describe("a view in an address is the same view", () => {
         order: [1, 0, 3, 2],
         replica: 1,
         extras: new Set(["whatif"]),
+        above: "whatif",
         size: "large",
         figure: true,
       },
@@ -110,6 +112,8 @@ describe("what makes no sense is left out", () => {
     "#t=-Infinity~Infinity&y=Infinity",
     "#group=colour&size=huge&look=odd&colour=taste&arrows=some&theme=pink",
     "#causes=&phases=maybe&launches=1",
+    "#above=",
+    "#above=comm",
     "#group=constructor&size=constructor&colour=__proto__",
     "#hide=99~-1~1.5~x&replica=7",
     "#hide=0~1~2~3",
@@ -150,5 +154,21 @@ describe("what makes no sense is left out", () => {
     const plain = made({ rows: [{ rank: 0, tasks: [] }] }).head;
     const { state } = fromHash("#colour=chunk&causes=true&replica=0", plain);
     expect(state).toEqual(initial(plain));
+  });
+
+  test("what this run could have been, where nothing says so", () => {
+    const { overlays, ...plain } = head;
+    expect(fromHash("#above=ideal", { ...plain, overlays: overlays.slice(1) }).state.arranged.above).toBeNull();
+  });
+});
+
+describe("a page that opens with what could have been above what was", () => {
+  const opening = { ...head, above: "ideal" as const };
+
+  test.each([null, "ideal", "whatif"] as const)("is the same view again with %s above", (above) => {
+    const state = { ...initial(opening), arranged: { ...arrangement(opening), above } };
+    const hash = toHash(state, SIGHT, opening);
+    expect(fromHash(`#${hash}`, opening).state).toEqual(state);
+    expect(hash.includes("above")).toBe(above !== "ideal");
   });
 });

@@ -35,6 +35,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
             of the timeline's tasks.
         phases: As `bubblescope.analysis.phase.phases` returns them.
         spread: As `_spread_of` returns it.
+        above: The one of the overlays that stands above all that was measured when the page opens; with
+            None, each rank's stand below what was measured of it.
     """
 
     timeline: Timeline
@@ -44,6 +46,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     links: pl.DataFrame
     phases: pl.DataFrame
     spread: pl.DataFrame
+    above: str | None = None
 
     @classmethod
     def of(

@@ -80,6 +80,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
                 cut(name, _TEXT) for name in tasks["name"].unique(maintain_order=True).to_list()
             ],
             "overlays": overlays_of(overlays, view.prediction),
+            "above": view.above,
             "counters": counted.counters,
             "samples": counted.samples,
         }
