@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     import polars as pl
     from typing_extensions import Unpack
 
+    from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.whatif import Question
     from bubblescope.model.provenance import Run
     from bubblescope.model.timeline import Timeline
+    from bubblescope.render.picture.svg import Picture
     from bubblescope.render.text.compare import Comparison
     from bubblescope.render.text.info import Info
     from bubblescope.render.text.report import Report
@@ -209,6 +211,33 @@ class Trace:
         labels = (_label(self), _label(after))
         return Comparison.of(self.timeline, after.timeline, labels=labels, also=also)
 
+    def picture(
+        self,
+        *,
+        beside: str | None = None,
+        look: str = "full",
+        width: float | str | None = None,
+        also: Sequence[Plan] = (),
+    ) -> Picture:
+        """Return a picture of the run, which a notebook shows.
+
+        Args:
+            beside: What to set the run below, on one axis of time: "ideal", its own tasks without
+                waiting; "plan", its schedule with every operation as long as the mean of its kind; or
+                another schedule by its name.
+            look: "full", or "paper": devices and micro-batches only, as papers show schedules.
+            width: A number of pixels, or text such as "84mm", "column" or "page".
+            also: Schedules to recognise besides the known ones.
+
+        Raises:
+            ScheduleError: The run's schedule is not recognised, or `beside` is no schedule for it.
+            TimelineError: Its ranks share no clock, or it has no pipeline tasks.
+            BubblescopeError: The width is none or too small, or there is no such look.
+        """
+        from bubblescope.render.picture.svg import Picture, render  # noqa: PLC0415
+
+        return Picture(render(_pictured(self.timeline, beside, also), width=width, look=look))
+
     def view(
         self,
         path: PathLike,
@@ -216,6 +245,7 @@ class Trace:
         title: str | None = None,
         also: Sequence[Plan] = (),
         whatif: Question | None = None,
+        beside: str | None = None,
     ) -> Path:
         """Write the interactive timeline as one HTML file that opens offline.
 
@@ -224,6 +254,7 @@ class Trace:
             title: Heading; by default the names of the traces.
             also: Schedules to recognise besides the known ones.
             whatif: What to ask of the run, as of `whatif`; each rank then has a lane with the answer.
+            beside: What to set the run below, as of `picture`.
 
         Raises:
             TimelineError: A what-if is asked for of a run whose ranks share no clock or that has no
@@ -231,15 +262,27 @@ class Trace:
             ScheduleError: The what-if makes no sense for the run.
         """
         options: dict[str, Any] = {} if title is None else {"title": title}
-        return write(self.timeline, Path(path), to="html", also=also, whatif=whatif, **options)
+        return write(
+            self.timeline, Path(path), to="html", also=also, whatif=whatif, beside=beside, **options
+        )
 
-    def export(self, path: PathLike, *, to: str | None = None, **options: Any) -> Path:
+    def export(
+        self,
+        path: PathLike,
+        *,
+        to: str | None = None,
+        beside: str | None = None,
+        also: Sequence[Plan] = (),
+        **options: Any,
+    ) -> Path:
         """Write the run for another program.
 
         Args:
             path: The file to write.
             to: One of `bubblescope.render.formats.FORMATS`; by default, what the file's ending stands
                 for.
+            beside: For the page and pictures: what to set the run below, as of `picture`.
+            also: For what names the schedule: schedules to recognise besides the known ones.
             options: Those that the format has, such as the `width` of a picture.
 
         Raises:
@@ -247,7 +290,7 @@ class Trace:
                 the option's.
             OSError: The file cannot be written; what was there before is left as it was.
         """
-        return write(self.timeline, Path(path), to=to, **options)
+        return write(self.timeline, Path(path), to=to, beside=beside, also=also, **options)
 
 
 def write(
@@ -257,6 +300,7 @@ def write(
     to: str | None = None,
     also: Sequence[Plan] = (),
     whatif: Question | None = None,
+    beside: str | None = None,
     **options: Any,
 ) -> Path:
     """Work out what a format shows of a run, and write it: the one way to a file. See `Trace.export`.
@@ -267,21 +311,35 @@ def write(
         to: Name of the format; by default, what the file's ending stands for.
         also: For formats that name the schedule: schedules to recognise besides the known ones.
         whatif: For the page: what to show beside what was measured.
+        beside: For the page and pictures: what to set the run below, on one axis of time: "ideal",
+            "plan" or a schedule, as `bubblescope.analysis.reference.reference` has them.
         options: Those that the format has.
     """
     name = to or format_of(path)
     chosen = checked(name, options)
     if whatif is not None and chosen.takes != "view":
         raise BubblescopeError(f"{name} cannot show what could have been; html can")
+    if beside is not None and chosen.takes == "timeline":
+        raise BubblescopeError(f"{name} cannot set a run beside something; html and pictures can")
     shown: Any = timeline
     if chosen.takes == "pictured":
-        shown = pictured(timeline)
+        shown = _pictured(timeline, beside, also)
     elif chosen.takes == "view":
         from bubblescope.analysis.view import View  # noqa: PLC0415  only the page needs so much
 
-        shown = View.of(timeline, also=also, whatif=whatif)
+        shown = View.of(timeline, also=also, whatif=whatif, beside=beside)
     chosen.writer()(shown, path, **options)
     return path
+
+
+def _pictured(timeline: Timeline, beside: str | None, also: Sequence[Plan]) -> Pictured:
+    """Return what a picture shows of a run, beside something if that is asked for."""
+    if beside is None:
+        return pictured(timeline)
+    from bubblescope.analysis.reference import reference  # noqa: PLC0415  needs the whole analysis
+    from bubblescope.analysis.study import study  # noqa: PLC0415
+
+    return pictured(timeline, beside=reference(timeline, beside, study(timeline, also), also))
 
 
 def load(*paths: Paths, **how: Unpack[LoadOptions]) -> Trace:
@@ -343,6 +401,18 @@ def compare(
     return _trace(before).compare(_trace(after), also=also)
 
 
+def picture(
+    run: Trace | Paths,
+    *,
+    beside: str | None = None,
+    look: str = "full",
+    width: float | str | None = None,
+    also: Sequence[Plan] = (),
+) -> Picture:
+    """Return a picture of a run, which a notebook shows; see `Trace.picture`."""
+    return _trace(run).picture(beside=beside, look=look, width=width, also=also)
+
+
 def view(
     run: Trace | Paths,
     path: PathLike,
@@ -350,9 +420,10 @@ def view(
     title: str | None = None,
     also: Sequence[Plan] = (),
     whatif: Question | None = None,
+    beside: str | None = None,
 ) -> Path:
     """Write the interactive timeline of a run; see `Trace.view`."""
-    return _trace(run).view(path, title=title, also=also, whatif=whatif)
+    return _trace(run).view(path, title=title, also=also, whatif=whatif, beside=beside)
 
 
 def export(run: Trace | Paths, path: PathLike, *, to: str | None = None, **options: Any) -> Path:

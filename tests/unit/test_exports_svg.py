@@ -163,7 +163,7 @@ def test_type_in_print_is_five_to_seven_points_and_stays_on_the_page(look, width
     wide, high = map(float, root.get("viewBox").split()[2:])
     common = float(root.get("font-size"))
     texts = list(root.iter(f"{SVG}text"))
-    assert len(texts) > 10
+    assert len(texts) > 6
     for text in texts:
         size = float(text.get("font-size", common))
         assert 5 * 96 / 72 - 0.1 <= size <= 7 * 96 / 72 + 0.1
@@ -334,7 +334,7 @@ def test_export_has_options_of_pictures_for_pictures_only(tmp_path):
     assert write(timeline, path, to="svg", width="84mm").read_text() == svg.render(
         pictured(timeline), width="84mm"
     )
-    with pytest.raises(BubblescopeError, match="csv has no option width; it is an option of svg a"):
+    with pytest.raises(BubblescopeError, match="csv has no option width; it is an option of svg, "):
         write(timeline, tmp_path / "x.csv", to="csv", width="column")
     with pytest.raises(BubblescopeError, match="svg has no option hue; no format has it"):
         write(timeline, tmp_path / "x.svg", to="svg", hue=3)
@@ -353,7 +353,7 @@ def test_the_command_takes_a_width_and_a_look(tmp_path):
     assert ET.fromstring(picture.read_text()).get("width") == "3.3in"
     done = run("--to", "csv", "--width", "3in", "-o", tmp_path / "x.csv")
     assert done.exit_code == 2
-    assert "--width is for --to svg and png, not for csv" in done.output
+    assert "--width is for --to svg, pdf and png, not for csv" in done.output
     done = run("--to", "svg", "--dpi", "300", "-o", picture)
     assert "--dpi is for --to png, not for svg" in done.output
     done = run("--to", "svg", "--width", "3 feet", "-o", tmp_path / "y.svg")

@@ -108,6 +108,14 @@ class Model(NamedTuple):
             plan.name, plan.devices, microbatches, chunks=chunks, times=self.times, memory=memory
         )
 
+    def evened(self) -> Model:
+        """Return the same model with every operation as long as the mean of its kind."""
+        known = ~np.isnan(self.cost_ns)
+        count = known.sum(axis=(0, 2, 3), keepdims=True)
+        total = np.where(known, self.cost_ns, 0).sum(axis=(0, 2, 3), keepdims=True)
+        mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        return self._replace(cost_ns=np.broadcast_to(mean, self.cost_ns.shape))
+
     def length_ns(self, plan: Plan) -> float:
         """Return the mean step of a plan, from its first start to the last end of any replica."""
         _, ends = self._played(plan)

@@ -8,15 +8,17 @@ import msgspec
 import polars as pl
 
 from bubblescope.analysis.phase import phases
+from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.study import study
 from bubblescope.analysis.whatif import WhatIf
 from bubblescope.model.dependencies import messages, passes
-from bubblescope.model.errors import TimelineError
+from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.kinds import Lane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bubblescope.analysis.pictured import Reference
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.whatif import Prediction, Question
     from bubblescope.model.timeline import Timeline
@@ -37,6 +39,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
         spread: As `_spread_of` returns it.
         above: The one of the overlays that stands above all that was measured when the page opens; with
             None, each rank's stand below what was measured of it.
+        reference: What that is, in words; None where `prediction` says it or nothing stands above.
     """
 
     timeline: Timeline
@@ -47,6 +50,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     phases: pl.DataFrame
     spread: pl.DataFrame
     above: str | None = None
+    reference: Reference | None = None
 
     @classmethod
     def of(
@@ -55,6 +59,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
         *,
         also: Sequence[Plan] = (),
         whatif: Question | None = None,
+        beside: str | None = None,
     ) -> View:
         """Work out everything about a run that the page shows.
 
@@ -62,6 +67,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             timeline: The run.
             also: Schedules to recognise besides the known ones.
             whatif: What to show beside what was measured, such as `lambda run: run.schedule("zb-v")`.
+            beside: What to set the run below, as `bubblescope.analysis.reference.reference` has it.
 
         Raises:
             TimelineError: A what-if is asked for of a run whose ranks share no clock or that has no
@@ -75,6 +81,16 @@ class View(msgspec.Struct, frozen=True, eq=False):
             overlays["ideal"] = known.ideal.timeline
         if prediction is not None:
             overlays["whatif"] = prediction.timeline(timeline)
+        planned, above = None, None
+        if beside is not None:
+            planned = reference(timeline, beside, known, also)
+            above = IDEAL if beside == IDEAL else "whatif"
+            if above in overlays and above != IDEAL:
+                raise ScheduleError(
+                    "the page has one lane for what could have been; ask for a what-if or for "
+                    f"{beside}, not both"
+                )
+            overlays[above] = planned.timeline
         return cls(
             timeline=timeline,
             study=known,
@@ -83,6 +99,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
             links=_links_of(timeline),
             phases=phases(timeline.tasks),
             spread=_spread_of(timeline.tasks),
+            above=above,
+            reference=planned,
         )
 
 

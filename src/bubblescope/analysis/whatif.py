@@ -212,16 +212,7 @@ class WhatIf:
             ScheduleError: The run's schedule is not known, or the other is not for its numbers.
         """
         model = self._modelled()
-        now = model.plan
-        known = SCHEDULES[name]
-        plan = generate(
-            name,
-            now.devices,
-            now.microbatches,
-            chunks=(chunks or 2) if known.any_chunks else None,
-            times=model.times,
-            memory=now.peak_memory().max() if name == "zb-auto" else None,
-        )
+        now, plan = model.plan, alternative(model, name, chunks)
         needs = []
         if plan.chunks != now.chunks:
             needs.append(f"{plan.chunks} chunks on each device")
@@ -232,7 +223,7 @@ class WhatIf:
         more = float(plan.peak_memory().max() / now.peak_memory().max())
         if more > 1:
             needs.append(f"{more:.2f} times the activations")
-        title = f"{name}, {plan.chunks} chunks" if known.any_chunks else name
+        title = f"{name}, {plan.chunks} chunks" if SCHEDULES[name].any_chunks else name
         return self._made(title, ", ".join(needs), plan)
 
     def advice(self, memory: float | None = None) -> list[Prediction]:
@@ -302,7 +293,7 @@ class WhatIf:
             predicted,
             1 - each,
             abs(self._unchanged / self.step_ns - 1),
-            lambda timeline: _stepped(timeline, run, model.tasks(plan, run.opens_ns)),
+            lambda timeline: stepped(timeline, run, model.tasks(plan, run.opens_ns)),
             float(plan.peak_memory().max()),
         )
 
@@ -342,7 +333,29 @@ def _moved(timeline: Timeline, run: MeasuredRun, replay: Replay) -> Timeline:
     return Timeline(tasks, timeline.ranks, timeline.run)
 
 
-def _stepped(timeline: Timeline, run: MeasuredRun, tasks: pl.DataFrame) -> Timeline:
+def alternative(model: Model, name: str, chunks: int | None = None) -> Plan:
+    """Return another schedule for a run's devices and micro-batches.
+
+    Args:
+        model: The run.
+        name: One of `bubblescope.schedules.SCHEDULES`.
+        chunks: Model chunks on each device, where the schedule leaves that open; 2 if left out.
+
+    Raises:
+        ScheduleError: It is not for these numbers.
+    """
+    now = model.plan
+    return generate(
+        name,
+        now.devices,
+        now.microbatches,
+        chunks=(chunks or 2) if SCHEDULES[name].any_chunks else None,
+        times=model.times,
+        memory=now.peak_memory().max() if name == "zb-auto" else None,
+    )
+
+
+def stepped(timeline: Timeline, run: MeasuredRun, tasks: pl.DataFrame) -> Timeline:
     """Return tasks whose steps are numbered from 0 as those of a run."""
     step = pl.Series(run.steps, dtype=pl.Int32).gather(tasks["step"])
     return Timeline(tasks.with_columns(step=step), timeline.ranks, timeline.run)

@@ -107,7 +107,8 @@ class Bar:
 
     def __exit__(self, *_: object) -> None:
         self._start.cancel()
-        self._bar.stop()
+        if self._bar.live.is_started:  # else a line's end would be printed for nothing
+            self._bar.stop()
 
 
 def answer(found: Answer, *, as_json: bool = False, everything: bool = False) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bubblescope.cli.console import warn, writing, wrote
 from bubblescope.cli.output import output_path
-from bubblescope.cli.reading import need_tasks, paths_argument, read, reading
+from bubblescope.cli.questions import beside
+from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.facade import write
+from bubblescope.model.units import joined
 from bubblescope.render.formats import FORMATS
+
+if TYPE_CHECKING:
+    from bubblescope.schedules.plan import Plan
 
 
 @click.command()
@@ -31,6 +36,8 @@ from bubblescope.render.formats import FORMATS
     "show schedules.",
 )
 @click.option("--dpi", type=float, help="Of a PNG picture: pixels per inch; 300 by default.")
+@beside
+@planned
 @reading
 def export(
     paths: tuple[str, ...],
@@ -39,6 +46,8 @@ def export(
     width: str | None,
     look: str | None,
     dpi: float | None,
+    set_beside: str | None,
+    also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
     """Write a run for another program: Perfetto, Chrome, a table or a picture."""
@@ -47,11 +56,11 @@ def export(
     for name in picture:
         if name not in FORMATS[fmt].options:
             having = [to for to, format_ in FORMATS.items() if name in format_.options]
-            raise click.UsageError(f"--{name} is for --to {' and '.join(having)}, not for {fmt}")
+            raise click.UsageError(f"--{name} is for --to {joined(having)}, not for {fmt}")
     timeline = read(paths, **options)
     need_tasks(timeline)
     target = output_path(paths, output, FORMATS[fmt].suffix)
     with writing(target, quiet=options["quiet"]):
-        write(timeline, target, to=fmt, **picture)
+        write(timeline, target, to=fmt, beside=set_beside, also=also, **picture)
     warn(timeline, quiet=options["quiet"])
     wrote(target)

@@ -121,6 +121,15 @@ def asking(command: Any) -> Any:
     return command
 
 
+beside = click.option(
+    "--with",
+    "set_beside",
+    metavar="ideal|plan|SCHEDULE",
+    help="What to set above the run, on the same axis of time: its own tasks without waiting, its "
+    "schedule as it is planned, or another of `bubblescope schedules`.",
+)
+
+
 def one_question(options: dict[str, Any]) -> Question | None:
     """Take the options of `asking` out of a command's; return what they ask, which is at most one.
 

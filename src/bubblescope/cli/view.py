@@ -10,7 +10,7 @@ import click
 from bubblescope.analysis.view import View
 from bubblescope.cli.console import out, warn, writing, wrote
 from bubblescope.cli.output import open_page, output_path
-from bubblescope.cli.questions import asking, one_question
+from bubblescope.cli.questions import asking, beside, one_question
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.render.html import page
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
 @click.option("--title", help="Heading of the page.")
 @asking
+@beside
 @planned
 @reading
 def view(
@@ -31,20 +32,23 @@ def view(
     output: Path | None,
     show: bool,
     title: str | None,
+    set_beside: str | None,
     also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
     """Write the interactive timeline as one HTML file, and open it.
 
     With a question, as `bubblescope whatif` answers them, each rank also has a lane of what it would
-    have run: --without, --healthy, --stage, --rank, --move, --microbatches or --schedule.
+    have run: --without, --healthy, --stage, --rank, --move, --microbatches or --schedule. With
+    --with, a schedule stands above the run.
     """
     question = one_question(options)
     timeline = read(paths, **options)
     need_tasks(timeline)
     target = output_path(paths, output, ".html")
     with writing(target, quiet=options["quiet"]):
-        page.write(View.of(timeline, also=also, whatif=question), target, title=title)
+        shown = View.of(timeline, also=also, whatif=question, beside=set_beside)
+        page.write(shown, target, title=title)
     warn(timeline, quiet=options["quiet"])
     wrote(target)
     if show and not open_page(target.resolve().as_uri()):

@@ -96,3 +96,13 @@ def listed(noun: str, numbers: Sequence[int], most: int = 6) -> str:
 def optional(value: object) -> str:
     """Write a value, or a question mark if it is unknown."""
     return "?" if value is None else str(value)
+
+
+def joined(words: Sequence[str]) -> str:
+    """Return words as a sentence lists them.
+
+    >>> joined(["svg"]), joined(["svg", "png"]), joined(["svg", "pdf", "png"])
+    ('svg', 'svg and png', 'svg, pdf and png')
+    """
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last

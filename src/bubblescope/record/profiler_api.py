@@ -8,7 +8,6 @@ and stops at `cudaProfilerStop`. Ascend's profiler has no such pair: it is an ob
 from __future__ import annotations
 
 import ctypes
-import importlib
 import re
 import sys
 import warnings
@@ -73,8 +72,10 @@ class NpuProfiler:
     """
 
     def __init__(self, folder: str | Path) -> None:
+        from torch_npu import profiler  # noqa: PLC0415  the job's, not a dependency
+
         self._folder = str(folder)
-        self._vendor: Any = importlib.import_module("torch_npu.profiler")
+        self._vendor: Any = profiler
         self._profile: Any = None
 
     def start(self) -> None:

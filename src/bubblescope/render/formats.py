@@ -8,6 +8,7 @@ import msgspec
 
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.registry import Registry, resolve
+from bubblescope.model.units import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +68,13 @@ FORMATS: Final[Registry[Format]] = Registry(
             ("width", "look"),
             takes="pictured",
         ),
+        "pdf": Format(
+            "bubblescope.render.picture.pdf:write",
+            ".pdf",
+            "papers",
+            ("width", "look"),
+            takes="pictured",
+        ),
         "png": Format(
             "bubblescope.render.picture.png:write",
             ".png",
@@ -100,7 +108,7 @@ def checked(name: str, options: dict[str, Any]) -> Format:
     for option in options:
         if option not in chosen.options:
             having = [other for other, known in FORMATS.items() if option in known.options]
-            meant = f"it is an option of {' and '.join(having)}" if having else "no format has it"
+            meant = f"it is an option of {joined(having)}" if having else "no format has it"
             raise BubblescopeError(f"{name} has no option {option}; {meant}")
     return chosen
 

@@ -79,7 +79,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
             "names": [
                 cut(name, _TEXT) for name in tasks["name"].unique(maintain_order=True).to_list()
             ],
-            "overlays": overlays_of(overlays, view.prediction),
+            "overlays": overlays_of(overlays, view.prediction, view.reference),
             "above": view.above,
             "counters": counted.counters,
             "samples": counted.samples,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.analysis.pictured import Reference
     from bubblescope.analysis.rates import BubbleRates, Rates
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.view import View
@@ -72,7 +73,9 @@ def summary(view: View, ranks: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def overlays_of(lanes: Collection[str], answer: Prediction | None) -> list[dict[str, str]]:
+def overlays_of(
+    lanes: Collection[str], answer: Prediction | None, reference: Reference | None
+) -> list[dict[str, str]]:
     """Return what could have been and has a lane beside what was: its lane, name and a sentence."""
     overlays = []
     if "ideal" in lanes:
@@ -83,6 +86,8 @@ def overlays_of(lanes: Collection[str], answer: Prediction | None) -> list[dict[
         overlays.append({"lane": "ideal", "name": "ideal", "detail": detail})
     if answer is not None:
         overlays.append({"lane": "whatif", "name": answer.change, "detail": _said(answer)})
+    elif reference is not None and "whatif" in lanes:
+        overlays.append({"lane": "whatif", "name": reference.title, "detail": reference.detail})
     return overlays
 
 

@@ -12,7 +12,16 @@ from bubblescope.render.layout import ordered_ranks
 from bubblescope.render.palette import BUBBLE, COLOURS
 from bubblescope.render.picture.blocks import Finish, blocks, coloured
 from bubblescope.render.picture.guides import Entry, axis, legend
-from bubblescope.render.picture.sheet import Drawing, Frame, number, shortened, text
+from bubblescope.render.picture.sheet import (
+    ALONE,
+    Drawing,
+    Frame,
+    compute_tasks,
+    number,
+    shortened,
+    span_of,
+    text,
+)
 from bubblescope.render.wording import facts
 
 if TYPE_CHECKING:
@@ -21,55 +30,40 @@ if TYPE_CHECKING:
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.rates import BubbleRates
     from bubblescope.model.timeline import Timeline
-    from bubblescope.render.picture.sheet import Style
+    from bubblescope.render.picture.sheet import Panel, Style
     from bubblescope.render.picture.size import Size
 
 _GREY: Final = "#5c5c5c"
 
 
-def draw(
-    pictured: Pictured,
-    size: Size,
-    style: Style,
-    *,
-    length_ns: int | None = None,
-    explained: set[str] | None = None,
-) -> Drawing:
+def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> Drawing:
     """Draw the compute lanes of a timeline.
 
     Args:
         pictured: What to draw.
         size: How wide.
         style: How large things are.
-        length_ns: How much of it; all if None.
-        explained: Kinds in the legend; those in the picture if None.
+        panel: What it shares with others.
 
     Raises:
         BubblescopeError: The width leaves no room for the lanes beside their titles.
     """
-    timeline, bubbles = pictured
-    tasks = timeline.tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
+    timeline, bubbles = pictured.timeline, pictured.rates
+    tasks = compute_tasks(timeline)
     titles = _titles(timeline)
-    first = int(tasks["start_ns"].min() or 0)  # type: ignore[arg-type]
-    last = int(tasks["end_ns"].max() or 1)  # type: ignore[arg-type]
     titled = max(
         style.left, round(max(map(style.wide, titles.values()), default=0)) + 2 * style.gap
     )
-    frame = Frame.fit(
-        (first, last if length_ns is None else first + length_ns),
-        (titled, style.right),
-        size,
-        style,
-    )
-    heading = _wrapped(_said(timeline, bubbles), frame, style)
+    frame = Frame.fit(panel.span or span_of(tasks), (titled, style.right), size, style)
+    heading = _wrapped(_said(pictured), frame, style)
     top = style.heading + 17 + style.line * len(heading)
     lanes, hosts, bottom = _lanes(timeline, top, style)
     finish = Finish(style.block, "#ffffff", 0.5, 6, style.font, style.font * 0.7, 3)
     drawn, sampled = blocks(coloured(tasks), frame, lanes, finish)
     explains: list[str] = []
-    height = bottom + style.font + 23
-    if explained is None or explained:
-        entries = _entries(explained or kinds(timeline))
+    height = bottom + (style.font + 23 if panel.axis else 6)
+    if panel.legend:
+        entries = _entries(tasks if panel.tasks is None else panel.tasks)
         notes = [f"crowded lanes show what runs at {style.sample}"] if sampled else []
         explains, height = legend(
             entries, notes, (_margin(frame, style), height), size.pixels, style
@@ -80,19 +74,14 @@ def draw(
         *_hosts(hosts, style),
         *_lane_titles(titles, bubbles, lanes, frame, style, top),
         *drawn,
-        *axis(frame, style, bottom),
+        *(axis(frame, style, bottom) if panel.axis else ()),
         *explains,
     ]
     return Drawing("\n".join(parts), height, style.font)
 
 
-def kinds(timeline: Timeline) -> set[str]:
-    """Return the kinds of task in the picture."""
-    drawn = timeline.tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
-    return set(drawn["kind"].cast(pl.String).unique())
-
-
-def _entries(present: set[str]) -> list[Entry]:
+def _entries(tasks: pl.DataFrame) -> list[Entry]:
+    present = set(tasks["kind"].cast(pl.String).unique())
     return [
         *(
             Entry(kind.value.replace("_", " "), (COLOURS[kind],))
@@ -133,10 +122,13 @@ def _lanes(
     return lanes, hosts, max(y, top + style.row)
 
 
-def _said(timeline: Timeline, bubbles: BubbleRates) -> list[str]:
-    overall = bubbles.overall
+def _said(pictured: Pictured) -> list[str]:
+    """Return what the heading says; of what a run is set beside, only what it is and its rates."""
+    overall = pictured.rates.overall
+    beside = pictured.title and pictured.above is None
     return [
-        *facts(timeline),
+        *([pictured.title] if pictured.title else ()),
+        *(() if beside else facts(pictured.timeline)),
         f"bubble rate {units.percent(overall.makespan)} of the makespan",
         f"{units.percent(overall.span)} of each rank's span",
     ]

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, inf
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from bubblescope.model import units
-from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.kinds import Kind
 from bubblescope.render.palette import BUBBLE, COLOURS
 from bubblescope.render.picture.blocks import Finish, blocks, coloured
 from bubblescope.render.picture.guides import Entry, legend
 from bubblescope.render.picture.order import pipeline_order
-from bubblescope.render.picture.sheet import DIGIT, Drawing, Frame, number
+from bubblescope.render.picture.sheet import (
+    ALONE,
+    DIGIT,
+    Drawing,
+    Frame,
+    compute_tasks,
+    number,
+    span_of,
+    text,
+)
 from bubblescope.render.picture.size import INCH, POINT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bubblescope.model.timeline import Timeline
-    from bubblescope.render.picture.sheet import Style
+    from bubblescope.analysis.pictured import Pictured
+    from bubblescope.render.picture.sheet import Panel, Style
     from bubblescope.render.picture.size import Size
 
 _EDGE: Final = "#1a1a1a"
 _EDGE_WIDTH: Final = 0.4
-_OUTLINED: Final = 3
+_OUTLINED, _THINNEST_OUTLINED = 3, 0.8
+"""Width from which on a block is outlined, and the same where most blocks are that wide."""
 _LARGEST, _SMALLEST = 7 * POINT, 5 * POINT
 """Type sizes of the numbers in blocks."""
 _SPARE, _AIR = 0.5, 2.0
@@ -47,7 +57,7 @@ _NAMES: Final = {
 }
 
 
-def draw(timeline: Timeline, size: Size, style: Style) -> Drawing:
+def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> Drawing:
     """Draw the compute lanes of a timeline as papers show schedules.
 
     Devices and micro-batches are numbered from 1. Chunks of a device's model are told apart by shade,
@@ -55,53 +65,60 @@ def draw(timeline: Timeline, size: Size, style: Style) -> Drawing:
     themselves, are drawn.
 
     Args:
-        timeline: What to draw.
+        pictured: What to draw.
         size: How wide.
         style: How large things are; the type in the blocks is 5 to 7 points high.
+        panel: What it shares with others.
 
     Raises:
         BubblescopeError: The width leaves no room for the lanes beside their titles.
     """
-    tasks = timeline.tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
-    ranks = pipeline_order(timeline)["rank"].to_list()
+    tasks = compute_tasks(pictured.timeline)
+    everything = tasks if panel.tasks is None else panel.tasks
+    ranks = pipeline_order(pictured.timeline)["rank"].to_list()
     titles = [f"Device {device + 1}" for device in range(len(ranks))]
     row = min(style.row, max(_THINNEST, _HIGHEST / max(1, len(ranks))))
     block = row - (0.5 if row == style.row else 0)
-    frame = Frame.fit(
-        (
-            int(tasks["start_ns"].min() or 0),  # type: ignore[arg-type]
-            int(tasks["end_ns"].max() or 1),  # type: ignore[arg-type]
-        ),
-        (max(map(style.wide, titles), default=0) + style.gap, _RIGHT),
-        size,
-        style,
-    )
-    top = 4.0
+    margins = (max(map(style.wide, titles), default=0) + style.gap, _RIGHT)
+    frame = Frame.fit(panel.span or span_of(tasks), margins, size, style)
+    top = 4.0 + (style.font * 1.5 if pictured.title else 0)
     lanes = {rank: top + row * device for device, rank in enumerate(ranks)}
     bottom = top + row * max(1, len(ranks))
-    chunks = int(tasks["chunk"].max() or 0) + 1  # type: ignore[arg-type]
-    shaded = 1 < chunks <= _SHADES and not (tasks["kind"] == Kind.BACKWARD_WEIGHT.value).any()
+    chunks = int(everything["chunk"].max() or 0) + 1  # type: ignore[arg-type]
+    weights = (everything["kind"] == Kind.BACKWARD_WEIGHT.value).any()
+    shaded = 1 < chunks <= _SHADES and not weights
     tasks = _labelled(_shaded(tasks, chunks) if shaded else coloured(tasks), chunks, shaded=shaded)
-    finish = Finish(
-        block, _EDGE, _EDGE_WIDTH, _OUTLINED, _type_size(tasks, frame), _SMALLEST * 0.99, _SPARE
-    )
+    # One look for all blocks: outlines and numbers that only some have room for look like a pattern.
+    wide = (everything["end_ns"] - everything["start_ns"]) * frame.scale
+    outlined = _OUTLINED if (wide.median() or 0) < _OUTLINED else _THINNEST_OUTLINED  # type: ignore[operator]
+    size_of_type = _type_size(_labelled(everything, chunks, shaded=shaded), frame)
+    least = _SMALLEST * 0.99 if size_of_type else inf
+    finish = Finish(block, _EDGE, _EDGE_WIDTH, outlined, size_of_type, least, _SPARE)
     drawn, sampled = blocks(tasks, frame, lanes, finish)
-    notes = (
-        _notes(chunks, shaded=shaded)
-        + [f"Crowded lanes show what runs at {style.sample}"] * sampled
-    )
-    entries = _entries(tasks, chunks if shaded else 1)
-    explained, height = legend(
-        entries, notes, (frame.left, bottom + style.font * 2.4), size.pixels, style
-    )
+    explained: list[str] = []
+    height = bottom + (style.font * 2.4 if panel.axis else 4)
+    if panel.legend:
+        notes = (
+            _notes(chunks, shaded=shaded)
+            + [f"Crowded lanes show what runs at {style.sample}"] * sampled
+        )
+        entries = _entries(everything, chunks if shaded else 1)
+        explained, height = legend(entries, notes, (frame.left, height), size.pixels, style)
+        height -= style.swatch * 0.75
     parts = [
+        *_caption(pictured.title, frame, style),
         *_titles(titles, list(lanes.values()), frame, style, (row, block)),
         *drawn,
         *_steps(tasks, frame, (top, bottom)),
-        *_time(frame, style, bottom),
+        *(_time(frame, style, bottom) if panel.axis else ()),
         *explained,
     ]
-    return Drawing("\n".join(parts), height - style.swatch * 0.75, style.font)
+    return Drawing("\n".join(parts), height, style.font)
+
+
+def _caption(title: str, frame: Frame, style: Style) -> Iterator[str]:
+    if title:
+        yield f'<text x="{number(frame.left)}" y="{number(style.font * 1.2)}">{text(title)}</text>'
 
 
 def _shaded(tasks: pl.DataFrame, chunks: int) -> pl.DataFrame:
@@ -143,12 +160,19 @@ def _labelled(tasks: pl.DataFrame, chunks: int, *, shaded: bool) -> pl.DataFrame
 
 
 def _type_size(tasks: pl.DataFrame, frame: Frame) -> float:
-    """Return one size for all numbers, at which they fit into nine blocks of ten."""
+    """Return one size for all numbers, at which they fit into nine blocks of ten.
+
+    0 if the smallest fits into less than half of them.
+    """
     numbered = tasks.filter(pl.col("label") != "")
-    wide = (pl.col("end_ns") - pl.col("start_ns")) * frame.scale - _AIR
-    fits = numbered.select(wide / (pl.col("label").str.len_chars() * DIGIT)).to_series()
-    common = fits.quantile(0.1)
-    return _LARGEST if common is None else min(_LARGEST, max(_SMALLEST, common))
+    wide = (pl.col("end_ns") - pl.col("start_ns")) * frame.scale
+    letters = pl.col("label").str.len_chars() * DIGIT
+    fits = numbered.select((wide - _AIR) / letters).to_series()
+    if not len(fits):
+        return _LARGEST
+    if numbered.select(((wide - _SPARE) / letters).median()).item() < _SMALLEST:
+        return 0.0
+    return min(_LARGEST, max(_SMALLEST, fits.quantile(0.1) or 0.0))
 
 
 def _entries(tasks: pl.DataFrame, chunks: int) -> list[Entry]:

@@ -7,10 +7,16 @@ from html import escape
 from math import ceil, floor
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import polars as pl
+
 from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.kinds import Lane
 from bubblescope.render.picture.size import INCH, POINT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bubblescope.model.timeline import Timeline
     from bubblescope.render.picture.size import Size
 
 FAMILIES: Final = "Helvetica, Arial, Liberation Sans, DejaVu Sans, Noto Sans, sans-serif"
@@ -145,6 +151,44 @@ class Drawing(NamedTuple):
     content: str
     height: float
     font: float
+
+
+class Panel(NamedTuple):
+    """What a run shares with others in one picture; alone, it has all of it to itself.
+
+    Attributes:
+        span: What time is shown; its own if None.
+        tasks: The tasks of all of them, which colours and legend are for; its own if None.
+        axis: Whether the axis of time is below it.
+        legend: Whether the legend is.
+    """
+
+    span: tuple[int, int] | None = None
+    tasks: pl.DataFrame | None = None
+    axis: bool = True
+    legend: bool = True
+
+
+ALONE: Final = Panel()
+
+
+def stacked(drawings: Sequence[Drawing]) -> Drawing:
+    """Put drawings below each other."""
+    parts, y = [], 0.0
+    for one in drawings:
+        parts.append(f'<g transform="translate(0 {y:g})">\n{one.content}\n</g>')
+        y += one.height
+    return Drawing("\n".join(parts), y, drawings[0].font)
+
+
+def compute_tasks(timeline: Timeline) -> pl.DataFrame:
+    """Return the tasks that pictures show."""
+    return timeline.tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
+
+
+def span_of(tasks: pl.DataFrame) -> tuple[int, int]:
+    """Return the first start and the last end of tasks."""
+    return int(tasks["start_ns"].min() or 0), int(tasks["end_ns"].max() or 1)  # type: ignore[arg-type]
 
 
 def page(drawing: Drawing, size: Size, extent: tuple[str, str] | None = None) -> str:

@@ -1,19 +1,30 @@
 """A picture for papers, slides and notebooks.
 
-One lane per rank, in pipeline order. A block is drawn where its task is, to a hundredth of a pixel.
-Where a lane has more tasks than pixels, each pixel column shows what runs at its centre: blocks are
-never widened to be seen. Tasks that overlap share the height of their lane, so none hides another.
-What looks idle is idle.
+One lane per rank, in pipeline order; what a run is set beside stands above it, on the same axis of
+time. A block is drawn where its task is, to a hundredth of a pixel. Where a lane has more tasks than
+pixels, each pixel column shows what runs at its centre: blocks are never widened to be seen. Tasks that
+overlap share the height of their lane, so none hides another. What looks idle is idle.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import polars as pl
 
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.files import replacing
 from bubblescope.render.picture import full, paper
-from bubblescope.render.picture.sheet import PRINT, SCREEN, Drawing, page
+from bubblescope.render.picture.sheet import (
+    PRINT,
+    SCREEN,
+    Drawing,
+    Panel,
+    compute_tasks,
+    page,
+    span_of,
+    stacked,
+)
 from bubblescope.render.picture.size import Size
 
 if TYPE_CHECKING:
@@ -48,6 +59,25 @@ def write(
     return path
 
 
+class Picture(NamedTuple):
+    """A picture that a notebook shows.
+
+    Attributes:
+        svg: The picture, as `render` returns it.
+    """
+
+    svg: str
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def __repr__(self) -> str:
+        return f"<Picture: {len(self.svg):,} letters of SVG>"
+
+    def __str__(self) -> str:
+        return self.svg
+
+
 def compare(runs: Sequence[Pictured], *, width: int = 1200) -> str:
     """Return one picture of several runs, one below the other on the same scale of time.
 
@@ -56,15 +86,14 @@ def compare(runs: Sequence[Pictured], *, width: int = 1200) -> str:
         width: Of the picture, in pixels.
     """
     longest = max((run.timeline.duration_ns for run in runs), default=0)
-    everything = set[str]().union(*(full.kinds(run.timeline) for run in runs))
-    size = Size.of(width)
-    parts, y = [], 0.0
-    for run in runs:
-        explained = everything if run is runs[-1] else set()
-        panel = full.draw(run, size, SCREEN, length_ns=longest, explained=explained)
-        parts.append(f'<g transform="translate(0 {y:g})">\n{panel.content}\n</g>')
-        y += panel.height
-    return page(Drawing("\n".join(parts), y, SCREEN.font), size)
+    shown = [compute_tasks(run.timeline) for run in runs]
+    size, everything = Size.of(width), pl.concat(shown)
+    panels = []
+    for run, tasks in zip(runs, shown, strict=True):
+        start_ns, _ = span_of(tasks)
+        panel = Panel((start_ns, start_ns + longest), everything, legend=run is runs[-1])
+        panels.append(full.draw(run, size, SCREEN, panel))
+    return page(stacked(panels), size)
 
 
 def render(pictured: Pictured, *, width: float | str | None = 1200, look: str = "full") -> str:
@@ -96,11 +125,16 @@ def size_of(width: float | str | None, look: str) -> Size:
 
 
 def draw(pictured: Pictured, size: Size, look: str, style: Style) -> Drawing:
-    """Draw a run in one of the `LOOKS`.
+    """Draw a run in one of the `LOOKS`, below what it is set beside.
 
     Raises:
         BubblescopeError: The width leaves no room for the lanes beside their titles.
     """
-    if look == "paper":
-        return paper.draw(pictured.timeline, size, style)
-    return full.draw(pictured, size, style)
+    drawn = paper.draw if look == "paper" else full.draw
+    if pictured.above is None:
+        return drawn(pictured, size, style)
+    both = (pictured.above, pictured)
+    tasks = pl.concat(compute_tasks(one.timeline) for one in both)
+    upper = Panel(span_of(tasks), tasks, axis=False, legend=False)
+    lower = Panel(span_of(tasks), tasks)
+    return stacked([drawn(both[0], size, style, upper), drawn(both[1], size, style, lower)])

@@ -1,0 +1,104 @@
+"""The SVG picture as a PDF page, for papers: its shapes and text stay shapes and text."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bubblescope.model.errors import BubblescopeError
+from bubblescope.render.files import replacing
+from bubblescope.render.picture import svg
+from bubblescope.render.picture.sheet import FAMILIES, PRINT, SCREEN, page
+from bubblescope.render.picture.size import POINT
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.pictured import Pictured
+
+_BUILT_IN: Final = "helvetica"
+"""A font that every reader of PDF has, for the letters of western Europe."""
+_ENCODING: Final = "latin-1"
+_PLAINER: Final = str.maketrans({"–": "-", "…": "..."})
+"""Of what pictures themselves say, what that font lacks."""
+_OWN: Final = "picture"
+_FONTS: Final = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.fonts", "~/.local/share/fonts")
+
+
+def write(
+    pictured: Pictured, path: Path, *, width: float | str | None = None, look: str = "full"
+) -> Path:
+    """Write the picture; the arguments are those of `render`."""
+    data = render(pictured, width=width, look=look)
+    with replacing(path) as partial:
+        partial.write_bytes(data)
+    return path
+
+
+def render(pictured: Pictured, *, width: float | str | None = None, look: str = "full") -> bytes:
+    """Return the picture as PDF data.
+
+    Args:
+        pictured: What to draw: its compute lanes.
+        width: As of an SVG picture, of which a pixel is 1/96 inch; 1600 of them by default, 7 inches
+            in the look of papers.
+        look: One of `svg.LOOKS`.
+
+    Raises:
+        BubblescopeError: The renderer is not installed; names need a font, and there is none; the width
+            is none, or leaves no room for the lanes; there is no such look.
+    """
+    fpdf = _renderer()
+    size = svg.size_of(width, look)
+    drawing = svg.draw(pictured, size, look, PRINT if size.printed else SCREEN)
+    points = size.pixels / POINT, drawing.height / POINT
+    document = fpdf.FPDF(unit="pt", format=points)
+    document.set_creator("bubblescope")
+    document.set_auto_page_break(auto=False)
+    document.add_page()
+    text = page(drawing, size, (f"{points[0]:.3f}pt", f"{points[1]:.3f}pt")).translate(_PLAINER)
+    family = _BUILT_IN
+    if not _encodable(text):
+        family, font = _OWN, _font_for(text)
+        for style in ("", "B"):
+            document.add_font(family, style=style, fname=font)
+    fpdf.svg.SVGObject(text.replace(FAMILIES, family)).draw_to_page(document)
+    return bytes(document.output())
+
+
+def _renderer() -> Any:
+    try:
+        import fpdf  # noqa: PLC0415  an extra, and slow to import
+        import fpdf.svg  # noqa: PLC0415
+    except ImportError:
+        raise BubblescopeError(
+            "PDF pictures need fpdf2: pip install 'bubblescope[pdf]'; SVG ones need nothing"
+        ) from None
+    return fpdf
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode(_ENCODING)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _font_for(text: str) -> Path:
+    """Return the TrueType font of this machine that has most letters of a text; it boxes the others."""
+    from fontTools.ttLib import TTFont, TTLibError  # noqa: PLC0415  comes with fpdf2
+
+    needed = {ord(letter) for letter in text if letter.isprintable()}
+    best, most = None, -1
+    folders = [Path(folder).expanduser() for folder in _FONTS]
+    for path in sorted(path for folder in folders for path in folder.rglob("*.ttf")):
+        with suppress(TTLibError, OSError), TTFont(path, lazy=True) as font:
+            has = len(needed & set(font.getBestCmap() or ()))
+            if has > most:
+                best, most = path, has
+    if best is None:
+        raise BubblescopeError(
+            "the names in the picture have letters that only a TrueType font has, and there is none on "
+            "this machine; put one (a .ttf file) under ~/.fonts, or export an SVG picture"
+        )
+    return best
