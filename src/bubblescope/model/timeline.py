@@ -314,6 +314,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
             contents=tuple(content for run in runs for content in run.contents),
             common_clock=all(run.common_clock for run in runs),
+            host_clocks=all(run.common_clock or run.host_clocks for run in runs),
             clock=runs[0].clock if len(runs) == 1 else None,
         ),
         pl.concat([timeline.counters for timeline in timelines]),

@@ -78,6 +78,7 @@ def one_run(
     work: str,
     nothing: Callable[[], Notice],
     notices: Iterable[Notice] = (),
+    common_clock: bool = True,
     **declared: Any,
 ) -> Timeline:
     """Return the timeline of all exports of a run.
@@ -91,6 +92,7 @@ def one_run(
         work: What the exports' device work consists of, in the plural.
         nothing: Says why there are no tasks, if there are none.
         notices: What was dropped, repaired or assumed before.
+        common_clock: Whether the exports then share one.
         declared: As for `assembled`.
 
     Raises:
@@ -102,15 +104,17 @@ def one_run(
     markers = markers.drop("rank").join(place, on=_PLACE[:2])
     return assembled(
         source,
-        [(export.version, export.path) for export in exports],
+        # One file may hold several.
+        list(dict.fromkeys((export.version, export.path) for export in exports)),
         tasks.drop("rank").join(place, on=_PLACE),
         ranks.select("rank", "host", "device", "stages", process="pid"),
         notices=(*notices, *losses(projections, work)),
         contents=(held for export in exports for held in _contents(export, names)),
         nothing=nothing,
-        number=lambda tasks: numbering.number(tasks, markers),
+        number=lambda tasks: numbering.number(tasks, markers, common_clock=common_clock),
         inferred={"rank": how_rank} if how_rank else {},
         counters=counters.join(place, on=_PLACE).select(*COUNTER_SCHEMA),
+        common_clock=common_clock,
         **declared,
     )
 
