@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SIGN: Final = b"rocpd_kernel_dispatch"
 _HEAD: Final = 1 << 18
-_ADVICE: Final = "record with `rocprofv3 --runtime-trace`"
+_ADVICE: Final = "record with `rocprofv3 --runtime-trace --marker-trace`"
 
 
 class RocpdSource:
@@ -53,9 +53,8 @@ class RocpdSource:
         """
         exports, projections = [], []
         for path in paths:
-            for suffix in suffixes(path) or [
-                ""
-            ]:  # of a damaged file: reading it says what is wrong
+            # A damaged file may show no tables: reading it says what is wrong.
+            for suffix in suffixes(path) or [""]:
                 part = Part(path, suffix, options.progress)
                 options.progress.begin(f"reading {path.name}", part.size())
                 export, capture = read_part(part)

@@ -125,7 +125,7 @@ class _Events:
         self.strings = part.table("string", ["id", "string"])
         agents = part.table("info_agent", ["id", "type", "type_index"])
         self.gpus = agents.filter(type="GPU").select(
-            agent="id", device=pl.coalesce("type_index", "id").cast(pl.Int32)
+            agent="id", device=pl.coalesce("type_index", "id").cast(pl.Int32, strict=False)
         )
         self._processes = part.table("info_process", ["id", "pid"]).drop_nulls()
         self._tracks = part.table("track", ["id", "pid", "tid", "agent_id"])
@@ -288,7 +288,7 @@ def _kernels(events: _Events, symbols: pl.DataFrame) -> tuple[pl.DataFrame, tupl
         .join(named.join(sorts, on="name"), on="kernel_id", how="left")
         .join(events.gpus, on="agent", how="left")
         # Kernels run on GPUs, whatever the table of agents says.
-        .with_columns(device=pl.coalesce("device", pl.col("agent").cast(pl.Int32)))
+        .with_columns(device=pl.coalesce("device", pl.col("agent").cast(pl.Int32, strict=False)))
     )
     comms = (Comm(name, Kind.OTHER if _GENERIC in name.lower() else None) for name in names)
     return _as_work(found), tuple(comms)
