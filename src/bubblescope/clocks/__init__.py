@@ -81,6 +81,7 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
         timeline.run,
         clock=said,
         common_clock=timeline.run.common_clock or whole,
+        host_clocks=timeline.run.host_clocks and not whole,
         inferred=inferred,
         warnings=(*kept, *_notices(case, said)),
     )

@@ -72,7 +72,7 @@ class RocpdSource:
             nothing=lambda: _no_tasks(exports, projections),
             notices=(*_no_common_clock(machines), *_without_calls(exports), *_impossible(exports)),
             common_clock=machines == 1,
-            host_clocks=True,
+            host_clocks=machines > 1,
         )
 
 
