@@ -317,6 +317,19 @@ def test_values_that_are_no_numbers_are_one_clear_error(table, column, tmp_path)
         sources.load(path)
 
 
+@pytest.mark.parametrize("number", [0, 2**40, 2**62])
+def test_ids_may_be_any_numbers(number, tmp_path):
+    process = Process(7)
+    process.range("F0.0.0", 1000, 1100)
+    process.kernel(1200, 1300, at=1010)
+    process.kernel(1310, 1320, at=1020)
+    path = process.write(tmp_path / "7_results.db")
+    changed(path, f"UPDATE `rocpd_region{{uuid}}` SET id = {number} WHERE id = 2")
+    changed(path, "UPDATE `rocpd_kernel_dispatch{uuid}` SET agent_id = -1 WHERE id = 2")
+    timeline = sources.load(path)
+    assert intervals(timeline) == [("F0.0.0", 1200, 1300)]
+
+
 def test_texts_that_are_no_json_do_no_harm(tmp_path):
     process = Process(7)
     process.range("F0.0.0", 1000, 1100)

@@ -144,13 +144,15 @@ class SqliteTables:
             for column in columns
         )
         whole = f'SELECT {chosen} FROM "{table}"'  # noqa: S608  a fixed name
-        if table in self._large:
+        if not present:
+            queries = []
+        elif table in self._large and rows <= self.path.stat().st_size:
             queries = [
                 f"{whole} WHERE rowid BETWEEN {low} AND {low + _ROWS_PER_JOB - 1}"
-                for low in range(1, rows + 1, _ROWS_PER_JOB)
+                for low in range(0, rows + 1, _ROWS_PER_JOB)
             ]
-        else:  # small; and the row ids of strings are ids of their own, from 0 and with any gaps
-            queries = [whole] if present else []
+        else:  # small, or with row ids that are ids of its own: from 0 and with any gaps
+            queries = [whole]
 
         def run(query: str) -> pl.DataFrame:
             piece = self._query(query)

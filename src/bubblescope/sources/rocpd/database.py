@@ -312,7 +312,7 @@ def _copies(events: _Events) -> pl.DataFrame:
 
 def _as_work(events: pl.DataFrame) -> pl.DataFrame:
     return (
-        events.drop_nulls("device")
+        events.filter(pl.col("device") >= 0)
         .select(
             "process",
             "device",
