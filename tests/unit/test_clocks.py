@@ -98,6 +98,17 @@ def test_ranks_without_a_common_clock_are_aligned_step_by_step():
     assert aligned.run.inferred["clock"]
 
 
+def test_hosts_that_share_no_clock_have_one_correction_each_even_if_nothing_contradicts_them():
+    shared = made([0, 10], transfer=100)
+    assert align(shared, "auto").ranks["clock_offset_ns"].to_list() == [0, 0]
+
+    apart = Timeline(shared.tasks, shared.ranks, Run(common_clock=False, host_clocks=True))
+    aligned = align(apart, "auto")
+
+    assert aligned.run.common_clock
+    assert aligned.ranks["clock_offset_ns"].to_list() == [0, -10]
+
+
 def test_replicas_are_aligned_each_for_itself():
     skews = [0, 10**6, 5, -7, 2000, 10**6 - 40]
 

@@ -205,3 +205,40 @@ def test_replicas_side_by_side_leave_stages_unknown():
     found, how = numbering.number_stages(tasks)
     assert found["stage"].null_count() == 4
     assert how is None
+
+
+@pytest.mark.parametrize("placement", [[0, 1, 2, 3], [2, 0, 3, 1]])
+@pytest.mark.parametrize("skews", [[0, 0, 0, 0], [0, -(10**9), 10**9, 5]])
+def test_without_a_common_clock_a_micro_batchs_way_back_tells_the_stages(placement, skews):
+    way = [("forward", rank) for rank in placement] + [("backward", r) for r in placement[::-1]]
+    tasks = pl.DataFrame(
+        [
+            {
+                "rank": rank,
+                "kind": kind,
+                "start_ns": 100 * place + skews[rank],
+                "end_ns": 100 * place + 90 + skews[rank],
+            }
+            for place, (kind, rank) in enumerate(way)
+        ]
+    ).with_columns(
+        chunk=pl.lit(None, pl.Int64),
+        microbatch=pl.lit(0),
+        step=pl.lit(None, pl.Int64),
+        stage=pl.lit(None, pl.Int32),
+    )
+    found, how = numbering.number_stages(tasks, common_clock=False)
+    assert dict(found.select("rank", "stage").rows()) == {
+        rank: stage for stage, rank in enumerate(placement)
+    }
+    assert how == "time until micro-batch 0 came back to each rank"
+
+
+@pytest.mark.parametrize(
+    "orders", [("F0 B0", "F0 B0"), ("F0 F1 B0 B1", "F0 F1 B0 B1"), ("F0", "F0")]
+)
+def test_replicas_without_a_common_clock_leave_stages_unknown(orders):
+    tasks = issue(*orders).with_columns(step=pl.lit(0, pl.Int64))
+    found, how = numbering.number_stages(tasks, common_clock=False)
+    assert found["stage"].null_count() == found.height
+    assert how is None

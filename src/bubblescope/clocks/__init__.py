@@ -35,7 +35,7 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
     """Correct the clocks of a timeline so that causes come before their effects.
 
     Where ranks share a clock on each host, every host has one correction: an offset and, if the
-    capture is long enough to tell, a drift. Where they share none, every step has a zero of its own
+    capture is long enough to tell, a drift. Where not even those do, every step has a zero of its own
     on each rank, and is aligned by itself. The first clock stays as it is.
 
     Args:
@@ -49,7 +49,7 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
         `ClockReport`; with the times as they were if no clocks satisfy what was observed, or nothing
         connects them, and a notice that says so.
     """
-    by_step = not timeline.run.common_clock
+    by_step = not (timeline.run.common_clock or timeline.run.host_clocks)
     clock_of = _clocks_of(timeline, by_step=by_step)
     if len(set(clock_of.values())) <= 1:
         if mode == "auto":
@@ -68,7 +68,7 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
     if not groups:
         return timeline
     before = int((pairs["after_ns"] < pairs["before_ns"]).sum())
-    changes = mode == "solve" or by_step or before > 0
+    changes = mode == "solve" or not timeline.run.common_clock or before > 0
     solved = [group for group in groups if isinstance(group.found, Clocks)]
     case = _Case(timeline, clock_of, groups, changes=changes, by_step=by_step)
     said = _report(case, pairs, before)
@@ -81,6 +81,7 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
         timeline.run,
         clock=said,
         common_clock=timeline.run.common_clock or whole,
+        host_clocks=timeline.run.host_clocks and not whole,
         inferred=inferred,
         warnings=(*kept, *_notices(case, said)),
     )

@@ -123,6 +123,7 @@ class Run(msgspec.Struct, frozen=True):
         contents: Inventory of the raw traces, process by process.
         common_clock: Whether the ranks share a clock. If not, each rank's times count from a zero
             of its own, and times of different ranks must not be compared.
+        host_clocks: Whether, where the ranks share no clock, those of one host do.
         clock: What was found out about the clocks, if anything was.
     """
 
@@ -133,6 +134,7 @@ class Run(msgspec.Struct, frozen=True):
     warnings: tuple[Notice, ...] = ()
     contents: tuple[Contents, ...] = ()
     common_clock: bool = True
+    host_clocks: bool = False
     clock: ClockReport | None = None
 
     def warned(self, *notices: Notice) -> Run:

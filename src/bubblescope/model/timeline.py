@@ -300,6 +300,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
                 )
             owner[rank] = timeline
     runs = [timeline.run for timeline in timelines]
+    common = all(run.common_clock for run in runs)
     inferred: dict[str, str] = {}
     for run in runs:
         inferred |= run.inferred
@@ -313,7 +314,8 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             inferred=inferred,
             warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
             contents=tuple(content for run in runs for content in run.contents),
-            common_clock=all(run.common_clock for run in runs),
+            common_clock=common,
+            host_clocks=not common and all(run.common_clock or run.host_clocks for run in runs),
             clock=runs[0].clock if len(runs) == 1 else None,
         ),
         pl.concat([timeline.counters for timeline in timelines]),

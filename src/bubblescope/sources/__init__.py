@@ -37,6 +37,7 @@ SOURCES: Final[Registry[Source]] = Registry(
         "nsight": "bubblescope.sources.nsight:NsightSource",
         "paddle": "bubblescope.sources.paddle_logs:PaddleSource",
         "primus": "bubblescope.sources.primus:PrimusSource",
+        "rocpd": "bubblescope.sources.rocpd:RocpdSource",
     },
 )
 """Every installed source by name; other packages' are looked for if none of ours claims a trace."""

@@ -33,20 +33,21 @@ NO_MARKERS: Final = pl.DataFrame(
 
 
 def number(
-    tasks: pl.DataFrame, markers: pl.DataFrame
+    tasks: pl.DataFrame, markers: pl.DataFrame, *, common_clock: bool = True
 ) -> tuple[pl.DataFrame, dict[str, str], list[Notice]]:
     """Fill every number that the trace leaves unsaid: steps, micro-batches, stages, then chunks.
 
     Args:
         tasks: Frame with the task columns and `splits` (see `split_backward`).
         markers: Step markers, as for `number_steps`.
+        common_clock: Whether times of different ranks may be compared.
 
     Returns:
         The tasks, field -> how it was inferred, and warnings.
     """
     tasks, how_step = number_steps(split_backward(tasks), markers)
     tasks, how_microbatch, notices = number_microbatches(tasks)
-    tasks, how_stage = number_stages(tasks)
+    tasks, how_stage = number_stages(tasks, common_clock=common_clock)
     tasks = _number_chunks(tasks)
     how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
     return tasks, {field: said for field, said in how.items() if said}, notices
@@ -253,7 +254,9 @@ def number_microbatches(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None, 
     return tasks.drop("repeated", "bare"), "order of tasks within the step", notices
 
 
-def number_stages(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
+def number_stages(
+    tasks: pl.DataFrame, *, common_clock: bool = True
+) -> tuple[pl.DataFrame, str | None]:
     """Infer the global virtual stage of every (rank, chunk) from one micro-batch's way through.
 
     Micro-batch 0 visits the stages in order, so its forwards sorted by start are the pipeline,
@@ -261,21 +264,28 @@ def number_stages(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     starts after the one before it ended; otherwise there are several pipelines side by side (data
     parallel replicas), or clocks disagree, and the stages stay unknown.
 
+    Where no clock says which start is the first, its backwards do: it comes back to each stage later
+    than to all that follow.
+
     Returns:
         The tasks, and how stages were found: None if they were stated or stay unknown.
     """
     if not tasks.height or tasks["stage"].is_not_null().any():
         return tasks, None
-    forwards = tasks.filter(pl.col("kind") == Kind.FORWARD.value).with_columns(
-        pl.col("chunk").fill_null(0)
-    )
+    passes = tasks.with_columns(pl.col("chunk").fill_null(0))
+    forwards = passes.filter(_IS_FORWARD)
     firsts = forwards.filter(pl.col("microbatch") == 0)
     seen = firsts.group_by("step").len().sort("len", "step", descending=[True, False])
-    path = firsts.join(seen.head(1), on="step", nulls_equal=True, how="semi").sort("start_ns")
+    path = firsts.join(seen.head(1), on="step", nulls_equal=True, how="semi")
     places = forwards.select("rank", "chunk").unique()
+    if common_clock:
+        path, how = path.sort("start_ns"), "order in which micro-batch 0 passed through the ranks"
+        in_turn = path["start_ns"] >= path["end_ns"].shift(1)
+    else:
+        path, how = _returned(path, passes), "time until micro-batch 0 came back to each rank"
+        in_turn = path["whole_ns"] <= path["away_ns"].shift(1)
     complete = path.height == places.height and path.select("rank", "chunk").is_unique().all()
-    in_turn = (path["start_ns"] >= path["end_ns"].shift(1)).fill_null(value=True).all()
-    if not (path.height and complete and in_turn):
+    if not (path.height and complete and in_turn.fill_null(value=True).all()):
         return tasks, None
     stages = path.select("rank", "chunk").with_row_index("found")
     placed = (
@@ -287,7 +297,26 @@ def number_stages(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
             )
         )
     )
-    return placed.drop("place", "found"), "order in which micro-batch 0 passed through the ranks"
+    return placed.drop("place", "found"), how
+
+
+def _returned(path: pl.DataFrame, passes: pl.DataFrame) -> pl.DataFrame:
+    """Return a micro-batch's forwards by how long it was away until its backward, longest first.
+
+    Returns:
+        Frame with the columns of `path`, `away_ns` (between its forward and its backward) and
+        `whole_ns` (with both); what it is away from a stage holds the whole of the next.
+    """
+    place = ["rank", "chunk", "step", "microbatch"]
+    backwards = passes.filter(_IS_BACKWARD).select(*place, back_ns="start_ns", done_ns="end_ns")
+    return (
+        path.join(backwards, on=place, nulls_equal=True)
+        .with_columns(
+            away_ns=pl.col("back_ns") - pl.col("end_ns"),
+            whole_ns=pl.col("done_ns") - pl.col("start_ns"),
+        )
+        .sort("away_ns", descending=True)
+    )
 
 
 def _number_chunks(tasks: pl.DataFrame) -> pl.DataFrame:

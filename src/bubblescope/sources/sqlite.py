@@ -28,13 +28,13 @@ _ROWS_PER_BATCH: Final = "262144"
 _HEADER_BYTES: Final = 100
 
 
-def nothing(column: str) -> pl.Series:
-    """Return a column without rows, of the type that columns of its name have."""
-    return pl.Series(column, [], pl.String if column in TEXT else pl.Int64)
-
-
 TEXT: Final = frozenset({"text", "name", "value", "hostName", "hostUid"})
-"""Columns that hold text wherever they occur in these vendors' tables; all others hold integers."""
+"""Columns that hold text wherever they occur in most vendors' tables; all others hold integers."""
+
+
+def nothing(column: str, text: Collection[str] = TEXT) -> pl.Series:
+    """Return a column without rows, of the type that columns of its name have."""
+    return pl.Series(column, [], pl.String if column in text else pl.Int64)
 
 
 def _decode(column: pl.Series) -> pl.Series:
@@ -83,17 +83,24 @@ class SqliteTables:
         progress: Is told of rows of large tables.
         large: Tables that grow with the run; they are read in parts.
         small: Tables that describe it.
+        text: Columns that hold text, in whichever table they occur.
 
     Raises:
         SourceError: The file is cut short or damaged.
     """
 
     def __init__(
-        self, path: Path, progress: Progress, large: Collection[str], small: Collection[str]
+        self,
+        path: Path,
+        progress: Progress,
+        large: Collection[str],
+        small: Collection[str],
+        text: Collection[str] = TEXT,
     ) -> None:
         self.path = path
         self._progress = progress
         self._large = large
+        self._text = text
         self._uri = _uri(path)
         self._refuse_truncated()
         try:
@@ -121,7 +128,7 @@ class SqliteTables:
 
         Args:
             table: Its name, one of the large or small.
-            columns: Wanted columns: integers, but for those in `TEXT`. One that this file does not
+            columns: Wanted columns: integers, but for those that hold text. One that this file does not
                 have is filled with null, or "" for text.
             shrink: Applied to each piece as it arrives, to keep only what is needed in memory.
         """
@@ -130,25 +137,27 @@ class SqliteTables:
         chosen = ", ".join(
             # Text goes through bytes: exports hold strings that are not valid UTF-8.
             f"""CAST({f"COALESCE({column}, '')" if column in present else "''"} AS BLOB) AS {column}"""
-            if column in TEXT
+            if column in self._text
             else f'"{column}"'
             if column in present
             else f'NULL AS "{column}"'
             for column in columns
         )
         whole = f'SELECT {chosen} FROM "{table}"'  # noqa: S608  a fixed name
-        if table in self._large:
+        if not present:
+            queries = []
+        elif table in self._large and rows <= self.path.stat().st_size:
             queries = [
                 f"{whole} WHERE rowid BETWEEN {low} AND {low + _ROWS_PER_JOB - 1}"
-                for low in range(1, rows + 1, _ROWS_PER_JOB)
+                for low in range(0, rows + 1, _ROWS_PER_JOB)
             ]
-        else:  # small; and the row ids of strings are ids of their own, from 0 and with any gaps
-            queries = [whole] if present else []
+        else:  # small, or with row ids that are ids of its own: from 0 and with any gaps
+            queries = [whole]
 
         def run(query: str) -> pl.DataFrame:
             piece = self._query(query)
             piece = piece.with_columns(
-                _decode(piece[column]) if column in TEXT else self._integers(piece[column])
+                _decode(piece[column]) if column in self._text else self._integers(piece[column])
                 for column in columns
             )
             if table in self._large:
@@ -158,7 +167,7 @@ class SqliteTables:
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             pieces = [piece for piece in pool.map(run, queries) if piece.height]
         if not pieces:
-            empty = pl.DataFrame([nothing(column) for column in columns])
+            empty = pl.DataFrame([nothing(column, self._text) for column in columns])
             return shrink(empty) if shrink else empty
         return pl.concat(pieces, rechunk=False)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import tempfile
@@ -10,17 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import polars as pl
-
-from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.model.errors import SourceError
-from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
-from bubblescope.sources import numbering
-from bubblescope.sources.assembly import assembled
-from bubblescope.sources.inventory import name_shapes
-from bubblescope.sources.nsight.read_export import UNKNOWN, Export, pid, read_export
+from bubblescope.model.provenance import Notice, clocks_unchecked
+from bubblescope.sources.nsight.read_export import NsightExport, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteExport
-from bubblescope.sources.projection import Capture, Projection, losses, project
+from bubblescope.sources.process_exports import one_run
+from bubblescope.sources.projection import Capture, Projection, project
 from bubblescope.sources.sqlite import MAGIC, table_names
 
 if TYPE_CHECKING:
@@ -28,15 +22,11 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
-    from bubblescope.names.parser import NameParser
     from bubblescope.sources.source import ReadOptions
 
 _SIGNS: Final = (b"META_DATA_EXPORT", b"EXPORT_META_DATA", b"CUPTI_ACTIVITY_KIND", b"NVTX_EVENTS")
 _HEAD: Final = 1 << 18
 _REPORTS: Final = (".nsys-rep", ".qdrep")
-_PLACE: Final = ("export", "process", "device")
-"""What identifies a rank within the traces: device ordinals are each process's own, since
-CUDA_VISIBLE_DEVICES renumbers them."""
 
 
 class NsightSource:
@@ -75,25 +65,15 @@ class NsightSource:
             exports.append(export)
             projections.append(project(capture, options.names))
         offsets, notices = _offsets(exports)
-        tasks, markers, counters = _gather(exports, projections, offsets)
-        ranks, how_rank = _ranks(exports, tasks, markers)
-        place = ranks.select(*_PLACE, "rank")
-        markers = markers.drop("rank").join(place, on=_PLACE[:2])
-        return assembled(
+        return one_run(
             "nsight",
-            [(export.version, export.path) for export in exports],
-            tasks.drop("rank").join(place, on=_PLACE),
-            ranks.select("rank", "host", "device", "stages", process="pid"),
-            notices=(
-                *notices,
-                *_unplaced(exports),
-                *losses(projections, "kernels, copies and fills"),
-            ),
-            contents=(held for export in exports for held in _contents(export, options.names)),
+            exports,
+            projections,
+            options.names,
+            offsets=offsets,
+            work="kernels, copies and fills",
             nothing=lambda: _no_tasks(exports, projections),
-            number=lambda tasks: numbering.number(tasks, markers),
-            inferred={"rank": how_rank} if how_rank else {},
-            counters=counters.join(place, on=_PLACE).select(*COUNTER_SCHEMA),
+            notices=(*notices, *_unplaced(exports)),
         )
 
 
@@ -107,7 +87,7 @@ def _without_twins(paths: Sequence[Path]) -> list[Path]:
     ]
 
 
-def _read(path: Path, progress: Progress) -> tuple[Export, Capture]:
+def _read(path: Path, progress: Progress) -> tuple[NsightExport, Capture]:
     """Open whichever container the export lies in and read it."""
     tables: SqliteExport | ParquetTables
     if path.is_dir():
@@ -149,7 +129,7 @@ def _as_sqlite(path: Path, progress: Progress) -> Iterator[Path]:
         yield file
 
 
-def _offsets(exports: list[Export]) -> tuple[list[int], list[Notice]]:
+def _offsets(exports: list[NsightExport]) -> tuple[list[int], list[Notice]]:
     """Return what to add to each export's times to put all on UTC, and what to be wary of."""
     notices = []
     if any(export.clock.utc_ns is None for export in exports):
@@ -160,7 +140,7 @@ def _offsets(exports: list[Export]) -> tuple[list[int], list[Notice]]:
             )
         notices.append(Notice("no-absolute-time", f"an export has no absolute time, so {text}"))
         return [0] * len(exports), notices
-    by_host: dict[str, list[Export]] = {}
+    by_host: dict[str, list[NsightExport]] = {}
     for export in exports:
         by_host.setdefault(export.host, []).append(export)
     if len(by_host) > 1:
@@ -178,7 +158,7 @@ def _offsets(exports: list[Export]) -> tuple[list[int], list[Notice]]:
     return offsets, notices
 
 
-def _unplaced(exports: list[Export]) -> list[Notice]:
+def _unplaced(exports: list[NsightExport]) -> list[Notice]:
     without = [export.path for export in exports if export.unplaced_metrics]
     if not without:
         return []
@@ -189,84 +169,7 @@ def _unplaced(exports: list[Export]) -> list[Notice]:
     return [Notice("unplaced-metrics", text, len(without), len(exports))]
 
 
-def _gather(
-    exports: list[Export],
-    projections: list[Projection],
-    offsets: list[int],
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Put the tasks, step markers and counters of all exports into frames, in absolute time."""
-
-    def shifted(frame: pl.DataFrame, index: int) -> pl.DataFrame:
-        times = [name for name in frame.columns if name.endswith("_ns") and name != "busy_ns"]
-        return frame.with_columns(pl.col(times) + offsets[index], export=pl.lit(index, pl.Int32))
-
-    indices = range(len(exports))
-    return (
-        pl.concat([shifted(projections[index].tasks, index) for index in indices]),
-        pl.concat([shifted(projections[index].markers, index) for index in indices]),
-        pl.concat([shifted(exports[index].counters, index) for index in indices]),
-    )
-
-
-def _ranks(
-    exports: list[Export],
-    tasks: pl.DataFrame,
-    markers: pl.DataFrame,
-) -> tuple[pl.DataFrame, str | None]:
-    """Number the ranks: as step markers name them, else by host, device and process."""
-    if tasks.height:
-        places = tasks.select(_PLACE).unique()
-    else:
-        places = pl.concat(
-            export.counts.drop_nulls("device")
-            .filter(pl.col("process") != UNKNOWN)
-            .select("process", "device", export=pl.lit(index, pl.Int32))
-            .unique()
-            for index, export in enumerate(exports)
-        ).select(_PLACE)
-    keyed = sorted(
-        places.rows(),
-        key=lambda place: (_natural(exports[place[0]].host), place[2], place[1], place[0]),
-    )
-    seen: dict[tuple[str, int, int], str] = {}
-    for index, process, device in keyed:
-        export = exports[index]
-        other = seen.setdefault((export.host, pid(process), device), export.path)
-        if other != export.path:
-            raise SourceError(
-                export.path,
-                f"holds process {pid(process)}, device {device} of host {export.host}, and so does "
-                f"{other}: two traces of one rank; give only one of them",
-            )
-    ranks = pl.DataFrame(keyed, schema=places.schema, orient="row").with_columns(
-        rank=pl.int_range(pl.len(), dtype=pl.Int32),
-        host=pl.Series([exports[index].host for index, _, _ in keyed], dtype=pl.String),
-        pid=pl.Series([pid(process) for _, process, _ in keyed], dtype=pl.Int64),
-        stages=pl.lit(None, pl.List(pl.Int32)),
-    )
-    named = (
-        pl.concat([frame.select(*_PLACE[:2], "rank") for frame in (tasks, markers)])
-        .drop_nulls("rank")
-        .unique()
-    )
-    matched = ranks.drop("rank").join(named, on=_PLACE[:2], how="left")
-    if (
-        matched.height == ranks.height
-        and matched["rank"].null_count() == 0
-        and matched["rank"].is_unique().all()
-    ):
-        ranks, how = matched.with_columns(pl.col("rank").cast(pl.Int32)), None
-    else:
-        how = "order of host name, device and process id"
-    return ranks, how
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    """Sort key that puts node2 before node10."""
-    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", text)]
-
-
-def _no_tasks(exports: list[Export], projections: list[Projection]) -> Notice:
+def _no_tasks(exports: list[NsightExport], projections: list[Projection]) -> Notice:
     if known := sum(projection.ranges for projection in projections):
         return Notice(
             "no-device-work",
@@ -284,23 +187,3 @@ def _no_tasks(exports: list[Export], projections: list[Projection]) -> Notice:
         else "it has no NVTX ranges; profile with `--trace=cuda,nvtx` and mark the job's tasks"
     )
     return Notice("no-pipeline-ranges", f"no pipeline tasks were found: {said}")
-
-
-def _contents(export: Export, names: NameParser) -> list[Contents]:
-    """Take stock of each process: rows of each kind, devices, and the shapes of its range names."""
-    held = []
-    for (key,), counts in export.counts.group_by("process", maintain_order=True):
-        if key == UNKNOWN:
-            continue
-        totals = counts.group_by("what", maintain_order=True).agg(pl.col("count").sum())
-        held.append(
-            Contents(
-                path=export.path,
-                host=export.host,
-                process=pid(key),
-                devices=tuple(counts["device"].drop_nulls().unique().sort()),
-                counts=dict(totals.iter_rows()),
-                names=name_shapes(export.names.filter(process=key), names.parse),
-            ),
-        )
-    return sorted(held, key=lambda content: content.process or 0)

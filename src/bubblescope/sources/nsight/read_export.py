@@ -14,13 +14,11 @@ import polars as pl
 from bubblescope.model.device_time import LAUNCHES, WORK
 from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
+from bubblescope.sources.process_exports import UNKNOWN, Export, counted
 from bubblescope.sources.projection import RANGES, Capture, Comm
 
 if TYPE_CHECKING:
     from bubblescope.sources.nsight.tables import Tables
-
-UNKNOWN: Final = -1
-"""Stands for a process or correlation id that a row does not have; no real one is negative."""
 
 _RANGE_TYPES: Final = {"NvtxPushPopRange": 59, "NvtxStartEndRange": 60}
 """Names of range types in ENUM_NSYS_EVENT_TYPE, and the numbers that all versions so far gave them:
@@ -49,42 +47,24 @@ class Clock(msgspec.Struct, frozen=True):
     monotonic_ns: int | None
 
 
-class Export(msgspec.Struct, frozen=True):
-    """What one export says of itself; its events are a `Capture`.
+class NsightExport(Export, frozen=True):
+    """What one export of Nsight Systems says of itself.
 
     Attributes:
-        path: Where it lies, as the user named it.
-        host: Machine name; "unknown" if it does not say.
-        version: Version of Nsight Systems that wrote it.
         clock: How its times relate to absolute time.
-        counts: Frame with process, device (null for host events), what ("kernels", "calls", ...)
-            and count.
-        names: Frame with process, name and count of its ranges.
-        counters: Frame with process, device, name, unit, time_ns and value, in its own time.
         unplaced_metrics: Whether it has GPU metrics and does not say of whose GPU they are.
     """
 
-    path: str
-    host: str
-    version: str | None
     clock: Clock
-    counts: pl.DataFrame
-    names: pl.DataFrame
-    counters: pl.DataFrame
     unplaced_metrics: bool
 
 
-def pid(process: int) -> int:
-    """Return the operating system's process id of a process key (a global id without its tid)."""
-    return process & 0xFFFFFF
-
-
 def _process(global_id: str) -> pl.Expr:
-    """Drop the low 24 bits of a global id, the thread; the next 24 are the process id."""
+    """Drop the low 24 bits of a global id, the thread; the next 24 are the process id (`pid`)."""
     return pl.col(global_id) // (1 << 24)
 
 
-def read_export(tables: Tables, path: str) -> tuple[Export, Capture]:
+def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
     """Read what an export says of itself, and its events in its own time.
 
     Raises:
@@ -111,12 +91,12 @@ def read_export(tables: Tables, path: str) -> tuple[Export, Capture]:
     )
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
     metrics, unplaced = gpu_metrics(tables, places)
-    export = Export(
+    export = NsightExport(
         path=path,
         host=environment.get("Hostname") or "unknown",
         version=facts.get("EXPORT_PRODUCT_VERSION"),
         clock=_clock(tables, facts),
-        counts=pl.concat([counts, _counted(launches, "calls"), _counted(ranges, "ranges")]),
+        counts=pl.concat([counts, counted(launches, "calls"), counted(ranges, "ranges")]),
         names=ranges.group_by("process", "name").len("count"),
         counters=pl.concat([memory(tables), metrics]),
         unplaced_metrics=unplaced,
@@ -185,15 +165,8 @@ def _device_work(tables: Tables, comm_ids: pl.Series) -> tuple[pl.DataFrame, pl.
     for what, table in _WORK.items():
         piece = tables.read(table, [*columns, "shortName"], shrink)
         pieces.append(piece)
-        counts.append(_counted(piece, what))
+        counts.append(counted(piece, what))
     return pl.concat(pieces).select(*WORK), pl.concat(counts)
-
-
-def _counted(events: pl.DataFrame, what: str) -> pl.DataFrame:
-    """Count the rows of each process, and of each of its devices for work on devices."""
-    device = "device" if "device" in events.columns else pl.lit(None, pl.Int32).alias("device")
-    counted = events.group_by("process", device).agg(count=pl.len())
-    return counted.select("process", "device", "count", what=pl.lit(what))
 
 
 def _clock(tables: Tables, facts: dict[str, str]) -> Clock:

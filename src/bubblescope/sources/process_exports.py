@@ -1,0 +1,216 @@
+"""Runs that lie in several exports, each of some processes of one host, become one timeline.
+
+Profilers that trace whole processes (Nsight Systems, rocprofv3) leave such exports. What is each
+vendor's own, its schema, its clocks and the advice where something is missing, stays with its source.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.model.counters import COUNTER_SCHEMA
+from bubblescope.model.errors import SourceError
+from bubblescope.model.provenance import Contents, Notice
+from bubblescope.sources import numbering
+from bubblescope.sources.assembly import assembled
+from bubblescope.sources.inventory import name_shapes
+from bubblescope.sources.projection import losses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from bubblescope.model.timeline import Timeline
+    from bubblescope.names.parser import NameParser
+    from bubblescope.sources.projection import Projection
+
+UNKNOWN: Final = -1
+"""Stands for a process or correlation id that a row does not have; no real one is negative."""
+
+_PLACE: Final = ("export", "process", "device")
+"""What identifies a rank within the traces: device ordinals are each process's own, since
+CUDA_VISIBLE_DEVICES renumbers them."""
+
+
+class Export(msgspec.Struct, frozen=True):
+    """What one export says of itself; its events are a `Capture`.
+
+    Attributes:
+        path: Where it lies, as the user named it.
+        host: Machine name; "unknown" if it does not say.
+        version: Version of the program or schema that wrote it.
+        counts: Frame with process, device (null for host events), what ("kernels", "calls", ...)
+            and count.
+        names: Frame with process, name and count of its ranges.
+        counters: Frame with process, device, name, unit, time_ns and value, in its own time.
+    """
+
+    path: str
+    host: str
+    version: str | None
+    counts: pl.DataFrame
+    names: pl.DataFrame
+    counters: pl.DataFrame
+
+
+def pid(process: int) -> int:
+    """Return the operating system's process id of a process key, which holds it in its low bits."""
+    return process & 0xFFFFFF
+
+
+def counted(events: pl.DataFrame, what: str) -> pl.DataFrame:
+    """Count the rows of each process, and of each of its devices for work on devices."""
+    device = "device" if "device" in events.columns else pl.lit(None, pl.Int32).alias("device")
+    found = events.group_by("process", device).agg(count=pl.len())
+    return found.select("process", "device", "count", what=pl.lit(what))
+
+
+def one_run(
+    source: str,
+    exports: Sequence[Export],
+    projections: Sequence[Projection],
+    names: NameParser,
+    *,
+    offsets: Sequence[int],
+    work: str,
+    nothing: Callable[[], Notice],
+    notices: Iterable[Notice] = (),
+    common_clock: bool = True,
+    **declared: Any,
+) -> Timeline:
+    """Return the timeline of all exports of a run.
+
+    Args:
+        source: Name of the format.
+        exports: What each says of itself.
+        projections: What was made of the events of each.
+        names: What range names mean.
+        offsets: What to add to each export's times to put all on one clock, in nanoseconds.
+        work: What the exports' device work consists of, in the plural.
+        nothing: Says why there are no tasks, if there are none.
+        notices: What was dropped, repaired or assumed before.
+        common_clock: Whether the exports then share one.
+        declared: As for `assembled`.
+
+    Raises:
+        SourceError: Two exports are of one process, or what they hold contradicts itself.
+    """
+    tasks, markers, counters = _gather(exports, projections, offsets)
+    ranks, how_rank = _ranks(exports, tasks, markers)
+    place = ranks.select(*_PLACE, "rank")
+    markers = markers.drop("rank").join(place, on=_PLACE[:2])
+    return assembled(
+        source,
+        # One file may hold several.
+        list(dict.fromkeys((export.version, export.path) for export in exports)),
+        tasks.drop("rank").join(place, on=_PLACE),
+        ranks.select("rank", "host", "device", "stages", process="pid"),
+        notices=(*notices, *losses(projections, work)),
+        contents=(held for export in exports for held in _contents(export, names)),
+        nothing=nothing,
+        number=lambda tasks: numbering.number(tasks, markers, common_clock=common_clock),
+        inferred={"rank": how_rank} if how_rank else {},
+        counters=counters.join(place, on=_PLACE).select(*COUNTER_SCHEMA),
+        common_clock=common_clock,
+        **declared,
+    )
+
+
+def _gather(
+    exports: Sequence[Export],
+    projections: Sequence[Projection],
+    offsets: Sequence[int],
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Put the tasks, step markers and counters of all exports into frames, on one clock."""
+
+    def shifted(frame: pl.DataFrame, index: int) -> pl.DataFrame:
+        times = [name for name in frame.columns if name.endswith("_ns") and name != "busy_ns"]
+        return frame.with_columns(pl.col(times) + offsets[index], export=pl.lit(index, pl.Int32))
+
+    indices = range(len(exports))
+    return (
+        pl.concat([shifted(projections[index].tasks, index) for index in indices]),
+        pl.concat([shifted(projections[index].markers, index) for index in indices]),
+        pl.concat([shifted(exports[index].counters, index) for index in indices]),
+    )
+
+
+def _ranks(
+    exports: Sequence[Export],
+    tasks: pl.DataFrame,
+    markers: pl.DataFrame,
+) -> tuple[pl.DataFrame, str | None]:
+    """Number the ranks: as step markers name them, else by host, device and process."""
+    if tasks.height:
+        places = tasks.select(_PLACE).unique()
+    else:
+        places = pl.concat(
+            export.counts.drop_nulls("device")
+            .filter(pl.col("process") != UNKNOWN)
+            .select("process", "device", export=pl.lit(index, pl.Int32))
+            .unique()
+            for index, export in enumerate(exports)
+        ).select(_PLACE)
+    keyed = sorted(
+        places.rows(),
+        key=lambda place: (_natural(exports[place[0]].host), place[2], place[1], place[0]),
+    )
+    seen: dict[tuple[str, int, int], int] = {}
+    for index, process, device in keyed:
+        export = exports[index]
+        other = seen.setdefault((export.host, pid(process), device), index)
+        if other != index:
+            raise SourceError(
+                export.path,
+                f"holds process {pid(process)}, device {device} of host {export.host}, and so does "
+                f"{exports[other].path}: two traces of one rank; give only one of them",
+            )
+    ranks = pl.DataFrame(keyed, schema=places.schema, orient="row").with_columns(
+        rank=pl.int_range(pl.len(), dtype=pl.Int32),
+        host=pl.Series([exports[index].host for index, _, _ in keyed], dtype=pl.String),
+        pid=pl.Series([pid(process) for _, process, _ in keyed], dtype=pl.Int64),
+        stages=pl.lit(None, pl.List(pl.Int32)),
+    )
+    named = (
+        pl.concat([frame.select(*_PLACE[:2], "rank") for frame in (tasks, markers)])
+        .drop_nulls("rank")
+        .unique()
+    )
+    matched = ranks.drop("rank").join(named, on=_PLACE[:2], how="left")
+    if (
+        matched.height == ranks.height
+        and matched["rank"].null_count() == 0
+        and matched["rank"].is_unique().all()
+    ):
+        ranks, how = matched.with_columns(pl.col("rank").cast(pl.Int32)), None
+    else:
+        how = "order of host name, device and process id"
+    return ranks, how
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Sort key that puts node2 before node10."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", text)]
+
+
+def _contents(export: Export, names: NameParser) -> list[Contents]:
+    """Take stock of each process: rows of each kind, devices, and the shapes of its range names."""
+    held = []
+    for (key,), counts in export.counts.group_by("process", maintain_order=True):
+        if key == UNKNOWN:
+            continue
+        totals = counts.group_by("what", maintain_order=True).agg(pl.col("count").sum())
+        held.append(
+            Contents(
+                path=export.path,
+                host=export.host,
+                process=pid(key),
+                devices=tuple(counts["device"].drop_nulls().unique().sort()),
+                counts=dict(totals.iter_rows()),
+                names=name_shapes(export.names.filter(process=key), names.parse),
+            ),
+        )
+    return sorted(held, key=lambda content: content.process or 0)

@@ -1,0 +1,146 @@
+"""rocpd files: what AMD's rocprofv3 writes for each process, and such files merged into one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from bubblescope.model.provenance import Notice
+from bubblescope.sources.plausibility import impossible_times
+from bubblescope.sources.process_exports import UNKNOWN, one_run
+from bubblescope.sources.projection import Projection, project
+from bubblescope.sources.rocpd.database import Part, RocpdExport, read_part, suffixes
+from bubblescope.sources.sqlite import MAGIC, table_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from bubblescope.model.timeline import Timeline
+    from bubblescope.sources.source import ReadOptions
+
+_SIGN: Final = b"rocpd_kernel_dispatch"
+_HEAD: Final = 1 << 18
+_ADVICE: Final = "record with `rocprofv3 --runtime-trace --marker-trace`"
+
+
+class RocpdSource:
+    """Reads rocpd files, one or many, of one or many machines."""
+
+    name = "rocpd"
+    summary = "AMD's rocpd files (.db of rocprofv3)"
+
+    def detect(self, path: Path) -> bool:
+        """Recognise a file by its tables or, where it is damaged, by their names in its beginning."""
+        if path.is_dir():
+            return False
+        try:
+            with path.open("rb") as file:
+                head = file.read(_HEAD)
+        except OSError:
+            return False
+        if not head.startswith(MAGIC):
+            return False
+        return bool(suffixes(path)) or (_SIGN in head and not table_names(path))
+
+    def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
+        """Read all files of one run.
+
+        Raises:
+            SourceError: A file is damaged, or two are of one process.
+        """
+        exports, projections = [], []
+        for path in paths:
+            # A damaged file may show no tables: reading it says what is wrong.
+            for suffix in suffixes(path) or [""]:
+                part = Part(path, suffix, options.progress)
+                options.progress.begin(f"reading {path.name}", part.size())
+                export, capture = read_part(part)
+                exports.append(export)
+                projections.append(project(capture, options.names))
+        exports = _told_apart(exports)
+        machines = len({export.machine for export in exports})
+        return one_run(
+            self.name,
+            exports,
+            projections,
+            options.names,
+            offsets=[0] * len(exports),
+            work="kernels and copies",
+            nothing=lambda: _no_tasks(exports, projections),
+            notices=(*_no_common_clock(machines), *_without_calls(exports), *_impossible(exports)),
+            common_clock=machines == 1,
+            host_clocks=machines > 1,
+        )
+
+
+def _told_apart(exports: list[RocpdExport]) -> list[RocpdExport]:
+    """Give machines of one name, as those of containers may be, names of their own."""
+    machines = Counter(host for host, _ in {(export.host, export.machine) for export in exports})
+    return [
+        msgspec.structs.replace(export, host=f"{export.host}-{export.machine[:8]}")
+        if machines[export.host] > 1
+        else export
+        for export in exports
+    ]
+
+
+def _no_common_clock(machines: int) -> list[Notice]:
+    if machines == 1:
+        return []
+    text = (
+        f"the clocks of the {machines} machines count from when each was booted: unless they are "
+        "aligned by what must come before what, times of different machines must not be compared"
+    )
+    return [Notice("no-common-clock", text)]
+
+
+def _without_calls(exports: list[RocpdExport]) -> list[Notice]:
+    """Warn of processes whose kernels cannot be told to belong to any range."""
+    held = [
+        set(of_one["what"])
+        for export in exports
+        for (process,), of_one in export.counts.group_by("process")
+        if process != UNKNOWN
+    ]
+    marked = [whats for whats in held if "ranges" in whats and whats & {"kernels", "copies"}]
+    lost = sum("calls" not in whats for whats in marked)
+    if not lost:
+        return []
+    text = (
+        f"{lost} of {len(marked)} processes were recorded without the calls that launch kernels, so "
+        f"their kernels are in no task; {_ADVICE}"
+    )
+    return [Notice("no-launching-calls", text, lost, len(marked))]
+
+
+def _impossible(exports: list[RocpdExport]) -> list[Notice]:
+    return [
+        notice
+        for export in exports
+        for notice in impossible_times(
+            export.impossible, export.events, "kernels and copies", export.path
+        )
+    ]
+
+
+def _no_tasks(exports: list[RocpdExport], projections: list[Projection]) -> Notice:
+    if known := sum(projection.ranges for projection in projections):
+        return Notice(
+            "no-device-work",
+            f"no task could be timed: no device work is known to be launched in its {known} pipeline "
+            f"ranges; {_ADVICE}",
+            known,
+            known,
+        )
+    ranges = sum(export.names["count"].sum() for export in exports)
+    kinds = sum(export.names["name"].n_unique() for export in exports)
+    said = (
+        f"none of its {ranges} ROCTX ranges ({kinds} different names) is one that bubblescope knows; "
+        "see them with `bubblescope names` and describe yours with --names"
+        if ranges
+        else f"it has no ROCTX ranges; {_ADVICE} and mark the job's tasks"
+    )
+    return Notice("no-pipeline-ranges", f"no pipeline tasks were found: {said}")
