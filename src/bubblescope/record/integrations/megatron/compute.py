@@ -11,8 +11,7 @@ from bubblescope.record.arguments import taker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bubblescope.record.integrations.megatron.placement import Work
-    from bubblescope.record.integrations.megatron.step import Step
+    from bubblescope.record.integrations.megatron.placement import Step, Work
     from bubblescope.record.integrations.megatron.turns import Progress
     from bubblescope.record.session import Session
 

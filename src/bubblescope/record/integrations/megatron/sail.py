@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.integrations.megatron.functions import replace
-from bubblescope.record.integrations.megatron.groups import neighbour
 from bubblescope.record.integrations.megatron.pipeline import pipeline_of
-from bubblescope.record.integrations.megatron.placement import Work
+from bubblescope.record.integrations.megatron.placement import Work, neighbour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
