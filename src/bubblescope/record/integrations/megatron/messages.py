@@ -130,16 +130,14 @@ def communicating(
         try:
             # As a method, it is given its communicator first; all else has names.
             sends, receives = messages.of(said, *neighbours(args[0] if args else None))
-            now = [*sends, *receives.values()] if waits else sends
-            began = [(place, recorder.begin_task(place)) for place in now]
         except Exception as error:  # noqa: BLE001  the job goes on
             session.fail(error)
             return function(*args, **said)
+        begun = session.begin([*sends, *receives.values()] if waits else sends)
         try:
             result = function(*args, **said)
         finally:
-            for place, at in reversed(began):
-                recorder.end_task(place, at)
+            session.end(begun)
         return result if waits or not receives else _awaited(result, receives, recorder)
 
     return communicate

@@ -20,7 +20,7 @@ from bubblescope.record.integrations.megatron.pipeline import pipeline_of
 from bubblescope.record.integrations.megatron.placement import Work, neighbour
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
     from bubblescope.record.session import Session
@@ -175,30 +175,20 @@ class _Nodes:
 
         @functools.wraps(function)
         def flush(iteration: Any) -> Any:
-            recorder = self._step.recorder
-            if recorder is None:
-                return function(iteration)
-            try:
-                began = [
-                    (place, recorder.begin_task(place))
-                    for following, way in ((True, "SEND_NEXT"), (False, "SEND_PREV"))
-                    for node, _ in iteration.states.communication_batch[way]
-                    for place in [self._send(node, following=following)]
-                ]
-            except Exception as error:  # noqa: BLE001  the job goes on
-                self._session.fail(error)
-                return function(iteration)
+            begun = self._session.begin(self._sends(iteration) if self._step.recorder else ())
             try:
                 return function(iteration)
             finally:
-                for place, at in reversed(began):
-                    recorder.end_task(place, at)
+                self._session.end(begun)
 
         return flush
 
-    def _send(self, node: Any, *, following: bool) -> bytes:
-        peer = neighbour(following=following)
-        return self._step.layout.place(_KINDS[node.type.value], self._work(node), peer=peer)
+    def _sends(self, iteration: Any) -> Iterator[bytes]:
+        """Yield where each send that is issued now belongs."""
+        for following, way in ((True, "SEND_NEXT"), (False, "SEND_PREV")):
+            for node, _ in iteration.states.communication_batch[way]:
+                peer = neighbour(following=following)
+                yield self._step.layout.place(_KINDS[node.type.value], self._work(node), peer=peer)
 
 
 def _schedule(args: Any, chunks: int) -> str:
