@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from rich.console import Group
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -88,16 +87,8 @@ class _Layout(msgspec.Struct, frozen=True):
             ]
         else:
             parts.append(inventory(self.timeline))
-        parts.append(self._notes())
-        return Group(*parts)
-
-    def _overall(self) -> list[tuple[str, float | None]]:
-        return [(name, getattr(self.study.bubbles.overall, name)) for name in _NAMES]
-
-    def _error(self, name: str) -> float | None:
-        """Return how far a rate of the whole run may be off because clocks differ."""
-        error: float | None = getattr(self.study.bubbles.overall, f"{name}_error", None)
-        return error
+        run = self.timeline.run
+        return Group(*parts, inferred_of(run), warnings_of(run.warnings))
 
     def _headline(self) -> RenderableType:
         timeline = self.timeline
@@ -112,31 +103,25 @@ class _Layout(msgspec.Struct, frozen=True):
     def _lanes(self) -> RenderableType:
         most = self.limit if self.limit > _ROWS else lanes.LANES
         found = lanes.Lanes.of(self.timeline, most=most)
-        if found is None:
-            return Group()
-        title = Text.assemble(("Timeline", "bold"), (f"  {found.said}", "dim"))
-        return Group(title, Padding(found, (0, 0, 1, 2)))
+        return Group() if found is None else titled("Timeline", found, found.said)
 
     def _rates(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2))
-        for name, rate in self._overall():
+        overall = self.study.bubbles.overall
+        for name in _NAMES:
             style = "bold" if name == "makespan" else ""
             grid.add_row(
                 Text(name, style),
-                Text(units.uncertain(rate, self._error(name)).rjust(8), style),
+                Text(_rate(overall, name).rjust(8), style),
                 Text(DEFINITIONS[name], "dim"),
             )
-        share = self.study.bubbles.overall.kernel_share
         grid.add_row(
             "kernel share",
-            units.percent(share).rjust(8),
+            units.percent(overall.kernel_share).rjust(8),
             Text("share of the tasks' time in which a kernel was running", "dim"),
         )
-        title = Text.assemble(
-            ("Bubble rate", "bold"),
-            ("  from first forward to last backward of a step, optimizer left out", "dim"),
-        )
-        return Group(title, Padding(grid, (0, 0, 1, 2)))
+        about = "from first forward to last backward of a step, optimizer left out"
+        return titled("Bubble rate", grid, about)
 
     def _schedule(self) -> RenderableType:
         found = self.study.recognition
@@ -186,8 +171,7 @@ class _Layout(msgspec.Struct, frozen=True):
         about = f"replay {units.percent(ledger.replay_error)} off; bubblescope why has the evidence"
         if self.study.explained < len(self.timeline.steps):
             about = f"of {units.count(self.study.explained, 'step')}; {about}, of all"
-        title = Text.assemble(("Why idle", "bold"), (f"  {about}", "dim"))
-        return Group(title, Padding(table, (0, 0, 1, 2)))
+        return titled("Why idle", table, about)
 
     def _ranks(self) -> RenderableType:
         ranks = self.timeline.ranks
@@ -204,16 +188,16 @@ class _Layout(msgspec.Struct, frozen=True):
             fact = facts[rank]
             table.add_row(
                 str(rank),
-                _stages(fact["stages"]),
+                ", ".join(map(str, fact["stages"] or [])) or "?",
                 *(Text(units.optional(fact[place])) for place in places),
                 units.duration(rates.busy_ns),
                 units.duration(rates.idle_ns),
                 units.percent(rates.span),
                 *(units.percent(rates.ideal) for _ in ideal),
-                units.uncertain(rates.makespan, rates.makespan_error),
+                _rate(rates, "makespan"),
                 *(bar_of(rates.makespan) for _ in bar),
             )
-        return titled("Ranks", table, len(rows), len(shown), "ranks")
+        return titled("Ranks", table, _few(shown, rows, "ranks"))
 
     def _steps(self) -> RenderableType:
         ideal = ["ideal", "excess"] * (self.study.bubbles.overall.ideal is not None)
@@ -228,14 +212,10 @@ class _Layout(msgspec.Struct, frozen=True):
                 units.optional(step),
                 units.duration(length_ns and length_ns // ranks_of[step]),
                 units.percent(rates.span),
-                *(
-                    units.uncertain(getattr(rates, name), getattr(rates, f"{name}_error", None))
-                    for name in ideal
-                ),
-                units.uncertain(rates.makespan, rates.makespan_error),
+                *(_rate(rates, name) for name in (*ideal, "makespan")),
                 bar_of(rates.makespan),
             )
-        return titled("Steps", table, len(rows), len(shown), "steps")
+        return titled("Steps", table, _few(shown, rows, "steps"))
 
     def _kinds(self) -> RenderableType:
         table = table_of("kind", "", "count", "total", "shortest", "median", "longest")
@@ -248,17 +228,20 @@ class _Layout(msgspec.Struct, frozen=True):
             )
         return titled("Tasks", table)
 
-    def _notes(self) -> RenderableType:
-        run = self.timeline.run
-        return Group(inferred_of(run), warnings_of(run.warnings))
+
+def _rate(rates: Rates, name: str) -> str:
+    """Write a rate, with how far it may be off because clocks differ."""
+    return units.uncertain(getattr(rates, name), getattr(rates, f"{name}_error", None))
 
 
 def _pipeline_order(fact: dict[str, Any]) -> tuple[int, int]:
     return (min(fact["stages"] or [fact["rank"]]), fact["rank"])
 
 
-def _stages(stages: list[int] | None) -> str:
-    return ", ".join(map(str, stages)) if stages else "?"
+def _few(shown: list[Any], of: list[Any], what: str) -> str:
+    if len(shown) == len(of):
+        return ""
+    return f"the {len(shown)} with the largest bubble of {len(of)} {what}"
 
 
 def _worst(rows: list[tuple[Any, Rates]], limit: int) -> list[tuple[Any, Rates]]:
