@@ -23,13 +23,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 from bubblescope.model.counters import in_force
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.render.files import replacing
-from bubblescope.render.layout import (
-    LANE_ORDER,
-    duration_text,
-    ordered_ranks,
-    short_label,
-    with_rows,
-)
+from bubblescope.render.layout import duration_text, ordered_ranks, short_label, with_rows
 from bubblescope.render.traces.slices import (
     ARGUMENTS,
     LONGEST_DETAIL,
@@ -138,17 +132,7 @@ class _Tracks:
         root = self._add((_ROOT,), None, _ROOT, 0)
         for row in range(step_rows):
             self._add((_STEPS, row), root, _STEPS if row == 0 else f"{_STEPS} {row + 1}", row)
-        rows = (
-            tasks.select("rank", pl.col("lane").cast(pl.String), "row")
-            .unique()
-            .sort(
-                "rank",
-                pl.col("lane").replace_strict(
-                    {lane: index for index, lane in enumerate(LANE_ORDER)}
-                ),
-                "row",
-            )
-        )
+        rows = tasks.select("rank", "lane", "row").unique().sort("rank", "lane", "row")
         lanes = rows.partition_by("rank", as_dict=True)
         counted = timeline.counters.select(
             "rank",
