@@ -302,11 +302,7 @@ def _operations(plan: Plan, start: Ints, end: Ints) -> pl.DataFrame:
 def _transfers(plan: Plan, data: DataEdges, delays: Ints, end: Ints) -> pl.DataFrame:
     """Return a send and a receive for every result that takes time to reach another device.
 
-    Args:
-        plan: The plan.
-        data: Its data edges between devices.
-        delays: How long each of them takes.
-        end: When operations end, steps x operations.
+    `delays` are of the data edges between devices; `end` is when operations end, steps x operations.
     """
     late = np.flatnonzero((delays > 0) & (data.message < len(_RECEIVES)))
     ways = np.array([1, -1])  # a forward's result goes one stage up, a backward's one down

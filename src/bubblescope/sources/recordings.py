@@ -80,9 +80,7 @@ class _EmptyError(SourceError):
 def _joined(recordings: list[_Recording], empty: dict[Path, _EmptyError]) -> list[_Recording]:
     """Put the halves of recordings with a limit together.
 
-    Args:
-        recordings: What was read.
-        empty: Files that hold nothing, which is no error if the other half does.
+    That a file is empty is no error if the other half is not.
     """
     # Of a job that was killed between putting a file aside and beginning anew, both are the same.
     order = sorted(recordings, key=lambda one: (one.header.before, one.path == one.whole))

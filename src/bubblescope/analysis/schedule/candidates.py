@@ -239,12 +239,8 @@ def _replay(whole: Plan, ran: dict[int, _Ran], times: Times) -> Simulation:
     """Return when the operations of a step run if the devices keep to the orders that were observed.
 
     What was not observed (lost operations, devices without a trace) runs as soon as what it needs is
-    there, whatever its device does: so it fits in where the others left room for it.
-
-    Args:
-        whole: Any plan of all the operations.
-        ran: Device -> its order.
-        times: How long operations and transfers take.
+    there, whatever its device does: so it fits in where the others left room for it. `whole` is any
+    plan of all the operations.
     """
     tables = np.stack([whole.table(code) for code in _CODES])
     chains = [tables[order.work, device, order.microbatch] for device, order in ran.items()]

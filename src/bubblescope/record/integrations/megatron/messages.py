@@ -146,10 +146,7 @@ def communicating(
 def _awaited(result: Any, receives: Mapping[str, bytes], recorder: Recorder) -> Any:
     """Return what `_communicate` returned, with requests that are recorded when waited for.
 
-    Args:
-        result: What it returned: tensors, and its requests last.
-        receives: Name of a request -> where the receive belongs, packed.
-        recorder: Records it.
+    `receives` has the name of a request -> where the receive belongs, packed.
     """
     if not isinstance(result, tuple) or not result:
         return result
