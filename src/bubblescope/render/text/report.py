@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -29,11 +28,8 @@ from bubblescope.render.text.sections import (
 from bubblescope.render.wording import facts
 
 if TYPE_CHECKING:
-    import polars as pl
     from rich.console import RenderableType
 
-    from bubblescope.analysis.study import Study
-    from bubblescope.model.timeline import Timeline
 
 _ROWS: Final = 24
 _NAMES: Final = ("makespan", "span", "over_ideal", "ideal", "excess")
@@ -51,38 +47,15 @@ class Report(Face, report.Report, frozen=True, eq=False):
             everything: With all ranks, steps and departures.
         """
         limit = sys.maxsize if everything else _ROWS
-        return _Layout(self.timeline, self.study, self.kinds, limit).page()
-
-    def headline(self) -> str:
-        """Return schedule, size and bubble rate in one line."""
-        overall = self.bubbles.overall
-        rate = units.percent(overall.span if overall.makespan is None else overall.makespan)
-        return ", ".join([*facts(self.timeline), f"bubble rate {rate}"])
-
-
-class _Layout(msgspec.Struct, frozen=True):
-    """The sections of a report.
-
-    Attributes:
-        timeline, study, kinds: Of the report.
-        limit: Ranks and steps shown at most.
-    """
-
-    timeline: Timeline
-    study: Study
-    kinds: pl.DataFrame
-    limit: int
-
-    def page(self) -> RenderableType:
-        parts: list[RenderableType] = [self._headline()]
+        parts: list[RenderableType] = [self._heading()]
         if len(self.timeline):
             parts += [
-                self._lanes(),
+                self._lanes(limit),
                 self._rates(),
-                self._schedule(),
+                self._schedule(limit),
                 self._why(),
-                self._ranks(),
-                self._steps(),
+                self._ranks(limit),
+                self._steps(limit),
                 self._kinds(),
             ]
         else:
@@ -90,7 +63,13 @@ class _Layout(msgspec.Struct, frozen=True):
         run = self.timeline.run
         return Group(*parts, inferred_of(run), warnings_of(run.warnings))
 
-    def _headline(self) -> RenderableType:
+    def headline(self) -> str:
+        """Return schedule, size and bubble rate in one line."""
+        overall = self.bubbles.overall
+        rate = units.percent(overall.span if overall.makespan is None else overall.makespan)
+        return ", ".join([*facts(self.timeline), f"bubble rate {rate}"])
+
+    def _heading(self) -> RenderableType:
         timeline = self.timeline
         made = sorted({(origin.format, origin.version or "") for origin in timeline.run.origins})
         source = ", ".join(f"{name} {version}".strip() for name, version in made)
@@ -100,14 +79,14 @@ class _Layout(msgspec.Struct, frozen=True):
             Text(),
         )
 
-    def _lanes(self) -> RenderableType:
-        most = self.limit if self.limit > _ROWS else lanes.LANES
+    def _lanes(self, limit: int) -> RenderableType:
+        most = limit if limit > _ROWS else lanes.LANES
         found = lanes.Lanes.of(self.timeline, most=most)
         return Group() if found is None else titled("Timeline", found, found.said)
 
     def _rates(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2))
-        overall = self.study.bubbles.overall
+        overall = self.bubbles.overall
         for name in _NAMES:
             style = "bold" if name == "makespan" else ""
             grid.add_row(
@@ -123,7 +102,7 @@ class _Layout(msgspec.Struct, frozen=True):
         about = "from first forward to last backward of a step, optimizer left out"
         return titled("Bubble rate", grid, about)
 
-    def _schedule(self) -> RenderableType:
+    def _schedule(self, limit: int) -> RenderableType:
         found = self.study.recognition
         if found is None:
             said = Text("no forward names its stage and micro-batch, so it is not known", "dim")
@@ -133,7 +112,7 @@ class _Layout(msgspec.Struct, frozen=True):
             lines.append(Text("none of the known ones; what ran in one step, device by device:"))
             lines += [
                 Text(f"device {device}  {order}", "dim", no_wrap=True, overflow="ellipsis")
-                for device, order in list(found.order.items())[: self.limit]
+                for device, order in list(found.order.items())[:limit]
             ]
             return titled("Schedule", Group(*lines))
         count = len(found.departures)
@@ -146,7 +125,7 @@ class _Layout(msgspec.Struct, frozen=True):
         )
         if found.missing:
             lines[-1].append(f", {found.missing:,} more of its operations not in the trace")
-        shown = found.departures if self.limit > _ROWS else found.departures[:_DEPARTURES]
+        shown = found.departures if limit > _ROWS else found.departures[:_DEPARTURES]
         lines += [Text(f"  {departure}", "yellow") for departure in shown]
         if len(shown) < count:
             lines.append(Text(f"  and {count - len(shown):,} more; --all shows them", "dim"))
@@ -173,17 +152,17 @@ class _Layout(msgspec.Struct, frozen=True):
             about = f"of {units.count(self.study.explained, 'step')}; {about}, of all"
         return titled("Why idle", table, about)
 
-    def _ranks(self) -> RenderableType:
+    def _ranks(self, limit: int) -> RenderableType:
         ranks = self.timeline.ranks
         # One of them is enough to find a rank, and a terminal has room for one.
         places = [name for name in ("host", "device") if ranks[name].n_unique() > 1][:1]
-        ideal = ["ideal"] * (self.study.bubbles.overall.ideal is not None)
-        bar = [""] * (not self.study.bubbles.overall.makespan_error)
+        ideal = ["ideal"] * (self.bubbles.overall.ideal is not None)
+        bar = [""] * (not self.bubbles.overall.makespan_error)
         columns = ("rank", "stage", *places, "busy", "idle", "span", *ideal, "makespan", *bar)
         table = table_of(*columns)
         facts = {row["rank"]: row for row in ranks.to_dicts()}
-        rows = list(self.study.bubbles.per_rank.items())
-        shown = _worst(rows, self.limit)
+        rows = list(self.bubbles.per_rank.items())
+        shown = _worst(rows, limit)
         for rank, rates in sorted(shown, key=lambda row: _pipeline_order(facts[row[0]])):
             fact = facts[rank]
             table.add_row(
@@ -199,12 +178,12 @@ class _Layout(msgspec.Struct, frozen=True):
             )
         return titled("Ranks", table, _few(shown, rows, "ranks"))
 
-    def _steps(self) -> RenderableType:
-        ideal = ["ideal", "excess"] * (self.study.bubbles.overall.ideal is not None)
+    def _steps(self, limit: int) -> RenderableType:
+        ideal = ["ideal", "excess"] * (self.bubbles.overall.ideal is not None)
         table = table_of("step", "length", "span", *ideal, "makespan", "")
-        rows = list(self.study.bubbles.per_step.items())
-        shown = _worst(rows, self.limit)
-        ranks = self.study.bubbles.table.group_by("step").len()
+        rows = list(self.bubbles.per_step.items())
+        shown = _worst(rows, limit)
+        ranks = self.bubbles.table.group_by("step").len()
         ranks_of = dict(ranks.iter_rows())
         for step, rates in sorted(shown, key=lambda row: -1 if row[0] is None else row[0]):
             length_ns = rates.makespan_ns
