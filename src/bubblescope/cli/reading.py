@@ -9,10 +9,10 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err
+from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.progress import SILENT
 from bubblescope.render.text.sections import inventory
 from bubblescope.schedules import torch_csv
-from bubblescope.schedules.plan import Plan
 from bubblescope.sources import load
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic in new versi
             return value
         try:
             return self._read(value)
+        except BubblescopeError:  # which is a sentence of its own
+            raise
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -124,22 +126,11 @@ def reading(command: Any) -> Any:
     return command
 
 
-class PlanFile(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """A schedule of the user's own, as PyTorch's CSV."""
-
-    name = "plan"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Plan:
-        """Read the file."""
-        del param, ctx
-        return value if isinstance(value, Plan) else torch_csv.read(value)
-
-
 planned = click.option(
     "--plan",
     "also",
     multiple=True,
-    type=PlanFile(),
+    type=Parsed("plan", torch_csv.read),
     metavar="FILE.csv",
     help="A schedule of your own to recognise, as PyTorch's CSV. May be repeated.",
 )

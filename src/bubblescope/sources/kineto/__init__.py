@@ -141,6 +141,11 @@ class _Trace(msgspec.Struct, frozen=True):
     losses: Losses
     impossible: int
 
+    @property
+    def place(self) -> tuple[str, int | None]:
+        """What tells the process from others: its host and number, or else the file alone."""
+        return (self.path, None) if self.process is None else (self.host or "", self.process)
+
 
 class _Reader(msgspec.Struct, frozen=True):
     """Reads one file; runs in any process."""
@@ -288,19 +293,9 @@ def _ranks(traces: Sequence[_Trace]) -> tuple[list[int], str | None]:
     """
     stated = [trace.rank for trace in traces]
     if all(rank is None for rank in stated):
-        places: dict[tuple[str, int | None], int] = {}
-        for trace in sorted(traces, key=lambda trace: (trace.host or "", trace.process or 0)):
-            place = (trace.host or "", trace.process)
-            if trace.process is None:
-                place = (trace.path, None)
-            places.setdefault(place, len(places))
-        return [
-            places[trace.path, None]
-            if trace.process is None
-            else places[trace.host or "", trace.process]
-            for trace in traces
-        ], "order of host name and process id"
-    ranks = []
+        order = sorted(traces, key=lambda trace: (trace.host or "", trace.process or 0))
+        places = list(dict.fromkeys(trace.place for trace in order))
+        return [places.index(trace.place) for trace in traces], "order of host name and process id"
     owner: dict[int, _Trace] = {}
     for trace in sorted(traces, key=lambda trace: trace.window_ns):
         if trace.rank is None:
