@@ -79,15 +79,9 @@ def _among(wanted: list[range] | None, present: list[int]) -> list[int] | None:
     return chosen
 
 
-def paths_argument(*, many: bool = True) -> Callable[[Any], Any]:
+def paths_argument() -> Callable[[Any], Any]:
     """Return the argument that names the traces."""
-    return click.argument(
-        "paths",
-        nargs=-1 if many else 1,
-        required=True,
-        metavar="PATH..." if many else "PATH",
-        type=click.Path(),
-    )
+    return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 
 
 def reading(command: Any) -> Any:
