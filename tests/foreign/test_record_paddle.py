@@ -17,7 +17,7 @@ from bubblescope import sources
 from bubblescope.record.integrations import paddle_pipelines as paddle
 from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
-from bubblescope.record.timers.paddle_events import PaddleTimer
+from bubblescope.record.timers.events import PaddleTimer
 from bubblescope.render.text.report import Report
 from full import needs
 from jobs import run

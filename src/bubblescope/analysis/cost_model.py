@@ -9,7 +9,6 @@ import polars as pl
 
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind, Lane
-from bubblescope.model.timeline import KIND_DTYPE
 from bubblescope.schedules import SCHEDULES, generate
 from bubblescope.schedules.plan import FORWARD_BACKWARD, KINDS, Plan
 from bubblescope.schedules.replay import Edges, Graph, edges_of
@@ -21,14 +20,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.arrays import Ints
 
-_KINDS: Final = (
-    Kind.FORWARD,
-    Kind.BACKWARD,
-    Kind.BACKWARD_INPUT,
-    Kind.BACKWARD_WEIGHT,
-    Kind.FORWARD_BACKWARD,
-    Kind.RECOMPUTE,
-)
+_KINDS: Final = (*KINDS, Kind.RECOMPUTE)
 _FORWARD, _WHOLE, _INPUT, _WEIGHT, _PAIR, _AGAIN = range(6)
 
 
@@ -140,23 +132,7 @@ class Model(NamedTuple):
         first = np.full(len(opens_ns), np.iinfo(np.int64).max)
         np.minimum.at(first, step, start)
         zero = opens_ns[step] - first[step]
-        paired = plan.pair_stage >= 0
-        pair_chunk = plan.chunk_of(plan.device, np.where(paired, plan.pair_stage, plan.stage))
-        pair = {
-            "pair_stage": plan.pair_stage,
-            "pair_chunk": pair_chunk,
-            "pair_microbatch": plan.pair_microbatch,
-        }
-        operations = pl.DataFrame(
-            {
-                "kind": pl.Series([kind.value for kind in KINDS], dtype=KIND_DTYPE)[plan.kind],
-                "stage": plan.stage,
-                "chunk": plan.chunk_of(plan.device, plan.stage),
-                "microbatch": plan.microbatch,
-                **pair,
-            }
-        ).with_columns(pl.when(pl.Series(paired)).then(name).alias(name) for name in pair)
-        return operations[at].with_columns(
+        return plan.operations()[at].with_columns(
             rank=rank[shown],
             step=step,
             lane=pl.lit(Lane.COMPUTE.value),
@@ -195,8 +171,7 @@ class Model(NamedTuple):
         """Return how long a plan's operations take in each run, runs x n."""
         cost = _repartitioned(self.cost_ns, plan.stages)
         microbatch = plan.microbatch % cost.shape[3]
-        kind = np.where(plan.kind == FORWARD_BACKWARD, _PAIR, plan.kind)
-        lengths = cost[:, kind, plan.stage, microbatch]
+        lengths = cost[:, plan.kind, plan.stage, microbatch]
         pairs = np.flatnonzero(plan.kind == FORWARD_BACKWARD)
         halves = (
             cost[:, _FORWARD, plan.stage[pairs], microbatch[pairs]]

@@ -83,11 +83,7 @@ def condition(text: str) -> Condition:
 
 
 def _measure(metric: str) -> tuple[str, str]:
-    """Return group and name of what a condition is about.
-
-    Raises:
-        ValueError: There is no such measure.
-    """
+    """Return group and name of what a condition is about."""
     group, colon, name = (part.strip() for part in metric.partition(":"))
     if not colon and group in _OVERALL:
         return "overall", group
@@ -100,11 +96,7 @@ def _measure(metric: str) -> tuple[str, str]:
 
 
 def _unit(group: str, name: str, unit: str, *, rises: bool) -> str:
-    """Return what a threshold is in.
-
-    Raises:
-        ValueError: It cannot be compared with the measure.
-    """
+    """Return what a threshold is in, if it can be compared with the measure."""
     rate = group == "overall" and _OVERALL[name] == "rate"
     if unit == "pp" and not rises:
         raise ValueError("percentage points are a difference; write +2pp, or 20% for a rate")
@@ -156,11 +148,9 @@ def judge(asked: Condition, comparison: Comparison, *, strict: bool = False) -> 
     if value is None:
         raise _undecided(asked, comparison)
     if asked.unit == "share":
-        value = _share(value, change.before)
-        interval = interval and (
-            _share(interval[0], change.before),
-            _share(interval[1], change.before),
-        )
+        was = change.before
+        value = _share(value, was)
+        interval = interval and (_share(interval[0], was), _share(interval[1], was))
     beyond = _COMPARED[asked.sign]
     outcome = "passed"
     if beyond(value, asked.threshold):

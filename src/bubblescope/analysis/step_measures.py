@@ -35,6 +35,9 @@ RATES: Final = ("bubble", "span")
 """Those of them that are rates; all other measures are times."""
 
 _CLOCKLESS: Final = ("busy", "span")
+_SHAPE: Final = ("devices", "chunks", "placement", "splits_backward")
+"""What is known of the pipeline where its schedule is."""
+
 _OUTLYING: Final = 3 * 1.4826
 """Median absolute deviations that make three standard deviations of normal noise."""
 
@@ -130,12 +133,9 @@ def step_measures(label: str, whole: Timeline, also: Sequence[Plan] = ()) -> Ste
         paths=tuple(origin.path for origin in timeline.run.origins),
         schedule=(recognition.schedule if recognition else None) or timeline.run.schedule,
         ranks=tuple(bubbles.per_rank),
-        devices=recognition.devices if recognition else None,
         stages=None if phase["stage"].max() is None else int(phase["stage"].max()) + 1,  # type: ignore[arg-type]
         microbatches=recognition.microbatches if recognition else timeline.run.microbatches,
-        chunks=recognition.chunks if recognition else None,
-        placement=recognition.placement if recognition else None,
-        splits_backward=recognition.splits_backward if recognition else None,
+        **{name: getattr(recognition, name, None) for name in _SHAPE},
         steps=tuple(bubbles.per_step),
         left_out=tuple(left_out),
     )

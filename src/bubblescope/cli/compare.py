@@ -8,33 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.text import Text
 
-from bubblescope.analysis.gate import Condition, condition, judge
+from bubblescope.analysis.gate import condition, judge
 from bubblescope.cli.console import err, out, print_json
-from bubblescope.cli.reading import Numbers, need_tasks, planned, read, reading
+from bubblescope.cli.reading import NUMBERS, Parsed, need_tasks, planned, read, reading
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.text.compare import Comparison, verdict_line
 
 if TYPE_CHECKING:
+    from bubblescope.analysis.gate import Condition
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
 _FAILED: Final = 1
 """Exit code where a condition of `--fail-if` holds."""
-
-
-class ConditionText(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """A condition, as `condition` reads it."""
-
-    name = "condition"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Condition:
-        """Read the text."""
-        if isinstance(value, Condition):
-            return value
-        try:
-            return condition(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @click.command()
@@ -46,7 +32,7 @@ class ConditionText(click.ParamType):  # type: ignore[type-arg]  # generic in ne
     "--fail-if",
     "conditions",
     multiple=True,
-    type=ConditionText(),
+    type=Parsed("condition", condition),
     metavar="EXPR",
     help="Exit with 1 if this certainly holds, such as 'bubble > +2%' or 'step > 1.5s'. "
     "May be repeated.",
@@ -54,8 +40,8 @@ class ConditionText(click.ParamType):  # type: ignore[type-arg]  # generic in ne
 @click.option(
     "--strict", is_flag=True, help="Also fail where a condition holds but noise may be why."
 )
-@click.option("--steps-a", type=Numbers(), help="Only these steps of A, whatever --steps says.")
-@click.option("--steps-b", type=Numbers(), help="Only these steps of B, whatever --steps says.")
+@click.option("--steps-a", type=NUMBERS, help="Only these steps of A, whatever --steps says.")
+@click.option("--steps-b", type=NUMBERS, help="Only these steps of B, whatever --steps says.")
 @planned
 @reading
 def compare(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bubblescope.analysis.idle.causes import ADDED, Cause
+from bubblescope.cli.reading import Parsed
 from bubblescope.schedules import SCHEDULES
 
 if TYPE_CHECKING:
@@ -17,95 +18,62 @@ if TYPE_CHECKING:
     from bubblescope.analysis.whatif import Question
 
 
-class Factor(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """A number and a factor: "2=0.5"."""
-
-    name = "factor"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, float]:
-        """Take it apart."""
-        found = re.fullmatch(r"(\d+)=(\d+(?:\.\d*)?|\.\d+)", str(value).strip())
-        if found is None:
-            self.fail(f"{value!r} is not like 2=0.5", param, ctx)
-        return int(found[1]), float(found[2])
+def _factor(text: str) -> tuple[int, float]:
+    found = re.fullmatch(r"(\d+)=(\d+(?:\.\d*)?|\.\d+)", text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is not like 2=0.5")
+    return int(found[1]), float(found[2])
 
 
-class Move(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """How many layers go from where to where: "2@3:0"."""
-
-    name = "move"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int, int]:
-        """Take it apart."""
-        found = re.fullmatch(r"(\d+)@(\d+):(\d+)", str(value).strip())
-        if found is None:
-            self.fail(f"{value!r} is not like 2@3:0, two layers from stage 3 to 0", param, ctx)
-        return int(found[1]), int(found[2]), int(found[3])
+def _move(text: str) -> tuple[int, int, int]:
+    found = re.fullmatch(r"(\d+)@(\d+):(\d+)", text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is not like 2@3:0, two layers from stage 3 to 0")
+    return int(found[1]), int(found[2]), int(found[3])
 
 
-class Layers(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """The layers of each stage: "8,8,8,6"."""
+def _layers(text: str) -> list[int]:
+    if not re.fullmatch(r"\d+(,\d+)*", text.strip()):
+        raise ValueError(f"{text!r} is not like 8,8,8,6")
+    return [int(number) for number in text.split(",")]
 
-    name = "layers"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[int]:
-        """Take it apart."""
-        if isinstance(value, list):
-            return value
-        if not re.fullmatch(r"\d+(,\d+)*", str(value).strip()):
-            self.fail(f"{value!r} is not like 8,8,8,6", param, ctx)
-        return [int(number) for number in str(value).split(",")]
+def _several(flag: str, name: str, kind: Any, metavar: str, meaning: str) -> Any:
+    """Return an option that may be repeated: each time, it is another question."""
+    return click.option(flag, name, multiple=True, type=kind, metavar=metavar, help=meaning)
 
 
 _QUESTIONS: Final[dict[str, Any]] = {
-    "causes": click.option(
+    "causes": _several(
         "--without",
         "causes",
-        multiple=True,
-        type=click.Choice([cause.value for cause in ADDED]),
-        metavar="CAUSE",
-        help="Without a cause of `bubblescope why`, such as 'stage imbalance' or 'host pause'.",
+        click.Choice([cause.value for cause in ADDED]),
+        "CAUSE",
+        "Without a cause of `bubblescope why`, such as 'stage imbalance' or 'host pause'.",
     ),
-    "healthy": click.option(
-        "--healthy", multiple=True, type=int, metavar="RANK", help="With this rank healthy."
+    "healthy": _several("--healthy", "healthy", int, "RANK", "With this rank healthy."),
+    "stages": _several(
+        "--stage", "stages", Parsed("factor", _factor), "S=X", "Stage S X times as long."
     ),
-    "stages": click.option(
-        "--stage",
-        "stages",
-        multiple=True,
-        type=Factor(),
-        metavar="S=X",
-        help="Stage S X times as long.",
+    "scaled": _several(
+        "--rank", "scaled", Parsed("factor", _factor), "R=X", "Rank R X times as long."
     ),
-    "scaled": click.option(
-        "--rank",
-        "scaled",
-        multiple=True,
-        type=Factor(),
-        metavar="R=X",
-        help="Rank R X times as long.",
-    ),
-    "moves": click.option(
-        "--move",
-        "moves",
-        multiple=True,
-        type=Move(),
-        metavar="K@I:J",
-        help="K layers from stage I to J.",
+    "moves": _several(
+        "--move", "moves", Parsed("move", _move), "K@I:J", "K layers from stage I to J."
     ),
     "layers": click.option(
-        "--layers", type=Layers(), metavar="N,N,...", help="Layers of each stage, for --move."
+        "--layers",
+        type=Parsed("layers", _layers),
+        metavar="N,N,...",
+        help="Layers of each stage, for --move.",
     ),
-    "microbatches": click.option(
-        "--microbatches", multiple=True, type=int, metavar="M", help="M micro-batches a step."
-    ),
-    "schedules": click.option(
+    "microbatches": _several("--microbatches", "microbatches", int, "M", "M micro-batches a step."),
+    "schedules": _several(
         "--schedule",
         "schedules",
-        multiple=True,
-        type=click.Choice(list(SCHEDULES)),
-        metavar="NAME",
-        help="Another schedule, one of `bubblescope schedules`.",
+        click.Choice(list(SCHEDULES)),
+        "NAME",
+        "Another schedule, one of `bubblescope schedules`.",
     ),
     "chunks": click.option(
         "--chunks", type=int, metavar="V", help="Its chunks on each device; 2 by default."

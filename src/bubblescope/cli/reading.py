@@ -9,10 +9,10 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err
+from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.progress import SILENT
 from bubblescope.render.text.sections import inventory
 from bubblescope.schedules import torch_csv
-from bubblescope.schedules.plan import Plan
 from bubblescope.sources import load
 
 if TYPE_CHECKING:
@@ -27,25 +27,46 @@ NO_TASKS: Final = 3
 """Exit code where traces were read but hold no pipeline tasks."""
 
 
-class Numbers(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """Whole numbers and half-open ranges: "3", "2:5", "0,4:6"."""
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """What a function reads from a text; it raises ValueError if it cannot, and says why.
 
-    name = "numbers"
+    Args:
+        name: What to call such a value.
+        read: The function.
+    """
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[range]:
-        """Turn the text into ranges; a number is one of its own."""
-        if isinstance(value, list):
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Read the text; click also asks for what has been read before."""
+        if not isinstance(value, str):
             return value
         try:
-            parts = [part.partition(":") for part in str(value).split(",")]
-            chosen = [
-                range(int(low), int(high) if colon else int(low) + 1) for low, colon, high in parts
-            ]
-        except ValueError:
-            chosen = []
-        if not all(chosen) or not chosen:
-            self.fail(f"{value!r} is not like 3 or 2:5 or 0,4:6", param, ctx)
-        return chosen
+            return self._read(value)
+        except BubblescopeError:  # which is a sentence of its own
+            raise
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _numbers(text: str) -> list[range]:
+    """Read whole numbers and half-open ranges, "3", "2:5", "0,4:6"; a number is a range of its own."""
+    try:
+        parts = [part.partition(":") for part in text.split(",")]
+        chosen = [
+            range(int(low), int(high) if colon else int(low) + 1) for low, colon, high in parts
+        ]
+    except ValueError:
+        chosen = []
+    if not all(chosen) or not chosen:
+        raise ValueError(f"{text!r} is not like 3 or 2:5 or 0,4:6")
+    return chosen
+
+
+NUMBERS: Final = Parsed("numbers", _numbers)
+"""The type of options that choose steps or ranks."""
 
 
 def _among(wanted: list[range] | None, present: list[int]) -> list[int] | None:
@@ -58,15 +79,9 @@ def _among(wanted: list[range] | None, present: list[int]) -> list[int] | None:
     return chosen
 
 
-def paths_argument(*, many: bool = True) -> Callable[[Any], Any]:
+def paths_argument() -> Callable[[Any], Any]:
     """Return the argument that names the traces."""
-    return click.argument(
-        "paths",
-        nargs=-1 if many else 1,
-        required=True,
-        metavar="PATH..." if many else "PATH",
-        type=click.Path(),
-    )
+    return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 
 
 def reading(command: Any) -> Any:
@@ -96,8 +111,8 @@ def reading(command: Any) -> Any:
                 help="Correct the clocks of several hosts by what must come before what: never, "
                 "where it shows them to be wrong, or always.",
             ),
-            click.option("--steps", type=Numbers(), help="Only these steps: 3 or 2:5 or 0,4:6."),
-            click.option("--ranks", type=Numbers(), help="Only these ranks."),
+            click.option("--steps", type=NUMBERS, help="Only these steps: 3 or 2:5 or 0,4:6."),
+            click.option("--ranks", type=NUMBERS, help="Only these ranks."),
             click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
         ),
     ):
@@ -105,22 +120,11 @@ def reading(command: Any) -> Any:
     return command
 
 
-class PlanFile(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """A schedule of the user's own, as PyTorch's CSV."""
-
-    name = "plan"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Plan:
-        """Read the file."""
-        del param, ctx
-        return value if isinstance(value, Plan) else torch_csv.read(value)
-
-
 planned = click.option(
     "--plan",
     "also",
     multiple=True,
-    type=PlanFile(),
+    type=Parsed("plan", torch_csv.read),
     metavar="FILE.csv",
     help="A schedule of your own to recognise, as PyTorch's CSV. May be repeated.",
 )

@@ -9,6 +9,7 @@ import click
 
 from bubblescope.analysis.pictured import Pictured, pictured
 from bubblescope.cli.console import out, print_json, writable, writing, wrote
+from bubblescope.cli.reading import Parsed
 from bubblescope.facade import write
 from bubblescope.model import units
 from bubblescope.model.errors import ScheduleError
@@ -23,23 +24,10 @@ from bubblescope.schedules.simulate import simulate as run
 from bubblescope.schedules.zb_auto import Times
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
-
-
-class Span(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """A length of time with its unit: "10ms", "300us", "1.5s"."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        """Turn the text into nanoseconds."""
-        if isinstance(value, int):
-            return value
-        try:
-            return units.nanoseconds(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 class _Wanted(NamedTuple):
@@ -91,6 +79,13 @@ def _is_file(schedule: str) -> bool:
     return schedule not in SCHEDULES and Path(schedule).suffix == ".csv"
 
 
+def _time(flag: str, meaning: str, default: str | None = None) -> Callable[[Any], Any]:
+    """Return an option that takes a length of time with its unit: "10ms", "300us", "1.5s"."""
+    name = f"{flag.removeprefix('--').replace('-', '_')}_ns"
+    kind = Parsed("time", units.nanoseconds)
+    return click.option(flag, name, type=kind, default=default, show_default=True, help=meaning)
+
+
 @click.command()
 @click.option(
     "--schedule",
@@ -105,29 +100,23 @@ def _is_file(schedule: str) -> bool:
 @click.option("--stages", "devices", type=int, metavar="P", help="Pipeline devices p.")
 @click.option("--microbatches", type=int, metavar="M", help="Micro-batches of a step m.")
 @click.option("--chunks", type=int, metavar="V", help="Model chunks on each device; 2 by default.")
-@click.option("--forward", type=Span(), default="10ms", show_default=True, help="Forward.")
-@click.option(
-    "--backward-input", type=Span(), default="10ms", show_default=True, help="Input gradient."
-)
-@click.option(
-    "--backward-weight", type=Span(), default="10ms", show_default=True, help="Weight gradient."
-)
-@click.option("--backward", type=Span(), help="Whole backward; the sum of its parts by default.")
-@click.option(
+@_time("--forward", "Forward.", "10ms")
+@_time("--backward-input", "Input gradient.", "10ms")
+@_time("--backward-weight", "Weight gradient.", "10ms")
+@_time("--backward", "Whole backward; the sum of its parts by default.")
+@_time(
     "--forward-backward",
-    type=Span(),
-    help="Overlapped forward and whole backward (DualPipe); their sum by default.",
+    "Overlapped forward and whole backward (DualPipe); their sum by default.",
 )
-@click.option(
-    "--comm", type=Span(), default="0ms", show_default=True, help="Transfer between devices."
-)
-@click.option("--sync", type=Span(), help="What all do together before the optimizer.")
-@click.option("--optimizer", type=Span(), default="0ms", show_default=True, help="Optimizer.")
+@_time("--comm", "Transfer between devices.", "0ms")
+@_time("--sync", "What all do together before the optimizer.")
+@_time("--optimizer", "Optimizer.", "0ms")
 @click.option(
     "--memory", type=float, metavar="N", help="Activations a device may hold, for zb-auto."
 )
 @click.option(
     "--weight-memory",
+    "weight_share",
     type=click.FloatRange(0, 1),
     default=0.5,
     show_default=True,
@@ -143,7 +132,6 @@ def _is_file(schedule: str) -> bool:
 def simulate(
     schedule: str,
     compare: str | None,
-    weight_memory: float,
     as_json: bool,
     fmt: str | None,
     output: Path | None,
@@ -155,24 +143,8 @@ def simulate(
     All times are of one micro-batch on one device; schedules with several chunks on a device split
     them evenly.
     """
-    wanted = _Wanted(
-        options["devices"],
-        options["microbatches"],
-        options["chunks"],
-        options["memory"],
-        weight_memory,
-        Times(
-            options["forward"],
-            options["backward_input"],
-            options["backward_weight"],
-            options["comm"],
-        ),
-        options["backward"],
-        options["forward_backward"],
-        options["sync"],
-        options["optimizer"],
-        options["steps"],
-    )
+    times = Times(**{name: options.pop(name) for name in Times._fields})
+    wanted = _Wanted(times=times, **options)
     for path in filter(None, (output, plan_file)):
         writable(path)
     if compare is not None:
@@ -180,7 +152,7 @@ def simulate(
         return
     plan = wanted.plan(schedule)
     timeline = wanted.run(plan)
-    memory = plan.peak_memory(weight_memory)
+    memory = plan.peak_memory(wanted.weight_share)
     # What is searched or read from a file is not among the schedules that are recognised anyway.
     known = plan.name in SCHEDULES and not SCHEDULES[plan.name].searched
     also = [] if known else [plan]

@@ -319,53 +319,40 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
             loose |= set(group.clocks[~group.found.bounded].tolist())
     solved = bounded if len(bounded) > 1 else set()
     if loose:
-        notices.append(
-            Notice(
-                "clocks-unbounded",
-                f"the clocks of {len(loose)} of {total} {what} were left as they are: what ran bounds "
-                "them from one side only",
-            )
+        text = (
+            f"the clocks of {len(loose)} of {total} {what} were left as they are: what ran bounds them "
+            "from one side only"
         )
+        notices.append(Notice("clocks-unbounded", text))
     evidence = f"{said.constraints:,} pairs of tasks of which one must come before the other"
     if solved and case.changes:
         violated = f", {said.violations_before:,} of which did not" if not case.by_step else ""
-        notices.append(
-            Notice(
-                "clocks-aligned",
-                f"the clocks of {len(solved)} of {total} {what} were aligned by {evidence}{violated}; "
-                f"times of different {what} are uncertain by up to ±{units.duration(said.error_ns)}",
-            )
+        text = (
+            f"the clocks of {len(solved)} of {total} {what} were aligned by {evidence}{violated}; "
+            f"times of different {what} are uncertain by up to ±{units.duration(said.error_ns)}"
         )
+        notices.append(Notice("clocks-aligned", text))
         if said.drift_ppm:
-            fastest = max(said.drift_ppm, key=lambda host: abs(said.drift_ppm[host]))
-            notices.append(
-                Notice(
-                    "clocks-drift",
-                    f"clocks drift: that of {fastest} was corrected by "
-                    f"{said.drift_ppm[fastest]:+.3g} parts per million",
-                )
-            )
+            host, ppm = max(said.drift_ppm.items(), key=lambda item: abs(item[1]))
+            text = f"clocks drift: that of {host} was corrected by {ppm:+.3g} parts per million"
+            notices.append(Notice("clocks-drift", text))
     elif solved:
-        notices.append(
-            Notice(
-                "clocks-checked",
-                f"the clocks of {total} hosts agree with {evidence} and were left as they are; "
-                f"times of different hosts are uncertain by up to ±{units.duration(said.error_ns)}",
-            )
+        text = (
+            f"the clocks of {total} hosts agree with {evidence} and were left as they are; times of "
+            f"different hosts are uncertain by up to ±{units.duration(said.error_ns)}"
         )
+        notices.append(Notice("clocks-checked", text))
     conflicts = [group for group in groups if isinstance(group.found, Conflict)]
     if conflicts:
         notices.append(_refusal(conflicts))
     connected_clocks = {int(clock) for group in groups for clock in group.clocks}
     alone = total - len(connected_clocks)
     if said.groups + alone > 1:
-        notices.append(
-            Notice(
-                "clocks-disconnected",
-                f"{said.groups + alone} groups of {what} exchange nothing with each other: between "
-                "them times are only as good as their synchronisation",
-            )
+        text = (
+            f"{said.groups + alone} groups of {what} exchange nothing with each other: between them "
+            "times are only as good as their synchronisation"
         )
+        notices.append(Notice("clocks-disconnected", text))
     return notices
 
 

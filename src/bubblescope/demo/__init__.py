@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from bubblescope.demo.network import Data, Stage, loss_and_gradient
 from bubblescope.demo.worker import Links, work
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.progress import SILENT, Progress
@@ -83,42 +82,6 @@ def run(options: Options, folder: Path, progress: Progress = SILENT) -> Result:
         stages=options.stages,
         cores=cores,
         contention=options.sleep_compute_ms is None and options.stages > cores,
-    )
-
-
-def reference(options: Options) -> Result:
-    """Train the same model on the same data in this process, without a pipeline."""
-    stages = [
-        Stage(options.width, options.layers, stage * options.layers, options.seed)
-        for stage in range(options.stages)
-    ]
-    data = Data(options.seed, options.batch, options.width)
-    inputs = [data.inputs(i) for i in range(options.microbatches)]
-    targets = [data.targets(i) for i in range(options.microbatches)]
-    total = options.batch * options.microbatches
-    losses = []
-    began = time.monotonic()
-    for _ in range(options.steps):
-        loss = 0.0
-        for i in range(options.microbatches):
-            x = inputs[i]
-            for stage in stages:
-                x = stage.forward(i, x)
-            part, gradient = loss_and_gradient(x, targets[i])
-            loss += part
-            for stage in reversed(stages):
-                gradient = stage.backward_input(i, gradient)
-                stage.backward_weight(i)
-        for stage in stages:
-            stage.optimize(options.rate, total)
-        losses.append(loss / total)
-    return Result(
-        losses=losses,
-        weights=[array for stage in stages for array in stage.parameters()],
-        seconds=time.monotonic() - began,
-        stages=1,
-        cores=len(os.sched_getaffinity(0)),
-        contention=False,
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     import polars as pl
 
-    from bubblescope.model.arrays import Ints, Mask
+    from bubblescope.model.arrays import Ints
 
 NEVER: Final = -(1 << 62)
 """Before all time: how far the intervals before a group's first have reached."""
@@ -37,7 +37,7 @@ def reached_ns(end_ns: Ints, group: Ints | None = None) -> Ints:
     if group is None:
         before[1:] = np.maximum.accumulate(end_ns)[:-1]
         return before
-    first = _new_group(group)
+    first = np.diff(group, prepend=group[0] - 1) != 0
     number = np.cumsum(first)
     low = int(end_ns.min())
     # Groups stand one after the other on one axis, each on a stretch as long as all the time there is.
@@ -112,13 +112,6 @@ def covered_ns(intervals: tuple[Ints, Ints, Ints], windows: tuple[Ints, Ints, In
         begin + own_shift
     )
     return covered
-
-
-def _new_group(group: Ints) -> Mask:
-    """Say of each interval whether it is the first of its group; those of a group are together."""
-    first = np.ones(len(group), np.bool_)
-    first[1:] = group[1:] != group[:-1]
-    return first
 
 
 def columns(frame: pl.DataFrame, *by: str) -> tuple[Ints, Ints, Ints | None]:

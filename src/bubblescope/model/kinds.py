@@ -67,19 +67,13 @@ COMPUTE_KINDS: Final[frozenset[Kind]] = frozenset(
 )
 """The kinds that make up a pipeline's work; time without any of them is bubble."""
 
+TRANSFERS: Final = (Kind.SEND_FORWARD, Kind.RECV_FORWARD, Kind.SEND_BACKWARD, Kind.RECV_BACKWARD)
+"""The kinds that move a result from one stage to another."""
+
 LANE_OF: Final[dict[Kind, Lane]] = {
     **dict.fromkeys(COMPUTE_KINDS, Lane.COMPUTE),
     Kind.OPTIMIZER: Lane.COMPUTE,
-    **dict.fromkeys(
-        (
-            Kind.SEND_FORWARD,
-            Kind.RECV_FORWARD,
-            Kind.SEND_BACKWARD,
-            Kind.RECV_BACKWARD,
-            Kind.COLLECTIVE,
-        ),
-        Lane.COMM,
-    ),
+    **dict.fromkeys((*TRANSFERS, Kind.COLLECTIVE), Lane.COMM),
     Kind.DATA: Lane.HOST,
     Kind.GC: Lane.HOST,
     Kind.OTHER: Lane.COMPUTE,

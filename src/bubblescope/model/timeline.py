@@ -309,8 +309,8 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
         pl.concat([timeline.ranks for timeline in timelines]),
         Run(
             origins=tuple(dict.fromkeys(origin for run in runs for origin in run.origins)),
-            schedule=_agreed(run.schedule for run in runs),
-            microbatches=_agreed(run.microbatches for run in runs),
+            schedule=agreed(run.schedule for run in runs),
+            microbatches=agreed(run.microbatches for run in runs),
             inferred=inferred,
             warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
             contents=tuple(content for run in runs for content in run.contents),
@@ -322,7 +322,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
     )
 
 
-def _agreed(values: Iterable[Any]) -> Any:
+def agreed(values: Iterable[Any]) -> Any:
     """Return the one value that all who state one agree on, else None."""
     stated = {value for value in values if value is not None}
     return stated.pop() if len(stated) == 1 else None

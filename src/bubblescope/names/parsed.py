@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
-if TYPE_CHECKING:
-    from bubblescope.model.kinds import Kind
+from bubblescope.model.kinds import Kind
+
+LETTERS: Final = {
+    "F": Kind.FORWARD,
+    "B": Kind.BACKWARD,
+    "BW": Kind.BACKWARD,
+    "W": Kind.BACKWARD_WEIGHT,
+    "R": Kind.RECOMPUTE,
+}
+"""What the letters of the zero-bubble papers stand for. A plain "B" may be the input gradient alone:
+see `ParsedName.splits`."""
 
 
 class ParsedName(msgspec.Struct, frozen=True):
@@ -15,13 +24,8 @@ class ParsedName(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: The task kind, or None for a step marker.
-        microbatch: Micro-batch index within the step, if the name has one.
-        chunk: Model chunk on the rank, if the name has one.
-        stage: Global virtual stage, if the name has one.
-        step: Training step, if the name has one.
-        rank: Global rank, if the name has one.
-        peer: Other rank of a send or receive, if the name has one.
-        pair_stage, pair_microbatch: Of the backward half of an overlapped forward and backward.
+        microbatch, chunk, stage, step, rank, peer, pair_stage, pair_microbatch: As in
+            `Timeline.tasks`, where the name has them.
         splits: The name is a plain "B", which means the input gradient alone wherever the same
             rank also has weight-gradient tasks, and the fused backward everywhere else.
     """

@@ -15,32 +15,15 @@ _MARK: Final = re.compile(r"bubblescope:(\w+)((?: \w+=-?\d+)*)")
 _FIELD: Final = re.compile(r"(\w+)=(-?\d+)")
 
 
-def mark_name(
-    kind: Kind,
-    *,
-    step: int | None = None,
-    stage: int | None = None,
-    chunk: int | None = None,
-    microbatch: int | None = None,
-    peer: int | None = None,
-    pair_stage: int | None = None,
-    pair_microbatch: int | None = None,
-) -> str:
+def mark_name(kind: Kind, **numbers: int | None) -> str:
     """Return the name under which our recorder shows a task to vendor profilers (NVTX, mstx).
+
+    The numbers are called as in `ParsedName`; those that are None are left out.
 
     >>> mark_name(Kind.FORWARD, step=2, microbatch=5)
     'bubblescope:forward step=2 microbatch=5'
     """
-    fields = {
-        "step": step,
-        "stage": stage,
-        "chunk": chunk,
-        "microbatch": microbatch,
-        "peer": peer,
-        "pair_stage": pair_stage,
-        "pair_microbatch": pair_microbatch,
-    }
-    said = "".join(f" {key}={value}" for key, value in fields.items() if value is not None)
+    said = "".join(f" {key}={value}" for key, value in numbers.items() if value is not None)
     return f"{MARK_PREFIX}{kind.value}{said}"
 
 

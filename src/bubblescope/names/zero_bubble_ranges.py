@@ -6,8 +6,7 @@ import re
 from typing import Final
 
 from bubblescope.model.kinds import Kind
-from bubblescope.names.letters import LETTERS
-from bubblescope.names.parsed import ParsedName
+from bubblescope.names.parsed import LETTERS, ParsedName
 
 _DIRECTIONS: Final = {
     ("SEND", "FORWARD"): Kind.SEND_FORWARD,

@@ -107,9 +107,11 @@ def texts(values: Sequence[bytes | None]) -> Column:
     if nulls == len(values):
         return Column(nulls, (bytes(-(-nulls // 8)), offsets.tobytes(), b""))
     np.cumsum([len(value or b"") for value in values], out=offsets[1:])
-    there = np.array([value is not None for value in values]) if nulls else None
+    there = b""
+    if nulls:
+        there = np.packbits([value is not None for value in values], bitorder="little").tobytes()
     text = b"".join([value or b"" for value in values])
-    return Column(nulls, (b"" if there is None else _bitmap(there), offsets.tobytes(), text))
+    return Column(nulls, (there, offsets.tobytes(), text))
 
 
 def encode(columns: dict[str, Column], rows: int) -> bytes:
@@ -143,10 +145,6 @@ def _narrow(row: NDArray[np.int32]) -> NDArray[np.int16]:
     if (narrow != row).any():
         raise ValueError(f"the chunk {row.max()} is more than a recording can hold")
     return narrow
-
-
-def _bitmap(there: NDArray[np.bool_]) -> bytes:
-    return np.packbits(there, bitorder="little").tobytes()
 
 
 def schema() -> bytes:

@@ -6,16 +6,18 @@ import io
 import os
 import time
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.recording.arrow import END, complete_messages, message_length
-from bubblescope.recording.columns import FORMAT, Header
 from bubblescope.recording.file import older
-from bubblescope.recording.reader import SCHEMA, read_stream
+from bubblescope.recording.reader import SCHEMA, header_of, read_stream
+
+if TYPE_CHECKING:
+    from bubblescope.recording.columns import Header
 
 _SUFFIX: Final = ".bubbles"
 _BACKLOG: Final = 128 << 20
@@ -154,19 +156,11 @@ class Recording:
         if schema is None or length is None or schema + length > len(data):
             return False
         rows, _ = read_stream(data[: schema + length])
-        if rows is None or dict(rows.schema) != SCHEMA or rows["kind"].to_list() != ["header"]:
+        if rows is None or rows.height != 1:
             raise SourceError(
                 self.path, "is an Arrow stream, but not one that bubblescope recorded"
             )
-        try:
-            header = msgspec.json.decode(rows["name"][0] or "", type=Header)
-        except msgspec.MsgspecError as error:
-            raise SourceError(self.path, f"has a header that makes no sense ({error})") from None
-        if header.format > FORMAT:
-            raise SourceError(
-                self.path, f"was recorded by bubblescope {header.version}; update to read it"
-            )
-        self.header, self.problem = header, None
+        self.header, self.problem = header_of(self.path, rows), None
         self._first, self._schema = data[: schema + length], data[:schema]
         self._offset = schema + length
         return True

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
 
+from bubblescope.model.errors import SourceError
 from bubblescope.recording.arrow import END, complete_messages
-from bubblescope.recording.columns import COLUMNS
+from bubblescope.recording.columns import COLUMNS, FORMAT, Header
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _TYPES: Final = {"text": pl.String, "int16": pl.Int16, "int32": pl.Int32, "int64": pl.Int64}
 SCHEMA: Final[dict[str, type[pl.DataType]]] = {name: _TYPES[kind] for name, kind in COLUMNS.items()}
@@ -49,3 +53,20 @@ def read_stream(data: bytes) -> tuple[pl.DataFrame | None, Torn]:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise ValueError(str(error).partition("\n")[0]) from None
     return frame, torn
+
+
+def header_of(path: Path, rows: pl.DataFrame) -> Header:
+    """Return what a recording's first row says.
+
+    Raises:
+        SourceError: The rows are no recording's, or one of a later version.
+    """
+    if dict(rows.schema) != SCHEMA or rows["kind"][0] != "header":
+        raise SourceError(path, "is an Arrow stream, but not one that bubblescope recorded")
+    try:
+        header = msgspec.json.decode(rows["name"][0] or "", type=Header)
+    except msgspec.MsgspecError as error:
+        raise SourceError(path, f"has a header that makes no sense ({error})") from None
+    if header.format > FORMAT:
+        raise SourceError(path, f"was recorded by bubblescope {header.version}; update to read it")
+    return header

@@ -100,15 +100,10 @@ def duration_text() -> pl.Expr:
         return number if digits else scaled.cast(pl.String)
 
     def written(unit_ns: int, unit: str) -> pl.Expr:
-        number = (
-            pl.when(length < 10 * unit_ns)
-            .then(fixed(unit_ns, 3))
-            .when(length < 100 * unit_ns)
-            .then(fixed(unit_ns, 2))
-            .when(length < 1000 * unit_ns)
-            .then(fixed(unit_ns, 1))
-            .otherwise(fixed(unit_ns, 0))
-        )
+        number = fixed(unit_ns, 0)
+        for digits in (1, 2, 3):
+            shorter = length < 10 ** (4 - digits) * unit_ns
+            number = pl.when(shorter).then(fixed(unit_ns, digits)).otherwise(number)
         return pl.format("{} {}", number, pl.lit(unit))
 
     return (

@@ -153,13 +153,8 @@ def _interleaved(
 ) -> Plan:
     """Alternate forwards and backwards after a device's warm-up; 1F1B is the case of one chunk.
 
-    Args:
-        name: Name of the schedule.
-        devices: Pipeline devices p.
-        microbatches: Micro-batches of a step m.
-        chunks: Model chunks on each device v.
-        warm_up: For each device, how many forwards run before the first pair.
-        held: For each device, how many weight gradients run late; None if backwards are whole.
+    For each device, `warm_up` is how many forwards run before the first pair, and `held` how many
+    weight gradients run late; None if backwards are whole.
     """
     placement = looped(devices, chunks)
     group = _round(name, devices, microbatches) if chunks > 1 else 1

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import SHORT, Kind
+from bubblescope.model.timeline import KIND_DTYPE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -215,6 +217,25 @@ class Plan:
             for chunk, held in reversed(list(enumerate(stages))):
                 chunks[holder, held] = chunk
         return chunks[device, stage]
+
+    def operations(self) -> pl.DataFrame:
+        """Return kind, stage, chunk and microbatch of each operation, and those of pairs, else null.
+
+        The columns are called as in `Timeline.tasks`.
+        """
+        pair = pl.Series(self.pair_stage >= 0)
+        pair_chunk = self.chunk_of(self.device, np.maximum(self.pair_stage, 0))
+        return pl.DataFrame(
+            {
+                "kind": pl.Series([kind.value for kind in KINDS], dtype=KIND_DTYPE)[self.kind],
+                "stage": self.stage,
+                "chunk": self.chunk_of(self.device, self.stage),
+                "microbatch": self.microbatch,
+                "pair_stage": self.pair_stage,
+                "pair_chunk": pair_chunk,
+                "pair_microbatch": self.pair_microbatch,
+            }
+        ).with_columns(pl.when(pair).then(pl.col("^pair_.*$")))
 
     def peak_memory(self, weight_share: float = 0.5) -> NDArray[np.float64]:
         """Return the most activations that each device holds at once.

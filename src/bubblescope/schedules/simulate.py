@@ -5,7 +5,7 @@ The result is a `Timeline` like that of a measured run, so every report, view an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -281,48 +281,28 @@ def _label(plan: Plan, index: int) -> str:
 
 def _operations(plan: Plan, start: Ints, end: Ints) -> pl.DataFrame:
     """Return the tasks of operations that start and end in every step: steps x operations."""
-    pair = plan.pair_stage >= 0
-    pair_chunk = plan.chunk_of(plan.device, np.where(pair, plan.pair_stage, plan.stage))
     short = pl.Series([SHORT[kind] for kind in KINDS])[plan.kind]
-    columns = pl.DataFrame(
-        {
-            "rank": plan.device,
-            "kind": pl.Series([kind.value for kind in KINDS], dtype=KIND_DTYPE)[plan.kind],
-            "stage": plan.stage,
-            "chunk": plan.chunk_of(plan.device, plan.stage),
-            "microbatch": plan.microbatch,
-            "pair_stage": plan.pair_stage,
-            "pair_chunk": pair_chunk,
-            "pair_microbatch": plan.pair_microbatch,
-        }
-    ).with_columns(
-        pl.when(pl.col("pair_stage") >= 0).then(name)
-        for name in ("pair_stage", "pair_chunk", "pair_microbatch")
-    )
-    named = columns.select(
+    columns = plan.operations().with_columns(
+        rank=plan.device,
         # A format of nulls is null, so only pairs have the first.
         name=pl.coalesce(
             pl.format("F{}.{}&B{}.{}", "microbatch", "stage", "pair_microbatch", "pair_stage"),
             pl.format("{}{}.{}", short, "microbatch", "stage"),
-        )
+        ),
     )
     return _frame(
         step=np.repeat(np.arange(len(start)), len(plan)),
         start=start.ravel(),
         end=end.ravel(),
         lane=Lane.COMPUTE,
-        once={**columns.to_dict(), "name": named["name"]},
+        once=columns.to_dict(),
     ).with_columns(busy_ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
 def _transfers(plan: Plan, data: DataEdges, delays: Ints, end: Ints) -> pl.DataFrame:
     """Return a send and a receive for every result that takes time to reach another device.
 
-    Args:
-        plan: The plan.
-        data: Its data edges between devices.
-        delays: How long each of them takes.
-        end: When operations end, steps x operations.
+    `delays` are of the data edges between devices; `end` is when operations end, steps x operations.
     """
     late = np.flatnonzero((delays > 0) & (data.message < len(_RECEIVES)))
     ways = np.array([1, -1])  # a forward's result goes one stage up, a backward's one down
@@ -357,7 +337,7 @@ def _transfers(plan: Plan, data: DataEdges, delays: Ints, end: Ints) -> pl.DataF
 
 
 def _frame(
-    *, step: Ints, start: Ints, end: Ints, lane: Lane, once: dict[str, object]
+    *, step: Ints, start: Ints, end: Ints, lane: Lane, once: Mapping[str, object]
 ) -> pl.DataFrame:
     """Return tasks of every step from what is the same in all of them."""
     same = pl.DataFrame(once)

@@ -105,10 +105,7 @@ def v_min(devices: int, microbatches: int) -> Plan:
 def _woven(name: str, block: list[list[int]], microbatches: int) -> Plan:
     """Repeat a building block, tighten both ends, and read every device's order off the slots.
 
-    Args:
-        name: Name of the plan.
-        block: For each device the slots of the four passes of the first micro-batch.
-        microbatches: How often to repeat it.
+    The block has, for each device, the slots of the four passes of the first micro-batch.
     """
     slots = np.array(block)[:, :, None] + _PERIOD * np.arange(microbatches)
     _tighten(slots)

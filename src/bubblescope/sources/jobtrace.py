@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bubblescope.model.errors import SourceError
-from bubblescope.model.kinds import Kind
+from bubblescope.model.kinds import TRANSFERS, Kind
 from bubblescope.model.provenance import Notice
-from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline
+from bubblescope.model.timeline import UNREADABLE, Timeline
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.operation_names import (
     contents,
@@ -51,15 +51,7 @@ _OPTIONAL: Final = {
     "gmc": pl.Int32,
 }
 _LONGEST_S: Final = 86_400.0
-_MOVES: Final = [
-    kind.value
-    for kind in (
-        Kind.SEND_FORWARD,
-        Kind.RECV_FORWARD,
-        Kind.SEND_BACKWARD,
-        Kind.RECV_BACKWARD,
-    )
-]
+_MOVES: Final = [kind.value for kind in TRANSFERS]
 
 
 class JobTraceSource:
@@ -175,19 +167,13 @@ def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:
 def _ranks(table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
     """Return the ranks, each with the stages that it ran, or else its place in the pipeline."""
     found = one_place_each(table, stages=pl.col("stage").drop_nulls().unique().sort())
-    ranks = pl.DataFrame(
-        {
-            "rank": found["rank"],
-            "host": pl.Series(["unknown"] * found.height, dtype=pl.String),
-            "stages": found.select(
-                pl.when(pl.col("stages").list.len() == 0)
-                .then(pl.concat_list("device"))
-                .otherwise("stages")
-            ).to_series(),
-            "dp": found["dp"],
-            "tp": pl.Series([None] * found.height, dtype=pl.Int32),
-        },
-        schema_overrides={name: RANK_SCHEMA[name] for name in ("rank", "stages", "dp")},
+    known = pl.when(pl.col("stages").list.len() > 0).then("stages")
+    ranks = found.select(
+        "rank",
+        "dp",
+        host=pl.lit("unknown"),
+        stages=known.otherwise(pl.concat_list("device")),
+        tp=pl.lit(None, pl.Int32),
     )
     inferred = {"peer": "data-parallel replica and neighbouring stage"}
     if not (table["chunk"].fill_null(0) > 0).any():

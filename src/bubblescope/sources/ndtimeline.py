@@ -14,7 +14,6 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.model.provenance import Notice
-from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.operation_names import (
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from bubblescope.model.timeline import Timeline
     from bubblescope.sources.source import ReadOptions
 
 _NAME: Final = re.compile(r"trace_step-?\d+_-?\d+(?:\.json)?")
@@ -176,18 +176,9 @@ def _nanoseconds(us: pl.Expr) -> pl.Expr:
 
 
 def _ranks(table: pl.DataFrame) -> pl.DataFrame:
+    stage = pl.when(pl.col("device").is_not_null()).then(pl.concat_list("device"))
     found = one_place_each(table, tp=pl.col("tp").first())
-    stages = [None if device is None else [device] for device in found["device"]]
-    return pl.DataFrame(
-        {
-            "rank": found["rank"],
-            "host": pl.Series(["unknown"] * found.height, dtype=pl.String),
-            "stages": pl.Series(stages, dtype=pl.List(pl.Int32)),
-            "dp": found["dp"],
-            "tp": found["tp"],
-        },
-        schema_overrides={name: RANK_SCHEMA[name] for name in ("rank", "dp", "tp")},
-    )
+    return found.select("rank", "dp", "tp", host=pl.lit("unknown"), stages=stage)
 
 
 def _clock(paths: Sequence[Path], tables: Sequence[pl.DataFrame]) -> list[Notice]:

@@ -229,15 +229,11 @@ def number_microbatches(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None, 
     repeated = compute & pl.col("microbatch").is_not_null() & (pl.len().over(key) > 1)
     tasks = tasks.with_columns(repeated=repeated)
     if count := int(tasks["repeated"].sum()):
-        notices.append(
-            Notice(
-                "repeated-names",
-                f"{count} of {tasks.height} tasks share their name with another of the same step, so "
-                "their micro-batch and chunk numbers mean nothing and were dropped",
-                count,
-                tasks.height,
-            ),
+        text = (
+            f"{count} of {tasks.height} tasks share their name with another of the same step, so their "
+            "micro-batch and chunk numbers mean nothing and were dropped"
         )
+        notices.append(Notice("repeated-names", text, count, tasks.height))
         tasks = tasks.with_columns(
             pl.when("repeated").then(None).otherwise(column).alias(column)
             for column in ("microbatch", "chunk")

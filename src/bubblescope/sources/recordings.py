@@ -9,9 +9,8 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
-from bubblescope.model.timeline import UNREADABLE, Timeline, concat
-from bubblescope.recording.columns import FORMAT, Header
-from bubblescope.recording.reader import SCHEMA, Torn, read_stream
+from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, concat
+from bubblescope.recording.reader import Torn, header_of, read_stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,9 +69,7 @@ class NativeSource:
         joined = concat(timelines)
         # Hosts may share a name; boots never share a clock.
         if len(anchors) > 1:
-            joined = joined.with_notices(
-                clocks_unchecked(len(anchors)),
-            )
+            joined = joined.with_notices(clocks_unchecked(len(anchors)))
         return joined
 
 
@@ -83,9 +80,7 @@ class _EmptyError(SourceError):
 def _joined(recordings: list[_Recording], empty: dict[Path, _EmptyError]) -> list[_Recording]:
     """Put the halves of recordings with a limit together.
 
-    Args:
-        recordings: What was read.
-        empty: Files that hold nothing, which is no error if the other half does.
+    That a file is empty is no error if the other half is not.
     """
     # Of a job that was killed between putting a file aside and beginning anew, both are the same.
     order = sorted(recordings, key=lambda one: (one.header.before, one.path == one.whole))
@@ -129,16 +124,7 @@ class _Recording:
             raise SourceError(path, f"is not a recording or is damaged ({error})") from None
         if rows is None or not rows.height:
             raise _EmptyError(path, f"is cut short: its {len(data)} bytes hold no complete record")
-        if dict(rows.schema) != SCHEMA or rows["kind"][0] != "header":
-            raise SourceError(path, "is an Arrow stream, but not one that bubblescope recorded")
-        try:
-            self.header = msgspec.json.decode(rows["name"][0] or "", type=Header)
-        except msgspec.MsgspecError as error:
-            raise SourceError(path, f"has a header that makes no sense ({error})") from None
-        if self.header.format > FORMAT:
-            raise SourceError(
-                path, f"was recorded by bubblescope {self.header.version}; update to read it"
-            )
+        self.header = header_of(path, rows)
         self._tasks = rows[1:]
         self.lost = self.header.before
         """Tasks that were dropped to keep the recording within its limit."""
@@ -171,19 +157,8 @@ class _Recording:
             stage=pl.coalesce("stage", _stage_of_chunk(header.stages)),
             name=pl.coalesce("name", "kind"),
         )
-        ranks = pl.DataFrame(
-            {
-                "rank": [header.rank],
-                "host": [header.host],
-                "process": [header.process],
-                "device": [header.device],
-                "stages": [header.stages],
-                "dp": [header.dp],
-                "tp": [header.tp],
-                "cp": [header.cp],
-            },
-            schema_overrides={"stages": pl.List(pl.Int32)},
-        )
+        known = {name: getattr(header, name, None) for name in RANK_SCHEMA}
+        ranks = pl.DataFrame([known], schema=RANK_SCHEMA)
         run = Run(
             origins=(Origin("native", header.version, str(self.path)),),
             schedule=header.schedule,
@@ -207,34 +182,25 @@ def _stage_of_chunk(stages: list[int] | None) -> pl.Expr:
 def _dropped(path: Path, lost: int, kept: int) -> tuple[Notice, ...]:
     if not lost:
         return ()
-    return (
-        Notice(
-            "dropped",
-            f"{path.name} was limited in size: its oldest {lost:,} of {lost + kept:,} tasks were "
-            "dropped; a higher --max-mb keeps more",
-            lost,
-            lost + kept,
-        ),
+    total = lost + kept
+    text = (
+        f"{path.name} was limited in size: its oldest {lost:,} of {total:,} tasks were dropped; a "
+        "higher --max-mb keeps more"
     )
+    return (Notice("dropped", text, lost, total),)
 
 
 def _ending(path: Path, torn: Torn) -> tuple[Notice, ...]:
     if torn.closed:
         return ()
     if torn.lost:
-        return (
-            Notice(
-                "torn-tail",
-                f"{path.name} ends in the middle of a record: its last {torn.lost} of {torn.size} "
-                "bytes were dropped, and with them tasks of the last step",
-                torn.lost,
-                torn.size,
-            ),
+        text = (
+            f"{path.name} ends in the middle of a record: its last {torn.lost} of {torn.size} bytes "
+            "were dropped, and with them tasks of the last step"
         )
-    return (
-        Notice(
-            "unclosed",
-            f"{path.name} was not closed: the job was still running or was killed, and tasks of its "
-            "last step may be missing",
-        ),
+        return (Notice("torn-tail", text, torn.lost, torn.size),)
+    text = (
+        f"{path.name} was not closed: the job was still running or was killed, and tasks of its last "
+        "step may be missing"
     )
+    return (Notice("unclosed", text),)

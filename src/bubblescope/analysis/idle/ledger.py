@@ -128,6 +128,11 @@ class _Items(msgspec.Struct, frozen=True):
         """Return how long each gap is."""
         return np.concatenate([replay.gap_ns, replay.tail_ns])[self.place]
 
+    def ends(self, run: MeasuredRun) -> Ints:
+        """Return when each gap ends: where the task after it starts, or where the step does."""
+        length = run.as_measured.length_ns[run.step[run.first[1:] - 1]]
+        return np.concatenate([run.as_measured.start_ns, length])[self.place]
+
     def sums(self, values: Ints) -> Ints:
         """Sum over each group, in the last axis."""
         return np.add.reduceat(values, self.begins, axis=-1)
@@ -150,9 +155,7 @@ class _Items(msgspec.Struct, frozen=True):
     def _balanced(self, own: Ints, due: Ints) -> Ints:
         """Take what is beyond its due from each cause's latest gaps, and give it where it is short.
 
-        Args:
-            own: Amounts, causes x gaps.
-            due: What each group's amounts are to add up to, causes x groups.
+        `own` are amounts, causes x gaps, and `due` what they are to add up to, causes x groups.
         """
         have = self.sums(own)
         surplus = np.maximum(have - due, 0)
@@ -176,11 +179,8 @@ class _Items(msgspec.Struct, frozen=True):
 def _rows(run: MeasuredRun, items: _Items, causes: tuple[Cause, ...], given: Ints) -> pl.DataFrame:
     """Lay the amounts of each gap one after the other, as rows of `Ledger.gaps`.
 
-    Args:
-        run: The run.
-        items: Its gaps.
-        causes: What was added to its replays, one after the other.
-        given: What each replay is responsible for of each gap; the first for what is inherent.
+    `causes` were added to the replays one after the other, and `given` is what each replay is
+    responsible for of each gap, the first for what is inherent.
     """
     count = len(run)
     names = [cause.value for cause in Cause]
@@ -190,12 +190,10 @@ def _rows(run: MeasuredRun, items: _Items, causes: tuple[Cause, ...], given: Int
     place = items.place[item]
     group = items.group[item]
     last = run.first[1:] - 1
-    # A gap ends where the task after it starts, or where the step does.
-    ends = np.concatenate([run.as_measured.start_ns, run.as_measured.length_ns[run.step[last]]])
     until = np.cumsum(size)
     whole = np.bincount(item, size, minlength=given.shape[1]).astype(np.int64)
     passed = until - (np.cumsum(whole) - whole)[item]
-    end = ends[place] - whole[item] + passed
+    end = items.ends(run)[item] - whole[item] + passed
     step = run.step[last][group]
     opens = run.opens_ns[step]
     cause = code[player]
@@ -231,10 +229,7 @@ def _phase(run: MeasuredRun, items: _Items) -> Ints:
     begins = run.first[:-1]
     turn = np.minimum.reduceat(np.where(backward, run.as_measured.start_ns, far), begins)
     done = np.maximum.reduceat(np.where(forward, run.as_measured.end_ns, -1), begins)
-    last = run.first[1:] - 1
-    ends = np.concatenate([run.as_measured.start_ns, run.as_measured.length_ns[run.step[last]]])[
-        items.place
-    ]
+    ends = items.ends(run)
     warm, cool = ends <= turn[items.group], ends > done[items.group]
     phase: Ints = np.where(warm, 0, np.where(cool, 2, 1))
     return phase

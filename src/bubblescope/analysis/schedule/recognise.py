@@ -20,8 +20,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from bubblescope.analysis.schedule import searched
-from bubblescope.analysis.schedule.candidates import Candidate, known
+from bubblescope.analysis.schedule.candidates import (
+    Candidate,
+    known,
+    measured_times,
+    own_order,
+    searched,
+)
 from bubblescope.analysis.schedule.observe import (
     BACKWARD,
     FORWARD,
@@ -258,14 +263,14 @@ def _searched(
     settled = any(not best.departures for best in tried)
     if settled and seen[-1][0].devices * observed.microbatches > _SMALL:
         return found
-    times = searched.measured_times(timeline)
+    times = measured_times(timeline)
     # An order that is read from the run must explain more than the slips of any run. What the search
     # finds is but a guess at the plan: several departures from it say that it was another.
     unknown = _least(tried) > _SLIP * len(observed.work) + _FEW
     for shape, seats in seen[-1:] if settled else seen:
-        found += _tried(observed, shape, seats, searched.planned(shape, times), _UNLIKE)
+        found += _tried(observed, shape, seats, searched(shape, times), _UNLIKE)
         if unknown and _least(found) > _FEW:
-            order = searched.own(observed, shape, seats, times)
+            order = own_order(observed, shape, seats, times)
             found += _tried(observed, shape, seats, [order] if order else [])
         if any(not best.departures for best in found):
             break

@@ -321,9 +321,7 @@ def _blocks(cells: Array, shape: tuple[int, int, int, int]) -> tuple[Array, Arra
 def _reordered(starts: Array, place: Array) -> int:
     """Return in how many steps some worker started operations in another order.
 
-    Args:
-        starts: Starts of operations, n x s x r.
-        place: The place of each, -1 for those whose order does not matter.
+    `starts` are n x s x r; the order of those whose place is -1 does not matter.
     """
     same = np.ones(starts.shape[1:], bool)
     for each in np.unique(place[place >= 0]):

@@ -105,15 +105,10 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
                 {
                     **row,
                     "meaning": words.meaning(Cause(row["cause"]), self.language),
-                    **(
-                        {
-                            "cost_ns": cost.cost_ns,
-                            "alone_ns": cost.alone_ns,
-                            "last_ns": cost.last_ns,
-                        }
-                        if (cost := costs.get(Cause(row["cause"])))
-                        else {"cost_ns": None, "alone_ns": None, "last_ns": None}
-                    ),
+                    **{
+                        name: getattr(costs.get(Cause(row["cause"])), name, None)
+                        for name in ("cost_ns", "alone_ns", "last_ns")
+                    },
                 }
                 for row in ledger.totals().to_dicts()
             ],

@@ -6,6 +6,7 @@ are those of `bubblescope.analysis.why.words`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -148,7 +149,8 @@ def _slow_rank(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
         "steps": top["steps"],
         "of": len(run.steps),
     }
-    return Finding("evidence", "slow_rank", values, _rows(top["task"]))
+    shows = () if top["task"] is None else (top["task"],)
+    return Finding("evidence", "slow_rank", values, shows)
 
 
 def _variation(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
@@ -192,36 +194,32 @@ def _transfer(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
     return Finding("evidence", "transfer", values, (top["task"],))
 
 
-def _late(key: str) -> Callable[[Timeline, Ledger, Study], Finding]:
+def _late(key: str, timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
     """Return evidence of a cause that holds up tasks on their own rank."""
-
-    def evidence(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
-        run = ledger.counterfactuals.run
-        late = ledger.counterfactuals.late_ns(Cause[key.upper()])
-        ranks = (
-            pl.DataFrame({"rank": run.rank, "ns": late, "task": run.task})
-            .filter(pl.col("ns") > 0)
-            .group_by("rank")
-            .agg(
-                pl.col("ns").sum(),
-                count=pl.len(),
-                task=pl.col("task").sort_by("ns").last(),
-                longest=pl.col("ns").max(),
-            )
-            .sort("ns", "rank", descending=[True, False])
+    run = ledger.counterfactuals.run
+    late = ledger.counterfactuals.late_ns(Cause[key.upper()])
+    ranks = (
+        pl.DataFrame({"rank": run.rank, "ns": late, "task": run.task})
+        .filter(pl.col("ns") > 0)
+        .group_by("rank")
+        .agg(
+            pl.col("ns").sum(),
+            count=pl.len(),
+            task=pl.col("task").sort_by("ns").last(),
+            longest=pl.col("ns").max(),
         )
-        top = ranks.row(0, named=True)
-        values = {
-            "count": int(ranks["count"].sum()),
-            "late_ns": int(ranks["ns"].sum()),
-            "rank": top["rank"],
-            "rank_ns": top["ns"],
-            "task": _task(timeline, top["task"]),
-            "longest_ns": top["longest"],
-        }
-        return Finding("evidence", key, values, (top["task"],))
-
-    return evidence
+        .sort("ns", "rank", descending=[True, False])
+    )
+    top = ranks.row(0, named=True)
+    values = {
+        "count": int(ranks["count"].sum()),
+        "late_ns": int(ranks["ns"].sum()),
+        "rank": top["rank"],
+        "rank_ns": top["ns"],
+        "task": _task(timeline, top["task"]),
+        "longest_ns": top["longest"],
+    }
+    return Finding("evidence", key, values, (top["task"],))
 
 
 def _order(_timeline: Timeline, _ledger: Ledger, study: Study) -> Finding:
@@ -241,19 +239,15 @@ def _clock(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
     return Finding("evidence", "clock", values, (int(run.task[at]),))
 
 
-def _rows(row: int | None) -> tuple[int, ...]:
-    return () if row is None else (row,)
-
-
 _EVIDENCE: Final[dict[Cause, Callable[[Timeline, Ledger, Study], Finding]]] = {
     Cause.IMBALANCE: _imbalance,
     Cause.SLOW_RANK: _slow_rank,
     Cause.VARIATION: _variation,
     Cause.ORDER: _order,
     Cause.TRANSFER: _transfer,
-    Cause.PAUSE: _late("pause"),
-    Cause.LAUNCH: _late("launch"),
-    Cause.SYNC: _late("sync"),
-    Cause.UNEXPLAINED: _late("unexplained"),
+    Cause.PAUSE: partial(_late, "pause"),
+    Cause.LAUNCH: partial(_late, "launch"),
+    Cause.SYNC: partial(_late, "sync"),
+    Cause.UNEXPLAINED: partial(_late, "unexplained"),
     Cause.CLOCK: _clock,
 }

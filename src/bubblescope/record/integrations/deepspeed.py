@@ -122,12 +122,7 @@ class _Step:
         self._queued: list[bytes] = []
 
     def recorded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function of an instruction so that it is recorded.
-
-        Args:
-            name: The instruction's class.
-            function: Called with the engine and what the instruction says.
-        """
+        """Return the function of an instruction, of the class of that name, so that it is recorded."""
         kind = _KINDS.get(name, Kind.OTHER)
         if name == _COMMIT:
             return self._committing(function)
@@ -180,9 +175,7 @@ class _Step:
 def _peers(engine: Any, way: int) -> dict[Kind, int | None]:
     """Return the rank at the other end of each transfer, None where there is none.
 
-    Args:
-        engine: The engine.
-        way: 1 where activations go to the next rank, -1 where they come back.
+    The way is 1 where activations go to the next rank, -1 where they come back.
     """
     here, ranks = engine.grid.get_stage_id(), engine.num_stages
     down, up = (

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from bubblescope.model.errors import RecorderError
-from bubblescope.record.timers.events import CudaTimer, NpuTimer
+from bubblescope.record.timers.events import CudaTimer, NpuTimer, PaddleTimer
 from bubblescope.record.timers.timer import CpuTimer
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ def chosen_timer(name: str | None = None) -> Timer:
         raise RecorderError(f"{name!r} is no timer; use one of {', '.join(_TIMERS)}")
     there = [known for known in ("cuda", "npu") if _available(known)]
     if not there and name in {None, "cuda", "hip"} and _paddle_on_a_gpu():
-        from bubblescope.record.timers.paddle_events import PaddleTimer  # noqa: PLC0415  if it is there
-
         return PaddleTimer()
     there.append("cpu")
     device, make = _TIMERS[name or there[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,3 +107,14 @@ class NpuTimer(CudaTimer):
 
             npu = vars(torch)["npu"]  # torch_npu puts it there
         super().__init__(npu, clock)
+
+
+class PaddleTimer(CudaTimer):
+    """CUDA events of Paddle, on its current stream.
+
+    Args:
+        device: Something with the `Event` and `synchronize` of `paddle.device`, which is the default.
+    """
+
+    def __init__(self, device: Any = None) -> None:
+        super().__init__(device or sys.modules["paddle"].device)

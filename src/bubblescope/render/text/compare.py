@@ -15,7 +15,7 @@ from bubblescope.analysis.compare import GROUPS
 from bubblescope.model import units
 from bubblescope.model.kinds import COMPUTE_KINDS
 from bubblescope.render.text.face import Face
-from bubblescope.render.text.sections import table_of
+from bubblescope.render.text.sections import table_of, titled
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,11 +49,49 @@ class Comparison(Face, compare.Comparison, frozen=True, eq=False):
         Args:
             everything: With all lines of all tables.
         """
-        return _page(self, sys.maxsize if everything else _ROWS)
+        limit = sys.maxsize if everything else _ROWS
+        told = Table.grid(padding=(0, 2))
+        for letter, label, side in zip("AB", self.labels, (self.before, self.after), strict=True):
+            told.add_row(
+                Text(letter, "bold"), Text(label, overflow="fold"), Text(_side(side), "dim")
+            )
+        parts: list[RenderableType] = [Text(self.headline(), "bold"), Padding(told, (1, 0))]
+        for what, mine, its in self.differs:
+            parts.append(Text.assemble(("differs  ", "cyan"), f"{what}: A {mine}, B {its}"))
+        parts += [Text.assemble(("note  ", "yellow"), note.message) for note in self.notes]
+        if len(parts) > 2:
+            parts.append(Text())
+        parts += [
+            _table(group, changes, limit) for group in GROUPS if (changes := self.group(group))
+        ]
+        if any(change.interval for change in self.changes):
+            parts.append(Text(_LEGEND, "dim"))
+        return Group(*parts)
 
     def headline(self) -> str:
-        """Return which run is faster, and mostly why."""
-        return _headline(self)
+        """Return in one sentence by how much B is slower or faster, and mostly because of what."""
+        step = self.find("overall", "step")
+        if step is None or step.difference is None or step.relative is None:
+            return "Which run is faster is not known: the steps of at least one cannot be timed."
+        times = f"a step takes {units.duration(_ns(step.after))}"
+        if not step.difference:
+            return f"B is as fast as A: {times} in both."
+        change = f"{100 * step.relative:+.2f} %"
+        if step.interval is None:
+            noise = "no noise known"
+        else:
+            low, high = (100 * end / (step.before or 1) for end in step.interval)
+            noise = f"95 % interval {low:+.2f} to {high:+.2f} %"
+        if step.certain is False:
+            return (
+                f"Whether B is slower or faster than A is not certain: {times} instead of "
+                f"{units.duration(_ns(step.before))}, {change} ({noise})."
+            )
+        slower = "slower" if step.difference > 0 else "faster"
+        return (
+            f"B is {100 * abs(step.relative):.2f} % {slower} than A ({noise}): {times} instead of "
+            f"{units.duration(_ns(step.before))}{_because(self, step.difference)}."
+        )
 
 
 def verdict_line(verdict: Verdict) -> Text:
@@ -63,57 +101,11 @@ def verdict_line(verdict: Verdict) -> Text:
     )
 
 
-def _page(comparison: compare.Comparison, limit: int) -> RenderableType:
-    told = Table.grid(padding=(0, 2))
-    for letter, label, side in zip(
-        "AB", comparison.labels, (comparison.before, comparison.after), strict=True
-    ):
-        told.add_row(Text(letter, "bold"), Text(label, overflow="fold"), Text(_side(side), "dim"))
-    parts: list[RenderableType] = [Text(_headline(comparison), "bold"), Padding(told, (1, 0))]
-    for what, mine, its in comparison.differs:
-        parts.append(Text.assemble(("differs  ", "cyan"), f"{what}: A {mine}, B {its}"))
-    parts += [Text.assemble(("note  ", "yellow"), note.message) for note in comparison.notes]
-    if len(parts) > 2:
-        parts.append(Text())
-    parts += [
-        _table(group, changes, limit) for group in GROUPS if (changes := comparison.group(group))
-    ]
-    if any(change.interval for change in comparison.changes):
-        parts.append(Text(_LEGEND, "dim"))
-    return Group(*parts)
-
-
 def _side(side: Side) -> str:
     counted = [units.count(len(side.ranks), "rank"), units.count(len(side.steps), "step")]
     if side.microbatches:
         counted.append(units.count(side.microbatches, "micro-batch", "micro-batches"))
     return " · ".join([side.schedule or "unknown schedule", *counted])
-
-
-def _headline(comparison: compare.Comparison) -> str:
-    """Say in one sentence by how much B is slower or faster, and mostly because of what."""
-    step = comparison.find("overall", "step")
-    if step is None or step.difference is None or step.relative is None:
-        return "Which run is faster is not known: the steps of at least one cannot be timed."
-    times = f"a step takes {units.duration(_ns(step.after))}"
-    if not step.difference:
-        return f"B is as fast as A: {times} in both."
-    change = f"{100 * step.relative:+.2f} %"
-    if step.interval is None:
-        noise = "no noise known"
-    else:
-        low, high = (100 * end / (step.before or 1) for end in step.interval)
-        noise = f"95 % interval {low:+.2f} to {high:+.2f} %"
-    if step.certain is False:
-        return (
-            f"Whether B is slower or faster than A is not certain: {times} instead of "
-            f"{units.duration(_ns(step.before))}, {change} ({noise})."
-        )
-    slower = "slower" if step.difference > 0 else "faster"
-    return (
-        f"B is {100 * abs(step.relative):.2f} % {slower} than A ({noise}): {times} instead of "
-        f"{units.duration(_ns(step.before))}{_because(comparison, step.difference)}."
-    )
 
 
 def _because(comparison: compare.Comparison, difference: float) -> str:
@@ -163,8 +155,7 @@ def _table(group: str, changes: list[Change], limit: int) -> RenderableType:
             style="dim" if change.certain is False else None,
         )
     more = f", the {limit} largest of {len(changes)}; --all shows them" * (limit < len(changes))
-    head = Text.assemble((title, "bold"), (f"  {of}{more}", "dim"))
-    return Group(head, Padding(table, (0, 0, 1, 2)))
+    return titled(title, table, f"{of}{more}")
 
 
 def _value(change: Change, value: float | None) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from rich.console import Group
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -30,11 +28,8 @@ from bubblescope.render.text.sections import (
 from bubblescope.render.wording import facts
 
 if TYPE_CHECKING:
-    import polars as pl
     from rich.console import RenderableType
 
-    from bubblescope.analysis.study import Study
-    from bubblescope.model.timeline import Timeline
 
 _ROWS: Final = 24
 _NAMES: Final = ("makespan", "span", "over_ideal", "ideal", "excess")
@@ -52,7 +47,21 @@ class Report(Face, report.Report, frozen=True, eq=False):
             everything: With all ranks, steps and departures.
         """
         limit = sys.maxsize if everything else _ROWS
-        return _Layout(self.timeline, self.study, self.kinds, limit).page()
+        parts: list[RenderableType] = [self._heading()]
+        if len(self.timeline):
+            parts += [
+                self._lanes(limit),
+                self._rates(),
+                self._schedule(limit),
+                self._why(),
+                self._ranks(limit),
+                self._steps(limit),
+                self._kinds(),
+            ]
+        else:
+            parts.append(inventory(self.timeline))
+        run = self.timeline.run
+        return Group(*parts, inferred_of(run), warnings_of(run.warnings))
 
     def headline(self) -> str:
         """Return schedule, size and bubble rate in one line."""
@@ -60,46 +69,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         rate = units.percent(overall.span if overall.makespan is None else overall.makespan)
         return ", ".join([*facts(self.timeline), f"bubble rate {rate}"])
 
-
-class _Layout(msgspec.Struct, frozen=True):
-    """The sections of a report.
-
-    Attributes:
-        timeline, study, kinds: Of the report.
-        limit: Ranks and steps shown at most.
-    """
-
-    timeline: Timeline
-    study: Study
-    kinds: pl.DataFrame
-    limit: int
-
-    def page(self) -> RenderableType:
-        parts: list[RenderableType] = [self._headline()]
-        if len(self.timeline):
-            parts += [
-                self._lanes(),
-                self._rates(),
-                self._schedule(),
-                self._why(),
-                self._ranks(),
-                self._steps(),
-                self._kinds(),
-            ]
-        else:
-            parts.append(inventory(self.timeline))
-        parts.append(self._notes())
-        return Group(*parts)
-
-    def _overall(self) -> list[tuple[str, float | None]]:
-        return [(name, getattr(self.study.bubbles.overall, name)) for name in _NAMES]
-
-    def _error(self, name: str) -> float | None:
-        """Return how far a rate of the whole run may be off because clocks differ."""
-        error: float | None = getattr(self.study.bubbles.overall, f"{name}_error", None)
-        return error
-
-    def _headline(self) -> RenderableType:
+    def _heading(self) -> RenderableType:
         timeline = self.timeline
         made = sorted({(origin.format, origin.version or "") for origin in timeline.run.origins})
         source = ", ".join(f"{name} {version}".strip() for name, version in made)
@@ -109,36 +79,30 @@ class _Layout(msgspec.Struct, frozen=True):
             Text(),
         )
 
-    def _lanes(self) -> RenderableType:
-        most = self.limit if self.limit > _ROWS else lanes.LANES
+    def _lanes(self, limit: int) -> RenderableType:
+        most = limit if limit > _ROWS else lanes.LANES
         found = lanes.Lanes.of(self.timeline, most=most)
-        if found is None:
-            return Group()
-        title = Text.assemble(("Timeline", "bold"), (f"  {found.said}", "dim"))
-        return Group(title, Padding(found, (0, 0, 1, 2)))
+        return Group() if found is None else titled("Timeline", found, found.said)
 
     def _rates(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2))
-        for name, rate in self._overall():
+        overall = self.bubbles.overall
+        for name in _NAMES:
             style = "bold" if name == "makespan" else ""
             grid.add_row(
                 Text(name, style),
-                Text(units.uncertain(rate, self._error(name)).rjust(8), style),
+                Text(_rate(overall, name).rjust(8), style),
                 Text(DEFINITIONS[name], "dim"),
             )
-        share = self.study.bubbles.overall.kernel_share
         grid.add_row(
             "kernel share",
-            units.percent(share).rjust(8),
+            units.percent(overall.kernel_share).rjust(8),
             Text("share of the tasks' time in which a kernel was running", "dim"),
         )
-        title = Text.assemble(
-            ("Bubble rate", "bold"),
-            ("  from first forward to last backward of a step, optimizer left out", "dim"),
-        )
-        return Group(title, Padding(grid, (0, 0, 1, 2)))
+        about = "from first forward to last backward of a step, optimizer left out"
+        return titled("Bubble rate", grid, about)
 
-    def _schedule(self) -> RenderableType:
+    def _schedule(self, limit: int) -> RenderableType:
         found = self.study.recognition
         if found is None:
             said = Text("no forward names its stage and micro-batch, so it is not known", "dim")
@@ -148,7 +112,7 @@ class _Layout(msgspec.Struct, frozen=True):
             lines.append(Text("none of the known ones; what ran in one step, device by device:"))
             lines += [
                 Text(f"device {device}  {order}", "dim", no_wrap=True, overflow="ellipsis")
-                for device, order in list(found.order.items())[: self.limit]
+                for device, order in list(found.order.items())[:limit]
             ]
             return titled("Schedule", Group(*lines))
         count = len(found.departures)
@@ -161,7 +125,7 @@ class _Layout(msgspec.Struct, frozen=True):
         )
         if found.missing:
             lines[-1].append(f", {found.missing:,} more of its operations not in the trace")
-        shown = found.departures if self.limit > _ROWS else found.departures[:_DEPARTURES]
+        shown = found.departures if limit > _ROWS else found.departures[:_DEPARTURES]
         lines += [Text(f"  {departure}", "yellow") for departure in shown]
         if len(shown) < count:
             lines.append(Text(f"  and {count - len(shown):,} more; --all shows them", "dim"))
@@ -186,41 +150,40 @@ class _Layout(msgspec.Struct, frozen=True):
         about = f"replay {units.percent(ledger.replay_error)} off; bubblescope why has the evidence"
         if self.study.explained < len(self.timeline.steps):
             about = f"of {units.count(self.study.explained, 'step')}; {about}, of all"
-        title = Text.assemble(("Why idle", "bold"), (f"  {about}", "dim"))
-        return Group(title, Padding(table, (0, 0, 1, 2)))
+        return titled("Why idle", table, about)
 
-    def _ranks(self) -> RenderableType:
+    def _ranks(self, limit: int) -> RenderableType:
         ranks = self.timeline.ranks
         # One of them is enough to find a rank, and a terminal has room for one.
         places = [name for name in ("host", "device") if ranks[name].n_unique() > 1][:1]
-        ideal = ["ideal"] * (self.study.bubbles.overall.ideal is not None)
-        bar = [""] * (not self.study.bubbles.overall.makespan_error)
+        ideal = ["ideal"] * (self.bubbles.overall.ideal is not None)
+        bar = [""] * (not self.bubbles.overall.makespan_error)
         columns = ("rank", "stage", *places, "busy", "idle", "span", *ideal, "makespan", *bar)
         table = table_of(*columns)
         facts = {row["rank"]: row for row in ranks.to_dicts()}
-        rows = list(self.study.bubbles.per_rank.items())
-        shown = _worst(rows, self.limit)
+        rows = list(self.bubbles.per_rank.items())
+        shown = _worst(rows, limit)
         for rank, rates in sorted(shown, key=lambda row: _pipeline_order(facts[row[0]])):
             fact = facts[rank]
             table.add_row(
                 str(rank),
-                _stages(fact["stages"]),
+                ", ".join(map(str, fact["stages"] or [])) or "?",
                 *(Text(units.optional(fact[place])) for place in places),
                 units.duration(rates.busy_ns),
                 units.duration(rates.idle_ns),
                 units.percent(rates.span),
                 *(units.percent(rates.ideal) for _ in ideal),
-                units.uncertain(rates.makespan, rates.makespan_error),
+                _rate(rates, "makespan"),
                 *(bar_of(rates.makespan) for _ in bar),
             )
-        return titled("Ranks", table, len(rows), len(shown), "ranks")
+        return titled("Ranks", table, _few(shown, rows, "ranks"))
 
-    def _steps(self) -> RenderableType:
-        ideal = ["ideal", "excess"] * (self.study.bubbles.overall.ideal is not None)
+    def _steps(self, limit: int) -> RenderableType:
+        ideal = ["ideal", "excess"] * (self.bubbles.overall.ideal is not None)
         table = table_of("step", "length", "span", *ideal, "makespan", "")
-        rows = list(self.study.bubbles.per_step.items())
-        shown = _worst(rows, self.limit)
-        ranks = self.study.bubbles.table.group_by("step").len()
+        rows = list(self.bubbles.per_step.items())
+        shown = _worst(rows, limit)
+        ranks = self.bubbles.table.group_by("step").len()
         ranks_of = dict(ranks.iter_rows())
         for step, rates in sorted(shown, key=lambda row: -1 if row[0] is None else row[0]):
             length_ns = rates.makespan_ns
@@ -228,14 +191,10 @@ class _Layout(msgspec.Struct, frozen=True):
                 units.optional(step),
                 units.duration(length_ns and length_ns // ranks_of[step]),
                 units.percent(rates.span),
-                *(
-                    units.uncertain(getattr(rates, name), getattr(rates, f"{name}_error", None))
-                    for name in ideal
-                ),
-                units.uncertain(rates.makespan, rates.makespan_error),
+                *(_rate(rates, name) for name in (*ideal, "makespan")),
                 bar_of(rates.makespan),
             )
-        return titled("Steps", table, len(rows), len(shown), "steps")
+        return titled("Steps", table, _few(shown, rows, "steps"))
 
     def _kinds(self) -> RenderableType:
         table = table_of("kind", "", "count", "total", "shortest", "median", "longest")
@@ -248,17 +207,20 @@ class _Layout(msgspec.Struct, frozen=True):
             )
         return titled("Tasks", table)
 
-    def _notes(self) -> RenderableType:
-        run = self.timeline.run
-        return Group(inferred_of(run), warnings_of(run.warnings))
+
+def _rate(rates: Rates, name: str) -> str:
+    """Write a rate, with how far it may be off because clocks differ."""
+    return units.uncertain(getattr(rates, name), getattr(rates, f"{name}_error", None))
 
 
 def _pipeline_order(fact: dict[str, Any]) -> tuple[int, int]:
     return (min(fact["stages"] or [fact["rank"]]), fact["rank"])
 
 
-def _stages(stages: list[int] | None) -> str:
-    return ", ".join(map(str, stages)) if stages else "?"
+def _few(shown: list[Any], of: list[Any], what: str) -> str:
+    if len(shown) == len(of):
+        return ""
+    return f"the {len(shown)} with the largest bubble of {len(of)} {what}"
 
 
 def _worst(rows: list[tuple[Any, Rates]], limit: int) -> list[tuple[Any, Rates]]:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bubblescope.model.provenance import Notice, Run
     from bubblescope.model.timeline import Timeline
 
-_BAR: Final = 8
-
 
 def what_schedule(found: Recognition) -> Text:
     """Say which schedule it was, and what shape of pipeline."""
@@ -77,12 +75,12 @@ def inventory(timeline: Timeline) -> RenderableType:
     return titled("What the traces hold", lines)
 
 
-def bar_of(rate: float | None) -> Text:
-    """Return a bar of which the idle share is pale."""
+def bar_of(rate: float | None, width: int = 8) -> Text:
+    """Return a bar of so many characters, of which the idle share is pale."""
     if rate is None:
         return Text()
-    filled = round(rate * _BAR)
-    return Text.assemble(("█" * (_BAR - filled), "blue"), ("░" * filled, "dim"))
+    idle = round(rate * width)
+    return Text.assemble(("█" * (width - idle), "blue"), ("░" * idle, "dim"))
 
 
 _WORDS: Final = {
@@ -133,10 +131,7 @@ def inferred_of(run: Run) -> RenderableType:
     )
 
 
-def titled(
-    title: str, table: RenderableType, total: int = 0, shown: int = 0, what: str = ""
-) -> RenderableType:
-    """Put a title above something, which says so if that is `shown` of `total` rows."""
-    more = f"  the {shown} with the largest bubble of {total} {what}" if shown < total else ""
-    head = Text.assemble((title, "bold"), (more, "dim"))
-    return Group(head, Padding(table, (0, 0, 1, 2)))
+def titled(title: str, body: RenderableType, about: str = "") -> RenderableType:
+    """Put a title above something, and beside the title what that is about."""
+    head = Text.assemble((title, "bold"), (f"  {about}" if about else "", "dim"))
+    return Group(head, Padding(body, (0, 0, 1, 2)))

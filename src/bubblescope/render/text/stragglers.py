@@ -43,8 +43,16 @@ class Stragglers(Face, stragglers.Stragglers, frozen=True, eq=False):
             everything: With all operations, workers and steps.
             quiet: Without warnings.
         """
-        page = _report(self, sys.maxsize if everything else _ROWS)
-        return page if quiet else Group(page, warnings_of(self.warnings))
+        limit = sys.maxsize if everything else _ROWS
+        return Group(
+            _headline(self),
+            _operations(self, limit),
+            _stages(self, limit),
+            _workers(self, limit),
+            _steps(self, limit),
+            _patterns(self),
+            *([] if quiet else [warnings_of(self.warnings)]),
+        )
 
     def headline(self) -> str:
         """Return the slowdown and the slowest ranks in one line."""
@@ -52,17 +60,6 @@ class Stragglers(Face, stragglers.Stragglers, frozen=True, eq=False):
             f"slowdown {_times(self.slowdown.overall[0])}, "
             f"slowest {units.listed('rank', self.worst)}"
         )
-
-
-def _report(found: stragglers.Stragglers, limit: int) -> RenderableType:
-    return Group(
-        _headline(found),
-        _operations(found, limit),
-        _stages(found, limit),
-        _workers(found, limit),
-        _steps(found, limit),
-        _patterns(found),
-    )
 
 
 def _headline(found: stragglers.Stragglers) -> RenderableType:
@@ -159,16 +156,13 @@ def _heat_map(found: stragglers.Stragglers) -> RenderableType:
     replicas = found.rank.shape[1]
     size = -(-replicas // _WIDTH)
     for place, row in enumerate(found.by_worker):
-        cells = [_heat(row[low : low + size].max()) for low in range(0, replicas, size)]
+        worst = (row[low : low + size].max() for low in range(0, replicas, size))
+        cells = [next(sign for limit, sign in _HEAT if value < limit) for value in worst]
         grid.add_row(Text(f"stage {_stage(found, place)}", "dim"), Text("".join(cells), "#d55e00"))
     legend = ", ".join(f"{sign} < {limit:g}" for limit, sign in _HEAT[:-1])
     many = f"; a sign is the worst of {size}" if size > 1 else ""
     grid.add_row("", Text(f"{legend}, {_HEAT[-1][1]} more; replicas across{many}", "dim"))
     return grid
-
-
-def _heat(value: float) -> str:
-    return next(sign for limit, sign in _HEAT if value < limit)
 
 
 def _steps(found: stragglers.Stragglers, limit: int) -> RenderableType:

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from bubblescope.model import units
-from bubblescope.render.text.sections import table_of
+from bubblescope.render.text.sections import bar_of, table_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +99,7 @@ def _bars(figures: Figures, room: int) -> RenderableType:
         table.add_row(
             str(rank),
             *[", ".join(map(str, stages))] * staged,
-            _bar(idle),
+            bar_of(idle, _WIDTH),
             units.percent(idle),
             units.duration(None if busy_ns is None else round(busy_ns)),
             Text("–" if step is None else str(step), "yellow" if late else ""),
@@ -107,14 +107,6 @@ def _bars(figures: Figures, room: int) -> RenderableType:
         )
     title = f"the {room} slowest of {figures.ranks.height:,} ranks" if cut else "ranks"
     return Group(Text(title, "bold"), Padding(table, (0, 0, 0, 2)))
-
-
-def _bar(idle: float | None) -> Text:
-    """Return a bar of which the idle share is pale."""
-    if idle is None:
-        return Text()
-    busy = round((1 - idle) * _WIDTH)
-    return Text.assemble(("█" * busy, "blue"), ("░" * (_WIDTH - busy), "dim"))
 
 
 def _complaints(figures: Figures) -> list[str]:

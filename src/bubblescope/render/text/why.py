@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-import msgspec
 import polars as pl
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -36,71 +35,61 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
         Args:
             everything: With all ranks and gaps.
         """
-        return _Layout(self, sys.maxsize if everything else _ROWS).page()
+        limit = sys.maxsize if everything else _ROWS
+        return Group(
+            self._words(),
+            self._causes(),
+            self._ranks(limit),
+            self._longest(limit),
+            self._replay(),
+        )
 
     def headline(self) -> str:
         """Return the verdict."""
         return words.sentence(self.findings[0], self.language)
-
-
-class _Layout(msgspec.Struct, frozen=True):
-    """The sections of an explanation.
-
-    Attributes:
-        found: The explanation.
-        limit: Ranks, steps and gaps shown at most.
-    """
-
-    found: why.Explanation
-    limit: int
-
-    def page(self) -> RenderableType:
-        return Group(self._words(), self._causes(), self._ranks(), self._longest(), self._replay())
 
     def _words(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True)
         grid.add_column()
         styles = {"verdict": "bold", "evidence": "", "advice": "cyan"}
-        for finding in self.found.findings:
-            said = Text(words.sentence(finding, self.found.language), styles[finding.role])
-            grid.add_row(words.heading(finding.role, self.found.language), said)
+        for finding in self.findings:
+            said = Text(words.sentence(finding, self.language), styles[finding.role])
+            grid.add_row(words.heading(finding.role, self.language), said)
         return Padding(grid, (0, 0, 1, 0))
 
     def _causes(self) -> RenderableType:
         columns = ("cause", "idle", "share", "cost", "last", "meaning")
         table = self._table(*columns, left=("cause", "meaning"))
-        costs = {share.cause: share for share in self.found.shares.shares}
-        for row in self.found.ledger.totals().to_dicts():
+        costs = {share.cause: share for share in self.shares.shares}
+        for row in self.ledger.totals().to_dicts():
             cause = Cause(row["cause"])
             share = costs.get(cause)
             table.add_row(
-                words.cause_name(cause, self.found.language),
+                words.cause_name(cause, self.language),
                 units.duration(row["idle_ns"]),
                 units.percent(row["share"]),
                 units.duration(share.cost_ns) if share else "",
                 units.duration(share.last_ns) if share else "",
-                words.meaning(cause, self.found.language),
+                words.meaning(cause, self.language),
                 style="dim" if cause in INHERENT else "",
             )
-        notes = [self._titled("causes", table)]
-        least = max(1, self.found.shares.step_ns // 100)
-        strong = [pair for pair in self.found.shares.interactions if abs(pair.cost_ns) >= least]
+        notes = [self._section("causes", table)]
+        least = max(1, self.shares.step_ns // 100)
+        strong = [pair for pair in self.shares.interactions if abs(pair.cost_ns) >= least]
         for one, other, cost in strong[:3]:
-            both = " + ".join(
-                words.cause_name(cause, self.found.language) for cause in (one, other)
-            )
+            both = " + ".join(words.cause_name(cause, self.language) for cause in (one, other))
             notes.append(Text(f"  {both}: {'+' if cost > 0 else ''}{units.duration(cost)}", "dim"))
         if strong:
             notes.append(Text())
-        outside = int(self.found.ledger.outside["idle_ns"].sum())
+        outside = int(self.ledger.outside["idle_ns"].sum())
         if outside:
-            said = words.note("outside", self.found.language, cause=Cause.SYNC, idle_ns=outside)
+            said = words.note("outside", self.language, cause=Cause.SYNC, idle_ns=outside)
             notes.append(Padding(Text(said), (0, 0, 1, 2)))
         return Group(*notes)
 
-    def _ranks(self) -> RenderableType:
-        sums = self.found.ledger.table.group_by("rank", "cause").agg(pl.col("idle_ns").sum())
+    def _ranks(self, limit: int) -> RenderableType:
+        sums = self.ledger.table.group_by("rank", "cause").agg(pl.col("idle_ns").sum())
         inherent = pl.col("cause").is_in(_INHERENT)
         ranks = (
             sums.with_columns(other=pl.when(inherent).then(0).otherwise("idle_ns"))
@@ -113,26 +102,24 @@ class _Layout(msgspec.Struct, frozen=True):
             )
             .sort("other", "rank", descending=[True, False])
         )
-        shown = ranks.head(self.limit)
+        shown = ranks.head(limit)
         grid = self._table("rank", "idle", "other", "mostly", left=("rank", "mostly"))
         for row in shown.to_dicts():
-            name = (
-                words.cause_name(Cause(row["first"]), self.found.language) if row["first"] else ""
-            )
+            name = words.cause_name(Cause(row["first"]), self.language) if row["first"] else ""
             idle, other = units.duration(row["idle"]), units.duration(row["other"])
             grid.add_row(str(row["rank"]), idle, other, name)
         parts: list[RenderableType] = [grid]
         if len(shown) < len(ranks):
-            more = words.note("more", self.found.language, count=len(ranks) - len(shown))
+            more = words.note("more", self.language, count=len(ranks) - len(shown))
             parts.append(Text(more, "dim"))
-        return self._titled("ranks", Group(*parts))
+        return self._section("ranks", Group(*parts))
 
-    def _longest(self) -> RenderableType:
+    def _longest(self, limit: int) -> RenderableType:
         gaps = (
-            self.found.ledger.gaps.filter(~pl.col("cause").is_in(_INHERENT))
+            self.ledger.gaps.filter(~pl.col("cause").is_in(_INHERENT))
             .with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
             .sort("length", "start_ns", descending=[True, False])
-            .head(_GAPS if self.limit == _ROWS else self.limit)
+            .head(_GAPS if limit == _ROWS else limit)
         )
         if not len(gaps):
             return Group()
@@ -142,36 +129,34 @@ class _Layout(msgspec.Struct, frozen=True):
         for row in gaps.to_dicts():
             grid.add_row(
                 units.duration(row["length"]),
-                words.cause_name(Cause(row["cause"]), self.found.language),
+                words.cause_name(Cause(row["cause"]), self.language),
                 words.note(
                     "rank" if row["step"] is None else "step",
-                    self.found.language,
+                    self.language,
                     rank=row["rank"],
                     step=row["step"],
                 ),
                 "" if row["task"] is None else self._task(row["task"]),
                 self._task(row["root"]),
             )
-        return self._titled("gaps", grid)
+        return self._section("gaps", grid)
 
     def _replay(self) -> RenderableType:
-        ledger = self.found.ledger
+        ledger = self.ledger
         doubtful = ledger.worst_error > _WARN or ledger.counterfactuals.run.left_out > 0
         mean, worst = units.percent(ledger.replay_error), units.percent(ledger.worst_error)
-        said = words.note("replay", self.found.language, mean=mean, worst=worst)
+        said = words.note("replay", self.language, mean=mean, worst=worst)
         if doubtful:
-            said += words.note("doubt", self.found.language)
+            said += words.note("doubt", self.language)
         if ledger.counterfactuals.run.left_out:
-            said += words.note(
-                "left_out", self.found.language, count=ledger.counterfactuals.run.left_out
-            )
-        if self.found.shares.steps < self.found.shares.of:
-            steps = {"steps": self.found.shares.steps, "of": self.found.shares.of}
-            said += words.note("part", self.found.language, **steps)
+            said += words.note("left_out", self.language, count=ledger.counterfactuals.run.left_out)
+        if self.shares.steps < self.shares.of:
+            steps = {"steps": self.shares.steps, "of": self.shares.of}
+            said += words.note("part", self.language, **steps)
         return Text(said, "yellow" if doubtful else "dim")
 
     def _task(self, row: int) -> str:
-        task = self.found.timeline.tasks.row(row, named=True)
+        task = self.timeline.tasks.row(row, named=True)
         number = "" if task["microbatch"] is None else str(task["microbatch"])
         stage = "" if task["stage"] is None else f" stage {task['stage']}"
         return f"{SHORT[Kind(task['kind'])]}{number}{stage} (rank {task['rank']})"
@@ -180,9 +165,9 @@ class _Layout(msgspec.Struct, frozen=True):
         table = narrow_table()
         for column in columns:
             side: Any = "left" if column in left else "right"
-            table.add_column(words.heading(column, self.found.language), justify=side)
+            table.add_column(words.heading(column, self.language), justify=side)
         return table
 
-    def _titled(self, key: str, body: RenderableType) -> RenderableType:
-        title = Text(words.heading(key, self.found.language), "bold")
+    def _section(self, key: str, body: RenderableType) -> RenderableType:
+        title = Text(words.heading(key, self.language), "bold")
         return Group(title, Padding(body, (0, 0, 1, 2)))

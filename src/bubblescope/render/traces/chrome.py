@@ -16,13 +16,7 @@ import polars as pl
 from bubblescope.model.counters import in_force
 from bubblescope.model.kinds import Kind
 from bubblescope.render.files import replacing
-from bubblescope.render.layout import (
-    LANE_ORDER,
-    duration_text,
-    ordered_ranks,
-    short_label,
-    with_rows,
-)
+from bubblescope.render.layout import duration_text, ordered_ranks, short_label, with_rows
 from bubblescope.render.traces.slices import (
     ARGUMENTS,
     LONGEST_DETAIL,
@@ -101,13 +95,7 @@ def write(timeline: Timeline, path: Path) -> Path:
 
 def _placed(timeline: Timeline) -> pl.DataFrame:
     """Give each task its thread and its times in microseconds."""
-    lane = (
-        pl.col("lane")
-        .cast(pl.String)
-        .replace_strict(
-            {name: index for index, name in enumerate(LANE_ORDER)}, return_dtype=pl.Int32
-        )
-    )
+    lane = pl.col("lane").to_physical().cast(pl.Int32)
     return with_rows(timeline.tasks.with_row_index("index")).with_columns(
         plain(pl.col("name"), LONGEST_DETAIL),
         tid=1 + lane * _ROWS_PER_LANE + pl.col("row"),

@@ -23,13 +23,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 from bubblescope.model.counters import in_force
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.render.files import replacing
-from bubblescope.render.layout import (
-    LANE_ORDER,
-    duration_text,
-    ordered_ranks,
-    short_label,
-    with_rows,
-)
+from bubblescope.render.layout import duration_text, ordered_ranks, short_label, with_rows
 from bubblescope.render.traces.slices import (
     ARGUMENTS,
     LONGEST_DETAIL,
@@ -138,17 +132,7 @@ class _Tracks:
         root = self._add((_ROOT,), None, _ROOT, 0)
         for row in range(step_rows):
             self._add((_STEPS, row), root, _STEPS if row == 0 else f"{_STEPS} {row + 1}", row)
-        rows = (
-            tasks.select("rank", pl.col("lane").cast(pl.String), "row")
-            .unique()
-            .sort(
-                "rank",
-                pl.col("lane").replace_strict(
-                    {lane: index for index, lane in enumerate(LANE_ORDER)}
-                ),
-                "row",
-            )
-        )
+        rows = tasks.select("rank", "lane", "row").unique().sort("rank", "lane", "row")
         lanes = rows.partition_by("rank", as_dict=True)
         counted = timeline.counters.select(
             "rank",
@@ -179,8 +163,7 @@ class _Tracks:
 
     def packets(self) -> Any:
         trace = proto.Trace()
-        first = trace.packet.add()
-        first.trusted_packet_sequence_id = _SEQUENCE
+        first = trace.packet.add(trusted_packet_sequence_id=_SEQUENCE)
         first.sequence_flags = proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
         for category, iid in self.categories.items():
             first.interned_data.event_categories.add(iid=iid, name=category)
@@ -191,9 +174,7 @@ class _Tracks:
         for name, iid in self.arguments.items():
             first.interned_data.debug_annotation_names.add(iid=iid, name=name)
         for uuid, parent, title, order in self._described:
-            packet = trace.packet.add()
-            packet.trusted_packet_sequence_id = _SEQUENCE
-            track = packet.track_descriptor
+            track = trace.packet.add(trusted_packet_sequence_id=_SEQUENCE).track_descriptor
             track.uuid, track.name, track.sibling_order_rank = uuid, title, order
             track.child_ordering = proto.TrackDescriptor.EXPLICIT
             if parent is not None:
@@ -236,10 +217,7 @@ def _samples(timeline: Timeline, tracks: _Tracks) -> Iterator[Any]:
     for chunk in held.iter_slices(_CHUNK):
         trace = proto.Trace()
         for rank, name, unit, time, value in chunk.iter_rows():
-            packet = trace.packet.add()
-            packet.timestamp = time
-            packet.trusted_packet_sequence_id = _SEQUENCE
-            event = packet.track_event
+            event = _event(trace, time)
             event.type = proto.TrackEvent.TYPE_COUNTER
             event.track_uuid = tracks.ids[rank, name, unit]
             event.double_counter_value = value
@@ -250,22 +228,22 @@ def _slice(
     trace: Any, track: int, start: int, end: int, name: str, category: int
 ) -> tuple[Any, Any]:
     """Add a slice; return its beginning, which carries what is said about it, and its end."""
-    begin = trace.packet.add()
-    begin.timestamp = start
-    begin.trusted_packet_sequence_id = _SEQUENCE
-    begin.sequence_flags = proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-    event = begin.track_event
+    event = _event(trace, start, sequence_flags=proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE)
     event.type = proto.TrackEvent.TYPE_SLICE_BEGIN
     event.track_uuid = track
     event.name = name
     event.category_iids.append(category)
     event.MergeFromString(_field(_COLOUR_ID, category))
-    finish = trace.packet.add()
-    finish.timestamp = end
-    finish.trusted_packet_sequence_id = _SEQUENCE
-    finish.track_event.type = proto.TrackEvent.TYPE_SLICE_END
-    finish.track_event.track_uuid = track
-    return event, finish.track_event
+    finish = _event(trace, end)
+    finish.type = proto.TrackEvent.TYPE_SLICE_END
+    finish.track_uuid = track
+    return event, finish
+
+
+def _event(trace: Any, time: int, **how: int) -> Any:
+    """Add a packet with an event, and return that."""
+    packet = trace.packet.add(timestamp=time, trusted_packet_sequence_id=_SEQUENCE, **how)
+    return packet.track_event
 
 
 @cache

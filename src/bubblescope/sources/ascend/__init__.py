@@ -134,14 +134,7 @@ def assemble(profiles: Sequence[Profile], notices: list[Notice], names: NamePars
 
 
 def _databases(paths: Sequence[Path]) -> tuple[list[Path], list[Notice]]:
-    """Choose the database of each rank: where a folder was profiled twice, the newest.
-
-    Returns:
-        The databases, and warnings of what was left out.
-
-    Raises:
-        SourceError: A folder holds no database.
-    """
+    """Choose the database of each rank, the newest of several, and warn of those left out."""
     newest: dict[str, Path] = {}
     notices = []
     for path in sorted(paths, key=_stamp):
@@ -190,9 +183,9 @@ def _tasks(
     messages = {text: parse_message(text, names) for text in texts}
     operations = pl.DataFrame(
         [
-            _operation(text, message)
+            _operation(text, message, said, said.kind)
             for text, message in messages.items()
-            if message.said and message.said.kind
+            if (said := message.said) and said.kind
         ],
         schema={"message": pl.String, **_OPERATION},
         orient="row",
@@ -204,15 +197,11 @@ def _tasks(
     kept = ranges.filter(pl.col("start_ns") >= pl.Series(reached_ns(ranges["end_ns"].to_numpy())))
     notices = []
     if inner := ranges.height - kept.height:
-        notices.append(
-            Notice(
-                "overlapping-ranges",
-                f"{inner} of {ranges.height} ranges of rank {rank} lie within or across another and "
-                "were left out",
-                inner,
-                ranges.height,
-            )
+        text = (
+            f"{inner} of {ranges.height} ranges of rank {rank} lie within or across another and were "
+            "left out"
         )
+        notices.append(Notice("overlapping-ranges", text, inner, ranges.height))
     blank = {"pair_microbatch": pl.Int32, "pair_chunk": pl.Int16, "pair_stage": pl.Int32}
     kept = kept.with_columns(
         pl.lit(None, dtype).alias(column) for column, dtype in blank.items()
@@ -226,15 +215,13 @@ def _tasks(
     return pl.concat([kept, _transfers(profile, rank, place, kept)]).drop("output"), notices
 
 
-def _operation(text: str, message: Message) -> tuple[Any, ...]:
-    said = message.said
-    if said is None or said.kind is None:
-        raise ValueError(text)
+def _operation(text: str, message: Message, said: ParsedName, kind: Kind) -> tuple[Any, ...]:
+    """Return a row of `_OPERATION`, with the message first."""
     return (
         text,
         message.name,
-        said.kind.value,
-        LANE_OF[said.kind].value,
+        kind.value,
+        LANE_OF[kind].value,
         said.microbatch,
         said.chunk,
         said.stage,

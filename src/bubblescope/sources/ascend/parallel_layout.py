@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from bubblescope.model.timeline import agreed
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,11 +23,11 @@ class Layout:
     def __init__(self, profiles: Sequence[Profile], ranks: Sequence[int]) -> None:
         info = [one for one in (profile.said("pp_info") for profile in profiles) if one]
         info = [one for one in info if isinstance(one, dict)]
-        self.schedule = _agreed(str(one["pp_type"]).lower() for one in info if "pp_type" in one)
-        self.microbatches = _agreed(
+        self.schedule = agreed(str(one["pp_type"]).lower() for one in info if "pp_type" in one)
+        self.microbatches = agreed(
             one["microbatch_num"] for one in info if isinstance(one.get("microbatch_num"), int)
         )
-        stated = _agreed(
+        stated = agreed(
             msgspec.json.encode(one).decode()
             for one in (profile.said("distributed_args") for profile in profiles)
             if isinstance(one, dict)
@@ -94,8 +96,3 @@ class Layout:
         if isinstance(members, list) and all(isinstance(one, int) for one in members):
             return members
         return list(range(self.world)) if self.world and self.world == self.pipeline else None
-
-
-def _agreed(values: Any) -> Any:
-    found = set(values)
-    return found.pop() if len(found) == 1 else None

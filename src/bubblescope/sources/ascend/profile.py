@@ -148,6 +148,9 @@ def read_profile(path: Path, progress: Progress) -> Profile:
         )
         .sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     )
+    steps = tables.read("STEP_TIME", ["id", "startNs", "endNs"]).rename(
+        {"id": "step", "startNs": "start_ns", "endNs": "end_ns"}
+    )
     operations = _operations(tables, strings)
     kept = _possible(ranges)
     operated = _possible(operations)
@@ -162,9 +165,7 @@ def read_profile(path: Path, progress: Progress) -> Profile:
         device=known[1],
         version=metadata.get("SCHEMA_VERSION"),
         metadata=metadata,
-        steps=tables.read("STEP_TIME", ["id", "startNs", "endNs"]).rename(
-            {"id": "step", "startNs": "start_ns", "endNs": "end_ns"}
-        ),
+        steps=steps,
         ranges=kept,
         operations=operated,
         marks=marks.height,
@@ -175,7 +176,7 @@ def read_profile(path: Path, progress: Progress) -> Profile:
             for what, total in (
                 ("ranges", marks.height),
                 ("communication operators", operations.height),
-                ("steps", tables.read("STEP_TIME", ["id"]).height),
+                ("steps", steps.height),
             )
             if total
         },

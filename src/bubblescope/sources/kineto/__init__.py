@@ -141,6 +141,11 @@ class _Trace(msgspec.Struct, frozen=True):
     losses: Losses
     impossible: int
 
+    @property
+    def place(self) -> tuple[str, int | None]:
+        """What tells the process from others: its host and number, or else the file alone."""
+        return (self.path, None) if self.process is None else (self.host or "", self.process)
+
 
 class _Reader(msgspec.Struct, frozen=True):
     """Reads one file; runs in any process."""
@@ -150,7 +155,7 @@ class _Reader(msgspec.Struct, frozen=True):
     def __call__(self, path: Path, progress: Progress) -> _Trace:
         header, lost, events, apart = self._read(path, progress, operators=False)
         self._refuse_several(path, events)
-        projection, inferred = self._project(events), False
+        projection, inferred = project(events.capture, self.names), False
         if not events.operators.height and not _has_passes(projection):
             # Only now are the operators of a run on a device of use.
             header, lost, events, apart = self._read(path, SILENT, operators=True)
@@ -223,9 +228,6 @@ class _Reader(msgspec.Struct, frozen=True):
                 "...): it was merged; give the trace that each process wrote",
             )
 
-    def _project(self, events: Events) -> Projection:
-        return project(events.capture, self.names)
-
 
 def _has_passes(projection: Projection) -> bool:
     """Say whether ranges name any forward or backward."""
@@ -291,19 +293,9 @@ def _ranks(traces: Sequence[_Trace]) -> tuple[list[int], str | None]:
     """
     stated = [trace.rank for trace in traces]
     if all(rank is None for rank in stated):
-        places: dict[tuple[str, int | None], int] = {}
-        for trace in sorted(traces, key=lambda trace: (trace.host or "", trace.process or 0)):
-            place = (trace.host or "", trace.process)
-            if trace.process is None:
-                place = (trace.path, None)
-            places.setdefault(place, len(places))
-        return [
-            places[trace.path, None]
-            if trace.process is None
-            else places[trace.host or "", trace.process]
-            for trace in traces
-        ], "order of host name and process id"
-    ranks = []
+        order = sorted(traces, key=lambda trace: (trace.host or "", trace.process or 0))
+        places = list(dict.fromkeys(trace.place for trace in order))
+        return [places.index(trace.place) for trace in traces], "order of host name and process id"
     owner: dict[int, _Trace] = {}
     for trace in sorted(traces, key=lambda trace: trace.window_ns):
         if trace.rank is None:
@@ -371,20 +363,12 @@ def _clock_notices(traces: Sequence[_Trace]) -> list[Notice]:
     notices = []
     unknown = [trace for trace in traces if trace.base_ns is None and trace.window_ns[1]]
     if unknown:
-        shared = len(unknown) < len(traces)
-        notices.append(
-            Notice(
-                "no-absolute-time",
-                f"{len(unknown)} of {len(traces)} traces do not say when their clock began, so "
-                + (
-                    "they are taken to share the others'"
-                    if shared
-                    else "times count from an unknown moment"
-                ),
-                len(unknown),
-                len(traces),
-            )
-        )
+        lost, total = len(unknown), len(traces)
+        so = "they are taken to share the others'"
+        if lost == total:
+            so = "times count from an unknown moment"
+        text = f"{lost} of {total} traces do not say when their clock began, so {so}"
+        notices.append(Notice("no-absolute-time", text, lost, total))
     absolute = [trace for trace in traces if trace.base_ns is not None and trace.window_ns[1]]
     notices += implausible_clock({trace.path: trace.window_ns[0] for trace in absolute})
     hosts = {trace.host for trace in traces}
@@ -399,40 +383,26 @@ def _file_notices(traces: Sequence[_Trace]) -> list[Notice]:
     for trace in traces:
         lost, name = trace.losses, trace.path
         if lost.torn:
-            notices.append(
-                Notice(
-                    "torn-tail",
-                    f"{name} ends in the middle: its last {lost.torn_bytes} of {lost.size} bytes "
-                    "were dropped, and events the profiler had still to write are missing",
-                    lost.torn_bytes,
-                    lost.size,
-                )
+            text = (
+                f"{name} ends in the middle: its last {lost.torn_bytes} of {lost.size} bytes were "
+                "dropped, and events the profiler had still to write are missing"
             )
+            notices.append(Notice("torn-tail", text, lost.torn_bytes, lost.size))
         if lost.checksum:
-            notices.append(
-                Notice(
-                    "wrong-checksum",
-                    f"{name} does not match its gzip checksum: it was damaged after it was written, "
-                    "and any number in it may be wrong",
-                )
+            text = (
+                f"{name} does not match its gzip checksum: it was damaged after it was written, and "
+                "any number in it may be wrong"
             )
+            notices.append(Notice("wrong-checksum", text))
         if lost.events:
-            notices.append(
-                Notice(
-                    "unreadable-events",
-                    f"{lost.events} events of {name} are damaged and were dropped",
-                    lost.events,
-                )
-            )
+            text = f"{lost.events} events of {name} are damaged and were dropped"
+            notices.append(Notice("unreadable-events", text, lost.events))
         if lost.repaired:
-            notices.append(
-                Notice(
-                    "repaired-events",
-                    f"{lost.repaired} events of {name} were no valid JSON (NaN, bad escapes or "
-                    "bytes) and were mended",
-                    lost.repaired,
-                )
+            text = (
+                f"{lost.repaired} events of {name} were no valid JSON (NaN, bad escapes or bytes) and "
+                "were mended"
             )
+            notices.append(Notice("repaired-events", text, lost.repaired))
         total = sum(trace.contents.counts.values())
         notices += impossible_times(trace.impossible, total, "events", name)
     return notices

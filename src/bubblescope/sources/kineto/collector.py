@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Ints = NDArray[np.int64]
+    from bubblescope.model.arrays import Ints
 
 NONE: Final = -1
 """Stands for a correlation id or device that an event does not have."""
@@ -72,7 +72,6 @@ _CATEGORY, _NAME, _THREAD = attrgetter("cat"), attrgetter("name"), attrgetter("t
 _START, _LENGTH = attrgetter("ts"), attrgetter("dur")
 _ON_HOST: Final = ("gloo:", "mpi:", "ucc:")
 """Annotations of communication that the host itself does, from issue to completion."""
-_COLLECTIVE_KINDS: Final = {"send": Kind.OTHER, "recv": Kind.OTHER}
 
 
 class Events(msgspec.Struct, frozen=True):
@@ -231,7 +230,10 @@ class Collector:
             counts["samples"] = samples.height
         frames, work, samples, impossible = _without_impossible(frames, work, samples)
         ranges, operators, launches = frames[_RANGE], frames[_OPERATOR], frames[_LAUNCH]
-        comms = tuple(_described(*key) for key in self._comms)
+        comms = tuple(
+            Comm(name, Kind.OTHER if operation in {"send", "recv"} else None, peer)
+            for name, operation, peer in self._comms
+        )
         on_device = work.height > 0
         if not on_device:
             launches, work, comms = _work_on_host(ranges, operators)
@@ -362,10 +364,6 @@ def _from_text(texts: list[msgspec.Raw]) -> Ints:
     )
     signed = pl.when("negative").then(-size).otherwise(size)
     return parts.select(signed.fill_null(_NEVER_NS).alias("ns"))["ns"].to_numpy()
-
-
-def _described(name: str, operation: str | None, peer: int | None) -> Comm:
-    return Comm(name, _COLLECTIVE_KINDS.get(operation or ""), peer)
 
 
 def _work_on_host(

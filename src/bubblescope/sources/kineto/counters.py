@@ -15,9 +15,7 @@ import numpy as np
 import polars as pl
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
+    from bubblescope.model.arrays import Ints
 
 MEMORY: Final = "[memory]"
 """Name of PyTorch's events about memory."""

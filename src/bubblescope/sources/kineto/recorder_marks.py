@@ -13,7 +13,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.device_time import LAUNCHES, WORK
-from bubblescope.model.kinds import Kind
+from bubblescope.model.kinds import COMPUTE_KINDS, Kind
 from bubblescope.names.recorder_ranges import MARK_PREFIX
 from bubblescope.sources.projection import RANGES, Capture
 
@@ -26,15 +26,7 @@ if TYPE_CHECKING:
 
     Meaning = Mapping[str, Sequence[ParsedName]]
 
-_PASSES: Final = frozenset(
-    {
-        Kind.FORWARD,
-        Kind.BACKWARD,
-        Kind.BACKWARD_INPUT,
-        Kind.BACKWARD_WEIGHT,
-        Kind.FORWARD_BACKWARD,
-    }
-)
+_PASSES: Final = COMPUTE_KINDS - {Kind.RECOMPUTE}
 _RECEIVES: Final = frozenset({Kind.RECV_FORWARD, Kind.RECV_BACKWARD})
 
 

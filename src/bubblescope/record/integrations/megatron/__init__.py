@@ -10,8 +10,8 @@ run with 0.16.1.
 
 `pipeline` sees where a step begins, and begins all else with the `layout` of that. `progress` says
 which work each forward and backward is, `compute` records them, and `origins` remembers what they
-returned. By these, `messages` tells what is sent and received, and `transfers` records it, with
-`receipts` for what is waited for later.
+returned. By these, `messages` tells what is sent and received, and records it, with `receipts` for what
+is waited for later.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ from bubblescope.record.arguments import taker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bubblescope.record.integrations.megatron.placement import Work
-    from bubblescope.record.integrations.megatron.step import Step
+    from bubblescope.record.integrations.megatron.placement import Step, Work
     from bubblescope.record.integrations.megatron.turns import Progress
     from bubblescope.record.session import Session
 
@@ -38,25 +37,28 @@ class Compute:
 
     def forward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that is recorded as the forward of its `model`."""
-        step, progress = self._step, self._progress
-        model = taker(function, "model")
-
-        def place(*args: Any, **kwargs: Any) -> bytes:
-            kind, work = progress.next_forward(model(args, kwargs))
-            return step.layout.place(kind, work)
-
-        return self.computing(function, place, progress.note_forward)
+        progress = self._progress
+        return self._pass(function, "model", progress.next_forward, progress.note_forward)
 
     def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that is recorded as the backward of its `output_tensor`."""
-        step, progress = self._step, self._progress
-        output = taker(function, "output_tensor")
+        progress = self._progress
+        return self._pass(function, "output_tensor", progress.next_backward, progress.note_backward)
+
+    def _pass(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        following: Callable[[Any], tuple[Kind, Work]],
+        note: Callable[[Any], None],
+    ) -> Callable[..., Any]:
+        """Return a function that is recorded as the pass that its argument of this name tells."""
+        argument = taker(function, name)
 
         def place(*args: Any, **kwargs: Any) -> bytes:
-            kind, work = progress.next_backward(output(args, kwargs))
-            return step.layout.place(kind, work)
+            return self._step.layout.place(*following(argument(args, kwargs)))
 
-        return self.computing(function, place, progress.note_backward)
+        return self.computing(function, place, note)
 
     def both(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that is recorded as a forward and a backward at once.

@@ -145,8 +145,7 @@ def _weights(store: Any, session: Session, *, at_once: bool) -> None:
 def _ways(pipeline: Pipeline) -> dict[int, bool]:
     """Return what the last overlapped forward and backward send and receive by.
 
-    Returns:
-        Identity of a transfer's parameters -> whether it is one of activations.
+    It is the identity of a transfer's parameters -> whether that is one of activations.
     """
     del pipeline
     return {}
@@ -221,11 +220,8 @@ def _directing(
 ) -> Callable[..., Any]:
     """Return a transfer of DualPipeV so that it is known what it receives.
 
-    Args:
-        function: The transfer.
-        activation: Whether it receives an activation of its chunk, or a gradient; None if it receives
-            what its own tensor is, of the other chunk.
-        pipeline: What records.
+    That is an activation of its chunk, or else a gradient; if `activation` is None, what its own tensor
+    is, of the other chunk.
     """
     messages, origins = pipeline.messages, pipeline.origins
     chunk, tensor = taker(function, "model_chunk_id"), taker(function, "output_tensor")

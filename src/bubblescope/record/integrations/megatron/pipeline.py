@@ -6,13 +6,14 @@ import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.record.integrations.megatron.compute import Compute
-from bubblescope.record.integrations.megatron.groups import coordinates, pipeline_place
-from bubblescope.record.integrations.megatron.messages import Messages
-from bubblescope.record.integrations.megatron.origins import Origins
-from bubblescope.record.integrations.megatron.placement import Layout
-from bubblescope.record.integrations.megatron.step import Step
-from bubblescope.record.integrations.megatron.transfers import communicating
-from bubblescope.record.integrations.megatron.turns import Progress
+from bubblescope.record.integrations.megatron.messages import Messages, communicating
+from bubblescope.record.integrations.megatron.placement import (
+    Layout,
+    Step,
+    coordinates,
+    pipeline_place,
+)
+from bubblescope.record.integrations.megatron.turns import Origins, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,8 +1,10 @@
-"""What a rank holds of its pipeline in a step: the stages, and the order of its work."""
+"""Where this rank stands, and what it holds of its pipeline in a step: stages, and order of work."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, identity_of, pack_identity
 from bubblescope.recording.rows import UNKNOWN
@@ -11,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.model.kinds import Kind
+    from bubblescope.record.recorder import Recorder
+    from bubblescope.record.session import Session
+
+_STATE: Final = "megatron.core.parallel_state"
 
 
 class Work(NamedTuple):
@@ -101,6 +107,32 @@ class Layout:
         )
 
 
+class Step:
+    """The step that runs now; only `Pipeline` changes it.
+
+    Args:
+        session: Records it.
+
+    Attributes:
+        training: Whether a step runs, and is no evaluation.
+        layout: What this rank holds in it. There is one whenever there is a recorder.
+    """
+
+    layout: Layout
+
+    def __init__(self, session: Session) -> None:
+        self.training = False
+        self._session = session
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """What records, if there is a step of training now that is to be recorded."""
+        recorder = self._session.recorder
+        if not self.training or recorder is None or not recorder.recording:
+            return None
+        return recorder
+
+
 def _forwards(works: Sequence[Sequence[Work]], group: int) -> list[Work]:
     """Return all forwards in order: a group of micro-batches on each chunk, then the next group."""
     return [
@@ -117,3 +149,55 @@ def _in_a_row(model: Any) -> int | None:
         model = model.module
     size = getattr(getattr(model, "config", None), "microbatch_group_size_per_vp_stage", None)
     return size if isinstance(size, int) else None
+
+
+def pipeline_place(communicator: Any) -> tuple[int, int]:
+    """Return this rank's place in its pipeline, and how many ranks that has.
+
+    Args:
+        communicator: The schedule's `P2PCommunicator`; None in versions without.
+    """
+    group = getattr(communicator, "pp_group", None)
+    if group is not None:
+        return group.rank(), group.size()
+    state = sys.modules[_STATE]
+    return (
+        state.get_pipeline_model_parallel_rank(),
+        state.get_pipeline_model_parallel_world_size(),
+    )
+
+
+def coordinates(groups: Any) -> dict[str, int]:
+    """Return this rank's place in the other dimensions, as far as it is known.
+
+    Args:
+        groups: The schedule's own process groups; None if it has none.
+    """
+    state = sys.modules.get(_STATE)
+    found = {}
+    for name, usual in (("dp", "data"), ("tp", "tensor_model"), ("cp", "context")):
+        group = getattr(groups, name, None)
+        ask = getattr(state, f"get_{usual}_parallel_rank", None) if group is None else group.rank
+        # Without its group, the state asserts instead of answering.
+        with suppress(Exception):
+            found[name] = int(ask())  # type: ignore[misc]  # None is suppressed as well
+    return found
+
+
+def neighbours(communicator: Any) -> tuple[Any, Any]:
+    """Return the next rank of the pipeline and the one before.
+
+    Args:
+        communicator: The `P2PCommunicator` that sends and receives; None in versions without.
+    """
+    if hasattr(communicator, "next_rank"):
+        return communicator.next_rank, communicator.prev_rank
+    return neighbour(following=True), neighbour(following=False)
+
+
+def neighbour(*, following: bool) -> Any:
+    """Return the next rank of the pipeline, or the one before."""
+    state = sys.modules[_STATE]
+    if following:
+        return state.get_pipeline_model_parallel_next_rank()
+    return state.get_pipeline_model_parallel_prev_rank()

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.integrations.megatron.functions import replace
-from bubblescope.record.integrations.megatron.groups import neighbour
 from bubblescope.record.integrations.megatron.pipeline import pipeline_of
-from bubblescope.record.integrations.megatron.placement import Work
+from bubblescope.record.integrations.megatron.placement import Work, neighbour
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
     from bubblescope.record.session import Session
@@ -41,12 +40,14 @@ def runtime(module: ModuleType, session: Session) -> None:
     """Record all schedules of the zero-bubble runtime."""
     nodes = _Nodes(module, session)
     replace(module, {"get_zero_bubble_forward_backward_func": nodes.choosing})
-    replace(module.SchedNodeRuntime, {"__call__": nodes.stepping})
+    stepping = functools.partial(pipeline_of(session).stepping, describe=nodes.describe)
+    replace(module.SchedNodeRuntime, {"__call__": stepping})
     replace(
         module.TrainingIteration,
         {
-            "schedule_f_impl": nodes.forward,
-            "schedule_b_impl": nodes.backward,
+            # They wait for their input, and then call `forward_step` or `backward_step`.
+            "schedule_f_impl": functools.partial(nodes.giving, receive=Kind.RECV_FORWARD),
+            "schedule_b_impl": functools.partial(nodes.giving, receive=Kind.RECV_BACKWARD),
             "schedule_r": nodes.recompute,
             "flush": nodes.flush,
         },
@@ -82,11 +83,7 @@ class _Nodes:
 
         return chosen
 
-    def stepping(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the runtime's `__call__` so that each is a step."""
-        return self._pipeline.stepping(run, self._describe)
-
-    def _describe(self, said: Mapping[str, Any], *_: int) -> dict[str, Any]:
+    def describe(self, said: Mapping[str, Any], *_: int) -> dict[str, Any]:
         """Return what the nodes of a step say of it."""
         self._weights.clear()
         # It has transfers of its own; what passes Megatron's measures the links, before the first step.
@@ -103,15 +100,8 @@ class _Nodes:
     def _work(self, node: Any) -> Work:
         return Work(node.chunk, node.microbatch * self._slices + node.seq_split_idx)
 
-    def forward(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `schedule_f_impl`, which waits for its input and then calls `forward_step`."""
-        return self._giving(function, Kind.RECV_FORWARD)
-
-    def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `schedule_b_impl`, which waits for its gradient and then calls `backward_step`."""
-        return self._giving(function, Kind.RECV_BACKWARD)
-
-    def _giving(self, function: Callable[..., Any], receive: Kind) -> Callable[..., Any]:
+    def giving(self, function: Callable[..., Any], receive: Kind) -> Callable[..., Any]:
+        """Return a function of a node so that what it waits for and runs is known from the node."""
         step, progress, compute = self._step, self._pipeline.progress, self._pipeline.compute
 
         @functools.wraps(function)
@@ -176,30 +166,20 @@ class _Nodes:
 
         @functools.wraps(function)
         def flush(iteration: Any) -> Any:
-            recorder = self._step.recorder
-            if recorder is None:
-                return function(iteration)
-            try:
-                began = [
-                    (place, recorder.begin_task(place))
-                    for following, way in ((True, "SEND_NEXT"), (False, "SEND_PREV"))
-                    for node, _ in iteration.states.communication_batch[way]
-                    for place in [self._send(node, following=following)]
-                ]
-            except Exception as error:  # noqa: BLE001  the job goes on
-                self._session.fail(error)
-                return function(iteration)
+            begun = self._session.begin(self._sends(iteration) if self._step.recorder else ())
             try:
                 return function(iteration)
             finally:
-                for place, at in reversed(began):
-                    recorder.end_task(place, at)
+                self._session.end(begun)
 
         return flush
 
-    def _send(self, node: Any, *, following: bool) -> bytes:
-        peer = neighbour(following=following)
-        return self._step.layout.place(_KINDS[node.type.value], self._work(node), peer=peer)
+    def _sends(self, iteration: Any) -> Iterator[bytes]:
+        """Yield where each send that is issued now belongs."""
+        for following, way in ((True, "SEND_NEXT"), (False, "SEND_PREV")):
+            for node, _ in iteration.states.communication_batch[way]:
+                peer = neighbour(following=following)
+                yield self._step.layout.place(_KINDS[node.type.value], self._work(node), peer=peer)
 
 
 def _schedule(args: Any, chunks: int) -> str:

@@ -1,18 +1,42 @@
-"""Which micro-batch the next forward or backward is of."""
+"""Which micro-batch the next forward or backward is of, and which of them made a tensor."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.integrations.megatron.origins import first_tensor
 from bubblescope.record.integrations.megatron.placement import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bubblescope.record.integrations.megatron.origins import Origins
+
+class Origins:
+    """What made the tensors of a step that may be sent."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[ReferenceType[Any], bool, Work]] = {}
+
+    def clear(self) -> None:
+        """Forget the last step."""
+        self._made.clear()
+
+    def note(self, tensor: Any, work: Work, *, activation: bool) -> None:
+        """Remember what a forward returned, which is an activation, or a backward."""
+        # Not the tensor itself: it would live longer than without us.
+        if hasattr(tensor, "__weakref__"):
+            self._made[id(tensor)] = ref(tensor), activation, work
+
+    def of(self, tensor: Any) -> tuple[bool, Work] | None:
+        """Return whether a tensor is an activation, and of which work.
+
+        None if it is neither that nor a gradient, or was not made in this step.
+        """
+        made = self._made.get(id(tensor))
+        # What was at this place in memory may be gone, and something else there.
+        return None if made is None or made[0]() is not tensor else made[1:]
 
 
 class Progress:
@@ -107,7 +131,7 @@ class Progress:
 
     def _forward_of(self, output: Any, chunk: int | None) -> int:
         """Return which of the open forwards it is."""
-        key = None if output is None else id(first_tensor(output))
+        key = None if output is None else id(_first_tensor(output))
         for at, (made, _) in enumerate(self._open):
             if made == key:
                 return at
@@ -125,7 +149,7 @@ class Progress:
         work = self.last[True]
         if work is None:
             return
-        tensor = first_tensor(result)
+        tensor = _first_tensor(result)
         if self.given is None:
             self._open.append((id(tensor), work))
         self._origins.note(tensor, work, activation=True)
@@ -134,4 +158,11 @@ class Progress:
         """Remember what the last backward returned."""
         work = self.last[False]
         if work is not None:
-            self._origins.note(first_tensor(result), work, activation=False)
+            self._origins.note(_first_tensor(result), work, activation=False)
+
+
+def _first_tensor(made: Any) -> Any:
+    """Return the first tensor of a result, however it is wrapped."""
+    while isinstance(made, list | tuple) and made:
+        made = made[0]
+    return made

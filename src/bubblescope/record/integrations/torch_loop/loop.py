@@ -271,14 +271,9 @@ class Loop:
     def _run(
         self, function: Any, args: Any, kwargs: Any, places: Sequence[bytes], *, first: bool
     ) -> Any:
-        """Call a function, and record it.
+        """Call a function, and record it as tasks, whose places are packed.
 
-        Args:
-            function: The function.
-            args: What to call it with.
-            kwargs: The same by name.
-            places: The tasks that it is, packed.
-            first: Whether its step began with it, and so did not if it fails.
+        If it was the `first` of its step and fails, the step has not begun.
         """
         begun = self._session.begin(places)
         self._inside = function
