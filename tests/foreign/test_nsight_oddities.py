@@ -322,6 +322,22 @@ def test_pipeline_ranges_without_any_device_work_are_not_called_unknown(tmp_path
     assert codes(timeline) == {"ranges-without-work": (1, 1), "no-device-work": (1, 1)}
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_plain_profile_of_megatron_says_how_to_get_tasks(tmp_path, named):
+    """`--profile` marks operators by autograd's `emit_nvtx` at most, and no forward or backward."""
+    export = Export()
+    process = export.process(7)
+    process.kernel(1000, 1040, at=10)
+    if named:
+        process.range("aten::linear, op_id = 12, sizes = [[4, 8], [8, 8], []]", 0, 50)
+        process.range("LinearBackward0, seq = 3", 60, 90)
+    timeline = load(export, tmp_path)
+    assert len(timeline) == 0
+    [notice] = [one for one in timeline.run.warnings if one.code == "no-pipeline-ranges"]
+    assert "bubblescope record --marks nvtx -- nsys profile" in notice.message
+    assert ("Megatron's --profile" in notice.message) == named
+
+
 @pytest.mark.parametrize("number", [0, 1, 10**6, 2**31, 2**40])
 def test_strings_may_have_any_ids(tmp_path, number):
     export = Export(first_string=number)

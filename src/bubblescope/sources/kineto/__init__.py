@@ -429,6 +429,7 @@ def _no_tasks(traces: Sequence[_Trace]) -> Notice:
         f"({len({shape.shape for shape in names})} different names) is one that bubblescope knows; "
         "see them with `bubblescope names` and describe yours with --names"
         if names
-        else "it has no record_function ranges; mark the job's forwards and backwards with them"
+        else "it has no record_function ranges; put `bubblescope record --marks torch --` before the "
+        "command that profiles the job, or mark its forwards and backwards with them"
     )
     return Notice("no-pipeline-ranges", f"no pipeline tasks were found: {said}")

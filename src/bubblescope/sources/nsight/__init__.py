@@ -169,6 +169,13 @@ def _unplaced(exports: list[NsightExport]) -> list[Notice]:
     return [Notice("unplaced-metrics", text, len(without), len(exports))]
 
 
+_MARKED: Final = (
+    "put `bubblescope record --marks nvtx --` before the command that profiles it: `bubblescope record "
+    "--marks nvtx -- nsys profile --trace=cuda,nvtx ... torchrun ...` (docs/nsight.md)"
+)
+"""The shortest way to a trace with pipeline tasks, for a job that is not to be edited."""
+
+
 def _no_tasks(exports: list[NsightExport], projections: list[Projection]) -> Notice:
     if known := sum(projection.ranges for projection in projections):
         return Notice(
@@ -181,9 +188,10 @@ def _no_tasks(exports: list[NsightExport], projections: list[Projection]) -> Not
     ranges = sum(export.names["count"].sum() for export in exports)
     kinds = sum(export.names["name"].n_unique() for export in exports)
     said = (
-        f"none of its {ranges} NVTX ranges ({kinds} different names) is one that bubblescope knows; "
-        "see them with `bubblescope names` and describe yours with --names"
+        f"none of its {ranges} NVTX ranges ({kinds} different names) is one that bubblescope knows. If "
+        "some are forwards and backwards (`bubblescope names` lists them), describe them with --names. "
+        f"If the job marks none, as with Megatron's --profile alone, {_MARKED}"
         if ranges
-        else "it has no NVTX ranges; profile with `--trace=cuda,nvtx` and mark the job's tasks"
+        else f"it has no NVTX ranges; {_MARKED}"
     )
     return Notice("no-pipeline-ranges", f"no pipeline tasks were found: {said}")
