@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.text import Text
 
 from bubblescope.analysis.gate import condition, judge
-from bubblescope.cli.console import err, out, print_json
+from bubblescope.analysis.pictured import pictured
+from bubblescope.cli.console import err, out, print_json, writable, wrote
 from bubblescope.cli.reading import NUMBERS, Parsed, need_tasks, planned, read, reading
 from bubblescope.model.errors import BubblescopeError
+from bubblescope.render.files import replacing
+from bubblescope.render.picture import svg
 from bubblescope.render.text.compare import Comparison, verdict_line
 
 if TYPE_CHECKING:
@@ -42,6 +46,12 @@ _FAILED: Final = 1
 )
 @click.option("--steps-a", type=NUMBERS, help="Only these steps of A, whatever --steps says.")
 @click.option("--steps-b", type=NUMBERS, help="Only these steps of B, whatever --steps says.")
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    metavar="FILE.svg",
+    help="Also draw both runs, A above B, on one scale of time.",
+)
 @planned
 @reading
 def compare(
@@ -53,6 +63,7 @@ def compare(
     strict: bool,
     steps_a: list[range] | None,
     steps_b: list[range] | None,
+    picture: Path | None,
     also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
@@ -60,6 +71,8 @@ def compare(
 
     Each of A and B is a trace file, a folder or a quoted glob pattern.
     """
+    if picture is not None:
+        writable(picture)
     runs = []
     for path, steps in ((before, steps_a), (after, steps_b)):
         timeline = read((path,), **{**options, "steps": steps or options["steps"]})
@@ -75,6 +88,11 @@ def compare(
         print_json(said)
     else:
         out.print(comparison.shown(everything=everything), crop=False)
+    if picture is not None:
+        with replacing(picture) as partial:
+            partial.write_text(svg.compare([pictured(run) for run in runs]), encoding="utf-8")
+        if not as_json:
+            wrote(picture)
     if not options["quiet"]:
         _warn(*runs)
     for verdict in verdicts:
