@@ -12,7 +12,7 @@ import click
 from bubblescope.analysis.view import View
 from bubblescope.cli.console import out, warn
 from bubblescope.cli.output import open_page
-from bubblescope.cli.questions import asking, one_question
+from bubblescope.cli.questions import asking, beside, one_question
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.serve.server import Server
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
 @click.option("--title", help="Heading of the page.")
 @asking
+@beside
 @planned
 @reading
 def serve(
@@ -34,6 +35,7 @@ def serve(
     port: int,
     show: bool,
     title: str | None,
+    set_beside: str | None,
     also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
@@ -46,7 +48,7 @@ def serve(
     quiet = options["quiet"]
     timeline = read(paths, **options)
     need_tasks(timeline)
-    shown = View.of(timeline, also=also, whatif=question)
+    shown = View.of(timeline, also=also, whatif=question, beside=set_beside)
     try:
         server = Server(PageData.of(shown, title=title), port)
     except OSError as error:
