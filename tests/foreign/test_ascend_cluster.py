@@ -20,6 +20,7 @@ from ascend_maker import Profile
 from bubblescope import sources
 from bubblescope.cli import cli
 from bubblescope.compat import ascend
+from places import SHARED
 
 CLUSTER = ("cluster", "-m", "pp_chart")
 
@@ -48,6 +49,10 @@ def charts(folder):
 
 @pytest.fixture
 def cluster_data(tmp_path):
+    return two_ranks(tmp_path, calls=True)
+
+
+def two_ranks(tmp_path, *, calls):
     """Two ranks, steps 7 and 8 with a forward, a backward and a transfer each."""
     sizes = {"tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 2}
     said = json.dumps(
@@ -61,7 +66,10 @@ def cluster_data(tmp_path):
             profile.range("backward_step", at + 3000, at + 4000, host=(at + 300, at + 400))
             way = "send" if rank == 0 else "receive"
             name = f"hcom_{way}__046_{step}_1"
-            profile.operation(name, at + 2000, at + 2050, (rank, 1 - rank))
+            # On the device, the first begins when the host is in the next step already.
+            start = at + 9_500 if calls else at + 2000
+            issued = at + 250 if calls else None
+            profile.operation(name, start + 1000, start + 1050, (rank, 1 - rank), issued=issued)
         profile.write(tmp_path / "cluster_data")
     return tmp_path / "cluster_data"
 
@@ -116,6 +124,22 @@ def test_step_id_chooses_a_step_of_all_ranges(cluster_data, tmp_path):
     """The original filters weight gradients only: its conditions lack parentheses."""
     run(*CLUSTER, "-d", cluster_data, "-o", tmp_path / "out", "--step_id", "8")
     assert charts(tmp_path / "out") == dict.fromkeys(FILES, ONE)
+
+
+@pytest.mark.skipif(not (SHARED / "ascend").exists(), reason="no shared traces here")
+def test_a_step_of_a_real_profile_has_the_links_that_the_original_found(tmp_path):
+    """msprof-analyze 26.2.0 with `--step_id 10` linked 96 of its 192 transfers."""
+    run(*CLUSTER, "-d", SHARED / "ascend" / "1f1b", "-o", tmp_path / "out", "--step_id", "10")
+    found = charts(tmp_path / "out")
+    assert [len(names) for names, _ in found.values()] == [16] * 4
+    assert sum(link is not None for _, links in found.values() for link in links) == 96
+
+
+def test_a_profile_without_calls_keeps_all_links(tmp_path):
+    """Level0 does not hold them; the chart is still of one step."""
+    two_ranks(tmp_path, calls=False)
+    run(*CLUSTER, "-d", tmp_path / "cluster_data", "-o", tmp_path / "out", "--step_id", "8")
+    assert charts(tmp_path / "out") == dict.fromkeys(FILES, (ONE[0], BOTH[1]))
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ TABLES = {
     "taskId modelId",
     "STEP_TIME": "id startNs endNs",
     "RANK_DEVICE_MAP": "rankId deviceId",
+    "CANN_API": "startNs endNs type globalTid connectionId name",
     "COMMUNICATION_OP": "opName startNs endNs connectionId groupName opId relay retry dataType algType "
     "count opType",
     "COMMUNICATION_TASK_INFO": "name globalTaskId taskType planeId groupName notifyId rdmaType srcRank "
@@ -79,9 +80,19 @@ class Profile:
         self.add("STEP_TIME", id=number, startNs=BASE + start, endNs=BASE + end)
 
     def operation(
-        self, name: str, start: int, end: int, ends: tuple[int, int] | None, group: str = "pp"
+        self,
+        name: str,
+        start: int,
+        end: int,
+        ends: tuple[int, int] | None,
+        group: str = "pp",
+        *,
+        issued: int | None = None,
     ) -> None:
-        """Add a communication operator; `ends` are its own rank and the other's."""
+        """Add a communication operator; `ends` are its own rank and the other's.
+
+        `issued` is when the host called for it, if the profile holds its calls.
+        """
         number = len(self.rows.get("COMMUNICATION_OP", [])) + 1
         self.add(
             "COMMUNICATION_OP",
@@ -89,8 +100,12 @@ class Profile:
             startNs=BASE + start,
             endNs=BASE + end,
             groupName=self.string(group),
+            connectionId=number,
             opId=number,
         )
+        if issued is not None:
+            at = BASE + issued
+            self.add("CANN_API", startNs=at, endNs=at + 5, connectionId=number)
         for kind in ("Notify_Wait", "Memcpy", "Notify_Record"):
             if ends is not None:
                 self.add(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-import polars as pl
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out, print_json, warn
@@ -22,9 +21,12 @@ from bubblescope.names.parser import NameParser
 from bubblescope.render.artefacts import step_task_info
 from bubblescope.sources import find
 from bubblescope.sources.ascend import assemble, ranks_of, read_profiles
+from bubblescope.sources.ascend.profile import issued_within
 from bubblescope.sources.source import ReadOptions
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from bubblescope.model.timeline import Timeline
     from bubblescope.sources.ascend.profile import Profile
 
@@ -238,13 +240,11 @@ def _charts(
 
 
 def _links_within(profile: Profile, step: int | None) -> pl.DataFrame:
-    """Return the links of the transfers that begin in a step, counted as in the whole run."""
+    """Return the links of the transfers of a step, counted as in the whole run; of all without one."""
     links = step_task_info.links(profile.operations)
-    spans = profile.steps.filter(pl.col("step").eq_missing(step))
-    if not spans.height:
-        return links
-    begins = pl.col("start_ns").is_between(spans["start_ns"].min(), spans["end_ns"].max())
-    return links.join(profile.operations.filter(begins), on="op_id", how="semi")
+    return (
+        links if step is None else links.join(issued_within(profile, step), on="op_id", how="semi")
+    )
 
 
 def _of_ranks(

@@ -8,18 +8,18 @@ the second is the interval between the two marks as the stream passed them.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
 
 from bubblescope.model.errors import SourceError
+from bubblescope.model.progress import SILENT
 from bubblescope.sources.plausibility import possible
 from bubblescope.sources.sqlite import SqliteTables
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bubblescope.model.progress import Progress
 
 FOLDER_SUFFIXES: Final = ("_ascend_pt", "_ascend_ms")
@@ -181,6 +181,30 @@ def read_profile(path: Path, progress: Progress) -> Profile:
             if total
         },
     )
+
+
+def issued_within(profile: Profile, step: int) -> pl.DataFrame:
+    """Return the communication operators that the host issued in one of the profiler's steps.
+
+    Returns:
+        Frame with op_id. All operators, where the profile does not hold the step or the calls.
+
+    Raises:
+        SourceError: A table is damaged.
+    """
+    span = profile.steps.filter(step=step)
+    tables = SqliteTables(Path(profile.path), SILENT, ("COMMUNICATION_OP", "CANN_API"), ())
+    operators = tables.read("COMMUNICATION_OP", ["opId", "connectionId"])
+    issued = operators.select("connectionId").drop_nulls().to_series()
+    calls = tables.read(
+        "CANN_API",
+        ["connectionId", "startNs"],
+        lambda piece: piece.filter(pl.col("connectionId").is_in(issued.implode())),
+    )
+    if span.height and calls.height:
+        within = pl.col("startNs").is_between(span["start_ns"].min(), span["end_ns"].max())
+        operators = operators.join(calls.filter(within), on="connectionId", how="semi")
+    return operators.select(op_id="opId")
 
 
 def _possible(frame: pl.DataFrame) -> pl.DataFrame:
