@@ -44,9 +44,9 @@ def test_hostile_text_comes_back_unchanged(tmp_path):
 
 def test_an_unknown_format_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(
-        BubblescopeError, match="'pdf' is no output format; the formats are perfetto"
+        BubblescopeError, match="'docx' is no output format; the formats are perfetto"
     ):
-        write(staggered(), tmp_path / "run.pdf", to="pdf")
+        write(staggered(), tmp_path / "run.docx", to="docx")
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))

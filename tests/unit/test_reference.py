@@ -248,6 +248,13 @@ def test_a_pdf_is_as_large_as_it_says_and_its_text_is_text(run):
         assert text in said
 
 
+def test_the_same_run_gives_the_same_file(run, monkeypatch):
+    shown = pictured(run.slice(steps=[0], ranks=[3]))
+    first = pdf.render(shown)
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    assert pdf.render(shown) == first
+
+
 def test_a_pdf_has_the_colours_of_the_time(run):
     """Against the SVG's own numbers: as much of each lane is each colour as its tasks took."""
     one = run.slice(steps=[0], ranks=[3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ _ENCODING: Final = "latin-1"
 _PLAINER: Final = str.maketrans({"–": "-", "…": "..."})
 """Of what pictures themselves say, what that font lacks."""
 _OWN: Final = "picture"
+_NO_DATE: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _FONTS: Final = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.fonts", "~/.local/share/fonts")
 
 
@@ -53,6 +55,7 @@ def render(pictured: Pictured, *, width: float | str | None = None, look: str = 
     points = size.pixels / POINT, drawing.height / POINT
     document = fpdf.FPDF(unit="pt", format=points)
     document.set_creator("bubblescope")
+    document.set_creation_date(_NO_DATE)  # else the same run would never give the same file
     document.set_auto_page_break(auto=False)
     document.add_page()
     text = page(drawing, size, (f"{points[0]:.3f}pt", f"{points[1]:.3f}pt")).translate(_PLAINER)
