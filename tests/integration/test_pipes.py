@@ -93,6 +93,18 @@ def test_a_trace_that_cannot_be_read_is_still_an_error(tmp_path):
     assert "none.sqlite" in done.stderr
 
 
+def test_a_file_that_is_a_pipe_may_lose_its_reader(tmp_path):
+    fifo = tmp_path / "run.json"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "bubblescope", "export", str(RUN), "--to", "json", "-o", fifo]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as writing:
+        with fifo.open("rb") as reader:
+            assert reader.read(100)
+        _, said = writing.communicate(timeout=300)
+    assert writing.returncode == 0
+    assert "error" not in said
+
+
 def test_watching_ends_when_nobody_looks(tmp_path):
     """Else it would watch for as long as the job runs."""
     with Recorder(tmp_path / "out", rank=0) as recorder:

@@ -9,6 +9,7 @@ from bubblescope.analysis.phase import evenly
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.ideal import Ideal, ideal
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
+from bubblescope.model.errors import TimelineError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,3 +55,19 @@ def study(timeline: Timeline, also: Sequence[Plan] = (), most: int | None = None
     else:
         recognised_there = recognition
     return Study(recognition, best, bubbles, ledger(part, recognised_there), len(part.steps))
+
+
+def ledger_of(known: Study, timeline: Timeline) -> Ledger:
+    """Return a run's ledger, for what cannot be answered without one.
+
+    Raises:
+        TimelineError: The run has no pipeline tasks, or its ranks share no clock.
+    """
+    if known.ledger is not None:
+        return known.ledger
+    if timeline.run.common_clock:
+        raise TimelineError("no ledger can be made of a run without forwards and backwards")
+    raise TimelineError(
+        "the ranks share no clock, so what waited for what cannot be told; --clock solve tries to find "
+        "one"
+    )

@@ -23,7 +23,7 @@ import polars as pl
 from bubblescope.analysis.cost_model import Model
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.pictured import pictured
-from bubblescope.analysis.why import Explanation
+from bubblescope.analysis.study import ledger_of, study
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.timeline import Timeline
 from bubblescope.schedules import SCHEDULES, generate
@@ -400,8 +400,8 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
             TimelineError: It has no pipeline tasks, or its ranks share no clock.
             ScheduleError: A question makes no sense for the run.
         """
-        explained = Explanation.of(timeline, also=also)
-        run = WhatIf(explained.study.recognition, explained.ledger)
+        known = study(timeline, also)
+        run = WhatIf(known.recognition, ledger_of(known, timeline))
         answers = [question(run) for question in questions] or run.advice(memory)
         return cls(timeline, run.step_ns, tuple(answers))
 

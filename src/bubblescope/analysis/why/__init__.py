@@ -9,10 +9,9 @@ import msgspec
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.shares import Shares, shares
 from bubblescope.analysis.pictured import pictured
-from bubblescope.analysis.study import Study, study
+from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.why import words
 from bubblescope.analysis.why.findings import Finding, findings
-from bubblescope.model.errors import TimelineError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,18 +63,14 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             TimelineError: It has no pipeline tasks, or its ranks share no clock.
         """
         known = study(timeline, also)
-        if known.ledger is None:
-            raise TimelineError(_why_not(timeline))
-        cost = shares(timeline, known.ledger.counterfactuals)
+        cost = shares(timeline, ledger_of(known, timeline).counterfactuals)
         said = tuple(findings(timeline, known, cost))
         return cls(timeline, known, cost, said, language)
 
     @property
     def ledger(self) -> Ledger:
         """The ledger, which `of` made sure is there."""
-        if self.study.ledger is None:
-            raise TimelineError(_why_not(self.timeline))
-        return self.study.ledger
+        return ledger_of(self.study, self.timeline)
 
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step."""
@@ -135,12 +130,3 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         if gaps:
             said["gaps"] = ledger.gaps.to_dicts()
         return said
-
-
-def _why_not(timeline: Timeline) -> str:
-    if not timeline.run.common_clock:
-        return (
-            "the ranks share no clock, so what waited for what cannot be told; "
-            "--clock solve tries to find one"
-        )
-    return "no ledger can be made of a run without forwards and backwards"
