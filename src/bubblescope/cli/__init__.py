@@ -102,8 +102,6 @@ def main() -> NoReturn:
         _fail(error.format_message() + hint, 2)
     except click.Abort:
         _fail("interrupted", 130)
-    except BrokenPipeError:  # the file to write is a pipe, and its reader has gone
-        code = 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}", 2)

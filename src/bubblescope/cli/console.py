@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
@@ -154,8 +154,11 @@ def writable(path: Path) -> Path:
 
 @contextmanager
 def writing(path: Path, *, quiet: bool) -> Iterator[None]:
-    """Show that something is going on while a file is written."""
-    with Bar() as bar:
+    """Show that something is going on while a file is written.
+
+    Where the file is a pipe, its reader may have had enough: that is no error.
+    """
+    with Bar() as bar, suppress(BrokenPipeError):
         if not quiet:
             bar.begin(f"writing {path.name}", None)
         yield
