@@ -159,11 +159,13 @@ def test_a_picture_is_as_wide_as_it_was_asked_to_be(width, written, pixels):
 @pytest.mark.parametrize("look", sorted(svg.LOOKS))
 @pytest.mark.parametrize("width", ["column", "page"])
 def test_type_in_print_is_five_to_seven_points_and_stays_on_the_page(look, width):
-    root = ET.fromstring(svg.render(pictured(one_f_one_b()), width=width, look=look))
+    # Of three steps, most blocks of a column are too narrow for a number of five points.
+    run = one_f_one_b(steps=1 if width == "column" else 3)
+    root = ET.fromstring(svg.render(pictured(run), width=width, look=look))
     wide, high = map(float, root.get("viewBox").split()[2:])
     common = float(root.get("font-size"))
     texts = list(root.iter(f"{SVG}text"))
-    assert len(texts) > 6
+    assert len(texts) > 10
     for text in texts:
         size = float(text.get("font-size", common))
         assert 5 * 96 / 72 - 0.1 <= size <= 7 * 96 / 72 + 0.1

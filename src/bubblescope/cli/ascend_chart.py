@@ -13,7 +13,7 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out, print_json, warn
-from bubblescope.cli.reading import NO_TASKS
+from bubblescope.cli.reading import NO_TASKS, Parsed
 from bubblescope.model.errors import SourceError
 from bubblescope.model.progress import SILENT
 from bubblescope.model.provenance import Notice
@@ -32,6 +32,16 @@ if TYPE_CHECKING:
 
 _BESIDE: Final = ("profiler_info*.json", "profiler_metadata.json", "*.db")
 """What MindStudio Insight opens beside the database."""
+
+
+def _ranks(text: str) -> list[int] | None:
+    """Take a list of ranks apart; None for all."""
+    if text.strip() == "all":
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise ValueError(f"{text!r} is not like 0,1,2,3 or all")
+    return [int(part) for part in parts]
 
 
 class _DefaultsToCluster(click.Group):
@@ -105,7 +115,14 @@ def pp_chart(folder: Path, output: Path | None, in_place: bool, **options: Any) 
     help="Folder for cluster_analysis_output, the copy that the chart is written into; without it, "
     "that is DIR_pp_chart.",
 )
-@click.option("--rank_list", default="all", metavar="N,N,...", help="Only these ranks' databases.")
+@click.option(
+    "--rank_list",
+    "ranks",
+    type=Parsed("ranks", _ranks),
+    default="all",
+    metavar="N,N,...",
+    help="Only these ranks' databases.",
+)
 @click.option("--step_id", type=int, help="Only this step of the profiler's.")
 @click.option("--export_type", help="Has no meaning for a chart: it is in the databases.")
 @click.option("--parallel_mode", help="Has no meaning here: it is one process.")
@@ -119,7 +136,7 @@ def cluster(
     mode: str,
     output: Path | None,
     in_place: bool,
-    rank_list: str,
+    ranks: list[int] | None,
     step_id: int | None,
     agent: bool,
     others: tuple[str, ...],
@@ -139,7 +156,6 @@ def cluster(
     if output is not None:
         output /= "cluster_analysis_output"
     target = None if in_place else output or _beside(folder)
-    ranks = None if rank_list.strip() == "all" else _numbers(rank_list)
     kept = {name: value for name, value in options.items() if name not in _MEANINGLESS}
     message = _chart(folder, target, quiet=quiet, ranks=ranks, step=step_id, **kept)
     if agent:
@@ -160,14 +176,6 @@ def _say_what_has_no_meaning(others: tuple[str, ...], given: dict[str, Any]) -> 
         notes.append(f"{' '.join(others)} changes nothing: it is no option of the pipeline chart")
     for note in notes:
         err.print(Text.assemble(("note  ", "yellow"), note))
-
-
-def _numbers(text: str) -> list[int]:
-    """Take a list of ranks apart."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise click.UsageError(f"--rank_list {text!r} is not like 0,1,2,3 or all")
-    return [int(part) for part in parts]
 
 
 def _beside(folder: Path) -> Path:

@@ -21,7 +21,7 @@ from bubblescope.model.provenance import Contents, NameShape, Notice, clocks_unc
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled, refuse_doubles
-from bubblescope.sources.paddle_steps import GLOG_THREAD, JOB_MARK, numbered, step_ranges
+from bubblescope.sources.paddle_steps import GLOG_THREAD, JOB_MARK, STEP_MARK, numbered, step_ranges
 from bubblescope.sources.plausibility import implausible_clock, impossible_times, possible
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ _JOB_KINDS: Final = {
 """Job types of the scheduling passes, without their chunk; any other (`lr`, `default`) is other."""
 _TYPE: Final = re.compile(r"(.*?)(?:\(chunk([0-9]{1,4})\)|([0-9]{1,4}))?(?:_reduce)?")
 _COMPUTE: Final = [kind.value for kind in COMPUTE_KINDS]
+_STEP_SCHEMA: Final = {
+    "rank": pl.Int32,
+    "step": pl.Int32,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+}
 _COLUMNS: Final = {
     "job": pl.Int64,
     "type": pl.String,
@@ -168,12 +174,13 @@ def step_times(paths: Sequence[Path], run: int | None = None) -> pl.DataFrame:
         SourceError: As `PaddleSource.read`.
     """
     logs = [path for path in paths if not _RECORD.fullmatch(path.name)]
-    return pl.concat(
-        _jobs(path, _text(path), run)[1].select(
-            pl.lit(place.rank, pl.Int32).alias("rank"), pl.all()
-        )
-        for path, place in zip(logs, _places(logs), strict=True)
-    )
+    found = [pl.DataFrame(schema=_STEP_SCHEMA)]
+    for path, place in zip(logs, _places(logs), strict=True):
+        text = _text(path)
+        if STEP_MARK in text:
+            _, steps, _ = _jobs(path, text, run)
+            found.append(steps.select(pl.lit(place.rank, pl.Int32).alias("rank"), pl.all()))
+    return pl.concat(found)
 
 
 def _places(paths: Sequence[Path]) -> list[_Place]:

@@ -16,10 +16,11 @@ from bubblescope.model.provenance import Notice
 
 JOB_MARK: Final = "Profiler Info: Job ("
 """What the line of a job holds."""
+STEP_MARK: Final = "NVTX range "
+"""What a line of a range holds."""
 GLOG_THREAD: Final = r"([0-9]+) [0-9A-Za-z_./+-]+:[0-9]+\] $"
 """The thread, in what stands before a message of glog."""
 
-_MARK: Final = "NVTX range "
 _EVENT: Final = r"^(push|pop)(?:: ([^\n]{1,256}?))?, time: ([0-9]{1,13})\.([0-9]{6})(?:[^0-9]|$)"
 _STEP: Final = "^[0-9]{1,9}$"
 
@@ -36,7 +37,7 @@ def step_ranges(path: str, text: str) -> tuple[pl.DataFrame, list[Notice]]:
         counted from 0, the `first` within the step and the first `after` it. A step whose end is
         missing is left out, with a notice.
     """
-    pieces = pl.DataFrame({"text": pl.Series([text]).str.split(_MARK).explode()})
+    pieces = pl.DataFrame({"text": pl.Series([text]).str.split(STEP_MARK).explode()})
     events = (
         pieces.with_columns(
             thread=pl.col("text").str.tail(96).str.extract(GLOG_THREAD).shift(1).fill_null(""),

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
 
-MAGIC: Final = b"SQLite format 3\0"
+_MAGIC: Final = b"SQLite format 3\0"
+_HEAD_BYTES: Final = 1 << 18
 _DAMAGE: Final = (sqlite3.Error, UnicodeDecodeError)
 """What the standard module raises: its own errors, or, if their text is damaged too, that."""
 _ROWS_PER_JOB: Final = 500_000
@@ -42,6 +43,19 @@ def _decode(column: pl.Series) -> pl.Series:
         return column.cast(pl.String)
     except pl.exceptions.ComputeError:
         return pl.Series(column.name, [value.decode(errors="replace") for value in column])
+
+
+def head_of(path: Path) -> bytes:
+    """Return the first bytes of a SQLite file, where the names of its tables usually stand.
+
+    Empty if it is none, or cannot be opened.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return b""
+    return head if head.startswith(_MAGIC) else b""
 
 
 def table_names(path: Path) -> set[str]:

@@ -15,7 +15,7 @@ from bubblescope.sources.nsight.read_export import NsightExport, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteExport
 from bubblescope.sources.process_exports import one_run
 from bubblescope.sources.projection import Capture, Projection, project
-from bubblescope.sources.sqlite import MAGIC, table_names
+from bubblescope.sources.sqlite import head_of, table_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from bubblescope.sources.source import ReadOptions
 
 _SIGNS: Final = (b"META_DATA_EXPORT", b"EXPORT_META_DATA", b"CUPTI_ACTIVITY_KIND", b"NVTX_EVENTS")
-_HEAD: Final = 1 << 18
 _REPORTS: Final = (".nsys-rep", ".qdrep")
 
 
@@ -43,15 +42,9 @@ class NsightSource:
             ).exists()
         if path.suffix in _REPORTS:
             return True
-        try:
-            with path.open("rb") as file:
-                head = file.read(_HEAD)
-        except OSError:
-            return False
-        if not head.startswith(MAGIC):
-            return False
+        head = head_of(path)
         # The names of its tables usually lie in the first pages; SQLite knows where else.
-        return any(sign in head for sign in _SIGNS) or bool(table_names(path) & {*EVENTS})
+        return any(sign in head for sign in _SIGNS) or bool(head and table_names(path) & {*EVENTS})
 
     def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
         """Read all exports of one run onto one clock.

@@ -12,7 +12,7 @@ from bubblescope.sources.plausibility import impossible_times
 from bubblescope.sources.process_exports import UNKNOWN, one_run
 from bubblescope.sources.projection import Projection, project
 from bubblescope.sources.rocpd.database import Part, RocpdExport, read_part, suffixes
-from bubblescope.sources.sqlite import MAGIC, table_names
+from bubblescope.sources.sqlite import head_of, table_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bubblescope.sources.source import ReadOptions
 
 _SIGN: Final = b"rocpd_kernel_dispatch"
-_HEAD: Final = 1 << 18
 _ADVICE: Final = "record with `rocprofv3 --runtime-trace --marker-trace`"
 
 
@@ -34,16 +33,8 @@ class RocpdSource:
 
     def detect(self, path: Path) -> bool:
         """Recognise a file by its tables or, where it is damaged, by their names in its beginning."""
-        if path.is_dir():
-            return False
-        try:
-            with path.open("rb") as file:
-                head = file.read(_HEAD)
-        except OSError:
-            return False
-        if not head.startswith(MAGIC):
-            return False
-        return bool(suffixes(path)) or (_SIGN in head and not table_names(path))
+        head = head_of(path)
+        return bool(head and suffixes(path)) or (_SIGN in head and not table_names(path))
 
     def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
         """Read all files of one run.
