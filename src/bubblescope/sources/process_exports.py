@@ -68,6 +68,44 @@ def counted(events: pl.DataFrame, what: str) -> pl.DataFrame:
     return found.select("process", "device", "count", what=pl.lit(what))
 
 
+def no_tasks(
+    exports: Sequence[Export],
+    projections: Sequence[Projection],
+    *,
+    kind: str,
+    timed: str,
+    unknown: str,
+    none: str,
+) -> Notice:
+    """Return why exports have no tasks.
+
+    Args:
+        exports: What each says of itself.
+        projections: What was made of the events of each.
+        kind: What the vendor calls its ranges.
+        timed: What to do where device work is missing.
+        unknown: What to do where no range is known, as the sentence goes on.
+        none: What to do where there are no ranges, as the sentence goes on.
+    """
+    if known := sum(projection.ranges for projection in projections):
+        return Notice(
+            "no-device-work",
+            f"no task could be timed: no device work is known to be launched in its {known} pipeline "
+            f"ranges; {timed}",
+            known,
+            known,
+        )
+    ranges = sum(export.names["count"].sum() for export in exports)
+    kinds = sum(export.names["name"].n_unique() for export in exports)
+    said = (
+        f"none of its {ranges} {kind} ranges ({kinds} different names) is one that bubblescope "
+        f"knows{unknown}"
+        if ranges
+        else f"it has no {kind} ranges{none}"
+    )
+    return Notice("no-pipeline-ranges", f"no pipeline tasks were found: {said}")
+
+
 def one_run(
     source: str,
     exports: Sequence[Export],

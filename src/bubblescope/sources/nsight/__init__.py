@@ -13,8 +13,8 @@ from bubblescope.model.errors import SourceError
 from bubblescope.model.provenance import Notice, clocks_unchecked
 from bubblescope.sources.nsight.read_export import NsightExport, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteExport
-from bubblescope.sources.process_exports import one_run
-from bubblescope.sources.projection import Capture, Projection, project
+from bubblescope.sources.process_exports import no_tasks, one_run
+from bubblescope.sources.projection import Capture, project
 from bubblescope.sources.sqlite import head_of, table_names
 
 if TYPE_CHECKING:
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 
 _SIGNS: Final = (b"META_DATA_EXPORT", b"EXPORT_META_DATA", b"CUPTI_ACTIVITY_KIND", b"NVTX_EVENTS")
 _REPORTS: Final = (".nsys-rep", ".qdrep")
+_MARKED: Final = (
+    "put `bubblescope record --marks nvtx --` before the command that profiles it: `bubblescope record "
+    "--marks nvtx -- nsys profile --trace=cuda,nvtx ... torchrun ...` (docs/nsight.md)"
+)
+"""The shortest way to a trace with pipeline tasks, for a job that is not to be edited."""
+_UNKNOWN: Final = (
+    ". If some are forwards and backwards (`bubblescope names` lists them), describe them with "
+    f"--names. If the job marks none, as with Megatron's --profile alone, {_MARKED}"
+)
 
 
 class NsightSource:
@@ -65,7 +74,14 @@ class NsightSource:
             options.names,
             offsets=offsets,
             work="kernels, copies and fills",
-            nothing=lambda: _no_tasks(exports, projections),
+            nothing=lambda: no_tasks(
+                exports,
+                projections,
+                kind="NVTX",
+                timed="profile with `--trace=cuda,nvtx`",
+                unknown=_UNKNOWN,
+                none=f"; {_MARKED}",
+            ),
             notices=(*notices, *_unplaced(exports)),
         )
 
@@ -160,31 +176,3 @@ def _unplaced(exports: list[NsightExport]) -> list[Notice]:
         f"({without[0]}), so GPU metrics were left out; newer versions of nsys say it"
     )
     return [Notice("unplaced-metrics", text, len(without), len(exports))]
-
-
-_MARKED: Final = (
-    "put `bubblescope record --marks nvtx --` before the command that profiles it: `bubblescope record "
-    "--marks nvtx -- nsys profile --trace=cuda,nvtx ... torchrun ...` (docs/nsight.md)"
-)
-"""The shortest way to a trace with pipeline tasks, for a job that is not to be edited."""
-
-
-def _no_tasks(exports: list[NsightExport], projections: list[Projection]) -> Notice:
-    if known := sum(projection.ranges for projection in projections):
-        return Notice(
-            "no-device-work",
-            f"no task could be timed: no device work is known to be launched in its {known} pipeline "
-            "ranges; profile with `--trace=cuda,nvtx`",
-            known,
-            known,
-        )
-    ranges = sum(export.names["count"].sum() for export in exports)
-    kinds = sum(export.names["name"].n_unique() for export in exports)
-    said = (
-        f"none of its {ranges} NVTX ranges ({kinds} different names) is one that bubblescope knows. If "
-        "some are forwards and backwards (`bubblescope names` lists them), describe them with --names. "
-        f"If the job marks none, as with Megatron's --profile alone, {_MARKED}"
-        if ranges
-        else f"it has no NVTX ranges; {_MARKED}"
-    )
-    return Notice("no-pipeline-ranges", f"no pipeline tasks were found: {said}")

@@ -9,8 +9,8 @@ import msgspec
 
 from bubblescope.model.provenance import Notice
 from bubblescope.sources.plausibility import impossible_times
-from bubblescope.sources.process_exports import UNKNOWN, one_run
-from bubblescope.sources.projection import Projection, project
+from bubblescope.sources.process_exports import UNKNOWN, no_tasks, one_run
+from bubblescope.sources.projection import project
 from bubblescope.sources.rocpd.database import Part, RocpdExport, read_part, suffixes
 from bubblescope.sources.sqlite import head_of, table_names
 
@@ -60,7 +60,14 @@ class RocpdSource:
             options.names,
             offsets=[0] * len(exports),
             work="kernels and copies",
-            nothing=lambda: _no_tasks(exports, projections),
+            nothing=lambda: no_tasks(
+                exports,
+                projections,
+                kind="ROCTX",
+                timed=_ADVICE,
+                unknown="; see them with `bubblescope names` and describe yours with --names",
+                none=f"; {_ADVICE} and mark the job's tasks",
+            ),
             notices=(*_no_common_clock(machines), *_without_calls(exports), *_impossible(exports)),
             common_clock=machines == 1,
             host_clocks=machines > 1,
@@ -115,23 +122,3 @@ def _impossible(exports: list[RocpdExport]) -> list[Notice]:
             export.impossible, export.events, "kernels and copies", export.path
         )
     ]
-
-
-def _no_tasks(exports: list[RocpdExport], projections: list[Projection]) -> Notice:
-    if known := sum(projection.ranges for projection in projections):
-        return Notice(
-            "no-device-work",
-            f"no task could be timed: no device work is known to be launched in its {known} pipeline "
-            f"ranges; {_ADVICE}",
-            known,
-            known,
-        )
-    ranges = sum(export.names["count"].sum() for export in exports)
-    kinds = sum(export.names["name"].n_unique() for export in exports)
-    said = (
-        f"none of its {ranges} ROCTX ranges ({kinds} different names) is one that bubblescope knows; "
-        "see them with `bubblescope names` and describe yours with --names"
-        if ranges
-        else f"it has no ROCTX ranges; {_ADVICE} and mark the job's tasks"
-    )
-    return Notice("no-pipeline-ranges", f"no pipeline tasks were found: {said}")
