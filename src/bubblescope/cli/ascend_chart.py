@@ -320,7 +320,7 @@ def _write(charts: dict[Path, step_task_info.Chart]) -> None:
 def _write_copy(charts: dict[Path, step_task_info.Chart], folder: Path, copy: Path) -> None:
     """Copy what MindStudio Insight opens and write there; on failure nothing is left behind."""
     if copy.exists() and any(copy.iterdir()):
-        raise click.UsageError(f"{copy} is there already; delete it or name another with --output")
+        raise click.UsageError(f"{copy} is there already; delete it or name another with -o")
     base = folder.resolve() if folder.is_dir() else folder.resolve().parent
     if copy.resolve().is_relative_to(base):
         raise click.UsageError(
