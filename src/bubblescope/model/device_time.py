@@ -59,7 +59,7 @@ class Match(NamedTuple):
 
 def match_work(ranges: pl.DataFrame, launches: pl.DataFrame, work: pl.DataFrame) -> Match:
     """Match the work of one process with its launches and those with its task ranges."""
-    call = _lookup(launches["correlation"].to_numpy(), work["correlation"].to_numpy())
+    call = lookup(launches["correlation"].to_numpy(), work["correlation"].to_numpy())
     launched = np.full(work.height, NONE, np.int64)
     owner = np.full(work.height, NONE, np.int64)
     rows = np.flatnonzero(call >= 0)
@@ -119,7 +119,7 @@ def innermost(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     return edges, owners
 
 
-def _owner_at(times: Ints, starts: Ints, ends: Ints) -> Ints:
+def owner_at(times: Ints, starts: Ints, ends: Ints) -> Ints:
     if not len(starts):
         return np.full(len(times), NONE, np.int64)
     edges, owners = innermost(starts, ends)
@@ -127,7 +127,7 @@ def _owner_at(times: Ints, starts: Ints, ends: Ints) -> Ints:
     return np.where(segment >= 0, owners[segment], NONE)
 
 
-def _lookup(keys: Ints, wanted: Ints) -> Ints:
+def lookup(keys: Ints, wanted: Ints) -> Ints:
     """Return for each wanted value its index in `keys`, or -1.
 
     Correlation ids are handed out by a counter, so a table addressed by id beats sorting about
@@ -156,7 +156,7 @@ def _owners(times: Ints, threads: Ints, devices: Ints, ranges: pl.DataFrame) -> 
     for thread in annotating:
         rows = np.flatnonzero(threads == thread)
         own = np.flatnonzero(range_threads == thread)
-        local = _owner_at(times[rows], starts[own], ends[own])
+        local = owner_at(times[rows], starts[own], ends[own])
         found = local >= 0
         owner[rows[found]] = own[local[found]]
         if found.any():
@@ -168,7 +168,7 @@ def _owners(times: Ints, threads: Ints, devices: Ints, ranges: pl.DataFrame) -> 
         rows = np.flatnonzero(left & (devices == device))
         helped = [t for t in annotating if device_of.get(int(t), device) == device]
         candidates = np.flatnonzero(np.isin(range_threads, helped))
-        local = _owner_at(times[rows], starts[candidates], ends[candidates])
+        local = owner_at(times[rows], starts[candidates], ends[candidates])
         owner[rows[local >= 0]] = candidates[local[local >= 0]]
     return owner
 

@@ -18,24 +18,17 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.model.device_time import NO_INTERVALS, NONE, WORK, busy_intervals, match_work
+from bubblescope.model.device_time import NO_INTERVALS, NONE, busy_intervals, match_work
 from bubblescope.model.kinds import LANE_OF, Kind, Lane
 from bubblescope.model.provenance import Notice
+from bubblescope.sources.capture import WORK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.model.arrays import Ints, Mask
     from bubblescope.names.parser import NameParser
-
-RANGES: Final = {
-    "process": pl.Int64,
-    "thread": pl.Int64,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "name": pl.String,
-}
-"""Ranges on the host; `end_ns` is null if the range was still open when the capture ended."""
+    from bubblescope.sources.capture import Capture, Comm
 
 _FOREVER: Final = 2**62
 _FIELDS: Final = (
@@ -58,41 +51,6 @@ _OPERATIONS: Final = {
     "splits": pl.Boolean,
 }
 _NO_PEERS: Final = pl.DataFrame(schema={"range": pl.Int64, "peer": pl.Int64})
-
-
-class Comm(msgspec.Struct, frozen=True):
-    """One sort of communication kernel.
-
-    Attributes:
-        name: The kernel's name, or the operation's.
-        kind: What it does, where the trace says; guessed from the name otherwise.
-        peer: Global rank at the other end, if the trace says.
-    """
-
-    name: str
-    kind: Kind | None = None
-    peer: int | None = None
-
-    def known_kind(self) -> Kind:
-        """Return the kind; of a bare send or receive no one can tell which way it goes."""
-        if self.kind is not None:
-            return self.kind
-        return Kind.OTHER if "sendrecv" in self.name.lower() else Kind.COLLECTIVE
-
-
-class Capture(msgspec.Struct, frozen=True):
-    """What one trace recorded, in the terms that all vendors share.
-
-    Attributes:
-        ranges, launches, work: Frames with the columns of `RANGES`, `LAUNCHES` and `WORK`, on one
-            clock. Processes are any numbers that tell the trace's processes apart.
-        comms: The sorts of communication kernels.
-    """
-
-    ranges: pl.DataFrame
-    launches: pl.DataFrame
-    work: pl.DataFrame
-    comms: tuple[Comm, ...] = ()
 
 
 class Projection(msgspec.Struct, frozen=True):

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model.counters import changes
-from bubblescope.model.device_time import LAUNCHES, WORK
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.sources.kineto.counters import MEMORY, Counters
@@ -25,7 +24,7 @@ from bubblescope.sources.kineto.document import (
     Slice,
 )
 from bubblescope.sources.plausibility import possible
-from bubblescope.sources.projection import RANGES, Capture, Comm
+from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture, Comm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

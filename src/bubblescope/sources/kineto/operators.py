@@ -20,7 +20,7 @@ from bubblescope.sources.kineto.collector import (
     RECEIVE,
     SEND,
 )
-from bubblescope.sources.projection import RANGES
+from bubblescope.sources.capture import RANGES
 
 if TYPE_CHECKING:
     from bubblescope.sources.kineto.collector import Events

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from bubblescope.model.device_time import LAUNCHES, WORK
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind
 from bubblescope.names.recorder_ranges import MARK_PREFIX
-from bubblescope.sources.projection import RANGES, Capture
+from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from bubblescope.model.provenance import Notice, clocks_unchecked
 from bubblescope.sources.nsight.read_export import NsightExport, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteExport
 from bubblescope.sources.process_exports import no_tasks, one_run
-from bubblescope.sources.projection import Capture, project
+from bubblescope.sources.projection import project
 from bubblescope.sources.sqlite import head_of, table_names
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
+    from bubblescope.sources.capture import Capture
     from bubblescope.sources.source import ReadOptions
 
 _SIGNS: Final = (b"META_DATA_EXPORT", b"EXPORT_META_DATA", b"CUPTI_ACTIVITY_KIND", b"NVTX_EVENTS")

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from bubblescope.model.device_time import LAUNCHES, WORK
 from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
 from bubblescope.sources.process_exports import UNKNOWN, Export, counted
-from bubblescope.sources.projection import RANGES, Capture, Comm
+from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture, Comm
 
 if TYPE_CHECKING:
     from bubblescope.sources.nsight.tables import Tables

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.model.device_time import LAUNCHES, WORK
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.sources.plausibility import possible
 from bubblescope.sources.process_exports import UNKNOWN, Export, counted
-from bubblescope.sources.projection import RANGES, Capture, Comm
+from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture, Comm
 from bubblescope.sources.rocpd.counters import held_memory
 from bubblescope.sources.sqlite import SqliteTables, table_names
 

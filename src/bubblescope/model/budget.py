@@ -1,0 +1,242 @@
+"""The device's budget: every nanosecond of a device has one class, and what one is made of.
+
+A device's time, from its first operation to its last, is compute where any kernel runs that computes;
+else exposed communication where any runs that communicates; else exposed copying where data is copied;
+else it is idle, and the operation that ends the gap says why. What communication and copies hide under
+computation is counted apart. Filling memory counts as compute, as in AMD's TraceLens; kernels that do
+nothing but wait for another device count as communication.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from bubblescope.model.intervals import reached_ns
+from bubblescope.model.kinds import Kind
+
+if TYPE_CHECKING:
+    from bubblescope.model.arrays import Ints, Mask
+
+
+class Use(str, Enum):
+    """What a nanosecond of a device is spent on."""
+
+    COMPUTE = "compute"
+    COMMUNICATION = "communication"
+    """Exposed: nothing computes meanwhile."""
+    COPY = "copy"
+    """Exposed: nothing computes or communicates meanwhile."""
+    HOST_AFTER_SYNC = "host_after_sync"
+    """The host launched late, for it was blocked in a call when the device fell idle."""
+    HOST_DATA = "host_data"
+    """The host launched late, loading data."""
+    HOST_OPTIMIZER = "host_optimizer"
+    """The host launched late, within the optimizer."""
+    HOST_GC = "host_gc"
+    """The host launched late, collecting Python's garbage."""
+    HOST_OPERATOR = "host_operator"
+    """The host launched late, within an operator."""
+    HOST_PYTHON = "host_python"
+    """The host launched late, in Python outside of all operators."""
+    HOST_UNKNOWN = "host_unknown"
+    """The host launched late; what it did is not in the trace."""
+    LAUNCH_CALL = "launch_call"
+    """The call that launches the next operation was on its way."""
+    LATENCY = "latency"
+    """The next operation was launched, and started within `LATENCY_NS`."""
+    EVENT_WAIT = "event_wait"
+    """The next operation was launched, and its stream had been told to wait for an event."""
+    UNTRACED = "untraced"
+    """The next operation was launched, but waited for what the trace does not show."""
+    UNLINKED = "unlinked"
+    """It is not known what launched the next operation."""
+    COMMUNICATION_HIDDEN = "communication_hidden"
+    """Communication while something computes: no part of the sum."""
+    COPY_HIDDEN = "copy_hidden"
+    """Copying while something computes or communicates: no part of the sum."""
+
+
+HIDDEN: Final = (Use.COMMUNICATION_HIDDEN, Use.COPY_HIDDEN)
+"""What is counted beside the sum."""
+BUSY: Final = (Use.COMPUTE, Use.COMMUNICATION, Use.COPY)
+IDLE: Final = tuple(use for use in Use if use not in BUSY + HIDDEN)
+"""The classes of idle time, in the order in which they are shown."""
+HOST: Final = tuple(use for use in IDLE if use.value.startswith("host_"))
+"""Idle time for which the host launched late."""
+
+LATENCY_NS: Final = 10_000
+"""How soon after its launch an operation starts if it waits for nothing: launching takes 5 to 10 us."""
+
+BUDGET_SCHEMA: Final[dict[str, pl.DataType]] = {
+    "rank": pl.Int32(),
+    "device": pl.Int32(),
+    "step": pl.Int32(),
+    "inside": pl.Enum([kind.value for kind in Kind]),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "use": pl.Enum([use.value for use in Use]),
+    "detail": pl.String(),
+    "role": pl.String(),
+    "time_ns": pl.Int64(),
+}
+"""Columns of `Timeline.budget`: `time_ns` of [start_ns, end_ns) went to one use.
+
+A row is about a task (`inside` says its kind) or about a stretch outside of all; long gaps, and outside
+of tasks all that is not compute, have rows of their own, as long as their time. `detail` is the host's
+operator or call, the operation or the kind of copy; `role` is that of the communicating group.
+"""
+
+
+class Activities(NamedTuple):
+    """What one device ran, by start.
+
+    Attributes:
+        start_ns, end_ns: n times.
+        use: n codes, of `COMPUTE`, `COMMUNICATION`, `COPY`.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    use: Ints
+
+
+COMPUTE, COMMUNICATION, COPY = range(3)
+"""Codes of what activities are, the first that runs naming the time."""
+
+
+class Pieces(NamedTuple):
+    """Disjoint stretches of time, ascending.
+
+    Attributes:
+        start_ns, end_ns: Their edges.
+        owner: For each the activity that fills it; for gaps, the first that ends it.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    owner: Ints
+
+
+class Partition(NamedTuple):
+    """A device's time from its first to its last activity, cut by what it is spent on.
+
+    Attributes:
+        compute, communication, copy, idle: Together all of it, and no moment twice.
+        communication_hidden, copy_hidden: What runs beneath something that counts before it.
+    """
+
+    compute: Pieces
+    communication: Pieces
+    copy: Pieces
+    idle: Pieces
+    communication_hidden: Pieces
+    copy_hidden: Pieces
+
+
+def partition(ran: Activities) -> Partition:
+    """Cut a device's time by what it is spent on.
+
+    Where several activities of one use overlap, the one that began first owns the time.
+    """
+    compute, communication, copy = (
+        _covered(ran, ran.use == code) for code in (COMPUTE, COMMUNICATION, COPY)
+    )
+    free = _complement(compute)
+    copy_free = _common(copy, free)
+    reached = reached_ns(ran.end_ns)
+    gap = np.flatnonzero(ran.start_ns[1:] > reached[1:]) + 1
+    return Partition(
+        compute,
+        _common(communication, free),
+        _common(copy_free, _complement(communication)),
+        Pieces(reached[gap], ran.start_ns[gap], gap),
+        _common(communication, compute),
+        _joined(_common(copy, compute), _common(copy_free, communication)),
+    )
+
+
+def _covered(ran: Activities, chosen: Mask) -> Pieces:
+    """Return what the chosen activities cover, each what those before it do not."""
+    rows = np.flatnonzero(chosen)
+    start, end = ran.start_ns[rows], ran.end_ns[rows]
+    start = np.maximum(start, reached_ns(end))
+    kept = start < end
+    return Pieces(start[kept], end[kept], rows[kept])
+
+
+_FIRST: Final = -(1 << 62)
+_LAST: Final = 1 << 62
+
+
+def _complement(of: Pieces) -> Pieces:
+    """Return all time that pieces leave; nobody owns it."""
+    start = np.append(_FIRST, of.end_ns)
+    end = np.append(of.start_ns, _LAST)
+    kept = start < end
+    return Pieces(start[kept], end[kept], np.full(int(kept.sum()), -1, np.int64))
+
+
+def _common(one: Pieces, other: Pieces) -> Pieces:
+    """Return the time that is in both; it belongs to the owners of the first."""
+    low = np.searchsorted(other.end_ns, one.start_ns, side="right")
+    high = np.searchsorted(other.start_ns, one.end_ns, side="left")
+    left, right = overlaps(low, high)
+    start = np.maximum(one.start_ns[left], other.start_ns[right])
+    end = np.minimum(one.end_ns[left], other.end_ns[right])
+    return Pieces(start, end, one.owner[left])
+
+
+def overlaps(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return every pair of i and one of low[i] .. high[i] - 1, by i."""
+    count = np.maximum(high - low, 0)
+    left = np.repeat(np.arange(len(low)), count)
+    before = np.cumsum(count) - count
+    return left, np.arange(len(left)) - np.repeat(before - low, count)
+
+
+def _joined(one: Pieces, other: Pieces) -> Pieces:
+    """Return disjoint pieces of two sorts as one ascending list."""
+    start = np.concatenate([one.start_ns, other.start_ns])
+    order = np.argsort(start, kind="stable")
+    end = np.concatenate([one.end_ns, other.end_ns])
+    owner = np.concatenate([one.owner, other.owner])
+    return Pieces(start[order], end[order], owner[order])
+
+
+OPERATION_SCHEMA: Final[dict[str, pl.DataType]] = {
+    "rank": pl.Int32(),
+    "device": pl.Int32(),
+    "step": pl.Int32(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "exposed_ns": pl.Int64(),
+    "hidden_ns": pl.Int64(),
+    "stream": pl.Int32(),
+    "name": pl.String(),
+    "operation": pl.String(),
+    "library": pl.String(),
+    "group": pl.String(),
+    "role": pl.String(),
+    "peer": pl.Int32(),
+}
+"""Columns of `Timeline.operations`: kernels that communicate.
+
+`exposed_ns` and `hidden_ns` are without and beneath computation, of the time that no operation before
+it covers.
+"""
+
+STEP_SCHEMA: Final[dict[str, pl.DataType]] = {
+    "rank": pl.Int32(),
+    "step": pl.Int32(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "open": pl.Boolean(),
+}
+"""Columns of `Timeline.steps_table`: the steps that people pay for, each from its start to the next's.
+
+`open` says that the end is only that of what was recorded, as of a rank's last step.
+"""

@@ -1,0 +1,433 @@
+"""What each device of a trace spent its time on, summed while the trace is read.
+
+Tasks have a row for each use of their time. So have stretches between them, unless there is a pipeline:
+then whatever is not compute has a row of its own there, for bubbles are explained moment by moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from bubblescope.model.budget import (
+    BUDGET_SCHEMA,
+    COMMUNICATION,
+    COMPUTE,
+    COPY,
+    IDLE,
+    OPERATION_SCHEMA,
+    Activities,
+    Use,
+    overlaps,
+    partition,
+)
+from bubblescope.model.device_time import NONE, innermost, lookup
+from bubblescope.model.intervals import covered_ns
+from bubblescope.model.kinds import Kind, Lane
+from bubblescope.names.communication_kernels import communication_kernel
+from bubblescope.sources.gaps import CODE, Gaps, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bubblescope.model.arrays import Ints
+    from bubblescope.model.budget import Partition, Pieces
+    from bubblescope.sources.capture import Capture, Comm
+    from bubblescope.sources.projection import Projection
+
+LONG_NS: Final = 100_000
+"""Idle time from which on a gap has a row of its own, and so can be pointed at."""
+
+_KINDS: Final = [kind.value for kind in Kind]
+_IDLE: Final = np.array([use in IDLE for use in Use])
+_PLACE: Final = {"process": pl.Int64(), "device": pl.Int32()}
+
+
+def _at_place(schema: dict[str, pl.DataType]) -> dict[str, pl.DataType]:
+    """Return the columns of a table before ranks and steps are known."""
+    return {**_PLACE, **{name: kind for name, kind in schema.items() if name not in _LATER}}
+
+
+_LATER: Final = {"rank", "step", "device"}
+TABLE: Final = _at_place(BUDGET_SCHEMA)
+OPERATIONS: Final = _at_place(OPERATION_SCHEMA)
+WINDOWS: Final = {
+    **_PLACE,
+    "step": pl.Int64(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "open": pl.Boolean(),
+}
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What the devices of one trace spent their time on.
+
+    Attributes:
+        table: Frame with the columns of `TABLE`: those of `BUDGET_SCHEMA`, by process.
+        operations: Frame with the columns of `OPERATIONS`, by process.
+        windows: Steps in device time: process, device, step (null if unnumbered), start_ns, end_ns and
+            open, which says that the step's end was not recorded.
+        waits_known: Whether the trace would show that a stream was told to wait for an event.
+    """
+
+    table: pl.DataFrame
+    operations: pl.DataFrame
+    windows: pl.DataFrame
+    waits_known: bool
+
+
+NOTHING: Final = Spent(
+    pl.DataFrame(schema=TABLE),
+    pl.DataFrame(schema=OPERATIONS),
+    pl.DataFrame(schema=WINDOWS),
+    waits_known=True,
+)
+"""That of a trace without device work."""
+
+
+def spent(capture: Capture, projection: Projection) -> Spent:
+    """Say what every nanosecond of a trace's devices was spent on.
+
+    Args:
+        capture: What the trace recorded.
+        projection: The tasks that were made of it.
+    """
+    places = capture.work.select(*_PLACE).unique().sort(*_PLACE).rows()
+    done = [_of_device(_Device(capture, *place), projection) for place in places]
+    return Spent(
+        pl.concat([NOTHING.table, *(one.table for one in done)]),
+        pl.concat([NOTHING.operations, *(one.operations for one in done)]),
+        pl.concat([NOTHING.windows, *(one.windows for one in done)]),
+        waits_known=capture.waits is not None,
+    )
+
+
+class _Device:
+    """What one device ran for one process, by start, and by launch where several start together."""
+
+    def __init__(self, capture: Capture, process: int, device: int) -> None:
+        self.capture, self.process, self.device = capture, process, device
+        self.launches = capture.launches.filter(process=process)
+        work = capture.work.filter(process=process, device=device)
+        call = lookup(self.launches["correlation"].to_numpy(), work["correlation"].to_numpy())
+        launched = np.append(self.launches["start_ns"].to_numpy(), _NEVER)[call]
+        order = np.lexsort((launched, work["start_ns"].to_numpy()))
+        self.work, self.call, self.launched_ns = work[order], call[order], launched[order]
+        self.start_ns = self.work["start_ns"].to_numpy()
+        self.end_ns = np.maximum(self.work["end_ns"].to_numpy(), self.start_ns)
+        self.comm = self.work["comm"].fill_null(NONE).to_numpy()
+        self.copy = self.work["copy"].fill_null(NONE).to_numpy()
+
+    def activities(self) -> Activities:
+        use = np.where(self.comm >= 0, COMMUNICATION, np.where(self.copy >= 0, COPY, COMPUTE))
+        return Activities(self.start_ns, self.end_ns, use)
+
+    def gaps(self, idle: Pieces) -> Gaps:
+        """Return the idle stretches with what is known of the launches that end them."""
+        call = self.call[idle.owner]
+        ended = self.launches["end_ns"].fill_null(strategy="zero").to_numpy()
+        stream = self.work["stream"].fill_null(NONE).to_numpy()
+        known = call >= 0
+        return Gaps(
+            idle.start_ns,
+            idle.end_ns,
+            np.where(known, self.launched_ns[idle.owner], NONE),
+            np.append(ended, NONE)[call],
+            np.append(self.launches["thread"].to_numpy(), NONE)[call],
+            stream[idle.owner],
+            self._before(stream)[idle.owner],
+        )
+
+    def _before(self, stream: Ints) -> Ints:
+        """Return when the operation before each on its stream was launched, or `NONE`."""
+        before = np.full(len(stream), NONE, np.int64)
+        if self.capture.waits is None or not self.capture.waits.height:
+            return before
+        order = np.lexsort((self.launched_ns, stream))
+        same = stream[order][1:] == stream[order][:-1]
+        before[order[1:][same]] = self.launched_ns[order[:-1][same]]
+        return before
+
+
+_NEVER: Final = np.iinfo(np.int64).max
+"""When what has no known launch was launched: after everything else that starts together with it."""
+
+
+def _of_device(ran: _Device, projection: Projection) -> Spent:
+    cut = partition(ran.activities())
+    windows = _windows(ran, projection.markers.filter(process=ran.process))
+    stretches = _stretches(ran, projection.tasks, windows)
+    names, roles = _Names(ran.capture.host_names), _Names()
+    idle = judge(ran.gaps(cut.idle), ran.capture, ran.process)
+    operation, role = _of_comms(ran, names, roles)
+    moved = [
+        (Use.COMMUNICATION, cut.communication, operation, role),
+        (Use.COMMUNICATION_HIDDEN, cut.communication_hidden, operation, role),
+        (Use.COPY, cut.copy, names.numbers(ran.capture.copies)[ran.copy], None),
+        (Use.COPY_HIDDEN, cut.copy_hidden, names.numbers(ran.capture.copies)[ran.copy], None),
+    ]
+    parts = pl.concat(
+        [
+            *(_frame(*part) for part in idle),
+            *(
+                _frame(
+                    pieces.start_ns,
+                    pieces.end_ns,
+                    np.full(len(pieces.owner), CODE[use], np.int8),
+                    named[pieces.owner],
+                    None if purpose is None else purpose[pieces.owner],
+                )
+                for use, pieces, named, purpose in moved
+            ),
+        ]
+    )
+    table = pl.concat(
+        [
+            _computed(cut.compute, stretches),
+            _summed(parts, stretches, apart=projection.pipelined),
+        ]
+    )
+    return Spent(
+        table.select(
+            process=pl.lit(ran.process, pl.Int64),
+            device=pl.lit(ran.device, pl.Int32),
+            inside=_coded("inside", TABLE["inside"]),
+            start_ns="start_ns",
+            end_ns="end_ns",
+            use=_coded("use", TABLE["use"]),
+            detail=names.texts(table["detail"]),
+            role=roles.texts(table["role"]),
+            time_ns="time_ns",
+        ),
+        _operations(ran, cut),
+        windows,
+        waits_known=ran.capture.waits is not None,
+    )
+
+
+def _coded(column: str, kinds: pl.DataType) -> pl.Expr:
+    """Return a column of indices into an enumeration's members as those members."""
+    return pl.col(column).cast(pl.UInt8).cast(kinds)
+
+
+class _Names:
+    """Texts by number."""
+
+    def __init__(self, known: Sequence[str] = ()) -> None:
+        self._known = list(known)
+        self._number = {name: number for number, name in enumerate(known)}
+
+    def numbers(self, names: Sequence[str | None]) -> Ints:
+        """Return the number of each, with `NONE` behind them, for what has no name."""
+        return np.array([*map(self._numbered, names), NONE], np.int64)
+
+    def _numbered(self, name: str | None) -> int:
+        if name is None:
+            return NONE
+        if name not in self._number:
+            self._number[name] = len(self._known)
+            self._known.append(name)
+        return self._number[name]
+
+    def texts(self, numbers: pl.Series) -> pl.Series:
+        """Return the texts of numbers; null for `NONE`."""
+        known = pl.Series(self._known, dtype=pl.String)
+        return known.gather(numbers.replace(NONE, None).cast(pl.UInt32))
+
+
+def _of_comms(ran: _Device, names: _Names, roles: _Names) -> tuple[Ints, Ints]:
+    """Return, for each activity, the number of its operation and of its group's role."""
+    comms = ran.capture.comms
+    operation = names.numbers([operation_of(comm) for comm in comms])
+    role = roles.numbers([comm.role for comm in comms])
+    return operation[ran.comm], role[ran.comm]
+
+
+def operation_of(comm: Comm) -> str | None:
+    """Return what a communication kernel does: what the trace says, or else its name."""
+    if comm.operation is not None:
+        return comm.operation
+    known = communication_kernel(comm.name)
+    return known.operation if known else None
+
+
+def _frame(
+    start: Ints, end: Ints, use: Ints, detail: Ints, role: Ints | None = None
+) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "start_ns": start,
+            "end_ns": end,
+            "use": use,
+            "detail": detail,
+            "role": np.full(len(start), NONE, np.int64) if role is None else role,
+        },
+        schema_overrides={"use": pl.Int8},
+    )
+
+
+def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
+    """Find the steps on the device: each from the first operation launched in it to that of the next.
+
+    The last ends with the last operation launched in it, and is open.
+    """
+    order = np.argsort(ran.launched_ns, kind="stable")
+    launched = ran.launched_ns[order]
+    start, end = ran.start_ns[order], ran.end_ns[order]
+    rows: list[tuple[int | None, int, int]] = []
+    for begin, until, step in markers.sort("start_ns", "end_ns").select(
+        "start_ns", pl.col("end_ns").fill_null(_NEVER), "step"
+    ).iter_rows():
+        low, high = np.searchsorted(launched, [begin, until])
+        if low < high:
+            first = int(start[low:high].min())
+            if not rows or first > rows[-1][1]:
+                rows.append((step, first, int(end[low:high].max())))
+    found = pl.DataFrame(rows, schema=["step", "start_ns", "end_ns"], orient="row")
+    following = pl.col("start_ns").shift(-1)
+    return found.select(
+        process=pl.lit(ran.process, pl.Int64),
+        device=pl.lit(ran.device, pl.Int32),
+        step=pl.col("step").cast(pl.Int64),
+        start_ns=pl.col("start_ns").cast(pl.Int64),
+        end_ns=pl.coalesce(following, "end_ns").cast(pl.Int64),
+        open=following.is_null(),
+    )
+
+
+class _Stretches(NamedTuple):
+    """A device's time from first to last, cut where tasks and steps begin and end.
+
+    Attributes:
+        edges: n + 1 times, ascending.
+        kind: For each stretch that of the task that it lies in, index into the members of `Kind`;
+            `NONE` outside of all.
+    """
+
+    edges: Ints
+    kind: Ints
+
+
+def _stretches(ran: _Device, tasks: pl.DataFrame, windows: pl.DataFrame) -> _Stretches:
+    first, last = int(ran.start_ns[0]), int(ran.end_ns.max())
+    mine = tasks.filter(
+        pl.col("process") == ran.process,
+        pl.col("device") == ran.device,
+        pl.col("lane") == Lane.COMPUTE.value,
+    ).sort("start_ns", "end_ns", descending=[False, True])
+    start, end = (mine[name].to_numpy().clip(first, last) for name in ("start_ns", "end_ns"))
+    steps = np.concatenate([windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()])
+    edges = np.unique(np.concatenate([start, end, steps.clip(first, last), [first, last]]))
+    kind = np.full(len(edges) - 1, NONE, np.int64)
+    if len(start):
+        cuts, owner = innermost(start, end)
+        at = np.searchsorted(cuts, edges[:-1], side="right") - 1
+        held = np.where(at >= 0, owner[at], NONE)
+        codes = mine["kind"].replace_strict(_KINDS, range(len(_KINDS)), return_dtype=pl.Int64)
+        kind = np.append(codes.to_numpy(), NONE)[held]
+    return _Stretches(edges, kind)
+
+
+def _computed(compute: Pieces, stretches: _Stretches) -> pl.DataFrame:
+    """Return how much of each stretch is compute."""
+    edges = stretches.edges
+    one, every = np.zeros(len(compute.start_ns), np.int64), np.zeros(len(edges) - 1, np.int64)
+    time = covered_ns((one, compute.start_ns, compute.end_ns), (every, edges[:-1], edges[1:]))
+    return pl.DataFrame(
+        {"inside": stretches.kind, "start_ns": edges[:-1], "end_ns": edges[1:], "time_ns": time}
+    ).select(
+        "inside",
+        "start_ns",
+        "end_ns",
+        "time_ns",
+        use=pl.lit(CODE[Use.COMPUTE], pl.Int8),
+        detail=pl.lit(NONE, pl.Int64),
+        role=pl.lit(NONE, pl.Int64),
+    ).filter(pl.col("time_ns") > 0).select(_SUMMED)
+
+
+_SUMMED: Final = ["inside", "start_ns", "end_ns", "use", "detail", "role", "time_ns"]
+
+
+def _summed(parts: pl.DataFrame, stretches: _Stretches, *, apart: bool) -> pl.DataFrame:
+    """Sum parts of a device's time by stretch and use.
+
+    Args:
+        parts: Frame with start_ns, end_ns, use, detail and role.
+        stretches: What to sum over; parts are cut at their edges.
+        apart: Whether parts outside of tasks are kept as they are.
+    """
+    edges = stretches.edges
+    start, end = parts["start_ns"].to_numpy(), parts["end_ns"].to_numpy()
+    low = np.searchsorted(edges, start, side="right") - 1
+    high = np.searchsorted(edges, end, side="left")
+    if (high - low > 1).any():
+        row, low = overlaps(low, high)
+        parts = parts[row]
+        start = np.maximum(start[row], edges[low])
+        end = np.minimum(end[row], edges[low + 1])
+    inside = stretches.kind[low]
+    cut = parts.with_columns(
+        start_ns=pl.Series(start, dtype=pl.Int64),
+        end_ns=pl.Series(end, dtype=pl.Int64),
+        stretch=pl.Series(low, dtype=pl.Int64),
+        inside=pl.Series(inside, dtype=pl.Int64),
+        time_ns=pl.Series(end - start, dtype=pl.Int64),
+    )
+    long = pl.Series(_IDLE[cut["use"].to_numpy()] & (end - start >= LONG_NS))
+    own = long | pl.Series(inside == NONE) if apart else long
+    sums = (
+        cut.filter(~own)
+        .group_by("stretch", "inside", "use", "detail", "role")
+        .agg(pl.col("time_ns").sum())
+        .sort("stretch", "use", "detail", "role")
+        .with_columns(
+            start_ns=pl.Series(edges, dtype=pl.Int64).gather(pl.col("stretch")),
+            end_ns=pl.Series(edges, dtype=pl.Int64).gather(pl.col("stretch") + 1),
+        )
+    )
+    return pl.concat([cut.filter(own).select(_SUMMED), sums.select(_SUMMED)])
+
+
+def _operations(ran: _Device, cut: Partition) -> pl.DataFrame:
+    """Return what communicated, with how much of it was exposed and hidden."""
+    rows = np.flatnonzero(ran.comm >= 0)
+    comms = ran.capture.comms
+    times = {}
+    for name, pieces in (
+        ("exposed_ns", cut.communication),
+        ("hidden_ns", cut.communication_hidden),
+    ):
+        time = np.zeros(len(ran.comm), np.int64)
+        np.add.at(time, pieces.owner, pieces.end_ns - pieces.start_ns)
+        times[name] = time[rows]
+    sorts = pl.DataFrame(
+        [
+            (
+                comm.name,
+                operation_of(comm),
+                known.library if (known := communication_kernel(comm.name)) else None,
+                comm.group,
+                comm.role,
+                comm.peer,
+            )
+            for comm in comms
+        ],
+        schema={name: OPERATIONS[name] for name in _OF_SORT},
+        orient="row",
+    )
+    return pl.concat(
+        [
+            ran.work[rows].select("process", "device", "start_ns", "end_ns", "stream"),
+            pl.DataFrame(times, schema={"exposed_ns": pl.Int64, "hidden_ns": pl.Int64}),
+            sorts[ran.comm[rows]],
+        ],
+        how="horizontal",
+    ).select(*OPERATIONS)
+
+
+_OF_SORT: Final = ("name", "operation", "library", "group", "role", "peer")

@@ -1,0 +1,92 @@
+"""What one trace recorded, in the terms that all vendors share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.model import device_time
+from bubblescope.model.kinds import Kind
+
+RANGES: Final = {
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "name": pl.String,
+}
+"""Ranges on the host; `end_ns` is null if the range was still open when the capture ended."""
+
+LAUNCHES: Final = {**device_time.LAUNCHES, "end_ns": pl.Int64}
+"""Host calls that may have started device work; `end_ns` is null where it is not known."""
+
+WORK: Final = {**device_time.WORK, "copy": pl.Int8, "stream": pl.Int32}
+"""Kernels, copies, fills and graph launches on the device. `copy` is null but for copies: an index into
+`Capture.copies`. `stream` is null where nothing needs it."""
+
+HOST: Final = {
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "doing": pl.Int8,
+    "name": pl.Int32,
+}
+"""What the host did: `doing` is one of the codes below, `name` an index into `Capture.host_names`."""
+
+BLOCKED, PYTHON, OPERATOR, DATA, OPTIMIZER, GC = range(6)
+"""What a host may be doing: waiting in a call of the device's runtime, or, the later the more telling,
+running Python, an operator, a data loader, an optimizer or Python's garbage collector."""
+
+WAITS: Final = {"process": pl.Int64, "stream": pl.Int64, "start_ns": pl.Int64}
+"""When the host told a stream to wait for an event."""
+
+
+class Comm(msgspec.Struct, frozen=True):
+    """One sort of communication kernel.
+
+    Attributes:
+        name: The kernel's name, or the operation's.
+        kind: What it does, where the trace says; guessed from the name otherwise.
+        peer: Global rank at the other end, if the trace says.
+        operation: "allreduce" and the like, where the trace says; told by the name otherwise.
+        group: Name of its process group, if the trace says.
+        role: What that group is for: "dp", "tp", ...; None if unknown.
+    """
+
+    name: str
+    kind: Kind | None = None
+    peer: int | None = None
+    operation: str | None = None
+    group: str | None = None
+    role: str | None = None
+
+    def known_kind(self) -> Kind:
+        """Return the kind; of a bare send or receive no one can tell which way it goes."""
+        if self.kind is not None:
+            return self.kind
+        return Kind.OTHER if "sendrecv" in self.name.lower() else Kind.COLLECTIVE
+
+
+class Capture(msgspec.Struct, frozen=True):
+    """What one trace recorded, on one clock. Processes are any numbers that tell them apart.
+
+    Attributes:
+        ranges, launches, work: Frames with the columns of `RANGES`, `LAUNCHES` and `WORK`.
+        comms: The sorts of communication kernels.
+        copies: The sorts of copies: "HtoD pinned" and the like.
+        host: Frame with the columns of `HOST`; empty if the trace does not say what the host did.
+        host_names: Names of what it did.
+        waits: Frame with the columns of `WAITS`; None if the trace would not show such waits.
+    """
+
+    ranges: pl.DataFrame
+    launches: pl.DataFrame
+    work: pl.DataFrame
+    comms: tuple[Comm, ...] = ()
+    copies: tuple[str, ...] = ()
+    host: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=HOST))
+    host_names: tuple[str, ...] = ()
+    waits: pl.DataFrame | None = None
