@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 LONG_NS: Final = 100_000
 """Idle time from which on a gap has a row of its own, and so can be pointed at."""
 
+_USES: Final = [use.value for use in Use]
 _KINDS: Final = [kind.value for kind in Kind]
 _IDLE: Final = np.array([use in IDLE for use in Use])
 _PLACE: Final = {"process": pl.Int64(), "device": pl.Int32()}
@@ -195,10 +196,10 @@ def _of_device(ran: _Device, projection: Projection) -> Spent:
         table.select(
             process=pl.lit(ran.process, pl.Int64),
             device=pl.lit(ran.device, pl.Int32),
-            inside=_coded("inside", TABLE["inside"]),
+            inside=_gathered(pl.Series(_KINDS, dtype=TABLE["inside"]), table["inside"]),
             start_ns="start_ns",
             end_ns="end_ns",
-            use=_coded("use", TABLE["use"]),
+            use=_gathered(pl.Series(_USES, dtype=TABLE["use"]), table["use"]),
             detail=names.texts(table["detail"]),
             role=roles.texts(table["role"]),
             time_ns="time_ns",
@@ -209,9 +210,9 @@ def _of_device(ran: _Device, projection: Projection) -> Spent:
     )
 
 
-def _coded(column: str, kinds: pl.DataType) -> pl.Expr:
-    """Return a column of indices into an enumeration's members as those members."""
-    return pl.col(column).cast(pl.UInt8).cast(kinds)
+def _gathered(members: pl.Series, numbers: pl.Series) -> pl.Series:
+    """Return the members that numbers stand for; null for `NONE`."""
+    return members.gather(numbers.replace(NONE, None).cast(pl.UInt32))
 
 
 class _Names:
@@ -235,8 +236,7 @@ class _Names:
 
     def texts(self, numbers: pl.Series) -> pl.Series:
         """Return the texts of numbers; null for `NONE`."""
-        known = pl.Series(self._known, dtype=pl.String)
-        return known.gather(numbers.replace(NONE, None).cast(pl.UInt32))
+        return _gathered(pl.Series(self._known, dtype=pl.String), numbers)
 
 
 def _of_comms(ran: _Device, names: _Names, roles: _Names) -> tuple[Ints, Ints]:
@@ -385,11 +385,9 @@ def _summed(parts: pl.DataFrame, stretches: _Stretches, *, apart: bool) -> pl.Da
         .group_by("stretch", "inside", "use", "detail", "role")
         .agg(pl.col("time_ns").sum())
         .sort("stretch", "use", "detail", "role")
-        .with_columns(
-            start_ns=pl.Series(edges, dtype=pl.Int64).gather(pl.col("stretch")),
-            end_ns=pl.Series(edges, dtype=pl.Int64).gather(pl.col("stretch") + 1),
-        )
     )
+    at = sums["stretch"].to_numpy()
+    sums = sums.with_columns(start_ns=pl.Series(edges[at]), end_ns=pl.Series(edges[at + 1]))
     return pl.concat([cut.filter(own).select(_SUMMED), sums.select(_SUMMED)])
 
 

@@ -50,6 +50,7 @@ _OPERATIONS: Final = {
     **dict.fromkeys(_FIELDS, pl.Int64),
     "splits": pl.Boolean,
 }
+_PASSES: Final = [Kind.FORWARD.value, Kind.BACKWARD.value, Kind.FORWARD_BACKWARD.value]
 _NO_PEERS: Final = pl.DataFrame(schema={"range": pl.Int64, "peer": pl.Int64})
 
 
@@ -80,6 +81,11 @@ class Projection(msgspec.Struct, frozen=True):
     ranges: int
     idle_ranges: int
     open_ranges: int
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether any task is a forward or a backward."""
+        return bool(self.tasks["kind"].is_in(_PASSES).any())
 
 
 def project(capture: Capture, names: NameParser) -> Projection:

@@ -9,12 +9,11 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.errors import SourceError
-from bubblescope.model.kinds import Kind
-from bubblescope.model.progress import SILENT
 from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
+from bubblescope.sources.budget import NOTHING, Spent, spent
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.kineto.collector import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
@@ -25,7 +24,7 @@ from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, i
 from bubblescope.sources.projection import Projection, losses, project
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from bubblescope.model.progress import Progress
@@ -115,6 +114,7 @@ class _Trace(msgspec.Struct, frozen=True):
         on_device: Whether it holds device work, not operators alone.
         inferred: Whether its forwards and backwards were told by their operators.
         projection: Its tasks.
+        spent: What its devices spent their time on.
         counters: Samples of its counters, in its own time.
         contents: What it holds.
         groups: Its process groups.
@@ -134,6 +134,7 @@ class _Trace(msgspec.Struct, frozen=True):
     on_device: bool
     inferred: bool
     projection: Projection
+    spent: Spent
     counters: pl.DataFrame
     contents: Contents
     groups: list[dict[str, Any]]
@@ -153,13 +154,10 @@ class _Reader(msgspec.Struct, frozen=True):
     names: NameParser
 
     def __call__(self, path: Path, progress: Progress) -> _Trace:
-        header, lost, events, apart = self._read(path, progress, operators=False)
+        header, lost, events, apart = self._read(path, progress)
         self._refuse_several(path, events)
         projection, inferred = project(events.capture, self.names), False
-        if not events.operators.height and not _has_passes(projection):
-            # Only now are the operators of a run on a device of use.
-            header, lost, events, apart = self._read(path, SILENT, operators=True)
-        if not _has_passes(projection):
+        if not projection.pipelined:
             named = infer_ranges(events, apart)
             inferred = named.height > 0
             ranges = pl.concat([events.capture.ranges, named])
@@ -185,6 +183,7 @@ class _Reader(msgspec.Struct, frozen=True):
             on_device=events.on_device,
             inferred=inferred,
             projection=projection,
+            spent=spent(events.capture, projection) if events.on_device else NOTHING,
             counters=events.counters,
             contents=Contents(
                 path=str(path),
@@ -201,17 +200,11 @@ class _Reader(msgspec.Struct, frozen=True):
         )
 
     def _read(
-        self, path: Path, progress: Progress, *, operators: bool
+        self, path: Path, progress: Progress
     ) -> tuple[Header, Losses, Events, pl.DataFrame]:
-        """Decode the file; keep its operators if told to, or if nothing ran on a device."""
+        """Decode the file."""
         collector = Collector()
-
-        def begin(header: Header) -> Callable[[list[Any]], None]:
-            nonlocal collector
-            collector = Collector(operators=operators or not header.devices)
-            return collector.take
-
-        header, lost = read_document(path, begin, progress)
+        header, lost = read_document(path, lambda _: collector.take, progress)
         events = told_by_marks(collector.finish(), self.names)
         apart = events.capture.ranges.filter(pl.col("name").str.contains(_APART))
         return header, lost, events, apart
@@ -227,12 +220,6 @@ class _Reader(msgspec.Struct, frozen=True):
                 f"holds pipeline ranges of {len(marking)} processes ({marking[0]}, {marking[1]}, "
                 "...): it was merged; give the trace that each process wrote",
             )
-
-
-def _has_passes(projection: Projection) -> bool:
-    """Say whether ranges name any forward or backward."""
-    passes = [Kind.FORWARD.value, Kind.BACKWARD.value, Kind.FORWARD_BACKWARD.value]
-    return bool(projection.tasks["kind"].is_in(passes).any())
 
 
 _APART: Final = "(?i)^(?:## )?optimizer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import compress, repeat
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ import polars as pl
 from bubblescope.model.counters import changes
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
+from bubblescope.sources.kineto.host import Host
 from bubblescope.sources.kineto.counters import MEMORY, Counters
 from bubblescope.sources.kineto.document import (
     Count,
@@ -40,7 +42,7 @@ COMPUTE, BACKWARD, COMMUNICATION, SEND, RECEIVE = range(5)
 """Roles of an operator: of the forward or anything else, run by autograd's engine, or moving data,
 among many ranks or between two."""
 
-_RANGE, _OPERATOR, _LAUNCH, _KERNEL, _COPY, _FILL = range(6)
+_RANGE, _OPERATOR, _LAUNCH, _KERNEL, _COPY, _FILL, _PYTHON, _SYNC = range(8)
 _GROUPS: Final = {
     "user_annotation": _RANGE,
     "cpu_op": _OPERATOR,
@@ -57,6 +59,8 @@ _GROUPS: Final = {
     "Memcpy": _COPY,
     "gpu_memset": _FILL,
     "Memset": _FILL,
+    "python_function": _PYTHON,
+    "cuda_sync": _SYNC,
 }
 _COUNTED: Final = {
     _RANGE: "ranges",
@@ -104,21 +108,17 @@ class Events(msgspec.Struct, frozen=True):
 
 
 class Collector:
-    """Takes batches of events and keeps the few columns that matter.
+    """Takes batches of events and keeps the few columns that matter."""
 
-    Args:
-        operators: Whether to keep operators. They are half of a trace, and only of use where
-            nothing ran on a device or nothing is named.
-    """
-
-    def __init__(self, *, operators: bool = True) -> None:
-        self._kept = [group for group in _COUNTED if operators or group != _OPERATOR]
+    def __init__(self) -> None:
         self._columns: dict[int, list[tuple[Any, ...]]] = {group: [] for group in _COUNTED}
         self._counts = dict.fromkeys(_COUNTED, 0)
         self._processes: dict[int | str | None, set[str]] = {}
         self._threads: dict[int | str | None, int] = {}
         self._comms: dict[tuple[str, str | None, int | None], int] = {}
+        self._copies: dict[str, int] = {}
         self._counters = Counters()
+        self._host = Host()
         self._takers: dict[type, Callable[[list[Any]], None]] = {
             Slice: self._take,
             ExactSlice: self._take,
@@ -127,7 +127,7 @@ class Collector:
             Count: self._take_counts,
             ExactCount: self._take_counts,
         }
-        self._is_comm = _Remembered(is_communication_kernel)
+        self._sort = _Remembered(_sort_of_kernel)
         self._role = _Remembered(_role)
 
     def take(self, batch: list[Any]) -> None:
@@ -155,14 +155,23 @@ class Collector:
         for group in _COUNTED:
             mine = groups == group
             self._counts[group] += int(mine.sum())
-            events = held[mine].tolist() if group in self._kept else []
+            events = held[mine].tolist()
             if group == _RANGE:
                 events += self._old_ranges(held, groups)
             if events:
                 start, length = _nanoseconds(events, _START), _nanoseconds(events, _LENGTH)
                 self._columns[group].append(
-                    (start, start + length, *self._details(group, events)),
+                    (start, start + length, *self._details(group, events, start, start + length)),
                 )
+        self._take_host(held[groups == _PYTHON].tolist(), held[groups == _SYNC].tolist())
+
+    def _take_host(self, functions: list[Any], syncs: list[Any]) -> None:
+        if functions:
+            start, length = _nanoseconds(functions, _START), _nanoseconds(functions, _LENGTH)
+            names = list(map(_NAME, functions))
+            self._host.take_functions(names, start, start + length, self._thread_ids(functions))
+        if syncs:
+            self._host.take_syncs(syncs, _nanoseconds(syncs, _START))
 
     def _old_ranges(self, held: NDArray[np.object_], groups: NDArray[np.int8]) -> list[Any]:
         """Return the ranges among operators: until 2021 both were of one category."""
@@ -171,24 +180,30 @@ class Collector:
             return []
         return [event for event in operators if "::" not in event.name]
 
-    def _details(self, group: int, events: list[Any]) -> tuple[Any, ...]:
+    def _details(self, group: int, events: list[Any], start: Ints, end: Ints) -> tuple[Any, ...]:
         """Return the columns that events of a group have beside their times."""
-        if group in {_RANGE, _OPERATOR}:
-            names = list(map(_NAME, events))
+        if group in {_RANGE, _OPERATOR, _LAUNCH}:
+            threads, names = self._thread_ids(events), list(map(_NAME, events))
+            if group == _LAUNCH:
+                self._host.take_calls(names, start, end, threads)
+                return (threads, _argument(events, "correlation"))
             if group == _RANGE:
                 for event in events:
                     self._processes.setdefault(event.pid, set()).add(event.name)
-                return (self._thread_ids(events), names)
+                return (threads, names)
             self._processes.setdefault(events[0].pid, set())
+            self._host.take_operators(names, start, end, threads)
             roles = np.array(list(map(self._role.__getitem__, names)))
-            return (self._thread_ids(events), roles, _argument(events, "sequence"))
-        correlation = _argument(events, "correlation")
-        if group == _LAUNCH:
-            return (self._thread_ids(events), correlation)
+            return (threads, roles, _argument(events, "sequence"))
         comm = np.full(len(events), NONE, np.int32)
-        for row in np.flatnonzero(list(map(self._is_comm.__getitem__, map(_NAME, events)))):
+        copy = np.full(len(events), NONE, np.int8)
+        sorts = np.fromiter(map(self._sort.__getitem__, map(_NAME, events)), np.int8, len(events))
+        for row in np.flatnonzero(sorts == _COMM):
             comm[row] = self._comm(events[row])
-        return (_devices(events), correlation, comm)
+        for row in range(len(events)) if group == _COPY else np.flatnonzero(sorts == _COPIES):
+            copy[row] = self._copies.setdefault(_sort_of_copy(events[row].name), len(self._copies))
+        devices, correlation = _devices(events), _argument(events, "correlation")
+        return (devices, correlation, comm, copy, _streams(events))
 
     def _thread_ids(self, events: list[Any]) -> Ints:
         """Return thread ids, which some writers give as text, as numbers."""
@@ -221,9 +236,8 @@ class Collector:
             _LAUNCH: self._frame(_LAUNCH, {"thread": pl.Int64, "correlation": pl.Int64}),
         }
         work = pl.concat(
-            self._frame(group, {"device": pl.Int32, "correlation": pl.Int64, "comm": pl.Int32})
-            for group in (_KERNEL, _COPY, _FILL)
-        ).with_columns(pl.col("comm").replace(NONE, None))
+            self._frame(group, _WORK_DETAILS) for group in (_KERNEL, _COPY, _FILL)
+        ).with_columns(pl.col("comm", "copy").replace(NONE, None))
         samples = self._counters.finish()
         if samples.height:
             counts["samples"] = samples.height
@@ -234,6 +248,7 @@ class Collector:
             for name, operation, peer in self._comms
         )
         on_device = work.height > 0
+        host, host_names, waits = self._host.finish(ranges)
         if not on_device:
             launches, work, comms = _work_on_host(ranges, operators)
         capture = Capture(
@@ -243,6 +258,10 @@ class Collector:
             .select(*LAUNCHES),
             work=work.with_columns(process=pl.lit(0, pl.Int64)).select(*WORK),
             comms=comms,
+            copies=tuple(self._copies),
+            host=host,
+            host_names=host_names,
+            waits=waits,
         )
         return Events(
             process=self._process(),
@@ -285,6 +304,41 @@ class _Remembered(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         self[name] = found = self._judge(name)
         return found
+
+
+_COMM, _COPIES = 1, 2
+_ROCM_COPY: Final = ("MEMORY_COPY_", "__amd_rocclr_copyBuffer")
+_COPY_NAME: Final = re.compile(r"Memcpy (\w+) \((\w+) -> (\w+)\)")
+
+
+def _sort_of_kernel(name: str) -> int:
+    """Say whether a kernel communicates, copies as ROCm's did until 2023, or else."""
+    return _COMM if is_communication_kernel(name) else _COPIES * name.startswith(_ROCM_COPY)
+
+
+def _sort_of_copy(name: str) -> str:
+    """Return the direction of a copy, and how the host's memory is held: "HtoD pinned"."""
+    found = _COPY_NAME.match(name)
+    if found is None:
+        return name.removeprefix("Memcpy ").strip()
+    held = {"Pinned", "Pageable"} & {found[2], found[3]}
+    return " ".join([found[1], *sorted(held)]).replace("P", "p")
+
+
+def _streams(events: list[Any]) -> NDArray[np.int32]:
+    """Return the numbers of streams, or `NONE`."""
+    found = [NONE if event.args is None else event.args.stream for event in events]
+    whole = [one if type(one) is int and 0 <= one < 2**31 else NONE for one in found]
+    return np.array(whole, np.int32)
+
+
+_WORK_DETAILS: Final = {
+    "device": pl.Int32,
+    "correlation": pl.Int64,
+    "comm": pl.Int32,
+    "copy": pl.Int8,
+    "stream": pl.Int32,
+}
 
 
 def _role(name: str) -> int:
@@ -383,12 +437,17 @@ def _work_on_host(
     times = operators.filter(pl.col("role") < COMMUNICATION).select("start_ns", "end_ns", "thread")
     work = pl.concat(
         [times.with_columns(comm=pl.lit(None, pl.Int32)), done.select(*times.columns, "comm")]
-    ).with_columns(device=pl.lit(0, pl.Int32), correlation=pl.int_range(pl.len(), dtype=pl.Int64))
+    ).with_columns(
+        device=pl.lit(0, pl.Int32),
+        correlation=pl.int_range(pl.len(), dtype=pl.Int64),
+        copy=pl.lit(None, pl.Int8),
+        stream=pl.lit(None, pl.Int32),
+    )
     sorts = tuple(
         Comm(name, Kind.OTHER if name.endswith((":send", ":recv")) else Kind.COLLECTIVE)
         for name in names
     )
-    return work.select("start_ns", "thread", "correlation"), work.drop("thread"), sorts
+    return work.drop("device", "comm", "copy", "stream"), work.drop("thread"), sorts
 
 
 def _without_impossible(

@@ -52,6 +52,7 @@ class Arguments(msgspec.Struct, gc=False):
 
     correlation: int | None = None
     device: int | None = None
+    stream: Any = None
     sequence: int | None = msgspec.field(default=None, name="Sequence number")
     collective: str | None = msgspec.field(default=None, name="Collective name")
     source: int | None = msgspec.field(default=None, name="Src Rank")

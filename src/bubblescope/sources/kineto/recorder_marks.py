@@ -102,5 +102,7 @@ def _of_marks(ours: pl.DataFrame, steps: pl.DataFrame) -> Capture:
         device=pl.lit(0, pl.Int32),
         correlation=pl.int_range(pl.len(), dtype=pl.Int64),
         comm=pl.lit(None, pl.Int32),
+        copy=pl.lit(None, pl.Int8),
+        stream=pl.lit(None, pl.Int32),
     )
     return Capture(pl.concat([ours, steps]), work.select(*LAUNCHES), work.select(*WORK))

@@ -1,0 +1,135 @@
+"""What the host did while a device waited for it, as far as a PyTorch trace tells."""
+
+from __future__ import annotations
+
+import re
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+
+from bubblescope.sources.capture import (
+    BLOCKED,
+    DATA,
+    GC,
+    HOST,
+    OPERATOR,
+    OPTIMIZER,
+    PYTHON,
+    WAITS,
+)
+from bubblescope.sources.gaps import SLOW_COPY_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bubblescope.model.arrays import Ints
+
+_BLOCKS: Final = re.compile(
+    r"(?:cuda|hip|cu|mu|aclrt)\w*Synchronize\w*"
+    r"|(?:cuda|hip)Memcpy(?:WithStream|2D|3D|Peer|ToSymbol|FromSymbol|HtoD|DtoH|DtoD)?\w*(?<!Async)"
+    r"|cuMemcpy\w*(?<!Async)|cuMemcpy\w*_v2"
+)
+_COPIES: Final = re.compile(r"(?:cuda|hip|cu)Memcpy\w*Async\w*")
+_RANGES: Final = (
+    (re.compile(r"enumerate\(DataLoader\)|dataloader", re.IGNORECASE), DATA),
+    (re.compile(r"(?:## )?optimizer", re.IGNORECASE), OPTIMIZER),
+)
+_GARBAGE: Final = re.compile(r"Python GC|gc\.collect|<built-in function collect>")
+_LAZY: Final = "Lazy Function Loading"
+
+
+class Host:
+    """Takes what threads of the host did, batch by batch."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = _Numbers()
+        self._blocks: dict[str, int] = {}
+        self._columns: list[tuple[Any, ...]] = []
+        self._waits: list[tuple[Ints, Ints]] = []
+        self._syncs = False
+
+    def take_calls(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
+        """Take calls of the device's runtime, and keep those that block."""
+        sort = np.fromiter(map(self._block, names), np.int8, len(names))
+        kept = np.flatnonzero((sort == 1) | ((sort == 2) & (end - start >= SLOW_COPY_NS)))
+        if len(kept):
+            self._take([names[row] for row in kept], start[kept], end[kept], thread[kept], BLOCKED)
+
+    def _block(self, name: str) -> int:
+        """Say whether a call blocks: not, always, or if it takes long."""
+        known = self._blocks.get(name)
+        if known is None:
+            known = 2 if _COPIES.fullmatch(name) else int(_BLOCKS.fullmatch(name) is not None)
+            self._blocks[name] = known
+        return known
+
+    def take_operators(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
+        """Take operators."""
+        self._take(names, start, end, thread, OPERATOR)
+
+    def take_functions(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
+        """Take Python's functions; one that collects garbage is told from others."""
+        doing = np.fromiter(map(_function, names), np.int8, len(names))
+        self._take(names, start, end, thread, doing)
+
+    def take_syncs(self, events: Sequence[Any], start: Ints) -> None:
+        """Take events of synchronisation, and keep those that let a stream wait for an event."""
+        self._syncs = True
+        waits = [
+            row
+            for row, event in enumerate(events)
+            if event.name == "Stream Wait Event" and type(_stream(event)) is int
+        ]
+        streams = [_stream(events[row]) for row in waits]
+        self._waits.append((start[waits], np.array(streams, np.int64)))
+
+    def _take(
+        self, names: Sequence[str], start: Ints, end: Ints, thread: Ints, doing: int | Ints
+    ) -> None:
+        numbers = np.fromiter(map(self._names.__getitem__, names), np.int32, len(names))
+        codes = np.broadcast_to(np.asarray(doing, np.int8), len(names))
+        self._columns.append((thread, start, end, codes, numbers))
+
+    def finish(
+        self, ranges: pl.DataFrame
+    ) -> tuple[pl.DataFrame, tuple[str, ...], pl.DataFrame | None]:
+        """Return the columns of `HOST`, the names in it, and the columns of `WAITS`.
+
+        Args:
+            ranges: Frame with thread, start_ns, end_ns and name of all annotations.
+        """
+        for pattern, doing in _RANGES:
+            matching = [
+                name for name in ranges["name"].unique().to_list() if pattern.match(name)
+            ]
+            found = ranges.filter(pl.col("name").is_in(matching)).drop_nulls("end_ns")
+            times = (found[name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
+            self._take(found["name"].to_list(), *times, doing)
+        columns = zip(*self._columns, strict=True) if self._columns else repeat((), 5)
+        data = [np.concatenate([np.empty(0, np.int64), *parts]) for parts in columns]
+        names = ("thread", "start_ns", "end_ns", "doing", "name")
+        host = pl.DataFrame(dict(zip(names, data, strict=True))).with_columns(process=pl.lit(0))
+        waits = None
+        if self._syncs:
+            start, stream = (np.concatenate(parts) for parts in zip(*self._waits, strict=True))
+            waits = pl.DataFrame({"stream": stream, "start_ns": start})
+            waits = waits.with_columns(process=pl.lit(0, pl.Int64)).select(*WAITS)
+        return host.select(*HOST).cast(HOST), tuple(self._names), waits
+
+
+class _Numbers(dict[str, int]):
+    """Numbers names as they come."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = found = len(self)
+        return found
+
+
+def _function(name: str) -> int:
+    return GC if _GARBAGE.search(name) else PYTHON
+
+
+def _stream(event: Any) -> Any:
+    return event.args.stream if event.args is not None else None
