@@ -20,10 +20,12 @@ from bubblescope.clocks.causality import constraints
 from bubblescope.clocks.solution import Clocks, Conflict, Moments, connected, solve
 from bubblescope.model import units
 from bubblescope.model.provenance import ClockReport, Notice
+from bubblescope.model.tables import TABLES
 from bubblescope.model.timeline import Timeline
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
+    from bubblescope.model.tables import Table
 
 _TIMES: Final = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
 _SETTLED: Final = frozenset({"no-common-clock", "clocks-unchecked"})
@@ -85,11 +87,14 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
         inferred=inferred,
         warnings=(*kept, *_notices(case, said)),
     )
-    tasks, counters = timeline.tasks, timeline.counters
+    tasks, tables = timeline.tasks, timeline.tables
     if changes:
         tasks = _moved(tasks, clock_of, solved)
-        counters = _moved_counters(counters, clock_of, solved)
-    return Timeline(tasks, _ranks(case), run, counters)
+        tables = {
+            name: _moved_table(frame, TABLES[name], clock_of, solved)
+            for name, frame in tables.items()
+        }
+    return Timeline(tasks, _ranks(case), run, **tables)
 
 
 class _Case(NamedTuple):
@@ -174,17 +179,21 @@ def _moved(tasks: pl.DataFrame, clock_of: dict[int, int], solved: list[_Group]) 
     return tasks.with_columns(**columns).with_columns(busy_ns=busy)
 
 
-def _moved_counters(
-    counters: pl.DataFrame, clock_of: dict[int, int], solved: list[_Group]
+def _moved_table(
+    frame: pl.DataFrame, table: Table, clock_of: dict[int, int], solved: list[_Group]
 ) -> pl.DataFrame:
-    """Return the counters with corrected times.
+    """Return a table with corrected times; lengths of time stay as they were measured.
 
-    Where every step has a zero of its own there is no saying which one a sample counts from: then
-    there are none.
+    Where every step has a zero of its own there is no saying which one a row counts from that is of no
+    step: then there are none.
     """
+    if not table.moments:
+        return frame
     if any(group.step is not None for group in solved):
-        return counters.clear()
-    return counters.with_columns(time_ns=_corrected(counters, "time_ns", clock_of, solved))
+        return frame.clear()
+    return frame.with_columns(
+        _corrected(frame, name, clock_of, solved).alias(name) for name in table.moments
+    )
 
 
 def _corrected(

@@ -81,9 +81,9 @@ BUDGET_SCHEMA: Final[dict[str, pl.DataType]] = {
     "use": pl.Enum([use.value for use in Use]),
     "detail": pl.String(),
     "role": pl.String(),
-    "time_ns": pl.Int64(),
+    "spent_ns": pl.Int64(),
 }
-"""Columns of `Timeline.budget`: `time_ns` of [start_ns, end_ns) went to one use.
+"""Columns of `Timeline.budget`: `spent_ns` of [start_ns, end_ns) went to one use.
 
 A row is about a task (`inside` says its kind) or about a stretch outside of all; long gaps, and outside
 of tasks all that is not compute, have rows of their own, as long as their time. `detail` is the host's

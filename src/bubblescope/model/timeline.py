@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.model.counters import COUNTER_KEY, COUNTER_SCHEMA, in_force
+from bubblescope.model.counters import in_force
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.provenance import Notice, Run
+from bubblescope.model.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -94,9 +95,11 @@ class Timeline:
         ranks: Frame with the columns of `RANK_SCHEMA`, one row per rank; if None, a row per rank
             in `tasks` with the host "unknown".
         run: Provenance and warnings.
-        counters: Frame with the columns of `COUNTER_SCHEMA`, all of them required: what was
-            measured beside the tasks, such as memory in use. A counter holds its value from its
-            time until its next sample. Sorted by rank, name and time on the way in.
+        tables: Frames of the tables that `bubblescope.model.tables.TABLES` names, each with the
+            columns of its schema; those left out are empty. Sorted on the way in. `counters` is what
+            was measured beside the tasks, such as memory in use; `step_times` the steps, each from its
+            start to the next's; `budget` what the devices spent every nanosecond on; `operations` the
+            kernels that communicate; `groups` the groups of processes that do.
 
     Raises:
         TimelineError: A column is missing, unknown or of the wrong type, or a row breaks a rule;
@@ -105,32 +108,41 @@ class Timeline:
     All times are integer nanoseconds on the run's common clock.
     """
 
-    __slots__ = ("counters", "ranks", "run", "tasks")
+    __slots__ = ("budget", "counters", "groups", "operations", "ranks", "run", "step_times", "tasks")
 
     tasks: pl.DataFrame
     ranks: pl.DataFrame
     run: Run
     counters: pl.DataFrame
+    step_times: pl.DataFrame
+    budget: pl.DataFrame
+    operations: pl.DataFrame
+    groups: pl.DataFrame
 
     def __init__(
         self,
         tasks: pl.DataFrame,
         ranks: pl.DataFrame | None = None,
         run: Run | None = None,
-        counters: pl.DataFrame | None = None,
+        **tables: pl.DataFrame | None,
     ) -> None:
         tasks = _conform(tasks, TASK_SCHEMA, _TASK_REQUIRED, "tasks")
         if ranks is None:
             ranks = tasks.select(pl.col("rank").unique()).with_columns(host=pl.lit("unknown"))
         ranks = _conform(ranks, RANK_SCHEMA, _RANK_REQUIRED, "ranks")
-        if counters is None:
-            counters = pl.DataFrame(schema=COUNTER_SCHEMA)
-        counters = _conform(counters, COUNTER_SCHEMA, tuple(COUNTER_SCHEMA), "counters")
-        _check(tasks, ranks, counters)
+        if unknown := set(tables) - set(TABLES):
+            raise TypeError(f"a timeline has no table {min(unknown)}")
+        beside = {}
+        for name, table in TABLES.items():
+            frame = tables.get(name)
+            given = pl.DataFrame(schema=table.schema) if frame is None else frame
+            beside[name] = _conform(given, table.schema, table.required, name)
+        _check(tasks, ranks, beside)
         self.tasks = tasks.sort("rank", "lane", "start_ns", "end_ns", maintain_order=True)
         self.ranks = ranks.sort("rank")
         self.run = run.encodable() if run is not None else Run()
-        self.counters = counters.sort(*COUNTER_KEY, "time_ns", maintain_order=True)
+        for name, frame in beside.items():
+            setattr(self, name, frame.sort(TABLES[name].order, maintain_order=True))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Timeline):
@@ -139,7 +151,7 @@ class Timeline:
             self.tasks.equals(other.tasks)
             and self.ranks.equals(other.ranks)
             and self.run == other.run
-            and self.counters.equals(other.counters)
+            and all(frame.equals(other.tables[name]) for name, frame in self.tables.items())
         )
 
     __hash__ = None  # type: ignore[assignment]  # frames are mutable: equal by value, never a key
@@ -154,9 +166,15 @@ class Timeline:
         )
 
     @property
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """The tables beside tasks and ranks, by name."""
+        return {name: getattr(self, name) for name in TABLES}
+
+    @property
     def steps(self) -> list[int]:
-        """The training steps that have tasks, ascending."""
-        return self.tasks["step"].drop_nulls().unique().sort().to_list()
+        """The training steps that have tasks, ascending; without tasks, those of the devices."""
+        of = self.tasks if self.tasks.height else self.step_times
+        return of["step"].drop_nulls().unique().sort().to_list()
 
     @property
     def start_ns(self) -> int:
@@ -196,10 +214,12 @@ class Timeline:
         Raises:
             TimelineError: A step or rank is not in the timeline.
         """
-        tasks, kept, counters = self.tasks, self.ranks, self.counters
+        tasks, kept, tables = self.tasks, self.ranks, self.tables
+        counters = tables.pop("counters")
         if steps is not None:
             wanted = _known("step", steps, self.steps)
             tasks = tasks.filter(pl.col("step").is_in(wanted))
+            tables = _chosen(tables, "step", wanted)
             if counters.height and tasks.height and self.run.common_clock:
                 first, last = tasks.select(pl.min("start_ns"), pl.max("end_ns")).row(0)
                 counters = in_force(counters, first, last)
@@ -208,21 +228,22 @@ class Timeline:
             tasks = tasks.filter(pl.col("rank").is_in(wanted))
             kept = kept.filter(pl.col("rank").is_in(wanted))
             counters = counters.filter(pl.col("rank").is_in(wanted))
-        if start_ns is not None:
-            tasks = tasks.filter(pl.col("end_ns") > start_ns)
-        if end_ns is not None:
-            tasks = tasks.filter(pl.col("start_ns") < end_ns)
-        return Timeline(tasks, kept, self.run, in_force(counters, start_ns, end_ns))
+            tables = _chosen(tables, "rank", wanted)
+        tasks, tables = _between(tasks, tables, start_ns, end_ns)
+        return Timeline(
+            tasks, kept, self.run, counters=in_force(counters, start_ns, end_ns), **tables
+        )
 
     def with_notices(self, *notices: Notice) -> Timeline:
         """Return the same timeline with more warnings."""
-        return Timeline(self.tasks, self.ranks, self.run.warned(*notices), self.counters)
+        return Timeline(self.tasks, self.ranks, self.run.warned(*notices), **self.tables)
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one Parquet file; `Timeline.load` gives an equal timeline back.
 
         The tasks are the table; the ranks and the run are JSON in the file's key-value metadata,
-        and the counters, if there are any, Parquet in base64. So any Parquet reader opens the tasks.
+        and the other tables, those that are not empty, Parquet in base64. So any Parquet reader opens
+        the tasks.
         """
         path = Path(path)
         metadata = {
@@ -230,10 +251,11 @@ class Timeline:
             "bubblescope.ranks": msgspec.json.encode(self.ranks.to_dicts()).decode(),
             "bubblescope.run": msgspec.json.encode(self.run).decode(),
         }
-        if self.counters.height:
-            buffer = io.BytesIO()
-            self.counters.write_parquet(buffer)
-            metadata["bubblescope.counters"] = base64.b64encode(buffer.getbuffer()).decode()
+        for name, frame in self.tables.items():
+            if frame.height:
+                buffer = io.BytesIO()
+                frame.write_parquet(buffer)
+                metadata[f"bubblescope.{name}"] = base64.b64encode(buffer.getbuffer()).decode()
         self.tasks.write_parquet(path, metadata=metadata)
         return path
 
@@ -260,14 +282,14 @@ class Timeline:
                 msgspec.json.decode(metadata["bubblescope.ranks"]),
                 schema=RANK_SCHEMA,
             )
-            counters = _saved_counters(metadata.get("bubblescope.counters"))
+            tables = {name: _saved(metadata.get(f"bubblescope.{name}")) for name in TABLES}
         except (msgspec.MsgspecError, ValueError, KeyError, *UNREADABLE) as error:
             raise SourceError(
                 path,
                 "was written by another version of bubblescope or is damaged "
                 f"({_first_line(error)})",
             ) from None
-        return cls(tasks, ranks, run, counters)
+        return cls(tasks, ranks, run, **tables)
 
 
 def task_columns(frame: pl.DataFrame) -> pl.DataFrame:
@@ -275,8 +297,8 @@ def task_columns(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.select([column for column in TASK_SCHEMA if column in frame.columns])
 
 
-def _saved_counters(text: str | None) -> pl.DataFrame | None:
-    """Return the counters that `save` wrote; versions before there were any wrote none."""
+def _saved(text: str | None) -> pl.DataFrame | None:
+    """Return a table that `save` wrote; it wrote none that was empty."""
     if text is None:
         return None
     return pl.read_parquet(io.BytesIO(base64.b64decode(text, validate=True)))
@@ -318,7 +340,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             host_clocks=not common and all(run.common_clock or run.host_clocks for run in runs),
             clock=runs[0].clock if len(runs) == 1 else None,
         ),
-        pl.concat([timeline.counters for timeline in timelines]),
+        **{name: pl.concat([one.tables[name] for one in timelines]) for name in TABLES},
     )
 
 
@@ -326,6 +348,32 @@ def agreed(values: Iterable[Any]) -> Any:
     """Return the one value that all who state one agree on, else None."""
     stated = {value for value in values if value is not None}
     return stated.pop() if len(stated) == 1 else None
+
+
+def _chosen(
+    tables: dict[str, pl.DataFrame], column: str, wanted: Sequence[int]
+) -> dict[str, pl.DataFrame]:
+    """Return the rows of some steps or ranks, of the tables that tell them apart."""
+    return {
+        name: frame.filter(pl.col(column).is_in(wanted)) if column in frame.columns else frame
+        for name, frame in tables.items()
+    }
+
+
+def _between(
+    tasks: pl.DataFrame, tables: dict[str, pl.DataFrame], start_ns: int | None, end_ns: int | None
+) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
+    """Return what overlaps a window, whole."""
+    inside = [pl.lit(value=True)]
+    if start_ns is not None:
+        inside.append(pl.col("end_ns") > start_ns)
+    if end_ns is not None:
+        inside.append(pl.col("start_ns") < end_ns)
+    kept = {
+        name: frame.filter(inside) if "start_ns" in frame.columns else frame
+        for name, frame in tables.items()
+    }
+    return tasks.filter(inside), kept
 
 
 def _origin(timeline: Timeline) -> str:
@@ -390,7 +438,7 @@ def _describe(dtype: pl.DataType) -> str:
     return str(dtype)
 
 
-def _check(tasks: pl.DataFrame, ranks: pl.DataFrame, counters: pl.DataFrame) -> None:
+def _check(tasks: pl.DataFrame, ranks: pl.DataFrame, beside: dict[str, pl.DataFrame]) -> None:
     """Enforce the rules that span columns or tables. A null satisfies every rule."""
     broken = tasks.select((~rule).fill_null(value=False).alias(text) for text, rule in _TASK_RULES)
     for column in broken.iter_columns():
@@ -402,11 +450,14 @@ def _check(tasks: pl.DataFrame, ranks: pl.DataFrame, counters: pl.DataFrame) -> 
     twice = ranks["rank"].is_duplicated().arg_true()
     if len(twice):
         raise TimelineError(f"ranks row {twice[-1]}: rank {ranks['rank'][twice[-1]]} appears twice")
-    for name, table in (("tasks", tasks), ("counters", counters)):
+    for name, table in {"tasks": tasks, **beside}.items():
+        if "rank" not in table.columns:
+            continue
         strangers = (~table["rank"].is_in(ranks["rank"].implode())).arg_true()
         if len(strangers):
             row = int(strangers[0])
             raise TimelineError(f"{name} row {row}: rank {table['rank'][row]} is not in ranks")
+    counters = beside["counters"]
     endless = (~counters["value"].is_finite()).arg_true()
     if len(endless):
         row = int(endless[0])

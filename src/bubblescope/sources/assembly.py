@@ -12,10 +12,13 @@ from bubblescope.model.provenance import Contents, Notice, Origin, Run
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline, task_columns
 from bubblescope.sources import numbering
 from bubblescope.sources.inventory import missing_ranks
+from bubblescope.sources.steps import in_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
+
+    from bubblescope.sources.budget import Spent
 
 
 def refuse_doubles(owners: Iterable[tuple[int, Path | str]], advice: str) -> None:
@@ -48,7 +51,8 @@ def assembled(
     number: Callable[[pl.DataFrame], tuple[pl.DataFrame, dict[str, str], list[Notice]]]
     | None = None,
     inferred: dict[str, str] | None = None,
-    counters: pl.DataFrame | None = None,
+    spent: Spent | None = None,
+    tables: dict[str, pl.DataFrame] | None = None,
     **declared: Any,
 ) -> Timeline:
     """Return the timeline of a run.
@@ -65,7 +69,8 @@ def assembled(
         number: Fills steps, micro-batches and stages that the traces leave unsaid; returns the tasks,
             how each field was inferred, and more notices.
         inferred: Field -> how it was inferred, before that.
-        counters: What was measured beside the tasks.
+        spent: What the devices spent their time on, by rank.
+        tables: Other tables of the timeline, such as counters.
         declared: What the job says of itself: schedule, microbatches, common_clock.
 
     Raises:
@@ -77,15 +82,17 @@ def assembled(
         warnings=(*missing_ranks(ranks["rank"].to_list(), world), *notices),
         **declared,
     )
-    if nothing is not None and not tasks.height:
-        return Timeline(pl.DataFrame(schema=TASK_SCHEMA), ranks, run.warned(nothing()), counters)
-    found = dict(inferred or {})
+    found, beside = dict(inferred or {}), dict(tables or {})
+    if not tasks.height and nothing is not None:
+        tasks, number, run = pl.DataFrame(schema=TASK_SCHEMA), None, run.warned(nothing())
     if number is not None:
         tasks, more, warned = number(tasks)
         found, run = found | more, run.warned(*warned)
         ranks = numbering.with_stages(ranks, tasks)
     run = msgspec.structs.replace(run, inferred=found)
+    if spent is not None:
+        beside |= in_steps(spent, tasks)
     try:
-        return Timeline(task_columns(tasks), ranks, run, counters)
+        return Timeline(task_columns(tasks), ranks, run, **beside)
     except TimelineError as error:
         raise SourceError(traces[0][1], f"holds what contradicts itself ({error})") from None

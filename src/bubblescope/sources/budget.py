@@ -28,6 +28,7 @@ from bubblescope.model.device_time import NONE, innermost, lookup
 from bubblescope.model.intervals import covered_ns
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.names.communication_kernels import communication_kernel
+from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.gaps import CODE, Gaps, judge
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Spent(msgspec.Struct, frozen=True):
     Attributes:
         table: Frame with the columns of `TABLE`: those of `BUDGET_SCHEMA`, by process.
         operations: Frame with the columns of `OPERATIONS`, by process.
-        windows: Steps in device time: process, device, step (null if unnumbered), start_ns, end_ns and
+        windows: Steps in device time: process, device, step, start_ns, end_ns and
             open, which says that the step's end was not recorded.
         waits_known: Whether the trace would show that a stream was told to wait for an event.
     """
@@ -79,6 +80,33 @@ class Spent(msgspec.Struct, frozen=True):
     operations: pl.DataFrame
     windows: pl.DataFrame
     waits_known: bool
+
+    def by_rank(self, offset_ns: int, ranks: pl.DataFrame) -> Spent:
+        """Return the same on the run's clock, with ranks instead of processes.
+
+        Args:
+            offset_ns: What to add to its times.
+            ranks: Frame with rank and any of process and device: whose they are.
+        """
+        on = [name for name in ("process", "device") if name in ranks.columns]
+
+        def placed(frame: pl.DataFrame) -> pl.DataFrame:
+            of = shifted(frame, offset_ns)
+            of = of.join(ranks, on=on) if on else of.join(ranks, how="cross")
+            return of.drop("process")
+
+        tables = map(placed, (self.table, self.operations, self.windows))
+        return Spent(*tables, waits_known=self.waits_known)
+
+
+def joined(parts: Sequence[Spent]) -> Spent:
+    """Return what the devices of several traces spent their time on; see `Spent.by_rank`."""
+    return Spent(
+        pl.concat([one.table for one in parts]),
+        pl.concat([one.operations for one in parts]),
+        pl.concat([one.windows for one in parts]),
+        waits_known=all(one.waits_known for one in parts),
+    )
 
 
 NOTHING: Final = Spent(
@@ -99,12 +127,8 @@ def spent(capture: Capture, projection: Projection) -> Spent:
     """
     places = capture.work.select(*_PLACE).unique().sort(*_PLACE).rows()
     done = [_of_device(_Device(capture, *place), projection) for place in places]
-    return Spent(
-        pl.concat([NOTHING.table, *(one.table for one in done)]),
-        pl.concat([NOTHING.operations, *(one.operations for one in done)]),
-        pl.concat([NOTHING.windows, *(one.windows for one in done)]),
-        waits_known=capture.waits is not None,
-    )
+    together = joined([NOTHING, *done])
+    return msgspec.structs.replace(together, waits_known=capture.waits is not None)
 
 
 class _Device:
@@ -202,7 +226,7 @@ def _of_device(ran: _Device, projection: Projection) -> Spent:
             use=_gathered(pl.Series(_USES, dtype=TABLE["use"]), table["use"]),
             detail=names.texts(table["detail"]),
             role=roles.texts(table["role"]),
-            time_ns="time_ns",
+            spent_ns="spent_ns",
         ),
         _operations(ran, cut),
         windows,
@@ -278,10 +302,12 @@ def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
     order = np.argsort(ran.launched_ns, kind="stable")
     launched = ran.launched_ns[order]
     start, end = ran.start_ns[order], ran.end_ns[order]
-    rows: list[tuple[int | None, int, int]] = []
-    for begin, until, step in markers.sort("start_ns", "end_ns").select(
-        "start_ns", pl.col("end_ns").fill_null(_NEVER), "step"
-    ).iter_rows():
+    rows: list[tuple[int, int, int]] = []
+    steps = pl.coalesce("step", pl.int_range(pl.len()))
+    marked = markers.sort("start_ns", "end_ns").select(
+        "start_ns", pl.col("end_ns").fill_null(_NEVER), steps
+    )
+    for begin, until, step in marked.iter_rows():
         low, high = np.searchsorted(launched, [begin, until])
         if low < high:
             first = int(start[low:high].min())
@@ -338,19 +364,19 @@ def _computed(compute: Pieces, stretches: _Stretches) -> pl.DataFrame:
     one, every = np.zeros(len(compute.start_ns), np.int64), np.zeros(len(edges) - 1, np.int64)
     time = covered_ns((one, compute.start_ns, compute.end_ns), (every, edges[:-1], edges[1:]))
     return pl.DataFrame(
-        {"inside": stretches.kind, "start_ns": edges[:-1], "end_ns": edges[1:], "time_ns": time}
+        {"inside": stretches.kind, "start_ns": edges[:-1], "end_ns": edges[1:], "spent_ns": time}
     ).select(
         "inside",
         "start_ns",
         "end_ns",
-        "time_ns",
+        "spent_ns",
         use=pl.lit(CODE[Use.COMPUTE], pl.Int8),
         detail=pl.lit(NONE, pl.Int64),
         role=pl.lit(NONE, pl.Int64),
-    ).filter(pl.col("time_ns") > 0).select(_SUMMED)
+    ).filter(pl.col("spent_ns") > 0).select(_SUMMED)
 
 
-_SUMMED: Final = ["inside", "start_ns", "end_ns", "use", "detail", "role", "time_ns"]
+_SUMMED: Final = ["inside", "start_ns", "end_ns", "use", "detail", "role", "spent_ns"]
 
 
 def _summed(parts: pl.DataFrame, stretches: _Stretches, *, apart: bool) -> pl.DataFrame:
@@ -376,14 +402,14 @@ def _summed(parts: pl.DataFrame, stretches: _Stretches, *, apart: bool) -> pl.Da
         end_ns=pl.Series(end, dtype=pl.Int64),
         stretch=pl.Series(low, dtype=pl.Int64),
         inside=pl.Series(inside, dtype=pl.Int64),
-        time_ns=pl.Series(end - start, dtype=pl.Int64),
+        spent_ns=pl.Series(end - start, dtype=pl.Int64),
     )
     long = pl.Series(_IDLE[cut["use"].to_numpy()] & (end - start >= LONG_NS))
     own = long | pl.Series(inside == NONE) if apart else long
     sums = (
         cut.filter(~own)
         .group_by("stretch", "inside", "use", "detail", "role")
-        .agg(pl.col("time_ns").sum())
+        .agg(pl.col("spent_ns").sum())
         .sort("stretch", "use", "detail", "role")
     )
     at = sums["stretch"].to_numpy()

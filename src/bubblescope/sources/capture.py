@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
 
 from bubblescope.model import device_time
 from bubblescope.model.kinds import Kind
+from bubblescope.names.host_ranges import Doing, doing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 RANGES: Final = {
     "process": pl.Int64,
@@ -36,9 +40,9 @@ HOST: Final = {
 }
 """What the host did: `doing` is one of the codes below, `name` an index into `Capture.host_names`."""
 
-BLOCKED, PYTHON, OPERATOR, DATA, OPTIMIZER, GC = range(6)
+BLOCKED, ANNOTATED, PYTHON, OPERATOR, DATA, OPTIMIZER, GC = range(7)
 """What a host may be doing: waiting in a call of the device's runtime, or, the later the more telling,
-running Python, an operator, a data loader, an optimizer or Python's garbage collector."""
+something within an annotation, Python, an operator, loading data, an optimizer, or collecting garbage."""
 
 WAITS: Final = {"process": pl.Int64, "stream": pl.Int64, "start_ns": pl.Int64}
 """When the host told a stream to wait for an event."""
@@ -90,3 +94,54 @@ class Capture(msgspec.Struct, frozen=True):
     host: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=HOST))
     host_names: tuple[str, ...] = ()
     waits: pl.DataFrame | None = None
+
+
+SLOW_COPY_NS: Final = 50_000
+"""How long a call that should only start a copy takes at least if it waited: others take 5 to 25 us."""
+
+_ABOUT: Final = {
+    Doing.DATA: DATA,
+    Doing.OPTIMIZER: OPTIMIZER,
+    Doing.OPERATOR: OPERATOR,
+    Doing.OTHER: ANNOTATED,
+}
+
+
+def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
+    """Return what ranges say that the host was doing, with the columns of `HOST`.
+
+    Args:
+        ranges: Frame with the columns of `RANGES`; those left open say nothing.
+        numbers: The number of each name in `Capture.host_names`.
+    """
+    names = ranges["name"].unique().to_list()
+    about = [_ABOUT[doing(name)] for name in names]
+    return (
+        ranges.drop_nulls("end_ns")
+        .with_columns(
+            doing=pl.col("name").replace_strict(names, about, return_dtype=pl.Int8),
+            name=pl.col("name").replace_strict(
+                names, [numbers[name] for name in names], return_dtype=pl.Int32
+            ),
+        )
+        .select(*HOST)
+    )
+
+
+def told_by_host(
+    blocked: pl.DataFrame, ranges: pl.DataFrame
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Return what threads of the host did, with the columns of `HOST`, and the names in it.
+
+    Args:
+        blocked: Frame with process, thread, start_ns, end_ns and name of the calls that blocked.
+        ranges: Frame with the columns of `RANGES`.
+    """
+    every = pl.concat([blocked["name"], ranges["name"]]).drop_nulls().unique().sort().to_list()
+    numbers = {name: number for number, name in enumerate(every)}
+    waited = blocked.drop_nulls().with_columns(
+        doing=pl.lit(BLOCKED, pl.Int8),
+        name=pl.col("name").replace_strict(every, range(len(every)), return_dtype=pl.Int32),
+    )
+    return pl.concat([waited.select(*HOST), annotated(ranges, numbers)]), tuple(every)
+

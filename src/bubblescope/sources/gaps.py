@@ -14,16 +14,14 @@ import polars as pl
 
 from bubblescope.model.budget import LATENCY_NS, Use, overlaps
 from bubblescope.model.device_time import NONE, innermost, owner_at
-from bubblescope.sources.capture import BLOCKED, DATA, GC, OPERATOR, OPTIMIZER, PYTHON
+from bubblescope.sources.capture import ANNOTATED, BLOCKED, DATA, GC, OPERATOR, OPTIMIZER, PYTHON
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints, Mask
     from bubblescope.sources.capture import Capture
 
-SLOW_COPY_NS: Final = 50_000
-"""How long a call that should only start a copy takes at least if it waited: others take 5 to 25 us."""
-
 _USE_OF: Final = {
+    ANNOTATED: Use.HOST_UNKNOWN,
     PYTHON: Use.HOST_PYTHON,
     OPERATOR: Use.HOST_OPERATOR,
     DATA: Use.HOST_DATA,

@@ -17,6 +17,8 @@ from bubblescope.model.errors import SourceError
 from bubblescope.model.provenance import Contents, Notice
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
+from bubblescope.sources.budget import joined
+from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.projection import losses
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
     from bubblescope.names.parser import NameParser
+    from bubblescope.sources.budget import Spent
     from bubblescope.sources.projection import Projection
 
 UNKNOWN: Final = -1
@@ -110,6 +113,7 @@ def one_run(
     source: str,
     exports: Sequence[Export],
     projections: Sequence[Projection],
+    budgets: Sequence[Spent],
     names: NameParser,
     *,
     offsets: Sequence[int],
@@ -125,6 +129,7 @@ def one_run(
         source: Name of the format.
         exports: What each says of itself.
         projections: What was made of the events of each.
+        budgets: What the devices of each spent their time on.
         names: What range names mean.
         offsets: What to add to each export's times to put all on one clock, in nanoseconds.
         work: What the exports' device work consists of, in the plural.
@@ -151,7 +156,13 @@ def one_run(
         nothing=nothing,
         number=lambda tasks: numbering.number(tasks, markers, common_clock=common_clock),
         inferred={"rank": how_rank} if how_rank else {},
-        counters=counters.join(place, on=_PLACE).select(*COUNTER_SCHEMA),
+        spent=joined(
+            [
+                one.by_rank(offsets[index], place.filter(export=index).drop("export"))
+                for index, one in enumerate(budgets)
+            ]
+        ),
+        tables={"counters": counters.join(place, on=_PLACE).select(*COUNTER_SCHEMA)},
         common_clock=common_clock,
         **declared,
     )
@@ -164,15 +175,14 @@ def _gather(
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Put the tasks, step markers and counters of all exports into frames, on one clock."""
 
-    def shifted(frame: pl.DataFrame, index: int) -> pl.DataFrame:
-        times = [name for name in frame.columns if name.endswith("_ns") and name != "busy_ns"]
-        return frame.with_columns(pl.col(times) + offsets[index], export=pl.lit(index, pl.Int32))
+    def moved(frame: pl.DataFrame, index: int) -> pl.DataFrame:
+        return shifted(frame, offsets[index]).with_columns(export=pl.lit(index, pl.Int32))
 
     indices = range(len(exports))
     return (
-        pl.concat([shifted(projections[index].tasks, index) for index in indices]),
-        pl.concat([shifted(projections[index].markers, index) for index in indices]),
-        pl.concat([shifted(exports[index].counters, index) for index in indices]),
+        pl.concat([moved(projections[index].tasks, index) for index in indices]),
+        pl.concat([moved(projections[index].markers, index) for index in indices]),
+        pl.concat([moved(exports[index].counters, index) for index in indices]),
     )
 
 

@@ -13,7 +13,8 @@ from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
-from bubblescope.sources.budget import NOTHING, Spent, spent
+from bubblescope.sources.budget import NOTHING, Spent, joined, spent
+from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.kineto.collector import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
@@ -93,7 +94,8 @@ class KinetoSource:
             nothing=lambda: _no_tasks(traces),
             number=lambda tasks: numbering.number(tasks, markers),
             inferred=inferred | ({"rank": how_rank} if how_rank else {}),
-            counters=counters,
+            spent=_spent(traces, ranks),
+            tables={"counters": counters},
             schedule=_declared(traces, "schedule", "pp_type", kind=str),
             microbatches=_declared(traces, "n_microbatches", "microbatch_num", kind=int),
         )
@@ -336,13 +338,27 @@ def _shifted(
     traces: Sequence[_Trace], ranks: list[int], frames: Sequence[pl.DataFrame]
 ) -> pl.DataFrame:
     """Join the tasks, markers or counters of all traces, in absolute time."""
+    parts = zip(_offsets(traces), ranks, frames, strict=True)
+    return pl.concat(
+        shifted(frame, offset).with_columns(rank=pl.lit(rank, pl.Int32))
+        for offset, rank, frame in parts
+    )
+
+
+def _offsets(traces: Sequence[_Trace]) -> list[int]:
+    """Return what makes each trace's times absolute; those that do not say are taken for the others'."""
     base = max((trace.base_ns or 0 for trace in traces), default=0)
-    shifted = []
-    for trace, rank, frame in zip(traces, ranks, frames, strict=True):
-        times = [name for name in frame.columns if name.endswith("_ns") and name != "busy_ns"]
-        offset = base if trace.base_ns is None else trace.base_ns
-        shifted.append(frame.with_columns(pl.col(times) + offset, rank=pl.lit(rank, pl.Int32)))
-    return pl.concat(shifted)
+    return [base if trace.base_ns is None else trace.base_ns for trace in traces]
+
+
+def _spent(traces: Sequence[_Trace], ranks: list[int]) -> Spent:
+    parts = zip(_offsets(traces), ranks, traces, strict=True)
+    return joined(
+        [
+            trace.spent.by_rank(offset, pl.DataFrame({"rank": [rank]}, schema={"rank": pl.Int32}))
+            for offset, rank, trace in parts
+        ]
+    )
 
 
 def _clock_notices(traces: Sequence[_Trace]) -> list[Notice]:

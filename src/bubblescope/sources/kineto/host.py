@@ -9,35 +9,24 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
+from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     BLOCKED,
-    DATA,
     GC,
     HOST,
     OPERATOR,
-    OPTIMIZER,
     PYTHON,
+    SLOW_COPY_NS,
     WAITS,
+    annotated,
 )
-from bubblescope.sources.gaps import SLOW_COPY_NS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.model.arrays import Ints
 
-_BLOCKS: Final = re.compile(
-    r"(?:cuda|hip|cu|mu|aclrt)\w*Synchronize\w*"
-    r"|(?:cuda|hip)Memcpy(?:WithStream|2D|3D|Peer|ToSymbol|FromSymbol|HtoD|DtoH|DtoD)?\w*(?<!Async)"
-    r"|cuMemcpy\w*(?<!Async)|cuMemcpy\w*_v2"
-)
-_COPIES: Final = re.compile(r"(?:cuda|hip|cu)Memcpy\w*Async\w*")
-_RANGES: Final = (
-    (re.compile(r"enumerate\(DataLoader\)|dataloader", re.IGNORECASE), DATA),
-    (re.compile(r"(?:## )?optimizer", re.IGNORECASE), OPTIMIZER),
-)
 _GARBAGE: Final = re.compile(r"Python GC|gc\.collect|<built-in function collect>")
-_LAZY: Final = "Lazy Function Loading"
 
 
 class Host:
@@ -45,25 +34,21 @@ class Host:
 
     def __init__(self) -> None:
         self._names: dict[str, int] = _Numbers()
-        self._blocks: dict[str, int] = {}
         self._columns: list[tuple[Any, ...]] = []
         self._waits: list[tuple[Ints, Ints]] = []
         self._syncs = False
 
     def take_calls(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
         """Take calls of the device's runtime, and keep those that block."""
-        sort = np.fromiter(map(self._block, names), np.int8, len(names))
-        kept = np.flatnonzero((sort == 1) | ((sort == 2) & (end - start >= SLOW_COPY_NS)))
-        if len(kept):
+        sort = [blocks(name) for name in names]
+        long = end - start >= SLOW_COPY_NS
+        kept = [
+            row
+            for row, how in enumerate(sort)
+            if how is Blocks.ALWAYS or (how is Blocks.IF_LONG and long[row])
+        ]
+        if kept:
             self._take([names[row] for row in kept], start[kept], end[kept], thread[kept], BLOCKED)
-
-    def _block(self, name: str) -> int:
-        """Say whether a call blocks: not, always, or if it takes long."""
-        known = self._blocks.get(name)
-        if known is None:
-            known = 2 if _COPIES.fullmatch(name) else int(_BLOCKS.fullmatch(name) is not None)
-            self._blocks[name] = known
-        return known
 
     def take_operators(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
         """Take operators."""
@@ -100,23 +85,19 @@ class Host:
         Args:
             ranges: Frame with thread, start_ns, end_ns and name of all annotations.
         """
-        for pattern, doing in _RANGES:
-            matching = [
-                name for name in ranges["name"].unique().to_list() if pattern.match(name)
-            ]
-            found = ranges.filter(pl.col("name").is_in(matching)).drop_nulls("end_ns")
-            times = (found[name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
-            self._take(found["name"].to_list(), *times, doing)
         columns = zip(*self._columns, strict=True) if self._columns else repeat((), 5)
         data = [np.concatenate([np.empty(0, np.int64), *parts]) for parts in columns]
         names = ("thread", "start_ns", "end_ns", "doing", "name")
         host = pl.DataFrame(dict(zip(names, data, strict=True))).with_columns(process=pl.lit(0))
+        numbers = {name: self._names[name] for name in ranges["name"].unique(maintain_order=True)}
+        marked = annotated(ranges.with_columns(process=pl.lit(0, pl.Int64)), numbers)
         waits = None
         if self._syncs:
             start, stream = (np.concatenate(parts) for parts in zip(*self._waits, strict=True))
             waits = pl.DataFrame({"stream": stream, "start_ns": start})
             waits = waits.with_columns(process=pl.lit(0, pl.Int64)).select(*WAITS)
-        return host.select(*HOST).cast(HOST), tuple(self._names), waits
+        told = pl.concat([host.select(*HOST).cast(HOST), marked])
+        return told, tuple(self._names), waits
 
 
 class _Numbers(dict[str, int]):

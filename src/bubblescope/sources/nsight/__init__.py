@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from bubblescope.model.errors import SourceError
 from bubblescope.model.provenance import Notice, clocks_unchecked
+from bubblescope.sources.budget import spent
 from bubblescope.sources.nsight.read_export import NsightExport, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteExport
 from bubblescope.sources.process_exports import no_tasks, one_run
@@ -62,16 +63,18 @@ class NsightSource:
         Raises:
             SourceError: An export is damaged, or a report cannot be exported.
         """
-        exports, projections = [], []
+        exports, projections, budgets = [], [], []
         for path in _without_twins(paths):  # only one export's events are in memory at a time
             export, capture = _read(path, options.progress)
             exports.append(export)
             projections.append(project(capture, options.names))
+            budgets.append(spent(capture, projections[-1]))
         offsets, notices = _offsets(exports)
         return one_run(
             "nsight",
             exports,
             projections,
+            budgets,
             options.names,
             offsets=offsets,
             work="kernels, copies and fills",

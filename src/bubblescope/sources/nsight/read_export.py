@@ -14,7 +14,17 @@ import polars as pl
 from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
 from bubblescope.sources.process_exports import UNKNOWN, Export, counted
-from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture, Comm
+from bubblescope.names.runtime_calls import Blocks, blocks
+from bubblescope.sources.capture import (
+    LAUNCHES,
+    RANGES,
+    SLOW_COPY_NS,
+    WAITS,
+    WORK,
+    Capture,
+    Comm,
+    told_by_host,
+)
 
 if TYPE_CHECKING:
     from bubblescope.sources.nsight.tables import Tables
@@ -77,17 +87,12 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
     strings = tables.read("StringIds", ["id", "value"])
     ranges = _ranges(tables, strings)
     comm = strings.filter(_is_comm(strings["value"])).sort("id").with_row_index("comm")
-    work, counts = _device_work(tables, comm["id"])
-    launches = tables.read(
-        _RUNTIME,
-        ["start", "globalTid", "correlationId"],
-        lambda piece: piece.drop_nulls().select(
-            process=_process("globalTid"),
-            thread="globalTid",
-            start_ns="start",
-            correlation="correlationId",
-        ),
-    )
+    waits = _waits(tables)
+    work, counts = _device_work(tables, comm["id"], streams=waits is not None)
+    launches = _launches(tables, strings)
+    named = strings.select(pl.col("id").cast(pl.Int32), name="value")
+    blocked = launches.drop_nulls("blocked").join(named, left_on="blocked", right_on="id")
+    host, host_names = told_by_host(blocked.select(*RANGES), ranges)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
     metrics, unplaced = gpu_metrics(tables, places)
     export = NsightExport(
@@ -105,6 +110,48 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
         launches=launches.select(*LAUNCHES),
         work=work,
         comms=tuple(map(Comm, comm["value"])),
+        copies=_COPY_SORTS,
+        host=host,
+        host_names=host_names,
+        waits=waits,
+    )
+
+
+def _launches(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls of CUDA's runtime, with the id of the name of each that blocked."""
+    how: dict[Blocks, list[int]] = {sort: [] for sort in Blocks}
+    for number, name in strings.filter(pl.col("value").str.contains("^c?u")).iter_rows():
+        how[blocks(name)].append(number)
+    long = pl.col("end") - pl.col("start") >= SLOW_COPY_NS
+    blocked = pl.col("nameId").is_in(how[Blocks.ALWAYS]) | (
+        pl.col("nameId").is_in(how[Blocks.IF_LONG]) & long
+    )
+    return tables.read(
+        _RUNTIME,
+        ["start", "end", "globalTid", "correlationId", "nameId"],
+        lambda piece: piece.drop_nulls(["start", "globalTid", "correlationId"]).select(
+            process=_process("globalTid"),
+            thread="globalTid",
+            start_ns="start",
+            end_ns="end",
+            correlation="correlationId",
+            blocked=pl.when(blocked).then("nameId").cast(pl.Int32, strict=False),
+        ),
+    )
+
+
+def _waits(tables: Tables) -> pl.DataFrame | None:
+    """Return when streams were told to wait for events; None if the export has no such table."""
+    found = tables.read(
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", ["start", "streamId", "globalPid", "syncType"]
+    )
+    if not found.height:
+        return None
+    return (
+        found.filter(pl.col("syncType") == _STREAM_WAITS)
+        .drop_nulls()
+        .select(process=_process("globalPid"), stream="streamId", start_ns="start")
+        .select(*WAITS)
     )
 
 
@@ -141,7 +188,10 @@ def _range_types(tables: Tables) -> list[int]:
     return [number for name, number in (usual | said).items() if name in _RANGE_TYPES]
 
 
-def _device_work(tables: Tables, comm_ids: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _device_work(
+    tables: Tables, comm_ids: pl.Series, *, streams: bool
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return all device work, and how much of what there is; with streams only if they are needed."""
     code: pl.Expr = pl.lit(None, pl.Int32)
     if len(comm_ids):
         known = pl.col("shortName").replace_strict(
@@ -157,15 +207,46 @@ def _device_work(tables: Tables, comm_ids: pl.Series) -> tuple[pl.DataFrame, pl.
             end_ns="end",
             correlation=pl.col("correlationId").fill_null(UNKNOWN),
             comm=code,
+            copy=_copy_sort() if "copyKind" in piece.columns else pl.lit(None, pl.Int8),
+            stream=pl.col("streamId").cast(pl.Int32, strict=False)
+            if streams
+            else pl.lit(None, pl.Int32),
         )
 
-    columns = ["start", "end", "deviceId", "correlationId", "globalPid"]
+    columns = ["start", "end", "deviceId", "correlationId", "globalPid", "shortName"]
+    if streams:
+        columns.append("streamId")
     pieces, counts = [], []
     for what, table in _WORK.items():
-        piece = tables.read(table, [*columns, "shortName"], shrink)
+        kinds = ["copyKind", "srcKind", "dstKind"] if what == "copies" else []
+        piece = tables.read(table, [*columns, *kinds], shrink)
         pieces.append(piece)
         counts.append(counted(piece, what))
     return pl.concat(pieces).select(*WORK), pl.concat(counts)
+
+
+_WAYS: Final = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+_HELD: Final = {0: "pageable", 1: "pinned"}
+_COPY_SORTS: Final = (
+    *(f"{way} {held}".strip() for way in _WAYS.values() for held in ("", *_HELD.values())),
+    "other",
+)
+"""The sorts of copies by direction and by how the host's memory is held, as ENUM_CUDA_MEMCPY_OPER and
+ENUM_CUDA_MEM_KIND number them."""
+_STREAM_WAITS: Final = 2
+"""That a stream is to wait for an event, in ENUM_CUPTI_SYNC_TYPE."""
+
+
+def _copy_sort() -> pl.Expr:
+    """Return the index of each copy's sort in `_COPY_SORTS`."""
+    ways = list(_WAYS)
+    way = pl.col("copyKind").replace_strict(
+        ways, [3 * index for index in range(len(ways))], default=None, return_dtype=pl.Int8
+    )
+    host = pl.when(pl.col("copyKind") == ways[0]).then("srcKind").otherwise("dstKind")
+    between = pl.col("copyKind").is_in(ways[:2])
+    held = pl.when(between & host.is_in(list(_HELD))).then(host + 1).otherwise(0).cast(pl.Int8)
+    return (way + held).fill_null(len(_COPY_SORTS) - 1).cast(pl.Int8)
 
 
 def _clock(tables: Tables, facts: dict[str, str]) -> Clock:

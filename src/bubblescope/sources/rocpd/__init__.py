@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bubblescope.model.provenance import Notice
+from bubblescope.sources.budget import spent
 from bubblescope.sources.plausibility import impossible_times
 from bubblescope.sources.process_exports import UNKNOWN, no_tasks, one_run
 from bubblescope.sources.projection import project
@@ -42,7 +43,7 @@ class RocpdSource:
         Raises:
             SourceError: A file is damaged, or two are of one process.
         """
-        exports, projections = [], []
+        exports, projections, budgets = [], [], []
         for path in paths:
             # A damaged file may show no tables: reading it says what is wrong.
             for suffix in suffixes(path) or [""]:
@@ -51,12 +52,14 @@ class RocpdSource:
                 export, capture = read_part(part)
                 exports.append(export)
                 projections.append(project(capture, options.names))
+                budgets.append(spent(capture, projections[-1]))
         exports = _told_apart(exports)
         machines = len({export.machine for export in exports})
         return one_run(
             self.name,
             exports,
             projections,
+            budgets,
             options.names,
             offsets=[0] * len(exports),
             work="kernels and copies",

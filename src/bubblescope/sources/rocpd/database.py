@@ -18,7 +18,16 @@ from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.sources.plausibility import possible
 from bubblescope.sources.process_exports import UNKNOWN, Export, counted
-from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture, Comm
+from bubblescope.names.runtime_calls import Blocks, blocks
+from bubblescope.sources.capture import (
+    LAUNCHES,
+    RANGES,
+    SLOW_COPY_NS,
+    WORK,
+    Capture,
+    Comm,
+    told_by_host,
+)
 from bubblescope.sources.rocpd.counters import held_memory
 from bubblescope.sources.sqlite import SqliteTables, table_names
 
@@ -238,8 +247,33 @@ def read_part(part: Part) -> tuple[RocpdExport, Capture]:
         events=every.height,
         impossible=every.height - work.height,
     )
+    host, host_names = told_by_host(_blocked(calls, events.strings), ranges.select(*RANGES))
     return export, Capture(
-        ranges=ranges.select(*RANGES), launches=_launches(calls), work=work, comms=comms
+        ranges=ranges.select(*RANGES),
+        launches=_launches(calls),
+        work=work,
+        comms=comms,
+        copies=_COPY_SORTS,
+        host=host,
+        host_names=host_names,
+    )
+
+
+def _blocked(calls: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls in which the host waited, with the columns of `RANGES`."""
+    how: dict[Blocks, list[int]] = {sort: [] for sort in Blocks}
+    for number, name in strings.filter(pl.col("string").str.starts_with("hip")).iter_rows():
+        how[blocks(name)].append(number)
+    long = pl.col("end_ns") - pl.col("start_ns") >= SLOW_COPY_NS
+    return (
+        calls.filter(
+            pl.col("name_id").is_in(how[Blocks.ALWAYS])
+            | (pl.col("name_id").is_in(how[Blocks.IF_LONG]) & long)
+        )
+        .join(strings, left_on="name_id", right_on="id")
+        .rename({"string": "name"})
+        .select(*RANGES)
+        .drop_nulls()
     )
 
 
@@ -305,8 +339,16 @@ def _copies(events: _Events) -> pl.DataFrame:
                 for end in ends
             ),
             comm=pl.lit(None, pl.Int32),
+            copy=pl.when(pl.all_horizontal(pl.col(end).is_in(agents.implode()) for end in ends))
+            .then(2)
+            .when(pl.col(ends[0]).is_in(agents.implode()))
+            .then(0)
+            .otherwise(1),
         )
     )
+
+
+_COPY_SORTS: Final = ("HtoD", "DtoH", "DtoD")
 
 
 def _as_work(events: pl.DataFrame) -> pl.DataFrame:
@@ -319,6 +361,8 @@ def _as_work(events: pl.DataFrame) -> pl.DataFrame:
             "end_ns",
             correlation=pl.col("stack").fill_null(UNKNOWN),
             comm=pl.col("comm").cast(pl.Int32),
+            copy=pl.col("copy").cast(pl.Int8) if "copy" in events.columns else pl.lit(None, pl.Int8),
+            stream=pl.lit(None, pl.Int32),
         )
         .select(*WORK)
     )

@@ -1,0 +1,36 @@
+"""What annotations on the host say that it is doing: loading data, running an optimizer or an operator."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from functools import cache
+from typing import Final
+
+
+class Doing(Enum):
+    """What an annotation is about."""
+
+    DATA = "data"
+    OPTIMIZER = "optimizer"
+    OPERATOR = "operator"
+    OTHER = "other"
+
+
+_DATA: Final = re.compile(r"enumerate\(DataLoader\)|(?:\w*[ _.-])?data[ _-]?load(?:er|ing)?\b", re.I)
+_OPTIMIZER: Final = re.compile(r"(?:## )?optimizer", re.IGNORECASE)
+_OPERATOR: Final = re.compile(r"\w+(?:::\w+)+|\w+Backward\d*(?=, seq| |$)")
+
+
+@cache
+def doing(name: str) -> Doing:
+    """Say what an annotation is about, by its name.
+
+    `enumerate(DataLoader)#..` and `Optimizer.step#..` are torch.profiler's; `aten::addmm, seq = 5, ..`
+    is what `torch.autograd.profiler.emit_nvtx` calls operators.
+    """
+    if _DATA.match(name):
+        return Doing.DATA
+    if _OPTIMIZER.match(name):
+        return Doing.OPTIMIZER
+    return Doing.OPERATOR if _OPERATOR.match(name) else Doing.OTHER

@@ -1,0 +1,79 @@
+"""The steps that people pay for: where each begins and ends on each rank, and what was spent in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from bubblescope.model.budget import STEP_SCHEMA
+from bubblescope.model.kinds import Lane
+
+if TYPE_CHECKING:
+    from bubblescope.sources.budget import Spent
+
+
+def in_steps(spent: Spent, tasks: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return the tables of a timeline that say what was spent on what, in which step.
+
+    Args:
+        spent: With rank instead of process in its frames.
+        tasks: The tasks of all ranks, numbered: they tell the steps of ranks without markers.
+    """
+    marked = spent.windows
+    told = _from_tasks(spent, tasks.filter(~pl.col("rank").is_in(marked["rank"].implode())))
+    windows = pl.concat([marked.select(told.columns), told])
+    steps = (
+        windows.group_by("rank", "step")
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("open").any())
+        .sort("rank", "start_ns")
+    )
+    return {
+        "step_times": steps.select(*STEP_SCHEMA),
+        "budget": _placed(spent.table, windows),
+        "operations": _placed(spent.operations, windows),
+    }
+
+
+def _from_tasks(spent: Spent, tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps of ranks by their tasks: each from its first to the first of the next.
+
+    The last of a rank ends with whatever it ran last, and is open.
+    """
+    last = spent.table.group_by("rank").agg(last_ns=pl.col("end_ns").max())
+    following = pl.col("start_ns").shift(-1).over("rank")
+    return (
+        tasks.drop_nulls("step")
+        .filter(pl.col("lane") == Lane.COMPUTE.value)
+        .group_by("rank", "step")
+        .agg(pl.col("start_ns").min(), done_ns=pl.col("end_ns").max())
+        .sort("rank", "start_ns")
+        .join(last, on="rank", how="left", maintain_order="left")
+        .select(
+            pl.col("rank").cast(pl.Int32),
+            pl.lit(None, pl.Int32).alias("device"),
+            pl.col("step").cast(pl.Int64),
+            "start_ns",
+            end_ns=pl.coalesce(following, pl.max_horizontal("done_ns", "last_ns")),
+            open=following.is_null(),
+        )
+    )
+
+
+def _placed(frame: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Give each row the step in whose time it begins; none if it is in none."""
+    parts = []
+    for place in (["rank", "device"], ["rank"]):
+        of = windows.filter(pl.col("device").is_null() == (place == ["rank"]))
+        begun = of.select(*place, "start_ns", "step", until_ns="end_ns").sort("start_ns")
+        mine = frame.join(of.select(place).unique(), on=place, how="semi")
+        parts.append(
+            mine.sort("start_ns").join_asof(
+                begun, on="start_ns", by=place, check_sortedness=False
+            )
+        )
+    known = pl.concat(parts).with_columns(
+        step=pl.when(pl.col("start_ns") < pl.col("until_ns")).then("step").cast(pl.Int32)
+    )
+    others = frame.join(windows.select("rank").unique(), on="rank", how="anti")
+    return pl.concat([known.drop("until_ns"), others.with_columns(step=pl.lit(None, pl.Int32))])
