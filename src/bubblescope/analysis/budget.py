@@ -1,0 +1,185 @@
+"""What every device spent its time on, and why it was idle: sums over steps, ranks and the run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use
+
+if TYPE_CHECKING:
+    from bubblescope.model.timeline import Timeline
+
+_TOP: Final = 8
+"""Details that are listed of each sum."""
+
+
+class Spending(msgspec.Struct, frozen=True):
+    """What some devices spent some time on, in nanoseconds.
+
+    Attributes:
+        total_ns: All of it: compute_ns, communication_exposed_ns, copy_exposed_ns and idle_ns.
+        compute_ns: Kernels that compute were running.
+        communication_exposed_ns: Kernels that communicate were, and none that compute.
+        communication_hidden_ns: Both were; it is part of compute_ns.
+        copy_exposed_ns: Nothing but copies was running.
+        copy_hidden_ns: Copies were running beneath something else.
+        idle_ns: Nothing was running.
+        idle: Class -> idle time, those that occur, in the order of `model.budget.IDLE`.
+    """
+
+    total_ns: int
+    compute_ns: int
+    communication_exposed_ns: int
+    communication_hidden_ns: int
+    copy_exposed_ns: int
+    copy_hidden_ns: int
+    idle_ns: int
+    idle: dict[Use, int]
+
+    @classmethod
+    def of(cls, spent: dict[Use, int]) -> Spending:
+        """Sum up what was spent on each use."""
+        idle = {use: spent[use] for use in IDLE if spent.get(use)}
+        parts = [spent.get(use, 0) for use in (Use.COMPUTE, Use.COMMUNICATION, Use.COPY)]
+        hidden = [spent.get(use, 0) for use in HIDDEN]
+        rest = sum(idle.values())
+        return cls(
+            total_ns=sum(parts) + rest,
+            compute_ns=parts[0],
+            communication_exposed_ns=parts[1],
+            communication_hidden_ns=hidden[0],
+            copy_exposed_ns=parts[2],
+            copy_hidden_ns=hidden[1],
+            idle_ns=rest,
+            idle=idle,
+        )
+
+    @property
+    def host_late_ns(self) -> int:
+        """Idle time for which the host launched late, whatever it did instead."""
+        return sum(self.idle.get(use, 0) for use in HOST)
+
+    def share(self, part_ns: int) -> float | None:
+        """Return a part as a share of the whole; None if there is no time at all."""
+        return part_ns / self.total_ns if self.total_ns else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "idle"}
+        idle = [{"class": use.value, "idle_ns": time} for use, time in self.idle.items()]
+        return {**fields, "idle": idle}
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """What the devices of a run spent their time on.
+
+    Attributes:
+        overall: Over all of them, from each one's first operation to its last.
+        per_rank: Rank -> the same of its devices.
+        per_step: (rank, step) -> the same in the step.
+        open_steps: Those whose end was not recorded.
+        details: Frame with use, detail, role, spent_ns and count, most first: what each class of time
+            over the run consists of. `count` is that of rows, which are gaps where these are long.
+        outside_steps_ns: What lies in no step, over all devices; null if there are no steps.
+    """
+
+    overall: Spending
+    per_rank: dict[int, Spending]
+    per_step: dict[tuple[int, int], Spending]
+    open_steps: frozenset[tuple[int, int]]
+    details: pl.DataFrame
+    outside_steps_ns: int | None
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return plain values for each rank."""
+        return [
+            {
+                "rank": rank,
+                "capture": spending.to_dict(),
+                "steps": [
+                    {"step": step, "open": (rank, step) in self.open_steps, **of.to_dict()}
+                    for (of_rank, step), of in self.per_step.items()
+                    if of_rank == rank
+                ],
+            }
+            for rank, spending in self.per_rank.items()
+        ]
+
+    def detailed(self) -> list[dict[str, Any]]:
+        """Return plain values of what each class of time consists of, most first."""
+        return [
+            {"class": row["use"], **{key: row[key] for key in ("detail", "role", "spent_ns")}}
+            for row in self.details.filter(pl.col("use") != Use.COMPUTE.value).to_dicts()
+        ]
+
+
+def budget(timeline: Timeline) -> Budget | None:
+    """Sum up what the devices of a run spent their time on.
+
+    Returns:
+        None if its traces hold no device work, and so do not tell.
+    """
+    table = timeline.budget
+    if not table.height:
+        return None
+    steps = table.drop_nulls("step")
+    started = timeline.step_times.filter(pl.col("open")).select("rank", "step").rows()
+    in_steps = int(_counted(steps)["spent_ns"].sum())
+    overall = _spending(table)[()]
+    return Budget(
+        overall=overall,
+        per_rank={rank: found for (rank,), found in _spending(table, "rank").items()},
+        per_step={
+            (rank, step): found
+            for (rank, step), found in _spending(steps, "rank", "step").items()
+        },
+        open_steps=frozenset(started),
+        details=table.group_by("use", "detail", "role")
+        .agg(pl.col("spent_ns").sum(), count=pl.len())
+        .sort("spent_ns", "use", "detail", "role", descending=[True, False, False, False]),
+        outside_steps_ns=overall.total_ns - in_steps if timeline.step_times.height else None,
+    )
+
+
+def _counted(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows that sum up to all time."""
+    return table.filter(~pl.col("use").is_in([use.value for use in HIDDEN]))
+
+
+def _spending(table: pl.DataFrame, *by: str) -> dict[tuple[int, ...], Spending]:
+    sums = table.group_by(*by, "use").agg(pl.col("spent_ns").sum()).sort(*by, "use")
+    found: dict[tuple[int, ...], dict[Use, int]] = {}
+    for *key, use, time in sums.iter_rows():
+        found.setdefault(tuple(key), {})[Use(use)] = time
+    return {key: Spending.of(spent) for key, spent in found.items()}
+
+
+_OPTIONS: Final = {
+    Use.UNTRACED: (
+        "what they waited for is not in the trace",
+        "PyTorch: torch.profiler's experimental_config with enable_cuda_sync_events=True; Nsight "
+        "Systems: --cuda-event-trace=true and --cuda-graph-trace=node",
+    ),
+    Use.HOST_UNKNOWN: (
+        "what the host did is not in the trace",
+        "PyTorch: with_stack=True; Nsight Systems: --trace=cuda,nvtx,osrt with "
+        "torch.autograd.profiler.emit_nvtx()",
+    ),
+    Use.UNLINKED: (
+        "what launched the operation is not in the trace",
+        "PyTorch: ProfilerActivity.CPU as well, and a warm-up step; Nsight Systems: a capture that "
+        "begins before the first launch",
+    ),
+}
+
+
+def undecided(spending: Spending) -> list[dict[str, Any]]:
+    """Return idle time whose cause the traces do not decide, and the option that would."""
+    return [
+        {"class": use.value, "idle_ns": spending.idle[use], "why": why, "option": option}
+        for use, (why, option) in _OPTIONS.items()
+        if spending.idle.get(use)
+    ]
