@@ -117,7 +117,11 @@ TABLES: dict[str, dict[str, str]] = {
         ],
         "INTEGER",
     )
-    | {"text": "TEXT"},
+    | {"text": "TEXT", "jsonText": "TEXT", "binaryData": "BLOB"},
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": dict.fromkeys(
+        ["domainId", "schemaId", "idx", "flags", "type", "offset"], "INTEGER"
+    )
+    | {"name": "TEXT"},
     "CUDA_GPU_MEMORY_USAGE_EVENTS": dict.fromkeys(
         [
             "start",
@@ -193,6 +197,21 @@ class Export:
         for number, name in types.items():
             self._add("ENUM_NSYS_EVENT_TYPE", id=number, name=name, label=name)
 
+    def payload_schema(
+        self, number: int, entries: dict[str, tuple[int, int | None]], *, domain: int = 1
+    ) -> None:
+        """Say how payloads of a schema are laid out: name of an entry -> its type and offset."""
+        for index, (name, (kind, offset)) in enumerate(entries.items()):
+            self._add(
+                "NVTX_PAYLOAD_SCHEMA_ENTRIES",
+                domainId=domain,
+                schemaId=number,
+                idx=index,
+                type=kind,
+                name=name,
+                offset=offset,
+            )
+
     def process(self, pid: int, device: int = 0) -> Process:
         """Return a process of the export that drives one device."""
         return Process(self, pid, device)
@@ -230,7 +249,7 @@ class Export:
             self.renamed.get(table, table): pl.DataFrame(
                 rows.get(table, []),
                 schema={
-                    name: pl.Int64 if kind == "INTEGER" else pl.String
+                    name: {"INTEGER": pl.Int64, "TEXT": pl.String, "BLOB": pl.Binary}[kind]
                     for name, kind in columns.items()
                     if name not in self.dropped.get(table, ())
                 },
@@ -248,7 +267,7 @@ class Export:
                 # The ids of strings are SQLite's own row ids, and begin at 0.
                 f'"{name}" INTEGER NOT NULL PRIMARY KEY'
                 if name == "id"
-                else f'"{name}" {"TEXT" if kind == pl.String else "INTEGER"}'
+                else f'"{name}" {"INTEGER" if kind == pl.Int64 else "TEXT"}'
                 for name, kind in frame.schema.items()
             )
             connection.execute(f'CREATE TABLE "{table}" ({columns})')
@@ -298,6 +317,8 @@ class Process:
         registered: bool = False,
         kind: str = "pushpop",
         end_thread: int | None = None,
+        payload: bytes | None = None,
+        json: str | None = None,
     ) -> None:
         """Add an NVTX range; `end` None leaves it open."""
         self.export._add(
@@ -310,6 +331,8 @@ class Process:
             textId=self.export.string(name) if registered else None,
             text=None if registered else name,
             domainId=1 if registered else 0,
+            binaryData=payload,
+            jsonText=json,
         )
 
     def allocate(self, at: int, size: int, *, release: bool = False, kind: int = 2) -> None:

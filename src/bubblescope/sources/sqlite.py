@@ -29,13 +29,16 @@ _ROWS_PER_BATCH: Final = "262144"
 _HEADER_BYTES: Final = 100
 
 
-TEXT: Final = frozenset({"text", "name", "value", "hostName", "hostUid"})
-"""Columns that hold text wherever they occur in most vendors' tables; all others hold integers."""
+TEXT: Final = frozenset({"text", "name", "value", "hostName", "hostUid", "jsonText"})
+"""Columns that hold text wherever they occur in most vendors' tables."""
+BINARY: Final = frozenset({"binaryData"})
+"""Columns that hold bytes; all that hold neither text nor bytes hold integers."""
 
 
 def nothing(column: str, text: Collection[str] = TEXT) -> pl.Series:
     """Return a column without rows, of the type that columns of its name have."""
-    return pl.Series(column, [], pl.String if column in text else pl.Int64)
+    dtype = pl.Binary if column in BINARY else pl.String if column in text else pl.Int64
+    return pl.Series(column, [], dtype)
 
 
 def _decode(column: pl.Series) -> pl.Series:
@@ -142,8 +145,8 @@ class SqliteTables:
 
         Args:
             table: Its name, one of the large or small.
-            columns: Wanted columns: integers, but for those that hold text. One that this file does not
-                have is filled with null, or "" for text.
+            columns: Wanted columns: integers, but for those that hold text or bytes. One that this
+                file does not have is filled with null, or "" for text, or no bytes.
             shrink: Applied to each piece as it arrives, to keep only what is needed in memory.
         """
         present = self._columns.get(table, set())
@@ -151,7 +154,7 @@ class SqliteTables:
         chosen = ", ".join(
             # Text goes through bytes: exports hold strings that are not valid UTF-8.
             f"""CAST({f"COALESCE({column}, '')" if column in present else "''"} AS BLOB) AS {column}"""
-            if column in self._text
+            if column in self._text or column in BINARY
             else f'"{column}"'
             if column in present
             else f'NULL AS "{column}"'
@@ -171,7 +174,11 @@ class SqliteTables:
         def run(query: str) -> pl.DataFrame:
             piece = self._query(query)
             piece = piece.with_columns(
-                _decode(piece[column]) if column in self._text else self._integers(piece[column])
+                piece[column].cast(pl.Binary)
+                if column in BINARY
+                else _decode(piece[column])
+                if column in self._text
+                else self._integers(piece[column])
                 for column in columns
             )
             if table in self._large:

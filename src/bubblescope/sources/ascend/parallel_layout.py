@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.model.timeline import agreed
+from bubblescope.names.group_roles import role_of_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from bubblescope.sources.ascend.profile import Profile
 
 _DUALPIPEV: Final = "dualpipev"
+_LARGEST: Final = 1 << 31
 
 
 class Layout:
@@ -88,11 +91,45 @@ class Layout:
             )
         return pl.lit(device, pl.Int32)
 
+    def groups(self) -> pl.DataFrame:
+        """Return the communication groups that the profiles declare, in `GROUP_SCHEMA`.
+
+        Their names are those of COMMUNICATION_OP.groupName; the role is that of the `group_name`
+        which the job gave to HCCL (torch_npu's parallel_group_info).
+        """
+        found = []
+        for groups in self._groups.values():
+            for name, said in groups.items() if isinstance(groups, dict) else ():
+                if not isinstance(said, dict):
+                    continue
+                title = said.get("group_name")
+                description = title if isinstance(title, str) and title else None
+                ranks = _ranks(said)
+                found.append(
+                    Group(
+                        name=name,
+                        ranks=tuple(ranks) if ranks else None,
+                        size=len(ranks) if ranks else None,
+                        role=role_of_group(description) if description else None,
+                        how="parallel_group_info",
+                        description=description,
+                        backend="hccl",
+                    )
+                )
+        return merged(tabled(found))
+
     def members(self, profile: Profile, group: str) -> list[int] | None:
         """Return the global ranks of a communication group, if they are known."""
         groups = self._groups[profile.path]
         said = groups.get(group) if isinstance(groups, dict) else None
-        members = said.get("global_ranks") if isinstance(said, dict) else None
-        if isinstance(members, list) and all(isinstance(one, int) for one in members):
+        if (members := _ranks(said)) is not None:
             return members
         return list(range(self.world)) if self.world and self.world == self.pipeline else None
+
+
+def _ranks(said: Any) -> list[int] | None:
+    members = said.get("global_ranks") if isinstance(said, dict) else None
+    possible = isinstance(members, list) and all(
+        isinstance(one, int) and abs(one) < _LARGEST for one in members
+    )
+    return members if possible else None

@@ -15,7 +15,7 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.model.timeline import UNREADABLE
-from bubblescope.sources.sqlite import TEXT, SqliteTables, nothing
+from bubblescope.sources.sqlite import BINARY, TEXT, SqliteTables, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +38,7 @@ _FACTS: Final = (
     "META_DATA_EXPORT",
     "EXPORT_META_DATA",
     "ENUM_NSYS_EVENT_TYPE",
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES",
     "StringIds",
     "TARGET_INFO_SESSION_START_TIME",
     "TARGET_INFO_SYSTEM_ENV",
@@ -66,8 +67,8 @@ class Tables(Protocol):
 
         Args:
             table: Its name.
-            columns: Wanted columns: integers, but for those whose name is "text", "name" or
-                "value". One that this version does not have is filled with null, or "" for text.
+            columns: Wanted columns: integers, but for those of `sqlite.TEXT` and `sqlite.BINARY`. One
+                that this version does not have is filled with null, or "" for text, or no bytes.
             shrink: Applied to each piece as it arrives, to keep only what is needed in memory.
         """
 
@@ -150,7 +151,9 @@ class ParquetTables:
             file,
             columns,
             lambda column, value: (
-                value.cast(pl.String).fill_null("")
+                value.cast(pl.Binary).fill_null(b"")
+                if column in BINARY
+                else value.cast(pl.String).fill_null("")
                 if column in TEXT
                 else value.cast(pl.Int64)  # ids may be unsigned
             ),
