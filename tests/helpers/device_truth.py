@@ -23,7 +23,7 @@ def record(rank: Rank) -> None:
     low, high = 0, 1 << 62
     if rank.mode.cut:
         second = [index for index, (_, first) in enumerate(rank.moments) if first][2]
-        fair = [at for at, _ in rank.moments[1:second] if _ends_alike_from(rank, at)]
+        fair = [at for at, _ in rank.moments[1:second] if _fair(rank, at)]
         low = rank.rng.choice(fair or [0])
         high = rank.rng.choice([at for at, first in rank.moments[second:] if not first])
     rank.calls = [it for it in rank.calls if low <= it.start < high and not it.lost]
@@ -34,14 +34,20 @@ def record(rank: Rank) -> None:
         it.end = min(it.end, high)
 
 
-def _ends_alike_from(rank: Rank, low: int) -> bool:
-    """Say whether the device runs dry next when it seems to in a capture that begins at `low`.
+def _fair(rank: Rank, low: int) -> bool:
+    """Say whether the device has the same gaps in a capture that begins at `low`, while it is busy.
 
-    What runs then is not in the capture, and must not outlast what is.
+    What has started by then is not in the capture. Where that alone kept the device busy, there would
+    be a gap that no cause was put in for.
     """
-    known = [it for it in rank.operations if it.call.start < low]
-    seen = [it.end for it in known if it.start >= low]
-    return not seen or max(seen) == max(it.end for it in known)
+    dry = max(it.end for it in rank.operations if it.call.start < low)
+    seen = [it for it in rank.operations if low <= it.start < dry]
+    busy_until = min((it.start for it in seen), default=dry)
+    for it in sorted(seen, key=lambda it: (it.start, -it.call.start)):
+        if it.start > busy_until and it.call.start >= low:  # where none is so, the gap is unlinked
+            return False
+        busy_until = max(busy_until, it.end)
+    return busy_until >= dry
 
 
 def account(rank: Rank) -> dict[str, Any]:
