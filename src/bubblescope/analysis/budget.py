@@ -79,7 +79,8 @@ class Budget(msgspec.Struct, frozen=True):
     Attributes:
         overall: Over all of them, from each one's first operation to its last.
         per_rank: Rank -> the same of its devices.
-        per_step: (rank, step) -> the same in the step.
+        per_rank_step: (rank, step) -> the same in the step.
+        per_step: Step -> the same over all ranks.
         open_steps: Those whose end was not recorded.
         details: Frame with use, detail, role, spent_ns and count, most first: what each class of time
             over the run consists of. `count` is that of rows, which are gaps where these are long.
@@ -88,7 +89,8 @@ class Budget(msgspec.Struct, frozen=True):
 
     overall: Spending
     per_rank: dict[int, Spending]
-    per_step: dict[tuple[int, int], Spending]
+    per_rank_step: dict[tuple[int, int], Spending]
+    per_step: dict[int, Spending]
     open_steps: frozenset[tuple[int, int]]
     details: pl.DataFrame
     outside_steps_ns: int | None
@@ -101,19 +103,25 @@ class Budget(msgspec.Struct, frozen=True):
                 "capture": spending.to_dict(),
                 "steps": [
                     {"step": step, "open": (rank, step) in self.open_steps, **of.to_dict()}
-                    for (of_rank, step), of in self.per_step.items()
+                    for (of_rank, step), of in self.per_rank_step.items()
                     if of_rank == rank
                 ],
             }
             for rank, spending in self.per_rank.items()
         ]
 
-    def detailed(self) -> list[dict[str, Any]]:
-        """Return plain values of what each class of time consists of, most first."""
-        return [
-            {"class": row["use"], **{key: row[key] for key in ("detail", "role", "spent_ns")}}
-            for row in self.details.filter(pl.col("use") != Use.COMPUTE.value).to_dicts()
-        ]
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for all ranks together, and what the time consists of."""
+        return {
+            "capture": self.overall.to_dict(),
+            "steps": [{"step": step, **of.to_dict()} for step, of in self.per_step.items()],
+            "outside_steps_ns": self.outside_steps_ns,
+            "details": [
+                {"class": row["use"], **{key: row[key] for key in ("detail", "role", "spent_ns")}}
+                for row in self.details.filter(pl.col("use") != Use.COMPUTE.value).to_dicts()
+            ],
+            "undecided": undecided(self.overall),
+        }
 
 
 def budget(timeline: Timeline) -> Budget | None:
@@ -132,10 +140,11 @@ def budget(timeline: Timeline) -> Budget | None:
     return Budget(
         overall=overall,
         per_rank={rank: found for (rank,), found in _spending(table, "rank").items()},
-        per_step={
+        per_rank_step={
             (rank, step): found
             for (rank, step), found in _spending(steps, "rank", "step").items()
         },
+        per_step={step: found for (step,), found in _spending(steps, "step").items()},
         open_steps=frozenset(started),
         details=table.group_by("use", "detail", "role")
         .agg(pl.col("spent_ns").sum(), count=pl.len())

@@ -297,11 +297,11 @@ def _frame(
 def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
     """Find the steps on the device: each from the first operation launched in it to that of the next.
 
-    The last ends with the last operation launched in it, and is open.
+    The last ends with whatever the device ran last, and is open.
     """
     order = np.argsort(ran.launched_ns, kind="stable")
     launched = ran.launched_ns[order]
-    start, end = ran.start_ns[order], ran.end_ns[order]
+    start, last = ran.start_ns[order], int(ran.end_ns.max())
     rows: list[tuple[int, int, int]] = []
     steps = pl.coalesce("step", pl.int_range(pl.len()))
     marked = markers.sort("start_ns", "end_ns").select(
@@ -312,7 +312,7 @@ def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
         if low < high:
             first = int(start[low:high].min())
             if not rows or first > rows[-1][1]:
-                rows.append((step, first, int(end[low:high].max())))
+                rows.append((step, first, last))
     found = pl.DataFrame(rows, schema=["step", "start_ns", "end_ns"], orient="row")
     following = pl.col("start_ns").shift(-1)
     return found.select(

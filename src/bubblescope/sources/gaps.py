@@ -123,30 +123,23 @@ class _Host:
         self._blocked = host.filter(blocked)
         self._doing = host.filter(~blocked)
         self._waits = None if capture.waits is None else capture.waits.filter(mine)
-        main = self._doing["thread"].value_counts(sort=True)
-        self._main = int(main["thread"][0]) if main.height else None
 
     def late(self, start: Ints, end: Ints, thread: Ints) -> Parts:
         """Say what the host did in stretches in which it had to launch and did not.
 
         It was blocked if the launching thread was in a blocking call as the stretch began. Otherwise
-        what it did for the most part counts; where nothing of that thread is known, what the main
-        thread did.
+        what that thread did for the most part counts. Other threads do not: the main one, say, is in
+        Python all the while that autograd's own thread runs a backward.
         """
         use = np.full(len(start), CODE[Use.HOST_UNKNOWN], np.int8)
         name = np.full(len(start), NONE, np.int64)
-        left = np.ones(len(start), bool)
         for one in np.unique(thread):
             rows = np.flatnonzero(thread == one)
             call = _inside(self._blocked.filter(thread=one), start[rows])
             found = call != NONE
             use[rows[found]], name[rows[found]] = CODE[Use.HOST_AFTER_SYNC], call[found]
-            left[rows[found]] = False
             rows = rows[~found]
             use[rows], name[rows] = self._mostly(one, start[rows], end[rows])
-        unknown = np.flatnonzero(left & (use == CODE[Use.HOST_UNKNOWN]) & (thread != self._main))
-        if self._main is not None and len(unknown):
-            use[unknown], name[unknown] = self._mostly(self._main, start[unknown], end[unknown])
         return Parts.of(start, end, use, name)
 
     def _mostly(self, thread: int, start: Ints, end: Ints) -> tuple[Ints, Ints]:
