@@ -1,7 +1,8 @@
 """What each device of a trace spent its time on, summed while the trace is read.
 
-Tasks have a row for each use of their time. So have stretches between them, unless there is a pipeline:
-then whatever is not compute has a row of its own there, for bubbles are explained moment by moment.
+Tasks have a row for each use of their time, and so have stretches between them. In a pipeline only its
+passes have: outside of these every piece of time has a row of its own, for bubbles are explained moment
+by moment.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from bubblescope.model.budget import (
     OPERATION_SCHEMA,
     Activities,
     Use,
+    merged,
     overlaps,
     partition,
 )
 from bubblescope.model.device_time import NONE, innermost, lookup
 from bubblescope.model.intervals import covered_ns
-from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.names.communication_kernels import communication_kernel
 from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.gaps import CODE, Gaps, judge
@@ -34,7 +36,7 @@ from bubblescope.sources.gaps import CODE, Gaps, judge
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.model.arrays import Ints
+    from bubblescope.model.arrays import Ints, Mask
     from bubblescope.model.budget import Partition, Pieces
     from bubblescope.sources.capture import Capture, Comm
     from bubblescope.sources.projection import Projection
@@ -44,6 +46,7 @@ LONG_NS: Final = 100_000
 
 _USES: Final = [use.value for use in Use]
 _KINDS: Final = [kind.value for kind in Kind]
+_PASSES: Final = [index for index, kind in enumerate(Kind) if kind in COMPUTE_KINDS]
 _IDLE: Final = np.array([use in IDLE for use in Use])
 _PLACE: Final = {"process": pl.Int64(), "device": pl.Int32()}
 
@@ -210,12 +213,8 @@ def _of_device(ran: _Device, projection: Projection) -> Spent:
             ),
         ]
     )
-    table = pl.concat(
-        [
-            _computed(cut.compute, stretches),
-            _summed(parts, stretches, apart=projection.pipelined),
-        ]
-    )
+    summed = np.isin(stretches.kind, _PASSES) if projection.pipelined else stretches.kind >= NONE
+    table = pl.concat([_computed(cut.compute, stretches, summed), _summed(parts, stretches, summed)])
     return Spent(
         table.select(
             process=pl.lit(ran.process, pl.Int64),
@@ -358,34 +357,45 @@ def _stretches(ran: _Device, tasks: pl.DataFrame, windows: pl.DataFrame) -> _Str
     return _Stretches(edges, kind)
 
 
-def _computed(compute: Pieces, stretches: _Stretches) -> pl.DataFrame:
-    """Return how much of each stretch is compute."""
-    edges = stretches.edges
-    one, every = np.zeros(len(compute.start_ns), np.int64), np.zeros(len(edges) - 1, np.int64)
-    time = covered_ns((one, compute.start_ns, compute.end_ns), (every, edges[:-1], edges[1:]))
-    return pl.DataFrame(
-        {"inside": stretches.kind, "start_ns": edges[:-1], "end_ns": edges[1:], "spent_ns": time}
-    ).select(
-        "inside",
-        "start_ns",
-        "end_ns",
-        "spent_ns",
-        use=pl.lit(CODE[Use.COMPUTE], pl.Int8),
-        detail=pl.lit(NONE, pl.Int64),
-        role=pl.lit(NONE, pl.Int64),
-    ).filter(pl.col("spent_ns") > 0).select(_SUMMED)
+def _computed(compute: Pieces, stretches: _Stretches, summed: Mask) -> pl.DataFrame:
+    """Return how much of each stretch is compute, and where exactly in those that are not summed."""
+    start, end = stretches.edges[:-1], stretches.edges[1:]
+    one, every = np.zeros(len(compute.start_ns), np.int64), np.zeros(int(summed.sum()), np.int64)
+    windows = (every, start[summed], end[summed])
+    time = covered_ns((one, compute.start_ns, compute.end_ns), windows)
+    rows = [(start[summed], end[summed], stretches.kind[summed], time)]
+    if not summed.all():
+        solid = merged(compute)
+        low = np.searchsorted(solid.end_ns, start[~summed], side="right")
+        high = np.searchsorted(solid.start_ns, end[~summed], side="left")
+        stretch, piece = overlaps(low, high)
+        began = np.maximum(solid.start_ns[piece], start[~summed][stretch])
+        ended = np.minimum(solid.end_ns[piece], end[~summed][stretch])
+        rows.append((began, ended, stretches.kind[~summed][stretch], ended - began))
+    begins, ends, kind, spent = (np.concatenate(column) for column in zip(*rows, strict=True))
+    return (
+        pl.DataFrame({"inside": kind, "start_ns": begins, "end_ns": ends, "spent_ns": spent})
+        .filter(pl.col("spent_ns") > 0)
+        .with_columns(
+            use=pl.lit(CODE[Use.COMPUTE], pl.Int8),
+            detail=pl.lit(NONE, pl.Int64),
+            role=pl.lit(NONE, pl.Int64),
+        )
+        .select(_SUMMED)
+    )
 
 
 _SUMMED: Final = ["inside", "start_ns", "end_ns", "use", "detail", "role", "spent_ns"]
 
 
-def _summed(parts: pl.DataFrame, stretches: _Stretches, *, apart: bool) -> pl.DataFrame:
+def _summed(parts: pl.DataFrame, stretches: _Stretches, summed: Mask) -> pl.DataFrame:
     """Sum parts of a device's time by stretch and use.
 
     Args:
         parts: Frame with start_ns, end_ns, use, detail and role.
         stretches: What to sum over; parts are cut at their edges.
-        apart: Whether parts outside of tasks are kept as they are.
+        summed: The stretches that are summed; parts in others are kept as they are, and so are long
+            gaps.
     """
     edges = stretches.edges
     start, end = parts["start_ns"].to_numpy(), parts["end_ns"].to_numpy()
@@ -396,16 +406,15 @@ def _summed(parts: pl.DataFrame, stretches: _Stretches, *, apart: bool) -> pl.Da
         parts = parts[row]
         start = np.maximum(start[row], edges[low])
         end = np.minimum(end[row], edges[low + 1])
-    inside = stretches.kind[low]
     cut = parts.with_columns(
         start_ns=pl.Series(start, dtype=pl.Int64),
         end_ns=pl.Series(end, dtype=pl.Int64),
         stretch=pl.Series(low, dtype=pl.Int64),
-        inside=pl.Series(inside, dtype=pl.Int64),
+        inside=pl.Series(stretches.kind[low], dtype=pl.Int64),
         spent_ns=pl.Series(end - start, dtype=pl.Int64),
     )
-    long = pl.Series(_IDLE[cut["use"].to_numpy()] & (end - start >= LONG_NS))
-    own = long | pl.Series(inside == NONE) if apart else long
+    long = _IDLE[cut["use"].to_numpy()] & (end - start >= LONG_NS)
+    own = pl.Series(long | ~summed[low])
     sums = (
         cut.filter(~own)
         .group_by("stretch", "inside", "use", "detail", "role")
