@@ -192,3 +192,72 @@ def undecided(spending: Spending) -> list[dict[str, Any]]:
         for use, (why, option) in _OPTIONS.items()
         if spending.idle.get(use)
     ]
+
+
+LABELS: Final[dict[Use, str]] = {
+    Use.COMPUTE: "compute",
+    Use.COMMUNICATION: "exposed communication",
+    Use.COPY: "exposed copies",
+    Use.HOST_AFTER_SYNC: "host late: after a blocking call",
+    Use.HOST_DATA: "host late: loading data",
+    Use.HOST_OPTIMIZER: "host late: in the optimizer",
+    Use.HOST_GC: "host late: collecting garbage",
+    Use.HOST_OPERATOR: "host late: in operators",
+    Use.HOST_PYTHON: "host late: in Python",
+    Use.HOST_UNKNOWN: "host late: the trace does not say why",
+    Use.LAUNCH_CALL: "launch calls on their way",
+    Use.LATENCY: "latency of launches",
+    Use.EVENT_WAIT: "waiting for events of other streams",
+    Use.UNTRACED: "waiting for what is not in the trace",
+    Use.UNLINKED: "launch is not in the trace",
+}
+"""What each class of time is called in print."""
+
+BRIEF: Final[dict[Use, str]] = {
+    Use.HOST_AFTER_SYNC: "host, after a blocking call",
+    Use.HOST_DATA: "host, loading data",
+    Use.HOST_OPTIMIZER: "host, in the optimizer",
+    Use.HOST_GC: "host, collecting garbage",
+    Use.HOST_OPERATOR: "host, in operators",
+    Use.HOST_PYTHON: "host, in Python",
+    Use.HOST_UNKNOWN: "host, unknown",
+    Use.LAUNCH_CALL: "launch calls",
+    Use.LATENCY: "latency",
+    Use.EVENT_WAIT: "events of other streams",
+    Use.UNTRACED: "not in the trace",
+    Use.UNLINKED: "launch not in the trace",
+}
+"""The classes of idle time in a few words, where they stand beside the word idle."""
+
+_TOLD: Final = (
+    (HOST, "the host launched late"),
+    ((Use.LAUNCH_CALL,), "launch calls were on their way"),
+    ((Use.LATENCY,), "launches took effect"),
+    ((Use.EVENT_WAIT,), "streams waited for events"),
+    ((Use.UNTRACED,), "work waited for what is not in the trace"),
+    ((Use.UNLINKED,), "it is not known what launched the work"),
+)
+
+
+def headline(spending: Spending) -> str:
+    """Say what time was spent on, in one line: idle first, with its main reason."""
+    idle = f"idle {_tenths(spending.share(spending.idle_ns))}"
+    if spending.idle_ns:
+        reasons = [(sum(spending.idle.get(use, 0) for use in uses), said) for uses, said in _TOLD]
+        time, said = max(reasons, key=lambda reason: reason[0])
+        idle += f", of it {100 * time / spending.idle_ns:.0f} % {said}"
+    busy = (
+        ("compute", spending.compute_ns),
+        ("exposed communication", spending.communication_exposed_ns),
+        ("exposed copies", spending.copy_exposed_ns),
+    )
+    shares = [(name, spending.share(time) or 0) for name, time in busy]
+    parts = [f"{name} {_tenths(share)}" for name, share in shares if share >= _LEAST_SHOWN]
+    return f"{idle}; {', '.join(parts)}" if parts else idle
+
+
+_LEAST_SHOWN: Final = 0.0005
+
+
+def _tenths(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"

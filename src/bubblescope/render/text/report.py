@@ -15,6 +15,7 @@ from bubblescope.analysis.rates import DEFINITIONS, Rates
 from bubblescope.model import units
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.render.text import lanes
+from bubblescope.render.text.device import device_line, device_section
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import (
     bar_of,
@@ -48,6 +49,8 @@ class Report(Face, report.Report, frozen=True, eq=False):
         """
         limit = sys.maxsize if everything else _ROWS
         parts: list[RenderableType] = [self._heading()]
+        if self.budget is not None:
+            parts.append(device_section(self.budget, limit))
         if len(self.timeline):
             parts += [
                 self._lanes(limit),
@@ -58,7 +61,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
                 self._steps(limit),
                 self._kinds(),
             ]
-        else:
+        elif self.budget is None:
             parts.append(inventory(self.timeline))
         run = self.timeline.run
         return Group(*parts, inferred_of(run), warnings_of(run.warnings))
@@ -75,6 +78,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         source = ", ".join(f"{name} {version}".strip() for name, version in made)
         return Group(
             Text.assemble(("bubblescope  ", "bold"), " · ".join(facts(timeline))),
+            *([device_line(self.budget)] if self.budget is not None else []),
             Text(f"read from {units.count(len(timeline.run.origins), 'trace')} ({source})", "dim"),
             Text(),
         )
