@@ -23,9 +23,10 @@ from bubblescope.model.kinds import LANE_OF, Kind, Lane
 from bubblescope.model.provenance import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bubblescope.model.arrays import Ints, Mask
+    from bubblescope.names.parsed import ParsedName
     from bubblescope.names.parser import NameParser
 
 RANGES: Final = {
@@ -87,12 +88,14 @@ class Capture(msgspec.Struct, frozen=True):
         ranges, launches, work: Frames with the columns of `RANGES`, `LAUNCHES` and `WORK`, on one
             clock. Processes are any numbers that tell the trace's processes apart.
         comms: The sorts of communication kernels.
+        meaning: What ranges of some names mean, whatever the grammars say of those.
     """
 
     ranges: pl.DataFrame
     launches: pl.DataFrame
     work: pl.DataFrame
     comms: tuple[Comm, ...] = ()
+    meaning: Mapping[str, Sequence[ParsedName]] = msgspec.field(default_factory=dict)
 
 
 class Projection(msgspec.Struct, frozen=True):
@@ -126,7 +129,7 @@ class Projection(msgspec.Struct, frozen=True):
 
 def project(capture: Capture, names: NameParser) -> Projection:
     """Find the device interval of every task that the capture's range names describe."""
-    operations = _operations(capture.ranges["name"], names)
+    operations = _operations({**names.parse_all(capture.ranges["name"]), **capture.meaning})
     markers = capture.ranges.join(operations.filter(pl.col("kind").is_null()), on="name").select(
         "process", "start_ns", "end_ns", "step", "rank"
     )
@@ -247,7 +250,7 @@ def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
     )
 
 
-def _operations(names: pl.Series, parser: NameParser) -> pl.DataFrame:
+def _operations(meaning: Mapping[str, Sequence[ParsedName]]) -> pl.DataFrame:
     """Return one row per operation that a range name stands for, in the order they are named."""
     rows = [
         (
@@ -257,7 +260,7 @@ def _operations(names: pl.Series, parser: NameParser) -> pl.DataFrame:
             *(getattr(said, field) for field in _FIELDS),
             said.splits,
         )
-        for name, parsed in parser.parse_all(names).items()
+        for name, parsed in meaning.items()
         for said in parsed
     ]
     return pl.DataFrame(rows, schema=_OPERATIONS, orient="row")

@@ -41,7 +41,7 @@ COMPUTE, BACKWARD, COMMUNICATION, SEND, RECEIVE = range(5)
 """Roles of an operator: of the forward or anything else, run by autograd's engine, or moving data,
 among many ranks or between two."""
 
-_RANGE, _OPERATOR, _LAUNCH, _KERNEL, _COPY, _FILL = range(6)
+_RANGE, _OPERATOR, _LAUNCH, _KERNEL, _COPY, _FILL, _FRAME = range(7)
 _GROUPS: Final = {
     "user_annotation": _RANGE,
     "cpu_op": _OPERATOR,
@@ -58,7 +58,11 @@ _GROUPS: Final = {
     "Memcpy": _COPY,
     "gpu_memset": _FILL,
     "Memset": _FILL,
+    "python_function": _FRAME,
 }
+MODULE: Final = "nn.Module: "
+"""What the names of modules' forwards begin with."""
+
 _COUNTED: Final = {
     _RANGE: "ranges",
     _OPERATOR: "operators",
@@ -84,6 +88,8 @@ class Events(msgspec.Struct, frozen=True):
             both the launch and the work.
         operators: Frame with thread, start_ns, end_ns, role and sequence of the operators. The
             sequence number advances whenever autograd records an operator for the backward.
+        frames: Frame with thread, start_ns, end_ns and name of those Python functions that may tell a
+            phase (`is_frame_of_use`).
         on_device: Whether the trace holds device work.
         devices: The devices that ran something.
         counts: Number of events by what they are.
@@ -96,6 +102,7 @@ class Events(msgspec.Struct, frozen=True):
     named_by: dict[int | str | None, set[str]]
     capture: Capture
     operators: pl.DataFrame
+    frames: pl.DataFrame
     on_device: bool
     devices: tuple[int, ...]
     counts: dict[str, int]
@@ -130,6 +137,7 @@ class Collector:
         }
         self._is_comm = _Remembered(is_communication_kernel)
         self._role = _Remembered(_role)
+        self._is_frame = _Remembered(is_frame_of_use)
 
     def take(self, batch: list[Any]) -> None:
         """Take the complete events of a batch, and those that count something."""
@@ -164,6 +172,18 @@ class Collector:
                 self._columns[group].append(
                     (start, start + length, *self._details(group, events)),
                 )
+        self._take_frames(held[groups == _FRAME].tolist())
+
+    def _take_frames(self, functions: list[Any]) -> None:
+        """Take what may tell a phase of what `with_stack=True` leaves: nine functions of ten do not."""
+        names = list(map(_NAME, functions))
+        events = list(compress(functions, map(self._is_frame.__getitem__, names)))
+        if events:
+            start, length = _nanoseconds(events, _START), _nanoseconds(events, _LENGTH)
+            names = list(map(_NAME, events))
+            self._columns.setdefault(_FRAME, []).append(
+                (start, start + length, self._thread_ids(events), names)
+            )
 
     def _old_ranges(self, held: NDArray[np.object_], groups: NDArray[np.int8]) -> list[Any]:
         """Return the ranges among operators: until 2021 both were of one category."""
@@ -220,6 +240,7 @@ class Collector:
                 _OPERATOR, {"thread": pl.Int64, "role": pl.Int64, "sequence": pl.Int64}
             ),
             _LAUNCH: self._frame(_LAUNCH, {"thread": pl.Int64, "correlation": pl.Int64}),
+            _FRAME: self._frame(_FRAME, {"thread": pl.Int64, "name": pl.String}),
         }
         work = pl.concat(
             self._frame(group, {"device": pl.Int32, "correlation": pl.Int64, "comm": pl.Int32})
@@ -250,6 +271,7 @@ class Collector:
             named_by={pid: names for pid, names in self._processes.items() if names},
             capture=capture,
             operators=operators,
+            frames=frames[_FRAME],
             on_device=on_device,
             devices=tuple(work["device"].unique().sort()) if on_device else (),
             counts=counts,
@@ -260,7 +282,7 @@ class Collector:
 
     def _frame(self, group: int, details: dict[str, Any]) -> pl.DataFrame:
         """Join the batches of one group into a frame."""
-        batches = self._columns.pop(group)
+        batches = self._columns.pop(group, [])
         schema = {"start_ns": pl.Int64, "end_ns": pl.Int64, **details}
         if not batches:
             return pl.DataFrame(schema=schema)
@@ -286,6 +308,11 @@ class _Remembered(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         self[name] = found = self._judge(name)
         return found
+
+
+def is_frame_of_use(name: str) -> bool:
+    """Say whether a Python function may tell a phase: a module's forward, or a recomputation."""
+    return name.startswith(MODULE) or name.endswith(": recompute_fn")
 
 
 def _role(name: str) -> int:
