@@ -141,8 +141,7 @@ def budget(timeline: Timeline) -> Budget | None:
         overall=overall,
         per_rank={rank: found for (rank,), found in _spending(table, "rank").items()},
         per_rank_step={
-            (rank, step): found
-            for (rank, step), found in _spending(steps, "rank", "step").items()
+            (rank, step): found for (rank, step), found in _spending(steps, "rank", "step").items()
         },
         per_step={step: found for (step,), found in _spending(steps, "step").items()},
         open_steps=frozenset(started),

@@ -101,9 +101,6 @@ def losses(timeline: Timeline, ledger: Ledger | None) -> Losses | None:
     return Losses(table, steps.height or ranks["rank"].n_unique())
 
 
-
-
-
 def _with_causes(rows: pl.DataFrame, place: str) -> pl.DataFrame:
     names = {use.value: cause.value for use, cause in CAUSE_OF.items()}
     use = pl.col("use").cast(pl.String)

@@ -108,7 +108,16 @@ class Timeline:
     All times are integer nanoseconds on the run's common clock.
     """
 
-    __slots__ = ("budget", "counters", "groups", "operations", "ranks", "run", "step_times", "tasks")
+    __slots__ = (
+        "budget",
+        "counters",
+        "groups",
+        "operations",
+        "ranks",
+        "run",
+        "step_times",
+        "tasks",
+    )
 
     tasks: pl.DataFrame
     ranks: pl.DataFrame

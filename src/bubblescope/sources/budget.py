@@ -214,7 +214,9 @@ def _of_device(ran: _Device, projection: Projection) -> Spent:
         ]
     )
     summed = np.isin(stretches.kind, _PASSES) if projection.pipelined else stretches.kind >= NONE
-    table = pl.concat([_computed(cut.compute, stretches, summed), _summed(parts, stretches, summed)])
+    table = pl.concat(
+        [_computed(cut.compute, stretches, summed), _summed(parts, stretches, summed)]
+    )
     return Spent(
         table.select(
             process=pl.lit(ran.process, pl.Int64),

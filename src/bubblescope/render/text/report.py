@@ -113,7 +113,8 @@ class Report(Face, report.Report, frozen=True, eq=False):
             return titled("Schedule", said)
         lines: list[Text] = [what_schedule(found)]
         if found.schedule is None:
-            lines.append(Text("none of the known ones; what ran in one step, device by device:"))
+            said = "none of the known ones" if found.devices > 1 else "one device, so no pipeline"
+            lines.append(Text(f"{said}; what ran in one step, device by device:"))
             lines += [
                 Text(f"device {device}  {order}", "dim", no_wrap=True, overflow="ellipsis")
                 for device, order in list(found.order.items())[:limit]
