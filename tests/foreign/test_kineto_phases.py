@@ -12,10 +12,10 @@ from bubblescope.model.device_time import NONE, match_work
 from bubblescope.model.progress import SILENT
 from bubblescope.names.parser import NameParser
 from bubblescope.sources.kineto import _Reader
-from bubblescope.sources.kineto.collector import BACKWARD
-from bubblescope.sources.kineto.nesting import enclosing, outermost
-from bubblescope.sources.kineto.phases import phase_ranges
-from bubblescope.sources.kineto.steps import step_ranges
+from bubblescope.sources.nesting import enclosing, outermost
+from bubblescope.sources.phases import phase_ranges
+from bubblescope.sources.step_marks import step_ranges
+from bubblescope.sources.traced import BACKWARD
 from kineto_maker import AUTOGRAD, BASE, MAIN, Trace
 from places import SHARED
 

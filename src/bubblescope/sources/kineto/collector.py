@@ -14,6 +14,7 @@ import polars as pl
 from bubblescope.model.counters import changes
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
+from bubblescope.names.phase_words import OPTIMIZER_KERNEL
 from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture, Comm
 from bubblescope.sources.kineto.counters import MEMORY, Counters
 from bubblescope.sources.kineto.document import (
@@ -25,8 +26,9 @@ from bubblescope.sources.kineto.document import (
     Memory,
     Slice,
 )
-from bubblescope.sources.kineto.host import Host
+from bubblescope.sources.kineto.host import Host, Numbers
 from bubblescope.sources.plausibility import possible
+from bubblescope.sources.traced import COMMUNICATION, MODULE, NONE, role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,13 +36,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bubblescope.model.arrays import Ints
-
-NONE: Final = -1
-"""Stands for a correlation id or device that an event does not have."""
-
-COMPUTE, BACKWARD, COMMUNICATION, SEND, RECEIVE = range(5)
-"""Roles of an operator: of the forward or anything else, run by autograd's engine, or moving data,
-among many ranks or between two."""
 
 _RANGE, _OPERATOR, _LAUNCH, _KERNEL, _COPY, _FILL, _PYTHON, _SYNC = range(8)
 _GROUPS: Final = {
@@ -62,9 +57,6 @@ _GROUPS: Final = {
     "python_function": _PYTHON,
     "cuda_sync": _SYNC,
 }
-MODULE: Final = "nn.Module: "
-"""What the names of modules' forwards begin with."""
-
 _COUNTED: Final = {
     _RANGE: "ranges",
     _OPERATOR: "operators",
@@ -73,7 +65,6 @@ _COUNTED: Final = {
     _COPY: "copies",
     _FILL: "fills",
 }
-_COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:")
 _CATEGORY, _NAME, _THREAD = attrgetter("cat"), attrgetter("name"), attrgetter("tid")
 _START, _LENGTH = attrgetter("ts"), attrgetter("dur")
 _ON_HOST: Final = ("gloo:", "mpi:", "ucc:")
@@ -88,10 +79,8 @@ class Events(msgspec.Struct, frozen=True):
         named_by: Process id -> names of its ranges.
         capture: Ranges, launches and device work; on a run without a device, operators stand for
             both the launch and the work.
-        operators: Frame with thread, start_ns, end_ns, role and sequence of the operators. The
-            sequence number advances whenever autograd records an operator for the backward.
-        frames: Frame with thread, start_ns, end_ns and name of those Python functions that may tell a
-            phase (`is_frame_of_use`).
+        operators: Frame with the columns of `OPERATORS`.
+        frames: Frame with those of `FRAMES`, of the functions that `is_frame_of_use` tells.
         on_device: Whether the trace holds device work.
         devices: The devices that ran something.
         counts: Number of events by what they are.
@@ -123,6 +112,7 @@ class Collector:
         self._threads: dict[int | str | None, int] = {}
         self._comms: dict[tuple[str, str | None, int | None], int] = {}
         self._copies: dict[str, int] = {}
+        self._kernels = Numbers()
         self._counters = Counters()
         self._host = Host()
         self._takers: dict[type, Callable[[list[Any]], None]] = {
@@ -134,7 +124,7 @@ class Collector:
             ExactCount: self._take_counts,
         }
         self._sort = _Remembered(_sort_of_kernel)
-        self._role = _Remembered(_role)
+        self._role = _Remembered(role)
         self._is_frame = _Remembered(is_frame_of_use)
 
     def take(self, batch: list[Any]) -> None:
@@ -217,7 +207,10 @@ class Collector:
         for row in range(len(events)) if group == _COPY else np.flatnonzero(sorts == _COPIES):
             copy[row] = self._copies.setdefault(_sort_of_copy(events[row].name), len(self._copies))
         devices, correlation = _devices(events), _argument(events, "correlation")
-        return (devices, correlation, comm, copy, _streams(events))
+        kernel = np.full(len(events), NONE, np.int32)
+        if group == _KERNEL:
+            kernel[:] = list(map(self._kernels.__getitem__, map(_NAME, events)))
+        return (devices, correlation, comm, copy, _streams(events), kernel)
 
     def _thread_ids(self, events: list[Any]) -> Ints:
         """Return thread ids, which some writers give as text, as numbers."""
@@ -252,7 +245,7 @@ class Collector:
         }
         work = pl.concat(
             self._frame(group, _WORK_DETAILS) for group in (_KERNEL, _COPY, _FILL)
-        ).with_columns(pl.col("comm", "copy").replace(NONE, None))
+        ).with_columns(pl.col("comm", "copy", "kernel").replace(NONE, None))
         samples = self._counters.finish()
         if samples.height:
             counts["samples"] = samples.height
@@ -277,6 +270,9 @@ class Collector:
             host=host,
             host_names=host_names,
             waits=waits,
+            optimizer_kernels=tuple(
+                number for name, number in self._kernels.items() if _OF_OPTIMIZER.search(name)
+            ),
         )
         return Events(
             process=self._process(),
@@ -309,6 +305,9 @@ class Collector:
     def _process(self) -> int | None:
         numbers = [pid for pid in self._processes if isinstance(pid, int)]
         return max(numbers, key=lambda pid: len(self._processes[pid])) if numbers else None
+
+
+_OF_OPTIMIZER: Final = re.compile(OPTIMIZER_KERNEL)
 
 
 class _Remembered(dict[str, Any]):
@@ -354,22 +353,13 @@ _WORK_DETAILS: Final = {
     "comm": pl.Int32,
     "copy": pl.Int8,
     "stream": pl.Int32,
+    "kernel": pl.Int32,
 }
 
 
 def is_frame_of_use(name: str) -> bool:
     """Say whether a Python function may tell a phase: a module's forward, or a recomputation."""
     return name.startswith(MODULE) or name.endswith(": recompute_fn")
-
-
-def _role(name: str) -> int:
-    if name.startswith("autograd::engine::"):
-        return BACKWARD
-    if name.startswith("c10d::send"):
-        return SEND
-    if name.startswith("c10d::recv"):
-        return RECEIVE
-    return COMMUNICATION if name.startswith(_COMM_OPERATORS) else COMPUTE
 
 
 def _joined(parts: Sequence[Any], dtype: Any) -> pl.Series:
@@ -463,12 +453,13 @@ def _work_on_host(
         correlation=pl.int_range(pl.len(), dtype=pl.Int64),
         copy=pl.lit(None, pl.Int8),
         stream=pl.lit(None, pl.Int32),
+        kernel=pl.lit(None, pl.Int32),
     )
     sorts = tuple(
         Comm(name, Kind.OTHER if name.endswith((":send", ":recv")) else Kind.COLLECTIVE)
         for name in names
     )
-    return work.drop("device", "comm", "copy", "stream"), work.drop("thread"), sorts
+    return work.drop("device", "comm", "copy", "stream", "kernel"), work.drop("thread"), sorts
 
 
 def _without_impossible(

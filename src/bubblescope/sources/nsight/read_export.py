@@ -12,6 +12,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.names.communication_kernels import is_communication_kernel
+from bubblescope.names.phase_words import AUTOGRAD_THREAD, OPTIMIZER_KERNEL
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     LAUNCHES,
@@ -23,8 +24,9 @@ from bubblescope.sources.capture import (
     Comm,
     told_by_host,
 )
+from bubblescope.sources.emitted import without_numbers
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
-from bubblescope.sources.process_exports import UNKNOWN, Export, counted
+from bubblescope.sources.process_exports import UNKNOWN, Clues, Export, counted
 
 if TYPE_CHECKING:
     from bubblescope.sources.nsight.tables import Tables
@@ -73,8 +75,8 @@ def _process(global_id: str) -> pl.Expr:
     return pl.col(global_id) // (1 << 24)
 
 
-def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
-    """Read what an export says of itself, and its events in its own time.
+def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture, Clues]:
+    """Read what an export says of itself, its events in its own time, and what tells phases.
 
     Raises:
         SourceError: A table cannot be read.
@@ -85,10 +87,12 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
     facts = dict(meta.iter_rows())
     environment = dict(tables.read("TARGET_INFO_SYSTEM_ENV", ["name", "value"]).iter_rows())
     strings = tables.read("StringIds", ["id", "value"])
-    ranges = _ranges(tables, strings)
+    ranges = without_numbers(_ranges(tables, strings))
     comm = strings.filter(_is_comm(strings["value"])).sort("id").with_row_index("comm")
     waits = _waits(tables)
-    work, counts = _device_work(tables, comm["id"], streams=waits is not None)
+    zero = int(strings["id"].min() or 0)  # type: ignore[arg-type]  # a column of integers
+    work, counts = _device_work(tables, comm["id"], zero, streams=waits is not None)
+    optimizing = strings.filter(pl.col("value").str.contains(OPTIMIZER_KERNEL))
     launches = _launches(tables, strings)
     named = strings.select(pl.col("id").cast(pl.Int32), name="value")
     blocked = launches.drop_nulls("blocked").join(named, left_on="blocked", right_on="id")
@@ -105,7 +109,7 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
         counters=pl.concat([memory(tables), metrics]),
         unplaced_metrics=unplaced,
     )
-    return export, Capture(
+    capture = Capture(
         ranges=ranges.select(*RANGES),
         launches=launches.select(*LAUNCHES),
         work=work,
@@ -114,7 +118,17 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
         host=host,
         host_names=host_names,
         waits=waits,
+        optimizer_kernels=tuple(number - zero for number in optimizing["id"]),
     )
+    return export, capture, Clues(ranges, _engine_threads(tables, strings))
+
+
+def _engine_threads(tables: Tables, strings: pl.DataFrame) -> pl.Series:
+    """Return the threads that are PyTorch's autograd engine's, by their names."""
+    named = strings.filter(pl.col("value").str.contains(AUTOGRAD_THREAD))
+    threads = tables.read("ThreadNames", ["nameId", "globalTid"])
+    found = threads.join(named, left_on="nameId", right_on="id", how="semi")
+    return found["globalTid"].drop_nulls().unique()
 
 
 def _launches(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
@@ -189,9 +203,12 @@ def _range_types(tables: Tables) -> list[int]:
 
 
 def _device_work(
-    tables: Tables, comm_ids: pl.Series, *, streams: bool
+    tables: Tables, comm_ids: pl.Series, zero: int, *, streams: bool
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return all device work, and how much of what there is; with streams only if they are needed."""
+    """Return all device work, and how much of what there is; with streams only if they are needed.
+
+    Kernels are told apart by the ids of their names, less `zero`.
+    """
     code: pl.Expr = pl.lit(None, pl.Int32)
     if len(comm_ids):
         known = pl.col("shortName").replace_strict(
@@ -211,6 +228,9 @@ def _device_work(
             stream=pl.col("streamId").cast(pl.Int32, strict=False)
             if streams
             else pl.lit(None, pl.Int32),
+            kernel=(pl.coalesce("demangledName", "shortName") - zero).cast(pl.Int32, strict=False)
+            if "demangledName" in piece.columns
+            else pl.lit(None, pl.Int32),
         )
 
     columns = ["start", "end", "deviceId", "correlationId", "globalPid", "shortName"]
@@ -218,13 +238,17 @@ def _device_work(
         columns.append("streamId")
     pieces, counts = [], []
     for what, table in _WORK.items():
-        kinds = ["copyKind", "srcKind", "dstKind"] if what == "copies" else []
+        kinds = _OF_WORK.get(what, [])
         piece = tables.read(table, [*columns, *kinds], shrink)
         pieces.append(piece)
         counts.append(counted(piece, what))
     return pl.concat(pieces).select(*WORK), pl.concat(counts)
 
 
+_OF_WORK: Final = {
+    "kernels": ["demangledName"],
+    "copies": ["copyKind", "srcKind", "dstKind"],
+}
 _WAYS: Final = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 _HELD: Final = {0: "pageable", 1: "pinned"}
 _COPY_SORTS: Final = (

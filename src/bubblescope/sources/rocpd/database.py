@@ -16,6 +16,7 @@ import polars as pl
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
+from bubblescope.names.phase_words import OPTIMIZER_KERNEL
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     LAUNCHES,
@@ -26,8 +27,9 @@ from bubblescope.sources.capture import (
     Comm,
     told_by_host,
 )
+from bubblescope.sources.emitted import without_numbers
 from bubblescope.sources.plausibility import possible
-from bubblescope.sources.process_exports import UNKNOWN, Export, counted
+from bubblescope.sources.process_exports import UNKNOWN, Clues, Export, counted
 from bubblescope.sources.rocpd.counters import held_memory
 from bubblescope.sources.sqlite import SqliteTables, table_names
 
@@ -202,7 +204,7 @@ class _Events:
         )
 
 
-def read_part(part: Part) -> tuple[RocpdExport, Capture]:
+def read_part(part: Part) -> tuple[RocpdExport, Capture, Clues]:
     """Read what a part says of itself, and its events in its machine's own time.
 
     Raises:
@@ -218,8 +220,8 @@ def read_part(part: Part) -> tuple[RocpdExport, Capture]:
     events = _Events(part)
     regions = events.of("region", ["name_id"])
     calls = regions.filter(pl.col("role").is_in([_HIP_CALL, _CALL]))
-    ranges = _ranges(regions, events.strings)
-    kernels, comms = _kernels(events, part.table("info_kernel_symbol", ["id", *_NAMES]))
+    ranges = without_numbers(_ranges(regions, events.strings).select(*RANGES))
+    kernels, comms, optimizing = _kernels(events, part.table("info_kernel_symbol", ["id", *_NAMES]))
     copies = _copies(events)
     every = pl.concat([kernels, copies])
     sound = possible(int(every["start_ns"].median() or 0))  # type: ignore[arg-type]  # integers
@@ -248,7 +250,7 @@ def read_part(part: Part) -> tuple[RocpdExport, Capture]:
         impossible=every.height - work.height,
     )
     host, host_names = told_by_host(_blocked(calls, events.strings), ranges.select(*RANGES))
-    return export, Capture(
+    capture = Capture(
         ranges=ranges.select(*RANGES),
         launches=_launches(calls),
         work=work,
@@ -256,7 +258,9 @@ def read_part(part: Part) -> tuple[RocpdExport, Capture]:
         copies=_COPY_SORTS,
         host=host,
         host_names=host_names,
+        optimizer_kernels=optimizing,
     )
+    return export, capture, Clues(ranges, pl.Series(dtype=pl.Int64))
 
 
 def _blocked(calls: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
@@ -309,22 +313,31 @@ def _launches(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _kernels(events: _Events, symbols: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Comm, ...]]:
-    """Return kernels, with the columns of `WORK`, and the sorts of communication kernels."""
+def _kernels(
+    events: _Events, symbols: pl.DataFrame
+) -> tuple[pl.DataFrame, tuple[Comm, ...], tuple[int, ...]]:
+    """Return kernels, with the columns of `WORK`, the sorts of communication, and optimizers' kernels."""
     whole = pl.coalesce(pl.when(pl.col(name) != "").then(name) for name in _NAMES)
     named = symbols.select(kernel_id="id", name=whole.str.extract(r"^([^(]+)").str.strip_chars())
     told = named["name"].unique(maintain_order=True).drop_nulls()
     names = [name for name in told if is_communication_kernel(name)]
     sorts = pl.DataFrame({"name": names}, schema={"name": pl.String}).with_row_index("comm")
+    numbers = pl.DataFrame({"name": told}, schema={"name": pl.String}).with_row_index("kernel")
     found = (
         events.of("kernel_dispatch", ["kernel_id"])
-        .join(named.join(sorts, on="name"), on="kernel_id", how="left")
+        .join(named, on="kernel_id", how="left")
+        .join(sorts, on="name", how="left")
+        .join(numbers, on="name", how="left")
         .join(events.gpus, on="agent", how="left")
         # Kernels run on GPUs, whatever the table of agents says.
         .with_columns(device=pl.coalesce("device", pl.col("agent").cast(pl.Int32, strict=False)))
     )
     comms = (Comm(name, Kind.OTHER if _GENERIC in name.lower() else None) for name in names)
-    return _as_work(found), tuple(comms)
+    full = symbols.select("id", name=whole).filter(pl.col("name").str.contains(OPTIMIZER_KERNEL))
+    optimizing = numbers.join(
+        named.join(full.select(kernel_id="id"), on="kernel_id", how="semi"), on="name", how="semi"
+    )
+    return _as_work(found), tuple(comms), tuple(optimizing["kernel"])
 
 
 def _copies(events: _Events) -> pl.DataFrame:
@@ -365,6 +378,9 @@ def _as_work(events: pl.DataFrame) -> pl.DataFrame:
             if "copy" in events.columns
             else pl.lit(None, pl.Int8),
             stream=pl.lit(None, pl.Int32),
+            kernel=pl.col("kernel").cast(pl.Int32)
+            if "kernel" in events.columns
+            else pl.lit(None, pl.Int32),
         )
         .select(*WORK)
     )
