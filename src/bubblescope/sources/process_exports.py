@@ -14,6 +14,7 @@ import polars as pl
 
 from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.model.errors import SourceError
+from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Contents, Notice
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
@@ -74,6 +75,12 @@ def counted(events: pl.DataFrame, what: str) -> pl.DataFrame:
     return found.select("process", "device", "count", what=pl.lit(what))
 
 
+_BESIDE: Final = [
+    kind.value for kind in (Kind.OPTIMIZER, Kind.COLLECTIVE, Kind.DATA, Kind.GC, Kind.OTHER)
+]
+"""Kinds of tasks that other jobs than pipelines have as well."""
+
+
 class Clues(msgspec.Struct, frozen=True):
     """What tells phases where no range names a pass.
 
@@ -126,7 +133,7 @@ class Maker:
         """Make tasks of one export."""
         projection = project(capture, self._names)
         untimed = 0 if projection.tasks.height else projection.ranges
-        self._pipelined |= projection.pipelined
+        self._pipelined |= bool((~projection.tasks["kind"].is_in(_BESIDE)).any())
         if self._pipelined or self._several:
             budget = spent(capture, projection)
             self._named.append(Made(projection, budget, {}, named=True, untimed=untimed))
@@ -209,8 +216,7 @@ def one_run(
         SourceError: Two exports are of one process, or what they hold contradicts itself.
     """
     projections = [one.projection for one in made]
-    told = not any(one.named or one.projection.pipelined for one in made)
-    if told and any(one.projection.tasks.height for one in made):
+    if not any(one.named or one.projection.pipelined for one in made) and any(one.projection.tasks.height for one in made):
         notices = (*notices, nothing())
     tasks, markers, counters = _gather(exports, projections, offsets)
     ranks, how_rank = _ranks(exports, tasks, markers)

@@ -93,8 +93,8 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture, Clues
     zero = int(strings["id"].min() or 0)  # type: ignore[arg-type]  # a column of integers
     work, counts = _device_work(tables, comm["id"], zero, streams=waits is not None)
     optimizing = strings.filter(pl.col("value").str.contains(OPTIMIZER_KERNEL))
-    launches = _launches(tables, strings)
-    named = strings.select(pl.col("id").cast(pl.Int32), name="value")
+    launches = _launches(tables, strings, zero)
+    named = strings.select((pl.col("id") - zero).cast(pl.Int32, strict=False), name="value")
     blocked = launches.drop_nulls("blocked").join(named, left_on="blocked", right_on="id")
     host, host_names = told_by_host(blocked.select(*RANGES), ranges)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
@@ -131,8 +131,8 @@ def _engine_threads(tables: Tables, strings: pl.DataFrame) -> pl.Series:
     return found["globalTid"].drop_nulls().unique()
 
 
-def _launches(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls of CUDA's runtime, with the id of the name of each that blocked."""
+def _launches(tables: Tables, strings: pl.DataFrame, zero: int) -> pl.DataFrame:
+    """Return the calls of CUDA's runtime, with the id of the name, less `zero`, of each that blocked."""
     how: dict[Blocks, list[int]] = {sort: [] for sort in Blocks}
     for number, name in strings.filter(pl.col("value").str.contains("^c?u")).iter_rows():
         how[blocks(name)].append(number)
@@ -149,7 +149,7 @@ def _launches(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
             start_ns="start",
             end_ns="end",
             correlation="correlationId",
-            blocked=pl.when(blocked).then("nameId").cast(pl.Int32, strict=False),
+            blocked=pl.when(blocked).then(pl.col("nameId") - zero).cast(pl.Int32, strict=False),
         ),
     )
 
