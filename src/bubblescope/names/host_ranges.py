@@ -1,4 +1,4 @@
-"""What annotations on the host say that it is doing: loading data, running an optimizer or an operator."""
+"""What annotations say that the host is doing: loading data, running an optimizer or an operator."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ HOST: Final = {
 
 BLOCKED, ANNOTATED, PYTHON, OPERATOR, DATA, OPTIMIZER, GC = range(7)
 """What a host may be doing: waiting in a call of the device's runtime, or, the later the more telling,
-something within an annotation, Python, an operator, loading data, an optimizer, or collecting garbage."""
+something in an annotation, Python, an operator, loading data, an optimizer, or collecting garbage."""
 
 WAITS: Final = {"process": pl.Int64, "stream": pl.Int64, "start_ns": pl.Int64}
 """When the host told a stream to wait for an event."""

@@ -370,7 +370,7 @@ def _shifted(
 
 
 def _offsets(traces: Sequence[_Trace]) -> list[int]:
-    """Return what makes each trace's times absolute; those that do not say are taken for the others'."""
+    """Return what makes each trace's times absolute; those that do not say share the others'."""
     base = max((trace.base_ns or 0 for trace in traces), default=0)
     return [base if trace.base_ns is None else trace.base_ns for trace in traces]
 

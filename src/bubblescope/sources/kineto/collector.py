@@ -179,7 +179,7 @@ class Collector:
             self._host.take_syncs(syncs, _nanoseconds(syncs, _START))
 
     def _take_functions(self, functions: list[Any]) -> None:
-        """Take what `with_stack=True` leaves: nine functions of ten tell what the host did, but no phase."""
+        """Take Python's functions, of `with_stack=True`; one of ten may tell a phase."""
         if not functions:
             return
         start, length = _nanoseconds(functions, _START), _nanoseconds(functions, _LENGTH)
@@ -219,7 +219,8 @@ class Collector:
         sorts = np.fromiter(map(self._sort.__getitem__, map(_NAME, events)), np.int8, len(events))
         for row in np.flatnonzero(sorts == _COMM):
             comm[row] = self._calls.take_kernel(events[row])
-        for row in range(len(events)) if group == _COPY else np.flatnonzero(sorts == _COPIES):
+        copies = np.arange(len(events)) if group == _COPY else np.flatnonzero(sorts == _COPIES)
+        for row in copies:
             copy[row] = self._copies.setdefault(_sort_of_copy(events[row].name), len(self._copies))
         devices, correlation = _devices(events), _argument(events, "correlation")
         return (devices, correlation, comm, copy, _streams(events))
