@@ -50,6 +50,9 @@ WAITS: Final = {"process": pl.Int64, "stream": pl.Int64, "start_ns": pl.Int64}
 """When the host told a stream to wait for an event."""
 
 
+_BETWEEN_TWO: Final = frozenset({"send", "recv", "sendrecv"})
+
+
 class Comm(msgspec.Struct, frozen=True):
     """One sort of communication kernel.
 
@@ -59,7 +62,7 @@ class Comm(msgspec.Struct, frozen=True):
         peer: Global rank at the other end, if the trace says.
         operation: "allreduce" and the like, where the trace says; told by the name otherwise.
         group: Name of its process group, if the trace says.
-        role: What that group is for: "dp", "tp", ...; None if unknown.
+        role: What it is for, in the vocabulary of `bubblescope.names.group_roles`; None if unknown.
     """
 
     name: str
@@ -73,6 +76,8 @@ class Comm(msgspec.Struct, frozen=True):
         """Return the kind; of a bare send or receive no one can tell which way it goes."""
         if self.kind is not None:
             return self.kind
+        if self.operation is not None:
+            return Kind.OTHER if self.operation in _BETWEEN_TWO else Kind.COLLECTIVE
         return Kind.OTHER if "sendrecv" in self.name.lower() else Kind.COLLECTIVE
 
 

@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.errors import SourceError
+from bubblescope.model.groups import merged
 from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
@@ -96,7 +97,10 @@ class KinetoSource:
             number=lambda tasks: numbering.number(tasks, markers),
             inferred=_inferred(traces) | ({"rank": how_rank} if how_rank else {}),
             spent=_spent(traces, ranks),
-            tables={"counters": counters},
+            tables={
+                "counters": counters,
+                "groups": merged(pl.concat([trace.group_table for trace in traces])),
+            },
             schedule=_declared(traces, "schedule", "pp_type", kind=str),
             microbatches=_declared(traces, "n_microbatches", "microbatch_num", kind=int),
         )
@@ -120,7 +124,8 @@ class _Trace(msgspec.Struct, frozen=True):
         spent: What its devices spent their time on.
         counters: Samples of its counters, in its own time.
         contents: What it holds.
-        groups: Its process groups.
+        group_table: Its process groups, with the columns of `GROUP_SCHEMA`.
+        groups: The same as its header has them.
         declared: What the job declared as `pp_info`.
         losses: What could not be read.
         impossible: Events dropped because their times cannot be.
@@ -140,6 +145,7 @@ class _Trace(msgspec.Struct, frozen=True):
     spent: Spent
     counters: pl.DataFrame
     contents: Contents
+    group_table: pl.DataFrame
     groups: list[dict[str, Any]]
     declared: dict[str, Any]
     losses: Losses
@@ -196,6 +202,7 @@ class _Reader(msgspec.Struct, frozen=True):
                 counts=events.counts,
                 names=name_shapes(events.names, self.names.parse),
             ),
+            group_table=events.groups,
             groups=[group for group in distributed.get("pg_config") or [] if type(group) is dict],
             declared=_declaration(header.declared),
             losses=lost,
@@ -215,7 +222,7 @@ class _Reader(msgspec.Struct, frozen=True):
         """Decode the file."""
         collector = Collector()
         header, lost = read_document(path, lambda _: collector.take, progress)
-        events = told_by_marks(collector.finish(), self.names)
+        events = told_by_marks(collector.finish(header.distributed or {}), self.names)
         apart = events.capture.ranges.filter(pl.col("name").str.contains(_APART))
         return header, lost, events, apart
 
