@@ -185,7 +185,11 @@ class _Reader(msgspec.Struct, frozen=True):
             on_device=events.on_device,
             inferred=inferred,
             projection=projection,
-            spent=spent(events.capture, projection) if events.on_device else NOTHING,
+            spent=(
+                spent(events.capture, projection.tasks, projection.markers)
+                if events.on_device
+                else NOTHING
+            ),
             counters=events.counters,
             contents=Contents(
                 path=str(path),
@@ -201,9 +205,7 @@ class _Reader(msgspec.Struct, frozen=True):
             impossible=events.impossible,
         )
 
-    def _read(
-        self, path: Path, progress: Progress
-    ) -> tuple[Header, Losses, Events, pl.DataFrame]:
+    def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events, pl.DataFrame]:
         """Decode the file."""
         collector = Collector()
         header, lost = read_document(path, lambda _: collector.take, progress)
