@@ -17,13 +17,9 @@ class Doing(Enum):
     OTHER = "other"
 
 
-_DATA: Final = re.compile(
-    r"enumerate\(DataLoader\)|(?:\w*[ _.-])?data[ _-]?load(?:er|ing)?\b", re.I
-)
+_DATA: Final = re.compile(r"enumerate\(DataLoader\)|(?:\w*[ _.-])?data[ _-]?load(?:er|ing)?\b", re.I)
 _OPTIMIZER: Final = re.compile(r"(?:## )?optimizer", re.IGNORECASE)
 _OPERATOR: Final = re.compile(r"\w+(?:::\w+)+|\w+Backward\d*(?=, seq| |$)")
-
-
 _GARBAGE: Final = re.compile(r"Python GC|gc\.collect|<built-in function collect>")
 
 

@@ -215,9 +215,7 @@ def _of_device(ran: _Device, tasks: pl.DataFrame, markers: pl.DataFrame) -> Spen
         ]
     )
     summed = np.isin(stretches.kind, _PASSES) if pipelined(tasks) else stretches.kind >= NONE
-    table = pl.concat(
-        [_computed(cut.compute, stretches, summed), _summed(parts, stretches, summed)]
-    )
+    table = pl.concat([_computed(cut.compute, stretches, summed), _summed(parts, stretches, summed)])
     return Spent(
         table.select(
             process=pl.lit(ran.process, pl.Int64),

@@ -186,8 +186,7 @@ def _tasks(tables: SqliteTables, strings: pl.DataFrame, connections: pl.Series) 
     return (
         tables.read("TASK", [*columns, "taskType"], sorted_out)
         .rename(dict(zip(columns, _TASK, strict=False)))
-        .select(*_TASK)
-        .cast(_TASK)
+        .select(pl.col(name).cast(dtype) for name, dtype in _TASK.items())
     )
 
 

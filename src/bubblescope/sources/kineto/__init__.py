@@ -205,7 +205,9 @@ class _Reader(msgspec.Struct, frozen=True):
             impossible=events.impossible,
         )
 
-    def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events, pl.DataFrame]:
+    def _read(
+        self, path: Path, progress: Progress
+    ) -> tuple[Header, Losses, Events, pl.DataFrame]:
         """Decode the file."""
         collector = Collector()
         header, lost = read_document(path, lambda _: collector.take, progress)
