@@ -86,8 +86,9 @@ BUDGET_SCHEMA: Final[dict[str, pl.DataType]] = {
 """Columns of `Timeline.budget`: `spent_ns` of [start_ns, end_ns) went to one use.
 
 A row is about a task (`inside` says its kind) or about a stretch outside of all; long gaps, and in a
-pipeline all that is outside of its passes, have rows of their own, as long as their time. `detail` is the host's
-operator or call, the operation or the kind of copy; `role` is that of the communicating group.
+pipeline all that is outside of its passes, have rows of their own, as long as their time. `detail` is
+the host's operator or call, the operation or the kind of copy; `role` is that of the communicating
+group.
 """
 
 

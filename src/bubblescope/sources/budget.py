@@ -98,8 +98,12 @@ class Spent(msgspec.Struct, frozen=True):
             of = of.join(ranks, on=on) if on else of.join(ranks, how="cross")
             return of.drop("process")
 
-        tables = map(placed, (self.table, self.operations, self.windows))
-        return Spent(*tables, waits_known=self.waits_known)
+        return Spent(
+            placed(self.table),
+            placed(self.operations),
+            placed(self.windows),
+            waits_known=self.waits_known,
+        )
 
 
 def joined(parts: Sequence[Spent]) -> Spent:
@@ -215,7 +219,9 @@ def _of_device(ran: _Device, tasks: pl.DataFrame, markers: pl.DataFrame) -> Spen
         ]
     )
     summed = np.isin(stretches.kind, _PASSES) if pipelined(tasks) else stretches.kind >= NONE
-    table = pl.concat([_computed(cut.compute, stretches, summed), _summed(parts, stretches, summed)])
+    table = pl.concat(
+        [_computed(cut.compute, stretches, summed), _summed(parts, stretches, summed)]
+    )
     return Spent(
         table.select(
             process=pl.lit(ran.process, pl.Int64),

@@ -12,7 +12,9 @@ from bubblescope.model.kinds import Kind
 from bubblescope.names.host_ranges import Doing, doing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from bubblescope.names.parsed import ParsedName
 
 RANGES: Final = {
     "process": pl.Int64,
@@ -42,7 +44,7 @@ HOST: Final = {
 
 BLOCKED, ANNOTATED, PYTHON, OPERATOR, DATA, OPTIMIZER, GC = range(7)
 """What a host may be doing: waiting in a call of the device's runtime, or, the later the more telling,
-something within an annotation, Python, an operator, loading data, an optimizer, or collecting garbage."""
+something in an annotation, Python, an operator, loading data, an optimizer, or collecting garbage."""
 
 WAITS: Final = {"process": pl.Int64, "stream": pl.Int64, "start_ns": pl.Int64}
 """When the host told a stream to wait for an event."""
@@ -79,6 +81,7 @@ class Capture(msgspec.Struct, frozen=True):
 
     Attributes:
         ranges, launches, work: Frames with the columns of `RANGES`, `LAUNCHES` and `WORK`.
+        meaning: What ranges of some names mean, whatever the grammars say of those.
         comms: The sorts of communication kernels.
         copies: The sorts of copies: "HtoD pinned" and the like.
         host: Frame with the columns of `HOST`; empty if the trace does not say what the host did.
@@ -90,6 +93,7 @@ class Capture(msgspec.Struct, frozen=True):
     launches: pl.DataFrame
     work: pl.DataFrame
     comms: tuple[Comm, ...] = ()
+    meaning: Mapping[str, Sequence[ParsedName]] = msgspec.field(default_factory=dict)
     copies: tuple[str, ...] = ()
     host: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=HOST))
     host_names: tuple[str, ...] = ()
@@ -144,4 +148,3 @@ def told_by_host(
         name=pl.col("name").replace_strict(every, range(len(every)), return_dtype=pl.Int32),
     )
     return pl.concat([waited.select(*HOST), annotated(ranges, numbers)]), tuple(every)
-

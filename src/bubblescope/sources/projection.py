@@ -24,9 +24,10 @@ from bubblescope.model.provenance import Notice
 from bubblescope.sources.capture import WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bubblescope.model.arrays import Ints, Mask
+    from bubblescope.names.parsed import ParsedName
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.capture import Capture, Comm
 
@@ -95,7 +96,7 @@ def pipelined(tasks: pl.DataFrame) -> bool:
 
 def project(capture: Capture, names: NameParser) -> Projection:
     """Find the device interval of every task that the capture's range names describe."""
-    operations = _operations(capture.ranges["name"], names)
+    operations = _operations({**names.parse_all(capture.ranges["name"]), **capture.meaning})
     markers = capture.ranges.join(operations.filter(pl.col("kind").is_null()), on="name").select(
         "process", "start_ns", "end_ns", "step", "rank"
     )
@@ -216,7 +217,7 @@ def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
     )
 
 
-def _operations(names: pl.Series, parser: NameParser) -> pl.DataFrame:
+def _operations(meaning: Mapping[str, Sequence[ParsedName]]) -> pl.DataFrame:
     """Return one row per operation that a range name stands for, in the order they are named."""
     rows = [
         (
@@ -226,7 +227,7 @@ def _operations(names: pl.Series, parser: NameParser) -> pl.DataFrame:
             *(getattr(said, field) for field in _FIELDS),
             said.splits,
         )
-        for name, parsed in parser.parse_all(names).items()
+        for name, parsed in meaning.items()
         for said in parsed
     ]
     return pl.DataFrame(rows, schema=_OPERATIONS, orient="row")

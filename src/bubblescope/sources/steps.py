@@ -68,9 +68,7 @@ def _placed(frame: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         begun = of.select(*place, "start_ns", "step", until_ns="end_ns").sort("start_ns")
         mine = frame.join(of.select(place).unique(), on=place, how="semi")
         parts.append(
-            mine.sort("start_ns").join_asof(
-                begun, on="start_ns", by=place, check_sortedness=False
-            )
+            mine.sort("start_ns").join_asof(begun, on="start_ns", by=place, check_sortedness=False)
         )
     known = pl.concat(parts).with_columns(
         step=pl.when(pl.col("start_ns") < pl.col("until_ns")).then("step").cast(pl.Int32)

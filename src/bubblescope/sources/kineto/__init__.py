@@ -19,7 +19,9 @@ from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.kineto.collector import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
 from bubblescope.sources.kineto.operators import infer_ranges
+from bubblescope.sources.kineto.phases import Phases, tell_phases
 from bubblescope.sources.kineto.recorder_marks import told_by_marks
+from bubblescope.sources.kineto.steps import step_ranges
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.sources.projection import Projection, losses, project
@@ -82,7 +84,6 @@ class KinetoSource:
                 [trace.counters for trace in traces],
             )
         )
-        inferred = {"kind": _HOW_KIND} if any(trace.inferred for trace in traces) else {}
         return assembled(
             "kineto",
             [(trace.version, trace.path) for trace in traces],
@@ -93,7 +94,7 @@ class KinetoSource:
             world=max((trace.world for trace in traces), default=0),
             nothing=lambda: _no_tasks(traces),
             number=lambda tasks: numbering.number(tasks, markers),
-            inferred=inferred | ({"rank": how_rank} if how_rank else {}),
+            inferred=_inferred(traces) | ({"rank": how_rank} if how_rank else {}),
             spent=_spent(traces, ranks),
             tables={"counters": counters},
             schedule=_declared(traces, "schedule", "pp_type", kind=str),
@@ -114,7 +115,7 @@ class _Trace(msgspec.Struct, frozen=True):
         base_ns: What to add to its times to make them absolute.
         window_ns: First start and last end of its events, absolute.
         on_device: Whether it holds device work, not operators alone.
-        inferred: Whether its forwards and backwards were told by their operators.
+        inferred: What was told of its tasks by other things than their names -> how.
         projection: Its tasks.
         spent: What its devices spent their time on.
         counters: Samples of its counters, in its own time.
@@ -134,7 +135,7 @@ class _Trace(msgspec.Struct, frozen=True):
     base_ns: int | None
     window_ns: tuple[int, int]
     on_device: bool
-    inferred: bool
+    inferred: dict[str, str]
     projection: Projection
     spent: Spent
     counters: pl.DataFrame
@@ -158,13 +159,13 @@ class _Reader(msgspec.Struct, frozen=True):
     def __call__(self, path: Path, progress: Progress) -> _Trace:
         header, lost, events, apart = self._read(path, progress)
         self._refuse_several(path, events)
-        projection, inferred = project(events.capture, self.names), False
+        capture, inferred = events.capture, dict[str, str]()
+        projection = project(capture, self.names)
         if not projection.pipelined:
-            named = infer_ranges(events, apart)
-            inferred = named.height > 0
-            ranges = pl.concat([events.capture.ranges, named])
-            capture = msgspec.structs.replace(events.capture, ranges=ranges)
-            projection = project(capture, self.names) if inferred else projection
+            told = self._tell(events, apart)
+            if told is not None:
+                capture, inferred = told.capture, told.how
+                projection = project(capture, self.names)
         stated = _WORKER_NAME.match(path.name)
         distributed = header.distributed or {}
         host = header.host or (stated["host"] if stated else None)
@@ -186,7 +187,7 @@ class _Reader(msgspec.Struct, frozen=True):
             inferred=inferred,
             projection=projection,
             spent=(
-                spent(events.capture, projection.tasks, projection.markers)
+                spent(capture, projection.tasks, projection.markers)
                 if events.on_device
                 else NOTHING
             ),
@@ -205,9 +206,16 @@ class _Reader(msgspec.Struct, frozen=True):
             impossible=events.impossible,
         )
 
-    def _read(
-        self, path: Path, progress: Progress
-    ) -> tuple[Header, Losses, Events, pl.DataFrame]:
+    def _tell(self, events: Events, apart: pl.DataFrame) -> Phases | None:
+        """Tell the passes of a trace that names none: a pipeline's, or else its phases."""
+        named = infer_ranges(events, apart)
+        if not named.height:
+            return tell_phases(events, step_ranges(events, self.names), self.names)
+        ranges = pl.concat([events.capture.ranges, named])
+        capture = msgspec.structs.replace(events.capture, ranges=ranges)
+        return Phases(capture, {"kind": _HOW_KIND})
+
+    def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events, pl.DataFrame]:
         """Decode the file."""
         collector = Collector()
         header, lost = read_document(path, lambda _: collector.take, progress)
@@ -234,6 +242,15 @@ _HOW_KIND: Final = (
     "operators between two transfers: those that autograd's engine ran are a backward, "
     "others a forward"
 )
+
+
+def _inferred(traces: Sequence[_Trace]) -> dict[str, str]:
+    """Return what was told of the tasks of any trace by other things than names, and how."""
+    ways: dict[str, dict[str, None]] = {}
+    for trace in traces:
+        for field, how in trace.inferred.items():
+            ways.setdefault(field, {})[how] = None
+    return {field: "; ".join(how) for field, how in ways.items()}
 
 
 def _base(header: Header, first_ns: int) -> int | None:
@@ -350,7 +367,7 @@ def _shifted(
 
 
 def _offsets(traces: Sequence[_Trace]) -> list[int]:
-    """Return what makes each trace's times absolute; those that do not say are taken for the others'."""
+    """Return what makes each trace's times absolute; those that do not say share the others'."""
     base = max((trace.base_ns or 0 for trace in traces), default=0)
     return [base if trace.base_ns is None else trace.base_ns for trace in traces]
 

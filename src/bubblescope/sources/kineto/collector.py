@@ -14,7 +14,7 @@ import polars as pl
 from bubblescope.model.counters import changes
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
-from bubblescope.sources.kineto.host import Host
+from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture, Comm
 from bubblescope.sources.kineto.counters import MEMORY, Counters
 from bubblescope.sources.kineto.document import (
     Count,
@@ -25,8 +25,8 @@ from bubblescope.sources.kineto.document import (
     Memory,
     Slice,
 )
+from bubblescope.sources.kineto.host import Host
 from bubblescope.sources.plausibility import possible
-from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture, Comm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,6 +62,9 @@ _GROUPS: Final = {
     "python_function": _PYTHON,
     "cuda_sync": _SYNC,
 }
+MODULE: Final = "nn.Module: "
+"""What the names of modules' forwards begin with."""
+
 _COUNTED: Final = {
     _RANGE: "ranges",
     _OPERATOR: "operators",
@@ -87,6 +90,8 @@ class Events(msgspec.Struct, frozen=True):
             both the launch and the work.
         operators: Frame with thread, start_ns, end_ns, role and sequence of the operators. The
             sequence number advances whenever autograd records an operator for the backward.
+        frames: Frame with thread, start_ns, end_ns and name of those Python functions that may tell a
+            phase (`is_frame_of_use`).
         on_device: Whether the trace holds device work.
         devices: The devices that ran something.
         counts: Number of events by what they are.
@@ -99,6 +104,7 @@ class Events(msgspec.Struct, frozen=True):
     named_by: dict[int | str | None, set[str]]
     capture: Capture
     operators: pl.DataFrame
+    frames: pl.DataFrame
     on_device: bool
     devices: tuple[int, ...]
     counts: dict[str, int]
@@ -129,6 +135,7 @@ class Collector:
         }
         self._sort = _Remembered(_sort_of_kernel)
         self._role = _Remembered(_role)
+        self._is_frame = _Remembered(is_frame_of_use)
 
     def take(self, batch: list[Any]) -> None:
         """Take the complete events of a batch, and those that count something."""
@@ -163,15 +170,22 @@ class Collector:
                 self._columns[group].append(
                     (start, start + length, *self._details(group, events, start, start + length)),
                 )
-        self._take_host(held[groups == _PYTHON].tolist(), held[groups == _SYNC].tolist())
-
-    def _take_host(self, functions: list[Any], syncs: list[Any]) -> None:
-        if functions:
-            start, length = _nanoseconds(functions, _START), _nanoseconds(functions, _LENGTH)
-            names = list(map(_NAME, functions))
-            self._host.take_functions(names, start, start + length, self._thread_ids(functions))
-        if syncs:
+        self._take_functions(held[groups == _PYTHON].tolist())
+        if syncs := held[groups == _SYNC].tolist():
             self._host.take_syncs(syncs, _nanoseconds(syncs, _START))
+
+    def _take_functions(self, functions: list[Any]) -> None:
+        """Take Python's functions, of `with_stack=True`; one of ten may tell a phase."""
+        if not functions:
+            return
+        start, length = _nanoseconds(functions, _START), _nanoseconds(functions, _LENGTH)
+        names, threads = list(map(_NAME, functions)), self._thread_ids(functions)
+        self._host.take_functions(names, start, start + length, threads)
+        kept = np.flatnonzero(list(map(self._is_frame.__getitem__, names)))
+        if len(kept):
+            self._columns.setdefault(_PYTHON, []).append(
+                (start[kept], (start + length)[kept], threads[kept], [names[row] for row in kept])
+            )
 
     def _old_ranges(self, held: NDArray[np.object_], groups: NDArray[np.int8]) -> list[Any]:
         """Return the ranges among operators: until 2021 both were of one category."""
@@ -200,7 +214,8 @@ class Collector:
         sorts = np.fromiter(map(self._sort.__getitem__, map(_NAME, events)), np.int8, len(events))
         for row in np.flatnonzero(sorts == _COMM):
             comm[row] = self._comm(events[row])
-        for row in range(len(events)) if group == _COPY else np.flatnonzero(sorts == _COPIES):
+        copies = np.arange(len(events)) if group == _COPY else np.flatnonzero(sorts == _COPIES)
+        for row in copies:
             copy[row] = self._copies.setdefault(_sort_of_copy(events[row].name), len(self._copies))
         devices, correlation = _devices(events), _argument(events, "correlation")
         return (devices, correlation, comm, copy, _streams(events))
@@ -234,6 +249,7 @@ class Collector:
                 _OPERATOR, {"thread": pl.Int64, "role": pl.Int64, "sequence": pl.Int64}
             ),
             _LAUNCH: self._frame(_LAUNCH, {"thread": pl.Int64, "correlation": pl.Int64}),
+            _PYTHON: self._frame(_PYTHON, {"thread": pl.Int64, "name": pl.String}),
         }
         work = pl.concat(
             self._frame(group, _WORK_DETAILS) for group in (_KERNEL, _COPY, _FILL)
@@ -268,6 +284,7 @@ class Collector:
             named_by={pid: names for pid, names in self._processes.items() if names},
             capture=capture,
             operators=operators,
+            frames=frames[_PYTHON],
             on_device=on_device,
             devices=tuple(work["device"].unique().sort()) if on_device else (),
             counts=counts,
@@ -278,7 +295,7 @@ class Collector:
 
     def _frame(self, group: int, details: dict[str, Any]) -> pl.DataFrame:
         """Join the batches of one group into a frame."""
-        batches = self._columns.pop(group)
+        batches = self._columns.pop(group, [])
         schema = {"start_ns": pl.Int64, "end_ns": pl.Int64, **details}
         if not batches:
             return pl.DataFrame(schema=schema)
@@ -339,6 +356,11 @@ _WORK_DETAILS: Final = {
     "copy": pl.Int8,
     "stream": pl.Int32,
 }
+
+
+def is_frame_of_use(name: str) -> bool:
+    """Say whether a Python function may tell a phase: a module's forward, or a recomputation."""
+    return name.startswith(MODULE) or name.endswith(": recompute_fn")
 
 
 def _role(name: str) -> int:

@@ -54,7 +54,7 @@ class Host:
 
     def take_functions(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
         """Take Python's functions; one that collects garbage is told from others."""
-        doing = np.fromiter(map(_function, names), np.int8, len(names))
+        doing = np.fromiter(map(_function, names), np.int64, len(names))
         self._take(names, start, end, thread, doing)
 
     def take_syncs(self, events: Sequence[Any], start: Ints) -> None:
@@ -72,7 +72,7 @@ class Host:
         self, names: Sequence[str], start: Ints, end: Ints, thread: Ints, doing: int | Ints
     ) -> None:
         numbers = np.fromiter(map(self._names.__getitem__, names), np.int32, len(names))
-        codes = np.broadcast_to(np.asarray(doing, np.int8), len(names))
+        codes = np.broadcast_to(np.asarray(doing), len(names))
         self._columns.append((thread, start, end, codes, numbers))
 
     def finish(
@@ -94,7 +94,7 @@ class Host:
             start, stream = (np.concatenate(parts) for parts in zip(*self._waits, strict=True))
             waits = pl.DataFrame({"stream": stream, "start_ns": start})
             waits = waits.with_columns(process=pl.lit(0, pl.Int64)).select(*WAITS)
-        told = pl.concat([host.select(*HOST).cast(HOST), marked])
+        told = pl.concat([pl.DataFrame(host.select(*HOST), schema_overrides=HOST), marked])
         return told, tuple(self._names), waits
 
 

@@ -16,8 +16,6 @@ import polars as pl
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
-from bubblescope.sources.plausibility import possible
-from bubblescope.sources.process_exports import UNKNOWN, Export, counted
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     LAUNCHES,
@@ -28,6 +26,8 @@ from bubblescope.sources.capture import (
     Comm,
     told_by_host,
 )
+from bubblescope.sources.plausibility import possible
+from bubblescope.sources.process_exports import UNKNOWN, Export, counted
 from bubblescope.sources.rocpd.counters import held_memory
 from bubblescope.sources.sqlite import SqliteTables, table_names
 
@@ -361,7 +361,9 @@ def _as_work(events: pl.DataFrame) -> pl.DataFrame:
             "end_ns",
             correlation=pl.col("stack").fill_null(UNKNOWN),
             comm=pl.col("comm").cast(pl.Int32),
-            copy=pl.col("copy").cast(pl.Int8) if "copy" in events.columns else pl.lit(None, pl.Int8),
+            copy=pl.col("copy").cast(pl.Int8)
+            if "copy" in events.columns
+            else pl.lit(None, pl.Int8),
             stream=pl.lit(None, pl.Int32),
         )
         .select(*WORK)
