@@ -86,7 +86,12 @@ class Projection(msgspec.Struct, frozen=True):
     @property
     def pipelined(self) -> bool:
         """Whether any task is a forward or a backward."""
-        return bool(self.tasks["kind"].is_in(_PASSES).any())
+        return pipelined(self.tasks)
+
+
+def pipelined(tasks: pl.DataFrame) -> bool:
+    """Say whether any task, by its column kind, is a forward or a backward."""
+    return bool(tasks["kind"].is_in(_PASSES).any())
 
 
 def project(capture: Capture, names: NameParser) -> Projection:

@@ -192,7 +192,11 @@ class _Reader(msgspec.Struct, frozen=True):
             on_device=events.on_device,
             inferred=inferred,
             projection=projection,
-            spent=spent(capture, projection) if events.on_device else NOTHING,
+            spent=(
+                spent(capture, projection.tasks, projection.markers)
+                if events.on_device
+                else NOTHING
+            ),
             counters=events.counters,
             contents=Contents(
                 path=str(path),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from bubblescope.names.host_ranges import collects_garbage
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     BLOCKED,
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.model.arrays import Ints
-
-_GARBAGE: Final = re.compile(r"Python GC|gc\.collect|<built-in function collect>")
 
 
 class Host:
@@ -109,7 +107,7 @@ class _Numbers(dict[str, int]):
 
 
 def _function(name: str) -> int:
-    return GC if _GARBAGE.search(name) else PYTHON
+    return GC if collects_garbage(name) else PYTHON
 
 
 def _stream(event: Any) -> Any:

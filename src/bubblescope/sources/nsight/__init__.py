@@ -68,7 +68,7 @@ class NsightSource:
             export, capture = _read(path, options.progress)
             exports.append(export)
             projections.append(project(capture, options.names))
-            budgets.append(spent(capture, projections[-1]))
+            budgets.append(spent(capture, projections[-1].tasks, projections[-1].markers))
         offsets, notices = _offsets(exports)
         return one_run(
             "nsight",

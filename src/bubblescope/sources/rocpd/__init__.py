@@ -52,7 +52,7 @@ class RocpdSource:
                 export, capture = read_part(part)
                 exports.append(export)
                 projections.append(project(capture, options.names))
-                budgets.append(spent(capture, projections[-1]))
+                budgets.append(spent(capture, projections[-1].tasks, projections[-1].markers))
         exports = _told_apart(exports)
         machines = len({export.machine for export in exports})
         return one_run(
