@@ -28,6 +28,7 @@ from bubblescope.model.device_time import NONE, innermost, lookup
 from bubblescope.model.intervals import covered_ns
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.names.communication_kernels import communication_kernel
+from bubblescope.sources.activities import NO_ACTIVITIES, activities
 from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.gaps import CODE, Gaps, judge
 
@@ -74,12 +75,15 @@ class Spent(msgspec.Struct, frozen=True):
         windows: Steps in device time: process, device, step, start_ns, end_ns and
             open, which says that the step's end was not recorded.
         waits_known: Whether the trace would show that a stream was told to wait for an event.
+        activities: Frame with the columns of `sources.activities.ACTIVITIES`, by process; empty
+            unless kernels were asked for.
     """
 
     table: pl.DataFrame
     operations: pl.DataFrame
     windows: pl.DataFrame
     waits_known: bool
+    activities: pl.DataFrame = NO_ACTIVITIES
 
     def by_rank(self, offset_ns: int, ranks: pl.DataFrame) -> Spent:
         """Return the same on the run's clock, with ranks instead of processes.
@@ -96,7 +100,9 @@ class Spent(msgspec.Struct, frozen=True):
             return of.drop("process")
 
         tables = map(placed, (self.table, self.operations, self.windows))
-        return Spent(*tables, waits_known=self.waits_known)
+        return Spent(
+            *tables, waits_known=self.waits_known, activities=placed(self.activities)
+        )
 
 
 def joined(parts: Sequence[Spent]) -> Spent:
@@ -106,6 +112,7 @@ def joined(parts: Sequence[Spent]) -> Spent:
         pl.concat([one.operations for one in parts]),
         pl.concat([one.windows for one in parts]),
         waits_known=all(one.waits_known for one in parts),
+        activities=pl.concat([one.activities for one in parts]),
     )
 
 
@@ -128,7 +135,11 @@ def spent(capture: Capture, projection: Projection) -> Spent:
     places = capture.work.select(*_PLACE).unique().sort(*_PLACE).rows()
     done = [_of_device(_Device(capture, *place), projection) for place in places]
     together = joined([NOTHING, *done])
-    return msgspec.structs.replace(together, waits_known=capture.waits is not None)
+    return msgspec.structs.replace(
+        together,
+        waits_known=capture.waits is not None,
+        activities=activities(capture, projection),
+    )
 
 
 class _Device:

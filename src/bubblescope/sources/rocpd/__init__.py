@@ -49,7 +49,7 @@ class RocpdSource:
             for suffix in suffixes(path) or [""]:
                 part = Part(path, suffix, options.progress)
                 options.progress.begin(f"reading {path.name}", part.size())
-                export, capture = read_part(part)
+                export, capture = read_part(part, named=options.activities)
                 exports.append(export)
                 projections.append(project(capture, options.names))
                 budgets.append(spent(capture, projections[-1]))
