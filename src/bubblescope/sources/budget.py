@@ -30,6 +30,7 @@ from bubblescope.model.device_time import NONE, innermost, lookup
 from bubblescope.model.intervals import covered_ns
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.names.communication_kernels import communication_kernel
+from bubblescope.sources.activities import NO_ACTIVITIES, activities
 from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.gaps import CODE, Gaps, judge
 from bubblescope.sources.projection import pipelined
@@ -77,12 +78,15 @@ class Spent(msgspec.Struct, frozen=True):
         windows: Steps in device time: process, device, step, start_ns, end_ns and
             open, which says that the step's end was not recorded.
         waits_known: Whether the trace would show that a stream was told to wait for an event.
+        activities: Frame with the columns of `sources.activities.ACTIVITIES`, by process; empty
+            unless kernels were asked for.
     """
 
     table: pl.DataFrame
     operations: pl.DataFrame
     windows: pl.DataFrame
     waits_known: bool
+    activities: pl.DataFrame = NO_ACTIVITIES
 
     def by_rank(self, offset_ns: int, ranks: pl.DataFrame) -> Spent:
         """Return the same on the run's clock, with ranks instead of processes.
@@ -103,6 +107,7 @@ class Spent(msgspec.Struct, frozen=True):
             placed(self.operations),
             placed(self.windows),
             waits_known=self.waits_known,
+            activities=placed(self.activities),
         )
 
 
@@ -113,6 +118,7 @@ def joined(parts: Sequence[Spent]) -> Spent:
         pl.concat([one.operations for one in parts]),
         pl.concat([one.windows for one in parts]),
         waits_known=all(one.waits_known for one in parts),
+        activities=pl.concat([one.activities for one in parts]),
     )
 
 
@@ -125,18 +131,29 @@ NOTHING: Final = Spent(
 """That of a trace without device work."""
 
 
-def spent(capture: Capture, tasks: pl.DataFrame, markers: pl.DataFrame) -> Spent:
+def spent(
+    capture: Capture,
+    tasks: pl.DataFrame,
+    markers: pl.DataFrame,
+    owners: pl.DataFrame | None = None,
+) -> Spent:
     """Say what every nanosecond of a trace's devices was spent on.
 
     Args:
         capture: What the trace recorded.
         tasks: Tasks that were made of it: process, device, kind, lane, start_ns and end_ns.
         markers: Steps in host time: process, start_ns, end_ns and step, as in `Projection`.
+        owners: The range of each row of the capture's work, as in `Projection`, if activities are to be
+            kept.
     """
     places = capture.work.select(*_PLACE).unique().sort(*_PLACE).rows()
     done = [_of_device(_Device(capture, *place), tasks, markers) for place in places]
     together = joined([NOTHING, *done])
-    return msgspec.structs.replace(together, waits_known=capture.waits is not None)
+    return msgspec.structs.replace(
+        together,
+        waits_known=capture.waits is not None,
+        activities=activities(capture, owners),
+    )
 
 
 class _Device:

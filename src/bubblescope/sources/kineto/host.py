@@ -31,7 +31,7 @@ class Host:
     """Takes what threads of the host did, batch by batch."""
 
     def __init__(self) -> None:
-        self._names: dict[str, int] = _Numbers()
+        self._names: dict[str, int] = Numbers()
         self._columns: list[tuple[Any, ...]] = []
         self._waits: list[tuple[Ints, Ints]] = []
         self._syncs = False
@@ -98,7 +98,7 @@ class Host:
         return told, tuple(self._names), waits
 
 
-class _Numbers(dict[str, int]):
+class Numbers(dict[str, int]):
     """Numbers names as they come."""
 
     def __missing__(self, name: str) -> int:
