@@ -141,7 +141,7 @@ class WhatIf:
         faster = FasterKernels(self._activities, pattern, factor, by=("rank",))
         windows = segments(timeline)
         saved = faster.saved(windows)
-        most, least = (_by_task(windows, one, timeline)[run.task] for one in saved)
+        most, least = (_in_run(run, _by_task(windows, one, timeline)) for one in saved)
         change = f"kernels of {pattern!r} take {factor:g} times as long"
         longest = self._same(change, HOST_AHEAD, lambda: run.replay(run.duration_ns - least))
         shortest = int(run.replay(run.duration_ns - most).length_ns.mean())
@@ -303,7 +303,7 @@ class WhatIf:
         left = frozenset(found.present) - set(causes)
         if not uses:
             return self._same(change, needs, lambda: found.with_causes(left))
-        shorter = spent_inside(self._known(), uses)[found.run.task]
+        shorter = _in_run(found.run, spent_inside(self._known(), uses))
         return self._same(change, needs, lambda: found.replay_with(left, shorter))
 
     def _same(self, change: str, needs: str, replay: Callable[[], Replay]) -> Prediction:
@@ -365,6 +365,14 @@ def _by_task(windows: pl.DataFrame, time_ns: Ints, timeline: Timeline) -> Ints:
     summed = np.zeros(len(timeline), np.int64)
     np.add.at(summed, windows["task"].to_numpy(), time_ns)
     return summed
+
+
+def _in_run(run: MeasuredRun, time_ns: Ints) -> Ints:
+    """Return times of a timeline's tasks for those of a run: with what lies within them, n long."""
+    own = time_ns[run.task]
+    whole, within = own.copy(), run.outer >= 0
+    np.add.at(whole, run.outer[within], own[within])
+    return np.minimum(whole, run.duration_ns)
 
 
 def _some(numbers: np.ndarray) -> str:
