@@ -99,9 +99,12 @@ class Spent(msgspec.Struct, frozen=True):
             of = of.join(ranks, on=on) if on else of.join(ranks, how="cross")
             return of.drop("process")
 
-        tables = map(placed, (self.table, self.operations, self.windows))
         return Spent(
-            *tables, waits_known=self.waits_known, activities=placed(self.activities)
+            placed(self.table),
+            placed(self.operations),
+            placed(self.windows),
+            waits_known=self.waits_known,
+            activities=placed(self.activities),
         )
 
 

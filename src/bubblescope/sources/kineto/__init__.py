@@ -72,7 +72,8 @@ class KinetoSource:
         """
         options.progress.begin("reading traces", sum(path.stat().st_size for path in paths))
         traces = read_each(
-            _Reader(options.names, options.activities), paths, options.progress, options.executor)
+            _Reader(options.names, options.activities), paths, options.progress, options.executor
+        )
         ranks, how_rank = _ranks(traces)
         table = _rank_table(traces, ranks)
         tasks, markers, counters = (
@@ -208,9 +209,7 @@ class _Reader(msgspec.Struct, frozen=True):
             impossible=events.impossible,
         )
 
-    def _read(
-        self, path: Path, progress: Progress
-    ) -> tuple[Header, Losses, Events, pl.DataFrame]:
+    def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events, pl.DataFrame]:
         """Decode the file."""
         collector = Collector(kernels=self.activities)
         header, lost = read_document(path, lambda _: collector.take, progress)

@@ -373,7 +373,7 @@ _COPY_SORTS: Final = ("HtoD", "DtoH", "DtoD")
 
 def _as_work(events: pl.DataFrame, *, named: bool) -> pl.DataFrame:
     """Return device work with the columns of `WORK`, and, if they are kept, its names as `kernel`."""
-    more = {"stream": "stream_id", "kernel": "full"} if named else {}
+    stream = pl.col("stream_id").cast(pl.Int32, strict=False) if named else pl.lit(None, pl.Int32)
     return (
         events.filter(pl.col("device") >= 0)
         .select(
@@ -383,9 +383,11 @@ def _as_work(events: pl.DataFrame, *, named: bool) -> pl.DataFrame:
             "end_ns",
             correlation=pl.col("stack").fill_null(UNKNOWN),
             comm=pl.col("comm").cast(pl.Int32),
-            copy=pl.col("copy").cast(pl.Int8) if "copy" in events.columns else pl.lit(None, pl.Int8),
-            **{"stream": pl.lit(None, pl.Int32), **more},
+            copy=pl.col("copy").cast(pl.Int8)
+            if "copy" in events.columns
+            else pl.lit(None, pl.Int8),
+            stream=stream,
+            kernel=pl.col("full") if named else pl.lit(None, pl.String),
         )
-        .with_columns(pl.col("stream").cast(pl.Int32, strict=False))
         .select(*WORK, *["kernel"] * named)
     )
