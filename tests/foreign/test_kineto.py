@@ -10,6 +10,7 @@ import pytest
 
 from bubblescope import sources
 from bubblescope.analysis.rates import bubble_rates
+from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.sources.kineto import document
 from kineto_maker import AUTOGRAD, BASE, Trace, pipeline
 from nsight_maker import Style
@@ -206,7 +207,9 @@ def test_without_transfers_nothing_is_taken_for_a_pipeline(tmp_path):
 
     timeline = sources.load(trace.write(tmp_path / "t.json"))
 
-    assert set(timeline.tasks["kind"]) == {"optimizer"}
+    assert set(timeline.tasks["kind"]) == {"forward", "backward", "other", "optimizer"}
+    assert set(timeline.tasks.filter(lane="compute")["stage"]) == {0, None}
+    assert recognise(timeline).schedule is None
     assert timeline.steps == [4]
 
 
@@ -276,10 +279,11 @@ def test_names_of_ones_own_are_described_by_a_pattern(tmp_path):
     trace.kernel(5000, 5100, at=110)
     path = trace.write(tmp_path / "t.json")
 
-    assert not len(sources.load(path))
+    [unknown] = sources.load(path).tasks.to_dicts()
     pattern = r"stage(?P<stage>\d+)/(?P<kind>\w+)/mb(?P<mb>\d+)"
     [task] = sources.load(path, names=pattern).tasks.to_dicts()
 
+    assert (unknown["kind"], unknown["name"]) == ("other", "stage2/fwd/mb7")
     assert (task["kind"], task["stage"], task["microbatch"]) == ("forward", 2, 7)
 
 
@@ -397,3 +401,11 @@ def test_real_traces_are_counted_in_full(name, kernels, version):
 
     assert run.contents[0].counts["kernels"] == kernels
     assert run.origins[0].version == version
+
+
+def test_a_trace_without_annotations_is_read(tmp_path):
+    trace = Trace()
+    trace.operator("aten::gelu", 100, 200)
+    trace.kernel(5000, 5100, at=110, name="ncclDevKernel_AllReduce_Sum_f32")
+    timeline = sources.load(trace.write(tmp_path / "t.json"))
+    assert (len(timeline), timeline.budget["spent_ns"].to_list()) == (0, [100])

@@ -204,7 +204,7 @@ def test_it_has_the_face_of_all_answers(monkeypatch):
     assert rank["idle"] == [{"class": "host_operator", "idle_ns": -50}]
     assert "\n" not in repr(found)
     assert "Rank 1 against rank 0" in str(found)
-    assert "idle: host late, in an operator" in str(found)
+    assert "idle: host, in operators" in str(found)
     assert found._repr_html_().startswith("<pre")
     assert str(bubblescope.kernels(Trace(timeline))) == str(found)
 

@@ -176,20 +176,35 @@ def test_micro_batches_out_of_turn_are_no_searched_schedule():
 
 
 def test_schedules_that_cannot_be_told_apart_are_named_together():
-    found = recognise(played(generate("1f1b", 1, 4)))  # on one device there is little to choose
-    assert found.schedule == "1f1b"
-    assert found.equals == ("eager-1f1b",)
     found = recognise(played(generate("zb-1p", 4, 8, times=TIMES)))
     assert found.schedule == "zb-h1"
     assert found.equals == ("zb-1p",)
 
 
 def test_where_order_cannot_tell_the_run_is_believed():
-    timeline = played(generate("eager-1f1b", 1, 4))
+    timeline = played(generate("eager-1f1b", 2, 1))
     declared = Timeline(timeline.tasks, timeline.ranks, Run(schedule="Eager 1F1B"))
     assert recognise(declared).schedule == "eager-1f1b"
     declared = Timeline(timeline.tasks, timeline.ranks, Run(schedule="ZB-V"))
     assert recognise(declared).schedule == "1f1b"
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb-h1"])
+@pytest.mark.parametrize("m", [1, 4])
+def test_one_device_is_no_pipeline(name, m):
+    """Whatever it is called, and however many copies of the model there are."""
+    timeline = played(generate(name, 1, m))
+    copy = (pl.col("rank") + 1).alias("rank")
+    both = Timeline(
+        pl.concat([timeline.tasks, timeline.tasks.with_columns(copy)]),
+        pl.concat([timeline.ranks, timeline.ranks.with_columns(copy)]),
+        Run(schedule="1F1B"),
+    )
+    for run in (timeline, both):
+        found = recognise(run)
+        assert (found.schedule, found.plan, found.devices) == (None, None, 1)
+        assert (found.microbatches, found.replicas) == (m, run.ranks.height)
+    assert "no pipeline" in str(Report.of(timeline))
 
 
 @pytest.mark.parametrize(

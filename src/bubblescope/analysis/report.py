@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from bubblescope.analysis.budget import budget
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.analysis.study import study
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from bubblescope.analysis.budget import Budget
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.rates import BubbleRates
     from bubblescope.analysis.study import Study
@@ -36,11 +38,13 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         timeline: What the report is about.
         study: What was worked out about it: schedule, ideal, bubble rates.
         kinds: Frame with kind, count, total_ns, min_ns, median_ns and max_ns of the tasks.
+        budget: What the devices spent their time on; None if the traces do not tell.
     """
 
     timeline: Timeline
     study: Study
     kinds: pl.DataFrame
+    budget: Budget | None
 
     @classmethod
     def of(cls, timeline: Timeline, *, also: Sequence[Plan] = ()) -> Self:
@@ -62,7 +66,8 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             )
             .sort("kind")
         )
-        return cls(timeline, study(timeline, also, most=_EXPLAINED), kinds)
+        found = study(timeline, also, most=_EXPLAINED)
+        return cls(timeline, found, kinds, budget(timeline))
 
     @property
     def bubbles(self) -> BubbleRates:
@@ -103,6 +108,8 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             .to_dicts(),
             "steps": steps.to_dicts(),
             "kinds": self.kinds.to_dicts(),
+            "device": self.budget.to_dict() if self.budget else None,
+            "devices": self.budget.to_dicts() if self.budget else [],
             "schedule": self._schedule_dict(),
             "bubble": {
                 "definitions": DEFINITIONS,

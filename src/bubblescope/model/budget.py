@@ -85,9 +85,10 @@ BUDGET_SCHEMA: Final[dict[str, pl.DataType]] = {
 }
 """Columns of `Timeline.budget`: `spent_ns` of [start_ns, end_ns) went to one use.
 
-A row is about a task (`inside` says its kind) or about a stretch outside of all; long gaps, and outside
-of tasks all that is not compute, have rows of their own, as long as their time. `detail` is the host's
-operator or call, the operation or the kind of copy; `role` is that of the communicating group.
+A row is about a task (`inside` says its kind) or about a stretch outside of all; long gaps, and in a
+pipeline all that is outside of its passes, have rows of their own, as long as their time. `detail` is
+the host's operator or call, the operation or the kind of copy; `role` is that of the communicating
+group.
 """
 
 
@@ -196,6 +197,15 @@ def overlaps(low: Ints, high: Ints) -> tuple[Ints, Ints]:
     left = np.repeat(np.arange(len(low)), count)
     before = np.cumsum(count) - count
     return left, np.arange(len(left)) - np.repeat(before - low, count)
+
+
+def merged(pieces: Pieces) -> Pieces:
+    """Return pieces without the cuts between those that touch; the first of each owns it."""
+    if not len(pieces.start_ns):
+        return pieces
+    apart = pieces.start_ns[1:] > pieces.end_ns[:-1]
+    first, last = np.append(True, apart), np.append(apart, True)
+    return Pieces(pieces.start_ns[first], pieces.end_ns[last], pieces.owner[first])
 
 
 def _joined(one: Pieces, other: Pieces) -> Pieces:

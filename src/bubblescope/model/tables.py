@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-import polars as pl
 
-from bubblescope.model.budget import (
-    ACTIVITY_SCHEMA,
-    BUDGET_SCHEMA,
-    OPERATION_SCHEMA,
-    STEP_SCHEMA,
-)
+from bubblescope.model.budget import ACTIVITY_SCHEMA, BUDGET_SCHEMA, OPERATION_SCHEMA, STEP_SCHEMA
 from bubblescope.model.counters import COUNTER_KEY, COUNTER_SCHEMA
 from bubblescope.model.groups import GROUP_SCHEMA
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class Table(msgspec.Struct, frozen=True):

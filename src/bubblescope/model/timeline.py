@@ -203,6 +203,15 @@ class Timeline:
         """From the first start to the last end."""
         return self.end_ns - self.start_ns
 
+    @property
+    def extent_ns(self) -> int:
+        """From the first to the last moment of tasks and devices."""
+        edges = [frame for frame in (self.tasks, self.budget) if frame.height]
+        if not edges:
+            return 0
+        low = min(int(frame["start_ns"].min()) for frame in edges)  # type: ignore[arg-type]
+        return max(int(frame["end_ns"].max()) for frame in edges) - low  # type: ignore[arg-type]
+
     def slice(
         self,
         *,

@@ -15,7 +15,6 @@ from bubblescope.sources.modules import modules_at
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
     from bubblescope.sources.capture import Capture
-    from bubblescope.sources.projection import Projection
 
 _OF_TRACE: Final = ("device", "stream", "use", "name", "full", "module")
 ACTIVITIES: Final = {
@@ -35,14 +34,13 @@ COPY_PREFIX: Final = "Memcpy "
 """What the names of copies begin with, before their sort."""
 
 
-def activities(capture: Capture, projection: Projection) -> pl.DataFrame:
+def activities(capture: Capture, owners: pl.DataFrame | None) -> pl.DataFrame:
     """Return what ran on a trace's devices, with the columns of `ACTIVITIES`.
 
     Args:
         capture: What the trace recorded; without `kernels`, nothing is returned.
-        projection: The tasks that were made of it.
+        owners: The range of each row of its work, as in `Projection`; without, nothing is returned.
     """
-    owners = projection.owners
     if capture.kernels is None or owners is None or not capture.work.height:
         return NO_ACTIVITIES
     work = capture.work

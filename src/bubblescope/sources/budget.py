@@ -1,7 +1,8 @@
 """What each device of a trace spent its time on, summed while the trace is read.
 
-Tasks have a row for each use of their time. So have stretches between them, unless there is a pipeline:
-then whatever is not compute has a row of its own there, for bubbles are explained moment by moment.
+Tasks have a row for each use of their time, and so have stretches between them. In a pipeline only its
+passes have: outside of these every piece of time has a row of its own, for bubbles are explained moment
+by moment.
 """
 
 from __future__ import annotations
@@ -21,30 +22,32 @@ from bubblescope.model.budget import (
     OPERATION_SCHEMA,
     Activities,
     Use,
+    merged,
     overlaps,
     partition,
 )
 from bubblescope.model.device_time import NONE, innermost, lookup
 from bubblescope.model.intervals import covered_ns
-from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.names.communication_kernels import communication_kernel
 from bubblescope.sources.activities import NO_ACTIVITIES, activities
 from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.gaps import CODE, Gaps, judge
+from bubblescope.sources.projection import pipelined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.model.arrays import Ints
+    from bubblescope.model.arrays import Ints, Mask
     from bubblescope.model.budget import Partition, Pieces
     from bubblescope.sources.capture import Capture, Comm
-    from bubblescope.sources.projection import Projection
 
 LONG_NS: Final = 100_000
 """Idle time from which on a gap has a row of its own, and so can be pointed at."""
 
 _USES: Final = [use.value for use in Use]
 _KINDS: Final = [kind.value for kind in Kind]
+_PASSES: Final = [index for index, kind in enumerate(Kind) if kind in COMPUTE_KINDS]
 _IDLE: Final = np.array([use in IDLE for use in Use])
 _PLACE: Final = {"process": pl.Int64(), "device": pl.Int32()}
 
@@ -128,20 +131,28 @@ NOTHING: Final = Spent(
 """That of a trace without device work."""
 
 
-def spent(capture: Capture, projection: Projection) -> Spent:
+def spent(
+    capture: Capture,
+    tasks: pl.DataFrame,
+    markers: pl.DataFrame,
+    owners: pl.DataFrame | None = None,
+) -> Spent:
     """Say what every nanosecond of a trace's devices was spent on.
 
     Args:
         capture: What the trace recorded.
-        projection: The tasks that were made of it.
+        tasks: Tasks that were made of it: process, device, kind, lane, start_ns and end_ns.
+        markers: Steps in host time: process, start_ns, end_ns and step, as in `Projection`.
+        owners: The range of each row of the capture's work, as in `Projection`, if activities are to be
+            kept.
     """
     places = capture.work.select(*_PLACE).unique().sort(*_PLACE).rows()
-    done = [_of_device(_Device(capture, *place), projection) for place in places]
+    done = [_of_device(_Device(capture, *place), tasks, markers) for place in places]
     together = joined([NOTHING, *done])
     return msgspec.structs.replace(
         together,
         waits_known=capture.waits is not None,
-        activities=activities(capture, projection),
+        activities=activities(capture, owners),
     )
 
 
@@ -196,10 +207,10 @@ _NEVER: Final = np.iinfo(np.int64).max
 """When what has no known launch was launched: after everything else that starts together with it."""
 
 
-def _of_device(ran: _Device, projection: Projection) -> Spent:
+def _of_device(ran: _Device, tasks: pl.DataFrame, markers: pl.DataFrame) -> Spent:
     cut = partition(ran.activities())
-    windows = _windows(ran, projection.markers.filter(process=ran.process))
-    stretches = _stretches(ran, projection.tasks, windows)
+    windows = _windows(ran, markers.filter(process=ran.process))
+    stretches = _stretches(ran, tasks, windows)
     names, roles = _Names(ran.capture.host_names), _Names()
     idle = judge(ran.gaps(cut.idle), ran.capture, ran.process)
     operation, role = _of_comms(ran, names, roles)
@@ -224,11 +235,9 @@ def _of_device(ran: _Device, projection: Projection) -> Spent:
             ),
         ]
     )
+    summed = np.isin(stretches.kind, _PASSES) if pipelined(tasks) else stretches.kind >= NONE
     table = pl.concat(
-        [
-            _computed(cut.compute, stretches),
-            _summed(parts, stretches, apart=projection.pipelined),
-        ]
+        [_computed(cut.compute, stretches, summed), _summed(parts, stretches, summed)]
     )
     return Spent(
         table.select(
@@ -311,11 +320,11 @@ def _frame(
 def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
     """Find the steps on the device: each from the first operation launched in it to that of the next.
 
-    The last ends with the last operation launched in it, and is open.
+    The last ends with whatever the device ran last, and is open.
     """
     order = np.argsort(ran.launched_ns, kind="stable")
     launched = ran.launched_ns[order]
-    start, end = ran.start_ns[order], ran.end_ns[order]
+    start, last = ran.start_ns[order], int(ran.end_ns.max())
     rows: list[tuple[int, int, int]] = []
     steps = pl.coalesce("step", pl.int_range(pl.len()))
     marked = markers.sort("start_ns", "end_ns").select(
@@ -326,7 +335,7 @@ def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
         if low < high:
             first = int(start[low:high].min())
             if not rows or first > rows[-1][1]:
-                rows.append((step, first, int(end[low:high].max())))
+                rows.append((step, first, last))
     found = pl.DataFrame(rows, schema=["step", "start_ns", "end_ns"], orient="row")
     following = pl.col("start_ns").shift(-1)
     return found.select(
@@ -372,34 +381,45 @@ def _stretches(ran: _Device, tasks: pl.DataFrame, windows: pl.DataFrame) -> _Str
     return _Stretches(edges, kind)
 
 
-def _computed(compute: Pieces, stretches: _Stretches) -> pl.DataFrame:
-    """Return how much of each stretch is compute."""
-    edges = stretches.edges
-    one, every = np.zeros(len(compute.start_ns), np.int64), np.zeros(len(edges) - 1, np.int64)
-    time = covered_ns((one, compute.start_ns, compute.end_ns), (every, edges[:-1], edges[1:]))
-    return pl.DataFrame(
-        {"inside": stretches.kind, "start_ns": edges[:-1], "end_ns": edges[1:], "spent_ns": time}
-    ).select(
-        "inside",
-        "start_ns",
-        "end_ns",
-        "spent_ns",
-        use=pl.lit(CODE[Use.COMPUTE], pl.Int8),
-        detail=pl.lit(NONE, pl.Int64),
-        role=pl.lit(NONE, pl.Int64),
-    ).filter(pl.col("spent_ns") > 0).select(_SUMMED)
+def _computed(compute: Pieces, stretches: _Stretches, summed: Mask) -> pl.DataFrame:
+    """Return how much of each stretch is compute, and where exactly in those that are not summed."""
+    start, end = stretches.edges[:-1], stretches.edges[1:]
+    one, every = np.zeros(len(compute.start_ns), np.int64), np.zeros(int(summed.sum()), np.int64)
+    windows = (every, start[summed], end[summed])
+    time = covered_ns((one, compute.start_ns, compute.end_ns), windows)
+    rows = [(start[summed], end[summed], stretches.kind[summed], time)]
+    if not summed.all():
+        solid = merged(compute)
+        low = np.searchsorted(solid.end_ns, start[~summed], side="right")
+        high = np.searchsorted(solid.start_ns, end[~summed], side="left")
+        stretch, piece = overlaps(low, high)
+        began = np.maximum(solid.start_ns[piece], start[~summed][stretch])
+        ended = np.minimum(solid.end_ns[piece], end[~summed][stretch])
+        rows.append((began, ended, stretches.kind[~summed][stretch], ended - began))
+    begins, ends, kind, spent = (np.concatenate(column) for column in zip(*rows, strict=True))
+    return (
+        pl.DataFrame({"inside": kind, "start_ns": begins, "end_ns": ends, "spent_ns": spent})
+        .filter(pl.col("spent_ns") > 0)
+        .with_columns(
+            use=pl.lit(CODE[Use.COMPUTE], pl.Int8),
+            detail=pl.lit(NONE, pl.Int64),
+            role=pl.lit(NONE, pl.Int64),
+        )
+        .select(_SUMMED)
+    )
 
 
 _SUMMED: Final = ["inside", "start_ns", "end_ns", "use", "detail", "role", "spent_ns"]
 
 
-def _summed(parts: pl.DataFrame, stretches: _Stretches, *, apart: bool) -> pl.DataFrame:
+def _summed(parts: pl.DataFrame, stretches: _Stretches, summed: Mask) -> pl.DataFrame:
     """Sum parts of a device's time by stretch and use.
 
     Args:
         parts: Frame with start_ns, end_ns, use, detail and role.
         stretches: What to sum over; parts are cut at their edges.
-        apart: Whether parts outside of tasks are kept as they are.
+        summed: The stretches that are summed; parts in others are kept as they are, and so are long
+            gaps.
     """
     edges = stretches.edges
     start, end = parts["start_ns"].to_numpy(), parts["end_ns"].to_numpy()
@@ -410,16 +430,15 @@ def _summed(parts: pl.DataFrame, stretches: _Stretches, *, apart: bool) -> pl.Da
         parts = parts[row]
         start = np.maximum(start[row], edges[low])
         end = np.minimum(end[row], edges[low + 1])
-    inside = stretches.kind[low]
     cut = parts.with_columns(
         start_ns=pl.Series(start, dtype=pl.Int64),
         end_ns=pl.Series(end, dtype=pl.Int64),
         stretch=pl.Series(low, dtype=pl.Int64),
-        inside=pl.Series(inside, dtype=pl.Int64),
+        inside=pl.Series(stretches.kind[low], dtype=pl.Int64),
         spent_ns=pl.Series(end - start, dtype=pl.Int64),
     )
-    long = pl.Series(_IDLE[cut["use"].to_numpy()] & (end - start >= LONG_NS))
-    own = long | pl.Series(inside == NONE) if apart else long
+    long = _IDLE[cut["use"].to_numpy()] & (end - start >= LONG_NS)
+    own = pl.Series(long | ~summed[low])
     sums = (
         cut.filter(~own)
         .group_by("stretch", "inside", "use", "detail", "role")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
@@ -12,7 +12,9 @@ from bubblescope.model.kinds import Kind
 from bubblescope.names.host_ranges import Doing, doing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from bubblescope.names.parsed import ParsedName
 
 RANGES: Final = {
     "process": pl.Int64,
@@ -42,11 +44,13 @@ HOST: Final = {
 
 BLOCKED, ANNOTATED, PYTHON, OPERATOR, DATA, OPTIMIZER, GC = range(7)
 """What a host may be doing: waiting in a call of the device's runtime, or, the later the more telling,
-something within an annotation, Python, an operator, loading data, an optimizer, or collecting garbage."""
+something in an annotation, Python, an operator, loading data, an optimizer, or collecting garbage."""
 
 WAITS: Final = {"process": pl.Int64, "stream": pl.Int64, "start_ns": pl.Int64}
 """When the host told a stream to wait for an event."""
 
+
+_BETWEEN_TWO: Final = frozenset({"send", "recv", "sendrecv"})
 
 OPERATORS: Final = {
     "process": pl.Int64,
@@ -69,7 +73,7 @@ class Comm(msgspec.Struct, frozen=True):
         peer: Global rank at the other end, if the trace says.
         operation: "allreduce" and the like, where the trace says; told by the name otherwise.
         group: Name of its process group, if the trace says.
-        role: What that group is for: "dp", "tp", ...; None if unknown.
+        role: What it is for, in the vocabulary of `bubblescope.names.group_roles`; None if unknown.
     """
 
     name: str
@@ -83,6 +87,8 @@ class Comm(msgspec.Struct, frozen=True):
         """Return the kind; of a bare send or receive no one can tell which way it goes."""
         if self.kind is not None:
             return self.kind
+        if self.operation is not None:
+            return Kind.OTHER if self.operation in _BETWEEN_TWO else Kind.COLLECTIVE
         return Kind.OTHER if "sendrecv" in self.name.lower() else Kind.COLLECTIVE
 
 
@@ -91,6 +97,7 @@ class Capture(msgspec.Struct, frozen=True):
 
     Attributes:
         ranges, launches, work: Frames with the columns of `RANGES`, `LAUNCHES` and `WORK`.
+        meaning: What ranges of some names mean, whatever the grammars say of those.
         comms: The sorts of communication kernels.
         copies: The sorts of copies: "HtoD pinned" and the like.
         host: Frame with the columns of `HOST`; empty if the trace does not say what the host did.
@@ -106,6 +113,7 @@ class Capture(msgspec.Struct, frozen=True):
     launches: pl.DataFrame
     work: pl.DataFrame
     comms: tuple[Comm, ...] = ()
+    meaning: Mapping[str, Sequence[ParsedName]] = msgspec.field(default_factory=dict)
     copies: tuple[str, ...] = ()
     host: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=HOST))
     host_names: tuple[str, ...] = ()
@@ -133,6 +141,8 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
         ranges: Frame with the columns of `RANGES`; those left open say nothing.
         numbers: The number of each name in `Capture.host_names`.
     """
+    if not ranges.height:
+        return pl.DataFrame(schema=HOST)
     names = ranges["name"].unique().to_list()
     about = [_ABOUT[doing(name)] for name in names]
     return (
@@ -145,6 +155,9 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
         )
         .select(*HOST)
     )
+
+
+_HOST: Final[dict[Any, Any]] = dict(HOST)
 
 
 def told_by_host(
@@ -162,5 +175,4 @@ def told_by_host(
         doing=pl.lit(BLOCKED, pl.Int8),
         name=pl.col("name").replace_strict(every, range(len(every)), return_dtype=pl.Int32),
     )
-    return pl.concat([waited.select(*HOST), annotated(ranges, numbers)]), tuple(every)
-
+    return pl.concat([waited.select(*HOST).cast(_HOST), annotated(ranges, numbers)]), tuple(every)

@@ -57,7 +57,7 @@ def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFra
     """Fill `step` where it is null, from the first kind of evidence that the trace holds.
 
     Args:
-        tasks: Frame with rank, kind, chunk, microbatch, step, host_start_ns and host_end_ns.
+        tasks: Frame with rank, kind, lane, chunk, microbatch, step, host_start_ns and host_end_ns.
         markers: Step markers with rank, start_ns, end_ns (host time) and step; where step is null,
             a rank's markers are counted from 0.
 
@@ -66,8 +66,13 @@ def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFra
     """
     if not tasks.height or tasks["step"].null_count() == 0:
         return tasks, None
+    marked = markers["rank"].unique()
+    passes = pl.col("kind").is_in([*_COMPUTE, Kind.OPTIMIZER.value])
+    # Where there are markers but neither passes nor optimizers, other work makes up the steps.
+    regions = (pl.col("kind") == Kind.OTHER.value) & (pl.col("lane") == Lane.COMPUTE.value)
+    alone = regions & ~passes.any().over("rank") & pl.col("rank").is_in(marked.implode())
     issued = (
-        tasks.filter(pl.col("kind").is_in([*_COMPUTE, Kind.OPTIMIZER.value]))
+        tasks.filter(passes | alone)
         .sort("rank", "host_start_ns")
         .with_columns(
             previous=pl.col("kind").shift(1).over("rank"),
@@ -76,7 +81,6 @@ def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFra
             since_ns=pl.coalesce("host_end_ns", "host_start_ns").shift(1).over("rank"),
         )
     )
-    marked = markers["rank"].unique()
     unmarked = issued.filter(~pl.col("rank").is_in(marked.implode()))
     starts, how, first = _marked(issued, markers), None, 0
     if unmarked.height:
@@ -218,7 +222,7 @@ def number_microbatches(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None, 
     Names that repeat within a step, such as the constant "F0.0.0" that Sail's fork of Megatron
     gives every micro-batch of an interleaved schedule, say nothing; their numbers are dropped.
     With several chunks on a rank the order alone does not tell which micro-batch a task is of, so
-    those stay unnumbered.
+    those stay unnumbered. What is recomputed in the midst of a backward is of its micro-batch.
 
     Returns:
         The tasks, how micro-batches were found (None if stated), and warnings.
@@ -244,8 +248,16 @@ def number_microbatches(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None, 
     if not tasks["bare"].any():
         return tasks.drop("repeated", "bare"), None, notices
     ordinal = pl.int_range(pl.len()).over("rank", "step", "kind", "bare")
-    tasks = tasks.sort("host_start_ns").with_columns(
+    tasks = tasks.sort("host_start_ns", "host_end_ns", descending=[False, True]).with_columns(
         microbatch=pl.when("bare").then(ordinal).otherwise("microbatch"),
+    )
+    last, until_ns = (
+        pl.when(_IS_BACKWARD).then(column).forward_fill().over("rank")
+        for column in ("microbatch", "host_end_ns")
+    )
+    within = (pl.col("kind") == Kind.RECOMPUTE.value) & (pl.col("host_end_ns") <= until_ns)
+    tasks = tasks.with_columns(
+        microbatch=pl.when(pl.col("bare") & within).then(last).otherwise("microbatch")
     )
     return tasks.drop("repeated", "bare"), "order of tasks within the step", notices
 

@@ -24,9 +24,10 @@ from bubblescope.model.provenance import Notice
 from bubblescope.sources.capture import WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bubblescope.model.arrays import Ints, Mask
+    from bubblescope.names.parsed import ParsedName
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.capture import Capture, Comm
 
@@ -88,12 +89,17 @@ class Projection(msgspec.Struct, frozen=True):
     @property
     def pipelined(self) -> bool:
         """Whether any task is a forward or a backward."""
-        return bool(self.tasks["kind"].is_in(_PASSES).any())
+        return pipelined(self.tasks)
+
+
+def pipelined(tasks: pl.DataFrame) -> bool:
+    """Say whether any task, by its column kind, is a forward or a backward."""
+    return bool(tasks["kind"].is_in(_PASSES).any())
 
 
 def project(capture: Capture, names: NameParser) -> Projection:
     """Find the device interval of every task that the capture's range names describe."""
-    operations = _operations(capture.ranges["name"], names)
+    operations = _operations({**names.parse_all(capture.ranges["name"]), **capture.meaning})
     markers = capture.ranges.join(operations.filter(pl.col("kind").is_null()), on="name").select(
         "process", "start_ns", "end_ns", "step", "rank"
     )
@@ -233,7 +239,7 @@ def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
     )
 
 
-def _operations(names: pl.Series, parser: NameParser) -> pl.DataFrame:
+def _operations(meaning: Mapping[str, Sequence[ParsedName]]) -> pl.DataFrame:
     """Return one row per operation that a range name stands for, in the order they are named."""
     rows = [
         (
@@ -243,7 +249,7 @@ def _operations(names: pl.Series, parser: NameParser) -> pl.DataFrame:
             *(getattr(said, field) for field in _FIELDS),
             said.splits,
         )
-        for name, parsed in parser.parse_all(names).items()
+        for name, parsed in meaning.items()
         for said in parsed
     ]
     return pl.DataFrame(rows, schema=_OPERATIONS, orient="row")

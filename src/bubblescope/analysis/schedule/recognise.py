@@ -105,7 +105,8 @@ class Recognition(msgspec.Struct, frozen=True):
     """Which schedule a run followed.
 
     Attributes:
-        schedule: Name of the schedule, or None if it follows none that is known.
+        schedule: Name of the schedule, or None if it follows none that is known, or one device holds
+            all stages, which is no pipeline.
         variant: What tells it from the form in `SCHEDULES`; empty if nothing does.
         equals: Other schedules of which the run can tell no difference.
         placement: "linear", "looped", "zigzag" (a V), or "mirrored" (two opposite pipelines).
@@ -388,7 +389,8 @@ def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> R
         equals[0],
     )
     fit, kept = chosen.fit, chosen.kept
-    known = chosen.departures <= _UNLIKE * len(kept)
+    # One device alone is no pipeline: whatever its order, there is nobody to keep a schedule with.
+    known = chosen.departures <= _UNLIKE * len(kept) and fit.shape.devices > 1
     weights = [_SLIP ** (best.cost - least) for best in tried]
     sure = sum(weight for best, weight in zip(tried, weights, strict=True) if best.cost == least)
     back = observed.work == BACKWARD

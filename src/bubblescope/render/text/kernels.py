@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from bubblescope.analysis import kernels
+from bubblescope.analysis.budget import BRIEF, LABELS
 from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.render.text.face import Face
@@ -196,29 +197,15 @@ def _compared(of: Against, *, everything: bool) -> RenderableType:
 
 _OF_EFFECTS: Final = ("count", "mean", "by count", "by length", "difference")
 _PARTS: Final = ("count_ns", "length_ns", "difference_ns")
-_IDLE_WORDS: Final = {
-    Use.HOST_AFTER_SYNC: "idle: host late, blocked in a call",
-    Use.HOST_DATA: "idle: host late, loading data",
-    Use.HOST_OPTIMIZER: "idle: host late, in the optimizer",
-    Use.HOST_GC: "idle: host late, collecting garbage",
-    Use.HOST_OPERATOR: "idle: host late, in an operator",
-    Use.HOST_PYTHON: "idle: host late, in Python",
-    Use.HOST_UNKNOWN: "idle: host late, unknown why",
-    Use.LAUNCH_CALL: "idle: launching",
-    Use.LATENCY: "idle: launch latency",
-    Use.EVENT_WAIT: "idle: waiting for an event",
-    Use.UNTRACED: "idle: waiting for what is not in the trace",
-    Use.UNLINKED: "idle: unknown what ended it",
-}
 
 
 def _other_parts(of: Against) -> list[tuple[int, str]]:
     """Return what differs besides computing kernels, with words for it."""
     return [
         (of.overlap_ns, "computing kernels that overlap"),
-        (of.communication_ns, "communication that nothing hides"),
-        (of.copy_ns, "copying that nothing hides"),
-        *((time, _IDLE_WORDS[use]) for use, time in of.idle.items()),
+        (of.communication_ns, LABELS[Use.COMMUNICATION]),
+        (of.copy_ns, LABELS[Use.COPY]),
+        *((time, f"idle: {BRIEF[use]}") for use, time in of.idle.items()),
     ]
 
 

@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.errors import SourceError
+from bubblescope.model.groups import merged
 from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
@@ -19,7 +20,9 @@ from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.kineto.collector import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
 from bubblescope.sources.kineto.operators import infer_ranges
+from bubblescope.sources.kineto.phases import Phases, tell_phases
 from bubblescope.sources.kineto.recorder_marks import told_by_marks
+from bubblescope.sources.kineto.steps import step_ranges
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.sources.projection import Projection, losses, project
@@ -84,7 +87,6 @@ class KinetoSource:
                 [trace.counters for trace in traces],
             )
         )
-        inferred = {"kind": _HOW_KIND} if any(trace.inferred for trace in traces) else {}
         return assembled(
             "kineto",
             [(trace.version, trace.path) for trace in traces],
@@ -95,9 +97,12 @@ class KinetoSource:
             world=max((trace.world for trace in traces), default=0),
             nothing=lambda: _no_tasks(traces),
             number=lambda tasks: numbering.number(tasks, markers),
-            inferred=inferred | ({"rank": how_rank} if how_rank else {}),
+            inferred=_inferred(traces) | ({"rank": how_rank} if how_rank else {}),
             spent=_spent(traces, ranks),
-            tables={"counters": counters},
+            tables={
+                "counters": counters,
+                "groups": merged(pl.concat([trace.group_table for trace in traces])),
+            },
             schedule=_declared(traces, "schedule", "pp_type", kind=str),
             microbatches=_declared(traces, "n_microbatches", "microbatch_num", kind=int),
         )
@@ -116,12 +121,13 @@ class _Trace(msgspec.Struct, frozen=True):
         base_ns: What to add to its times to make them absolute.
         window_ns: First start and last end of its events, absolute.
         on_device: Whether it holds device work, not operators alone.
-        inferred: Whether its forwards and backwards were told by their operators.
+        inferred: What was told of its tasks by other things than their names -> how.
         projection: Its tasks.
         spent: What its devices spent their time on.
         counters: Samples of its counters, in its own time.
         contents: What it holds.
-        groups: Its process groups.
+        group_table: Its process groups, with the columns of `GROUP_SCHEMA`.
+        groups: The same as its header has them.
         declared: What the job declared as `pp_info`.
         losses: What could not be read.
         impossible: Events dropped because their times cannot be.
@@ -136,11 +142,12 @@ class _Trace(msgspec.Struct, frozen=True):
     base_ns: int | None
     window_ns: tuple[int, int]
     on_device: bool
-    inferred: bool
+    inferred: dict[str, str]
     projection: Projection
     spent: Spent
     counters: pl.DataFrame
     contents: Contents
+    group_table: pl.DataFrame
     groups: list[dict[str, Any]]
     declared: dict[str, Any]
     losses: Losses
@@ -166,13 +173,13 @@ class _Reader(msgspec.Struct, frozen=True):
     def __call__(self, path: Path, progress: Progress) -> _Trace:
         header, lost, events, apart = self._read(path, progress)
         self._refuse_several(path, events)
-        projection, inferred = project(events.capture, self.names), False
+        capture, inferred = events.capture, dict[str, str]()
+        projection = project(capture, self.names)
         if not projection.pipelined:
-            named = infer_ranges(events, apart)
-            inferred = named.height > 0
-            ranges = pl.concat([events.capture.ranges, named])
-            capture = msgspec.structs.replace(events.capture, ranges=ranges)
-            projection = project(capture, self.names) if inferred else projection
+            told = self._tell(events, apart)
+            if told is not None:
+                capture, inferred = told.capture, told.how
+                projection = project(capture, self.names)
         stated = _WORKER_NAME.match(path.name)
         distributed = header.distributed or {}
         host = header.host or (stated["host"] if stated else None)
@@ -193,7 +200,11 @@ class _Reader(msgspec.Struct, frozen=True):
             on_device=events.on_device,
             inferred=inferred,
             projection=projection,
-            spent=spent(events.capture, projection) if events.on_device else NOTHING,
+            spent=(
+                spent(capture, projection.tasks, projection.markers, projection.owners)
+                if events.on_device
+                else NOTHING
+            ),
             counters=events.counters,
             contents=Contents(
                 path=str(path),
@@ -203,17 +214,27 @@ class _Reader(msgspec.Struct, frozen=True):
                 counts=events.counts,
                 names=name_shapes(events.names, self.names.parse),
             ),
+            group_table=events.groups,
             groups=[group for group in distributed.get("pg_config") or [] if type(group) is dict],
             declared=_declaration(header.declared),
             losses=lost,
             impossible=events.impossible,
         )
 
+    def _tell(self, events: Events, apart: pl.DataFrame) -> Phases | None:
+        """Tell the passes of a trace that names none: a pipeline's, or else its phases."""
+        named = infer_ranges(events, apart)
+        if not named.height:
+            return tell_phases(events, step_ranges(events, self.names), self.names)
+        ranges = pl.concat([events.capture.ranges, named])
+        capture = msgspec.structs.replace(events.capture, ranges=ranges)
+        return Phases(capture, {"kind": _HOW_KIND})
+
     def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events, pl.DataFrame]:
         """Decode the file."""
         collector = Collector(kernels=self.activities)
         header, lost = read_document(path, lambda _: collector.take, progress)
-        events = told_by_marks(collector.finish(), self.names)
+        events = told_by_marks(collector.finish(header.distributed or {}), self.names)
         apart = events.capture.ranges.filter(pl.col("name").str.contains(_APART))
         return header, lost, events, apart
 
@@ -236,6 +257,15 @@ _HOW_KIND: Final = (
     "operators between two transfers: those that autograd's engine ran are a backward, "
     "others a forward"
 )
+
+
+def _inferred(traces: Sequence[_Trace]) -> dict[str, str]:
+    """Return what was told of the tasks of any trace by other things than names, and how."""
+    ways: dict[str, dict[str, None]] = {}
+    for trace in traces:
+        for field, how in trace.inferred.items():
+            ways.setdefault(field, {})[how] = None
+    return {field: "; ".join(how) for field, how in ways.items()}
 
 
 def _base(header: Header, first_ns: int) -> int | None:
@@ -352,7 +382,7 @@ def _shifted(
 
 
 def _offsets(traces: Sequence[_Trace]) -> list[int]:
-    """Return what makes each trace's times absolute; those that do not say are taken for the others'."""
+    """Return what makes each trace's times absolute; those that do not say share the others'."""
     base = max((trace.base_ns or 0 for trace in traces), default=0)
     return [base if trace.base_ns is None else trace.base_ns for trace in traces]
 

@@ -14,7 +14,8 @@ import polars as pl
 from bubblescope.model.counters import changes
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
-from bubblescope.sources.kineto.host import Host, Numbers
+from bubblescope.sources.capture import LAUNCHES, OPERATORS, RANGES, WORK, Capture, Comm
+from bubblescope.sources.kineto.collective_calls import CollectiveCalls
 from bubblescope.sources.kineto.counters import MEMORY, Counters
 from bubblescope.sources.kineto.document import (
     Count,
@@ -25,11 +26,12 @@ from bubblescope.sources.kineto.document import (
     Memory,
     Slice,
 )
+from bubblescope.sources.kineto.host import Host, Numbers
+from bubblescope.sources.kineto.process_groups import RankGroups
 from bubblescope.sources.plausibility import possible
-from bubblescope.sources.capture import LAUNCHES, OPERATORS, RANGES, WORK, Capture, Comm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -62,6 +64,9 @@ _GROUPS: Final = {
     "python_function": _PYTHON,
     "cuda_sync": _SYNC,
 }
+MODULE: Final = "nn.Module: "
+"""What the names of modules' forwards begin with."""
+
 _COUNTED: Final = {
     _RANGE: "ranges",
     _OPERATOR: "operators",
@@ -87,11 +92,14 @@ class Events(msgspec.Struct, frozen=True):
             both the launch and the work.
         operators: Frame with thread, start_ns, end_ns, role and sequence of the operators. The
             sequence number advances whenever autograd records an operator for the backward.
+        frames: Frame with thread, start_ns, end_ns and name of those Python functions that may tell a
+            phase (`is_frame_of_use`).
         on_device: Whether the trace holds device work.
         devices: The devices that ran something.
         counts: Number of events by what they are.
         names: Frame with the distinct range names and the count of each.
         counters: Frame with name, unit, time_ns and value of its counters.
+        groups: Frame with the columns of `GROUP_SCHEMA`: the process groups that it tells.
         impossible: Events dropped because their times cannot be.
     """
 
@@ -99,11 +107,13 @@ class Events(msgspec.Struct, frozen=True):
     named_by: dict[int | str | None, set[str]]
     capture: Capture
     operators: pl.DataFrame
+    frames: pl.DataFrame
     on_device: bool
     devices: tuple[int, ...]
     counts: dict[str, int]
     names: pl.DataFrame
     counters: pl.DataFrame
+    groups: pl.DataFrame
     impossible: int
 
 
@@ -120,7 +130,7 @@ class Collector:
         self._counts = dict.fromkeys(_COUNTED, 0)
         self._processes: dict[int | str | None, set[str]] = {}
         self._threads: dict[int | str | None, int] = {}
-        self._comms: dict[tuple[str, str | None, int | None], int] = {}
+        self._calls = CollectiveCalls()
         self._copies: dict[str, int] = {}
         self._counters = Counters()
         self._host = Host()
@@ -134,6 +144,7 @@ class Collector:
         }
         self._sort = _Remembered(_sort_of_kernel)
         self._role = _Remembered(_role)
+        self._is_frame = _Remembered(is_frame_of_use)
 
     def take(self, batch: list[Any]) -> None:
         """Take the complete events of a batch, and those that count something."""
@@ -168,15 +179,22 @@ class Collector:
                 self._columns[group].append(
                     (start, start + length, *self._details(group, events, start, start + length)),
                 )
-        self._take_host(held[groups == _PYTHON].tolist(), held[groups == _SYNC].tolist())
-
-    def _take_host(self, functions: list[Any], syncs: list[Any]) -> None:
-        if functions:
-            start, length = _nanoseconds(functions, _START), _nanoseconds(functions, _LENGTH)
-            names = list(map(_NAME, functions))
-            self._host.take_functions(names, start, start + length, self._thread_ids(functions))
-        if syncs:
+        self._take_functions(held[groups == _PYTHON].tolist())
+        if syncs := held[groups == _SYNC].tolist():
             self._host.take_syncs(syncs, _nanoseconds(syncs, _START))
+
+    def _take_functions(self, functions: list[Any]) -> None:
+        """Take Python's functions, of `with_stack=True`; one of ten may tell a phase."""
+        if not functions:
+            return
+        start, length = _nanoseconds(functions, _START), _nanoseconds(functions, _LENGTH)
+        names, threads = list(map(_NAME, functions)), self._thread_ids(functions)
+        self._host.take_functions(names, start, start + length, threads)
+        kept = np.flatnonzero(list(map(self._is_frame.__getitem__, names)))
+        if len(kept):
+            self._columns.setdefault(_PYTHON, []).append(
+                (start[kept], (start + length)[kept], threads[kept], [names[row] for row in kept])
+            )
 
     def _old_ranges(self, held: NDArray[np.object_], groups: NDArray[np.int8]) -> list[Any]:
         """Return the ranges among operators: until 2021 both were of one category."""
@@ -198,14 +216,16 @@ class Collector:
                 return (threads, names)
             self._processes.setdefault(events[0].pid, set())
             self._host.take_operators(names, start, end, threads)
+            self._calls.take_operators(names, events, start, end, threads)
             roles = np.array(list(map(self._role.__getitem__, names)))
             return (threads, roles, _argument(events, "sequence"))
         comm = np.full(len(events), NONE, np.int32)
         copy = np.full(len(events), NONE, np.int8)
         sorts = np.fromiter(map(self._sort.__getitem__, map(_NAME, events)), np.int8, len(events))
         for row in np.flatnonzero(sorts == _COMM):
-            comm[row] = self._comm(events[row])
-        for row in range(len(events)) if group == _COPY else np.flatnonzero(sorts == _COPIES):
+            comm[row] = self._calls.take_kernel(events[row])
+        copies = np.arange(len(events)) if group == _COPY else np.flatnonzero(sorts == _COPIES)
+        for row in copies:
             copy[row] = self._copies.setdefault(_sort_of_copy(events[row].name), len(self._copies))
         devices, correlation = _devices(events), _argument(events, "correlation")
         details = (devices, correlation, comm, copy, _streams(events))
@@ -228,14 +248,12 @@ class Collector:
             np.int64,
         )
 
-    def _comm(self, event: Any) -> int:
-        said = event.args
-        operation = said and said.collective
-        peer = said and (said.destination if operation == "send" else said.source)
-        return self._comms.setdefault((event.name, operation, peer), len(self._comms))
+    def finish(self, distributed: Mapping[str, Any]) -> Events:
+        """Return everything taken as one capture.
 
-    def finish(self) -> Events:
-        """Return everything taken as one capture."""
+        Args:
+            distributed: The header's `distributedInfo`, empty if it has none.
+        """
         counts = {_COUNTED[group]: total for group, total in self._counts.items() if total}
         frames = {
             _RANGE: self._frame(_RANGE, {"thread": pl.Int64, "name": pl.String}),
@@ -243,6 +261,7 @@ class Collector:
                 _OPERATOR, {"thread": pl.Int64, "role": pl.Int64, "sequence": pl.Int64}
             ),
             _LAUNCH: self._frame(_LAUNCH, {"thread": pl.Int64, "correlation": pl.Int64}),
+            _PYTHON: self._frame(_PYTHON, {"thread": pl.Int64, "name": pl.String}),
         }
         details = _WORK_DETAILS if self._kernels is None else {**_WORK_DETAILS, "kernel": pl.Int32}
         work = pl.concat(
@@ -253,10 +272,7 @@ class Collector:
             counts["samples"] = samples.height
         frames, work, samples, impossible = _without_impossible(frames, work, samples)
         ranges, operators, launches = frames[_RANGE], frames[_OPERATOR], frames[_LAUNCH]
-        comms = tuple(
-            Comm(name, Kind.OTHER if operation in {"send", "recv"} else None, peer)
-            for name, operation, peer in self._comms
-        )
+        comms = self._calls.comms()
         on_device = work.height > 0
         host, host_names, waits = self._host.finish(ranges)
         if not on_device:
@@ -280,22 +296,30 @@ class Collector:
                 kernel_names=tuple(self._kernels),
                 operators=_sequenced(operators),
             )
+        transfers = operators.filter(pl.col("role").is_in([SEND, RECEIVE])).with_columns(
+            receives=pl.col("role") == RECEIVE
+        )
+        groups = RankGroups(distributed).table()
+        if on_device:
+            capture, groups = self._calls.attributed(capture, transfers, distributed)
         return Events(
             process=self._process(),
             named_by={pid: names for pid, names in self._processes.items() if names},
             capture=capture,
             operators=operators,
+            frames=frames[_PYTHON],
             on_device=on_device,
             devices=tuple(work["device"].unique().sort()) if on_device else (),
             counts=counts,
             names=ranges.group_by("name").agg(count=pl.len()),
             counters=changes(samples),
+            groups=groups,
             impossible=impossible,
         )
 
     def _frame(self, group: int, details: dict[str, Any]) -> pl.DataFrame:
         """Join the batches of one group into a frame."""
-        batches = self._columns.pop(group)
+        batches = self._columns.pop(group, [])
         schema = {"start_ns": pl.Int64, "end_ns": pl.Int64, **details}
         if not batches:
             return pl.DataFrame(schema=schema)
@@ -365,6 +389,11 @@ _WORK_DETAILS: Final = {
     "copy": pl.Int8,
     "stream": pl.Int32,
 }
+
+
+def is_frame_of_use(name: str) -> bool:
+    """Say whether a Python function may tell a phase: a module's forward, or a recomputation."""
+    return name.startswith(MODULE) or name.endswith(": recompute_fn")
 
 
 def _role(name: str) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from bubblescope.model.intervals import reached_ns
+from bubblescope.sources.capture import RANGES
 from bubblescope.sources.kineto.collector import (
     BACKWARD,
     COMMUNICATION,
@@ -20,7 +21,6 @@ from bubblescope.sources.kineto.collector import (
     RECEIVE,
     SEND,
 )
-from bubblescope.sources.capture import RANGES
 
 if TYPE_CHECKING:
     from bubblescope.sources.kineto.collector import Events

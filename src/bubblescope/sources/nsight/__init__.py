@@ -68,7 +68,8 @@ class NsightSource:
             export, capture = _read(path, options)
             exports.append(export)
             projections.append(project(capture, options.names))
-            budgets.append(spent(capture, projections[-1]))
+            made = projections[-1]
+            budgets.append(spent(capture, made.tasks, made.markers, made.owners))
         offsets, notices = _offsets(exports)
         return one_run(
             "nsight",

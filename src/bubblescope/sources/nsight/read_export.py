@@ -13,8 +13,6 @@ import msgspec
 import polars as pl
 
 from bubblescope.names.communication_kernels import is_communication_kernel
-from bubblescope.sources.nsight.counters import gpu_metrics, memory
-from bubblescope.sources.process_exports import UNKNOWN, Export, counted
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     LAUNCHES,
@@ -27,6 +25,8 @@ from bubblescope.sources.capture import (
     Comm,
     told_by_host,
 )
+from bubblescope.sources.nsight.counters import gpu_metrics, memory
+from bubblescope.sources.process_exports import UNKNOWN, Export, counted
 
 if TYPE_CHECKING:
     from bubblescope.sources.nsight.tables import Tables

@@ -16,8 +16,6 @@ import polars as pl
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
-from bubblescope.sources.plausibility import possible
-from bubblescope.sources.process_exports import UNKNOWN, Export, counted
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     LAUNCHES,
@@ -28,6 +26,8 @@ from bubblescope.sources.capture import (
     Comm,
     told_by_host,
 )
+from bubblescope.sources.plausibility import possible
+from bubblescope.sources.process_exports import UNKNOWN, Export, counted
 from bubblescope.sources.rocpd.counters import held_memory
 from bubblescope.sources.sqlite import SqliteTables, table_names
 
@@ -336,7 +336,7 @@ def _kernels(events: _Events, symbols: pl.DataFrame) -> tuple[pl.DataFrame, tupl
     sorts = pl.DataFrame({"name": names}, schema={"name": pl.String}).with_row_index("comm")
     found = (
         events.of("kernel_dispatch", ["kernel_id"])
-        .join(named.join(sorts, on="name"), on="kernel_id", how="left")
+        .join(named.join(sorts, on="name", how="left"), on="kernel_id", how="left")
         .join(events.gpus, on="agent", how="left")
         # Kernels run on GPUs, whatever the table of agents says.
         .with_columns(device=pl.coalesce("device", pl.col("agent").cast(pl.Int32, strict=False)))

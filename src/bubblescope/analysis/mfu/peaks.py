@@ -1,0 +1,143 @@
+"""The most floating-point operations that a device can do in a second, by the name it reports.
+
+Every figure is of the matrix units (tensor cores), for BF16 and FP16 inputs with FP32 accumulation, and
+dense: where a data sheet prints only the rate with 2:4 sparsity, as NVIDIA's do since Hopper, it is
+halved. They are peaks of the data sheet, not what a kernel can reach.
+
+A device is found by its whole name alone, as CUDA and ROCm report it (`torch.cuda.get_device_name()`,
+`deviceProperties` of a Kineto trace, `TARGET_INFO_GPU` of an Nsight export). The figures of devices
+with nearly the same name differ by up to 30 %, so whatever is not listed is unknown and never guessed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+
+class Peak(msgspec.Struct, frozen=True):
+    """How fast a device can multiply matrices at best.
+
+    Attributes:
+        flops: Floating-point operations per second, dense.
+        precision: What it holds for, such as "BF16 and FP16".
+        source: Where the figure is from.
+    """
+
+    flops: float
+    precision: str
+    source: str
+
+
+def peak_flops(device_name: str) -> Peak | None:
+    """Return the dense peak of a device, or None if its name is not known to the letter.
+
+    >>> peak_flops("NVIDIA H100 80GB HBM3").flops / 1e12
+    989.4
+    >>> peak_flops("H100") is None
+    True
+    """
+    return _PEAKS.get(device_name)
+
+
+_BOTH: Final = "BF16 and FP16"
+_HALF: Final = "FP16"
+_HOPPER: Final = "NVIDIA H100 Tensor Core GPU Architecture white paper, table of SXM5 and PCIe"
+_MI300: Final = "AMD Instinct MI300X, MI325X and MI300A data sheets, peak FP16 and bfloat16 matrix"
+_MI350: Final = "AMD Instinct MI350X and MI355X data sheets, peak FP16 and bfloat16 matrix"
+
+_LISTED: Final[tuple[tuple[float, str, str, tuple[str, ...]], ...]] = (
+    (989.4e12, _BOTH, _HOPPER, ("NVIDIA H100 80GB HBM3",)),
+    (756e12, _BOTH, _HOPPER, ("NVIDIA H100 PCIe",)),
+    (
+        835.5e12,
+        _BOTH,
+        "NVIDIA H100 and H200 data sheets, column NVL: 1,671 TFLOPS with sparsity",
+        ("NVIDIA H100 NVL", "NVIDIA H200 NVL"),
+    ),
+    (
+        989.4e12,
+        _BOTH,
+        "NVIDIA H200, H800 and GH200 data sheets: 1,979 TFLOPS with sparsity, the die of the H100 SXM",
+        ("NVIDIA H200", "NVIDIA H800", "NVIDIA GH200 480GB", "NVIDIA GH200 144G HBM3e"),
+    ),
+    (
+        148e12,
+        _BOTH,
+        "Tom's Hardware, as torchtitan uses it: NVIDIA publishes no data sheet of the H20",
+        ("NVIDIA H20", "NVIDIA H20-3e"),
+    ),
+    (
+        2250e12,
+        _BOTH,
+        "NVIDIA HGX B200 and B300 data sheets: 36 PFLOPS of eight with sparsity",
+        ("NVIDIA B200", "NVIDIA B300 SXM6 AC"),
+    ),
+    (
+        2500e12,
+        _BOTH,
+        "NVIDIA GB200 NVL72 and GB300 NVL72 data sheets: 360 PFLOPS of 72 with sparsity",
+        ("NVIDIA GB200", "NVIDIA GB300"),
+    ),
+    (
+        312e12,
+        _BOTH,
+        "NVIDIA A100 and A800 data sheets",
+        (
+            "NVIDIA A100-SXM4-40GB",
+            "NVIDIA A100-SXM4-80GB",
+            "NVIDIA A100-PCIE-40GB",
+            "NVIDIA A100 80GB PCIe",
+            "NVIDIA A800-SXM4-80GB",
+            "NVIDIA A800 80GB PCIe",
+            # Before CUDA 11.3 names did not begin with the maker's.
+            "A100-SXM4-40GB",
+            "A100-SXM4-80GB",
+            "A100-PCIE-40GB",
+        ),
+    ),
+    (362.05e12, _BOTH, "NVIDIA L40S data sheet", ("NVIDIA L40S",)),
+    (181.05e12, _BOTH, "NVIDIA L40 data sheet", ("NVIDIA L40",)),
+    (121e12, _BOTH, "NVIDIA L4 data sheet: 242 TFLOPS with sparsity", ("NVIDIA L4",)),
+    (165e12, _BOTH, "NVIDIA A30 data sheet", ("NVIDIA A30",)),
+    (149.7e12, _BOTH, "NVIDIA A40 data sheet", ("NVIDIA A40",)),
+    (125e12, _BOTH, "NVIDIA A10 data sheet", ("NVIDIA A10",)),
+    (
+        154.85e12,
+        _BOTH,
+        "NVIDIA RTX A6000 data sheet: 309.7 TFLOPS with sparsity",
+        ("NVIDIA RTX A6000", "RTX A6000"),
+    ),
+    (
+        125e12,
+        _HALF,
+        "NVIDIA V100 data sheet, column SXM2",
+        ("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB"),
+    ),
+    (
+        112e12,
+        _HALF,
+        "NVIDIA V100 data sheet, column PCIe",
+        ("Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"),
+    ),
+    (130e12, _HALF, "NVIDIA V100 data sheet, column V100S", ("Tesla V100S-PCIE-32GB",)),
+    (65e12, _HALF, "NVIDIA T4 data sheet", ("Tesla T4",)),
+    (1307.4e12, _BOTH, _MI300, ("AMD Instinct MI300X", "AMD Instinct MI325X")),
+    (980.6e12, _BOTH, _MI300, ("AMD Instinct MI300A",)),
+    (2306.9e12, _BOTH, _MI350, ("AMD Instinct MI350X",)),
+    (2516.6e12, _BOTH, _MI350, ("AMD Instinct MI355X",)),
+    (
+        191.5e12,
+        _BOTH,
+        "AMD Instinct MI250X data sheet: 383 TFLOPS of two dies, each a device of its own",
+        ("AMD Instinct MI250X",),
+    ),
+    (181e12, _BOTH, "AMD Instinct MI210 data sheet", ("AMD Instinct MI210",)),
+)
+
+_PEAKS: Final = {
+    name: Peak(flops, precision, source)
+    for flops, precision, source, names in _LISTED
+    for name in names
+}

@@ -1,0 +1,135 @@
+"""What devices spent their time on, as text: one line for all, one bar for each rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group
+from rich.text import Text
+
+from bubblescope.analysis.budget import BRIEF, LABELS, headline
+from bubblescope.model import units
+from bubblescope.model.budget import BUSY, Use
+from bubblescope.render.text.sections import narrow_table, table_of, titled
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from bubblescope.analysis.budget import Budget, Spending
+
+_WIDTH: Final = 20
+_SHADES: Final = (("█", "blue"), ("▓", "magenta"), ("▒", "yellow"), ("░", "dim"))
+_DETAILS: Final = 8
+_ROWS: Final = 24
+_LEAST: Final = 0.001
+"""Share of all time below which nothing is spoken of."""
+
+
+def device_line(budget: Budget) -> Text:
+    """Return what all devices spent their time on, in one line."""
+    return Text.assemble(("device  ", "bold"), headline(budget.overall))
+
+
+def device_section(budget: Budget, limit: int) -> RenderableType:
+    """Return a bar for each rank, and what exposed and idle time consists of."""
+    table = _table("rank", "mostly idle for")
+    ranks = list(budget.per_rank.items())
+    worst = sorted(ranks, key=lambda one: -(one[1].share(one[1].idle_ns) or 0))[:limit]
+    for rank, spending in sorted(worst):
+        idle = max(spending.idle, key=lambda use: spending.idle[use], default=None)
+        table.add_row(str(rank), *_row(spending), Text(BRIEF[idle] if idle else "", "dim"))
+    about = "from its first operation to its last, in %"
+    if len(worst) < len(ranks):
+        about = f"{about}; the {len(worst)} that idle most of {len(ranks)} ranks"
+    return Group(titled("Device", table, about), _details(budget, limit))
+
+
+def steps_section(budget: Budget, limit: int) -> RenderableType:
+    """Return what each step was spent on, over all ranks: those that idled most."""
+    steps = list(budget.per_step.items())
+    if not steps:
+        return Group()
+    table = _table("step", "")
+    ranks = {step: sum(1 for _, of in budget.per_rank_step if of == step) for step, _ in steps}
+    still_open = {step for _, step in budget.open_steps}
+    worst = sorted(steps, key=lambda one: -(one[1].share(one[1].idle_ns) or 0))[:limit]
+    for step, spending in sorted(worst):
+        length = units.duration(spending.total_ns // ranks[step])
+        note = f"{length}, and more: its end is not in the trace" if step in still_open else length
+        table.add_row(str(step), *_row(spending), Text(note, "dim"))
+    about = "from its start to the next one's, in %"
+    if len(worst) < len(steps):
+        about = f"{about}; the {len(worst)} that idle most of {len(steps)} steps"
+    return titled("Steps", table, about)
+
+
+def _table(first: str, last: str) -> Table:
+    names = (first, "", "compute", "comm", "copies", "idle", last)
+    return table_of(*names, left={first, "", last})
+
+
+def _row(spending: Spending) -> tuple[RenderableType, ...]:
+    parts = _parts(spending)
+    shares = (f"{100 * (spending.share(part) or 0):.1f}" for part in parts)
+    return _bar(parts, spending.total_ns), *shares
+
+
+def _parts(spending: Spending) -> tuple[int, ...]:
+    return (
+        spending.compute_ns,
+        spending.communication_exposed_ns,
+        spending.copy_exposed_ns,
+        spending.idle_ns,
+    )
+
+
+def _bar(parts: tuple[int, ...], whole: int) -> Text:
+    """Return a bar of shades; each ends where the sum up to it does."""
+    bar, done, drawn = Text(), 0, 0
+    for part, (shade, style) in zip(parts, _SHADES, strict=True):
+        done += part
+        until = round(_WIDTH * done / whole) if whole else 0
+        bar.append(shade * (until - drawn), style)
+        drawn = until
+    return bar
+
+
+def _details(budget: Budget, limit: int) -> RenderableType:
+    whole = budget.overall.total_ns
+    table = narrow_table("time", "share")
+    table.add_column("lost to")
+    table.add_column("")
+    rows = [
+        row
+        for row in budget.details.to_dicts()
+        if Use(row["use"]) in LABELS
+        and Use(row["use"]) is not Use.COMPUTE
+        and row["spent_ns"] >= _LEAST * whole
+    ]
+    for row in rows if limit > _ROWS else rows[:_DETAILS]:
+        use = Use(row["use"])
+        told = [] if row["detail"] is None else [_short(row["detail"])]
+        if use in BUSY and row["role"]:
+            told.append(row["role"])
+        table.add_row(
+            units.duration(row["spent_ns"]),
+            units.percent(row["spent_ns"] / whole),
+            LABELS[use],
+            Text(", ".join(told), "dim", no_wrap=True, overflow="ellipsis"),
+        )
+    if not rows:
+        return Group()
+    notes = []
+    for one in budget.undecided:
+        if one["idle_ns"] >= 10 * _LEAST * whole:
+            said = f"{one['why']} ({units.percent(one['idle_ns'] / whole)} of the time)"
+            if one["options"]:
+                said += f"; it would be with {' or '.join(one['options'])}"
+            notes.append(Text.assemble(("unknown  ", "yellow"), said))
+    return titled("Where devices lose time", Group(table, *notes))
+
+
+def _short(name: str) -> str:
+    """Return a name without its template arguments and parameters, which can be long."""
+    return name.split("<", 1)[0].removeprefix("void ") if len(name) > 60 else name
