@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
@@ -141,6 +141,8 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
         ranges: Frame with the columns of `RANGES`; those left open say nothing.
         numbers: The number of each name in `Capture.host_names`.
     """
+    if not ranges.height:
+        return pl.DataFrame(schema=HOST)
     names = ranges["name"].unique().to_list()
     about = [_ABOUT[doing(name)] for name in names]
     return (
@@ -153,6 +155,9 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
         )
         .select(*HOST)
     )
+
+
+_HOST: Final[dict[Any, Any]] = dict(HOST)
 
 
 def told_by_host(
@@ -170,4 +175,4 @@ def told_by_host(
         doing=pl.lit(BLOCKED, pl.Int8),
         name=pl.col("name").replace_strict(every, range(len(every)), return_dtype=pl.Int32),
     )
-    return pl.concat([waited.select(*HOST), annotated(ranges, numbers)]), tuple(every)
+    return pl.concat([waited.select(*HOST).cast(_HOST), annotated(ranges, numbers)]), tuple(every)

@@ -77,7 +77,7 @@ class CollectiveCalls:
             columns of `GROUP_SCHEMA`.
         """
         groups = RankGroups(distributed)
-        comm = capture.work["comm"].fill_null(NONE).to_numpy()
+        comm = capture.work["comm"].fill_null(NONE).to_numpy(writable=True)
         rows = np.flatnonzero(comm >= 0)
         if not len(rows):
             return capture, groups.table()
