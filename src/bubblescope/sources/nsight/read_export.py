@@ -6,6 +6,7 @@ Schema Reference"); what differs between the versions of 2021 to 2026 is handled
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -23,7 +24,9 @@ from bubblescope.sources.capture import (
     Comm,
     told_by_host,
 )
+from bubblescope.sources.nsight.communicators import FUNCTION, NO_CALLS, nccl_calls
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
+from bubblescope.sources.nsight.nccl_kernels import NO_NCCL, Nccl, told_by_calls
 from bubblescope.sources.process_exports import UNKNOWN, Export, counted
 
 if TYPE_CHECKING:
@@ -62,10 +65,12 @@ class NsightExport(Export, frozen=True):
     Attributes:
         clock: How its times relate to absolute time.
         unplaced_metrics: Whether it has GPU metrics and does not say of whose GPU they are.
+        nccl: What it tells of NCCL's communicators.
     """
 
     clock: Clock
     unplaced_metrics: bool
+    nccl: Nccl
 
 
 def _process(global_id: str) -> pl.Expr:
@@ -86,15 +91,29 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
     environment = dict(tables.read("TARGET_INFO_SYSTEM_ENV", ["name", "value"]).iter_rows())
     strings = tables.read("StringIds", ["id", "value"])
     ranges = _ranges(tables, strings)
-    comm = strings.filter(_is_comm(strings["value"])).sort("id").with_row_index("comm")
+    comm = strings.filter(_is_comm(strings["value"])).sort("id")
     waits = _waits(tables)
-    work, counts = _device_work(tables, comm["id"], streams=waits is not None)
+    work, counts = _device_work(tables, comm, streams=waits is not None)
     launches = _launches(tables, strings)
-    named = strings.select(pl.col("id").cast(pl.Int32), name="value")
+    named = strings.select("id", name="value")
     blocked = launches.drop_nulls("blocked").join(named, left_on="blocked", right_on="id")
     host, host_names = told_by_host(blocked.select(*RANGES), ranges)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
     metrics, unplaced = gpu_metrics(tables, places)
+    capture, nccl = _with_nccl(
+        Capture(
+            ranges=ranges.select(*RANGES),
+            launches=launches.select(*LAUNCHES),
+            work=work,
+            comms=tuple(map(Comm, comm["value"])),
+            copies=_COPY_SORTS,
+            host=host,
+            host_names=host_names,
+            waits=waits,
+        ),
+        tables,
+        strings,
+    )
     export = NsightExport(
         path=path,
         host=environment.get("Hostname") or "unknown",
@@ -104,17 +123,17 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
         names=ranges.group_by("process", "name").len("count"),
         counters=pl.concat([memory(tables), metrics]),
         unplaced_metrics=unplaced,
+        nccl=nccl,
     )
-    return export, Capture(
-        ranges=ranges.select(*RANGES),
-        launches=launches.select(*LAUNCHES),
-        work=work,
-        comms=tuple(map(Comm, comm["value"])),
-        copies=_COPY_SORTS,
-        host=host,
-        host_names=host_names,
-        waits=waits,
-    )
+    return export, capture
+
+
+def _with_nccl(capture: Capture, tables: Tables, strings: pl.DataFrame) -> tuple[Capture, Nccl]:
+    """Tell what communication kernels are by the calls and the ranges around them."""
+    if not capture.work["comm"].is_not_null().any():
+        return capture, NO_NCCL
+    called = capture.ranges["name"].str.contains(FUNCTION).any()
+    return told_by_calls(capture, nccl_calls(tables, strings) if called else NO_CALLS)
 
 
 def _launches(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
@@ -135,7 +154,7 @@ def _launches(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
             start_ns="start",
             end_ns="end",
             correlation="correlationId",
-            blocked=pl.when(blocked).then("nameId").cast(pl.Int32, strict=False),
+            blocked=pl.when(blocked).then("nameId"),
         ),
     )
 
@@ -188,16 +207,35 @@ def _range_types(tables: Tables) -> list[int]:
     return [number for name, number in (usual | said).items() if name in _RANGE_TYPES]
 
 
+def _bare(name: str) -> str:
+    """Return the bare name of a function, as `shortName` has it."""
+    return re.split(r"[<(]", name, maxsplit=1)[0].rsplit("::", 1)[-1]
+
+
 def _device_work(
-    tables: Tables, comm_ids: pl.Series, *, streams: bool
+    tables: Tables, comm: pl.DataFrame, *, streams: bool
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return all device work, and how much of what there is; with streams only if they are needed."""
-    code: pl.Expr = pl.lit(None, pl.Int32)
-    if len(comm_ids):
-        known = pl.col("shortName").replace_strict(
-            comm_ids, range(len(comm_ids)), default=None, return_dtype=pl.Int32
-        )
-        code = pl.when(pl.col("shortName").is_in(comm_ids.implode())).then(known)
+    """Return all device work, and how much of what there is; with streams only if they are needed.
+
+    Args:
+        tables: The export's.
+        comm: Frame with id and value: names of communication kernels, short or demangled.
+        streams: Whether streams are needed.
+    """
+    names = ["shortName"]
+    # A namespace that tells a library is only in the demangled name, which is read if it matters.
+    demangled = (name for name in comm["value"] if "::" in name)
+    if not all(map(is_communication_kernel, map(_bare, demangled))):
+        names.append("demangledName")
+    code = pl.coalesce(
+        pl.lit(None, pl.Int32),
+        *(
+            pl.col(name).replace_strict(
+                comm["id"], range(comm.height), default=None, return_dtype=pl.Int32
+            )
+            for name in (names if comm.height else ())
+        ),
+    )
 
     def shrink(piece: pl.DataFrame) -> pl.DataFrame:
         return piece.drop_nulls(["start", "end", "deviceId"]).select(
@@ -213,7 +251,7 @@ def _device_work(
             else pl.lit(None, pl.Int32),
         )
 
-    columns = ["start", "end", "deviceId", "correlationId", "globalPid", "shortName"]
+    columns = ["start", "end", "deviceId", "correlationId", "globalPid", *names]
     if streams:
         columns.append("streamId")
     pieces, counts = [], []
