@@ -238,7 +238,7 @@ def communication_kernel(name: str) -> CommunicationKernel | None:
     lower = name.lower()
     if not any(stem in lower for stem in _STEMS):
         return None
-    function = _function(name)
+    function = function_of(name)
     for family in _FAMILIES:
         if found := family.pattern.search(function):
             words = found["op"] if "op" in family.pattern.groupindex else found[0]
@@ -262,7 +262,7 @@ def operation_in(words: str) -> str | None:
     return next((operation for pattern, operation in _OPERATIONS if pattern.search(plain)), None)
 
 
-def _function(name: str) -> str:
+def function_of(name: str) -> str:
     """Return the qualified name of a function, without template arguments and parameters."""
     if name.startswith("_Z"):
         return _unmangled(name)

@@ -74,7 +74,9 @@ class KinetoSource:
             SourceError: A trace is damaged beyond use, or two traces of one rank contradict.
         """
         options.progress.begin("reading traces", sum(path.stat().st_size for path in paths))
-        traces = read_each(_Reader(options.names), paths, options.progress, options.executor)
+        traces = read_each(
+            _Reader(options.names, options.activities), paths, options.progress, options.executor
+        )
         ranks, how_rank = _ranks(traces)
         table = _rank_table(traces, ranks)
         tasks, markers, counters = (
@@ -158,9 +160,15 @@ class _Trace(msgspec.Struct, frozen=True):
 
 
 class _Reader(msgspec.Struct, frozen=True):
-    """Reads one file; runs in any process."""
+    """Reads one file; runs in any process.
+
+    Attributes:
+        names: What range names mean.
+        activities: Whether to keep the kernels.
+    """
 
     names: NameParser
+    activities: bool = False
 
     def __call__(self, path: Path, progress: Progress) -> _Trace:
         header, lost, events, apart = self._read(path, progress)
@@ -192,7 +200,11 @@ class _Reader(msgspec.Struct, frozen=True):
             on_device=events.on_device,
             inferred=inferred,
             projection=projection,
-            spent=spent(capture, projection) if events.on_device else NOTHING,
+            spent=(
+                spent(capture, projection.tasks, projection.markers, projection.owners)
+                if events.on_device
+                else NOTHING
+            ),
             counters=events.counters,
             contents=Contents(
                 path=str(path),
@@ -220,7 +232,7 @@ class _Reader(msgspec.Struct, frozen=True):
 
     def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events, pl.DataFrame]:
         """Decode the file."""
-        collector = Collector()
+        collector = Collector(kernels=self.activities)
         header, lost = read_document(path, lambda _: collector.take, progress)
         events = told_by_marks(collector.finish(header.distributed or {}), self.names)
         apart = events.capture.ranges.filter(pl.col("name").str.contains(_APART))

@@ -14,7 +14,7 @@ import polars as pl
 from bubblescope.model.counters import changes
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
-from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture, Comm
+from bubblescope.sources.capture import LAUNCHES, OPERATORS, RANGES, WORK, Capture, Comm
 from bubblescope.sources.kineto.collective_calls import CollectiveCalls
 from bubblescope.sources.kineto.counters import MEMORY, Counters
 from bubblescope.sources.kineto.document import (
@@ -26,7 +26,7 @@ from bubblescope.sources.kineto.document import (
     Memory,
     Slice,
 )
-from bubblescope.sources.kineto.host import Host
+from bubblescope.sources.kineto.host import Host, Numbers
 from bubblescope.sources.kineto.process_groups import RankGroups
 from bubblescope.sources.plausibility import possible
 
@@ -118,9 +118,14 @@ class Events(msgspec.Struct, frozen=True):
 
 
 class Collector:
-    """Takes batches of events and keeps the few columns that matter."""
+    """Takes batches of events and keeps the few columns that matter.
 
-    def __init__(self) -> None:
+    Args:
+        kernels: Whether to keep the names of device work.
+    """
+
+    def __init__(self, *, kernels: bool = False) -> None:
+        self._kernels: dict[str, int] | None = Numbers() if kernels else None
         self._columns: dict[int, list[tuple[Any, ...]]] = {group: [] for group in _COUNTED}
         self._counts = dict.fromkeys(_COUNTED, 0)
         self._processes: dict[int | str | None, set[str]] = {}
@@ -223,7 +228,11 @@ class Collector:
         for row in copies:
             copy[row] = self._copies.setdefault(_sort_of_copy(events[row].name), len(self._copies))
         devices, correlation = _devices(events), _argument(events, "correlation")
-        return (devices, correlation, comm, copy, _streams(events))
+        details = (devices, correlation, comm, copy, _streams(events))
+        if self._kernels is None:
+            return details
+        numbers = map(self._kernels.__getitem__, map(_NAME, events))
+        return (*details, np.fromiter(numbers, np.int32, len(events)))
 
     def _thread_ids(self, events: list[Any]) -> Ints:
         """Return thread ids, which some writers give as text, as numbers."""
@@ -254,8 +263,9 @@ class Collector:
             _LAUNCH: self._frame(_LAUNCH, {"thread": pl.Int64, "correlation": pl.Int64}),
             _PYTHON: self._frame(_PYTHON, {"thread": pl.Int64, "name": pl.String}),
         }
+        details = _WORK_DETAILS if self._kernels is None else {**_WORK_DETAILS, "kernel": pl.Int32}
         work = pl.concat(
-            self._frame(group, _WORK_DETAILS) for group in (_KERNEL, _COPY, _FILL)
+            self._frame(group, details) for group in (_KERNEL, _COPY, _FILL)
         ).with_columns(pl.col("comm", "copy").replace(NONE, None))
         samples = self._counters.finish()
         if samples.height:
@@ -279,6 +289,13 @@ class Collector:
             host_names=host_names,
             waits=waits,
         )
+        if self._kernels is not None and on_device:
+            capture = msgspec.structs.replace(
+                capture,
+                kernels=work["kernel"],
+                kernel_names=tuple(self._kernels),
+                operators=_sequenced(operators),
+            )
         transfers = operators.filter(pl.col("role").is_in([SEND, RECEIVE])).with_columns(
             receives=pl.col("role") == RECEIVE
         )
@@ -347,6 +364,15 @@ def _sort_of_copy(name: str) -> str:
         return name.removeprefix("Memcpy ").strip()
     held = {"Pinned", "Pageable"} & {found[2], found[3]}
     return " ".join([found[1], *sorted(held)]).replace("P", "p")
+
+
+def _sequenced(operators: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that have a sequence number, with the columns of `OPERATORS`."""
+    return (
+        operators.filter(pl.col("sequence") != NONE)
+        .with_columns(process=pl.lit(0, pl.Int64), engine=pl.col("role") == BACKWARD)
+        .select(*OPERATORS)
+    )
 
 
 def _streams(events: list[Any]) -> NDArray[np.int32]:
