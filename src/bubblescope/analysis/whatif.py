@@ -64,7 +64,7 @@ class WhatIf:
             as they are have answers.
         ledger: The run's ledger.
         timeline: The run, for questions about what is inside tasks.
-        activities: What its devices ran, for questions about kernels; as in
+        activities: What its devices ran, for questions about kernels; the run's own if left out. As in
             `bubblescope.analysis.inside_tasks.FasterKernels`.
 
     Attributes:
@@ -83,7 +83,9 @@ class WhatIf:
         timeline: Timeline | None = None,
         activities: pl.DataFrame | None = None,
     ) -> None:
-        self._timeline, self._activities = timeline, activities
+        self._timeline = timeline
+        known = timeline.activities if timeline is not None else None
+        self._activities = known if activities is None else activities
         self._counterfactuals: Counterfactuals = ledger.counterfactuals
         self._error = ledger.replay_error
         self.step_ns = int(self._counterfactuals.run.as_measured.length_ns.mean())

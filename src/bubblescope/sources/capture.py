@@ -161,8 +161,6 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
     )
 
 
-
-
 def told_by_host(
     blocked: pl.DataFrame, ranges: pl.DataFrame
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
