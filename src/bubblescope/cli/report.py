@@ -26,6 +26,7 @@ def report(
 ) -> None:
     """Print the bubble rates of a run, and which definition each number follows."""
     timeline = read(paths, **options)
-    answer(Report.of(timeline, also=also), as_json=as_json, everything=everything)
-    if not len(timeline):
+    found = Report.of(timeline, also=also)
+    answer(found, as_json=as_json, everything=everything)
+    if not len(timeline) and found.budget is None:
         sys.exit(NO_TASKS)

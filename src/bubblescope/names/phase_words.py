@@ -1,4 +1,4 @@
-"""What names of ranges say of phases where no pipeline runs: forward, backward, optimizer, one module's.
+"""What names of ranges say of phases where no pipeline runs: forward, backward, optimizer.
 
 They are believed only of traces that name no passes in a pipeline's terms, for in those the same words
 may stand for parts of passes.
@@ -38,8 +38,8 @@ OPTIMIZER_KERNEL: Final = (
     r"(?i)(?:adam(?:[^a]|$)|lamb(?:stage|_|optimizer)|adagrad|adadelta|rmsprop|\bsgd|sgd(?:_|functor|math|momentum)"
     r"|\blion_|muon|PointwiseOp\w*Functor|addcdiv)"
 )
-"""Kernels that only an optimizer runs: fused ones of PyTorch, Apex, DeepSpeed and TransformerEngine carry
-its name, those of PyTorch's for-each optimizers divide by the root of the second moment (addcdiv)."""
+"""Kernels that only an optimizer runs: fused ones of PyTorch, Apex, DeepSpeed and TransformerEngine
+carry its name, those of PyTorch's for-each optimizers divide by the root of the second moment."""
 
 AUTOGRAD_THREAD: Final = r"^pt_autograd_\d+$"
 """What PyTorch calls the threads of its autograd engine (torch/csrc/autograd/engine.cpp)."""

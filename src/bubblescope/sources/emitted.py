@@ -36,7 +36,7 @@ _OF_ENGINE: Final = r"^\w+Backward\d*$"
 """Operators of autograd's engine, until 2021 the only trace of it."""
 _ANNOTATION: Final = r"^FSDP::"
 _OPTIMIZER: Final = "optimizer"
-"""Name of the ranges made of launches of an optimizer's kernels; one that every grammar takes for such."""
+"""Name of the ranges made of launches of an optimizer's kernels, which means one by itself."""
 
 
 def without_numbers(ranges: pl.DataFrame) -> pl.DataFrame:

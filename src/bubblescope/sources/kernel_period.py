@@ -1,10 +1,9 @@
 """Steps that nothing marks, told by kernels that come again in the same order.
 
 A job does the same in every step, so the sequence of its kernels' names has a period. So has a single
-step: its layers are alike. The steps are the longest period; and a period is believed to be of steps only
-if it is made of parts that repeat themselves, as layers do, if an optimizer's kernels are in it, or if
-it is of very many sorts of kernels: otherwise it may be one layer of a capture that is shorter than a
-step.
+step: its layers are alike. The steps are the longest period, and it is believed to be of steps only if
+it is made of parts that repeat themselves, as layers do, if an optimizer's kernels are in it, or if it
+is of very many sorts of kernels: otherwise it may be one layer of a capture shorter than a step.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _PART_NAMES: Final = 3
 _MANY_NAMES: Final = 60
 """Different names of kernels that no single layer has: a transformer's have about 30."""
 _PART_COVERED: Final = 0.25
-"""Share of a step that its layers make up, at least: a forward's are about a third of a training step."""
+"""Share of a step that its layers make up, at least: a forward's are a third of a training step."""
 
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _ODD: Final = np.uint64(0xD6E8FEB86659FD93)

@@ -48,12 +48,12 @@ _HOW_ENGINE: Final = (
     "before it a forward"
 )
 _HOW_THREADS: Final = (
-    "work launched by threads of autograd, or in ranges named after a module's backward, is a backward, "
-    "what its caller launched before it a forward"
+    "work launched by threads of autograd, or in ranges named after a module's backward, is a "
+    "backward, what its caller launched before it a forward"
 )
 _HOW_BACKWARD: Final = (
-    "work launched by threads of autograd, or in ranges named after a module's backward, is a backward; "
-    "nothing tells forwards from optimizers"
+    "work launched by threads of autograd, or in ranges named after a module's backward, is a "
+    "backward; nothing tells forwards from optimizers"
 )
 _HOW_WORDS: Final = "the outermost ranges named forward, backward and the like"
 _HOW_FORWARD: Final = "FSDP's ranges before and after the forwards of modules"
@@ -148,7 +148,7 @@ class Markers(NamedTuple):
 
 
 def step_markers(steps: Steps) -> Markers | None:
-    """Return the markers of steps that were told; None if the trace has its own, or nothing told any."""
+    """Return the markers of steps that were told; None if there are none, or the trace's own."""
     if not (steps.marked and steps.how):
         return None
     marked = steps.ranges.with_columns(name=pl.format(_STEP, "step"))

@@ -135,16 +135,20 @@ class Maker:
         untimed = 0 if projection.tasks.height else projection.ranges
         self._pipelined |= bool((~projection.tasks["kind"].is_in(_BESIDE)).any())
         if self._pipelined or self._several:
-            budget = spent(capture, projection)
+            budget = _spent(capture, projection)
             self._named.append(Made(projection, budget, {}, named=True, untimed=untimed))
         if not self._pipelined:
             told = tell(parts(capture, clues.ranges, clues.engine_threads), capture, self._names)
-            budget = spent(told.capture, told.projection)
+            budget = _spent(capture, told.projection)
             self._told.append(Made(told.projection, budget, told.how, named=False, untimed=untimed))
 
     def finish(self) -> list[Made]:
         """Return what was made of each export, in the order in which they came."""
         return self._named if self._pipelined else self._told
+
+
+def _spent(capture: Capture, projection: Projection) -> Spent:
+    return spent(capture, projection.tasks, projection.markers, projection.owners)
 
 
 def no_tasks(
@@ -196,6 +200,7 @@ def one_run(
     nothing: Callable[[], Notice],
     notices: Iterable[Notice] = (),
     common_clock: bool = True,
+    groups: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     **declared: Any,
 ) -> Timeline:
     """Return the timeline of all exports of a run.
@@ -210,13 +215,17 @@ def one_run(
         nothing: Says why there are no tasks of a pipeline, if there are none.
         notices: What was dropped, repaired or assumed before.
         common_clock: Whether the exports then share one.
+        groups: Returns the communication groups, with the columns of `GROUP_SCHEMA`, given the place of
+            each rank: a frame with export, process, device and rank.
         declared: As for `assembled`.
 
     Raises:
         SourceError: Two exports are of one process, or what they hold contradicts itself.
     """
     projections = [one.projection for one in made]
-    if not any(one.named or one.projection.pipelined for one in made) and any(one.projection.tasks.height for one in made):
+    if not any(one.named or one.projection.pipelined for one in made) and any(
+        one.projection.tasks.height for one in made
+    ):
         notices = (*notices, nothing())
     tasks, markers, counters = _gather(exports, projections, offsets)
     ranks, how_rank = _ranks(exports, tasks, markers)
@@ -239,7 +248,10 @@ def one_run(
                 for index, one in enumerate(made)
             ]
         ),
-        tables={"counters": counters.join(place, on=_PLACE).select(*COUNTER_SCHEMA)},
+        tables={
+            "counters": counters.join(place, on=_PLACE).select(*COUNTER_SCHEMA),
+            **({"groups": groups(place)} if groups else {}),
+        },
         common_clock=common_clock,
         **declared,
     )

@@ -34,8 +34,8 @@ _NUMBER: Final = r"(?i)(?:step|iter|iteration|batch)[ _#:.=-]*(\d{1,9})"
 _HOW_REPEATED: Final = "a step is an outermost range named execute_*, step[*] or iteration N"
 _HOW_OPTIMIZER: Final = "a step ends with its optimizer"
 _HOW_KERNELS: Final = (
-    "a guess: nothing names steps, but the names of kernels repeat ({} times {} kernels, {:.1f} % of them "
-    "alike), so each repetition is taken for a step"
+    "a guess: nothing names steps, but the names of kernels repeat ({} times {} kernels, {:.1f} % of "
+    "them alike), so each repetition is taken for a step"
 )
 
 
@@ -121,7 +121,8 @@ def _stated(ranges: pl.DataFrame) -> pl.Expr | None:
 def guessed_steps(trace: Traced) -> Steps:
     """Return the steps that the names of kernels tell, where nothing else does.
 
-    They are those of the device that ran most. Each begins with the launch of its first kernel and ends with that of the next.
+    They are those of the device that ran most. Each begins with the launch of its first kernel and ends
+    with that of the next.
     """
     nothing = Steps(pl.DataFrame(schema=STEPS), None, marked=False)
     kernels = trace.capture.work.filter(

@@ -1,4 +1,4 @@
-"""What tells phases and steps of one process that names none: its operators and modules, beside its capture."""
+"""What tells phases and steps of a process that names none: operators, and modules."""
 
 from __future__ import annotations
 
@@ -42,20 +42,19 @@ _COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi
 
 
 class Traced(Protocol):
-    """What one process recorded, or what it recorded of some of its devices.
-
-    Attributes:
-        capture: Its ranges, launches and device work.
-        operators: Frame with the columns of `OPERATORS`.
-        frames: Frame with the columns of `FRAMES`.
-    """
+    """What one process recorded, or what it recorded of some of its devices."""
 
     @property
-    def capture(self) -> Capture: ...
+    def capture(self) -> Capture:
+        """Its ranges, launches and device work."""
+
     @property
-    def operators(self) -> pl.DataFrame: ...
+    def operators(self) -> pl.DataFrame:
+        """Frame with the columns of `OPERATORS`."""
+
     @property
-    def frames(self) -> pl.DataFrame: ...
+    def frames(self) -> pl.DataFrame:
+        """Frame with the columns of `FRAMES`."""
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,6 +15,7 @@ from bubblescope.sources.projection import PLACES, TASK_COLUMNS, kernel_tasks, p
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from bubblescope.model.arrays import Ints
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.capture import Capture
     from bubblescope.sources.projection import Projection
@@ -44,73 +45,106 @@ def with_whole_devices(
     places = capture.work.select(_PLACE).unique().join(told, on=_PLACE, how="anti").sort(_PLACE)
     if not places.height:
         return projection, False
-    left = msgspec.structs.replace(capture, work=capture.work.join(told, on=_PLACE, how="semi"))
-    base = project(left, names)
-    added = [
+    work = capture.work.join(told, on=_PLACE, how="semi")
+    base = project(msgspec.structs.replace(capture, work=work, kernels=None), names)
+    wholes = [
         _of_device(capture, process, device, steps.get(process))
         for process, device in places.iter_rows()
     ]
-    tasks = pl.concat([base.tasks.select(TASK_COLUMNS), *added])
-    return msgspec.structs.replace(base, tasks=tasks), True
+    tasks = pl.concat([base.tasks.select(TASK_COLUMNS), *(one.tasks for one in wholes)])
+    owners = projection.owners
+    if owners is not None:
+        owned = pl.concat(one.owners for one in wholes)
+        others = owners.with_row_index("row").join(owned, on="row", how="anti")
+        owners = pl.concat([others.select(owned.columns), owned]).sort("row").drop("row")
+    return msgspec.structs.replace(base, tasks=tasks, owners=owners), True
 
 
-def _of_device(capture: Capture, process: int, device: int, steps: Steps | None) -> pl.DataFrame:
-    """Return the tasks of one device, with the columns of `TASK_COLUMNS`."""
-    work = capture.work.filter(process=process, device=device).rechunk()
+class _Whole(NamedTuple):
+    """The tasks of one device, with the columns of `TASK_COLUMNS`, and the task of each row of work."""
+
+    tasks: pl.DataFrame
+    owners: pl.DataFrame  # row of the capture's work, host_start_ns and name
+
+
+def _of_device(capture: Capture, process: int, device: int, steps: Steps | None) -> _Whole:
+    """Return the tasks of one device."""
+    rows = capture.work.with_row_index("row").filter(process=process, device=device)
     launches = capture.launches.filter(process=process)
-    call = lookup(launches["correlation"].to_numpy(), work["correlation"].to_numpy())
+    call = lookup(launches["correlation"].to_numpy(), rows["correlation"].to_numpy())
     launched = np.append(launches["start_ns"].to_numpy(), NONE)[call]
-    order = np.lexsort((launched, work["start_ns"].to_numpy()))
-    work, launched = work[order], launched[order]
-    marks = None if steps is None or not steps.ranges.height else steps.ranges
-    if marks is None:
-        owner = np.zeros(work.height, np.int64)
-        named = pl.DataFrame({"name": [ALL], "step": [None]}, schema_overrides={"step": pl.Int64})
-    else:
-        # Of steps numbered k, what is before the first is 0, in each 2k + 1, after each 2k + 2.
-        begin, end = (marks[edge].to_numpy() for edge in ("start_ns", "end_ns"))
-        last = np.searchsorted(begin, launched, side="right") - 1
-        inside = (last >= 0) & (launched < end[last])
-        owner = np.where(inside, 2 * last + 1, 2 * last + 2)
-        # What has no launch belongs to what started before it.
-        known = np.maximum.accumulate(np.where(launched != NONE, np.arange(len(launched)), 0))
-        owner = owner[known]
-        number = marks["step"].to_list()
-        named = pl.DataFrame(
-            {
-                "name": [_BESIDE, *(one for k in number for one in (_STEP.format(k), _BESIDE))],
-                "step": [None, *(one for k in number for one in (k, None))],
-            },
-            schema_overrides={"step": pl.Int64},
-        )
+    order = np.lexsort((launched, rows["start_ns"].to_numpy()))
+    rows, launched = rows[order], launched[order]
+    work = rows.drop("row")
+    named = _names(steps)
+    owner = _owners(launched, None if steps is None else steps.ranges)
     comm = work["comm"].is_not_null().to_numpy()
+    # A device that communicates alone is not idle for it.
     timed = np.flatnonzero(~comm) if not comm.all() else np.arange(len(comm))
     timed = timed[np.argsort(owner[timed], kind="stable")]
     intervals = busy_intervals(work, owner, timed, np.arange(named.height))
-    known_launch = np.where(launched == NONE, np.iinfo(np.int64).max, launched)
-    first = (
-        pl.DataFrame({"range": owner, "at": known_launch})
-        .group_by("range")
-        .agg(host_start_ns=pl.col("at").min())
-        .with_columns(pl.col("host_start_ns").replace(np.iinfo(np.int64).max, None))
-    )
-    nothing = {name: pl.lit(None, pl.Int64) for name in (*PLACES, "peer", "pair_stage")}
+    owned = pl.DataFrame({"range": owner, "at": pl.Series(launched).replace(NONE, None)})
     ranges = (
-        intervals.join(named.with_row_index("range").cast({"range": pl.Int64}), on="range")
-        .join(first, on="range", how="left")
+        intervals.join(named, on="range")
+        .join(owned.group_by("range").agg(host_start_ns=pl.col("at").min()), on="range")
         .with_columns(
+            *(pl.lit(None, pl.Int64).alias(name) for name in _UNKNOWN),
             process=pl.lit(process, pl.Int64),
             kind=pl.lit(Kind.OTHER.value),
             lane=pl.lit(Lane.COMPUTE.value),
             splits=pl.lit(value=False),
-            host_end_ns=pl.lit(None, pl.Int64),
-            pair_microbatch=pl.lit(None, pl.Int64),
-            **{name: value for name, value in nothing.items() if name != "step"},
         )
     )
     kernels = work.with_columns(
         range=pl.Series(owner), host_start_ns=pl.Series(launched, dtype=pl.Int64)
     )
     beside = kernels.filter(pl.Series(comm)) if not comm.all() else kernels.clear()
-    of_kernels = kernel_tasks(capture.comms, [beside], ranges)
-    return pl.concat([ranges.select(TASK_COLUMNS), of_kernels.select(TASK_COLUMNS)])
+    tasks = [ranges.select(TASK_COLUMNS), kernel_tasks(capture.comms, [beside], ranges)]
+    owners = owned.join(
+        ranges.select("range", "host_start_ns", "name"),
+        on="range",
+        how="left",
+        maintain_order="left",
+    )
+    return _Whole(
+        pl.concat(tasks), owners.select(row=rows["row"], host_start_ns="host_start_ns", name="name")
+    )
+
+
+_UNKNOWN: Final = [
+    name
+    for name in TASK_COLUMNS
+    if name in {*PLACES, "peer", "pair_stage", "pair_microbatch", "host_end_ns"} - {"step"}
+]
+
+
+def _names(steps: Steps | None) -> pl.DataFrame:
+    """Return range, name and step of a device's tasks.
+
+    Without steps there is one. Else what is outside of the steps is told apart: with steps counted by k
+    from 0, what comes before the first is 0, the steps are 2k + 1, what comes after each is 2k + 2.
+    """
+    names: list[tuple[str, int | None]] = [(ALL, None)]
+    if steps is not None and steps.ranges.height:
+        names = [(_BESIDE, None)]
+        for step in steps.ranges["step"]:
+            names += [(_STEP.format(step), step), (_BESIDE, None)]
+    return pl.DataFrame(names, schema={"name": pl.String, "step": pl.Int64}, orient="row").select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("range"), "name", "step"
+    )
+
+
+def _owners(launched: Ints, steps: pl.DataFrame | None) -> Ints:
+    """Return the task of each row of a device's work, by start, as `_names` counts them.
+
+    Args:
+        launched: When each was launched, or `NONE`: that is of the same task as what started before it.
+        steps: The steps' ranges, if any are known.
+    """
+    if steps is None or not steps.height:
+        return np.zeros(len(launched), np.int64)
+    begin, end = (steps[edge].to_numpy() for edge in ("start_ns", "end_ns"))
+    last = np.searchsorted(begin, launched, side="right") - 1
+    owner = np.where((last >= 0) & (launched < end[last]), 2 * last + 1, 2 * last + 2)
+    known = np.maximum.accumulate(np.where(launched != NONE, np.arange(len(launched)), 0))
+    return owner[known]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from bubblescope.model.errors import SourceError
 from bubblescope.model.provenance import Notice, clocks_unchecked
+from bubblescope.sources.nsight.nccl_kernels import groups_of_run
 from bubblescope.sources.nsight.read_export import NsightExport, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteExport
 from bubblescope.sources.process_exports import Maker, no_tasks, one_run
@@ -65,7 +66,7 @@ class NsightSource:
         chosen = _without_twins(paths)
         exports, maker = [], Maker(options.names, several=len(chosen) > 1)
         for path in chosen:  # only one export's events are in memory at a time
-            export, capture, clues = _read(path, options.progress)
+            export, capture, clues = _read(path, options)
             exports.append(export)
             maker.add(capture, clues)
         made = maker.finish()
@@ -86,6 +87,7 @@ class NsightSource:
                 none=f"; {_MARKED}",
             ),
             notices=(*notices, *_unplaced(exports)),
+            groups=lambda places: groups_of_run([export.nccl for export in exports], places),
         )
 
 
@@ -99,17 +101,18 @@ def _without_twins(paths: Sequence[Path]) -> list[Path]:
     ]
 
 
-def _read(path: Path, progress: Progress) -> tuple[NsightExport, Capture, Clues]:
+def _read(path: Path, options: ReadOptions) -> tuple[NsightExport, Capture, Clues]:
     """Open whichever container the export lies in and read it."""
+    progress = options.progress
     tables: SqliteExport | ParquetTables
     if path.is_dir():
         tables = ParquetTables(path, progress)
         progress.begin(f"reading {path.name}", tables.size())
-        return read_export(tables, str(path))
+        return read_export(tables, str(path), kernels=options.activities)
     with _as_sqlite(path, progress) as file:
         tables = SqliteExport(file, progress)
         progress.begin(f"reading {path.name}", tables.size())
-        return read_export(tables, str(path))
+        return read_export(tables, str(path), kernels=options.activities)
 
 
 @contextmanager

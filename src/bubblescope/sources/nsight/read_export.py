@@ -6,7 +6,9 @@ Schema Reference"); what differs between the versions of 2021 to 2026 is handled
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import polars as pl
@@ -16,6 +18,7 @@ from bubblescope.names.phase_words import AUTOGRAD_THREAD, OPTIMIZER_KERNEL
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     LAUNCHES,
+    OPERATORS,
     RANGES,
     SLOW_COPY_NS,
     WAITS,
@@ -25,7 +28,9 @@ from bubblescope.sources.capture import (
     told_by_host,
 )
 from bubblescope.sources.emitted import without_numbers
+from bubblescope.sources.nsight.communicators import FUNCTION, NO_CALLS, nccl_calls
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
+from bubblescope.sources.nsight.nccl_kernels import NO_NCCL, Nccl, told_by_calls
 from bubblescope.sources.process_exports import UNKNOWN, Clues, Export, counted
 
 if TYPE_CHECKING:
@@ -64,10 +69,12 @@ class NsightExport(Export, frozen=True):
     Attributes:
         clock: How its times relate to absolute time.
         unplaced_metrics: Whether it has GPU metrics and does not say of whose GPU they are.
+        nccl: What it tells of NCCL's communicators.
     """
 
     clock: Clock
     unplaced_metrics: bool
+    nccl: Nccl
 
 
 def _process(global_id: str) -> pl.Expr:
@@ -75,8 +82,15 @@ def _process(global_id: str) -> pl.Expr:
     return pl.col(global_id) // (1 << 24)
 
 
-def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture, Clues]:
+def read_export(
+    tables: Tables, path: str, *, kernels: bool = False
+) -> tuple[NsightExport, Capture, Clues]:
     """Read what an export says of itself, its events in its own time, and what tells phases.
+
+    Args:
+        tables: Its tables.
+        path: Where it lies, as the user named it.
+        kernels: Whether to keep the names of device work.
 
     Raises:
         SourceError: A table cannot be read.
@@ -88,17 +102,33 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture, Clues
     environment = dict(tables.read("TARGET_INFO_SYSTEM_ENV", ["name", "value"]).iter_rows())
     strings = tables.read("StringIds", ["id", "value"])
     ranges = without_numbers(_ranges(tables, strings))
-    comm = strings.filter(_is_comm(strings["value"])).sort("id").with_row_index("comm")
+    told = _named_kernels(strings)
     waits = _waits(tables)
     zero = int(strings["id"].min() or 0)  # type: ignore[arg-type]  # a column of integers
-    work, counts = _device_work(tables, comm["id"], zero, streams=waits is not None)
-    optimizing = strings.filter(pl.col("value").str.contains(OPTIMIZER_KERNEL))
-    launches = _launches(tables, strings, zero)
-    named = strings.select((pl.col("id") - zero).cast(pl.Int32, strict=False), name="value")
+    work, counts = _device_work(
+        tables, told, zero, streams=kernels or waits is not None, titles=kernels
+    )
+    launches = _launches(tables, strings)
+    named = strings.select("id", name="value")
     blocked = launches.drop_nulls("blocked").join(named, left_on="blocked", right_on="id")
     host, host_names = told_by_host(blocked.select(*RANGES), ranges)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
     metrics, unplaced = gpu_metrics(tables, places)
+    capture, nccl = _with_nccl(
+        Capture(
+            ranges=ranges.select(*RANGES),
+            launches=launches.select(*LAUNCHES),
+            work=work.select(*WORK),
+            comms=tuple(map(Comm, told.comm["value"])),
+            copies=_COPY_SORTS,
+            host=host,
+            host_names=host_names,
+            waits=waits,
+            optimizer_kernels=tuple(number - zero for number in told.optimizing["id"]),
+        ),
+        tables,
+        strings,
+    )
     export = NsightExport(
         path=path,
         host=environment.get("Hostname") or "unknown",
@@ -108,19 +138,49 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture, Clues
         names=ranges.group_by("process", "name").len("count"),
         counters=pl.concat([memory(tables), metrics]),
         unplaced_metrics=unplaced,
+        nccl=nccl,
     )
-    capture = Capture(
-        ranges=ranges.select(*RANGES),
-        launches=launches.select(*LAUNCHES),
-        work=work,
-        comms=tuple(map(Comm, comm["value"])),
-        copies=_COPY_SORTS,
-        host=host,
-        host_names=host_names,
-        waits=waits,
-        optimizer_kernels=tuple(number - zero for number in optimizing["id"]),
-    )
+    if kernels:
+        numbers, names = _named(work["title"], strings)
+        capture = msgspec.structs.replace(
+            capture, kernels=numbers, kernel_names=names, operators=_sequenced(ranges)
+        )
     return export, capture, Clues(ranges, _engine_threads(tables, strings))
+
+
+def _with_nccl(capture: Capture, tables: Tables, strings: pl.DataFrame) -> tuple[Capture, Nccl]:
+    """Tell what communication kernels are by the calls and the ranges around them."""
+    if not capture.work["comm"].is_not_null().any():
+        return capture, NO_NCCL
+    called = capture.ranges["name"].str.contains(FUNCTION).any()
+    return told_by_calls(capture, nccl_calls(tables, strings) if called else NO_CALLS)
+
+
+_UNNAMED: Final = {"graphs": "CUDA graph", "fills": "Memset"}
+"""What to call work whose tables have no names."""
+
+
+def _named(ids: pl.Series, strings: pl.DataFrame) -> tuple[pl.Series, tuple[str, ...]]:
+    """Return the names of work by number, from the ids of strings and of `_UNNAMED` (negative)."""
+    own = pl.DataFrame(
+        {"id": range(-1, -1 - len(_UNNAMED), -1), "value": list(_UNNAMED.values())},
+        schema=strings.schema,
+    )
+    known = pl.concat([strings, own]).filter(pl.col("id").is_in(ids.unique().implode()))
+    numbers = ids.replace_strict(
+        known["id"], range(known.height), default=None, return_dtype=pl.Int32
+    )
+    return numbers, tuple(known["value"])
+
+
+def _sequenced(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that have a sequence number, with the columns of `OPERATORS`."""
+    return (
+        ranges.with_columns(engine=pl.col("name").str.starts_with("autograd::engine::"))
+        .drop_nulls(["sequence", "end_ns"])
+        .filter(pl.col("sequence") >= 0)
+        .select(*OPERATORS)
+    )
 
 
 def _engine_threads(tables: Tables, strings: pl.DataFrame) -> pl.Series:
@@ -131,8 +191,8 @@ def _engine_threads(tables: Tables, strings: pl.DataFrame) -> pl.Series:
     return found["globalTid"].drop_nulls().unique()
 
 
-def _launches(tables: Tables, strings: pl.DataFrame, zero: int) -> pl.DataFrame:
-    """Return the calls of CUDA's runtime, with the id of the name, less `zero`, of each that blocked."""
+def _launches(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls of CUDA's runtime, with the id of the name of each that blocked."""
     how: dict[Blocks, list[int]] = {sort: [] for sort in Blocks}
     for number, name in strings.filter(pl.col("value").str.contains("^c?u")).iter_rows():
         how[blocks(name)].append(number)
@@ -149,7 +209,7 @@ def _launches(tables: Tables, strings: pl.DataFrame, zero: int) -> pl.DataFrame:
             start_ns="start",
             end_ns="end",
             correlation="correlationId",
-            blocked=pl.when(blocked).then(pl.col("nameId") - zero).cast(pl.Int32, strict=False),
+            blocked=pl.when(blocked).then("nameId"),
         ),
     )
 
@@ -202,21 +262,69 @@ def _range_types(tables: Tables) -> list[int]:
     return [number for name, number in (usual | said).items() if name in _RANGE_TYPES]
 
 
-def _device_work(
-    tables: Tables, comm_ids: pl.Series, zero: int, *, streams: bool
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return all device work, and how much of what there is; with streams only if they are needed.
+class _Named(NamedTuple):
+    """Names of kernels that matter by themselves.
 
-    Kernels are told apart by the ids of their names, less `zero`.
+    Attributes:
+        comm: Frame with id and value of those of communication, short or demangled.
+        optimizing: The same of those of optimizers.
+        demangled: Whether short names do not tell all of them.
     """
-    code: pl.Expr = pl.lit(None, pl.Int32)
-    if len(comm_ids):
-        known = pl.col("shortName").replace_strict(
-            comm_ids, range(len(comm_ids)), default=None, return_dtype=pl.Int32
-        )
-        code = pl.when(pl.col("shortName").is_in(comm_ids.implode())).then(known)
 
-    def shrink(piece: pl.DataFrame) -> pl.DataFrame:
+    comm: pl.DataFrame
+    optimizing: pl.DataFrame
+    demangled: bool
+
+
+def _named_kernels(strings: pl.DataFrame) -> _Named:
+    """Return the names that matter.
+
+    A namespace that tells a library, or an argument that tells what a template does, is only in the
+    demangled name, which is read if it matters.
+    """
+    comm = strings.filter(_is_comm(strings["value"])).sort("id")
+    optimizing = strings.filter(pl.col("value").str.contains(OPTIMIZER_KERNEL))
+    short = [_bare(name) for name in optimizing["value"]]
+    hidden = (_bare(name) for name in comm["value"] if "::" in name)
+    return _Named(
+        comm,
+        optimizing,
+        demangled=not all(map(is_communication_kernel, hidden))
+        or not all(re.search(OPTIMIZER_KERNEL, name) for name in short),
+    )
+
+
+def _bare(name: str) -> str:
+    """Return the bare name of a function, as `shortName` has it."""
+    return re.split(r"[<(]", name, maxsplit=1)[0].rsplit("::", 1)[-1]
+
+
+def _device_work(
+    tables: Tables, named: _Named, zero: int, *, streams: bool, titles: bool
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return all device work, and how much of what there is.
+
+    Args:
+        tables: The export's.
+        named: The names that matter.
+        zero: The lowest id of a name: kernels are told apart by their names' ids less it.
+        streams: Whether streams are needed.
+        titles: Whether a column `title` is to have the id of each name, of fills and graphs too.
+    """
+    names, comm = ["shortName"], named.comm
+    if titles or named.demangled:
+        names.append("demangledName")
+    code = pl.coalesce(
+        pl.lit(None, pl.Int32),
+        *(
+            pl.col(name).replace_strict(
+                comm["id"], range(comm.height), default=None, return_dtype=pl.Int32
+            )
+            for name in (names if comm.height else ())
+        ),
+    )
+
+    def shrink(piece: pl.DataFrame, unnamed: pl.Expr, kernel: pl.Expr) -> pl.DataFrame:
         return piece.drop_nulls(["start", "end", "deviceId"]).select(
             process=_process("globalPid").fill_null(UNKNOWN),
             device=pl.col("deviceId").cast(pl.Int32),
@@ -228,27 +336,27 @@ def _device_work(
             stream=pl.col("streamId").cast(pl.Int32, strict=False)
             if streams
             else pl.lit(None, pl.Int32),
-            kernel=(pl.coalesce("demangledName", "shortName") - zero).cast(pl.Int32, strict=False)
-            if "demangledName" in piece.columns
-            else pl.lit(None, pl.Int32),
+            kernel=kernel,
+            **({"title": pl.coalesce("demangledName", "shortName", unnamed)} if titles else {}),
         )
 
-    columns = ["start", "end", "deviceId", "correlationId", "globalPid", "shortName"]
-    if streams:
-        columns.append("streamId")
+    code_of_name = (pl.coalesce(names[::-1]) - zero).cast(pl.Int32, strict=False)
+    columns = ["start", "end", "deviceId", "correlationId", "globalPid", *names]
+    columns += ["streamId"] * streams
     pieces, counts = [], []
     for what, table in _WORK.items():
-        kinds = _OF_WORK.get(what, [])
-        piece = tables.read(table, [*columns, *kinds], shrink)
+        kinds = ["copyKind", "srcKind", "dstKind"] if what == "copies" else []
+        unnamed = list(_UNNAMED).index(what) if what in _UNNAMED else None
+        number = pl.lit(None, pl.Int64) if unnamed is None else pl.lit(-1 - unnamed, pl.Int64)
+        kernel = code_of_name if table == _KERNELS else pl.lit(None, pl.Int32)
+        piece = tables.read(
+            table, [*columns, *kinds], partial(shrink, unnamed=number, kernel=kernel)
+        )
         pieces.append(piece)
         counts.append(counted(piece, what))
-    return pl.concat(pieces).select(*WORK), pl.concat(counts)
+    return pl.concat(pieces), pl.concat(counts)
 
 
-_OF_WORK: Final = {
-    "kernels": ["demangledName"],
-    "copies": ["copyKind", "srcKind", "dstKind"],
-}
 _WAYS: Final = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 _HELD: Final = {0: "pageable", 1: "pinned"}
 _COPY_SORTS: Final = (

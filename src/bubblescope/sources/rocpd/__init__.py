@@ -48,7 +48,7 @@ class RocpdSource:
             for suffix in suffixes(path) or [""]:
                 part = Part(path, suffix, options.progress)
                 options.progress.begin(f"reading {path.name}", part.size())
-                export, capture, clues = read_part(part)
+                export, capture, clues = read_part(part, named=options.activities)
                 exports.append(export)
                 maker.add(capture, clues)
         made = maker.finish()
