@@ -132,7 +132,7 @@ class CollectiveCalls:
         batches = mute & (row < 0) & np.array([_may_send(name) for name, _ in self._sorts])[sorts]
         if not batches.any():
             return list(sets), found
-        between_two = np.array([one.operation in _BETWEEN_TWO for one in self._said])
+        between_two = np.array([one.operation in _BETWEEN_TWO for one in self._said], bool)
         free = np.append(between_two, [False])[operators["said"].to_numpy()]
         free[row[row >= 0]] = False
         launches = pl.DataFrame(
