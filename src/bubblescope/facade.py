@@ -183,13 +183,14 @@ class Trace:
 
         Args:
             questions: What to ask, such as `lambda run: run.schedule("zb-v")`.
-                `bubblescope.analysis.whatif.WhatIf` says what can be asked.
+                `bubblescope.analysis.whatif.WhatIf` says what can be asked, and
+                `bubblescope.analysis.whatif_device.DeviceWhatIf` where the run has no pipeline.
             memory: For advice: activations that a device may hold, in micro-batches of a p-th of the
                 model; what the run's own schedule holds if left out.
             also: Schedules to recognise besides the known ones.
 
         Raises:
-            TimelineError: Its ranks share no clock, or it has no pipeline tasks.
+            TimelineError: It has neither pipeline tasks of ranks that share a clock nor device work.
             ScheduleError: A question makes no sense for the run.
         """
         from bubblescope.render.text.whatif import Predictions  # noqa: PLC0415

@@ -299,7 +299,11 @@ def test_a_slow_rank_of_a_recommendation_model():
     ("name", "shares", "outside"),
     [
         ("nccl_parser_config_nccl_data.json.gz", (24.4, 74.3, 1.3), 0.96),
-        ("ns_resolution_trace_rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz", (32.4, 66.4, 1.2), 0.59),
+        (
+            "ns_resolution_trace_rank-0.Apr_03_18_51_38.1102.pt.trace.json.gz",
+            (32.4, 66.4, 1.2),
+            0.59,
+        ),
     ],
 )
 def test_shares_of_phases(name, shares, outside):

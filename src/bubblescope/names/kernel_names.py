@@ -1,9 +1,10 @@
 """Short names of kernels: what a table can show of names that fill half a page.
 
 A kernel's name as profilers write it is a C++ signature: return type, namespaces, template arguments
-and parameters around the name of a function. The short name is that function's alone, as the `shortName` of
-Nsight Systems. Where a function is no more than a wrapper, what it wraps stands behind it in brackets:
-CUTLASS has one `Kernel` for all of its products, PyTorch a few kernels for everything elementwise.
+and parameters around the name of a function. The short name is that function's alone, as the
+`shortName` of Nsight Systems. Where a function is no more than a wrapper, what it wraps stands behind
+it in brackets: CUTLASS has one `Kernel` for all of its products, PyTorch a few kernels for everything
+elementwise.
 """
 
 from __future__ import annotations

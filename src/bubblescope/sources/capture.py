@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
@@ -134,6 +134,9 @@ _ABOUT: Final = {
 }
 
 
+_NUMBERED: Final = pl.Schema({"doing": pl.Int8, "name": pl.Int32})
+
+
 def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
     """Return what ranges say that the host was doing, with the columns of `HOST`.
 
@@ -154,10 +157,8 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
             ),
         )
         .select(*HOST)
+        .cast(_NUMBERED)  # Polars forgets the types of no rows at all
     )
-
-
-_HOST: Final[dict[Any, Any]] = dict(HOST)
 
 
 def told_by_host(
@@ -175,4 +176,5 @@ def told_by_host(
         doing=pl.lit(BLOCKED, pl.Int8),
         name=pl.col("name").replace_strict(every, range(len(every)), return_dtype=pl.Int32),
     )
-    return pl.concat([waited.select(*HOST).cast(_HOST), annotated(ranges, numbers)]), tuple(every)
+    told = [waited.select(*HOST).cast(_NUMBERED), annotated(ranges, numbers)]
+    return pl.concat(told), tuple(every)

@@ -2,7 +2,8 @@
 
 It is that of the innermost range about a module (`bubblescope.names.module_ranges`) that was open on
 the launching thread. Backwards run on a thread of autograd's engine, where no module's range is open:
-there an operator has the sequence number of the forward operator whose gradient it computes, and so its module.
+there an operator has the sequence number of the forward operator whose gradient it computes, and so
+its module.
 """
 
 from __future__ import annotations
