@@ -54,6 +54,7 @@ RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
     "host": pl.String(),
     "process": pl.Int64(),
     "device": pl.Int32(),
+    "device_name": pl.String(),
     "stages": pl.List(pl.Int32()),
     "dp": pl.Int32(),
     "tp": pl.Int32(),
@@ -99,7 +100,8 @@ class Timeline:
             columns of its schema; those left out are empty. Sorted on the way in. `counters` is what
             was measured beside the tasks, such as memory in use; `step_times` the steps, each from its
             start to the next's; `budget` what the devices spent every nanosecond on; `operations` the
-            kernels that communicate; `groups` the groups of processes that do.
+            kernels that communicate; `groups` the groups of processes that do; `flops` what operators
+            executed.
 
     Raises:
         TimelineError: A column is missing, unknown or of the wrong type, or a row breaks a rule;
@@ -111,6 +113,7 @@ class Timeline:
     __slots__ = (
         "budget",
         "counters",
+        "flops",
         "groups",
         "operations",
         "ranks",
@@ -126,6 +129,7 @@ class Timeline:
     step_times: pl.DataFrame
     budget: pl.DataFrame
     operations: pl.DataFrame
+    flops: pl.DataFrame
     groups: pl.DataFrame
 
     def __init__(
@@ -342,6 +346,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             origins=tuple(dict.fromkeys(origin for run in runs for origin in run.origins)),
             schedule=agreed(run.schedule for run in runs),
             microbatches=agreed(run.microbatches for run in runs),
+            world=max((run.world for run in runs if run.world is not None), default=None),
             inferred=inferred,
             warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
             contents=tuple(content for run in runs for content in run.contents),
@@ -374,6 +379,7 @@ def _between(
 ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
     """Return what overlaps a window, whole."""
     inside = [pl.lit(value=True)]
+    whole = start_ns is None and end_ns is None
     if start_ns is not None:
         inside.append(pl.col("end_ns") > start_ns)
     if end_ns is not None:
@@ -382,6 +388,9 @@ def _between(
         name: frame.filter(inside) if "start_ns" in frame.columns else frame
         for name, frame in tables.items()
     }
+    if not whole and "flops" in kept:
+        # It is known of steps alone when they were executed.
+        kept["flops"] = kept["flops"].join(kept["step_times"], on=["rank", "step"], how="semi")
     return tasks.filter(inside), kept
 
 

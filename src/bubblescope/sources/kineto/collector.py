@@ -20,12 +20,15 @@ from bubblescope.sources.kineto.document import (
     Count,
     ExactCount,
     ExactInstant,
+    ExactShapedSlice,
     ExactSlice,
     Instant,
     Memory,
+    ShapedSlice,
     Slice,
 )
 from bubblescope.sources.kineto.host import Host
+from bubblescope.sources.kineto.operator_flops import OPERATORS, multiplies
 from bubblescope.sources.plausibility import possible
 
 if TYPE_CHECKING:
@@ -76,6 +79,9 @@ _COUNTED: Final = {
 _COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:")
 _CATEGORY, _NAME, _THREAD = attrgetter("cat"), attrgetter("name"), attrgetter("tid")
 _START, _LENGTH = attrgetter("ts"), attrgetter("dur")
+_SHAPED: Final = frozenset({ShapedSlice, ExactShapedSlice})
+_CALLS: Final = {name: OPERATORS[name] for name in ("name", "dims", "types", "concrete")}
+_NULL: Final = b"null"
 _ON_HOST: Final = ("gloo:", "mpi:", "ucc:")
 """Annotations of communication that the host itself does, from issue to completion."""
 
@@ -90,6 +96,8 @@ class Events(msgspec.Struct, frozen=True):
             both the launch and the work.
         operators: Frame with thread, start_ns, end_ns, role and sequence of the operators. The
             sequence number advances whenever autograd records an operator for the backward.
+        products: Frame with the columns of `OPERATORS`: those of them that may multiply matrices, with
+            what they were called with; empty if no operator tells.
         frames: Frame with thread, start_ns, end_ns and name of those Python functions that may tell a
             phase (`is_frame_of_use`).
         on_device: Whether the trace holds device work.
@@ -104,6 +112,7 @@ class Events(msgspec.Struct, frozen=True):
     named_by: dict[int | str | None, set[str]]
     capture: Capture
     operators: pl.DataFrame
+    products: pl.DataFrame
     frames: pl.DataFrame
     on_device: bool
     devices: tuple[int, ...]
@@ -128,6 +137,8 @@ class Collector:
         self._takers: dict[type, Callable[[list[Any]], None]] = {
             Slice: self._take,
             ExactSlice: self._take,
+            ShapedSlice: self._take,
+            ExactShapedSlice: self._take,
             Instant: self._take_memory,
             ExactInstant: self._take_memory,
             Count: self._take_counts,
@@ -135,6 +146,8 @@ class Collector:
         }
         self._sort = _Remembered(_sort_of_kernel)
         self._role = _Remembered(_role)
+        self._calls: dict[tuple[str, bytes, bytes, bytes], int] = {}
+        self._unshaped = _Remembered(self._unshaped_call)
         self._is_frame = _Remembered(is_frame_of_use)
 
     def take(self, batch: list[Any]) -> None:
@@ -208,7 +221,7 @@ class Collector:
             self._processes.setdefault(events[0].pid, set())
             self._host.take_operators(names, start, end, threads)
             roles = np.array(list(map(self._role.__getitem__, names)))
-            return (threads, roles, _argument(events, "sequence"))
+            return (threads, roles, _argument(events, "sequence"), self._calls_of(names, events))
         comm = np.full(len(events), NONE, np.int32)
         copy = np.full(len(events), NONE, np.int8)
         sorts = np.fromiter(map(self._sort.__getitem__, map(_NAME, events)), np.int8, len(events))
@@ -218,6 +231,23 @@ class Collector:
             copy[row] = self._copies.setdefault(_sort_of_copy(events[row].name), len(self._copies))
         devices, correlation = _devices(events), _argument(events, "correlation")
         return (devices, correlation, comm, copy, _streams(events))
+
+    def _calls_of(self, names: list[str], events: list[Any]) -> NDArray[np.int32]:
+        """Return numbers for what operators that may multiply matrices were called with, or `NONE`."""
+        found = np.fromiter(map(self._unshaped.__getitem__, names), np.int32, len(names))
+        if type(events[0]) in _SHAPED:
+            for row in np.flatnonzero(found != NONE):
+                said = events[row].args
+                if said is not None:
+                    call = (names[row], bytes(said.dims), bytes(said.types), bytes(said.concrete))
+                    found[row] = self._calls.setdefault(call, len(self._calls))
+        return found
+
+    def _unshaped_call(self, name: str) -> int:
+        """Return the number of an operator whose arguments are unknown, `NONE` if it never matters."""
+        if not multiplies(name):
+            return NONE
+        return self._calls.setdefault((name, _NULL, _NULL, _NULL), len(self._calls))
 
     def _thread_ids(self, events: list[Any]) -> Ints:
         """Return thread ids, which some writers give as text, as numbers."""
@@ -245,7 +275,8 @@ class Collector:
         frames = {
             _RANGE: self._frame(_RANGE, {"thread": pl.Int64, "name": pl.String}),
             _OPERATOR: self._frame(
-                _OPERATOR, {"thread": pl.Int64, "role": pl.Int64, "sequence": pl.Int64}
+                _OPERATOR,
+                {"thread": pl.Int64, "role": pl.Int64, "sequence": pl.Int64, "call": pl.Int32},
             ),
             _LAUNCH: self._frame(_LAUNCH, {"thread": pl.Int64, "correlation": pl.Int64}),
             _PYTHON: self._frame(_PYTHON, {"thread": pl.Int64, "name": pl.String}),
@@ -282,7 +313,8 @@ class Collector:
             process=self._process(),
             named_by={pid: names for pid, names in self._processes.items() if names},
             capture=capture,
-            operators=operators,
+            operators=operators.drop("call"),
+            products=self._called(operators),
             frames=frames[_PYTHON],
             on_device=on_device,
             devices=tuple(work["device"].unique().sort()) if on_device else (),
@@ -305,6 +337,16 @@ class Collector:
                 for (name, dtype), parts in zip(schema.items(), columns, strict=True)
             }
         )
+
+    def _called(self, operators: pl.DataFrame) -> pl.DataFrame:
+        """Return the operators that may multiply matrices, with the columns of `OPERATORS`."""
+        if all(call[1:] == (_NULL,) * 3 for call in self._calls):
+            return pl.DataFrame(schema=OPERATORS)
+        mine = operators.filter(pl.col("call") != NONE)
+        calls = pl.DataFrame(
+            [(name, *map(_text, said)) for name, *said in self._calls], _CALLS, orient="row"
+        )
+        return pl.concat([mine, calls[mine["call"]]], how="horizontal").select(*OPERATORS)
 
     def _process(self) -> int | None:
         numbers = [pid for pid in self._processes if isinstance(pid, int)]
@@ -339,6 +381,10 @@ def _sort_of_copy(name: str) -> str:
         return name.removeprefix("Memcpy ").strip()
     held = {"Pinned", "Pageable"} & {found[2], found[3]}
     return " ".join([found[1], *sorted(held)]).replace("P", "p")
+
+
+def _text(json: bytes) -> str | None:
+    return None if json == _NULL else json.decode("utf-8", "replace")
 
 
 def _streams(events: list[Any]) -> NDArray[np.int32]:

@@ -24,6 +24,7 @@ from bubblescope.sources.capture import (
     told_by_host,
 )
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
+from bubblescope.sources.nsight.devices import device_names
 from bubblescope.sources.process_exports import UNKNOWN, Export, counted
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
         counts=pl.concat([counts, counted(launches, "calls"), counted(ranges, "ranges")]),
         names=ranges.group_by("process", "name").len("count"),
         counters=pl.concat([memory(tables), metrics]),
+        device_names=device_names(tables, places),
         unplaced_metrics=unplaced,
     )
     return export, Capture(
