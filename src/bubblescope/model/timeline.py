@@ -346,7 +346,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             origins=tuple(dict.fromkeys(origin for run in runs for origin in run.origins)),
             schedule=agreed(run.schedule for run in runs),
             microbatches=agreed(run.microbatches for run in runs),
-            world=max((run.world for run in runs if run.world is not None), default=None),
+            world=max(len(owner), *(run.world or 0 for run in runs)),
             inferred=inferred,
             warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
             contents=tuple(content for run in runs for content in run.contents),

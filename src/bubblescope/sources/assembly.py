@@ -81,7 +81,7 @@ def assembled(
     run = Run(
         origins=tuple(Origin(source, version, str(path)) for version, path in traces),
         contents=tuple(contents),
-        world=world or None,
+        world=max(world or 0, ranks.height) or None,
         warnings=(*missing_ranks(ranks["rank"].to_list(), world), *notices),
         **declared,
     )

@@ -26,6 +26,7 @@ from bubblescope.render.text.sections import (
     warnings_of,
     what_schedule,
 )
+from bubblescope.render.text.utilization import utilization_section
 from bubblescope.render.wording import facts
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         parts: list[RenderableType] = [self._heading()]
         if self.budget is not None:
             parts.append(device_section(self.budget, limit))
+        parts.append(utilization_section(self.utilization))
         if len(self.timeline):
             parts += [
                 self._lanes(limit),
