@@ -376,9 +376,7 @@ def info(run: Trace | Paths) -> Info:
     return _trace(run).info()
 
 
-def report(
-    run: Trace | Paths, *, also: Sequence[Plan] = (), **said: Unpack[Said]
-) -> Report:
+def report(run: Trace | Paths, *, also: Sequence[Plan] = (), **said: Unpack[Said]) -> Report:
     """Return the bubble rates of a run and the facts around them; see `Trace.report`."""
     return _trace(run).report(also=also, **said)
 

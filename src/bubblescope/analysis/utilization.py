@@ -329,9 +329,7 @@ def _efficiency(windows: pl.DataFrame, **known: Any) -> Efficiency:
         impossible=None,
         notes=(),
     )
-    return msgspec.structs.replace(
-        found, impossible=_impossible(found), notes=tuple(_notes(found))
-    )
+    return msgspec.structs.replace(found, impossible=_impossible(found), notes=tuple(_notes(found)))
 
 
 def _sums(windows: pl.DataFrame) -> dict[str, int]:
@@ -347,9 +345,7 @@ def _mean(total: int, ranks: int, windows: int) -> int | None:
 
 def _devices(timeline: Timeline) -> dict[int, int]:
     """Return how many devices each rank used: one where the traces do not tell."""
-    used = dict(
-        timeline.budget.group_by("rank").agg(pl.col("device").n_unique()).iter_rows()
-    )
+    used = dict(timeline.budget.group_by("rank").agg(pl.col("device").n_unique()).iter_rows())
     return {rank: used.get(rank, 1) for rank in timeline.ranks["rank"].to_list()}
 
 
@@ -375,9 +371,7 @@ def _executed(timeline: Timeline, steps: int | None) -> pl.DataFrame:
     )
 
 
-def _windows(
-    timeline: Timeline, of_rank: dict[int, int]
-) -> tuple[pl.DataFrame, int | None, bool]:
+def _windows(timeline: Timeline, of_rank: dict[int, int]) -> tuple[pl.DataFrame, int | None, bool]:
     """Return the steps that count, how many there are, and whether they are open."""
     shaped = timeline.flops["rank"].unique().implode()
     told = pl.DataFrame(
@@ -476,6 +470,13 @@ def _notes(found: Efficiency) -> list[str]:
         notes.append(
             f"{found.traced_devices} of {units.count(found.devices, 'device')} have traces that count: "
             "the others are taken to do as these"
+        )
+    ratio = found.executed_ratio
+    if ratio is not None and ratio < _NEARLY and not found.unknown_operators:
+        notes.append(
+            f"operators executed {_percent(ratio)} of the FLOPs that the model has for a step: it has no "
+            "backward, some kernels have no operator (torch.compile, fused layers), or the tokens, the "
+            "number of devices or the model is wrong"
         )
     if wanted and found.steps is not None and found.compute_ns is None:
         notes.append("the traces do not tell how long devices computed, only when tasks ran")

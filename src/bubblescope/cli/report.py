@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 )
 @planned
 @reading
-def report(  # noqa: PLR0913  # an option each
+def report(
     paths: tuple[str, ...],
     as_json: bool,
     everything: bool,

@@ -14,8 +14,8 @@ FLOPS_SCHEMA: Final[dict[str, pl.DataType]] = {
     "operators": pl.Int64(),
     "unknown": pl.Int64(),
 }
-"""Columns of `Timeline.flops`: what the operators of one name that a rank's host called in a step executed.
+"""Columns of `Timeline.flops`: what operators of one name executed that a rank called in a step.
 
-`flops` is the sum of those `operators` whose arguments tell, null if it cannot be; `unknown` more multiply
-matrices of a size that is not told. A rank without rows has no shapes in its trace.
+`flops` is the sum of those `operators` whose arguments tell, null if it cannot be; `unknown` more
+multiply matrices of a size that is not told. A rank without rows has no shapes in its trace.
 """

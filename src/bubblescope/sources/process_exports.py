@@ -253,9 +253,7 @@ def _named(ranks: pl.DataFrame, exports: Sequence[Export]) -> pl.DataFrame:
         export.device_names.with_columns(export=pl.lit(index, pl.Int32))
         for index, export in enumerate(exports)
     ]
-    return ranks.join(
-        pl.concat(names).unique(_PLACE), on=_PLACE, how="left", maintain_order="left"
-    )
+    return ranks.join(pl.concat(names).unique(_PLACE), on=_PLACE, how="left", maintain_order="left")
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

@@ -150,7 +150,9 @@ def read_model(path: Path) -> Model:
         found: Any = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path}: this cannot be read as JSON ({error}); {_GIVE}") from None
-    megatron = isinstance(found, dict) and "model_type" not in found and "padded_vocab_size" in found
+    megatron = (
+        isinstance(found, dict) and "model_type" not in found and "padded_vocab_size" in found
+    )
     try:
         return (from_megatron if megatron else from_huggingface)(found, str(path))
     except ModelError as error:

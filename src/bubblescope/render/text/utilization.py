@@ -29,7 +29,9 @@ def utilization_section(found: Efficiency | None) -> RenderableType:
         )
         grid.add_row("", "", Text(CONVENTIONS[found.workload.convention or ""], "dim"))
     if found.executed_flops is not None:
-        grid.add_row("HFU", _least(units.percent(found.hfu), found.hfu), Text(_executed(found), "dim"))
+        grid.add_row(
+            "HFU", _least(units.percent(found.hfu), found.hfu), Text(_executed(found), "dim")
+        )
     for speed, label, bound in (
         (found.flops_per_second, "of a device, by the model", False),
         (found.executed_per_second, "of a device, executed", True),
@@ -54,7 +56,7 @@ def _factors(found: Efficiency) -> Text:
         parts.append(f"{units.percent(found.compute_share)} of the step computing")
     if found.compute_utilization is not None:
         parts.append(f"{units.percent(found.compute_utilization)} of the peak meanwhile")
-    return Text(f"{'= ' * (len(parts) > 1)}{' × '.join(parts)}")
+    return Text(f"{'= ' * (len(parts) > 1)}{' \N{MULTIPLICATION SIGN} '.join(parts)}")
 
 
 def _executed(found: Efficiency) -> str:
@@ -83,5 +85,7 @@ def _of_what(found: Efficiency) -> str:
         parts.append(f"peak {peak.flops / 1e12:,.4g} TFLOP/s ({how})")
     said = found.workload
     if said.tokens is not None:
-        parts.append(f"{said.model}, {said.tokens:,} tokens a step in sequences of {said.sequence_length:,}")
+        parts.append(
+            f"{said.model}, {said.tokens:,} tokens a step in sequences of {said.sequence_length:,}"
+        )
     return " · ".join(parts)

@@ -236,7 +236,7 @@ class Collector:
         """Return numbers for what operators that may multiply matrices were called with, or `NONE`."""
         found = np.fromiter(map(self._unshaped.__getitem__, names), np.int32, len(names))
         if type(events[0]) in _SHAPED:
-            for row in np.flatnonzero(found != NONE):
+            for row in np.flatnonzero(found != NONE).tolist():
                 said = events[row].args
                 if said is not None:
                     call = (names[row], bytes(said.dims), bytes(said.types), bytes(said.concrete))

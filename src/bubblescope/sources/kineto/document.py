@@ -43,8 +43,8 @@ _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _OPENING: Final = b'{"traceEvents":['
 _SHAPES: Final = re.compile(rb'"Input Dims"')
 _SEARCHED: Final = 1 << 25
-"""Bytes of events in which shapes are looked for. PyTorch records those of all operators or of none, and
-writes operators first."""
+"""Bytes of events in which shapes are looked for. PyTorch records those of all operators or of none,
+and writes operators first."""
 _PHASES: Final = "BEMIstfbneNODPRcVvSTpF(),"
 _READ_PHASES: Final = "XiC"
 _EXACT_US: Final = 2.0**43
@@ -433,9 +433,10 @@ class _Decoder:
         # Raw text refers to its buffer, which is reused: it needs one of its own.
         text = bytes(array) if self._shaped else array
         events: list[Any] = (_SHAPED_DECODER if self._shaped else _DECODER).decode(text)
-        if not _rounded(events, text):
-            return events
-        return (_EXACT_SHAPED_DECODER if self._shaped else _EXACT_DECODER).decode(bytes(text))
+        if _rounded(events, text):
+            exact = _EXACT_SHAPED_DECODER if self._shaped else _EXACT_DECODER
+            events = exact.decode(bytes(text))
+        return events
 
 
 def _batch(text: bytes | bytearray, size: int, decoder: _Decoder) -> list[Any]:
