@@ -10,10 +10,9 @@ import polars as pl
 from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use
 
 if TYPE_CHECKING:
-    from bubblescope.model.timeline import Timeline
+    from collections.abc import Sequence
 
-_TOP: Final = 8
-"""Details that are listed of each sum."""
+    from bubblescope.model.timeline import Timeline
 
 
 class Spending(msgspec.Struct, frozen=True):
@@ -42,7 +41,7 @@ class Spending(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, spent: dict[Use, int]) -> Spending:
         """Sum up what was spent on each use."""
-        idle = {use: spent[use] for use in IDLE if spent.get(use)}
+        idle: dict[Use, int] = {use: spent[use] for use in IDLE if spent.get(use)}
         parts = [spent.get(use, 0) for use in (Use.COMPUTE, Use.COMMUNICATION, Use.COPY)]
         hidden = [spent.get(use, 0) for use in HIDDEN]
         rest = sum(idle.values())
@@ -85,6 +84,7 @@ class Budget(msgspec.Struct, frozen=True):
         details: Frame with use, detail, role, spent_ns and count, most first: what each class of time
             over the run consists of. `count` is that of rows, which are gaps where these are long.
         outside_steps_ns: What lies in no step, over all devices; null if there are no steps.
+        undecided: Idle time whose cause the traces do not decide; see `undecided`.
     """
 
     overall: Spending
@@ -94,6 +94,7 @@ class Budget(msgspec.Struct, frozen=True):
     open_steps: frozenset[tuple[int, int]]
     details: pl.DataFrame
     outside_steps_ns: int | None
+    undecided: list[dict[str, Any]]
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return plain values for each rank."""
@@ -120,7 +121,7 @@ class Budget(msgspec.Struct, frozen=True):
                 {"class": row["use"], **{key: row[key] for key in ("detail", "role", "spent_ns")}}
                 for row in self.details.filter(pl.col("use") != Use.COMPUTE.value).to_dicts()
             ],
-            "undecided": undecided(self.overall),
+            "undecided": self.undecided,
         }
 
 
@@ -149,6 +150,7 @@ def budget(timeline: Timeline) -> Budget | None:
         .agg(pl.col("spent_ns").sum(), count=pl.len())
         .sort("spent_ns", "use", "detail", "role", descending=[True, False, False, False]),
         outside_steps_ns=overall.total_ns - in_steps if timeline.step_times.height else None,
+        undecided=undecided(overall, sorted({origin.format for origin in timeline.run.origins})),
     )
 
 
@@ -165,32 +167,91 @@ def _spending(table: pl.DataFrame, *by: str) -> dict[tuple[int, ...], Spending]:
     return {key: Spending.of(spent) for key, spent in found.items()}
 
 
-_OPTIONS: Final = {
-    Use.UNTRACED: (
-        "what they waited for is not in the trace",
-        "PyTorch: torch.profiler's experimental_config with enable_cuda_sync_events=True; Nsight "
-        "Systems: --cuda-event-trace=true and --cuda-graph-trace=node",
-    ),
-    Use.HOST_UNKNOWN: (
-        "what the host did is not in the trace",
-        "PyTorch: with_stack=True; Nsight Systems: --trace=cuda,nvtx,osrt with "
-        "torch.autograd.profiler.emit_nvtx()",
-    ),
-    Use.UNLINKED: (
-        "what launched the operation is not in the trace",
-        "PyTorch: ProfilerActivity.CPU as well, and a warm-up step; Nsight Systems: a capture that "
-        "begins before the first launch",
-    ),
+_WHY: Final = {
+    Use.UNTRACED: "what launched work waited for is not in the trace",
+    Use.HOST_UNKNOWN: "what the host did is not in the trace",
+    Use.UNLINKED: "what launched the work is not in the trace",
 }
+_OPTIONS: Final = {
+    "kineto": {
+        Use.UNTRACED: "enable_cuda_sync_events=True in torch.profiler's experimental_config",
+        Use.HOST_UNKNOWN: "with_stack=True in torch.profiler",
+        Use.UNLINKED: "ProfilerActivity.CPU and a warm-up step in torch.profiler's schedule",
+    },
+    "nsight": {
+        Use.UNTRACED: "nsys profile --cuda-event-trace=true --cuda-graph-trace=node",
+        Use.HOST_UNKNOWN: "torch.autograd.profiler.emit_nvtx() in the job",
+        Use.UNLINKED: "an nsys capture that begins before the first launch",
+    },
+    "ascend": {
+        Use.HOST_UNKNOWN: "with_stack=True in torch_npu.profiler",
+        Use.UNLINKED: "ProfilerActivity.CPU and a warm-up step in torch_npu.profiler's schedule",
+    },
+}
+"""What a user of each profiler can ask for, to know more."""
 
 
-def undecided(spending: Spending) -> list[dict[str, Any]]:
-    """Return idle time whose cause the traces do not decide, and the option that would."""
+def undecided(spending: Spending, formats: Sequence[str]) -> list[dict[str, Any]]:
+    """Return idle time whose cause the traces do not decide, and the options that would.
+
+    Args:
+        spending: What time was spent on.
+        formats: The formats of the traces.
+    """
     return [
-        {"class": use.value, "idle_ns": spending.idle[use], "why": why, "option": option}
-        for use, (why, option) in _OPTIONS.items()
+        {
+            "class": use.value,
+            "idle_ns": spending.idle[use],
+            "why": why,
+            "options": [_OPTIONS[name][use] for name in formats if use in _OPTIONS.get(name, {})],
+        }
+        for use, why in _WHY.items()
         if spending.idle.get(use)
     ]
+
+
+_PROFILERS: Final = "a trace of torch.profiler or Nsight Systems"
+_TELLING: Final = {
+    "native": (
+        f"{_PROFILERS} (`bubblescope record --marks torch` or `--marks nvtx` shows the same tasks in "
+        "it) would tell"
+    ),
+    "kineto": "torch.profiler records them with ProfilerActivity.CUDA",
+    "nsight": "nsys profile records them with --trace=cuda,nvtx",
+    "rocpd": "rocprofv3 records them with --kernel-trace",
+    "ascend": "torch_npu.profiler records them with ProfilerActivity.NPU, from Level0 on",
+}
+"""What tells of kernels, by format of traces without."""
+_TELLING_ELSE: Final = (
+    "a trace of the device's own profiler (torch.profiler, Nsight Systems, rocprofv3, torch_npu) would "
+    "tell"
+)
+
+
+def unknowable(timeline: Timeline) -> str | None:
+    """Say in one sentence what traces without kernels do not tell, and what would.
+
+    Returns:
+        None if they hold device work, so that there is a budget, or no tasks either.
+    """
+    if timeline.budget.height or not len(timeline):
+        return None
+    formats = {origin.format for origin in timeline.run.origins}
+    tells = _TELLING.get(formats.pop(), _TELLING_ELSE) if len(formats) == 1 else _TELLING_ELSE
+    if timeline.tasks["busy_ns"].is_not_null().any():
+        return (
+            "the traces say how long kernels ran in tasks, but not which, nor what ran between tasks; "
+            f"{tells}"
+        )
+    if tells == _TELLING["native"]:
+        tells = (
+            "`bubblescope record --timer cupti` measures how long kernels run in tasks, on NVIDIA's "
+            f"GPUs, and {tells} all of it"
+        )
+    return (
+        "the traces hold no kernels, so all time inside tasks counts as busy, though the device may "
+        f"idle in it, and waiting for the network cannot be told from work; {tells}"
+    )
 
 
 LABELS: Final[dict[Use, str]] = {
@@ -228,23 +289,53 @@ BRIEF: Final[dict[Use, str]] = {
 }
 """The classes of idle time in a few words, where they stand beside the word idle."""
 
-_TOLD: Final = (
-    (HOST, "the host launched late"),
-    ((Use.LAUNCH_CALL,), "launch calls were on their way"),
-    ((Use.LATENCY,), "launches took effect"),
-    ((Use.EVENT_WAIT,), "streams waited for events"),
-    ((Use.UNTRACED,), "work waited for what is not in the trace"),
-    ((Use.UNLINKED,), "it is not known what launched the work"),
-)
+REASONS: Final[dict[str, tuple[tuple[Use, ...], str]]] = {
+    "host": (HOST, "the host launched late"),
+    "call": ((Use.LAUNCH_CALL,), "launch calls were on their way"),
+    "latency": ((Use.LATENCY,), "launches took effect"),
+    "event": ((Use.EVENT_WAIT,), "streams waited for events"),
+    "untraced": ((Use.UNTRACED,), "work waited for what is not in the trace"),
+    "unlinked": ((Use.UNLINKED,), "it is not known what launched the work"),
+}
+"""Why devices are idle, in the fewest words: the classes, and a clause."""
+
+
+def main_reason(spending: Spending) -> tuple[str, int]:
+    """Return the key of what makes most idle time in `REASONS`, and how much it makes."""
+    sums = {
+        key: sum(spending.idle.get(use, 0) for use in uses) for key, (uses, _) in REASONS.items()
+    }
+    key = max(sums, key=lambda one: sums[one])
+    return key, sums[key]
+
+
+_LAUNCHING: Final = (*(use for use in HOST if use not in (Use.HOST_DATA, Use.HOST_GC)),)
+_COMPUTE_BOUND: Final = 0.8
+"""Share of compute from which on nothing else is to blame."""
+
+
+def bound(spending: Spending) -> str:
+    """Return what a run is bound by: compute, launch, data, gc, communication, copy or waiting."""
+    if (spending.share(spending.compute_ns) or 0) >= _COMPUTE_BOUND:
+        return "compute"
+    idle = spending.idle
+    lost = {
+        "launch": sum(idle.get(use, 0) for use in (*_LAUNCHING, Use.LAUNCH_CALL, Use.LATENCY)),
+        "data": idle.get(Use.HOST_DATA, 0),
+        "gc": idle.get(Use.HOST_GC, 0),
+        "communication": spending.communication_exposed_ns,
+        "copy": spending.copy_exposed_ns,
+        "waiting": sum(idle.get(use, 0) for use in (Use.EVENT_WAIT, Use.UNTRACED, Use.UNLINKED)),
+    }
+    return max(lost, key=lambda key: lost[key])
 
 
 def headline(spending: Spending) -> str:
     """Say what time was spent on, in one line: idle first, with its main reason."""
     idle = f"idle {_tenths(spending.share(spending.idle_ns))}"
     if spending.idle_ns:
-        reasons = [(sum(spending.idle.get(use, 0) for use in uses), said) for uses, said in _TOLD]
-        time, said = max(reasons, key=lambda reason: reason[0])
-        idle += f", of it {100 * time / spending.idle_ns:.0f} % {said}"
+        key, time = main_reason(spending)
+        idle += f", of it {100 * time / spending.idle_ns:.0f} % {REASONS[key][1]}"
     busy = (
         ("compute", spending.compute_ns),
         ("exposed communication", spending.communication_exposed_ns),

@@ -1,8 +1,8 @@
 """All causes of a step's length together: inside tasks, between them and outside of the pipeline.
 
 Two partitions of the same time meet here: the budget says what a device did in every nanosecond, the
-ledger why a rank was in no task of the pipeline. What is in a task, or outside of the pipeline phase, has
-a cause by what the device waited for.
+ledger why a rank was in no task of the pipeline. What is in a task, or outside of the pipeline phase,
+has a cause by what the device waited for.
 """
 
 from __future__ import annotations
@@ -56,8 +56,20 @@ class Losses(msgspec.Struct, frozen=True):
     table: pl.DataFrame
     devices: int
 
+    def named(self) -> pl.DataFrame:
+        """Return the same by place and name: the cause of bubbles, the use of other time."""
+        bubble = pl.col("place") == BETWEEN
+        return (
+            self.ranked()
+            .with_columns(name=pl.when(bubble).then("cause").otherwise("use"))
+            .group_by("place", "name")
+            .agg(pl.col("spent_ns", "share").sum())
+            .with_columns(per_step_ns=pl.col("spent_ns") // max(1, self.devices))
+            .sort("spent_ns", "place", "name", descending=[True, False, False])
+        )
+
     def ranked(self) -> pl.DataFrame:
-        """Return place, use, cause, spent_ns, per_step_ns and share of what is not compute, most first."""
+        """Return what is not compute, most first, with per_step_ns and share of all time."""
         return (
             self.table.with_columns(
                 per_step_ns=pl.col("spent_ns") // max(1, self.devices),

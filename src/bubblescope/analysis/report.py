@@ -11,7 +11,7 @@ from bubblescope.analysis.budget import budget
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.analysis.study import study
-from bubblescope.analysis.utilization import utilization
+from bubblescope.analysis.efficiency import utilization
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.rates import BubbleRates
     from bubblescope.analysis.study import Study
-    from bubblescope.analysis.utilization import Efficiency, Workload
+    from bubblescope.analysis.efficiency import Efficiency, Workload
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 

@@ -35,6 +35,12 @@ class Study(NamedTuple):
     ledger: Ledger | None
     explained: int
 
+    @property
+    def pipelined(self) -> bool:
+        """Whether the run may be a pipeline: whether it is not known to run whole models on devices."""
+        known = self.recognition
+        return self.ledger is not None and (known is None or known.devices > 1)
+
 
 def study(timeline: Timeline, also: Sequence[Plan] = (), most: int | None = None) -> Study:
     """Recognise a run's schedule, replay it, measure the run beside it, and explain what was idle.

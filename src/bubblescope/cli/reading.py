@@ -150,7 +150,7 @@ def read(
 
 def need_tasks(timeline: Timeline) -> None:
     """Leave, saying what the traces do hold, if there is nothing to show."""
-    if len(timeline):
+    if len(timeline) or timeline.budget.height:
         return
     err.print(inventory(timeline))
     for notice in timeline.run.warnings:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bubblescope.analysis.mfu import CONVENTIONS
-from bubblescope.analysis.utilization import Workload
+from bubblescope.analysis.efficiency import Workload
 from bubblescope.cli.console import answer
 from bubblescope.cli.reading import NO_TASKS, paths_argument, planned, read, reading
 from bubblescope.render.text.report import Report
@@ -86,5 +86,5 @@ def report(
     timeline = read(paths, **options)
     found = Report.of(timeline, also=also, workload=workload)
     answer(found, as_json=as_json, everything=everything)
-    if not len(timeline):
+    if not len(timeline) and found.budget is None:
         sys.exit(NO_TASKS)

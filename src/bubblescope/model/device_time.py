@@ -120,6 +120,10 @@ def innermost(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
 
 
 def owner_at(times: Ints, starts: Ints, ends: Ints) -> Ints:
+    """Return for each moment the latest-started of the intervals that it lies in, or `NONE`.
+
+    The intervals' starts are ascending; see `innermost`.
+    """
     if not len(starts):
         return np.full(len(times), NONE, np.int64)
     edges, owners = innermost(starts, ends)
@@ -128,7 +132,7 @@ def owner_at(times: Ints, starts: Ints, ends: Ints) -> Ints:
 
 
 def lookup(keys: Ints, wanted: Ints) -> Ints:
-    """Return for each wanted value its index in `keys`, or -1.
+    """Return for each wanted value its index in `keys`, or `NONE`; the last of several.
 
     Correlation ids are handed out by a counter, so a table addressed by id beats sorting about
     tenfold; should ids ever be sparse, sorting bounds the memory.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-import polars as pl
 
-from bubblescope.model.budget import BUDGET_SCHEMA, OPERATION_SCHEMA, STEP_SCHEMA
+from bubblescope.model.budget import ACTIVITY_SCHEMA, BUDGET_SCHEMA, OPERATION_SCHEMA, STEP_SCHEMA
 from bubblescope.model.counters import COUNTER_KEY, COUNTER_SCHEMA
 from bubblescope.model.flops import FLOPS_SCHEMA
 from bubblescope.model.groups import GROUP_SCHEMA
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -51,6 +53,12 @@ TABLES: Final[dict[str, Table]] = {
         ("rank", "step", "name"),
         ("rank", "name", "operators", "unknown"),
         (),
+    ),
+    "activities": Table(
+        ACTIVITY_SCHEMA,
+        ("rank", "device", "start_ns", "end_ns", "name"),
+        ("rank", "use", "name", "start_ns", "end_ns"),
+        ("start_ns", "end_ns", "launch_ns"),
     ),
     "groups": Table(GROUP_SCHEMA, ("name",), (), ()),
 }

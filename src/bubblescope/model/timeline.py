@@ -96,12 +96,12 @@ class Timeline:
         ranks: Frame with the columns of `RANK_SCHEMA`, one row per rank; if None, a row per rank
             in `tasks` with the host "unknown".
         run: Provenance and warnings.
-        tables: Frames of the tables that `bubblescope.model.tables.TABLES` names, each with the
-            columns of its schema; those left out are empty. Sorted on the way in. `counters` is what
-            was measured beside the tasks, such as memory in use; `step_times` the steps, each from its
-            start to the next's; `budget` what the devices spent every nanosecond on; `operations` the
-            kernels that communicate; `groups` the groups of processes that do; `flops` what operators
-            executed.
+        counters: What was measured beside the tasks, such as memory in use: a table of those below.
+        tables: Frames of the other tables that `bubblescope.model.tables.TABLES` names, each with the
+            columns of its schema; those left out are empty. Sorted on the way in. `step_times` are the
+            steps, each from its start to the next's; `budget` what the devices spent every nanosecond
+            on; `operations` the kernels that communicate; `activities` all kernels, if they were asked
+            for; `groups` the groups of processes that communicate; `flops` what operators executed.
 
     Raises:
         TimelineError: A column is missing, unknown or of the wrong type, or a row breaks a rule;
@@ -111,6 +111,7 @@ class Timeline:
     """
 
     __slots__ = (
+        "activities",
         "budget",
         "counters",
         "flops",
@@ -130,6 +131,7 @@ class Timeline:
     budget: pl.DataFrame
     operations: pl.DataFrame
     flops: pl.DataFrame
+    activities: pl.DataFrame
     groups: pl.DataFrame
 
     def __init__(
@@ -137,6 +139,7 @@ class Timeline:
         tasks: pl.DataFrame,
         ranks: pl.DataFrame | None = None,
         run: Run | None = None,
+        counters: pl.DataFrame | None = None,
         **tables: pl.DataFrame | None,
     ) -> None:
         tasks = _conform(tasks, TASK_SCHEMA, _TASK_REQUIRED, "tasks")
@@ -147,7 +150,7 @@ class Timeline:
             raise TypeError(f"a timeline has no table {min(unknown)}")
         beside = {}
         for name, table in TABLES.items():
-            frame = tables.get(name)
+            frame = counters if name == "counters" else tables.get(name)
             given = pl.DataFrame(schema=table.schema) if frame is None else frame
             beside[name] = _conform(given, table.schema, table.required, name)
         _check(tasks, ranks, beside)
@@ -203,6 +206,15 @@ class Timeline:
     def duration_ns(self) -> int:
         """From the first start to the last end."""
         return self.end_ns - self.start_ns
+
+    @property
+    def extent_ns(self) -> int:
+        """From the first to the last moment of tasks and devices."""
+        edges = [frame for frame in (self.tasks, self.budget) if frame.height]
+        if not edges:
+            return 0
+        low = min(int(frame["start_ns"].min()) for frame in edges)  # type: ignore[arg-type]
+        return max(int(frame["end_ns"].max()) for frame in edges) - low  # type: ignore[arg-type]
 
     def slice(
         self,

@@ -18,8 +18,8 @@ class Blocks(Enum):
     NEVER = 0
     ALWAYS = 1
     IF_LONG = 2
-    """A copy that is called asynchronous blocks if the host's memory is pageable, or a queue is full: it
-    then takes long."""
+    """A copy that is called asynchronous blocks if the host's memory is pageable, or a queue is full:
+    it then takes long."""
 
 
 @cache

@@ -18,6 +18,6 @@ def facts(timeline: Timeline) -> list[str]:
         + (f" on {units.count(hosts, 'host')}" if hosts > 1 else ""),
         units.count(len(timeline.steps), "step"),
         units.count(len(timeline), "task"),
-        units.duration(timeline.duration_ns),
+        units.duration(timeline.duration_ns or timeline.extent_ns),
     ]
     return [timeline.run.schedule, *counted] if timeline.run.schedule else counted

@@ -44,10 +44,24 @@ HOST: Final = {
 
 BLOCKED, ANNOTATED, PYTHON, OPERATOR, DATA, OPTIMIZER, GC = range(7)
 """What a host may be doing: waiting in a call of the device's runtime, or, the later the more telling,
-something within an annotation, Python, an operator, loading data, an optimizer, or collecting garbage."""
+something in an annotation, Python, an operator, loading data, an optimizer, or collecting garbage."""
 
 WAITS: Final = {"process": pl.Int64, "stream": pl.Int64, "start_ns": pl.Int64}
 """When the host told a stream to wait for an event."""
+
+
+_BETWEEN_TWO: Final = frozenset({"send", "recv", "sendrecv"})
+
+OPERATORS: Final = {
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "sequence": pl.Int64,
+    "engine": pl.Boolean,
+}
+"""PyTorch's operators that have a sequence number: a backward has that of the forward it belongs to.
+`engine` says that autograd's engine ran it."""
 
 
 class Comm(msgspec.Struct, frozen=True):
@@ -59,7 +73,7 @@ class Comm(msgspec.Struct, frozen=True):
         peer: Global rank at the other end, if the trace says.
         operation: "allreduce" and the like, where the trace says; told by the name otherwise.
         group: Name of its process group, if the trace says.
-        role: What that group is for: "dp", "tp", ...; None if unknown.
+        role: What it is for, in the vocabulary of `bubblescope.names.group_roles`; None if unknown.
     """
 
     name: str
@@ -73,6 +87,8 @@ class Comm(msgspec.Struct, frozen=True):
         """Return the kind; of a bare send or receive no one can tell which way it goes."""
         if self.kind is not None:
             return self.kind
+        if self.operation is not None:
+            return Kind.OTHER if self.operation in _BETWEEN_TWO else Kind.COLLECTIVE
         return Kind.OTHER if "sendrecv" in self.name.lower() else Kind.COLLECTIVE
 
 
@@ -87,6 +103,10 @@ class Capture(msgspec.Struct, frozen=True):
         host: Frame with the columns of `HOST`; empty if the trace does not say what the host did.
         host_names: Names of what it did.
         waits: Frame with the columns of `WAITS`; None if the trace would not show such waits.
+        kernels: For each row of the work an index into `kernel_names`, null for copies that say no
+            more than their sort; None unless they were asked for, as the two below.
+        kernel_names: What the trace calls kernels, copies and fills.
+        operators: Frame with the columns of `OPERATORS`.
     """
 
     ranges: pl.DataFrame
@@ -98,6 +118,9 @@ class Capture(msgspec.Struct, frozen=True):
     host: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=HOST))
     host_names: tuple[str, ...] = ()
     waits: pl.DataFrame | None = None
+    kernels: pl.Series | None = None
+    kernel_names: tuple[str, ...] = ()
+    operators: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=OPERATORS))
 
 
 SLOW_COPY_NS: Final = 50_000
@@ -111,6 +134,9 @@ _ABOUT: Final = {
 }
 
 
+_NUMBERED: Final = pl.Schema({"doing": pl.Int8, "name": pl.Int32})
+
+
 def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
     """Return what ranges say that the host was doing, with the columns of `HOST`.
 
@@ -118,6 +144,8 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
         ranges: Frame with the columns of `RANGES`; those left open say nothing.
         numbers: The number of each name in `Capture.host_names`.
     """
+    if not ranges.height:
+        return pl.DataFrame(schema=HOST)
     names = ranges["name"].unique().to_list()
     about = [_ABOUT[doing(name)] for name in names]
     return (
@@ -129,6 +157,7 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
             ),
         )
         .select(*HOST)
+        .cast(_NUMBERED)  # Polars forgets the types of no rows at all
     )
 
 
@@ -147,4 +176,5 @@ def told_by_host(
         doing=pl.lit(BLOCKED, pl.Int8),
         name=pl.col("name").replace_strict(every, range(len(every)), return_dtype=pl.Int32),
     )
-    return pl.concat([waited.select(*HOST), annotated(ranges, numbers)]), tuple(every)
+    told = [waited.select(*HOST).cast(_NUMBERED), annotated(ranges, numbers)]
+    return pl.concat(told), tuple(every)

@@ -1,8 +1,8 @@
 """Why a device was idle, told by the operation that ends the gap.
 
-Until the call that launches it begins, the host is late; while that call runs, the launch is on its way;
-what is left is the latency of a launch if it is short. Otherwise the operation waited: for an event, if
-its stream had been told to wait for one, or else for something that the trace does not show.
+Until the call that launches it begins, the host is late; while that call runs, the launch is on its
+way; what is left is the latency of a launch if it is short. Otherwise the operation waited: for an
+event, if its stream had been told to wait for one, or else for something that the trace does not show.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Parts(NamedTuple):
     def of(cls, start: Ints, end: Ints, use: Use | Ints, detail: Ints | None = None) -> Parts:
         """Return the stretches that are not empty."""
         kept = start < end
-        codes = np.full(len(start), CODE[use], np.int8) if isinstance(use, Use) else use
+        codes = np.full(len(start), CODE[use], np.int64) if isinstance(use, Use) else use
         named = np.full(len(start), NONE, np.int64) if detail is None else detail
         return cls(start[kept], end[kept], codes[kept], named[kept])
 
@@ -131,7 +131,7 @@ class _Host:
         what that thread did for the most part counts. Other threads do not: the main one, say, is in
         Python all the while that autograd's own thread runs a backward.
         """
-        use = np.full(len(start), CODE[Use.HOST_UNKNOWN], np.int8)
+        use = np.full(len(start), CODE[Use.HOST_UNKNOWN], np.int64)
         name = np.full(len(start), NONE, np.int64)
         for one in np.unique(thread):
             rows = np.flatnonzero(thread == one)
@@ -144,7 +144,7 @@ class _Host:
 
     def _mostly(self, thread: int, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Return what a thread did for most of each stretch, and its name."""
-        use = np.full(len(start), CODE[Use.HOST_UNKNOWN], np.int8)
+        use = np.full(len(start), CODE[Use.HOST_UNKNOWN], np.int64)
         name = np.full(len(start), NONE, np.int64)
         doing = self._doing.filter(
             pl.col("thread") == thread, pl.col("end_ns") > (start.min() if len(start) else 0)
@@ -180,7 +180,7 @@ class _Host:
         rows = most["gap"].to_numpy()
         more = most["all"].to_numpy() >= idle[rows]
         rows = rows[more]
-        table = np.array([CODE[_USE_OF[code]] for code in sorted(_USE_OF)], np.int8)
+        table = np.array([CODE[_USE_OF[code]] for code in sorted(_USE_OF)], np.int64)
         use[rows] = table[most["doing"].to_numpy()[more] - min(_USE_OF)]
         name[rows] = most["name"].to_numpy()[more]
         return use, name
@@ -190,7 +190,7 @@ class _Host:
 
         The call in which the launching thread, or else any, was blocked meanwhile is named as evidence.
         """
-        use = np.full(len(start), CODE[Use.UNTRACED], np.int8)
+        use = np.full(len(start), CODE[Use.UNTRACED], np.int64)
         name = np.full(len(start), NONE, np.int64)
         if len(start) and self._blocked.height:
             middle = start + (end - start) // 2

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.model.budget import STEP_SCHEMA
+from bubblescope.model.budget import ACTIVITY_SCHEMA, STEP_SCHEMA
 from bubblescope.model.flops import FLOPS_SCHEMA
 from bubblescope.model.kinds import Lane
 
@@ -38,7 +38,29 @@ def in_steps(
         "budget": _placed(spent.table, windows),
         "operations": _placed(spent.operations, windows),
         **({} if executed is None else {"flops": _summed(executed, windows)}),
+        "activities": _in_tasks(_placed(spent.activities, windows), tasks),
     }
+
+
+def _in_tasks(activities: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
+    """Give each kernel what is known of the task in whose range it was launched.
+
+    A kernel is of its task's step, also where it runs when the next step has begun.
+    """
+    if not activities.height:
+        return pl.DataFrame(schema=ACTIVITY_SCHEMA)
+    of = ["rank", "host_start_ns", "range"]
+    known = (
+        tasks.rename({"name": "range"})
+        .select(*of, "kind", "stage", "microbatch", of_task=pl.col("step").cast(pl.Int32))
+        .drop_nulls("host_start_ns")
+        .unique(of, keep="first", maintain_order=True)  # one range may name several operations
+    )
+    return (
+        activities.join(known, on=of, how="left")
+        .with_columns(step=pl.coalesce("of_task", "step"))
+        .select(*ACTIVITY_SCHEMA)
+    )
 
 
 def _from_tasks(spent: Spent, tasks: pl.DataFrame) -> pl.DataFrame:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bubblescope.analysis.budget import budget
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.shares import Shares, shares
+from bubblescope.analysis.losses import losses
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.why import words
+from bubblescope.analysis.why.device import lost, verdict
 from bubblescope.analysis.why.findings import Finding, findings
 
 if TYPE_CHECKING:
@@ -18,7 +22,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from bubblescope.analysis.budget import Budget
     from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.analysis.losses import Losses
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
@@ -33,15 +39,19 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         timeline: The run.
         study: What was worked out about it.
-        shares: What each cause costs a step.
+        shares: What each cause costs a step; None without a pipeline.
         findings: What is to be said.
+        budget: What the devices spent their time on; None if the traces do not tell.
+        losses: What makes its steps long, all causes together; None likewise.
         language: "en" or "zh".
     """
 
     timeline: Timeline
     study: Study
-    shares: Shares
+    shares: Shares | None
     findings: tuple[Finding, ...]
+    budget: Budget | None
+    losses: Losses | None
     language: str = "en"
 
     @classmethod
@@ -60,21 +70,30 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             language: "en" or "zh".
 
         Raises:
-            TimelineError: It has no pipeline tasks, or its ranks share no clock.
+            TimelineError: It has no pipeline tasks, or its ranks share no clock, and its traces do not
+                tell what devices did.
         """
         known = study(timeline, also)
+        spent = budget(timeline)
+        if spent is not None and not known.pipelined:
+            held = losses(timeline, None)
+            said = [verdict(spent), *(lost(spent, held) if held else [])]
+            return cls(timeline, known, None, tuple(said), spent, held, language)
         cost = shares(timeline, ledger_of(known, timeline).counterfactuals)
-        said = tuple(findings(timeline, known, cost))
-        return cls(timeline, known, cost, said, language)
+        said = findings(timeline, known, cost)
+        held = losses(timeline, known.ledger)
+        if spent is not None and held is not None:
+            said = [verdict(spent), *said, *lost(spent, held)]
+        return cls(timeline, known, cost, tuple(said), spent, held, language)
 
     @property
-    def ledger(self) -> Ledger:
-        """The ledger, which `of` made sure is there."""
-        return ledger_of(self.study, self.timeline)
+    def ledger(self) -> Ledger | None:
+        """Why ranks were in no task of the pipeline; None without a pipeline."""
+        return self.study.ledger if self.shares is not None else None
 
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step."""
-        return [pictured(self.timeline, max_steps=1)]
+        return [pictured(self.timeline, max_steps=1)] if len(self.timeline) else []
 
     def to_dict(self, *, gaps: bool = False) -> dict[str, Any]:
         """Return the explanation as plain values, following the schema `SCHEMA`.
@@ -82,20 +101,20 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         Args:
             gaps: With every stretch of idle time.
         """
-        ledger = self.ledger
-        costs = {share.cause: share for share in self.shares.shares}
-        outside = ledger.outside["idle_ns"].sum()
+        ledger, shares = self.ledger, self.shares
+        recognition = self.study.recognition
+        costs = {share.cause: share for share in shares.shares} if shares else {}
         said: dict[str, Any] = {
             "schema": SCHEMA,
-            "schedule": self.study.recognition.schedule if self.study.recognition else None,
-            "idle_ns": ledger.table["idle_ns"].sum(),
-            "outside_ns": outside,
-            "replay_error": ledger.replay_error,
-            "worst_replay_error": ledger.worst_error,
-            "step_ns": self.shares.step_ns,
-            "bare_ns": self.shares.bare_ns,
-            "replayed_steps": self.shares.steps,
-            "steps": self.shares.of,
+            "schedule": recognition.schedule if recognition else None,
+            "idle_ns": ledger.table["idle_ns"].sum() if ledger else None,
+            "outside_ns": ledger.outside["idle_ns"].sum() if ledger else None,
+            "replay_error": ledger.replay_error if ledger else None,
+            "worst_replay_error": ledger.worst_error if ledger else None,
+            "step_ns": shares.step_ns if shares else None,
+            "bare_ns": shares.bare_ns if shares else None,
+            "replayed_steps": shares.steps if shares else None,
+            "steps": shares.of if shares else len(self.timeline.steps),
             "causes": [
                 {
                     **row,
@@ -105,11 +124,11 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
                         for name in ("cost_ns", "alone_ns", "last_ns")
                     },
                 }
-                for row in ledger.totals().to_dicts()
+                for row in (ledger.totals().to_dicts() if ledger else [])
             ],
             "interactions": [
                 {"one": one.value, "other": other.value, "cost_ns": cost}
-                for one, other, cost in self.shares.interactions
+                for one, other, cost in (shares.interactions if shares else ())
             ],
             "findings": [
                 {
@@ -117,16 +136,18 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
                     "key": finding.key,
                     "text": words.sentence(finding, self.language),
                     "values": {
-                        key: value.value if isinstance(value, Cause) else value
+                        key: value.value if isinstance(value, Enum) else value
                         for key, value in finding.values.items()
                     },
                     "tasks": [self.timeline.tasks.row(row, named=True) for row in finding.tasks],
                 }
                 for finding in self.findings
             ],
-            "per_rank_step": ledger.table.to_dicts(),
-            "outside": ledger.outside.to_dicts(),
+            "device": self.budget.to_dict() if self.budget else None,
+            "losses": self.losses.ranked().to_dicts() if self.losses else [],
+            "per_rank_step": ledger.table.to_dicts() if ledger else [],
+            "outside": ledger.outside.to_dicts() if ledger else [],
         }
-        if gaps:
+        if gaps and ledger:
             said["gaps"] = ledger.gaps.to_dicts()
         return said

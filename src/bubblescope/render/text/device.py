@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Group
 from rich.text import Text
 
-from bubblescope.analysis.budget import BRIEF, LABELS, headline, undecided
+from bubblescope.analysis.budget import BRIEF, LABELS, headline
 from bubblescope.model import units
 from bubblescope.model.budget import BUSY, Use
 from bubblescope.render.text.sections import narrow_table, table_of, titled
@@ -121,10 +121,11 @@ def _details(budget: Budget, limit: int) -> RenderableType:
     if not rows:
         return Group()
     notes = []
-    for one in undecided(budget.overall):
+    for one in budget.undecided:
         if one["idle_ns"] >= 10 * _LEAST * whole:
-            share = units.percent(one["idle_ns"] / whole)
-            said = f"{one['why']} for {share} of the time; {one['option']} would show it"
+            said = f"{one['why']} ({units.percent(one['idle_ns'] / whole)} of the time)"
+            if one["options"]:
+                said += f"; it would be with {' or '.join(one['options'])}"
             notes.append(Text.assemble(("unknown  ", "yellow"), said))
     return titled("Where devices lose time", Group(table, *notes))
 

@@ -10,12 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope.analysis import report
+from bubblescope.analysis.budget import headline
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.rates import DEFINITIONS, Rates
 from bubblescope.model import units
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.render.text import lanes
-from bubblescope.render.text.device import device_line, device_section
+from bubblescope.render.text.device import device_line, device_section, steps_section
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import (
     bar_of,
@@ -53,7 +54,10 @@ class Report(Face, report.Report, frozen=True, eq=False):
         if self.budget is not None:
             parts.append(device_section(self.budget, limit))
         parts.append(utilization_section(self.utilization))
-        if len(self.timeline):
+        if self.budget is not None and not self.study.pipelined:
+            parts += [self._lanes(limit), steps_section(self.budget, limit)]
+            parts += [self._kinds()] if len(self.timeline) else []
+        elif len(self.timeline):
             parts += [
                 self._lanes(limit),
                 self._rates(),
@@ -63,13 +67,15 @@ class Report(Face, report.Report, frozen=True, eq=False):
                 self._steps(limit),
                 self._kinds(),
             ]
-        elif self.budget is None:
+        else:
             parts.append(inventory(self.timeline))
         run = self.timeline.run
         return Group(*parts, inferred_of(run), warnings_of(run.warnings))
 
     def headline(self) -> str:
         """Return schedule, size and bubble rate in one line."""
+        if self.budget is not None and not self.study.pipelined:
+            return ", ".join([*facts(self.timeline), headline(self.budget.overall)])
         overall = self.bubbles.overall
         rate = units.percent(overall.span if overall.makespan is None else overall.makespan)
         return ", ".join([*facts(self.timeline), f"bubble rate {rate}"])
@@ -115,8 +121,8 @@ class Report(Face, report.Report, frozen=True, eq=False):
             return titled("Schedule", said)
         lines: list[Text] = [what_schedule(found)]
         if found.schedule is None:
-            said = "none of the known ones" if found.devices > 1 else "one device, so no pipeline"
-            lines.append(Text(f"{said}; what ran in one step, device by device:"))
+            why = "none of the known ones" if found.devices > 1 else "one device, so no pipeline"
+            lines.append(Text(f"{why}; what ran in one step, device by device:"))
             lines += [
                 Text(f"device {device}  {order}", "dim", no_wrap=True, overflow="ellipsis")
                 for device, order in list(found.order.items())[:limit]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Group
 from rich.table import Table
@@ -15,7 +15,10 @@ from bubblescope.render.text.sections import titled
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from bubblescope.analysis.utilization import Efficiency
+    from bubblescope.analysis.efficiency import Efficiency
+
+
+_TIMES: Final = " \N{MULTIPLICATION SIGN} "
 
 
 def utilization_section(found: Efficiency | None) -> RenderableType:
@@ -56,7 +59,7 @@ def _factors(found: Efficiency) -> Text:
         parts.append(f"{units.percent(found.compute_share)} of the step computing")
     if found.compute_utilization is not None:
         parts.append(f"{units.percent(found.compute_utilization)} of the peak meanwhile")
-    return Text(f"{'= ' * (len(parts) > 1)}{' \N{MULTIPLICATION SIGN} '.join(parts)}")
+    return Text("= " * (len(parts) > 1) + _TIMES.join(parts))
 
 
 def _executed(found: Efficiency) -> str:

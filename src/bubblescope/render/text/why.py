@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 from rich.console import Group, RenderableType
@@ -13,15 +13,23 @@ from rich.text import Text
 
 from bubblescope.analysis import why
 from bubblescope.analysis.idle.causes import INHERENT, Cause
+from bubblescope.analysis.losses import BETWEEN
 from bubblescope.analysis.why import words
 from bubblescope.model import units
+from bubblescope.model.budget import Use
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import narrow_table
 
+if TYPE_CHECKING:
+    from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.analysis.idle.shares import Shares
+
 _INHERENT: Final = [cause.value for cause in INHERENT]
 _ROWS: Final = 16
 _GAPS: Final = 5
+_LEAST: Final = 0.001
+"""Share of the time from which on a loss is listed."""
 _WARN: Final = 0.005
 """Replay error from which on the replay is not to be trusted without a look."""
 
@@ -36,13 +44,15 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
             everything: With all ranks and gaps.
         """
         limit = sys.maxsize if everything else _ROWS
-        return Group(
-            self._words(),
-            self._causes(),
-            self._ranks(limit),
-            self._longest(limit),
-            self._replay(),
-        )
+        parts = [self._words(), self._losses(limit)]
+        if self.ledger is not None and self.shares is not None:
+            parts += [
+                self._causes(self.ledger, self.shares),
+                self._ranks(self.ledger, limit),
+                self._longest(self.ledger, limit),
+                self._replay(self.ledger, self.shares),
+            ]
+        return Group(*parts)
 
     def headline(self) -> str:
         """Return the verdict."""
@@ -58,11 +68,28 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
             grid.add_row(words.heading(finding.role, self.language), said)
         return Padding(grid, (0, 0, 1, 0))
 
-    def _causes(self) -> RenderableType:
+    def _losses(self, limit: int) -> RenderableType:
+        """Return all causes of a step's length together, most first."""
+        if self.losses is None:
+            return Group()
+        named = self.losses.named().filter(pl.col("share") >= _LEAST)
+        table = self._table("time", "share", "loss", "where", left=("loss", "where"))
+        for row in named.head(limit).to_dicts():
+            table.add_row(
+                units.duration(row["per_step_ns"]),
+                units.percent(row["share"]),
+                words.cause_name(Cause(row["name"]), self.language)
+                if row["place"] == BETWEEN
+                else words.word("use", Use(row["name"]), self.language),
+                words.word("place", row["place"], self.language),
+            )
+        return self._section("losses", table) if named.height else Group()
+
+    def _causes(self, ledger: Ledger, shares: Shares) -> RenderableType:
         columns = ("cause", "idle", "share", "cost", "last", "meaning")
         table = self._table(*columns, left=("cause", "meaning"))
-        costs = {share.cause: share for share in self.shares.shares}
-        for row in self.ledger.totals().to_dicts():
+        costs = {share.cause: share for share in shares.shares}
+        for row in ledger.totals().to_dicts():
             cause = Cause(row["cause"])
             share = costs.get(cause)
             table.add_row(
@@ -75,21 +102,21 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
                 style="dim" if cause in INHERENT else "",
             )
         notes = [self._section("causes", table)]
-        least = max(1, self.shares.step_ns // 100)
-        strong = [pair for pair in self.shares.interactions if abs(pair.cost_ns) >= least]
+        least = max(1, shares.step_ns // 100)
+        strong = [pair for pair in shares.interactions if abs(pair.cost_ns) >= least]
         for one, other, cost in strong[:3]:
             both = " + ".join(words.cause_name(cause, self.language) for cause in (one, other))
             notes.append(Text(f"  {both}: {'+' if cost > 0 else ''}{units.duration(cost)}", "dim"))
         if strong:
             notes.append(Text())
-        outside = int(self.ledger.outside["idle_ns"].sum())
+        outside = int(ledger.outside["idle_ns"].sum())
         if outside:
             said = words.note("outside", self.language, cause=Cause.SYNC, idle_ns=outside)
             notes.append(Padding(Text(said), (0, 0, 1, 2)))
         return Group(*notes)
 
-    def _ranks(self, limit: int) -> RenderableType:
-        sums = self.ledger.table.group_by("rank", "cause").agg(pl.col("idle_ns").sum())
+    def _ranks(self, ledger: Ledger, limit: int) -> RenderableType:
+        sums = ledger.table.group_by("rank", "cause").agg(pl.col("idle_ns").sum())
         inherent = pl.col("cause").is_in(_INHERENT)
         ranks = (
             sums.with_columns(other=pl.when(inherent).then(0).otherwise("idle_ns"))
@@ -114,9 +141,9 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
             parts.append(Text(more, "dim"))
         return self._section("ranks", Group(*parts))
 
-    def _longest(self, limit: int) -> RenderableType:
+    def _longest(self, ledger: Ledger, limit: int) -> RenderableType:
         gaps = (
-            self.ledger.gaps.filter(~pl.col("cause").is_in(_INHERENT))
+            ledger.gaps.filter(~pl.col("cause").is_in(_INHERENT))
             .with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
             .sort("length", "start_ns", descending=[True, False])
             .head(_GAPS if limit == _ROWS else limit)
@@ -141,8 +168,7 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
             )
         return self._section("gaps", grid)
 
-    def _replay(self) -> RenderableType:
-        ledger = self.ledger
+    def _replay(self, ledger: Ledger, shares: Shares) -> RenderableType:
         doubtful = ledger.worst_error > _WARN or ledger.counterfactuals.run.left_out > 0
         mean, worst = units.percent(ledger.replay_error), units.percent(ledger.worst_error)
         said = words.note("replay", self.language, mean=mean, worst=worst)
@@ -150,8 +176,8 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
             said += words.note("doubt", self.language)
         if ledger.counterfactuals.run.left_out:
             said += words.note("left_out", self.language, count=ledger.counterfactuals.run.left_out)
-        if self.shares.steps < self.shares.of:
-            steps = {"steps": self.shares.steps, "of": self.shares.of}
+        if shares.steps < shares.of:
+            steps = {"steps": shares.steps, "of": shares.of}
             said += words.note("part", self.language, **steps)
         return Text(said, "yellow" if doubtful else "dim")
 

@@ -14,7 +14,8 @@ import polars as pl
 from bubblescope.model.counters import changes
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
-from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture, Comm
+from bubblescope.sources.capture import LAUNCHES, OPERATORS, RANGES, WORK, Capture, Comm
+from bubblescope.sources.kineto.collective_calls import CollectiveCalls
 from bubblescope.sources.kineto.counters import MEMORY, Counters
 from bubblescope.sources.kineto.document import (
     Count,
@@ -27,12 +28,13 @@ from bubblescope.sources.kineto.document import (
     ShapedSlice,
     Slice,
 )
-from bubblescope.sources.kineto.host import Host
-from bubblescope.sources.kineto.operator_flops import OPERATORS, multiplies
+from bubblescope.sources.kineto.host import Host, Numbers
+from bubblescope.sources.kineto.process_groups import RankGroups
+from bubblescope.sources.kineto.products import Products
 from bubblescope.sources.plausibility import possible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -79,9 +81,6 @@ _COUNTED: Final = {
 _COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:")
 _CATEGORY, _NAME, _THREAD = attrgetter("cat"), attrgetter("name"), attrgetter("tid")
 _START, _LENGTH = attrgetter("ts"), attrgetter("dur")
-_SHAPED: Final = frozenset({ShapedSlice, ExactShapedSlice})
-_CALLS: Final = {name: OPERATORS[name] for name in ("name", "dims", "types", "concrete")}
-_NULL: Final = b"null"
 _ON_HOST: Final = ("gloo:", "mpi:", "ucc:")
 """Annotations of communication that the host itself does, from issue to completion."""
 
@@ -105,6 +104,7 @@ class Events(msgspec.Struct, frozen=True):
         counts: Number of events by what they are.
         names: Frame with the distinct range names and the count of each.
         counters: Frame with name, unit, time_ns and value of its counters.
+        groups: Frame with the columns of `GROUP_SCHEMA`: the process groups that it tells.
         impossible: Events dropped because their times cannot be.
     """
 
@@ -119,18 +119,25 @@ class Events(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     names: pl.DataFrame
     counters: pl.DataFrame
+    groups: pl.DataFrame
     impossible: int
 
 
 class Collector:
-    """Takes batches of events and keeps the few columns that matter."""
+    """Takes batches of events and keeps the few columns that matter.
 
-    def __init__(self) -> None:
+    Args:
+        kernels: Whether to keep the names of device work.
+    """
+
+    def __init__(self, *, kernels: bool = False) -> None:
+        self._kernels: dict[str, int] | None = Numbers() if kernels else None
         self._columns: dict[int, list[tuple[Any, ...]]] = {group: [] for group in _COUNTED}
         self._counts = dict.fromkeys(_COUNTED, 0)
         self._processes: dict[int | str | None, set[str]] = {}
         self._threads: dict[int | str | None, int] = {}
-        self._comms: dict[tuple[str, str | None, int | None], int] = {}
+        self._calls = CollectiveCalls()
+        self._products = Products()
         self._copies: dict[str, int] = {}
         self._counters = Counters()
         self._host = Host()
@@ -146,8 +153,6 @@ class Collector:
         }
         self._sort = _Remembered(_sort_of_kernel)
         self._role = _Remembered(_role)
-        self._calls: dict[tuple[str, bytes, bytes, bytes], int] = {}
-        self._unshaped = _Remembered(self._unshaped_call)
         self._is_frame = _Remembered(is_frame_of_use)
 
     def take(self, batch: list[Any]) -> None:
@@ -188,7 +193,7 @@ class Collector:
             self._host.take_syncs(syncs, _nanoseconds(syncs, _START))
 
     def _take_functions(self, functions: list[Any]) -> None:
-        """Take what `with_stack=True` leaves: nine functions of ten tell what the host did, but no phase."""
+        """Take Python's functions, of `with_stack=True`; one of ten may tell a phase."""
         if not functions:
             return
         start, length = _nanoseconds(functions, _START), _nanoseconds(functions, _LENGTH)
@@ -220,34 +225,28 @@ class Collector:
                 return (threads, names)
             self._processes.setdefault(events[0].pid, set())
             self._host.take_operators(names, start, end, threads)
+            self._calls.take_operators(names, events, start, end, threads)
             roles = np.array(list(map(self._role.__getitem__, names)))
-            return (threads, roles, _argument(events, "sequence"), self._calls_of(names, events))
+            return (
+                threads,
+                roles,
+                _argument(events, "sequence"),
+                self._products.take(names, events),
+            )
         comm = np.full(len(events), NONE, np.int32)
         copy = np.full(len(events), NONE, np.int8)
         sorts = np.fromiter(map(self._sort.__getitem__, map(_NAME, events)), np.int8, len(events))
         for row in np.flatnonzero(sorts == _COMM):
-            comm[row] = self._comm(events[row])
-        for row in range(len(events)) if group == _COPY else np.flatnonzero(sorts == _COPIES):
+            comm[row] = self._calls.take_kernel(events[row])
+        copies = np.arange(len(events)) if group == _COPY else np.flatnonzero(sorts == _COPIES)
+        for row in copies:
             copy[row] = self._copies.setdefault(_sort_of_copy(events[row].name), len(self._copies))
         devices, correlation = _devices(events), _argument(events, "correlation")
-        return (devices, correlation, comm, copy, _streams(events))
-
-    def _calls_of(self, names: list[str], events: list[Any]) -> NDArray[np.int32]:
-        """Return numbers for what operators that may multiply matrices were called with, or `NONE`."""
-        found = np.fromiter(map(self._unshaped.__getitem__, names), np.int32, len(names))
-        if type(events[0]) in _SHAPED:
-            for row in np.flatnonzero(found != NONE).tolist():
-                said = events[row].args
-                if said is not None:
-                    call = (names[row], bytes(said.dims), bytes(said.types), bytes(said.concrete))
-                    found[row] = self._calls.setdefault(call, len(self._calls))
-        return found
-
-    def _unshaped_call(self, name: str) -> int:
-        """Return the number of an operator whose arguments are unknown, `NONE` if it never matters."""
-        if not multiplies(name):
-            return NONE
-        return self._calls.setdefault((name, _NULL, _NULL, _NULL), len(self._calls))
+        details = (devices, correlation, comm, copy, _streams(events))
+        if self._kernels is None:
+            return details
+        numbers = map(self._kernels.__getitem__, map(_NAME, events))
+        return (*details, np.fromiter(numbers, np.int32, len(events)))
 
     def _thread_ids(self, events: list[Any]) -> Ints:
         """Return thread ids, which some writers give as text, as numbers."""
@@ -263,14 +262,12 @@ class Collector:
             np.int64,
         )
 
-    def _comm(self, event: Any) -> int:
-        said = event.args
-        operation = said and said.collective
-        peer = said and (said.destination if operation == "send" else said.source)
-        return self._comms.setdefault((event.name, operation, peer), len(self._comms))
+    def finish(self, distributed: Mapping[str, Any]) -> Events:
+        """Return everything taken as one capture.
 
-    def finish(self) -> Events:
-        """Return everything taken as one capture."""
+        Args:
+            distributed: The header's `distributedInfo`, empty if it has none.
+        """
         counts = {_COUNTED[group]: total for group, total in self._counts.items() if total}
         frames = {
             _RANGE: self._frame(_RANGE, {"thread": pl.Int64, "name": pl.String}),
@@ -281,18 +278,16 @@ class Collector:
             _LAUNCH: self._frame(_LAUNCH, {"thread": pl.Int64, "correlation": pl.Int64}),
             _PYTHON: self._frame(_PYTHON, {"thread": pl.Int64, "name": pl.String}),
         }
+        details = _WORK_DETAILS if self._kernels is None else {**_WORK_DETAILS, "kernel": pl.Int32}
         work = pl.concat(
-            self._frame(group, _WORK_DETAILS) for group in (_KERNEL, _COPY, _FILL)
+            self._frame(group, details) for group in (_KERNEL, _COPY, _FILL)
         ).with_columns(pl.col("comm", "copy").replace(NONE, None))
         samples = self._counters.finish()
         if samples.height:
             counts["samples"] = samples.height
         frames, work, samples, impossible = _without_impossible(frames, work, samples)
         ranges, operators, launches = frames[_RANGE], frames[_OPERATOR], frames[_LAUNCH]
-        comms = tuple(
-            Comm(name, Kind.OTHER if operation in {"send", "recv"} else None, peer)
-            for name, operation, peer in self._comms
-        )
+        comms = self._calls.comms()
         on_device = work.height > 0
         host, host_names, waits = self._host.finish(ranges)
         if not on_device:
@@ -309,18 +304,32 @@ class Collector:
             host_names=host_names,
             waits=waits,
         )
+        if self._kernels is not None and on_device:
+            capture = msgspec.structs.replace(
+                capture,
+                kernels=work["kernel"],
+                kernel_names=tuple(self._kernels),
+                operators=_sequenced(operators),
+            )
+        transfers = operators.filter(pl.col("role").is_in([SEND, RECEIVE])).with_columns(
+            receives=pl.col("role") == RECEIVE
+        )
+        groups = RankGroups(distributed).table()
+        if on_device:
+            capture, groups = self._calls.attributed(capture, transfers, distributed)
         return Events(
             process=self._process(),
             named_by={pid: names for pid, names in self._processes.items() if names},
             capture=capture,
             operators=operators.drop("call"),
-            products=self._called(operators),
+            products=self._products.finish(operators),
             frames=frames[_PYTHON],
             on_device=on_device,
             devices=tuple(work["device"].unique().sort()) if on_device else (),
             counts=counts,
             names=ranges.group_by("name").agg(count=pl.len()),
             counters=changes(samples),
+            groups=groups,
             impossible=impossible,
         )
 
@@ -337,16 +346,6 @@ class Collector:
                 for (name, dtype), parts in zip(schema.items(), columns, strict=True)
             }
         )
-
-    def _called(self, operators: pl.DataFrame) -> pl.DataFrame:
-        """Return the operators that may multiply matrices, with the columns of `OPERATORS`."""
-        if all(call[1:] == (_NULL,) * 3 for call in self._calls):
-            return pl.DataFrame(schema=OPERATORS)
-        mine = operators.filter(pl.col("call") != NONE)
-        calls = pl.DataFrame(
-            [(name, *map(_text, said)) for name, *said in self._calls], _CALLS, orient="row"
-        )
-        return pl.concat([mine, calls[mine["call"]]], how="horizontal").select(*OPERATORS)
 
     def _process(self) -> int | None:
         numbers = [pid for pid in self._processes if isinstance(pid, int)]
@@ -383,8 +382,13 @@ def _sort_of_copy(name: str) -> str:
     return " ".join([found[1], *sorted(held)]).replace("P", "p")
 
 
-def _text(json: bytes) -> str | None:
-    return None if json == _NULL else json.decode("utf-8", "replace")
+def _sequenced(operators: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that have a sequence number, with the columns of `OPERATORS`."""
+    return (
+        operators.filter(pl.col("sequence") != NONE)
+        .with_columns(process=pl.lit(0, pl.Int64), engine=pl.col("role") == BACKWARD)
+        .select(*OPERATORS)
+    )
 
 
 def _streams(events: list[Any]) -> NDArray[np.int32]:

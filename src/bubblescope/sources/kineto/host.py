@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from bubblescope.names.host_ranges import collects_garbage
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     BLOCKED,
@@ -26,14 +26,12 @@ if TYPE_CHECKING:
 
     from bubblescope.model.arrays import Ints
 
-_GARBAGE: Final = re.compile(r"Python GC|gc\.collect|<built-in function collect>")
-
 
 class Host:
     """Takes what threads of the host did, batch by batch."""
 
     def __init__(self) -> None:
-        self._names: dict[str, int] = _Numbers()
+        self._names: dict[str, int] = Numbers()
         self._columns: list[tuple[Any, ...]] = []
         self._waits: list[tuple[Ints, Ints]] = []
         self._syncs = False
@@ -56,7 +54,7 @@ class Host:
 
     def take_functions(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
         """Take Python's functions; one that collects garbage is told from others."""
-        doing = np.fromiter(map(_function, names), np.int8, len(names))
+        doing = np.fromiter(map(_function, names), np.int64, len(names))
         self._take(names, start, end, thread, doing)
 
     def take_syncs(self, events: Sequence[Any], start: Ints) -> None:
@@ -74,7 +72,7 @@ class Host:
         self, names: Sequence[str], start: Ints, end: Ints, thread: Ints, doing: int | Ints
     ) -> None:
         numbers = np.fromiter(map(self._names.__getitem__, names), np.int32, len(names))
-        codes = np.broadcast_to(np.asarray(doing, np.int8), len(names))
+        codes = np.broadcast_to(np.asarray(doing), len(names))
         self._columns.append((thread, start, end, codes, numbers))
 
     def finish(
@@ -96,11 +94,11 @@ class Host:
             start, stream = (np.concatenate(parts) for parts in zip(*self._waits, strict=True))
             waits = pl.DataFrame({"stream": stream, "start_ns": start})
             waits = waits.with_columns(process=pl.lit(0, pl.Int64)).select(*WAITS)
-        told = pl.concat([host.select(*HOST).cast(HOST), marked])
+        told = pl.concat([pl.DataFrame(host.select(*HOST), schema_overrides=HOST), marked])
         return told, tuple(self._names), waits
 
 
-class _Numbers(dict[str, int]):
+class Numbers(dict[str, int]):
     """Numbers names as they come."""
 
     def __missing__(self, name: str) -> int:
@@ -109,7 +107,7 @@ class _Numbers(dict[str, int]):
 
 
 def _function(name: str) -> int:
-    return GC if _GARBAGE.search(name) else PYTHON
+    return GC if collects_garbage(name) else PYTHON
 
 
 def _stream(event: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from bubblescope.model.errors import SourceError
 from bubblescope.model.provenance import Notice, clocks_unchecked
 from bubblescope.sources.budget import spent
+from bubblescope.sources.nsight.nccl_kernels import groups_of_run
 from bubblescope.sources.nsight.read_export import NsightExport, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteExport
 from bubblescope.sources.process_exports import no_tasks, one_run
@@ -65,10 +66,11 @@ class NsightSource:
         """
         exports, projections, budgets = [], [], []
         for path in _without_twins(paths):  # only one export's events are in memory at a time
-            export, capture = _read(path, options.progress)
+            export, capture = _read(path, options)
             exports.append(export)
             projections.append(project(capture, options.names))
-            budgets.append(spent(capture, projections[-1]))
+            made = projections[-1]
+            budgets.append(spent(capture, made.tasks, made.markers, made.owners))
         offsets, notices = _offsets(exports)
         return one_run(
             "nsight",
@@ -87,6 +89,7 @@ class NsightSource:
                 none=f"; {_MARKED}",
             ),
             notices=(*notices, *_unplaced(exports)),
+            groups=lambda places: groups_of_run([export.nccl for export in exports], places),
         )
 
 
@@ -100,17 +103,18 @@ def _without_twins(paths: Sequence[Path]) -> list[Path]:
     ]
 
 
-def _read(path: Path, progress: Progress) -> tuple[NsightExport, Capture]:
+def _read(path: Path, options: ReadOptions) -> tuple[NsightExport, Capture]:
     """Open whichever container the export lies in and read it."""
+    progress = options.progress
     tables: SqliteExport | ParquetTables
     if path.is_dir():
         tables = ParquetTables(path, progress)
         progress.begin(f"reading {path.name}", tables.size())
-        return read_export(tables, str(path))
+        return read_export(tables, str(path), kernels=options.activities)
     with _as_sqlite(path, progress) as file:
         tables = SqliteExport(file, progress)
         progress.begin(f"reading {path.name}", tables.size())
-        return read_export(tables, str(path))
+        return read_export(tables, str(path), kernels=options.activities)
 
 
 @contextmanager

@@ -6,6 +6,8 @@ Schema Reference"); what differs between the versions of 2021 to 2026 is handled
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -15,6 +17,7 @@ from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     LAUNCHES,
+    OPERATORS,
     RANGES,
     SLOW_COPY_NS,
     WAITS,
@@ -23,8 +26,10 @@ from bubblescope.sources.capture import (
     Comm,
     told_by_host,
 )
+from bubblescope.sources.nsight.communicators import FUNCTION, NO_CALLS, nccl_calls
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
 from bubblescope.sources.nsight.devices import device_names
+from bubblescope.sources.nsight.nccl_kernels import NO_NCCL, Nccl, told_by_calls
 from bubblescope.sources.process_exports import UNKNOWN, Export, counted
 
 if TYPE_CHECKING:
@@ -63,10 +68,12 @@ class NsightExport(Export, frozen=True):
     Attributes:
         clock: How its times relate to absolute time.
         unplaced_metrics: Whether it has GPU metrics and does not say of whose GPU they are.
+        nccl: What it tells of NCCL's communicators.
     """
 
     clock: Clock
     unplaced_metrics: bool
+    nccl: Nccl
 
 
 def _process(global_id: str) -> pl.Expr:
@@ -74,8 +81,15 @@ def _process(global_id: str) -> pl.Expr:
     return pl.col(global_id) // (1 << 24)
 
 
-def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
+def read_export(
+    tables: Tables, path: str, *, kernels: bool = False
+) -> tuple[NsightExport, Capture]:
     """Read what an export says of itself, and its events in its own time.
+
+    Args:
+        tables: Its tables.
+        path: Where it lies, as the user named it.
+        kernels: Whether to keep the names of device work.
 
     Raises:
         SourceError: A table cannot be read.
@@ -87,15 +101,29 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
     environment = dict(tables.read("TARGET_INFO_SYSTEM_ENV", ["name", "value"]).iter_rows())
     strings = tables.read("StringIds", ["id", "value"])
     ranges = _ranges(tables, strings)
-    comm = strings.filter(_is_comm(strings["value"])).sort("id").with_row_index("comm")
+    comm = strings.filter(_is_comm(strings["value"])).sort("id")
     waits = _waits(tables)
-    work, counts = _device_work(tables, comm["id"], streams=waits is not None)
+    work, counts = _device_work(tables, comm, streams=kernels or waits is not None, kernels=kernels)
     launches = _launches(tables, strings)
-    named = strings.select(pl.col("id").cast(pl.Int32), name="value")
+    named = strings.select("id", name="value")
     blocked = launches.drop_nulls("blocked").join(named, left_on="blocked", right_on="id")
     host, host_names = told_by_host(blocked.select(*RANGES), ranges)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
     metrics, unplaced = gpu_metrics(tables, places)
+    capture, nccl = _with_nccl(
+        Capture(
+            ranges=ranges.select(*RANGES),
+            launches=launches.select(*LAUNCHES),
+            work=work.select(*WORK),
+            comms=tuple(map(Comm, comm["value"])),
+            copies=_COPY_SORTS,
+            host=host,
+            host_names=host_names,
+            waits=waits,
+        ),
+        tables,
+        strings,
+    )
     export = NsightExport(
         path=path,
         host=environment.get("Hostname") or "unknown",
@@ -106,16 +134,53 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
         counters=pl.concat([memory(tables), metrics]),
         device_names=device_names(tables, places),
         unplaced_metrics=unplaced,
+        nccl=nccl,
     )
-    return export, Capture(
-        ranges=ranges.select(*RANGES),
-        launches=launches.select(*LAUNCHES),
-        work=work,
-        comms=tuple(map(Comm, comm["value"])),
-        copies=_COPY_SORTS,
-        host=host,
-        host_names=host_names,
-        waits=waits,
+    if kernels:
+        numbers, names = _named(work["kernel"], strings)
+        capture = msgspec.structs.replace(
+            capture, kernels=numbers, kernel_names=names, operators=_sequenced(ranges)
+        )
+    return export, capture
+
+
+def _with_nccl(capture: Capture, tables: Tables, strings: pl.DataFrame) -> tuple[Capture, Nccl]:
+    """Tell what communication kernels are by the calls and the ranges around them."""
+    if not capture.work["comm"].is_not_null().any():
+        return capture, NO_NCCL
+    called = capture.ranges["name"].str.contains(FUNCTION).any()
+    return told_by_calls(capture, nccl_calls(tables, strings) if called else NO_CALLS)
+
+
+_UNNAMED: Final = {"graphs": "CUDA graph", "fills": "Memset"}
+"""What to call work whose tables have no names."""
+
+
+def _named(ids: pl.Series, strings: pl.DataFrame) -> tuple[pl.Series, tuple[str, ...]]:
+    """Return the names of work by number, from the ids of strings and of `_UNNAMED` (negative)."""
+    own = pl.DataFrame(
+        {"id": range(-1, -1 - len(_UNNAMED), -1), "value": list(_UNNAMED.values())},
+        schema=strings.schema,
+    )
+    known = pl.concat([strings, own]).filter(pl.col("id").is_in(ids.unique().implode()))
+    numbers = ids.replace_strict(
+        known["id"], range(known.height), default=None, return_dtype=pl.Int32
+    )
+    return numbers, tuple(known["value"])
+
+
+def _sequenced(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that have a sequence number, with the columns of `OPERATORS`.
+
+    `torch.autograd.profiler.emit_nvtx` writes it behind the name: "aten::addmm, seq = 5, op_id = 7".
+    """
+    return (
+        ranges.with_columns(
+            sequence=pl.col("name").str.extract(r", seq = (\d+)").cast(pl.Int64, strict=False),
+            engine=pl.col("name").str.starts_with("autograd::engine::"),
+        )
+        .drop_nulls(["sequence", "end_ns"])
+        .select(*OPERATORS)
     )
 
 
@@ -137,7 +202,7 @@ def _launches(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
             start_ns="start",
             end_ns="end",
             correlation="correlationId",
-            blocked=pl.when(blocked).then("nameId").cast(pl.Int32, strict=False),
+            blocked=pl.when(blocked).then("nameId"),
         ),
     )
 
@@ -190,18 +255,38 @@ def _range_types(tables: Tables) -> list[int]:
     return [number for name, number in (usual | said).items() if name in _RANGE_TYPES]
 
 
-def _device_work(
-    tables: Tables, comm_ids: pl.Series, *, streams: bool
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return all device work, and how much of what there is; with streams only if they are needed."""
-    code: pl.Expr = pl.lit(None, pl.Int32)
-    if len(comm_ids):
-        known = pl.col("shortName").replace_strict(
-            comm_ids, range(len(comm_ids)), default=None, return_dtype=pl.Int32
-        )
-        code = pl.when(pl.col("shortName").is_in(comm_ids.implode())).then(known)
+def _bare(name: str) -> str:
+    """Return the bare name of a function, as `shortName` has it."""
+    return re.split(r"[<(]", name, maxsplit=1)[0].rsplit("::", 1)[-1]
 
-    def shrink(piece: pl.DataFrame) -> pl.DataFrame:
+
+def _device_work(
+    tables: Tables, comm: pl.DataFrame, *, streams: bool, kernels: bool
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return all device work, and how much of what there is.
+
+    Args:
+        tables: The export's.
+        comm: Frame with id and value: names of communication kernels, short or demangled.
+        streams: Whether streams are needed.
+        kernels: Whether a column `kernel` is to have the id of each name.
+    """
+    names = ["shortName"]
+    # A namespace that tells a library is only in the demangled name, which is read if it matters.
+    demangled = (name for name in comm["value"] if "::" in name)
+    if kernels or not all(map(is_communication_kernel, map(_bare, demangled))):
+        names.append("demangledName")
+    code = pl.coalesce(
+        pl.lit(None, pl.Int32),
+        *(
+            pl.col(name).replace_strict(
+                comm["id"], range(comm.height), default=None, return_dtype=pl.Int32
+            )
+            for name in (names if comm.height else ())
+        ),
+    )
+
+    def shrink(piece: pl.DataFrame, unnamed: pl.Expr) -> pl.DataFrame:
         return piece.drop_nulls(["start", "end", "deviceId"]).select(
             process=_process("globalPid").fill_null(UNKNOWN),
             device=pl.col("deviceId").cast(pl.Int32),
@@ -213,18 +298,20 @@ def _device_work(
             stream=pl.col("streamId").cast(pl.Int32, strict=False)
             if streams
             else pl.lit(None, pl.Int32),
+            **({"kernel": pl.coalesce("demangledName", "shortName", unnamed)} if kernels else {}),
         )
 
-    columns = ["start", "end", "deviceId", "correlationId", "globalPid", "shortName"]
-    if streams:
-        columns.append("streamId")
+    columns = ["start", "end", "deviceId", "correlationId", "globalPid", *names]
+    columns += ["streamId"] * streams
     pieces, counts = [], []
     for what, table in _WORK.items():
         kinds = ["copyKind", "srcKind", "dstKind"] if what == "copies" else []
-        piece = tables.read(table, [*columns, *kinds], shrink)
+        unnamed = list(_UNNAMED).index(what) if what in _UNNAMED else None
+        number = pl.lit(None, pl.Int64) if unnamed is None else pl.lit(-1 - unnamed, pl.Int64)
+        piece = tables.read(table, [*columns, *kinds], partial(shrink, unnamed=number))
         pieces.append(piece)
         counts.append(counted(piece, what))
-    return pl.concat(pieces).select(*WORK), pl.concat(counts)
+    return pl.concat(pieces), pl.concat(counts)
 
 
 _WAYS: Final = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}

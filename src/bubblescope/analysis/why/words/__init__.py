@@ -9,6 +9,8 @@ from bubblescope.analysis.why.words import chinese, english
 from bubblescope.model import units
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bubblescope.analysis.why.findings import Finding
 
 LANGUAGES: Final = ("en", "zh")
@@ -18,13 +20,36 @@ _CAUSES: Final = {"en": english.CAUSES, "zh": chinese.CAUSES}
 _HEADINGS: Final = {"en": english.HEADINGS, "zh": chinese.HEADINGS}
 _NOTES: Final = {"en": english.NOTES, "zh": chinese.NOTES}
 _SENTENCES: Final = {"en": english.SENTENCES, "zh": chinese.SENTENCES}
-_UNITS: Final = {"ns": units.duration, "share": units.percent}
+_TABLES: Final = {
+    name: {"en": getattr(english, table), "zh": getattr(chinese, table)}
+    for name, table in {
+        "use": "USES",
+        "bound": "BOUNDS",
+        "reason": "REASONS",
+        "place": "PLACES",
+    }.items()
+}
+"""Values that are words themselves, by the name of the value."""
+_UNITS: Final[dict[str, Callable[[Any], str]]] = {
+    "ns": units.duration,
+    "share": units.percent,
+    "tenth": lambda share: f"{100 * share:.1f} %",
+    "whole": lambda share: f"{100 * share:.0f} %",
+}
 """How a value is written, by how its name ends."""
 
 
 def cause_name(cause: Cause, language: str) -> str:
     """Return the name of a cause."""
     return _CAUSES[language][cause][0]
+
+
+def word(sort: str, value: Any, language: str) -> str:
+    """Return the word for a cause, or for a value of "use", "bound", "reason" or "place"."""
+    if isinstance(value, Cause):
+        return cause_name(value, language)
+    name: str = _TABLES[sort][language][value]
+    return name
 
 
 def meaning(cause: Cause, language: str) -> str:
@@ -55,8 +80,8 @@ def _written(values: dict[str, Any], language: str) -> dict[str, str]:
 def _value(key: str, value: Any, language: str) -> str:
     if value is None:
         return note("schedule", language) if key == "schedule" else "–"
-    if isinstance(value, Cause):
-        return cause_name(value, language)
+    if isinstance(value, Cause) or key in _TABLES:
+        return word(key, value, language)
     if isinstance(value, dict):
         return note("task" if value["step"] is not None else "bare_task", language, **value)
     unit = key.rpartition("_")[2]

@@ -6,6 +6,32 @@ from __future__ import annotations
 from typing import Final
 
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.losses import BETWEEN, INSIDE, OUTSIDE, WHOLE
+from bubblescope.model.budget import Use
+
+DEVICE_ADVICE: Final = {
+    Use.COMMUNICATION: (
+        "让它与计算重叠（预取、桶大小、单独的流），"
+        "或找出最晚到达的 rank：集合通信中其他 rank 都在等它。"
+    ),
+    Use.COPY: "使用锁页内存，在单独的流上提前一步拷贝（pin_memory=True，non_blocking=True）。",
+    Use.HOST_AFTER_SYNC: "去掉步内的阻塞调用：.item()、.cpu()、打印张量、torch.cuda.synchronize。",
+    Use.HOST_DATA: "为数据加载增加 worker、预取和常驻 worker。",
+    Use.HOST_OPTIMIZER: "使用优化器的 fused 或 foreach 形式（fused=True）。",
+    Use.HOST_GC: "只在步间做垃圾回收（gc.disable、gc.freeze、gc.collect）。",
+    Use.HOST_OPERATOR: (
+        "减少下发次数：torch.compile、CUDA Graph、融合算子、更大的微批次；"
+        "每个 rank 留一个空闲 CPU 核。"
+    ),
+    Use.HOST_PYTHON: "减少步内的 Python：torch.compile、CUDA Graph、少打日志。",
+    Use.HOST_UNKNOWN: "带 Python 栈或 NVTX 范围的跟踪可以说明主机在做什么。",
+    Use.LAUNCH_CALL: "更少、更大的 kernel；CUDA Graph 一次调用下发许多 kernel。",
+    Use.LATENCY: "kernel 相对下发延迟太短：CUDA Graph、融合 kernel。",
+    Use.EVENT_WAIT: "查看事件由哪个流记录，以及是否需要等待。",
+    Use.UNTRACED: "查看当时运行的是什么：CUDA Graph、主机函数或其他进程的工作。",
+    Use.UNLINKED: "更早开始跟踪，并跟踪运行时的调用。",
+}
+"""What to do about what a class of time costs."""
 
 SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "inherent"): "各 rank 有 {rate_share} 的时间空闲，全部是 {schedule} 调度固有的。",
@@ -79,8 +105,61 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "不同主机的时钟可能相差 {error_ns}；{early} 个结果在到达之前就被使用，最多提前 {early_ns}。"
     ),
     ("advice", "clock"): "同步时钟（PTP），或让 bubblescope 求解（--clock solve）。",
+    ("verdict", "device"): "{bound}：设备空闲 {idle_tenth}，其中 {main_whole} 是{reason}。",
+    ("verdict", "busy"): "{bound}：设备从不空闲。",
+    ("verdict", "loss"): "{use}：每步每个 rank {per_step_ns}（{time_share}），{place}。",
+    ("evidence", "loss"): "其中最多的是 {detail}，占 {detail_share}。",
+    **{("advice", use.value): text for use, text in DEVICE_ADVICE.items()},
 }
 """By role and key of a finding; the fields are its values."""
+
+USES: Final = {
+    Use.COMPUTE: "计算",
+    Use.COMMUNICATION: "暴露的通信",
+    Use.COPY: "暴露的拷贝",
+    Use.HOST_AFTER_SYNC: "主机下发过晚：此前被阻塞调用占住",
+    Use.HOST_DATA: "主机下发过晚：加载数据",
+    Use.HOST_OPTIMIZER: "主机下发过晚：优化器",
+    Use.HOST_GC: "主机下发过晚：垃圾回收",
+    Use.HOST_OPERATOR: "主机下发过晚：算子",
+    Use.HOST_PYTHON: "主机下发过晚：Python",
+    Use.HOST_UNKNOWN: "主机下发过晚：跟踪没有说明原因",
+    Use.LAUNCH_CALL: "下发调用进行中",
+    Use.LATENCY: "下发延迟",
+    Use.EVENT_WAIT: "等待其他流的事件",
+    Use.UNTRACED: "等待跟踪中没有的工作",
+    Use.UNLINKED: "跟踪中没有对应的下发",
+}
+"""Name of each class of time."""
+
+BOUNDS: Final = {
+    "compute": "受限于计算",
+    "launch": "受限于下发",
+    "data": "等待数据加载",
+    "gc": "受 Python 垃圾回收拖累",
+    "communication": "受限于通信",
+    "copy": "受限于拷贝",
+    "waiting": "等待跟踪中没有的工作",
+}
+"""What a run is bound by."""
+
+REASONS: Final = {
+    "host": "主机下发过晚",
+    "call": "下发调用进行中",
+    "latency": "下发延迟",
+    "event": "流在等待事件",
+    "untraced": "在等待跟踪中没有的工作",
+    "unlinked": "不知由谁下发",
+}
+"""Why devices are idle."""
+
+PLACES: Final = {
+    INSIDE: "任务之内",
+    BETWEEN: "任务之间",
+    OUTSIDE: "流水线之外",
+    WHOLE: "整步之内",
+}
+"""Where time is lost."""
 
 CAUSES: Final = {
     Cause.WARM_UP: ("预热", "调度固有，rank 的第一个反向之前"),
@@ -118,6 +197,9 @@ HEADINGS: Final = {
     "where": "位置",
     "before": "之前",
     "root": "等待的任务",
+    "losses": "每步时间花在哪里（每个 rank）",
+    "loss": "内容",
+    "time": "每步",
 }
 """Headings of tables and columns."""
 

@@ -4,7 +4,41 @@ from __future__ import annotations
 
 from typing import Final
 
+from bubblescope.analysis import budget
+from bubblescope.analysis.budget import LABELS
 from bubblescope.analysis.idle.causes import MEANINGS, Cause
+from bubblescope.analysis.losses import BETWEEN, INSIDE, OUTSIDE, WHOLE
+from bubblescope.model.budget import Use
+
+DEVICE_ADVICE: Final = {
+    Use.COMMUNICATION: (
+        "Overlap it with computation (prefetch, bucket sizes, another stream), or look for the rank "
+        "that comes last: in a collective all others wait for it."
+    ),
+    Use.COPY: (
+        "Copy from pinned memory on a stream of its own, one step ahead (pin_memory=True, "
+        "non_blocking=True), or keep the data on the device."
+    ),
+    Use.HOST_AFTER_SYNC: (
+        "Take the blocking calls out of the step: .item(), .cpu(), print of a tensor, "
+        "torch.cuda.synchronize, copies from pageable memory."
+    ),
+    Use.HOST_DATA: "Give the data loader more workers, a prefetch factor and persistent workers.",
+    Use.HOST_OPTIMIZER: "Use the fused or foreach form of the optimizer (fused=True).",
+    Use.HOST_GC: "Collect garbage between steps only (gc.disable, gc.freeze, gc.collect).",
+    Use.HOST_OPERATOR: (
+        "Launch less and more at once: torch.compile, CUDA graphs, fused kernels, larger "
+        "micro-batches; and a free CPU core for each rank."
+    ),
+    Use.HOST_PYTHON: "Take Python out of the step's way: torch.compile, CUDA graphs, less logging.",
+    Use.HOST_UNKNOWN: "A trace with Python's stacks or NVTX ranges would tell what the host does.",
+    Use.LAUNCH_CALL: "Fewer, larger kernels; CUDA graphs launch many with one call.",
+    Use.LATENCY: "Kernels are short beside the latency of a launch: CUDA graphs, fused kernels.",
+    Use.EVENT_WAIT: "Look at which stream records the event, and whether the wait is needed.",
+    Use.UNTRACED: "Look at what ran there: a CUDA graph, a host function, or work of another process.",
+    Use.UNLINKED: "Begin to trace earlier, and trace the calls of the runtime.",
+}
+"""What to do about what a class of time costs."""
 
 SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "inherent"): (
@@ -104,8 +138,33 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("advice", "clock"): (
         "Synchronise the clocks (PTP), or let bubblescope solve for them (--clock solve)."
     ),
+    ("verdict", "device"): "{bound}: devices idle {idle_tenth}, of it {main_whole} {reason}.",
+    ("verdict", "busy"): "{bound}: devices are never idle.",
+    ("verdict", "loss"): "{use}: {per_step_ns} a step and rank ({time_share}), {place}.",
+    ("evidence", "loss"): "Of all such time, {detail_share} is of {detail}.",
+    **{("advice", use.value): text for use, text in DEVICE_ADVICE.items()},
 }
 """By role and key of a finding; the fields are its values."""
+
+USES: Final = {use: label[0].upper() + label[1:] for use, label in LABELS.items()}
+"""Name of each class of time."""
+
+BOUNDS: Final = {
+    "compute": "Compute-bound",
+    "launch": "Launch-bound",
+    "data": "Waiting for the data loader",
+    "gc": "Held up by Python's garbage collection",
+    "communication": "Communication-bound",
+    "copy": "Copy-bound",
+    "waiting": "Waiting for what the trace does not show",
+}
+"""What a run is bound by."""
+
+REASONS: Final = {key: said for key, (_, said) in budget.REASONS.items()}
+"""Why devices are idle."""
+
+PLACES: Final = {place: place for place in (INSIDE, BETWEEN, OUTSIDE, WHOLE)}
+"""Where time is lost."""
 
 CAUSES: Final = {cause: (cause.value, MEANINGS[cause]) for cause in Cause}
 """Name and meaning of each cause."""
@@ -129,6 +188,9 @@ HEADINGS: Final = {
     "where": "where",
     "before": "before",
     "root": "waited for",
+    "losses": "What makes a step long, for a rank",
+    "loss": "what",
+    "time": "a step",
 }
 """Headings of tables and columns."""
 

@@ -28,6 +28,7 @@ from bubblescope.model.kinds import Lane
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from bubblescope.analysis.mfu import Model
     from bubblescope.model.timeline import Timeline
 
 _MOST: Final = 2**80
@@ -93,16 +94,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ModelError: The file is not usable, or something is missing or makes no sense.
         """
-        counts = {"tokens": tokens, "sequence length": sequence_length, "devices": devices}
-        for what, value in counts.items():
-            if value is not None and (type(value) is not int or not 0 < value < 2**63):
-                raise ModelError(f"{what} are {value!r}: give a whole number from 1 on")
-        if peak is not None and not 0 < peak < math.inf:
-            raise ModelError(f"the peak is {peak!r}: give FLOPs per second, such as 989e12")
-        if convention not in CONVENTIONS:
-            raise ModelError(
-                f"{convention!r} is no way to count FLOPs; there are {', '.join(CONVENTIONS)}"
-            )
+        _check(tokens, sequence_length, devices, peak, convention)
         if model is None:
             if tokens is not None or sequence_length is not None:
                 raise ModelError(
@@ -111,19 +103,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
                 )
             return cls(devices=devices, peak=peak)
         described = read_model(Path(model))
-        length = sequence_length or described.sequence_length
-        if tokens is None and described.sequences and length:
-            tokens = described.sequences * length
-        if tokens is None:
-            raise ModelError(
-                f"{model}: this does not tell how many tokens a step has: give them, over all devices "
-                "(--tokens), or Megatron's arguments with global_batch_size and seq_length"
-            )
-        if length is None:
-            raise ModelError(
-                f"{model}: this does not tell how long the sequences of the training are, on which "
-                "the FLOPs of attention depend: give it (--seq-length)"
-            )
+        tokens, length = _step(described, str(model), tokens, sequence_length)
         each = flops_per_token(described, length, convention)
         if each * tokens > _MOST:
             raise ModelError(
@@ -146,6 +126,44 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         if self.flops_per_token is None or self.tokens is None:
             return None
         return self.flops_per_token * self.tokens
+
+
+def _check(
+    tokens: int | None,
+    sequence_length: int | None,
+    devices: int | None,
+    peak: float | None,
+    convention: str,
+) -> None:
+    """Refuse what makes no sense, whatever the model."""
+    counts = {"tokens": tokens, "tokens of a sequence": sequence_length, "devices": devices}
+    for what, value in counts.items():
+        if value is not None and (type(value) is not int or not 0 < value < 2**63):
+            raise ModelError(f"the number of {what} is {value!r}: give a whole number from 1 on")
+    if peak is not None and not 0 < peak < math.inf:
+        raise ModelError(f"the peak is {peak!r}: give FLOPs per second, such as 989e12")
+    if convention not in CONVENTIONS:
+        raise ModelError(
+            f"{convention!r} is no way to count FLOPs; there are {', '.join(CONVENTIONS)}"
+        )
+
+
+def _step(model: Model, path: str, tokens: int | None, length: int | None) -> tuple[int, int]:
+    """Return the tokens of a step and of a sequence: as given, or as the model's file tells."""
+    length = length or model.sequence_length
+    if tokens is None and model.sequences and length:
+        tokens = model.sequences * length
+    if tokens is None:
+        raise ModelError(
+            f"{path}: this does not tell how many tokens a step has: give them, over all devices "
+            "(--tokens), or Megatron's arguments with global_batch_size and seq_length"
+        )
+    if length is None:
+        raise ModelError(
+            f"{path}: this does not tell how long the sequences of the training are, on which the "
+            "FLOPs of attention depend: give it (--seq-length)"
+        )
+    return tokens, length
 
 
 class Peak(msgspec.Struct, frozen=True):
@@ -240,8 +258,8 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
 def utilization(timeline: Timeline, workload: Workload | None = None) -> Efficiency | None:
     """Work out MFU and HFU of a run.
 
-    Steps whose end was recorded count, others only if there are none such. Without steps it is the HFU of
-    all that was recorded.
+    Steps whose end was recorded count, others only if there are none such. Without steps it is the HFU
+    of all that was recorded.
 
     Returns:
         None if nothing tells FLOPs: no model is given, and no trace has the shapes of operators.
@@ -259,8 +277,8 @@ def utilization(timeline: Timeline, workload: Workload | None = None) -> Efficie
     devices = said.devices or max(timeline.run.world or 0, traced)
     if devices < traced:
         raise ModelError(
-            f"the job is said to have {units.count(devices, 'device')}, but the traces are of {traced}: "
-            "give the number of all (--devices)"
+            f"the job is said to have {units.count(devices, 'device')}, but the traces are of "
+            f"{traced}: give the number of all (--devices)"
         )
     peak = _peak(timeline, said)
     windows, steps, still_open = _windows(timeline, of_rank)
@@ -329,7 +347,8 @@ def _efficiency(windows: pl.DataFrame, **known: Any) -> Efficiency:
         impossible=None,
         notes=(),
     )
-    return msgspec.structs.replace(found, impossible=_impossible(found), notes=tuple(_notes(found)))
+    found = msgspec.structs.replace(found, impossible=_impossible(found))
+    return msgspec.structs.replace(found, notes=tuple(_notes(found)))
 
 
 def _sums(windows: pl.DataFrame) -> dict[str, int]:
@@ -364,7 +383,7 @@ def _operators(timeline: Timeline) -> pl.DataFrame:
 
 
 def _executed(timeline: Timeline, steps: int | None) -> pl.DataFrame:
-    """Return rank, step and flops: what each rank executed in each step, or in all if there are none."""
+    """Return rank, step and flops: what each rank executed in each step; in all if there are none."""
     table = timeline.flops if steps is not None else timeline.flops.with_columns(step=None)
     return (
         table.with_columns(pl.col("step").cast(pl.Int32)).group_by(_ON).agg(pl.col("flops").sum())
@@ -463,20 +482,20 @@ def _notes(found: Efficiency) -> list[str]:
         )
     if wanted and found.executed_flops is None:
         notes.append(
-            "the traces do not tell what was executed: torch.profiler records the shapes of operators "
-            "with record_shapes=True"
+            "the traces do not tell what was executed: torch.profiler records the shapes of "
+            "operators with record_shapes=True"
         )
     if found.traced_devices < found.devices:
         notes.append(
-            f"{found.traced_devices} of {units.count(found.devices, 'device')} have traces that count: "
-            "the others are taken to do as these"
+            f"{found.traced_devices} of {units.count(found.devices, 'device')} have traces that "
+            "count: the others are taken to do as these"
         )
-    ratio = found.executed_ratio
-    if ratio is not None and ratio < _NEARLY and not found.unknown_operators:
+    ratio = found.executed_ratio or 0.0
+    if found.impossible is None and _falls_short(found):
         notes.append(
-            f"operators executed {_percent(ratio)} of the FLOPs that the model has for a step: it has no "
-            "backward, some kernels have no operator (torch.compile, fused layers), or the tokens, the "
-            "number of devices or the model is wrong"
+            f"operators executed {100 * ratio:.2g} % of the model's FLOPs: steps have no backward, "
+            "kernels no operators (torch.compile, fused layers), or the tokens, the number of devices "
+            "or the model is wrong"
         )
     if wanted and found.steps is not None and found.compute_ns is None:
         notes.append("the traces do not tell how long devices computed, only when tasks ran")
@@ -490,23 +509,29 @@ def _impossible(found: Efficiency) -> str | None:
             f"HFU of {_percent(found.hfu)} is impossible, and follows from the shapes of operators and "
             "the peak alone: the peak is wrong, or that of another precision than the job's"
         )
-    mfu, speed, ratio = found.mfu, found.compute_utilization, found.executed_ratio
-    if mfu is not None and mfu > 1:
-        said = f"MFU of {_percent(mfu)} is impossible: "
+    rate, speed, ratio = found.mfu, found.compute_utilization, found.executed_ratio
+    if rate is not None and rate > 1:
+        said = f"MFU of {_percent(rate)} is impossible: "
     elif speed is not None and speed > 1:
         said = f"computing at {_percent(speed)} of the peak is impossible: "
     else:
         return None
-    if ratio is not None and ratio < _NEARLY and not found.unknown_operators:
+    if ratio is not None and _falls_short(found):
         return (
-            f"{said}the model has {1 / ratio:.1f} times the FLOPs that operators executed, so the tokens "
-            "of a step (all devices'), the number of devices or the model is probably wrong"
+            f"{said}operators executed {100 * ratio:.2g} % of the model's FLOPs, so the tokens of a "
+            "step (all devices'), the number of devices or the model is probably wrong"
         )
     return (
         f"{said}the peak ({found.peak.flops:.4g} FLOP/s), the tokens of a step "
         f"({found.workload.tokens:,}), the number of devices ({found.devices:,}) or the model "
         f"({found.workload.model}) is wrong"
     )
+
+
+def _falls_short(found: Efficiency) -> bool:
+    """Say whether operators executed less than the model has, by more than conventions differ."""
+    ratio = found.executed_ratio
+    return ratio is not None and ratio < _NEARLY and not found.unknown_operators
 
 
 _NEARLY: Final = 0.9
