@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import polars as pl
     from typing_extensions import Unpack
 
-    from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.efficiency import Said
+    from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.whatif import Question
     from bubblescope.model.provenance import Run
     from bubblescope.model.timeline import Timeline

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 import bubblescope
-from bubblescope.analysis.mfu import ModelError
 from bubblescope.analysis.efficiency import Workload, utilization
+from bubblescope.analysis.mfu import ModelError
 from bubblescope.cli import cli
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.timeline import Timeline

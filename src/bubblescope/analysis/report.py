@@ -8,10 +8,10 @@ import msgspec
 import polars as pl
 
 from bubblescope.analysis.budget import budget
+from bubblescope.analysis.efficiency import utilization
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.analysis.study import study
-from bubblescope.analysis.efficiency import utilization
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bubblescope.analysis.budget import Budget
+    from bubblescope.analysis.efficiency import Efficiency, Workload
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.rates import BubbleRates
     from bubblescope.analysis.study import Study
-    from bubblescope.analysis.efficiency import Efficiency, Workload
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bubblescope.analysis.mfu import CONVENTIONS
 from bubblescope.analysis.efficiency import Workload
+from bubblescope.analysis.mfu import CONVENTIONS
 from bubblescope.cli.console import answer
 from bubblescope.cli.reading import NO_TASKS, paths_argument, planned, read, reading
 from bubblescope.render.text.report import Report
