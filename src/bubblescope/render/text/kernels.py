@@ -145,7 +145,8 @@ def _numbers(numbers: Any, words: list[str]) -> Table:
     for word in words[:-1]:
         table.add_column(_HEADS.get(word, word), no_wrap=True)
     last = _HEADS.get(words[-1], words[-1])
-    table.add_column(last, no_wrap=True, overflow="ellipsis", min_width=_LEAST_NAME)
+    # Rich narrows columns that may wrap: a name without spaces is cut then, and numbers stay whole.
+    table.add_column(last, overflow="ellipsis", min_width=_LEAST_NAME)
     return table
 
 
