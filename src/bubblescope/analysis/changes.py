@@ -113,6 +113,8 @@ def changes(
         after: Those of the other run.
         place: What to sort by.
     """
+    if not keys.height:
+        return []
     was, now = _sums(keys, before), _sums(keys, after)
     old, new = was.value(), now.value()
     off_old, off_new = _off(keys, before, old), _off(keys, after, new)

@@ -176,7 +176,7 @@ def _absent(condition: Condition, comparison: Comparison) -> Change:
         "device": comparison.find("device", IDLING) and condition.name != STEP,
     }
     if condition.name.startswith(BY_ROLE):  # roles are not always known
-        known["device"] = any(one.name.startswith(BY_ROLE) for one in comparison.changes)
+        known["device"] = any(one.name.startswith(BY_ROLE) for one in comparison.group("device"))
     if known.get(condition.group):
         return Change(condition.group, condition.name, "ns", 0, 0, 0, None, (0, 0), (0, 0))
     raise _undecided(condition, comparison)
