@@ -215,7 +215,7 @@ class _Reader(msgspec.Struct, frozen=True):
                 names=name_shapes(events.names, self.names.parse),
             ),
             group_table=events.groups,
-            groups=[group for group in distributed.get("pg_config") or [] if type(group) is dict],
+            groups=_entries(distributed.get("pg_config")),
             declared=_declaration(header.declared),
             losses=lost,
             impossible=events.impossible,
@@ -282,6 +282,11 @@ def _rank(distributed: dict[str, Any], path: Path) -> int | None:
     stated = _whole(distributed.get("rank"))
     found = _RANK_IN_NAME.search(path.name)
     return int(found[1]) if stated is None and found else stated
+
+
+def _entries(value: Any) -> list[dict[str, Any]]:
+    """Return the entries of a list that are objects; none if it is no list."""
+    return [one for one in value if type(one) is dict] if isinstance(value, list) else []
 
 
 def _whole(value: Any) -> int | None:
