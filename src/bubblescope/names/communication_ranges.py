@@ -33,14 +33,18 @@ _FSDP: Final = (
     # torch/distributed/fsdp/_runtime_utils.py; `forward` is the whole model's
     r"|FullyShardedDataParallel\._(?:pre|post)_(?:forward|backward)\w*"
 )
+_END: Final = r"(?:, |$)"
+"""Where a name ends, or what is appended to it begins."""
 _TENSOR: Final = (
     # Functions of autograd in Megatron-LM's core/tensor_parallel. What is of sequences is left out:
     # an expert layer gathers them in a group of its own.
-    r"_(?:Copy|Reduce|Scatter|Gather)(?:To|From)(?:Tensor)?ModelParallelRegion(?:Backward)?$"
-    r"|_VocabParallelCrossEntropy(?:Backward)?$"
-    r"|LinearWithGradAccumulationAndAsyncCommunication(?:Backward)?$"
+    r"(?:_(?:Copy|Reduce|Scatter|Gather)(?:To|From)(?:Tensor)?ModelParallelRegion"
+    r"|_VocabParallelCrossEntropy"
+    r"|LinearWithGradAccumulationAndAsyncCommunication)"
+    rf"(?:Backward)?{_END}"
     # communication_op.py of vLLM and of SGLang, as Python's stack has it
-    r"|(?:.*: )?tensor_model_parallel_(?:all_reduce|fused_\w+|all_gather|reduce_scatter|gather)$"
+    r"|(?:.*: )?tensor_model_parallel_(?:all_reduce|fused_\w+|all_gather|reduce_scatter|gather)"
+    rf"{_END}"
 )
 _ROLES: Final = tuple(
     (re.compile(pattern), operations, role)

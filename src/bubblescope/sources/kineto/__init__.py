@@ -225,7 +225,7 @@ class _Reader(msgspec.Struct, frozen=True):
                 names=name_shapes(events.names, self.names.parse),
             ),
             group_table=events.groups,
-            groups=[group for group in distributed.get("pg_config") or [] if type(group) is dict],
+            groups=_entries(distributed.get("pg_config")),
             declared=_declaration(header.declared),
             losses=lost,
             impossible=events.impossible,
@@ -304,6 +304,11 @@ def _device_name(properties: list[Any] | None, used: Sequence[int]) -> str | Non
     }
     found = {names.get(device) or None for device in used}
     return found.pop() if len(found) == 1 else None
+
+
+def _entries(value: Any) -> list[dict[str, Any]]:
+    """Return the entries of a list that are objects; none if it is no list."""
+    return [one for one in value if type(one) is dict] if isinstance(value, list) else []
 
 
 def _whole(value: Any) -> int | None:
