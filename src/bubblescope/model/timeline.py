@@ -54,6 +54,7 @@ RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
     "host": pl.String(),
     "process": pl.Int64(),
     "device": pl.Int32(),
+    "device_name": pl.String(),
     "stages": pl.List(pl.Int32()),
     "dp": pl.Int32(),
     "tp": pl.Int32(),
@@ -95,12 +96,12 @@ class Timeline:
         ranks: Frame with the columns of `RANK_SCHEMA`, one row per rank; if None, a row per rank
             in `tasks` with the host "unknown".
         run: Provenance and warnings.
-        tables: Frames of the tables that `bubblescope.model.tables.TABLES` names, each with the
-            columns of its schema; those left out are empty. Sorted on the way in. `counters` is what
-            was measured beside the tasks, such as memory in use; `step_times` the steps, each from its
-            start to the next's; `budget` what the devices spent every nanosecond on; `operations` the
-            kernels that communicate; `activities` all kernels, if they were asked for; `groups` the groups of
-            processes that communicate.
+        counters: What was measured beside the tasks, such as memory in use: a table of those below.
+        tables: Frames of the other tables that `bubblescope.model.tables.TABLES` names, each with the
+            columns of its schema; those left out are empty. Sorted on the way in. `step_times` are the
+            steps, each from its start to the next's; `budget` what the devices spent every nanosecond
+            on; `operations` the kernels that communicate; `activities` all kernels, if they were asked
+            for; `groups` the groups of processes that communicate; `flops` what operators executed.
 
     Raises:
         TimelineError: A column is missing, unknown or of the wrong type, or a row breaks a rule;
@@ -113,6 +114,7 @@ class Timeline:
         "activities",
         "budget",
         "counters",
+        "flops",
         "groups",
         "operations",
         "ranks",
@@ -128,6 +130,7 @@ class Timeline:
     step_times: pl.DataFrame
     budget: pl.DataFrame
     operations: pl.DataFrame
+    flops: pl.DataFrame
     activities: pl.DataFrame
     groups: pl.DataFrame
 
@@ -136,6 +139,7 @@ class Timeline:
         tasks: pl.DataFrame,
         ranks: pl.DataFrame | None = None,
         run: Run | None = None,
+        counters: pl.DataFrame | None = None,
         **tables: pl.DataFrame | None,
     ) -> None:
         tasks = _conform(tasks, TASK_SCHEMA, _TASK_REQUIRED, "tasks")
@@ -146,7 +150,7 @@ class Timeline:
             raise TypeError(f"a timeline has no table {min(unknown)}")
         beside = {}
         for name, table in TABLES.items():
-            frame = tables.get(name)
+            frame = counters if name == "counters" else tables.get(name)
             given = pl.DataFrame(schema=table.schema) if frame is None else frame
             beside[name] = _conform(given, table.schema, table.required, name)
         _check(tasks, ranks, beside)
@@ -354,6 +358,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             origins=tuple(dict.fromkeys(origin for run in runs for origin in run.origins)),
             schedule=agreed(run.schedule for run in runs),
             microbatches=agreed(run.microbatches for run in runs),
+            world=max(len(owner), *(run.world or 0 for run in runs)),
             inferred=inferred,
             warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
             contents=tuple(content for run in runs for content in run.contents),
@@ -386,6 +391,7 @@ def _between(
 ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
     """Return what overlaps a window, whole."""
     inside = [pl.lit(value=True)]
+    whole = start_ns is None and end_ns is None
     if start_ns is not None:
         inside.append(pl.col("end_ns") > start_ns)
     if end_ns is not None:
@@ -394,6 +400,9 @@ def _between(
         name: frame.filter(inside) if "start_ns" in frame.columns else frame
         for name, frame in tables.items()
     }
+    if not whole and "flops" in kept:
+        # It is known of steps alone when they were executed.
+        kept["flops"] = kept["flops"].join(kept["step_times"], on=["rank", "step"], how="semi")
     return tasks.filter(inside), kept
 
 

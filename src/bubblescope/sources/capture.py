@@ -144,6 +144,8 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
         ranges: Frame with the columns of `RANGES`; those left open say nothing.
         numbers: The number of each name in `Capture.host_names`.
     """
+    if not ranges.height:
+        return pl.DataFrame(schema=HOST)
     names = ranges["name"].unique().to_list()
     about = [_ABOUT[doing(name)] for name in names]
     return (

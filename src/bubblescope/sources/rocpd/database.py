@@ -27,7 +27,7 @@ from bubblescope.sources.capture import (
     told_by_host,
 )
 from bubblescope.sources.plausibility import possible
-from bubblescope.sources.process_exports import UNKNOWN, Export, counted
+from bubblescope.sources.process_exports import DEVICE_NAMES, UNKNOWN, Export, counted
 from bubblescope.sources.rocpd.counters import held_memory
 from bubblescope.sources.sqlite import SqliteTables, table_names
 
@@ -61,7 +61,7 @@ _SMALL: Final = (
 )
 _TEXT: Final = frozenset(
     {"tag", "value", "string", "name", "machine_id", "hostname", "type", "level", "extdata"}
-    | {"kernel_name", "display_name"}
+    | {"kernel_name", "display_name", "product_name"}
 )
 _MARKER, _HIP_CALL, _CALL = range(3)
 """What a region is by its category; of calls, the first to be taken for a launch comes first."""
@@ -125,7 +125,7 @@ class _Events:
 
     Attributes:
         strings: Frame with id and string.
-        gpus: Frame with agent and device, its number among the machine's GPUs.
+        gpus: Frame with agent, device, its number among the machine's GPUs, and device_name.
         named: Whether names and streams of device work are kept.
     """
 
@@ -134,9 +134,11 @@ class _Events:
         self.named = named
         self._places = ["pid", "tid", "agent_id", *["stream_id"] * named]
         self.strings = part.table("string", ["id", "string"])
-        agents = part.table("info_agent", ["id", "type", "type_index"])
+        agents = part.table("info_agent", ["id", "type", "type_index", "product_name"])
         self.gpus = agents.filter(type="GPU").select(
-            agent="id", device=pl.coalesce("type_index", "id").cast(pl.Int32, strict=False)
+            agent="id",
+            device=pl.coalesce("type_index", "id").cast(pl.Int32, strict=False),
+            device_name=pl.when(pl.col("product_name") != "").then("product_name"),
         )
         self._processes = part.table("info_process", ["id", "pid"]).drop_nulls()
         self._tracks = part.table("track", ["id", *self._places])
@@ -252,6 +254,10 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture]
         counters=held_memory(
             events.of("memory_allocate", ["type", "level", "address", "size"]), events.gpus
         ),
+        device_names=work.select("process", "device")
+        .unique()
+        .join(events.gpus, on="device", how="left")
+        .select(*DEVICE_NAMES),
         machine=machine or host,
         events=every.height,
         impossible=every.height - work.height,
@@ -336,7 +342,7 @@ def _kernels(events: _Events, symbols: pl.DataFrame) -> tuple[pl.DataFrame, tupl
     sorts = pl.DataFrame({"name": names}, schema={"name": pl.String}).with_row_index("comm")
     found = (
         events.of("kernel_dispatch", ["kernel_id"])
-        .join(named.join(sorts, on="name"), on="kernel_id", how="left")
+        .join(named.join(sorts, on="name", how="left"), on="kernel_id", how="left")
         .join(events.gpus, on="agent", how="left")
         # Kernels run on GPUs, whatever the table of agents says.
         .with_columns(device=pl.coalesce("device", pl.col("agent").cast(pl.Int32, strict=False)))
@@ -373,7 +379,7 @@ _COPY_SORTS: Final = ("HtoD", "DtoH", "DtoD")
 
 def _as_work(events: pl.DataFrame, *, named: bool) -> pl.DataFrame:
     """Return device work with the columns of `WORK`, and, if they are kept, its names as `kernel`."""
-    more = {"stream": "stream_id", "kernel": "full"} if named else {}
+    stream = pl.col("stream_id").cast(pl.Int32, strict=False) if named else pl.lit(None, pl.Int32)
     return (
         events.filter(pl.col("device") >= 0)
         .select(
@@ -386,8 +392,8 @@ def _as_work(events: pl.DataFrame, *, named: bool) -> pl.DataFrame:
             copy=pl.col("copy").cast(pl.Int8)
             if "copy" in events.columns
             else pl.lit(None, pl.Int8),
-            **{"stream": pl.lit(None, pl.Int32), **more},
+            stream=stream,
+            kernel=pl.col("full") if named else pl.lit(None, pl.String),
         )
-        .with_columns(pl.col("stream").cast(pl.Int32, strict=False))
         .select(*WORK, *["kernel"] * named)
     )
