@@ -14,7 +14,8 @@ from bubblescope.names.communication_kernels import operation_in
 OPERATION: Final = r"^nccl:\w"
 """Names that may tell an operation: what ProcessGroupNCCL calls its work."""
 
-_APPENDED: Final = re.compile(r", (?:seq|op_id) = .*$")
+APPENDED: Final = r", (?:seq|op_id) = .*$"
+"""What `emit_nvtx` appends to names."""
 _SHARDS: Final = frozenset({"allgather", "reducescatter"})
 _EVERY: Final = frozenset(
     {"allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter"}
@@ -69,7 +70,7 @@ ROLE: Final = "|".join(f"(?:^(?:{pattern.pattern}))" for pattern, _, _ in _ROLES
 
 def bare(name: str) -> str:
     """Return a range's name without what `emit_nvtx` appends to it."""
-    return _APPENDED.sub("", name)
+    return re.sub(APPENDED, "", name)
 
 
 def operation_of_range(name: str) -> str | None:
