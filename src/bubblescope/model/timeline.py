@@ -54,6 +54,7 @@ RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
     "host": pl.String(),
     "process": pl.Int64(),
     "device": pl.Int32(),
+    "device_name": pl.String(),
     "stages": pl.List(pl.Int32()),
     "dp": pl.Int32(),
     "tp": pl.Int32(),
@@ -100,7 +101,7 @@ class Timeline:
             columns of its schema; those left out are empty. Sorted on the way in. `step_times` are the
             steps, each from its start to the next's; `budget` what the devices spent every nanosecond
             on; `operations` the kernels that communicate; `activities` all kernels, if they were asked
-            for; `groups` the groups of processes that communicate.
+            for; `groups` the groups of processes that communicate; `flops` what operators executed.
 
     Raises:
         TimelineError: A column is missing, unknown or of the wrong type, or a row breaks a rule;
@@ -113,6 +114,7 @@ class Timeline:
         "activities",
         "budget",
         "counters",
+        "flops",
         "groups",
         "operations",
         "ranks",
@@ -128,6 +130,7 @@ class Timeline:
     step_times: pl.DataFrame
     budget: pl.DataFrame
     operations: pl.DataFrame
+    flops: pl.DataFrame
     activities: pl.DataFrame
     groups: pl.DataFrame
 
@@ -355,6 +358,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             origins=tuple(dict.fromkeys(origin for run in runs for origin in run.origins)),
             schedule=agreed(run.schedule for run in runs),
             microbatches=agreed(run.microbatches for run in runs),
+            world=max(len(owner), *(run.world or 0 for run in runs)),
             inferred=inferred,
             warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
             contents=tuple(content for run in runs for content in run.contents),
@@ -387,6 +391,7 @@ def _between(
 ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
     """Return what overlaps a window, whole."""
     inside = [pl.lit(value=True)]
+    whole = start_ns is None and end_ns is None
     if start_ns is not None:
         inside.append(pl.col("end_ns") > start_ns)
     if end_ns is not None:
@@ -395,6 +400,9 @@ def _between(
         name: frame.filter(inside) if "start_ns" in frame.columns else frame
         for name, frame in tables.items()
     }
+    if not whole and "flops" in kept:
+        # It is known of steps alone when they were executed.
+        kept["flops"] = kept["flops"].join(kept["step_times"], on=["rank", "step"], how="semi")
     return tasks.filter(inside), kept
 
 

@@ -38,6 +38,10 @@ _PLACE: Final = ("export", "process", "device")
 CUDA_VISIBLE_DEVICES renumbers them."""
 
 
+DEVICE_NAMES: Final = {"process": pl.Int64, "device": pl.Int32, "device_name": pl.String}
+"""What the devices of processes call themselves; null where that is not known."""
+
+
 class Export(msgspec.Struct, frozen=True):
     """What one export says of itself; its events are a `Capture`.
 
@@ -49,6 +53,7 @@ class Export(msgspec.Struct, frozen=True):
             and count.
         names: Frame with process, name and count of its ranges.
         counters: Frame with process, device, name, unit, time_ns and value, in its own time.
+        device_names: Frame with the columns of `DEVICE_NAMES`.
     """
 
     path: str
@@ -57,6 +62,7 @@ class Export(msgspec.Struct, frozen=True):
     counts: pl.DataFrame
     names: pl.DataFrame
     counters: pl.DataFrame
+    device_names: pl.DataFrame
 
 
 def pid(process: int) -> int:
@@ -153,7 +159,9 @@ def one_run(
         # One file may hold several.
         list(dict.fromkeys((export.version, export.path) for export in exports)),
         tasks.drop("rank").join(place, on=_PLACE),
-        ranks.select("rank", "host", "device", "stages", process="pid"),
+        _named(ranks, exports).select(
+            "rank", "host", "device", "device_name", "stages", process="pid"
+        ),
         notices=(*notices, *losses(projections, work)),
         contents=(held for export in exports for held in _contents(export, names)),
         nothing=nothing,
@@ -243,6 +251,15 @@ def _ranks(
     else:
         how = "order of host name, device and process id"
     return ranks, how
+
+
+def _named(ranks: pl.DataFrame, exports: Sequence[Export]) -> pl.DataFrame:
+    """Add what the device of each rank calls itself."""
+    names = [
+        export.device_names.with_columns(export=pl.lit(index, pl.Int32))
+        for index, export in enumerate(exports)
+    ]
+    return ranks.join(pl.concat(names).unique(_PLACE), on=_PLACE, how="left", maintain_order="left")
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

@@ -56,9 +56,10 @@ def steps_section(budget: Budget, limit: int) -> RenderableType:
     worst = sorted(steps, key=lambda one: -(one[1].share(one[1].idle_ns) or 0))[:limit]
     for step, spending in sorted(worst):
         length = units.duration(spending.total_ns // ranks[step])
-        note = f"{length}, and more: its end is not in the trace" if step in still_open else length
+        note = f"{length}, open" if step in still_open else length
         table.add_row(str(step), *_row(spending), Text(note, "dim"))
-    about = "from its start to the next one's, in %"
+    about = "from its start to the next one's, in %; the end of an open one is not in the trace"
+    about = about if still_open else about.partition(";")[0]
     if len(worst) < len(steps):
         about = f"{about}; the {len(worst)} that idle most of {len(steps)} steps"
     return titled("Steps", table, about)

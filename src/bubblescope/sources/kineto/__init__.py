@@ -19,6 +19,7 @@ from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.kineto.collector import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
+from bubblescope.sources.kineto.operator_flops import counted
 from bubblescope.sources.kineto.operators import infer_ranges
 from bubblescope.sources.kineto.phases import Phases, tell_phases
 from bubblescope.sources.kineto.recorder_marks import told_by_marks
@@ -79,12 +80,13 @@ class KinetoSource:
         )
         ranks, how_rank = _ranks(traces)
         table = _rank_table(traces, ranks)
-        tasks, markers, counters = (
+        tasks, markers, counters, executed = (
             _shifted(traces, ranks, frames)
             for frames in (
                 [trace.projection.tasks for trace in traces],
                 [trace.projection.markers for trace in traces],
                 [trace.counters for trace in traces],
+                [trace.executed for trace in traces],
             )
         )
         return assembled(
@@ -99,6 +101,7 @@ class KinetoSource:
             number=lambda tasks: numbering.number(tasks, markers),
             inferred=_inferred(traces) | ({"rank": how_rank} if how_rank else {}),
             spent=_spent(traces, ranks),
+            executed=executed,
             tables={
                 "counters": counters,
                 "groups": merged(pl.concat([trace.group_table for trace in traces])),
@@ -124,6 +127,9 @@ class _Trace(msgspec.Struct, frozen=True):
         inferred: What was told of its tasks by other things than their names -> how.
         projection: Its tasks.
         spent: What its devices spent their time on.
+        executed: Its operators that multiply matrices, with the columns of
+            `bubblescope.sources.kineto.operator_flops.COUNTED`.
+        device_name: What its device calls itself, or None.
         counters: Samples of its counters, in its own time.
         contents: What it holds.
         group_table: Its process groups, with the columns of `GROUP_SCHEMA`.
@@ -145,6 +151,8 @@ class _Trace(msgspec.Struct, frozen=True):
     inferred: dict[str, str]
     projection: Projection
     spent: Spent
+    executed: pl.DataFrame
+    device_name: str | None
     counters: pl.DataFrame
     contents: Contents
     group_table: pl.DataFrame
@@ -205,6 +213,8 @@ class _Reader(msgspec.Struct, frozen=True):
                 if events.on_device
                 else NOTHING
             ),
+            executed=counted(events.products),
+            device_name=_device_name(header.devices, events.devices),
             counters=events.counters,
             contents=Contents(
                 path=str(path),
@@ -284,6 +294,18 @@ def _rank(distributed: dict[str, Any], path: Path) -> int | None:
     return int(found[1]) if stated is None and found else stated
 
 
+def _device_name(properties: list[Any] | None, used: Sequence[int]) -> str | None:
+    """Return what all devices that ran something call themselves; None if they differ."""
+    told = [one for one in properties or [] if isinstance(one, dict)]
+    names = {
+        one["id"]: one["name"]
+        for one in told
+        if isinstance(one.get("id"), int) and isinstance(one.get("name"), str)
+    }
+    found = {names.get(device) or None for device in used}
+    return found.pop() if len(found) == 1 else None
+
+
 def _whole(value: Any) -> int | None:
     """Return what can be a rank or a number of ranks, or None."""
     return value if isinstance(value, int) and 0 <= value < 2**31 else None
@@ -351,6 +373,7 @@ def _rank_table(traces: Sequence[_Trace], ranks: list[int]) -> pl.DataFrame:
             "host": trace.host or "unknown",
             "process": trace.process,
             "device": trace.contents.devices[0] if len(trace.contents.devices) == 1 else None,
+            "device_name": trace.device_name,
             **_coordinates(trace, rank),
         }
         for trace, rank in zip(traces, ranks, strict=True)

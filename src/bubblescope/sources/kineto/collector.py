@@ -21,13 +21,16 @@ from bubblescope.sources.kineto.document import (
     Count,
     ExactCount,
     ExactInstant,
+    ExactShapedSlice,
     ExactSlice,
     Instant,
     Memory,
+    ShapedSlice,
     Slice,
 )
 from bubblescope.sources.kineto.host import Host, Numbers
 from bubblescope.sources.kineto.process_groups import RankGroups
+from bubblescope.sources.kineto.products import Products
 from bubblescope.sources.plausibility import possible
 
 if TYPE_CHECKING:
@@ -92,6 +95,8 @@ class Events(msgspec.Struct, frozen=True):
             both the launch and the work.
         operators: Frame with thread, start_ns, end_ns, role and sequence of the operators. The
             sequence number advances whenever autograd records an operator for the backward.
+        products: Frame with the columns of `OPERATORS`: those of them that may multiply matrices, with
+            what they were called with; empty if no operator tells.
         frames: Frame with thread, start_ns, end_ns and name of those Python functions that may tell a
             phase (`is_frame_of_use`).
         on_device: Whether the trace holds device work.
@@ -107,6 +112,7 @@ class Events(msgspec.Struct, frozen=True):
     named_by: dict[int | str | None, set[str]]
     capture: Capture
     operators: pl.DataFrame
+    products: pl.DataFrame
     frames: pl.DataFrame
     on_device: bool
     devices: tuple[int, ...]
@@ -131,12 +137,15 @@ class Collector:
         self._processes: dict[int | str | None, set[str]] = {}
         self._threads: dict[int | str | None, int] = {}
         self._calls = CollectiveCalls()
+        self._products = Products()
         self._copies: dict[str, int] = {}
         self._counters = Counters()
         self._host = Host()
         self._takers: dict[type, Callable[[list[Any]], None]] = {
             Slice: self._take,
             ExactSlice: self._take,
+            ShapedSlice: self._take,
+            ExactShapedSlice: self._take,
             Instant: self._take_memory,
             ExactInstant: self._take_memory,
             Count: self._take_counts,
@@ -218,7 +227,12 @@ class Collector:
             self._host.take_operators(names, start, end, threads)
             self._calls.take_operators(names, events, start, end, threads)
             roles = np.array(list(map(self._role.__getitem__, names)))
-            return (threads, roles, _argument(events, "sequence"))
+            return (
+                threads,
+                roles,
+                _argument(events, "sequence"),
+                self._products.take(names, events),
+            )
         comm = np.full(len(events), NONE, np.int32)
         copy = np.full(len(events), NONE, np.int8)
         sorts = np.fromiter(map(self._sort.__getitem__, map(_NAME, events)), np.int8, len(events))
@@ -258,7 +272,8 @@ class Collector:
         frames = {
             _RANGE: self._frame(_RANGE, {"thread": pl.Int64, "name": pl.String}),
             _OPERATOR: self._frame(
-                _OPERATOR, {"thread": pl.Int64, "role": pl.Int64, "sequence": pl.Int64}
+                _OPERATOR,
+                {"thread": pl.Int64, "role": pl.Int64, "sequence": pl.Int64, "call": pl.Int32},
             ),
             _LAUNCH: self._frame(_LAUNCH, {"thread": pl.Int64, "correlation": pl.Int64}),
             _PYTHON: self._frame(_PYTHON, {"thread": pl.Int64, "name": pl.String}),
@@ -306,7 +321,8 @@ class Collector:
             process=self._process(),
             named_by={pid: names for pid, names in self._processes.items() if names},
             capture=capture,
-            operators=operators,
+            operators=operators.drop("call"),
+            products=self._products.finish(operators),
             frames=frames[_PYTHON],
             on_device=on_device,
             devices=tuple(work["device"].unique().sort()) if on_device else (),

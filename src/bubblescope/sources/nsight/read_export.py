@@ -28,6 +28,7 @@ from bubblescope.sources.capture import (
 )
 from bubblescope.sources.nsight.communicators import FUNCTION, NO_CALLS, nccl_calls
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
+from bubblescope.sources.nsight.devices import device_names
 from bubblescope.sources.nsight.nccl_kernels import NO_NCCL, Nccl, told_by_calls
 from bubblescope.sources.process_exports import UNKNOWN, Export, counted
 
@@ -131,6 +132,7 @@ def read_export(
         counts=pl.concat([counts, counted(launches, "calls"), counted(ranges, "ranges")]),
         names=ranges.group_by("process", "name").len("count"),
         counters=pl.concat([memory(tables), metrics]),
+        device_names=device_names(tables, places),
         unplaced_metrics=unplaced,
         nccl=nccl,
     )
