@@ -14,7 +14,7 @@ from bubblescope import Timeline, sources
 from bubblescope.clocks import align
 from bubblescope.model.counters import changes
 from bubblescope.model.provenance import Run
-from bubblescope.model.timeline import COUNTER_SCHEMA
+from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.render.html.samples import counters_of
 from bubblescope.render.layout import ordered_ranks
 from bubblescope.render.traces import chrome, perfetto
@@ -216,7 +216,7 @@ def test_memory_from_before_the_capture_never_makes_it_negative(tmp_path):
 
 def with_counters(timeline: Timeline, rows: list[tuple]) -> Timeline:
     counters = pl.DataFrame(rows, schema=COUNTER_SCHEMA, orient="row")
-    return Timeline(timeline.tasks, timeline.ranks, timeline.run, counters)
+    return Timeline(timeline.tasks, timeline.ranks, timeline.run, counters=counters)
 
 
 def test_counters_move_with_their_ranks_clock():
@@ -364,7 +364,7 @@ def test_a_million_samples_become_a_page_of_two_hundred_thousand():
             "value": np.cumsum(random.integers(-8, 9, count)) * 512.0,
         }
     )
-    timeline = Timeline(timeline.tasks, timeline.ranks, timeline.run, counters)
+    timeline = Timeline(timeline.tasks, timeline.ranks, timeline.run, counters=counters)
     made = page(timeline)
     assert 150_000 < made.table.height <= 200_000
     assert made.table.height + made.left_out == count

@@ -25,7 +25,18 @@ TABLES = {
     "count opType",
     "COMMUNICATION_TASK_INFO": "name globalTaskId taskType planeId groupName notifyId rdmaType srcRank "
     "dstRank transportType size dataType linkType opId",
+    "COMPUTE_TASK_INFO": "name globalTaskId taskType opType",
+    "MEMCPY_INFO": "globalTaskId size memcpyOperation",
+    "PYTORCH_API": "startNs endNs globalTid connectionId name type",
+    "CONNECTION_IDS": "id connectionId",
 }
+OPERATOR, QUEUE, FUNCTION = 50001, 50002, 50003
+"""Types of rows of PYTORCH_API."""
+FIRST_CONNECTION = 1_000_000
+PID = 4711
+
+
+_TEXTS = {("PYTORCH_API", "startNs"), ("PYTORCH_API", "endNs")}
 
 
 @dataclass
@@ -117,6 +128,79 @@ class Profile:
                     opId=number,
                 )
 
+    def task(
+        self,
+        kind: str,
+        start: int,
+        end: int,
+        *,
+        issued: tuple[int, int] | None = None,
+        stream: int = 2,
+        thread: int = 1,
+        named: str | None = None,
+        connection: int | None = None,
+        call: str = "launch",
+    ) -> int:
+        """Add what the device ran; return its number.
+
+        `issued` is when the call for it began and ended, and `named` what the profiler calls a kernel.
+        """
+        number = len(self.rows.get("TASK", [])) + 1
+        if connection is None:
+            connection = FIRST_CONNECTION + number
+        self.add(
+            "TASK",
+            startNs=BASE + start,
+            endNs=BASE + end,
+            deviceId=self.device,
+            connectionId=connection,
+            globalTaskId=number,
+            taskType=self.string(kind),
+            streamId=stream,
+        )
+        if named is not None:
+            self.add("COMPUTE_TASK_INFO", name=self.string(named), globalTaskId=number)
+        if issued is not None:
+            self.call(call, *issued, thread=thread, connection=connection)
+        return number
+
+    def call(
+        self, name: str, start: int, end: int, *, thread: int = 1, connection: int | None = None
+    ) -> None:
+        """Add a call of the NPU's runtime."""
+        self.add(
+            "CANN_API",
+            startNs=BASE + start,
+            endNs=BASE + end,
+            globalTid=PID << 32 | thread,
+            connectionId=connection or 7 * FIRST_CONNECTION + len(self.rows.get("CANN_API", [])),
+            name=self.string(name),
+        )
+
+    def function(
+        self,
+        kind: int,
+        name: str,
+        start: int,
+        end: int,
+        *,
+        thread: int = 1,
+        item: int | None = None,
+    ) -> None:
+        """Add an operator, an end of the queue of operators, or a function of Python."""
+        number = len(self.rows.get("PYTORCH_API", []))
+        self.add(
+            "PYTORCH_API",
+            startNs=str(BASE + start),
+            endNs=str(BASE + end),
+            globalTid=PID << 32 | thread,
+            connectionId=number,
+            name=self.string(name),
+            type=kind,
+        )
+        if item is not None:
+            self.add("CONNECTION_IDS", id=number, connectionId=item)
+
     def write(self, folder: Path, kind: str = "pt") -> Path:
         """Write the folder that the profiler leaves; return the database."""
         named = "" if self.rank is None else f"_{self.rank}"
@@ -133,7 +217,8 @@ class Profile:
                     continue
                 names = columns.split()
                 types = [
-                    f"{name} INTEGER{' PRIMARY KEY' * (name == 'opId' and table.endswith('OP'))}"
+                    f"{name} {'TEXT' if (table, name) in _TEXTS else 'INTEGER'}"
+                    f"{' PRIMARY KEY' * (name == 'opId' and table.endswith('OP'))}"
                     for name in names
                 ]
                 connection.execute(f"CREATE TABLE {table} ({', '.join(types)})")

@@ -23,7 +23,7 @@ from bubblescope.cli import cli
 from bubblescope.facade import write
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.provenance import Run
-from bubblescope.model.timeline import COUNTER_SCHEMA
+from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.render.html import page as html
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.packing import packed
@@ -234,7 +234,7 @@ def test_counters_come_with_the_page():
         {"rank": 5, "name": "memory", "unit": "B", "time_ns": times, "value": [1e9, 2.5e9, 0.5]},
         schema=COUNTER_SCHEMA,
     )
-    head, tables = told(Timeline(plain.tasks, plain.ranks, plain.run, counters))
+    head, tables = told(Timeline(plain.tasks, plain.ranks, plain.run, counters=counters))
     assert head["counters"] == [{"name": "memory", "unit": "B", "least": 0.5, "most": 2.5e9}]
     [extent] = head["samples"]
     assert head["ranks"][extent["rank"]]["rank"] == 5

@@ -26,9 +26,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bubblescope import RecorderError, sources
+from bubblescope.analysis.budget import budget, unknowable
 from bubblescope.record import Recorder
 from bubblescope.record.timers import chosen_timer, cupti
 from bubblescope.record.timers.cupti import CuptiTimer
+from bubblescope.record.timers.timer import CpuTimer
+from bubblescope.recording.reader import SCHEMA, read_stream
 from full import examples, module
 
 AHEAD_NS = 1_700_000_000_123_456_789
@@ -244,6 +247,45 @@ def test_communication_counts_in_communication_only(tmp_path, device):
             device.launch(3000)  # makes room for what comes
             receive = device.launch(80_000, NCCL)
     close(intervals(tmp_path), [interval(compute), interval(receive)])
+
+
+def test_how_long_kernels_ran_is_kept_without_the_gaps_between_them(tmp_path, device):
+    with recording(tmp_path, device) as recorder, recorder.step():
+        with recorder.task("forward"):
+            kernels = [device.launch(50_000)]
+            device.now += 300_000
+            device.launch(70_000, NCCL)
+            kernels.append(device.launch(20_000))
+        with recorder.task("recv_forward"):
+            device.launch(80_000, NCCL)
+        with recorder.task("data"):
+            device.now += 40_000
+    assert kernels[1].start_ns - kernels[0].end_ns > 300_000
+    assert read(tmp_path)["busy_ns"].to_list() == [70_000, 80_000, None]
+    timeline = sources.load(tmp_path)
+    assert budget(timeline) is None
+    assert "what ran between tasks" in unknowable(timeline)
+
+
+def test_a_limit_keeps_how_long_kernels_ran(tmp_path, device):
+    with recording(tmp_path, device, max_mb=0.2) as recorder:
+        for i in range(3000):
+            with recorder.step(), recorder.task("forward", microbatch=i):
+                device.launch(1000 + i)
+    tasks = read(tmp_path)
+    assert 0 < tasks.height < 3000
+    assert (tasks["busy_ns"] == 1000 + tasks["microbatch"]).all()
+
+
+def test_what_sees_no_kernels_records_nothing_of_them(tmp_path):
+    with Recorder(tmp_path, rank=0, timer=CpuTimer()) as recorder, recorder.step():
+        with recorder.task("forward"):
+            pass
+    rows, _ = read_stream(recorder.path.read_bytes())
+    assert dict(rows.schema) == SCHEMA
+    timeline = sources.load(tmp_path)
+    assert timeline.tasks["busy_ns"].to_list() == [None]
+    assert "--timer cupti" in unknowable(timeline)
 
 
 def test_a_task_without_device_work_is_timed_on_the_host(tmp_path, device):
@@ -463,8 +505,11 @@ def test_every_kernel_is_of_the_task_that_launched_it(actions):
             np.zeros(len(tasks), bool),
         )
         marks = [(task.begin[0] - AHEAD_NS, task.end[0] - AHEAD_NS) for task in tasks]
+        assert times[2].tolist() == [
+            sum(kernel.end_ns - kernel.start_ns for kernel in task.kernels) or -1 for task in tasks
+        ]
         close(
-            times.T,
+            times[:2].T,
             [
                 interval(*task.kernels) if task.kernels else mark
                 for task, mark in zip(tasks, marks, strict=True)

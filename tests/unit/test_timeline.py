@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bubblescope import SourceError, Timeline, TimelineError, concat
 from bubblescope.model.kinds import LANE_OF, Kind
 from bubblescope.model.provenance import Contents, NameShape, Notice, Origin, Run
-from bubblescope.model.timeline import COUNTER_SCHEMA
+from bubblescope.model.counters import COUNTER_SCHEMA
 
 I32 = st.integers(0, 2**31 - 1)
 
@@ -76,7 +76,7 @@ def timelines(draw: st.DrawFn, first_rank: int = 0) -> Timeline:
         )
     )
     counters = pl.DataFrame(samples, schema=COUNTER_SCHEMA, orient="row")
-    return Timeline(frame, hosts, run, counters)
+    return Timeline(frame, hosts, run, counters=counters)
 
 
 def empty(columns: list[str]) -> pl.DataFrame:

@@ -183,6 +183,10 @@ _OPTIONS: Final = {
         Use.HOST_UNKNOWN: "torch.autograd.profiler.emit_nvtx() in the job",
         Use.UNLINKED: "an nsys capture that begins before the first launch",
     },
+    "ascend": {
+        Use.HOST_UNKNOWN: "with_stack=True in torch_npu.profiler",
+        Use.UNLINKED: "ProfilerActivity.CPU and a warm-up step in torch_npu.profiler's schedule",
+    },
 }
 """What a user of each profiler can ask for, to know more."""
 
@@ -199,11 +203,55 @@ def undecided(spending: Spending, formats: Sequence[str]) -> list[dict[str, Any]
             "class": use.value,
             "idle_ns": spending.idle[use],
             "why": why,
-            "options": [_OPTIONS[name][use] for name in formats if name in _OPTIONS],
+            "options": [_OPTIONS[name][use] for name in formats if use in _OPTIONS.get(name, {})],
         }
         for use, why in _WHY.items()
         if spending.idle.get(use)
     ]
+
+
+_PROFILERS: Final = "a trace of torch.profiler or Nsight Systems"
+_TELLING: Final = {
+    "native": (
+        f"{_PROFILERS} (`bubblescope record --marks torch` or `--marks nvtx` shows the same tasks in "
+        "it) would tell"
+    ),
+    "kineto": "torch.profiler records them with ProfilerActivity.CUDA",
+    "nsight": "nsys profile records them with --trace=cuda,nvtx",
+    "rocpd": "rocprofv3 records them with --kernel-trace",
+    "ascend": "torch_npu.profiler records them with ProfilerActivity.NPU, from Level0 on",
+}
+"""What tells of kernels, by format of traces without."""
+_TELLING_ELSE: Final = (
+    "a trace of the device's own profiler (torch.profiler, Nsight Systems, rocprofv3, torch_npu) would "
+    "tell"
+)
+
+
+def unknowable(timeline: Timeline) -> str | None:
+    """Say in one sentence what traces without kernels do not tell, and what would.
+
+    Returns:
+        None if they hold device work, so that there is a budget, or no tasks either.
+    """
+    if timeline.budget.height or not len(timeline):
+        return None
+    formats = {origin.format for origin in timeline.run.origins}
+    tells = _TELLING.get(formats.pop(), _TELLING_ELSE) if len(formats) == 1 else _TELLING_ELSE
+    if timeline.tasks["busy_ns"].is_not_null().any():
+        return (
+            "the traces say how long kernels ran in tasks, but not which, nor what ran between tasks; "
+            f"{tells}"
+        )
+    if tells == _TELLING["native"]:
+        tells = (
+            "`bubblescope record --timer cupti` measures how long kernels run in tasks, on NVIDIA's "
+            f"GPUs, and {tells} all of it"
+        )
+    return (
+        "the traces hold no kernels, so all time inside tasks counts as busy, though the device may "
+        f"idle in it, and waiting for the network cannot be told from work; {tells}"
+    )
 
 
 LABELS: Final[dict[Use, str]] = {

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.analysis.pictured import Reference
+    from bubblescope.analysis.prediction import Prediction
     from bubblescope.analysis.study import Study
-    from bubblescope.analysis.whatif import Prediction, Question
+    from bubblescope.analysis.whatif import Question
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
@@ -75,11 +76,11 @@ class View(msgspec.Struct, frozen=True, eq=False):
             ScheduleError: The what-if makes no sense for the run.
         """
         known = study(timeline, also)
-        prediction = _answer(known, whatif) if whatif else None
+        prediction = _answer(timeline, known, whatif) if whatif else None
         overlays = {}
         if known.ideal is not None and known.ideal.timeline is not None:
             overlays["ideal"] = known.ideal.timeline
-        if prediction is not None:
+        if prediction is not None and prediction.timeline is not None:
             overlays["whatif"] = prediction.timeline(timeline)
         planned, above = None, None
         if beside is not None:
@@ -104,13 +105,13 @@ class View(msgspec.Struct, frozen=True, eq=False):
         )
 
 
-def _answer(known: Study, question: Question) -> Prediction:
+def _answer(timeline: Timeline, known: Study, question: Question) -> Prediction:
     if known.ledger is None:
         raise TimelineError(
             "a what-if needs a run with forwards and backwards whose ranks share a clock; "
             "--clock solve tries to find one"
         )
-    return question(WhatIf(known.recognition, known.ledger))
+    return question(WhatIf(known.recognition, known.ledger, timeline))
 
 
 def _links_of(timeline: Timeline) -> pl.DataFrame:

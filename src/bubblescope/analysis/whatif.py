@@ -6,6 +6,9 @@ another schedule or another number of micro-batches, the measured lengths and tr
 to the run as it is and as it would be (`bubblescope.analysis.cost_model`), and the measured step is
 scaled by their ratio.
 
+What is inside tasks counts as well: idle time of their devices, and single kernels, make tasks shorter.
+Runs without a pipeline are answered for by `bubblescope.analysis.whatif_device`.
+
 Every answer comes with how far the same method is from the measured step when nothing is changed:
 that is as much as it can be trusted. And it can be drawn: `Prediction.timeline` returns the tasks of
 the replay that it was taken from.
@@ -14,22 +17,27 @@ the replay that it was taken from.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.budget import LABELS
 from bubblescope.analysis.cost_model import Model
-from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.causes import ADDED, Cause
+from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
 from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.prediction import HOST_AHEAD, HOST_SOONER, NEEDS, Prediction, ranked
 from bubblescope.analysis.study import ledger_of, study
-from bubblescope.model.errors import ScheduleError
+from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of, pipelined
+from bubblescope.model.budget import HOST, Use
+from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.timeline import Timeline
 from bubblescope.schedules import SCHEDULES, generate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from typing_extensions import Self
 
@@ -38,55 +46,14 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.schedule.recognise import Recognition
+    from bubblescope.model.arrays import Ints
     from bubblescope.schedules.plan import Plan
 
 SCHEMA: Final = "bubblescope.whatif/1"
 """Name and version of the JSON, described in docs/why.md. Keys are only ever added."""
 
-_WORTH: Final = 0.002
-"""Share of a step below which advice is not worth its line."""
-
 _TWICE: Final = ("chimera", "dualpipe", "dualpipev")
 """Schedules that hold every parameter twice."""
-
-
-class Prediction(NamedTuple):
-    """What a step would take.
-
-    Attributes:
-        change: What is different.
-        needs: What that takes; empty if it is clear from the change.
-        step_ns: The mean pipeline phase of a step, from its first forward to its last backward, as
-            measured.
-        predicted_ns: The same with the change.
-        saved_share: How much less a micro-batch takes, as a share; negative if it takes more.
-        error: How far the method is from the measured step when nothing is changed, as a share.
-        timeline: Given the run that was asked about, returns its pipeline tasks where the change puts
-            them; every step begins when the measured one did. Where the tasks are others, they are as
-            long as the model has them, and its mean step is longer or shorter than `predicted_ns` by
-            as much as the method is off.
-        memory: Most activations that a device holds, in micro-batches of a p-th of the model; None
-            where the schedule stays the same.
-    """
-
-    change: str
-    needs: str
-    step_ns: int
-    predicted_ns: int
-    saved_share: float
-    error: float
-    timeline: Callable[[Timeline], Timeline]
-    memory: float | None = None
-
-    @property
-    def saved_ns(self) -> int:
-        """By how much a step would be shorter."""
-        return self.step_ns - self.predicted_ns
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the numbers and words of it as plain values."""
-        said = {name: value for name, value in self._asdict().items() if name != "timeline"}
-        return {**said, "saved_ns": self.saved_ns}
 
 
 class WhatIf:
@@ -96,9 +63,27 @@ class WhatIf:
         recognition: The schedule that the run followed; without it, only questions that leave the tasks
             as they are have answers.
         ledger: The run's ledger.
+        timeline: The run, for questions about what is inside tasks.
+        activities: What its devices ran, for questions about kernels; as in
+            `bubblescope.analysis.inside_tasks.FasterKernels`.
+
+    Attributes:
+        step_ns: The mean pipeline phase of a step, from its first forward to its last backward.
+        span: What that is, in two words.
+        open: Whether it is longer than what is known: never.
     """
 
-    def __init__(self, recognition: Recognition | None, ledger: Ledger) -> None:
+    span = "pipeline phase"
+    open = False
+
+    def __init__(
+        self,
+        recognition: Recognition | None,
+        ledger: Ledger,
+        timeline: Timeline | None = None,
+        activities: pl.DataFrame | None = None,
+    ) -> None:
+        self._timeline, self._activities = timeline, activities
         self._counterfactuals: Counterfactuals = ledger.counterfactuals
         self._error = ledger.replay_error
         self.step_ns = int(self._counterfactuals.run.as_measured.length_ns.mean())
@@ -111,14 +96,56 @@ class WhatIf:
         if not self._unchanged or not self.step_ns:  # tasks that take no time say nothing
             self._model = None
 
-    def without(self, *causes: Cause) -> Prediction:
-        """Answer what the run would have taken without some causes of idle time."""
-        names = " and ".join(cause.value for cause in causes)
-        left = frozenset(self._counterfactuals.present) - set(causes)
-        needs = _NEEDS.get(causes[0], "")
-        return self._same(
-            f"without {names}", needs, lambda: self._counterfactuals.with_causes(left)
-        )
+    def without(self, *what: Cause | Use | str) -> Prediction:
+        """Answer what the run would have taken without some of what made it long.
+
+        Args:
+            what: Causes of idle time between tasks, or classes of what devices spend time on inside of
+                tasks; members of `Cause` and `Use`, or what these are called.
+
+        Raises:
+            ScheduleError: It is neither.
+            TimelineError: The traces do not tell what devices did.
+        """
+        causes = [Cause(one) for one in what if one in _CAUSES]
+        uses = [class_of(one) for one in what if one not in _CAUSES]
+        parts = [cause.value for cause in causes] + [f"{LABELS[use]} in tasks" for use in uses]
+        needs = _NEEDS.get(causes[0], "") if causes else NEEDS.get(uses[0], "")
+        return self._without("without " + " and ".join(parts), needs, causes, uses)
+
+    def host_never_late(self) -> Prediction:
+        """Answer what it would have taken had the host always launched in time.
+
+        Tasks are shorter by the time inside of them in which their device had nothing to do because of
+        the host, and none waits for its launch or a pause of the host.
+
+        Raises:
+            TimelineError: The traces do not tell what devices did.
+        """
+        return self._without("the host never late", HOST_AHEAD, (Cause.LAUNCH, Cause.PAUSE), HOST)
+
+    def kernels(self, pattern: str, factor: float) -> Prediction:
+        """Answer what it would have taken had kernels taken so many times as long.
+
+        Each begins when it did and ends earlier; what no other activity of the device covers then is
+        taken off the task.
+
+        Args:
+            pattern: A regular expression that their names match.
+            factor: 0.5 for half as long; 1 at most.
+
+        Raises:
+            ScheduleError: No kernel matches, or kernels are not known.
+        """
+        timeline, run = self._known(), self._counterfactuals.run
+        faster = FasterKernels(self._activities, pattern, factor, by=("rank",))
+        windows = segments(timeline)
+        saved = faster.saved(windows)
+        most, least = (_by_task(windows, one, timeline)[run.task] for one in saved)
+        change = f"kernels of {pattern!r} take {factor:g} times as long"
+        longest = self._same(change, HOST_AHEAD, lambda: run.replay(run.duration_ns - least))
+        shortest = int(run.replay(run.duration_ns - most).length_ns.mean())
+        return longest.down_to(shortest, HOST_SOONER)
 
     def healthy(self, rank: int) -> Prediction:
         """Answer what it would have taken were a rank as fast as a healthy one at its stage.
@@ -233,13 +260,14 @@ class WhatIf:
             memory: Activations that a device may hold, in micro-batches of a p-th of the model; what
                 the run's own schedule holds if left out.
         """
-        found = [one for one in self._every(memory) if one.saved_share >= _WORTH]
-        return sorted(found, key=lambda one: -one.saved_share)
+        return ranked(list(self._every(memory)))
 
     def _every(self, memory: float | None) -> Iterator[Prediction]:
         for cause in self._counterfactuals.present:
             if cause not in (Cause.CLOCK, Cause.UNEXPLAINED):
                 yield self.without(cause)
+        if self._timeline is not None and self._timeline.budget.height:
+            yield self.host_never_late()
         run, length = self._counterfactuals.run, self._counterfactuals.lengths
         for rank in np.unique(run.rank[length.rank_ns > length.stage_ns]).tolist()[:_SLOWEST]:
             yield self.healthy(rank)
@@ -262,6 +290,21 @@ class WhatIf:
                 "the run's schedule is not recognised, so it cannot be set beside another"
             )
         return self._model
+
+    def _known(self) -> Timeline:
+        if self._timeline is None:
+            raise TimelineError("what is inside tasks can only be asked about with the timeline")
+        return self._timeline
+
+    def _without(
+        self, change: str, needs: str, causes: Collection[Cause], uses: Collection[Use]
+    ) -> Prediction:
+        found = self._counterfactuals
+        left = frozenset(found.present) - set(causes)
+        if not uses:
+            return self._same(change, needs, lambda: found.with_causes(left))
+        shorter = spent_inside(self._known(), uses)[found.run.task]
+        return self._same(change, needs, lambda: found.replay_with(left, shorter))
 
     def _same(self, change: str, needs: str, replay: Callable[[], Replay]) -> Prediction:
         """Return what a replay of the same tasks says.
@@ -314,6 +357,16 @@ _NEEDS: Final = {
 }
 
 
+_CAUSES: Final = [cause.value for cause in ADDED]
+
+
+def _by_task(windows: pl.DataFrame, time_ns: Ints, timeline: Timeline) -> Ints:
+    """Sum times of segments by task, one for each of the timeline's."""
+    summed = np.zeros(len(timeline), np.int64)
+    np.add.at(summed, windows["task"].to_numpy(), time_ns)
+    return summed
+
+
 def _some(numbers: np.ndarray) -> str:
     known = np.unique(numbers).tolist()
     return f"{known[0]} to {known[-1]}"
@@ -361,8 +414,11 @@ def stepped(timeline: Timeline, run: MeasuredRun, tasks: pl.DataFrame) -> Timeli
     return Timeline(tasks.with_columns(step=step), timeline.ranks, timeline.run)
 
 
-Question: TypeAlias = Callable[[WhatIf], Prediction]
-"""What is asked about a run, such as `lambda run: run.schedule("zb-v")`."""
+Question: TypeAlias = Callable[[Any], Prediction]
+"""What is asked about a run, such as `lambda run: run.schedule("zb-v")`.
+
+The run is a `WhatIf`; without a pipeline, it is a `DeviceWhatIf`.
+"""
 
 
 class Predictions(msgspec.Struct, frozen=True, eq=False):
@@ -370,13 +426,19 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         timeline: The run.
-        step_ns: The mean pipeline phase of a step as measured.
+        step_ns: How long it is as measured.
         predictions: The answers, in the order of the questions; advice is best first.
+        span: What that is and what is predicted: "pipeline phase", the mean one of a step; without a
+            pipeline "step", a mean one from its start to the next one's, or "capture", a device's time
+            from its first operation to its last.
+        open: Whether the ends of all steps are missing, so that they are longer than what is known.
     """
 
     timeline: Timeline
     step_ns: int
     predictions: tuple[Prediction, ...]
+    span: str = WhatIf.span
+    open: bool = False
 
     @classmethod
     def of(
@@ -386,6 +448,7 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
         *,
         memory: float | None = None,
         also: Sequence[Plan] = (),
+        activities: pl.DataFrame | None = None,
     ) -> Self:
         """Answer questions about a run; without any, say what would make it faster.
 
@@ -395,25 +458,34 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
             memory: For advice: activations that a device may hold, in micro-batches of a p-th of the
                 model; what the run's own schedule holds if left out.
             also: Schedules to recognise besides the known ones.
+            activities: What its devices ran, for questions about kernels.
 
         Raises:
-            TimelineError: It has no pipeline tasks, or its ranks share no clock.
+            TimelineError: It has neither pipeline tasks of ranks that share a clock nor device work.
             ScheduleError: A question makes no sense for the run.
         """
-        known = study(timeline, also)
-        run = WhatIf(known.recognition, ledger_of(known, timeline))
+        run: WhatIf | DeviceWhatIf
+        if timeline.budget.height and not pipelined(timeline):
+            run = DeviceWhatIf(timeline, activities)
+        else:
+            known = study(timeline, also)
+            run = WhatIf(known.recognition, ledger_of(known, timeline), timeline, activities)
         answers = [question(run) for question in questions] or run.advice(memory)
-        return cls(timeline, run.step_ns, tuple(answers))
+        return cls(timeline, run.step_ns, tuple(answers), run.span, run.open)
 
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step as measured, and as the first answer has it."""
-        shown = [self.timeline, *(one.timeline(self.timeline) for one in self.predictions[:1])]
-        return [pictured(timeline, max_steps=1) for timeline in shown]
+        if not len(self.timeline):
+            return []
+        drawn = [one.timeline(self.timeline) for one in self.predictions[:1] if one.timeline]
+        return [pictured(timeline, max_steps=1) for timeline in (self.timeline, *drawn)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answers as plain values, following the schema `SCHEMA`."""
         return {
             "schema": SCHEMA,
             "step_ns": self.step_ns,
+            "span": self.span,
+            "open": self.open,
             "predictions": [one.to_dict() for one in self.predictions],
         }

@@ -203,7 +203,7 @@ def _chart(
     with Bar() as bar:
         options = ReadOptions(names=NameParser(names), progress=SILENT if quiet else bar)
         profiles, notices = read_profiles(traces, options)
-        timeline = assemble(profiles, notices, options.names)
+        timeline = assemble(profiles, notices, options, device_work=False)
     timeline = timeline.with_notices(*_unlinkable(profiles))
     warn(timeline, quiet=quiet)
     if not len(timeline):

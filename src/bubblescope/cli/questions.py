@@ -8,21 +8,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bubblescope.analysis.idle.causes import ADDED, Cause
+from bubblescope.analysis.idle.causes import ADDED
+from bubblescope.analysis.whatif_device import REMOVABLE
 from bubblescope.cli.reading import Parsed
 from bubblescope.schedules import SCHEDULES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from bubblescope.analysis.whatif import Question
 
 
+_NUMBER: Final = r"(\d+(?:\.\d*)?|\.\d+)"
+
+
 def _factor(text: str) -> tuple[int, float]:
-    found = re.fullmatch(r"(\d+)=(\d+(?:\.\d*)?|\.\d+)", text.strip())
+    found = re.fullmatch(rf"(\d+)={_NUMBER}", text.strip())
     if found is None:
         raise ValueError(f"{text!r} is not like 2=0.5")
     return int(found[1]), float(found[2])
+
+
+def _kernel(text: str) -> tuple[str, float]:
+    pattern, equals, factor = text.rpartition("=")
+    if not equals or not pattern or not re.fullmatch(_NUMBER, factor.strip()):
+        raise ValueError(f"{text!r} is not like 'flash_bwd=0.5'")
+    return pattern, float(factor)
 
 
 def _move(text: str) -> tuple[int, int, int]:
@@ -47,9 +58,23 @@ _QUESTIONS: Final[dict[str, Any]] = {
     "causes": _several(
         "--without",
         "causes",
-        click.Choice([cause.value for cause in ADDED]),
+        click.Choice([*(cause.value for cause in ADDED), *(use.value for use in REMOVABLE)]),
         "CAUSE",
-        "Without a cause of `bubblescope why`, such as 'stage imbalance' or 'host pause'.",
+        "Without a cause of `bubblescope why`, such as 'stage imbalance' or 'host pause', or without a "
+        "class of what devices spend time on, such as communication or host_data.",
+    ),
+    "never_late": click.option(
+        "--host-never-late",
+        "never_late",
+        is_flag=True,
+        help="With a host that always launches in time, inside of tasks as well.",
+    ),
+    "kernels": _several(
+        "--kernel",
+        "kernels",
+        Parsed("kernel", _kernel),
+        "REGEX=X",
+        "Kernels whose name matches X times as long, such as 'flash_bwd=0.5'.",
     ),
     "healthy": _several("--healthy", "healthy", int, "RANK", "With this rank healthy."),
     "stages": _several(
@@ -125,6 +150,8 @@ def questions(options: dict[str, Any]) -> list[Question]:
 def _questions(
     *,
     causes: tuple[str, ...],
+    never_late: bool,
+    kernels: tuple[tuple[str, float], ...],
     healthy: tuple[int, ...],
     stages: tuple[tuple[int, float], ...],
     scaled: tuple[tuple[int, float], ...],
@@ -136,17 +163,18 @@ def _questions(
 ) -> Iterator[Question]:
     if moves and layers is None:
         raise click.UsageError("--move needs --layers, how many layers each stage has")
-    for cause in causes:
-        yield methodcaller("without", Cause(cause))
-    for stage, factor in stages:
-        yield methodcaller("scaled", "stage", stage, factor)
-    for rank, factor in scaled:
-        yield methodcaller("scaled", "rank", rank, factor)
-    for rank in healthy:
-        yield methodcaller("healthy", rank)
-    for count, source, target in moves:
-        yield methodcaller("moved", count, source, target, layers)
-    for count in microbatches:
-        yield methodcaller("microbatches", count)
-    for name in schedules:
-        yield methodcaller("schedule", name, chunks)
+    yield from _each("without", [(cause,) for cause in causes])
+    yield from _each("host_never_late", [()] * never_late)
+    yield from _each("kernels", kernels)
+    yield from _each("scaled", [("stage", *one) for one in stages])
+    yield from _each("scaled", [("rank", *one) for one in scaled])
+    yield from _each("healthy", [(rank,) for rank in healthy])
+    yield from _each("moved", [(*move, layers) for move in moves])
+    yield from _each("microbatches", [(count,) for count in microbatches])
+    yield from _each("schedule", [(name, chunks) for name in schedules])
+
+
+def _each(method: str, asked: Iterable[tuple[Any, ...]]) -> Iterator[Question]:
+    """Return the calls of a method, each with its arguments."""
+    for arguments in asked:
+        yield methodcaller(method, *arguments)

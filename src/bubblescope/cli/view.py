@@ -39,8 +39,8 @@ def view(
     """Write the interactive timeline as one HTML file, and open it.
 
     With a question, as `bubblescope whatif` answers them, each rank also has a lane of what it would
-    have run: --without, --healthy, --stage, --rank, --move, --microbatches or --schedule. With
-    --with, a schedule stands above the run.
+    have run: --without, --host-never-late, --kernel, --healthy, --stage, --rank, --move,
+    --microbatches or --schedule. With --with, a schedule stands above the run.
     """
     question = one_question(options)
     timeline = read(paths, **options)

@@ -36,11 +36,13 @@ def whatif(
 ) -> None:
     """Predict what a run would take if something were different.
 
-    Without a question: what would make it faster, best first.
+    Without a question: what would make it faster, best first. Runs without a pipeline are asked about
+    what their devices spend time on: --without a class of it, --host-never-late, --kernel.
     """
     asked = questions(options)
     timeline = read(paths, **options)
-    need_tasks(timeline)
+    if not timeline.budget.height:
+        need_tasks(timeline)
     answer(Predictions.of(timeline, asked, memory=memory, also=also), as_json=as_json)
     if not as_json:
         warn(timeline, quiet=options["quiet"])

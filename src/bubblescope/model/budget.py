@@ -239,6 +239,30 @@ OPERATION_SCHEMA: Final[dict[str, pl.DataType]] = {
 it covers.
 """
 
+ACTIVITY_SCHEMA: Final[dict[str, pl.DataType]] = {
+    "rank": pl.Int32(),
+    "device": pl.Int32(),
+    "step": pl.Int32(),
+    "stream": pl.Int32(),
+    "use": pl.Enum([use.value for use in BUSY]),
+    "name": pl.String(),
+    "full": pl.String(),
+    "module": pl.String(),
+    "kind": pl.Enum([kind.value for kind in Kind]),
+    "stage": pl.Int32(),
+    "microbatch": pl.Int32(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "launch_ns": pl.Int64(),
+}
+"""Columns of `Timeline.activities`: every kernel, copy and fill, kept only if asked for.
+
+`name` is the short name of a kernel's function, "Memcpy HtoD pinned" and the like of a copy; `full` is
+what the trace has. `step` is that in whose time it begins on the device. `kind`, `stage` and
+`microbatch` are those of the task in whose range it was launched, null outside of all; `module` is that
+of the model which the launching thread was in. `launch_ns` is when the host launched it.
+"""
+
 STEP_SCHEMA: Final[dict[str, pl.DataType]] = {
     "rank": pl.Int32(),
     "step": pl.Int32(),

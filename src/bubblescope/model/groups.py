@@ -31,8 +31,12 @@ description: The framework's own words for it.
 backend: The library, or libraries by kind of device, as "cuda:nccl".
 """
 
-HOW: Final = ("description", "parallel_group_info", "communicator", "inferred from operations")
-"""Where a group's role may be known from, the surest first. Others come after these."""
+HOW: Final = (
+    *("description", "parallel_group_info", "annotation", "communicator"),
+    *("inferred from operations", "coordinates"),
+)
+"""Where a group's role may be known from, the surest first. Others come after these. An annotation is
+what the host says around the calls that launch the group's operations."""
 
 _KEY: Final = ("name", "ranks", "size")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bubblescope.model.budget import BUDGET_SCHEMA, OPERATION_SCHEMA, STEP_SCHEMA
+from bubblescope.model.budget import ACTIVITY_SCHEMA, BUDGET_SCHEMA, OPERATION_SCHEMA, STEP_SCHEMA
 from bubblescope.model.counters import COUNTER_KEY, COUNTER_SCHEMA
 from bubblescope.model.groups import GROUP_SCHEMA
 
@@ -46,6 +46,12 @@ TABLES: Final[dict[str, Table]] = {
         OPERATION_SCHEMA,
         ("rank", "device", "start_ns", "end_ns", "name"),
         ("rank", "start_ns", "end_ns", "exposed_ns", "hidden_ns"),
+    ),
+    "activities": Table(
+        ACTIVITY_SCHEMA,
+        ("rank", "device", "start_ns", "end_ns", "name"),
+        ("rank", "use", "name", "start_ns", "end_ns"),
+        ("start_ns", "end_ns", "launch_ns"),
     ),
     "groups": Table(GROUP_SCHEMA, ("name",), (), ()),
 }

@@ -99,7 +99,8 @@ class Timeline:
             columns of its schema; those left out are empty. Sorted on the way in. `counters` is what
             was measured beside the tasks, such as memory in use; `step_times` the steps, each from its
             start to the next's; `budget` what the devices spent every nanosecond on; `operations` the
-            kernels that communicate; `groups` the groups of processes that do.
+            kernels that communicate; `activities` all kernels, if they were asked for; `groups` the groups of
+            processes that communicate.
 
     Raises:
         TimelineError: A column is missing, unknown or of the wrong type, or a row breaks a rule;
@@ -109,6 +110,7 @@ class Timeline:
     """
 
     __slots__ = (
+        "activities",
         "budget",
         "counters",
         "groups",
@@ -126,6 +128,7 @@ class Timeline:
     step_times: pl.DataFrame
     budget: pl.DataFrame
     operations: pl.DataFrame
+    activities: pl.DataFrame
     groups: pl.DataFrame
 
     def __init__(

@@ -238,11 +238,11 @@ def communication_kernel(name: str) -> CommunicationKernel | None:
     lower = name.lower()
     if not any(stem in lower for stem in _STEMS):
         return None
-    function = _function(name)
+    function = function_of(name)
     for family in _FAMILIES:
         if found := family.pattern.search(function):
             words = found["op"] if "op" in family.pattern.groupindex else found[0]
-            operation = family.operation or _operation(words)
+            operation = family.operation or operation_in(words)
             return CommunicationKernel(family.library, operation, family.pure_wait)
     return None
 
@@ -252,12 +252,17 @@ def is_communication_kernel(name: str) -> bool:
     return communication_kernel(name) is not None
 
 
-def _operation(words: str) -> str | None:
+def operation_in(words: str) -> str | None:
+    """Return the operation that words name, as `CommunicationKernel` has it; None if they name none.
+
+    Args:
+        words: Part of a kernel's name, or what a library calls an operation ("_allgather_base").
+    """
     plain = words.replace("_", "").lower()
     return next((operation for pattern, operation in _OPERATIONS if pattern.search(plain)), None)
 
 
-def _function(name: str) -> str:
+def function_of(name: str) -> str:
     """Return the qualified name of a function, without template arguments and parameters."""
     if name.startswith("_Z"):
         return _unmangled(name)

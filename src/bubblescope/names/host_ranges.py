@@ -22,6 +22,12 @@ _DATA: Final = re.compile(
 )
 _OPTIMIZER: Final = re.compile(r"(?:## )?optimizer", re.IGNORECASE)
 _OPERATOR: Final = re.compile(r"\w+(?:::\w+)+|\w+Backward\d*(?=, seq| |$)")
+_GARBAGE: Final = re.compile(r"Python GC|gc\.collect|<built-in function collect>")
+
+
+def collects_garbage(name: str) -> bool:
+    """Say whether a function of Python, as PyTorch's profilers name it, collects garbage."""
+    return _GARBAGE.search(name) is not None
 
 
 @cache

@@ -107,5 +107,7 @@ class Buffer:
         numbers[1:] = np.frombuffer(b"".join(places), "<i4").reshape(-1, len(PLACE)).T
         times = np.empty((len(TIMES), len(steps)), np.int64)
         times[2:] = host_begins, host_ends
-        times[:2] = timer.resolve(begins, ends, self._anchor, numbers[-1] == _COMM)
-        return Rows(numbers[:-2], numbers[-2], numbers[-1], times, names)
+        found = timer.resolve(begins, ends, self._anchor, numbers[-1] == _COMM)
+        times[:2] = found[:2]
+        busy_ns = found[2] if timer.sees_kernels else None
+        return Rows(numbers[:-2], numbers[-2], numbers[-1], times, names, busy_ns)

@@ -62,7 +62,7 @@ class Writer:
         """What stopped the thread; the job's own thread warns of it."""
         self._sink: Sink | None = None
         try:
-            self._sink = Sink(path, header, limit)
+            self._sink = Sink(path, header, limit, busy=timer.sees_kernels)
         except OSError as error:
             self.give_up(error)
         self._thread = threading.Thread(target=self._run, name="bubblescope-writer", daemon=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import flatbuffers
 import numpy as np
 
-from bubblescope.recording.columns import COLUMNS
+from bubblescope.recording.columns import BUSY, COLUMNS, WITH_BUSY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,6 +88,14 @@ def known(values: NDArray[np.int64]) -> Column:
     return Column(0, (b"", values.tobytes()))
 
 
+def partly_known(values: NDArray[np.int64], null: int) -> Column:
+    """Return a column of 64-bit numbers, in which one stands for null."""
+    there = values != null
+    nulls = len(values) - int(np.count_nonzero(there))
+    bitmap = np.packbits(there, bitorder="little").tobytes() if nulls else b""
+    return Column(nulls, (bitmap, values.tobytes()))
+
+
 def unknown(kind: str) -> Column:
     """Return a column of one number of this type that is null."""
     return Column(1, (bytes(1), bytes(_BITS[kind] // 8)))
@@ -115,13 +123,14 @@ def texts(values: Sequence[bytes | None]) -> Column:
 
 
 def encode(columns: dict[str, Column], rows: int) -> bytes:
-    """Return the record batch of columns, in the order of `COLUMNS`."""
-    template = _template()
+    """Return the record batch of columns: those of `COLUMNS`, or of `WITH_BUSY`."""
+    busy = BUSY in columns
+    template = _template(busy=busy)
     nodes: list[int] = []
     buffers: list[int] = []
     body: list[bytes] = []
     at = 0
-    for name in COLUMNS:
+    for name in _kinds(busy=busy):
         nulls, parts = columns[name]
         nodes += (rows, nulls)
         for data in parts:
@@ -147,10 +156,18 @@ def _narrow(row: NDArray[np.int32]) -> NDArray[np.int16]:
     return narrow
 
 
-def schema() -> bytes:
-    """Return the message that a stream begins with, which says what its columns are."""
+def _kinds(*, busy: bool) -> dict[str, str]:
+    return WITH_BUSY if busy else COLUMNS
+
+
+def schema(*, busy: bool = False) -> bytes:
+    """Return the message that a stream begins with, which says what its columns are.
+
+    Args:
+        busy: Whether they are those of `WITH_BUSY`.
+    """
     made = flatbuffers.Builder(1024)
-    fields = [_described(made, name, kind) for name, kind in COLUMNS.items()]
+    fields = [_described(made, name, kind) for name, kind in _kinds(busy=busy).items()]
     made.StartVector(4, len(fields), 4)
     for field in reversed(fields):
         made.PrependUOffsetTRelative(field)
@@ -205,15 +222,16 @@ class _Template(NamedTuple):
 
 
 @cache
-def _template() -> _Template:
+def _template(*, busy: bool) -> _Template:
     """Return the metadata of a batch whose numbers are still to be put in.
 
     All of them are 1 in it: a flatbuffer leaves out what is 0.
     """
     made = flatbuffers.Builder(1024)
-    parts = sum(3 if kind == "text" else 2 for kind in COLUMNS.values())
+    kinds = _kinds(busy=busy)
+    parts = sum(3 if kind == "text" else 2 for kind in kinds.values())
     vectors = []
-    for count in (parts, len(COLUMNS)):  # of structs of two 64-bit numbers each
+    for count in (parts, len(kinds)):  # of structs of two 64-bit numbers each
         made.StartVector(16, count, 8)
         for _ in range(2 * count):
             made.PrependInt64(1)

@@ -27,6 +27,10 @@ COLUMNS: Final[dict[str, str]] = {
 }
 """Columns of the stream and their types. Times are on the host's monotonic clock."""
 
+BUSY: Final = "busy_ns"
+WITH_BUSY: Final[dict[str, str]] = {**COLUMNS, BUSY: "int64"}
+"""The same of a timer that sees kernels: how long any of a task's ran. Null for a task without."""
+
 
 class Header(msgspec.Struct, frozen=True):
     """What a recording says of its rank.

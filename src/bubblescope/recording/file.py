@@ -13,7 +13,7 @@ import numpy as np
 from bubblescope.model.errors import RecorderError
 from bubblescope.recording import arrow
 from bubblescope.recording.arrow import END
-from bubblescope.recording.columns import COLUMNS, Header
+from bubblescope.recording.columns import COLUMNS, WITH_BUSY, Header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,19 +48,23 @@ class Sink:
         path: Where to write.
         header: What the recording says of its rank.
         limit: Most bytes on disk; None for any number.
+        busy: Whether rows say how long kernels ran.
 
     Raises:
         OSError: The file cannot be made or written.
         RecorderError: It is being recorded to already, or the limit is too small.
     """
 
-    def __init__(self, path: Path, header: Header, limit: int | None = None) -> None:
+    def __init__(
+        self, path: Path, header: Header, limit: int | None = None, *, busy: bool = False
+    ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path.resolve()
         self._header = header
+        self._busy = busy
         self._size = 0
         self._rows = 0
-        first = _first_messages(header)
+        first = _first_messages(header, busy=busy)
         self._half = None if limit is None else limit // 2 - len(END)
         self._piece = 0 if self._half is None else (self._half - len(first)) // _PIECES
         if self._half is not None and self._piece < _ROOM:
@@ -121,7 +125,7 @@ class Sink:
             os.close(new)
             raise
         try:
-            self._append(_first_messages(self._header))
+            self._append(_first_messages(self._header, busy=self._busy))
             if linked:
                 spare.replace(self._path)
         finally:
@@ -191,7 +195,7 @@ def _busy(path: Path) -> RecorderError:
     )
 
 
-def _first_messages(header: Header) -> bytes:
+def _first_messages(header: Header, *, busy: bool) -> bytes:
     """Return the schema and the row that holds the header."""
     zero = np.zeros(1, np.int64)
     said = {"kind": b"header", "lane": b"", "name": msgspec.json.encode(header)}
@@ -201,9 +205,9 @@ def _first_messages(header: Header) -> bytes:
         else arrow.known(zero)
         if name in ("start_ns", "end_ns")
         else arrow.unknown(kind)
-        for name, kind in COLUMNS.items()
+        for name, kind in (WITH_BUSY if busy else COLUMNS).items()
     }
-    return arrow.schema() + arrow.encode(columns, 1)
+    return arrow.schema(busy=busy) + arrow.encode(columns, 1)
 
 
 def _pieces(rows: Rows, most: int) -> Iterator[tuple[bytes, int]]:

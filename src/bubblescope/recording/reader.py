@@ -10,14 +10,15 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.recording.arrow import END, complete_messages
-from bubblescope.recording.columns import COLUMNS, FORMAT, Header
+from bubblescope.recording.columns import BUSY, COLUMNS, FORMAT, Header
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _TYPES: Final = {"text": pl.String, "int16": pl.Int16, "int32": pl.Int32, "int64": pl.Int64}
 SCHEMA: Final[dict[str, type[pl.DataType]]] = {name: _TYPES[kind] for name, kind in COLUMNS.items()}
-"""Columns of a recording as a frame."""
+"""Columns of a recording as a frame; one whose timer sees kernels has busy_ns too."""
+_SCHEMAS: Final = (SCHEMA, {**SCHEMA, BUSY: pl.Int64})
 
 
 class Torn(msgspec.Struct, frozen=True):
@@ -61,7 +62,7 @@ def header_of(path: Path, rows: pl.DataFrame) -> Header:
     Raises:
         SourceError: The rows are no recording's, or one of a later version.
     """
-    if dict(rows.schema) != SCHEMA or rows["kind"][0] != "header":
+    if dict(rows.schema) not in _SCHEMAS or rows["kind"][0] != "header":
         raise SourceError(path, "is an Arrow stream, but not one that bubblescope recorded")
     try:
         header = msgspec.json.decode(rows["name"][0] or "", type=Header)

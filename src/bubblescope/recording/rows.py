@@ -8,7 +8,7 @@ import msgspec
 
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.recording import arrow
-from bubblescope.recording.columns import COLUMNS
+from bubblescope.recording.columns import BUSY, COLUMNS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +45,7 @@ class Rows(msgspec.Struct, frozen=True, eq=False):
         kind, lane: Indices into `KINDS` and `LANES`; n long.
         times: What `TIMES` names, in nanoseconds; 4 x n.
         names: Names of tasks, or None; n long.
+        busy_ns: How long kernels of each ran, `UNKNOWN` for those without; None if the timer sees none.
     """
 
     fields: NDArray[np.int32]
@@ -52,6 +53,7 @@ class Rows(msgspec.Struct, frozen=True, eq=False):
     lane: NDArray[np.int32]
     times: NDArray[np.int64]
     names: list[str | None]
+    busy_ns: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -65,6 +67,7 @@ class Rows(msgspec.Struct, frozen=True, eq=False):
             self.lane[cut],
             self.times[:, cut],
             self.names[cut],
+            None if self.busy_ns is None else self.busy_ns[cut],
         )
 
     def named_within(self, characters: int) -> Rows:
@@ -73,7 +76,7 @@ class Rows(msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(self, names=short)
 
     def encode(self) -> bytes:
-        """Return the tasks as an Arrow record batch with the columns of `COLUMNS`.
+        """Return the tasks as an Arrow record batch with the columns of `COLUMNS`, or of `WITH_BUSY`.
 
         Raises:
             ValueError: A number is too large for its column.
@@ -88,4 +91,6 @@ class Rows(msgspec.Struct, frozen=True, eq=False):
                 [None if name is None else name.encode("utf8", "replace") for name in self.names]
             ),
         }
+        if self.busy_ns is not None:
+            columns[BUSY] = arrow.partly_known(self.busy_ns, UNKNOWN)
         return arrow.encode(columns, len(self))

@@ -64,6 +64,7 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
         progress=how.get("progress", SILENT),
         run=how.get("run"),
         executor=how.get("executor"),
+        activities=how.get("activities", False),
     )
     found = find(paths, how.get("source"))
     parts = [chosen.read(traces, options) for chosen, traces in found.traces]

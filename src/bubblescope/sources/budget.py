@@ -30,8 +30,10 @@ from bubblescope.model.device_time import NONE, innermost, lookup
 from bubblescope.model.intervals import covered_ns
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.names.communication_kernels import communication_kernel
+from bubblescope.sources.activities import NO_ACTIVITIES, activities
 from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.gaps import CODE, Gaps, judge
+from bubblescope.sources.projection import pipelined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints, Mask
     from bubblescope.model.budget import Partition, Pieces
     from bubblescope.sources.capture import Capture, Comm
-    from bubblescope.sources.projection import Projection
 
 LONG_NS: Final = 100_000
 """Idle time from which on a gap has a row of its own, and so can be pointed at."""
@@ -77,12 +78,15 @@ class Spent(msgspec.Struct, frozen=True):
         windows: Steps in device time: process, device, step, start_ns, end_ns and
             open, which says that the step's end was not recorded.
         waits_known: Whether the trace would show that a stream was told to wait for an event.
+        activities: Frame with the columns of `sources.activities.ACTIVITIES`, by process; empty
+            unless kernels were asked for.
     """
 
     table: pl.DataFrame
     operations: pl.DataFrame
     windows: pl.DataFrame
     waits_known: bool
+    activities: pl.DataFrame = NO_ACTIVITIES
 
     def by_rank(self, offset_ns: int, ranks: pl.DataFrame) -> Spent:
         """Return the same on the run's clock, with ranks instead of processes.
@@ -103,6 +107,7 @@ class Spent(msgspec.Struct, frozen=True):
             placed(self.operations),
             placed(self.windows),
             waits_known=self.waits_known,
+            activities=placed(self.activities),
         )
 
 
@@ -113,6 +118,7 @@ def joined(parts: Sequence[Spent]) -> Spent:
         pl.concat([one.operations for one in parts]),
         pl.concat([one.windows for one in parts]),
         waits_known=all(one.waits_known for one in parts),
+        activities=pl.concat([one.activities for one in parts]),
     )
 
 
@@ -125,17 +131,29 @@ NOTHING: Final = Spent(
 """That of a trace without device work."""
 
 
-def spent(capture: Capture, projection: Projection) -> Spent:
+def spent(
+    capture: Capture,
+    tasks: pl.DataFrame,
+    markers: pl.DataFrame,
+    owners: pl.DataFrame | None = None,
+) -> Spent:
     """Say what every nanosecond of a trace's devices was spent on.
 
     Args:
         capture: What the trace recorded.
-        projection: The tasks that were made of it.
+        tasks: Tasks that were made of it: process, device, kind, lane, start_ns and end_ns.
+        markers: Steps in host time: process, start_ns, end_ns and step, as in `Projection`.
+        owners: The range of each row of the capture's work, as in `Projection`, if activities are to be
+            kept.
     """
     places = capture.work.select(*_PLACE).unique().sort(*_PLACE).rows()
-    done = [_of_device(_Device(capture, *place), projection) for place in places]
+    done = [_of_device(_Device(capture, *place), tasks, markers) for place in places]
     together = joined([NOTHING, *done])
-    return msgspec.structs.replace(together, waits_known=capture.waits is not None)
+    return msgspec.structs.replace(
+        together,
+        waits_known=capture.waits is not None,
+        activities=activities(capture, owners),
+    )
 
 
 class _Device:
@@ -189,10 +207,10 @@ _NEVER: Final = np.iinfo(np.int64).max
 """When what has no known launch was launched: after everything else that starts together with it."""
 
 
-def _of_device(ran: _Device, projection: Projection) -> Spent:
+def _of_device(ran: _Device, tasks: pl.DataFrame, markers: pl.DataFrame) -> Spent:
     cut = partition(ran.activities())
-    windows = _windows(ran, projection.markers.filter(process=ran.process))
-    stretches = _stretches(ran, projection.tasks, windows)
+    windows = _windows(ran, markers.filter(process=ran.process))
+    stretches = _stretches(ran, tasks, windows)
     names, roles = _Names(ran.capture.host_names), _Names()
     idle = judge(ran.gaps(cut.idle), ran.capture, ran.process)
     operation, role = _of_comms(ran, names, roles)
@@ -217,7 +235,7 @@ def _of_device(ran: _Device, projection: Projection) -> Spent:
             ),
         ]
     )
-    summed = np.isin(stretches.kind, _PASSES) if projection.pipelined else stretches.kind >= NONE
+    summed = np.isin(stretches.kind, _PASSES) if pipelined(tasks) else stretches.kind >= NONE
     table = pl.concat(
         [_computed(cut.compute, stretches, summed), _summed(parts, stretches, summed)]
     )

@@ -50,6 +50,20 @@ WAITS: Final = {"process": pl.Int64, "stream": pl.Int64, "start_ns": pl.Int64}
 """When the host told a stream to wait for an event."""
 
 
+_BETWEEN_TWO: Final = frozenset({"send", "recv", "sendrecv"})
+
+OPERATORS: Final = {
+    "process": pl.Int64,
+    "thread": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "sequence": pl.Int64,
+    "engine": pl.Boolean,
+}
+"""PyTorch's operators that have a sequence number: a backward has that of the forward it belongs to.
+`engine` says that autograd's engine ran it."""
+
+
 class Comm(msgspec.Struct, frozen=True):
     """One sort of communication kernel.
 
@@ -59,7 +73,7 @@ class Comm(msgspec.Struct, frozen=True):
         peer: Global rank at the other end, if the trace says.
         operation: "allreduce" and the like, where the trace says; told by the name otherwise.
         group: Name of its process group, if the trace says.
-        role: What that group is for: "dp", "tp", ...; None if unknown.
+        role: What it is for, in the vocabulary of `bubblescope.names.group_roles`; None if unknown.
     """
 
     name: str
@@ -73,6 +87,8 @@ class Comm(msgspec.Struct, frozen=True):
         """Return the kind; of a bare send or receive no one can tell which way it goes."""
         if self.kind is not None:
             return self.kind
+        if self.operation is not None:
+            return Kind.OTHER if self.operation in _BETWEEN_TWO else Kind.COLLECTIVE
         return Kind.OTHER if "sendrecv" in self.name.lower() else Kind.COLLECTIVE
 
 
@@ -87,6 +103,10 @@ class Capture(msgspec.Struct, frozen=True):
         host: Frame with the columns of `HOST`; empty if the trace does not say what the host did.
         host_names: Names of what it did.
         waits: Frame with the columns of `WAITS`; None if the trace would not show such waits.
+        kernels: For each row of the work an index into `kernel_names`, null for copies that say no
+            more than their sort; None unless they were asked for, as the two below.
+        kernel_names: What the trace calls kernels, copies and fills.
+        operators: Frame with the columns of `OPERATORS`.
     """
 
     ranges: pl.DataFrame
@@ -98,6 +118,9 @@ class Capture(msgspec.Struct, frozen=True):
     host: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=HOST))
     host_names: tuple[str, ...] = ()
     waits: pl.DataFrame | None = None
+    kernels: pl.Series | None = None
+    kernel_names: tuple[str, ...] = ()
+    operators: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=OPERATORS))
 
 
 SLOW_COPY_NS: Final = 50_000

@@ -71,6 +71,8 @@ class Projection(msgspec.Struct, frozen=True):
         idle_ranges: How many of them launched no device work and are no task. Collectives without
             work are not counted: frameworks mark them even where there is nothing to do.
         open_ranges: How many of them were still open when the capture ended.
+        owners: For each row of the capture's work, host_start_ns and name of the task range in which
+            it was launched, null outside of all; None unless kernels were asked for.
     """
 
     tasks: pl.DataFrame
@@ -82,11 +84,17 @@ class Projection(msgspec.Struct, frozen=True):
     ranges: int
     idle_ranges: int
     open_ranges: int
+    owners: pl.DataFrame | None = None
 
     @property
     def pipelined(self) -> bool:
         """Whether any task is a forward or a backward."""
-        return bool(self.tasks["kind"].is_in(_PASSES).any())
+        return pipelined(self.tasks)
+
+
+def pipelined(tasks: pl.DataFrame) -> bool:
+    """Say whether any task, by its column kind, is a forward or a backward."""
+    return bool(tasks["kind"].is_in(_PASSES).any())
 
 
 def project(capture: Capture, names: NameParser) -> Projection:
@@ -128,6 +136,21 @@ def project(capture: Capture, names: NameParser) -> Projection:
         .join(operations.filter(pl.col("kind") != Kind.COLLECTIVE.value), on="name", how="semi")
         .height,
         open_ranges=ranges["host_end"].null_count(),
+        owners=None if capture.kernels is None else _owners(capture, ranges, processes, found),
+    )
+
+
+def _owners(
+    capture: Capture, ranges: pl.DataFrame, processes: list[int], found: list[_Found]
+) -> pl.DataFrame:
+    """Return for each row of the work host_start_ns and name of its range."""
+    owner = np.full(capture.work.height, NONE, np.int64)
+    process_of = capture.work["process"].to_numpy()
+    for process, one in zip(processes, found, strict=True):
+        owner[process_of == process] = one.owner
+    row = pl.Series(owner).replace(NONE, None).cast(pl.UInt32)
+    return pl.DataFrame(
+        {"host_start_ns": ranges["host_start"].gather(row), "name": ranges["name"].gather(row)}
     )
 
 
@@ -189,6 +212,7 @@ class _Found(NamedTuple):
     unlaunched: int
     outside: int
     elsewhere: int
+    owner: Ints | None  # for each row of the work the number of its range, if kernels are kept
 
 
 def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
@@ -198,17 +222,19 @@ def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
     work = capture.work.filter(mine).rechunk()
     launched, owner, timed, elsewhere = match_work(ranges, capture.launches.filter(mine), work)
     standalone = work["comm"].is_not_null().to_numpy() & ~timed
+    number = np.append(ranges["range"].to_numpy(), NONE)[owner]
     return _Found(
         peers=_peers(work, owner, timed, ranges, capture.comms),
         intervals=busy_intervals(work, owner, np.flatnonzero(timed), ranges["range"].to_numpy()),
         kernels=work.with_columns(
-            range=pl.Series(np.append(ranges["range"].to_numpy(), NONE)[owner]),
+            range=pl.Series(number),
             host_start_ns=pl.Series(launched),
         ).filter(pl.Series(standalone)),
         work=work.height,
         unlaunched=int(((launched == NONE) & ~standalone).sum()),
         outside=int(((launched != NONE) & (owner == NONE) & ~standalone).sum()),
         elsewhere=elsewhere,
+        owner=None if capture.kernels is None else number,
     )
 
 

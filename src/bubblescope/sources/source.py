@@ -26,12 +26,14 @@ class ReadOptions(msgspec.Struct, frozen=True):
         run: Which run to read from logs that several were appended to, counted from 0; the last
             if None.
         executor: Where to read large files side by side; local processes if None.
+        activities: Whether to keep every kernel, copy and fill, as `Timeline.activities`.
     """
 
     names: NameParser = msgspec.field(default_factory=NameParser)
     progress: Progress = SILENT
     run: int | None = None
     executor: Executor | None = None
+    activities: bool = False
 
 
 class LoadOptions(TypedDict, total=False):
@@ -49,6 +51,8 @@ class LoadOptions(TypedDict, total=False):
         clock: "auto", the default, corrects the clocks of several hosts, or of ranks that share none,
             if what must come before what shows them to be wrong (`bubblescope.clocks.align`);
             "solve" corrects them in any case; "raw" takes times as they are.
+        activities: Whether to keep every kernel, copy and fill, as `Timeline.activities`: for
+            `bubblescope kernels`. It takes much more memory.
     """
 
     names: str | None
@@ -57,6 +61,7 @@ class LoadOptions(TypedDict, total=False):
     run: int | None
     executor: Executor | None
     clock: Literal["raw", "auto", "solve"]
+    activities: bool
 
 
 class Source(Protocol):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from bubblescope.model.budget import STEP_SCHEMA
+from bubblescope.model.budget import ACTIVITY_SCHEMA, STEP_SCHEMA
 from bubblescope.model.kinds import Lane
 
 if TYPE_CHECKING:
@@ -32,7 +32,22 @@ def in_steps(spent: Spent, tasks: pl.DataFrame) -> dict[str, pl.DataFrame]:
         "step_times": steps.select(*STEP_SCHEMA),
         "budget": _placed(spent.table, windows),
         "operations": _placed(spent.operations, windows),
+        "activities": _in_tasks(_placed(spent.activities, windows), tasks),
     }
+
+
+def _in_tasks(activities: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
+    """Give each kernel what is known of the task in whose range it was launched."""
+    if not activities.height:
+        return pl.DataFrame(schema=ACTIVITY_SCHEMA)
+    of = ["rank", "host_start_ns", "range"]
+    known = (
+        tasks.rename({"name": "range"})
+        .select(*of, "kind", "stage", "microbatch")
+        .drop_nulls("host_start_ns")
+        .unique(of, keep="first", maintain_order=True)  # one range may name several operations
+    )
+    return activities.join(known, on=of, how="left").select(*ACTIVITY_SCHEMA)
 
 
 def _from_tasks(spent: Spent, tasks: pl.DataFrame) -> pl.DataFrame:

@@ -84,11 +84,18 @@ class Counterfactuals:
             return run.as_measured
         return self.replay_with(causes)
 
-    def replay_with(self, causes: AbstractSet[Cause]) -> Replay:
-        """Return the replay of the run with only these causes, also where these are all of them."""
+    def replay_with(self, causes: AbstractSet[Cause], shorter_ns: Ints | None = None) -> Replay:
+        """Return the replay of the run with only these causes, also where these are all of them.
+
+        Args:
+            causes: Which.
+            shorter_ns: By how much each task is shorter as well, n long.
+        """
         run = self.run
         duration = self.lengths.even_ns.copy()
         duration += sum(self._longer[cause] for cause in causes & self._longer.keys())
+        if shorter_ns is not None:
+            duration -= shorter_ns
         lag = np.zeros(len(run), np.int64)
         lag += sum(self._later[cause] for cause in causes & self._later.keys())
         delay = self._kept.copy()

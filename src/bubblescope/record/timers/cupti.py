@@ -29,6 +29,7 @@ from bubblescope.model.errors import RecorderError
 from bubblescope.model.kinds import Lane
 from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.record.timers.timer import Timer
+from bubblescope.recording.rows import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -93,6 +94,7 @@ class CuptiTimer(Timer):
     """
 
     name = "cupti"
+    sees_kernels = True
 
     def __init__(self, cupti: Any = None, cuda: Any = None, clock: Any = time.monotonic_ns) -> None:
         self._cupti = cupti or _installed()
@@ -157,7 +159,7 @@ class CuptiTimer(Timer):
         anchor: _Anchor,
         comm: NDArray[np.bool_],
     ) -> NDArray[np.int64]:
-        """Return first kernel's start and last kernel's end of each task.
+        """Return first kernel's start and last kernel's end of each task, and how long kernels ran.
 
         Raises:
             RecorderError: A record of CUPTI could not be read.
@@ -187,7 +189,9 @@ class CuptiTimer(Timer):
         found = intervals["range"].to_numpy()
         times[0, found] = intervals["start_ns"].to_numpy()
         times[1, found] = intervals["end_ns"].to_numpy()
-        return times + anchor.offset_ns
+        busy = np.full(len(threads), UNKNOWN, np.int64)
+        busy[found] = intervals["busy_ns"].to_numpy()
+        return np.vstack([times + anchor.offset_ns, busy])
 
     def _collect(self, *, enable: bool) -> None:
         """Switch the records on or off."""

@@ -25,10 +25,12 @@ class Timer(ABC):
     Attributes:
         name: What it is called.
         tied: Whether its times hang on an anchor, so that tasks are handed over step by step.
+        sees_kernels: Whether it knows how long a task's kernels ran.
     """
 
     name: str
     tied = True
+    sees_kernels = False
 
     @abstractmethod
     def anchor(self) -> Any:
@@ -57,7 +59,8 @@ class Timer(ABC):
             comm: Which of them communicate.
 
         Returns:
-            Monotonic times in nanoseconds, of shape (2, tasks).
+            Monotonic times in nanoseconds, of shape (2, tasks); of a timer that sees kernels
+            (3, tasks), with how long any of a task's ran, -1 for a task without.
         """
 
     def settle(self) -> None:  # noqa: B027  most clocks need not

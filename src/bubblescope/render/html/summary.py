@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.pictured import Reference
+    from bubblescope.analysis.prediction import Prediction
     from bubblescope.analysis.rates import BubbleRates, Rates
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.view import View
-    from bubblescope.analysis.whatif import Prediction
     from bubblescope.model.timeline import Timeline
 
 _DEPARTURES: Final = 50

@@ -8,6 +8,7 @@ from rich.console import Group
 from rich.text import Text
 
 from bubblescope.analysis import whatif
+from bubblescope.analysis.whatif_device import CAPTURE, STEP
 from bubblescope.model import units
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import narrow_table
@@ -15,8 +16,15 @@ from bubblescope.render.text.sections import narrow_table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from bubblescope.analysis.prediction import Prediction
+
 _CLOSE, _NEAR = 0.01, 0.05
 _MEANING: Final = "± is how far the same method is from the measured step when nothing is changed"
+_SPANS: Final = {
+    "pipeline phase": " a step, from first forward to last backward",
+    STEP: " a step, from its start to the next one's",
+    CAPTURE: ", from a device's first operation to its last: the trace has no steps",
+}
 
 
 class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
@@ -25,16 +33,24 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
     def shown(self, *, everything: bool = False) -> RenderableType:
         """Return the answers to be printed; there are never too many."""
         del everything
-        now = f"now {units.duration(self.step_ns)} a step, from first forward to last backward"
+        now = f"now {units.duration(self.step_ns)}{_SPANS[self.span]}"
+        if self.open:
+            now += ", and more: no step's end is in the trace"
         if not self.predictions:
             return Group(Text(now), Text("nothing that was tried would make it faster"))
-        table = narrow_table("a step", "less", "a micro-batch", "±")
+        pipeline = self.span == whatif.WhatIf.span
+        table = narrow_table(
+            "all" if self.span == CAPTURE else "a step",
+            "less",
+            "a micro-batch" if pipeline else "",
+            "±",
+        )
         table.add_column("with")
         table.add_column("needs", style="dim")
         for one in self.predictions:
             first = one is self.predictions[0] and len(self.predictions) > 1
             table.add_row(
-                units.duration(one.predicted_ns),
+                _length(one),
                 units.duration(one.saved_ns),
                 f"{-100 * one.saved_share:+.2f} %",
                 Text(units.percent(one.error), _style(one.error)),
@@ -42,17 +58,26 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
                 one.needs,
                 style="bold" if first else "",
             )
-        return Group(Text(now), Text(), table, Text(), Text(_MEANING, "dim"))
+        conditions = dict.fromkeys(one.best_if for one in self.predictions if one.best_if)
+        notes = [_MEANING, *(f"a range: the shorter end if {said}" for said in conditions)]
+        return Group(Text(now), Text(), table, Text(), *(Text(note, "dim") for note in notes))
 
     def headline(self) -> str:
         """Return the first answer in one line."""
         if not self.predictions:
             return "nothing that was tried would make it faster"
         first = self.predictions[0]
+        span = "" if self.span == CAPTURE else " a step"
         return (
-            f"{first.change}: {units.duration(first.predicted_ns)} instead of "
-            f"{units.duration(self.step_ns)} a step, ± {units.percent(first.error)}"
+            f"{first.change}: {_length(first)} instead of "
+            f"{units.duration(self.step_ns)}{span}, ± {units.percent(first.error)}"
         )
+
+
+def _length(one: Prediction) -> str:
+    """Return what is predicted, as a range if it is one."""
+    longest = units.duration(one.predicted_ns)
+    return longest if one.best_ns is None else f"{units.duration(one.best_ns)} to {longest}"
 
 
 def _style(error: float) -> str:

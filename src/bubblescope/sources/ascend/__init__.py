@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -13,6 +14,7 @@ from bubblescope.model.kinds import LANE_OF, Kind, Lane
 from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
+from bubblescope.sources.ascend.device_work import PROCESS, read_device_work
 from bubblescope.sources.ascend.dualpipev_order import recognise
 from bubblescope.sources.ascend.mstx_messages import Message, parse_message
 from bubblescope.sources.ascend.parallel_layout import Layout
@@ -24,16 +26,18 @@ from bubblescope.sources.ascend.profile import (
     read_profile,
 )
 from bubblescope.sources.assembly import assembled, refuse_doubles
+from bubblescope.sources.budget import NOTHING, joined, spent
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import implausible_clock, impossible_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
+    from bubblescope.model.progress import Progress
     from bubblescope.names.parsed import ParsedName
     from bubblescope.names.parser import NameParser
+    from bubblescope.sources.budget import Spent
     from bubblescope.sources.source import ReadOptions
 
 _STAMP: Final = re.compile(r"_(\d{14,17})_ascend_(?:pt|ms)$")
@@ -69,7 +73,7 @@ class AscendSource:
             SourceError: A database is damaged, or a folder holds none.
         """
         profiles, notices = read_profiles(paths, options)
-        return assemble(profiles, notices, options.names)
+        return assemble(profiles, notices, options)
 
 
 def read_profiles(
@@ -86,18 +90,35 @@ def read_profiles(
     return profiles, notices
 
 
-def assemble(profiles: Sequence[Profile], notices: list[Notice], names: NameParser) -> Timeline:
+def assemble(
+    profiles: Sequence[Profile],
+    notices: list[Notice],
+    options: ReadOptions,
+    *,
+    device_work: bool = True,
+) -> Timeline:
     """Make one timeline of the profiles of all ranks.
+
+    Args:
+        profiles: What was read of them.
+        notices: What was left out.
+        options: How to read.
+        device_work: Whether to read what the devices spent their time on, too.
 
     Raises:
         SourceError: Two profiles are of one rank, or a profile contradicts itself.
     """
+    names = options.names
     ranks, how_rank = ranks_of(profiles)
     place = Layout(profiles, ranks)
     parts, lost = [], [*notices, *_losses(profiles)]
     for profile, rank in zip(profiles, ranks, strict=True):
         tasks, more = _tasks(profile, rank, names, place)
         parts.append(tasks)
+        lost += more
+    spendings = None
+    if device_work:
+        spendings, more = _spent(profiles, ranks, parts, place, options)
         lost += more
     tasks = pl.concat(parts)
     uids = {profile.host_uid for profile in profiles}
@@ -128,6 +149,7 @@ def assemble(profiles: Sequence[Profile], notices: list[Notice], names: NamePars
         nothing=lambda: _no_tasks(profiles),
         number=lambda tasks: _numbered(tasks, profiles, place),
         inferred={"rank": how_rank} if how_rank else {},
+        spent=spendings,
         schedule=place.schedule,
         microbatches=place.microbatches,
     )
@@ -248,16 +270,7 @@ def _with_steps(ranges: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 def _transfers(profile: Profile, rank: int, place: Layout, tasks: pl.DataFrame) -> pl.DataFrame:
     """Return communication operators as tasks; on a plain pipeline the peer tells their direction."""
-    groups = profile.operations["group"].unique().to_list()
-    ends = pl.DataFrame(
-        [
-            (group, index, member)
-            for group in groups
-            for index, member in enumerate(place.members(profile, group) or [])
-        ],
-        schema={"group": pl.String, "target": pl.Int64, "peer": pl.Int32},
-        orient="row",
-    )
+    ends = _peers(profile, place)
     devices = {member: place.device(member) for member in ends["peer"].unique().to_list()}
     own = place.device(rank)
     ahead = pl.col("peer").replace_strict(devices, default=None, return_dtype=pl.Int32) > (own or 0)
@@ -294,6 +307,55 @@ def _transfers(profile: Profile, rank: int, place: Layout, tasks: pl.DataFrame) 
         )
         .select(tasks.columns)
     )
+
+
+def _peers(profile: Profile, place: Layout) -> pl.DataFrame:
+    """Return group, target (a rank within it) and peer (the same within the job), where known."""
+    return pl.DataFrame(
+        [
+            (group, index, member)
+            for group in profile.operations["group"].unique(maintain_order=True)
+            for index, member in enumerate(place.members(profile, group) or [])
+        ],
+        schema={"group": pl.String, "target": pl.Int64, "peer": pl.Int32},
+        orient="row",
+    )
+
+
+def _spent(
+    profiles: Sequence[Profile],
+    ranks: Sequence[int],
+    tasks: Sequence[pl.DataFrame],
+    place: Layout,
+    options: ReadOptions,
+) -> tuple[Spent, list[Notice]]:
+    """Read what the devices spent their time on; return it by rank, and what was dropped."""
+    roles = dict(place.groups().select("name", "role").iter_rows())
+    of = {Path(profile.path): index for index, profile in enumerate(profiles)}
+
+    def one(path: Path, progress: Progress) -> tuple[Spent, list[Notice]]:
+        index = of[path]
+        profile = profiles[index]
+        peers = _peers(profile, place)
+        work = read_device_work(profile, roles, peers, options.names, progress)
+        if work is None:
+            return NOTHING, []
+        process = pl.lit(PROCESS, pl.Int64)
+        devices = work.capture.work.select("device").unique()
+        found = spent(
+            work.capture,
+            tasks[index].join(devices, how="cross").with_columns(process=process),
+            profile.steps.with_columns(process=process),
+        )
+        lost = impossible_times(work.impossible, work.total, "tasks of the device", profile.path)
+        return found.by_rank(0, pl.DataFrame({"rank": [ranks[index]]}, {"rank": pl.Int32})), lost
+
+    options.progress.begin("reading device work", None)
+    # Not in other processes: there would be more to send than to read.
+    found = read_each(one, list(of), options.progress, threads=True)
+    nothing = NOTHING.by_rank(0, pl.DataFrame(schema={"rank": pl.Int32}))
+    told = [part for part, _ in found if part is not NOTHING]
+    return joined([nothing, *told]), [notice for _, lost in found for notice in lost]
 
 
 def _numbered(

@@ -35,7 +35,7 @@ _LARGE: Final = (
     "COMMUNICATION_TASK_INFO",
 )
 _SMALL: Final = ("STRING_IDS", "META_DATA", "HOST_INFO", "RANK_DEVICE_MAP", "STEP_TIME")
-_RANGE_TYPES: Final = [1, 2]  # ENUM_MSTX_EVENT_TYPE: push/pop and start/end; the others are moments
+RANGE_TYPES: Final = [1, 2]  # ENUM_MSTX_EVENT_TYPE: push/pop and start/end; the others are moments
 _NOTIFY: Final = ["Notify_Record", "Notify_Wait"]
 _PEER_TO_PEER: Final = r"^hcom_([Ss]end|[Rr](?:ecv|eceive))__(\d+)_\d+_\d+$"
 
@@ -53,9 +53,10 @@ class Profile(msgspec.Struct, frozen=True):
         metadata: Name -> value of META_DATA.
         steps: Frame with step, start_ns and end_ns, in host time.
         ranges: Frame with message, host_start_ns, host_end_ns, start_ns and end_ns, by start.
-        operations: Frame of communication by start: name, start_ns, end_ns, op_id, group, source
-            and target (its own rank and the other's within the group, null if the database does
-            not say), way ("s" for a send, "r" for a receive) and domain.
+        operations: Frame of communication by start: name, start_ns, end_ns, op_id, connection
+            (that of the call that issued it), group, source and target (its own rank and the
+            other's within the group, null if the database does not say), way ("s" for a send,
+            "r" for a receive) and domain.
         marks: Number of ranges on the host.
         unmatched: How many of them the device has no interval of.
         impossible: How many intervals were dropped because of their times.
@@ -126,12 +127,14 @@ def read_profile(path: Path, progress: Progress) -> Profile:
     devices = tables.read("RANK_DEVICE_MAP", ["rankId", "deviceId"])
     marks = tables.read(
         "MSTX_EVENTS", ["startNs", "endNs", "eventType", "message", "connectionId"]
-    ).filter(pl.col("eventType").is_in(_RANGE_TYPES))
-    lowest = int(marks["connectionId"].min() or 0)  # type: ignore[arg-type]  # integers
+    ).filter(pl.col("eventType").is_in(RANGE_TYPES))
+    lowest = marks["connectionId"].min()
     tasks = tables.read(
         "TASK",
         ["startNs", "endNs", "connectionId"],
-        lambda piece: piece.filter(pl.col("connectionId") >= lowest),
+        lambda piece: (
+            piece.filter(pl.col("connectionId") >= lowest) if marks.height else piece.clear()
+        ),
     )
     ranges = (
         marks.join(
@@ -226,7 +229,9 @@ def _stated_rank(path: Path, mapped: int | None) -> int | None:
 def _operations(tables: SqliteTables, strings: pl.DataFrame) -> pl.DataFrame:
     """Return the communication operators, with both ends of those between two ranks."""
     words = strings.rename({"value": "word"})
-    found = tables.read("COMMUNICATION_OP", ["opId", "opName", "groupName", "startNs", "endNs"])
+    found = tables.read(
+        "COMMUNICATION_OP", ["opId", "opName", "groupName", "startNs", "endNs", "connectionId"]
+    )
     parts = tables.read(
         "COMMUNICATION_TASK_INFO", ["opId", "taskType", "groupName", "srcRank", "dstRank"]
     )
@@ -253,6 +258,7 @@ def _operations(tables: SqliteTables, strings: pl.DataFrame) -> pl.DataFrame:
             start_ns="startNs",
             end_ns="endNs",
             op_id="opId",
+            connection="connectionId",
             group=pl.col("group").fill_null(""),
             source="source",
             target="target",

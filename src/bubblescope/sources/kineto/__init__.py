@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.errors import SourceError
+from bubblescope.model.groups import merged
 from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
@@ -73,7 +74,9 @@ class KinetoSource:
             SourceError: A trace is damaged beyond use, or two traces of one rank contradict.
         """
         options.progress.begin("reading traces", sum(path.stat().st_size for path in paths))
-        traces = read_each(_Reader(options.names), paths, options.progress, options.executor)
+        traces = read_each(
+            _Reader(options.names, options.activities), paths, options.progress, options.executor
+        )
         ranks, how_rank = _ranks(traces)
         table = _rank_table(traces, ranks)
         tasks, markers, counters = (
@@ -96,7 +99,10 @@ class KinetoSource:
             number=lambda tasks: numbering.number(tasks, markers),
             inferred=_inferred(traces) | ({"rank": how_rank} if how_rank else {}),
             spent=_spent(traces, ranks),
-            tables={"counters": counters},
+            tables={
+                "counters": counters,
+                "groups": merged(pl.concat([trace.group_table for trace in traces])),
+            },
             schedule=_declared(traces, "schedule", "pp_type", kind=str),
             microbatches=_declared(traces, "n_microbatches", "microbatch_num", kind=int),
         )
@@ -120,7 +126,8 @@ class _Trace(msgspec.Struct, frozen=True):
         spent: What its devices spent their time on.
         counters: Samples of its counters, in its own time.
         contents: What it holds.
-        groups: Its process groups.
+        group_table: Its process groups, with the columns of `GROUP_SCHEMA`.
+        groups: The same as its header has them.
         declared: What the job declared as `pp_info`.
         losses: What could not be read.
         impossible: Events dropped because their times cannot be.
@@ -140,6 +147,7 @@ class _Trace(msgspec.Struct, frozen=True):
     spent: Spent
     counters: pl.DataFrame
     contents: Contents
+    group_table: pl.DataFrame
     groups: list[dict[str, Any]]
     declared: dict[str, Any]
     losses: Losses
@@ -152,9 +160,15 @@ class _Trace(msgspec.Struct, frozen=True):
 
 
 class _Reader(msgspec.Struct, frozen=True):
-    """Reads one file; runs in any process."""
+    """Reads one file; runs in any process.
+
+    Attributes:
+        names: What range names mean.
+        activities: Whether to keep the kernels.
+    """
 
     names: NameParser
+    activities: bool = False
 
     def __call__(self, path: Path, progress: Progress) -> _Trace:
         header, lost, events, apart = self._read(path, progress)
@@ -186,7 +200,11 @@ class _Reader(msgspec.Struct, frozen=True):
             on_device=events.on_device,
             inferred=inferred,
             projection=projection,
-            spent=spent(capture, projection) if events.on_device else NOTHING,
+            spent=(
+                spent(capture, projection.tasks, projection.markers, projection.owners)
+                if events.on_device
+                else NOTHING
+            ),
             counters=events.counters,
             contents=Contents(
                 path=str(path),
@@ -196,6 +214,7 @@ class _Reader(msgspec.Struct, frozen=True):
                 counts=events.counts,
                 names=name_shapes(events.names, self.names.parse),
             ),
+            group_table=events.groups,
             groups=[group for group in distributed.get("pg_config") or [] if type(group) is dict],
             declared=_declaration(header.declared),
             losses=lost,
@@ -213,9 +232,9 @@ class _Reader(msgspec.Struct, frozen=True):
 
     def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events, pl.DataFrame]:
         """Decode the file."""
-        collector = Collector()
+        collector = Collector(kernels=self.activities)
         header, lost = read_document(path, lambda _: collector.take, progress)
-        events = told_by_marks(collector.finish(), self.names)
+        events = told_by_marks(collector.finish(header.distributed or {}), self.names)
         apart = events.capture.ranges.filter(pl.col("name").str.contains(_APART))
         return header, lost, events, apart
 

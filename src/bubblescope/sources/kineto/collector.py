@@ -14,7 +14,8 @@ import polars as pl
 from bubblescope.model.counters import changes
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
-from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture, Comm
+from bubblescope.sources.capture import LAUNCHES, OPERATORS, RANGES, WORK, Capture, Comm
+from bubblescope.sources.kineto.collective_calls import CollectiveCalls
 from bubblescope.sources.kineto.counters import MEMORY, Counters
 from bubblescope.sources.kineto.document import (
     Count,
@@ -25,11 +26,12 @@ from bubblescope.sources.kineto.document import (
     Memory,
     Slice,
 )
-from bubblescope.sources.kineto.host import Host
+from bubblescope.sources.kineto.host import Host, Numbers
+from bubblescope.sources.kineto.process_groups import RankGroups
 from bubblescope.sources.plausibility import possible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -97,6 +99,7 @@ class Events(msgspec.Struct, frozen=True):
         counts: Number of events by what they are.
         names: Frame with the distinct range names and the count of each.
         counters: Frame with name, unit, time_ns and value of its counters.
+        groups: Frame with the columns of `GROUP_SCHEMA`: the process groups that it tells.
         impossible: Events dropped because their times cannot be.
     """
 
@@ -110,18 +113,24 @@ class Events(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     names: pl.DataFrame
     counters: pl.DataFrame
+    groups: pl.DataFrame
     impossible: int
 
 
 class Collector:
-    """Takes batches of events and keeps the few columns that matter."""
+    """Takes batches of events and keeps the few columns that matter.
 
-    def __init__(self) -> None:
+    Args:
+        kernels: Whether to keep the names of device work.
+    """
+
+    def __init__(self, *, kernels: bool = False) -> None:
+        self._kernels: dict[str, int] | None = Numbers() if kernels else None
         self._columns: dict[int, list[tuple[Any, ...]]] = {group: [] for group in _COUNTED}
         self._counts = dict.fromkeys(_COUNTED, 0)
         self._processes: dict[int | str | None, set[str]] = {}
         self._threads: dict[int | str | None, int] = {}
-        self._comms: dict[tuple[str, str | None, int | None], int] = {}
+        self._calls = CollectiveCalls()
         self._copies: dict[str, int] = {}
         self._counters = Counters()
         self._host = Host()
@@ -207,18 +216,23 @@ class Collector:
                 return (threads, names)
             self._processes.setdefault(events[0].pid, set())
             self._host.take_operators(names, start, end, threads)
+            self._calls.take_operators(names, events, start, end, threads)
             roles = np.array(list(map(self._role.__getitem__, names)))
             return (threads, roles, _argument(events, "sequence"))
         comm = np.full(len(events), NONE, np.int32)
         copy = np.full(len(events), NONE, np.int8)
         sorts = np.fromiter(map(self._sort.__getitem__, map(_NAME, events)), np.int8, len(events))
         for row in np.flatnonzero(sorts == _COMM):
-            comm[row] = self._comm(events[row])
+            comm[row] = self._calls.take_kernel(events[row])
         copies = np.arange(len(events)) if group == _COPY else np.flatnonzero(sorts == _COPIES)
         for row in copies:
             copy[row] = self._copies.setdefault(_sort_of_copy(events[row].name), len(self._copies))
         devices, correlation = _devices(events), _argument(events, "correlation")
-        return (devices, correlation, comm, copy, _streams(events))
+        details = (devices, correlation, comm, copy, _streams(events))
+        if self._kernels is None:
+            return details
+        numbers = map(self._kernels.__getitem__, map(_NAME, events))
+        return (*details, np.fromiter(numbers, np.int32, len(events)))
 
     def _thread_ids(self, events: list[Any]) -> Ints:
         """Return thread ids, which some writers give as text, as numbers."""
@@ -234,14 +248,12 @@ class Collector:
             np.int64,
         )
 
-    def _comm(self, event: Any) -> int:
-        said = event.args
-        operation = said and said.collective
-        peer = said and (said.destination if operation == "send" else said.source)
-        return self._comms.setdefault((event.name, operation, peer), len(self._comms))
+    def finish(self, distributed: Mapping[str, Any]) -> Events:
+        """Return everything taken as one capture.
 
-    def finish(self) -> Events:
-        """Return everything taken as one capture."""
+        Args:
+            distributed: The header's `distributedInfo`, empty if it has none.
+        """
         counts = {_COUNTED[group]: total for group, total in self._counts.items() if total}
         frames = {
             _RANGE: self._frame(_RANGE, {"thread": pl.Int64, "name": pl.String}),
@@ -251,18 +263,16 @@ class Collector:
             _LAUNCH: self._frame(_LAUNCH, {"thread": pl.Int64, "correlation": pl.Int64}),
             _PYTHON: self._frame(_PYTHON, {"thread": pl.Int64, "name": pl.String}),
         }
+        details = _WORK_DETAILS if self._kernels is None else {**_WORK_DETAILS, "kernel": pl.Int32}
         work = pl.concat(
-            self._frame(group, _WORK_DETAILS) for group in (_KERNEL, _COPY, _FILL)
+            self._frame(group, details) for group in (_KERNEL, _COPY, _FILL)
         ).with_columns(pl.col("comm", "copy").replace(NONE, None))
         samples = self._counters.finish()
         if samples.height:
             counts["samples"] = samples.height
         frames, work, samples, impossible = _without_impossible(frames, work, samples)
         ranges, operators, launches = frames[_RANGE], frames[_OPERATOR], frames[_LAUNCH]
-        comms = tuple(
-            Comm(name, Kind.OTHER if operation in {"send", "recv"} else None, peer)
-            for name, operation, peer in self._comms
-        )
+        comms = self._calls.comms()
         on_device = work.height > 0
         host, host_names, waits = self._host.finish(ranges)
         if not on_device:
@@ -279,6 +289,19 @@ class Collector:
             host_names=host_names,
             waits=waits,
         )
+        if self._kernels is not None and on_device:
+            capture = msgspec.structs.replace(
+                capture,
+                kernels=work["kernel"],
+                kernel_names=tuple(self._kernels),
+                operators=_sequenced(operators),
+            )
+        transfers = operators.filter(pl.col("role").is_in([SEND, RECEIVE])).with_columns(
+            receives=pl.col("role") == RECEIVE
+        )
+        groups = RankGroups(distributed).table()
+        if on_device:
+            capture, groups = self._calls.attributed(capture, transfers, distributed)
         return Events(
             process=self._process(),
             named_by={pid: names for pid, names in self._processes.items() if names},
@@ -290,6 +313,7 @@ class Collector:
             counts=counts,
             names=ranges.group_by("name").agg(count=pl.len()),
             counters=changes(samples),
+            groups=groups,
             impossible=impossible,
         )
 
@@ -340,6 +364,15 @@ def _sort_of_copy(name: str) -> str:
         return name.removeprefix("Memcpy ").strip()
     held = {"Pinned", "Pageable"} & {found[2], found[3]}
     return " ".join([found[1], *sorted(held)]).replace("P", "p")
+
+
+def _sequenced(operators: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that have a sequence number, with the columns of `OPERATORS`."""
+    return (
+        operators.filter(pl.col("sequence") != NONE)
+        .with_columns(process=pl.lit(0, pl.Int64), engine=pl.col("role") == BACKWARD)
+        .select(*OPERATORS)
+    )
 
 
 def _streams(events: list[Any]) -> NDArray[np.int32]:

@@ -36,7 +36,9 @@ _ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BEFORE_PHASE: Final = re.compile(rb"\}\s*(,)\s*(\{)\s*\Z")
 _BOUNDARY: Final = re.compile(rb'\}(\s*,\s*)(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:)')
 _ARRAY_END: Final = re.compile(rb"\}\s*\](?=\s*[,}])")
-_BARE_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?\b(?:NaN|nan|Infinity|inf)\b)', re.DOTALL)
+_NO_VALUE: Final = re.compile(
+    rb'"(?:[^"\\]|\\.)*"|(-?\b(?:NaN|nan|Infinity|inf)\b|(?<=:)\s*(?=[,}]))', re.DOTALL
+)
 _BROKEN_TIME: Final = re.compile(rb'"ts"\s*:\s*\d+\.\d')
 _BAD_ESCAPE: Final = re.compile(rb'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
@@ -54,9 +56,18 @@ class Arguments(msgspec.Struct, gc=False):
     device: int | None = None
     stream: Any = None
     sequence: int | None = msgspec.field(default=None, name="Sequence number")
-    collective: str | None = msgspec.field(default=None, name="Collective name")
-    source: int | None = msgspec.field(default=None, name="Src Rank")
-    destination: int | None = msgspec.field(default=None, name="Dst Rank")
+    # Of communication, whatever their types: none of them is worth losing an event.
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    source: Any = msgspec.field(default=None, name="Src Rank")
+    destination: Any = msgspec.field(default=None, name="Dst Rank")
+    peer: Any = msgspec.field(default=None, name="Rank")
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    description: Any = msgspec.field(default=None, name="Process Group Description")
+    members: Any = msgspec.field(default=None, name="Process Group Ranks")
+    size: Any = msgspec.field(default=None, name="Group size")
+    first: Any = msgspec.field(default=None, name="Global rank start")
+    stride: Any = msgspec.field(default=None, name="Global rank stride")
+    inputs: Any = msgspec.field(default=None, name="Concrete Inputs")
 
 
 class Slice(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
@@ -475,10 +486,10 @@ def _damaged_ending(text: bytes, losses: Losses) -> tuple[list[Any], Header]:
 def _mended(text: bytes) -> bytes:
     """Turn what profilers have written as JSON, though it is not, into JSON.
 
-    Bare NaN and Infinity become null, invalid escapes literal backslashes, and bytes that are no
-    UTF-8 or may not stand in a string the replacement character.
+    Bare NaN and Infinity, and values that are missing, become null, invalid escapes literal
+    backslashes, and bytes that are no UTF-8 or may not stand in a string the replacement character.
     """
-    text = _BARE_NUMBER.sub(lambda found: b"null" if found[1] else found[0], text)
+    text = _NO_VALUE.sub(lambda found: b"null" if found[1] is not None else found[0], text)
     text = _BAD_ESCAPE.sub(lambda found: found[0] if found[1] else rb"\\", text)
     text = _CONTROL.sub("�".encode(), text)
     return text.decode("utf-8", "replace").encode()

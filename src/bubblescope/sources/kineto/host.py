@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from bubblescope.names.host_ranges import collects_garbage
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     BLOCKED,
@@ -26,14 +26,12 @@ if TYPE_CHECKING:
 
     from bubblescope.model.arrays import Ints
 
-_GARBAGE: Final = re.compile(r"Python GC|gc\.collect|<built-in function collect>")
-
 
 class Host:
     """Takes what threads of the host did, batch by batch."""
 
     def __init__(self) -> None:
-        self._names: dict[str, int] = _Numbers()
+        self._names: dict[str, int] = Numbers()
         self._columns: list[tuple[Any, ...]] = []
         self._waits: list[tuple[Ints, Ints]] = []
         self._syncs = False
@@ -100,7 +98,7 @@ class Host:
         return told, tuple(self._names), waits
 
 
-class _Numbers(dict[str, int]):
+class Numbers(dict[str, int]):
     """Numbers names as they come."""
 
     def __missing__(self, name: str) -> int:
@@ -109,7 +107,7 @@ class _Numbers(dict[str, int]):
 
 
 def _function(name: str) -> int:
-    return GC if _GARBAGE.search(name) else PYTHON
+    return GC if collects_garbage(name) else PYTHON
 
 
 def _stream(event: Any) -> Any:

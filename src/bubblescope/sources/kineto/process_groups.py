@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.model.groups import Group, tabled
+import msgspec
+
+from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.names.group_roles import role_of_group
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from bubblescope.sources.kineto.call_arguments import Said
 
 _UNSAID: Final = ("", "undefined")
 """What PyTorch calls a group that it was given no description of."""
@@ -115,6 +119,72 @@ def group_of_call(
         count or known.size,
         known.backend,
     )
+
+
+class RankGroups:
+    """The groups that one rank's trace tells.
+
+    Args:
+        distributed: The header's `distributedInfo`; what is in it may be of any type.
+
+    Attributes:
+        world: Number of ranks of the job; None if unknown.
+    """
+
+    def __init__(self, distributed: Mapping[str, Any]) -> None:
+        self.world = _number(distributed.get("world_size")) or None
+        self._rank = _number(distributed.get("rank"))
+        self._configured = configured_groups(distributed.get("pg_config"), self.world)
+        self._known: dict[Any, Group | None] = {}
+        self._unnamed: dict[int | None, int] = {}
+
+    def of(self, said: Said) -> Group | None:
+        """Return the group that an event is of; None if it says nothing of one.
+
+        Where only an address or its ranks tell a group from others, it is named by its size and
+        counted in the order of these calls: "8 ranks", "8 ranks (2)". Ranks that do the same thus give
+        it the same name.
+        """
+        key = said._replace(operation=None, peer=None, local_peer=None)
+        if key not in self._known:
+            self._known[key] = self._named(key)
+        return self._known[key]
+
+    def _named(self, said: Said) -> Group | None:
+        group = group_of_call(
+            said.name,
+            said.description,
+            said.ranks,
+            said.size,
+            start=said.start,
+            stride=said.stride,
+            configured=self._configured,
+        )
+        if group is None:
+            return None
+        if group.ranks is None and group.size is not None:
+            if group.size == self.world:
+                group = msgspec.structs.replace(group, ranks=tuple(range(group.size)))
+            elif group.size == 1 and self._rank is not None:
+                group = msgspec.structs.replace(group, ranks=(self._rank,))
+        if group.name is not None or (said.pointer is None and said.ranks is None):
+            return group if group.name or group.description else None
+        same = [one for one in self._configured.values() if one.ranks == group.ranks]
+        if said.pointer is None and len(same) == 1:
+            return same[0]
+        count = self._unnamed[group.size] = self._unnamed.get(group.size, 0) + 1
+        name = f"{group.size} ranks" if count == 1 else f"{group.size} ranks ({count})"
+        return msgspec.structs.replace(group, name=name)
+
+    def table(self, roles: Mapping[Group, Group] | None = None) -> pl.DataFrame:
+        """Return the groups of the header, and of the calls, with the columns of `GROUP_SCHEMA`.
+
+        Args:
+            roles: What to take for groups of which more is known.
+        """
+        called = [group for group in self._known.values() if group is not None]
+        every = dict.fromkeys([*self._configured.values(), *called])
+        return merged(tabled((roles or {}).get(group, group) for group in every))
 
 
 def _group(

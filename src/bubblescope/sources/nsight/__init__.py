@@ -65,10 +65,11 @@ class NsightSource:
         """
         exports, projections, budgets = [], [], []
         for path in _without_twins(paths):  # only one export's events are in memory at a time
-            export, capture = _read(path, options.progress)
+            export, capture = _read(path, options)
             exports.append(export)
             projections.append(project(capture, options.names))
-            budgets.append(spent(capture, projections[-1]))
+            made = projections[-1]
+            budgets.append(spent(capture, made.tasks, made.markers, made.owners))
         offsets, notices = _offsets(exports)
         return one_run(
             "nsight",
@@ -100,17 +101,18 @@ def _without_twins(paths: Sequence[Path]) -> list[Path]:
     ]
 
 
-def _read(path: Path, progress: Progress) -> tuple[NsightExport, Capture]:
+def _read(path: Path, options: ReadOptions) -> tuple[NsightExport, Capture]:
     """Open whichever container the export lies in and read it."""
+    progress = options.progress
     tables: SqliteExport | ParquetTables
     if path.is_dir():
         tables = ParquetTables(path, progress)
         progress.begin(f"reading {path.name}", tables.size())
-        return read_export(tables, str(path))
+        return read_export(tables, str(path), kernels=options.activities)
     with _as_sqlite(path, progress) as file:
         tables = SqliteExport(file, progress)
         progress.begin(f"reading {path.name}", tables.size())
-        return read_export(tables, str(path))
+        return read_export(tables, str(path), kernels=options.activities)
 
 
 @contextmanager

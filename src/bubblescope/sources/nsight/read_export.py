@@ -6,6 +6,7 @@ Schema Reference"); what differs between the versions of 2021 to 2026 is handled
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from bubblescope.names.communication_kernels import is_communication_kernel
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     LAUNCHES,
+    OPERATORS,
     RANGES,
     SLOW_COPY_NS,
     WAITS,
@@ -73,8 +75,15 @@ def _process(global_id: str) -> pl.Expr:
     return pl.col(global_id) // (1 << 24)
 
 
-def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
+def read_export(
+    tables: Tables, path: str, *, kernels: bool = False
+) -> tuple[NsightExport, Capture]:
     """Read what an export says of itself, and its events in its own time.
+
+    Args:
+        tables: Its tables.
+        path: Where it lies, as the user named it.
+        kernels: Whether to keep the names of device work.
 
     Raises:
         SourceError: A table cannot be read.
@@ -88,7 +97,9 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
     ranges = _ranges(tables, strings)
     comm = strings.filter(_is_comm(strings["value"])).sort("id").with_row_index("comm")
     waits = _waits(tables)
-    work, counts = _device_work(tables, comm["id"], streams=waits is not None)
+    work, counts = _device_work(
+        tables, comm["id"], streams=kernels or waits is not None, kernels=kernels
+    )
     launches = _launches(tables, strings)
     named = strings.select(pl.col("id").cast(pl.Int32), name="value")
     blocked = launches.drop_nulls("blocked").join(named, left_on="blocked", right_on="id")
@@ -105,15 +116,53 @@ def read_export(tables: Tables, path: str) -> tuple[NsightExport, Capture]:
         counters=pl.concat([memory(tables), metrics]),
         unplaced_metrics=unplaced,
     )
-    return export, Capture(
+    capture = Capture(
         ranges=ranges.select(*RANGES),
         launches=launches.select(*LAUNCHES),
-        work=work,
+        work=work.select(*WORK),
         comms=tuple(map(Comm, comm["value"])),
         copies=_COPY_SORTS,
         host=host,
         host_names=host_names,
         waits=waits,
+    )
+    if kernels:
+        numbers, names = _named(work["kernel"], strings)
+        capture = msgspec.structs.replace(
+            capture, kernels=numbers, kernel_names=names, operators=_sequenced(ranges)
+        )
+    return export, capture
+
+
+_UNNAMED: Final = {"graphs": "CUDA graph", "fills": "Memset"}
+"""What to call work whose tables have no names."""
+
+
+def _named(ids: pl.Series, strings: pl.DataFrame) -> tuple[pl.Series, tuple[str, ...]]:
+    """Return the names of work by number, from the ids of strings and of `_UNNAMED` (negative)."""
+    own = pl.DataFrame(
+        {"id": range(-1, -1 - len(_UNNAMED), -1), "value": list(_UNNAMED.values())},
+        schema=strings.schema,
+    )
+    known = pl.concat([strings, own]).filter(pl.col("id").is_in(ids.unique().implode()))
+    numbers = ids.replace_strict(
+        known["id"], range(known.height), default=None, return_dtype=pl.Int32
+    )
+    return numbers, tuple(known["value"])
+
+
+def _sequenced(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators that have a sequence number, with the columns of `OPERATORS`.
+
+    `torch.autograd.profiler.emit_nvtx` writes it behind the name: "aten::addmm, seq = 5, op_id = 7".
+    """
+    return (
+        ranges.with_columns(
+            sequence=pl.col("name").str.extract(r", seq = (\d+)").cast(pl.Int64, strict=False),
+            engine=pl.col("name").str.starts_with("autograd::engine::"),
+        )
+        .drop_nulls(["sequence", "end_ns"])
+        .select(*OPERATORS)
     )
 
 
@@ -189,9 +238,12 @@ def _range_types(tables: Tables) -> list[int]:
 
 
 def _device_work(
-    tables: Tables, comm_ids: pl.Series, *, streams: bool
+    tables: Tables, comm_ids: pl.Series, *, streams: bool, kernels: bool
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return all device work, and how much of what there is; with streams only if they are needed."""
+    """Return all device work, and how much of what there is.
+
+    It has streams only if they are needed; with `kernels`, a column `kernel` has the id of each name.
+    """
     code: pl.Expr = pl.lit(None, pl.Int32)
     if len(comm_ids):
         known = pl.col("shortName").replace_strict(
@@ -199,7 +251,7 @@ def _device_work(
         )
         code = pl.when(pl.col("shortName").is_in(comm_ids.implode())).then(known)
 
-    def shrink(piece: pl.DataFrame) -> pl.DataFrame:
+    def shrink(piece: pl.DataFrame, unnamed: pl.Expr) -> pl.DataFrame:
         return piece.drop_nulls(["start", "end", "deviceId"]).select(
             process=_process("globalPid").fill_null(UNKNOWN),
             device=pl.col("deviceId").cast(pl.Int32),
@@ -211,18 +263,20 @@ def _device_work(
             stream=pl.col("streamId").cast(pl.Int32, strict=False)
             if streams
             else pl.lit(None, pl.Int32),
+            **({"kernel": pl.coalesce("demangledName", "shortName", unnamed)} if kernels else {}),
         )
 
     columns = ["start", "end", "deviceId", "correlationId", "globalPid", "shortName"]
-    if streams:
-        columns.append("streamId")
+    columns += ["streamId"] * streams + ["demangledName"] * kernels
     pieces, counts = [], []
     for what, table in _WORK.items():
         kinds = ["copyKind", "srcKind", "dstKind"] if what == "copies" else []
-        piece = tables.read(table, [*columns, *kinds], shrink)
+        unnamed = list(_UNNAMED).index(what) if what in _UNNAMED else None
+        number = pl.lit(None, pl.Int64) if unnamed is None else pl.lit(-1 - unnamed, pl.Int64)
+        piece = tables.read(table, [*columns, *kinds], partial(shrink, unnamed=number))
         pieces.append(piece)
         counts.append(counted(piece, what))
-    return pl.concat(pieces).select(*WORK), pl.concat(counts)
+    return pl.concat(pieces), pl.concat(counts)
 
 
 _WAYS: Final = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}

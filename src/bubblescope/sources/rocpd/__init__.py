@@ -49,10 +49,11 @@ class RocpdSource:
             for suffix in suffixes(path) or [""]:
                 part = Part(path, suffix, options.progress)
                 options.progress.begin(f"reading {path.name}", part.size())
-                export, capture = read_part(part)
+                export, capture = read_part(part, named=options.activities)
                 exports.append(export)
                 projections.append(project(capture, options.names))
-                budgets.append(spent(capture, projections[-1]))
+                made = projections[-1]
+                budgets.append(spent(capture, made.tasks, made.markers, made.owners))
         exports = _told_apart(exports)
         machines = len({export.machine for export in exports})
         return one_run(

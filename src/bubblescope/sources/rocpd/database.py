@@ -126,17 +126,20 @@ class _Events:
     Attributes:
         strings: Frame with id and string.
         gpus: Frame with agent and device, its number among the machine's GPUs.
+        named: Whether names and streams of device work are kept.
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part, *, named: bool) -> None:
         self._part = part
+        self.named = named
+        self._places = ["pid", "tid", "agent_id", *["stream_id"] * named]
         self.strings = part.table("string", ["id", "string"])
         agents = part.table("info_agent", ["id", "type", "type_index"])
         self.gpus = agents.filter(type="GPU").select(
             agent="id", device=pl.coalesce("type_index", "id").cast(pl.Int32, strict=False)
         )
         self._processes = part.table("info_process", ["id", "pid"]).drop_nulls()
-        self._tracks = part.table("track", ["id", "pid", "tid", "agent_id"])
+        self._tracks = part.table("track", ["id", *self._places])
         self._times = part.table("timestamp", ["id", "value"]).select(
             "id", time=pl.col("value").cast(pl.Int64, strict=False)
         )
@@ -171,9 +174,10 @@ class _Events:
         """Return the events of a table that have a process and a start.
 
         Returns:
-            Frame with process, thread, agent, start_ns, end_ns, role, stack, text and `columns`.
+            Frame with process, thread, agent, start_ns, end_ns, role, stack, text and `columns`, and
+            with stream_id if that was asked for.
         """
-        places = ["pid", "tid", "agent_id"]
+        places = self._places
         inline = ["start", "end", "track_id", "start_id", "end_id", "event_id"]
         found = self._part.table(table, [*columns, *places, *inline])
         if found["track_id"].count():
@@ -192,6 +196,7 @@ class _Events:
                 "role",
                 "stack",
                 "text",
+                *places[3:],
                 process=process,
                 thread="tid",
                 agent="agent_id",
@@ -202,8 +207,12 @@ class _Events:
         )
 
 
-def read_part(part: Part) -> tuple[RocpdExport, Capture]:
+def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture]:
     """Read what a part says of itself, and its events in its machine's own time.
+
+    Args:
+        part: The part.
+        named: Whether to keep the names of device work, and its streams.
 
     Raises:
         SourceError: A table cannot be read, or is compressed.
@@ -215,7 +224,7 @@ def read_part(part: Part) -> tuple[RocpdExport, Capture]:
             f"has compressed texts ({facts['compression']}), which cannot be read; record it without "
             "compression",
         )
-    events = _Events(part)
+    events = _Events(part, named=named)
     regions = events.of("region", ["name_id"])
     calls = regions.filter(pl.col("role").is_in([_HIP_CALL, _CALL]))
     ranges = _ranges(regions, events.strings)
@@ -248,14 +257,21 @@ def read_part(part: Part) -> tuple[RocpdExport, Capture]:
         impossible=every.height - work.height,
     )
     host, host_names = told_by_host(_blocked(calls, events.strings), ranges.select(*RANGES))
+    told = sorted(work["kernel"].drop_nulls().unique()) if named else []
     return export, Capture(
         ranges=ranges.select(*RANGES),
         launches=_launches(calls),
-        work=work,
+        work=work.select(*WORK),
         comms=comms,
         copies=_COPY_SORTS,
         host=host,
         host_names=host_names,
+        kernels=work["kernel"].replace_strict(
+            told, range(len(told)), default=None, return_dtype=pl.Int32
+        )
+        if named
+        else None,
+        kernel_names=tuple(told),
     )
 
 
@@ -312,7 +328,9 @@ def _launches(calls: pl.DataFrame) -> pl.DataFrame:
 def _kernels(events: _Events, symbols: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Comm, ...]]:
     """Return kernels, with the columns of `WORK`, and the sorts of communication kernels."""
     whole = pl.coalesce(pl.when(pl.col(name) != "").then(name) for name in _NAMES)
-    named = symbols.select(kernel_id="id", name=whole.str.extract(r"^([^(]+)").str.strip_chars())
+    named = symbols.select(
+        kernel_id="id", name=whole.str.extract(r"^([^(]+)").str.strip_chars(), full=whole
+    )
     told = named["name"].unique(maintain_order=True).drop_nulls()
     names = [name for name in told if is_communication_kernel(name)]
     sorts = pl.DataFrame({"name": names}, schema={"name": pl.String}).with_row_index("comm")
@@ -324,7 +342,7 @@ def _kernels(events: _Events, symbols: pl.DataFrame) -> tuple[pl.DataFrame, tupl
         .with_columns(device=pl.coalesce("device", pl.col("agent").cast(pl.Int32, strict=False)))
     )
     comms = (Comm(name, Kind.OTHER if _GENERIC in name.lower() else None) for name in names)
-    return _as_work(found), tuple(comms)
+    return _as_work(found, named=events.named), tuple(comms)
 
 
 def _copies(events: _Events) -> pl.DataFrame:
@@ -339,19 +357,23 @@ def _copies(events: _Events) -> pl.DataFrame:
                 for end in ends
             ),
             comm=pl.lit(None, pl.Int32),
+            full=pl.lit(None, pl.String),
             copy=pl.when(pl.all_horizontal(pl.col(end).is_in(agents.implode()) for end in ends))
             .then(2)
             .when(pl.col(ends[0]).is_in(agents.implode()))
             .then(0)
             .otherwise(1),
-        )
+        ),
+        named=events.named,
     )
 
 
 _COPY_SORTS: Final = ("HtoD", "DtoH", "DtoD")
 
 
-def _as_work(events: pl.DataFrame) -> pl.DataFrame:
+def _as_work(events: pl.DataFrame, *, named: bool) -> pl.DataFrame:
+    """Return device work with the columns of `WORK`, and, if they are kept, its names as `kernel`."""
+    more = {"stream": "stream_id", "kernel": "full"} if named else {}
     return (
         events.filter(pl.col("device") >= 0)
         .select(
@@ -364,7 +386,8 @@ def _as_work(events: pl.DataFrame) -> pl.DataFrame:
             copy=pl.col("copy").cast(pl.Int8)
             if "copy" in events.columns
             else pl.lit(None, pl.Int8),
-            stream=pl.lit(None, pl.Int32),
+            **{"stream": pl.lit(None, pl.Int32), **more},
         )
-        .select(*WORK)
+        .with_columns(pl.col("stream").cast(pl.Int32, strict=False))
+        .select(*WORK, *["kernel"] * named)
     )

@@ -1,0 +1,92 @@
+"""A prediction: what a step would take, had something been different."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from bubblescope.model.budget import Use
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bubblescope.model.timeline import Timeline
+
+WORTH: Final = 0.002
+"""Share of a step below which advice is not worth its line."""
+
+HOST_AHEAD: Final = "a host that keeps ahead of its device"
+HOST_SOONER: Final = "hosts that launch late launch as much sooner as kernels are faster"
+NO_WAITING: Final = "no rank has to wait for another any more"
+
+NEEDS: Final[dict[Use, str]] = {
+    Use.COMMUNICATION: "collectives beneath computation, ranks that are ready together",
+    Use.COPY: "copies beneath computation",
+    Use.HOST_AFTER_SYNC: "no calls that wait for the device, such as .item()",
+    Use.HOST_DATA: "batches that are loaded ahead",
+    Use.HOST_OPTIMIZER: "a fused optimizer",
+    Use.HOST_GC: "garbage collection between steps",
+    Use.HOST_OPERATOR: "CUDA graphs or compiled code",
+    Use.HOST_PYTHON: "CUDA graphs or compiled code",
+    Use.HOST_UNKNOWN: HOST_AHEAD,
+    Use.LAUNCH_CALL: "fewer launches, as with CUDA graphs",
+    Use.LATENCY: "fewer launches, as with CUDA graphs",
+    Use.EVENT_WAIT: "streams that do not wait for each other",
+}
+"""What it takes to be rid of a class of the device's time."""
+
+
+class Prediction(NamedTuple):
+    """What a step would take.
+
+    Attributes:
+        change: What is different.
+        needs: What that takes; empty if it is clear from the change.
+        step_ns: What is predicted, as measured: the mean pipeline phase of a step, from its first
+            forward to its last backward; of a run without a pipeline, what `DeviceWhatIf.span` says.
+        predicted_ns: The same with the change; of a range, the longer end.
+        saved_share: How much less a micro-batch takes, as a share; negative if it takes more. Without
+            a pipeline: how much less a step takes.
+        error: How far the method is from the measured step when nothing is changed, as a share.
+        timeline: Given the run that was asked about, returns its pipeline tasks where the change puts
+            them; every step begins when the measured one did. Where the tasks are others, they are as
+            long as the model has them, and its mean step is longer or shorter than `predicted_ns` by
+            as much as the method is off. None where no tasks are moved, as without a pipeline.
+        memory: Most activations that a device holds, in micro-batches of a p-th of the model; None
+            where the schedule stays the same.
+        best_ns: The shorter end, where only a range is known; None where it is one number.
+        best_if: What has to be so for the shorter end; empty where it is one number.
+    """
+
+    change: str
+    needs: str
+    step_ns: int
+    predicted_ns: int
+    saved_share: float
+    error: float
+    timeline: Callable[[Timeline], Timeline] | None = None
+    memory: float | None = None
+    best_ns: int | None = None
+    best_if: str = ""
+
+    def down_to(self, best_ns: int, best_if: str) -> Prediction:
+        """Return the same as a range, if its shorter end is any shorter."""
+        if best_ns >= self.predicted_ns:
+            return self
+        return self._replace(best_ns=best_ns, best_if=best_if)
+
+    @property
+    def saved_ns(self) -> int:
+        """By how much a step would be shorter; of a range, at the longer end."""
+        return self.step_ns - self.predicted_ns
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers and words of it as plain values."""
+        said = {name: value for name, value in self._asdict().items() if name != "timeline"}
+        return {**said, "saved_ns": self.saved_ns}
+
+
+def ranked(found: list[Prediction]) -> list[Prediction]:
+    """Return those that are worth a line, by what they save at least, most first."""
+    return sorted(
+        (one for one in found if one.saved_share >= WORTH), key=lambda one: -one.saved_share
+    )

@@ -1,0 +1,236 @@
+"""What steps of a run without a pipeline would take, by what its devices spend their time on.
+
+A device's step is the sum of its budget (`bubblescope.model.budget`), so without some of that it is as
+much shorter. With h the time that goes, and c the exposed communication, of rank r in a step of
+length s:
+
+* one device: s - h.
+* several devices that communicate: exposed communication contains waiting for the slowest, and how
+  much of it would be left is not known. Between max over r of (s - h - c), where nobody waits any more,
+  or max s - the sum over r of h if that is longer (no path through the step loses more than goes on all
+  ranks together), and max over r of (s - h), where each waits as long as it did. Ranks that are late in
+  turns, each waiting for the others, would gain less than that.
+* where exposed communication itself goes, waiting and all: max over r of (s - h).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from bubblescope.analysis.budget import LABELS
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.inside_tasks import FasterKernels
+from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.analysis.prediction import (
+    HOST_AHEAD,
+    HOST_SOONER,
+    NEEDS,
+    NO_WAITING,
+    Prediction,
+    ranked,
+)
+from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use
+from bubblescope.model.errors import ScheduleError, TimelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from bubblescope.model.timeline import Timeline
+
+STEP: Final = "step"
+CAPTURE: Final = "capture"
+
+REMOVABLE: Final = (Use.COMMUNICATION, Use.COPY, *IDLE)
+"""Classes of the budget that a run can be asked to be without."""
+
+_KNOWN: Final = tuple(use for use in REMOVABLE if use in NEEDS)
+"""Those of which it is known what would be rid of them."""
+
+_DEVICE: Final = ("rank", "device")
+_PLACE: Final = (*_DEVICE, "step")
+
+
+def pipelined(timeline: Timeline) -> bool:
+    """Say whether a run is known to have passes of more than one stage, and so a pipeline."""
+    phase = pipeline_phase(timeline.tasks)
+    return pl.concat([phase["stage"], phase["pair_stage"]]).drop_nulls().n_unique() > 1
+
+
+def class_of(name: str) -> Use:
+    """Return a class of the budget by its name.
+
+    Raises:
+        ScheduleError: It is none, or none that a run could be without.
+    """
+    known = [use.value for use in REMOVABLE]
+    if name not in known:
+        raise ScheduleError(
+            f"a run cannot be without {str(name)!r}; without {', '.join(known)} it can"
+        )
+    return Use(name)
+
+
+class DeviceWhatIf:
+    """Answers questions about a run without a pipeline.
+
+    Args:
+        timeline: The run.
+        activities: What its devices ran, for questions about kernels; as in
+            `bubblescope.analysis.inside_tasks.FasterKernels`.
+
+    Attributes:
+        span: What is predicted: `STEP`, each from its start to the next one's, or `CAPTURE`, from the
+            first operation of a device to its last, of a run without steps.
+        open: Whether the ends of all steps are missing, so that they are longer than what is known.
+        step_ns: How long it is: the mean over steps of the longest among the devices. Steps whose end
+            was not recorded on all ranks are left out, unless there are no others.
+    """
+
+    def __init__(self, timeline: Timeline, activities: pl.DataFrame | None = None) -> None:
+        budget = timeline.budget.filter(~pl.col("use").is_in([use.value for use in HIDDEN]))
+        if not budget.height:
+            raise TimelineError("the traces hold no kernels, so they do not tell what devices did")
+        self._timeline, self._activities = timeline, activities
+        in_steps = budget["step"].is_not_null().any()
+        self.span = STEP if in_steps else CAPTURE
+        times = timeline.step_times
+        if in_steps:
+            budget = budget.drop_nulls("step")
+            unfinished = times.filter(pl.col("open").fill_null(value=False))["step"]
+            closed = budget.filter(~pl.col("step").is_in(unfinished.implode()))
+            self.open = not closed.height
+            budget = budget if self.open else closed
+        else:
+            self.open = False
+        self._budget = budget
+        waits = pl.col("spent_ns").filter(pl.col("use") == Use.COMMUNICATION.value)
+        self._steps = budget.group_by(_PLACE).agg(
+            length_ns=pl.col("spent_ns").sum(), waiting_ns=waits.sum()
+        )
+        self._coupled = self._steps.n_unique(_DEVICE) > 1
+        self.step_ns = self._mean(pl.col("length_ns").max())
+        self._error = self._off(times)
+
+    def host_never_late(self) -> Prediction:
+        """Answer what it would have taken had the host always launched in time."""
+        return self._without("the host never late", HOST_AHEAD, HOST)
+
+    def without(self, *what: Use | Cause | str) -> Prediction:
+        """Answer what it would have taken without some classes of the device's time.
+
+        Raises:
+            ScheduleError: It is none of `REMOVABLE`.
+        """
+        for one in what:
+            if one in [cause.value for cause in Cause]:
+                raise ScheduleError(_no_pipeline(f"{Cause(one).value} is a cause of bubbles"))
+        uses = [class_of(one) for one in what]
+        change = "without " + " and ".join(LABELS[use] for use in uses)
+        return self._without(change, NEEDS.get(uses[0], ""), uses)
+
+    def kernels(self, pattern: str, factor: float) -> Prediction:
+        """Answer what it would have taken had kernels taken so many times as long.
+
+        Args:
+            pattern: A regular expression that their names match.
+            factor: 0.5 for half as long; 1 at most.
+
+        Raises:
+            ScheduleError: No kernel matches, or kernels are not known.
+        """
+        faster = FasterKernels(self._activities, pattern, factor)
+        windows = self._windows()
+        saved = faster.saved(windows)
+        removed = windows.with_columns(
+            removed_ns=pl.Series(saved.least_ns), most_ns=pl.Series(saved.most_ns)
+        )
+        change = f"kernels of {pattern!r} take {factor:g} times as long"
+        return self._removed(change, HOST_AHEAD, removed)
+
+    def advice(self, memory: float | None = None) -> list[Prediction]:
+        """Return what would make a step shorter, by what it saves at least, most first."""
+        del memory  # of activations: there is no schedule to choose
+        present = set(self._budget["use"].unique())
+        found = [self.without(use) for use in _KNOWN if use.value in present]
+        if sum(use.value in present for use in HOST) > 1:
+            found.append(self.host_never_late())
+        return ranked(found)
+
+    def _only_pipelines(self, *_: object, **__: object) -> Prediction:
+        raise ScheduleError(_no_pipeline("stages, schedules and micro-batches cannot change"))
+
+    healthy = scaled = moved = microbatches = schedule = _only_pipelines
+
+    def _without(self, change: str, needs: str, uses: Collection[Use]) -> Prediction:
+        rows = self._budget.filter(pl.col("use").is_in([use.value for use in uses]))
+        removed = rows.group_by(_PLACE).agg(removed_ns=pl.col("spent_ns").sum())
+        waits = Use.COMMUNICATION not in uses
+        return self._removed(change, needs, removed.with_columns(most_ns="removed_ns"), waits=waits)
+
+    def _removed(
+        self, change: str, needs: str, removed: pl.DataFrame, *, waits: bool = True
+    ) -> Prediction:
+        """Return what is left of the steps.
+
+        Args:
+            change: What is different.
+            needs: What that takes.
+            removed: Frame with rank, device, step, removed_ns and most_ns: by how much each would be
+                shorter, at least and at most.
+            waits: Whether exposed communication stays, and with it waiting.
+        """
+        of = self._steps.join(
+            removed.select(*_PLACE, "removed_ns", "most_ns"),
+            on=_PLACE,
+            how="left",
+            nulls_equal=True,
+        ).with_columns(pl.col("removed_ns", "most_ns").fill_null(0))
+        length, most = pl.col("length_ns"), pl.col("most_ns")
+        predicted = self._mean((length - pl.col("removed_ns")).max(), of)
+        best, conditions = (length - most).max(), []
+        if (of["most_ns"] > of["removed_ns"]).any():
+            conditions.append(HOST_SOONER)
+        if waits and self._coupled:
+            conditions.append(NO_WAITING)
+            alone = (length - most - pl.col("waiting_ns")).max()
+            best = pl.max_horizontal(alone, length.max() - most.sum())
+        shortest = self._mean(best, of)
+        return Prediction(
+            change,
+            needs,
+            self.step_ns,
+            predicted,
+            1 - predicted / self.step_ns if self.step_ns else 0.0,
+            self._error,
+        ).down_to(shortest, " and ".join(conditions))
+
+    def _mean(self, of_devices: pl.Expr, steps: pl.DataFrame | None = None) -> int:
+        """Return the mean over steps of what an expression makes of a step's devices."""
+        of = self._steps if steps is None else steps
+        return round(of.group_by("step").agg(of_devices.alias("of"))["of"].mean())  # type: ignore[arg-type]
+
+    def _off(self, times: pl.DataFrame) -> float:
+        """Return how far sums of the budget are from steps as they were measured, as a share."""
+        known = times.filter(pl.col("step").is_in(self._steps["step"].implode()))
+        if self.span == CAPTURE or not known.height:
+            return 0.0
+        length = (pl.col("end_ns") - pl.col("start_ns")).max().alias("of")
+        measured = float(known.group_by("step").agg(length)["of"].mean())  # type: ignore[arg-type]
+        return abs(self.step_ns / measured - 1) if measured else 0.0
+
+    def _windows(self) -> pl.DataFrame:
+        """Return the time of each device's steps: rank, device, step, start_ns and until_ns."""
+        places = self._budget.group_by(_PLACE).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+        if self.span == STEP:
+            times = self._timeline.step_times.select("rank", "step", "start_ns", "end_ns")
+            places = places.select(_PLACE).join(times, on=["rank", "step"])
+        return places.rename({"end_ns": "until_ns"})
+
+
+def _no_pipeline(said: str) -> str:
+    return (
+        f"the run has no pipeline, for no passes of several stages are known: {said}; it can be asked "
+        "without a class of its devices' time, with the host never late, or with faster kernels"
+    )

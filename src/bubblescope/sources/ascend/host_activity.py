@@ -1,0 +1,229 @@
+"""What the host did, by one Ascend profiler database: the calls that launched work, and all besides.
+
+torch_npu hands operators to a thread of their own, which launches them, unless told not to
+(TASK_QUEUE_ENABLE). PYTORCH_API has a row for both ends of that queue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import polars as pl
+
+from bubblescope.names.host_ranges import Doing, collects_garbage, doing
+from bubblescope.names.runtime_calls import Blocks, blocks
+from bubblescope.sources.ascend.mstx_messages import parse_message
+from bubblescope.sources.ascend.profile import RANGE_TYPES
+from bubblescope.sources.capture import (
+    ANNOTATED,
+    BLOCKED,
+    DATA,
+    GC,
+    HOST,
+    LAUNCHES,
+    OPERATOR,
+    OPTIMIZER,
+    PYTHON,
+    SLOW_COPY_NS,
+)
+
+if TYPE_CHECKING:
+    from bubblescope.names.parser import NameParser
+    from bubblescope.sources.sqlite import SqliteTables
+
+_OPERATORS, _QUEUE, _FUNCTIONS = 50001, 50002, 50003
+"""Types of rows of PYTORCH_API, as ENUM_API_TYPE numbers them."""
+_ENQUEUE, _DEQUEUE = "Enqueue", "Dequeue@"
+_THREAD: Final = 0xFFFFFFFF
+"""The low half of a global thread id; the high one is the process."""
+_CALL: Final = ["startNs", "endNs", "globalTid", "name"]
+
+
+class Calls(NamedTuple):
+    """Calls of CANN, the NPU's runtime.
+
+    Attributes:
+        launches: Frame with the columns of `LAUNCHES`; the thread is the one that launching waited for.
+        blocked: Frame with thread, start_ns, end_ns and name (a number) of those that blocked.
+        queue: Frame with thread, start_ns, end_ns and name of what a thread took out of the queue.
+    """
+
+    launches: pl.DataFrame
+    blocked: pl.DataFrame
+    queue: pl.DataFrame
+
+
+def read_calls(tables: SqliteTables, strings: pl.DataFrame, linked: pl.Series) -> Calls:
+    """Read the calls of CANN that matter.
+
+    Args:
+        tables: The database.
+        strings: Frame with id and value.
+        linked: Connections of device work.
+    """
+    how: dict[Blocks, list[int]] = {sort: [] for sort in Blocks}
+    for number, name in strings.filter(pl.col("value").str.starts_with("aclrt")).iter_rows():
+        how[blocks(name)].append(number)
+    long = pl.col("endNs") - pl.col("startNs") >= SLOW_COPY_NS
+    blocking = pl.col("name").is_in(how[Blocks.ALWAYS]) | (
+        pl.col("name").is_in(how[Blocks.IF_LONG]) & long
+    )
+    launching = pl.col("connectionId").is_in(linked.implode())
+
+    def matter(piece: pl.DataFrame) -> pl.DataFrame:
+        found = piece.with_columns(blocking=blocking, launching=launching)
+        return found.filter(pl.col("blocking") | pl.col("launching"))
+
+    calls = _timed(tables.read("CANN_API", [*_CALL, "connectionId"], matter))
+    queue = _queue(tables, strings)
+    launches = calls.filter("launching").rename({"connectionId": "correlation"})
+    launches = _waited_for(launches.unique("correlation", keep="first"), queue)
+    kept = ["thread", "start_ns", "end_ns", "name"]
+    return Calls(
+        launches.with_columns(process=pl.lit(0, pl.Int64)).select(*LAUNCHES),
+        calls.filter("blocking").select(kept),
+        queue.select(kept),
+    )
+
+
+def _timed(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return calls by start, in the terms of all sources, without those of no time or thread."""
+    return (
+        calls.rename({"startNs": "start_ns", "endNs": "end_ns", "globalTid": "thread"})
+        .drop_nulls(["start_ns", "end_ns", "thread"])
+        .with_columns(pl.col("thread") & _THREAD)
+        .sort("start_ns")
+    )
+
+
+def _queue(tables: SqliteTables, strings: pl.DataFrame) -> pl.DataFrame:
+    """Return what threads took out of the queue of operators.
+
+    Returns:
+        Frame with thread, start_ns, end_ns, name, and origin: the thread that put it there, if the one
+        that took it out had nothing left to do before; otherwise itself.
+    """
+    words = strings.filter(pl.col("value").str.contains(f"^(?:{_ENQUEUE}|{_DEQUEUE})"))
+    events = _timed(
+        tables.read(
+            "PYTORCH_API",
+            [*_CALL, "type", "connectionId"],
+            lambda piece: piece.filter(type=_QUEUE),
+        )
+    ).join(words, left_on="name", right_on="id", maintain_order="left")
+    met = tables.read(
+        "CONNECTION_IDS",
+        ["id", "connectionId"],
+        lambda piece: piece.filter(pl.col("id").is_in(events["connectionId"].implode())),
+    ).rename({"id": "connectionId", "connectionId": "item"})
+    ends = events.join(met, on="connectionId", maintain_order="left")
+    given = ends.filter(value=_ENQUEUE).unique("item", keep="first")
+    taken = ends.filter(pl.col("value").str.starts_with(_DEQUEUE)).unique("item", keep="first")
+    free = pl.col("end_ns").cum_max().shift(1).over("thread")
+    return (
+        taken.sort("start_ns")
+        .with_columns(free_ns=free)
+        .join(given.select("item", giver="thread", given_ns="end_ns"), on="item", how="left")
+        .sort("start_ns")
+        .select(
+            "thread",
+            "start_ns",
+            "end_ns",
+            "name",
+            origin=pl.when(pl.col("given_ns") >= pl.col("free_ns").fill_null(0))
+            .then("giver")
+            .otherwise("thread"),
+        )
+    )
+
+
+def _waited_for(launches: pl.DataFrame, queue: pl.DataFrame) -> pl.DataFrame:
+    """Give launches the thread that they waited for, where they were made out of the queue."""
+    if not queue.height:
+        return launches
+    inside = pl.col("start_ns") < pl.col("until_ns")
+    return (
+        launches.sort("start_ns")
+        .join_asof(
+            queue.select("thread", "start_ns", "origin", until_ns="end_ns"),
+            on="start_ns",
+            by="thread",
+            check_sortedness=False,
+        )
+        .with_columns(thread=pl.when(inside).then("origin").otherwise("thread"))
+    )
+
+
+def read_activity(
+    tables: SqliteTables, strings: pl.DataFrame, calls: Calls, names: NameParser
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Read what threads of the host did.
+
+    Returns:
+        Frame with the columns of `HOST`, and the names in it.
+    """
+    seen = _timed(
+        tables.read(
+            "PYTORCH_API",
+            [*_CALL, "type"],
+            lambda piece: piece.filter(pl.col("type").is_in([_OPERATORS, _FUNCTIONS])),
+        )
+    )
+    marks = _timed(
+        tables.read(
+            "MSTX_EVENTS",
+            [*(name for name in _CALL if name != "name"), "message", "eventType"],
+            lambda piece: piece.filter(pl.col("eventType").is_in(RANGE_TYPES)),
+        ).rename({"message": "name"})
+    )
+    told = {
+        _OPERATORS: (seen.filter(type=_OPERATORS), _operator),
+        _FUNCTIONS: (seen.filter(type=_FUNCTIONS), _function),
+        _QUEUE: (calls.queue, lambda name: (OPERATOR, name.removeprefix(_DEQUEUE))),
+        BLOCKED: (calls.blocked, lambda name: (BLOCKED, name)),
+        ANNOTATED: (marks, lambda name: (_about(name), parse_message(name, names).name)),
+    }
+    numbers: dict[str, int] = {}
+    parts = [pl.DataFrame(schema=HOST)]
+    for events, understand in told.values():
+        used = events.select(id=pl.col("name").unique()).join(strings, on="id")
+        meanings = [(number, *understand(text)) for number, text in used.sort("id").iter_rows()]
+        # HCCL's own marks are JSON about one operator each, and no name.
+        meant = pl.DataFrame(
+            [
+                (number, code, numbers.setdefault(text, len(numbers)))
+                for number, code, text in meanings
+                if not text.startswith("{")
+            ],
+            schema={"name": pl.Int64, "doing": pl.Int8, "number": pl.Int32},
+            orient="row",
+        )
+        parts.append(
+            events.join(meant, on="name")
+            .with_columns(process=pl.lit(0, pl.Int64), name="number")
+            .select(*HOST)
+        )
+    return pl.concat(parts), tuple(numbers)
+
+
+_DOING: Final = {
+    Doing.DATA: DATA,
+    Doing.OPTIMIZER: OPTIMIZER,
+    Doing.OPERATOR: OPERATOR,
+    Doing.OTHER: ANNOTATED,
+}
+
+
+def _about(name: str) -> int:
+    return _DOING[doing(name)]
+
+
+def _operator(name: str) -> tuple[int, str]:
+    """Tell operators from what a job annotated: both are rows of one type."""
+    about = _about(name)
+    known = about == ANNOTATED and ("::" in name or name.startswith("aclnn"))
+    return (OPERATOR if known else about), name
+
+
+def _function(name: str) -> tuple[int, str]:
+    return (GC if collects_garbage(name) else PYTHON), name
