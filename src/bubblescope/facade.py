@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bubblescope.render.picture.svg import Picture
     from bubblescope.render.text.compare import Comparison
     from bubblescope.render.text.info import Info
+    from bubblescope.render.text.kernels import Kernels
     from bubblescope.render.text.report import Report
     from bubblescope.render.text.stragglers import Stragglers
     from bubblescope.render.text.whatif import Predictions
@@ -46,20 +47,27 @@ class Trace:
     Args:
         timeline: Every task on every device, on one clock.
         paths: The files, folders and patterns that it was read from, as they were given.
+        how: How they were read, if they can be read again.
 
     Attributes:
         timeline: Every task on every device, on one clock.
         paths: Where it was read from.
     """
 
-    __slots__ = ("paths", "timeline")
+    __slots__ = ("_how", "paths", "timeline")
 
     timeline: Timeline
     paths: tuple[str, ...]
 
-    def __init__(self, timeline: Timeline, paths: Iterable[PathLike] = ()) -> None:
+    def __init__(
+        self,
+        timeline: Timeline,
+        paths: Iterable[PathLike] = (),
+        how: LoadOptions | None = None,
+    ) -> None:
         self.timeline = timeline
         self.paths = tuple(map(str, paths))
+        self._how = how
 
     @property
     def tasks(self) -> pl.DataFrame:
@@ -175,13 +183,14 @@ class Trace:
 
         Args:
             questions: What to ask, such as `lambda run: run.schedule("zb-v")`.
-                `bubblescope.analysis.whatif.WhatIf` says what can be asked.
+                `bubblescope.analysis.whatif.WhatIf` says what can be asked, and
+                `bubblescope.analysis.whatif_device.DeviceWhatIf` where the run has no pipeline.
             memory: For advice: activations that a device may hold, in micro-batches of a p-th of the
                 model; what the run's own schedule holds if left out.
             also: Schedules to recognise besides the known ones.
 
         Raises:
-            TimelineError: Its ranks share no clock, or it has no pipeline tasks.
+            TimelineError: It has neither pipeline tasks of ranks that share a clock nor device work.
             ScheduleError: A question makes no sense for the run.
         """
         from bubblescope.render.text.whatif import Predictions  # noqa: PLC0415
@@ -210,6 +219,35 @@ class Trace:
 
         labels = (_label(self), _label(after))
         return Comparison.of(self.timeline, after.timeline, labels=labels, also=also)
+
+    def kernels(self, *, by: Sequence[str] | None = None, like: Trace | None = None) -> Kernels:
+        """Return what ran on the devices: how often, how long, and what makes one rank slower.
+
+        Kernels are kept only if asked for, by `load(..., activities=True)`; a run that was read without
+        them is read once more.
+
+        Args:
+            by: What to tell rows apart by: any of stage, kind, module, use, rank, name and full; if
+                left out, stage, kind and name, and beside another run the name.
+            like: Another run, to set beside it.
+
+        Raises:
+            TimelineError: It has no kernels, and cannot be read once more.
+        """
+        from bubblescope.render.text.kernels import Kernels  # noqa: PLC0415
+
+        labels = (_label(self), _label(like)) if like is not None else ("A", "B")
+        other = None if like is None else like._with_kernels()  # noqa: SLF001  its own class
+        return Kernels.of(self._with_kernels(), by=by, like=other, labels=labels)
+
+    def _with_kernels(self) -> Timeline:
+        """Return the run with its kernels, read once more if need be and if that is possible."""
+        if self.timeline.activities.height or self._how is None:
+            return self.timeline
+        from bubblescope import sources  # noqa: PLC0415
+
+        how: LoadOptions = {**self._how, "activities": True}
+        return sources.load(*self.paths, **how)
 
     def picture(
         self,
@@ -361,7 +399,7 @@ def load(*paths: Paths, **how: Unpack[LoadOptions]) -> Trace:
     from bubblescope import sources  # noqa: PLC0415  a run that was made in memory needs none
 
     flat = [one for path in paths for one in _listed(path)]
-    return Trace(sources.load(*flat, **how), flat)
+    return Trace(sources.load(*flat, **how), flat, how)
 
 
 def info(run: Trace | Paths) -> Info:
@@ -392,6 +430,17 @@ def whatif(
 def stragglers(run: Trace | Paths) -> Stragglers:
     """Return what slow operations, stages and workers cost a job; see `Trace.stragglers`."""
     return _trace(run).stragglers()
+
+
+def kernels(
+    run: Trace | Paths,
+    *,
+    by: Sequence[str] | None = None,
+    like: Trace | Paths | None = None,
+) -> Kernels:
+    """Return what ran on the devices of a run; see `Trace.kernels`."""
+    other = None if like is None else _trace(like, activities=True)
+    return _trace(run, activities=True).kernels(by=by, like=other)
 
 
 def compare(
@@ -488,8 +537,8 @@ def _listed(paths: Paths) -> list[PathLike]:
     return [paths] if isinstance(paths, _TEXTS) else list(paths)
 
 
-def _trace(run: Trace | Paths) -> Trace:
-    return run if isinstance(run, Trace) else load(run)
+def _trace(run: Trace | Paths, *, activities: bool = False) -> Trace:
+    return run if isinstance(run, Trace) else load(run, activities=activities)
 
 
 def _label(run: Trace) -> str:

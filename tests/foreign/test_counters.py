@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from bubblescope import Timeline, sources
 from bubblescope.clocks import align
-from bubblescope.model.counters import changes
+from bubblescope.model.counters import COUNTER_SCHEMA, changes
 from bubblescope.model.provenance import Run
-from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.render.html.samples import counters_of
 from bubblescope.render.layout import ordered_ranks
 from bubblescope.render.traces import chrome, perfetto

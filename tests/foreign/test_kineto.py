@@ -401,3 +401,11 @@ def test_real_traces_are_counted_in_full(name, kernels, version):
 
     assert run.contents[0].counts["kernels"] == kernels
     assert run.origins[0].version == version
+
+
+def test_a_trace_without_annotations_is_read(tmp_path):
+    trace = Trace()
+    trace.operator("aten::gelu", 100, 200)
+    trace.kernel(5000, 5100, at=110, name="ncclDevKernel_AllReduce_Sum_f32")
+    timeline = sources.load(trace.write(tmp_path / "t.json"))
+    assert (len(timeline), timeline.budget["spent_ns"].to_list()) == (0, [100])

@@ -23,7 +23,9 @@ from places import ROOT as PROJECT
 ROOT = Path(bubblescope.__file__).parent
 LAYERS = PROJECT / "pyproject.toml"
 BY_NAME = re.compile(r"(bubblescope(?:\.\w+)+):\w+")
-SAME_QUESTION = {"compare", "info", "report", "simulate", "stragglers", "watch", "whatif", "why"}
+SAME_QUESTION = {
+    *("compare", "info", "kernels", "report", "simulate", "stragglers", "watch", "whatif", "why")
+}
 """Each has a module in analysis, in render/text and in cli."""
 
 

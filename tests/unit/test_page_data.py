@@ -21,9 +21,9 @@ from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli
 from bubblescope.facade import write
+from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.provenance import Run
-from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.render.html import page as html
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.packing import packed

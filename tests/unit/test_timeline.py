@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bubblescope import SourceError, Timeline, TimelineError, concat
+from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.model.kinds import LANE_OF, Kind
 from bubblescope.model.provenance import Contents, NameShape, Notice, Origin, Run
-from bubblescope.model.counters import COUNTER_SCHEMA
 
 I32 = st.integers(0, 2**31 - 1)
 

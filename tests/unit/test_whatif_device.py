@@ -419,6 +419,35 @@ def test_time_belongs_to_the_innermost_task():
     assert spent == {"backward": 9, "recompute": 6, "forward": 48}
 
 
+def test_what_is_inside_of_recomputation_makes_its_backward_longer():
+    tasks = pl.DataFrame(
+        {
+            "rank": [0, 0, 0, 1, 1],
+            "step": 0,
+            "stage": [0, 0, 0, 1, 1],
+            "microbatch": [0, 0, 1, 0, 1],
+            "kind": ["backward", "recompute", "backward", "backward", "backward"],
+            "lane": "compute",
+            "start_ns": [100, 120, 200, 0, 100],
+            "end_ns": [200, 140, 300, 100, 150],
+            # The third is launched after the recomputation, while its backward still runs.
+            "host_start_ns": [90, 110, 160, -5, 50],
+            "host_end_ns": [95, 115, 165, 0, 60],
+            "name": "t",
+        }
+    )
+    late = [(100, 120, "backward", 10), (120, 140, "recompute", 5)]
+    budget = pl.DataFrame(
+        late, schema=["start_ns", "end_ns", "inside", "spent_ns"], orient="row"
+    ).with_columns(rank=pl.lit(0, pl.Int32), use=pl.lit("host_gc"))
+    run = Timeline(tasks, budget=budget)
+    explained = ledger(run, None)
+    assert explained is not None
+    assert "unexplained" not in explained.table["cause"].to_list()
+    said = WhatIf(None, explained, run).host_never_late()
+    assert (said.step_ns, said.predicted_ns) == (300, 285)
+
+
 def test_a_pipeline_with_faster_kernels():
     """Every forward is a gemm and a norm: with gemms in no time, forwards are shorter."""
     made = Job(generate("1f1b", 4, 8))

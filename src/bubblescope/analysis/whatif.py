@@ -64,7 +64,7 @@ class WhatIf:
             as they are have answers.
         ledger: The run's ledger.
         timeline: The run, for questions about what is inside tasks.
-        activities: What its devices ran, for questions about kernels; as in
+        activities: What its devices ran, for questions about kernels; the run's own if left out. As in
             `bubblescope.analysis.inside_tasks.FasterKernels`.
 
     Attributes:
@@ -83,7 +83,9 @@ class WhatIf:
         timeline: Timeline | None = None,
         activities: pl.DataFrame | None = None,
     ) -> None:
-        self._timeline, self._activities = timeline, activities
+        self._timeline = timeline
+        known = timeline.activities if timeline is not None else None
+        self._activities = known if activities is None else activities
         self._counterfactuals: Counterfactuals = ledger.counterfactuals
         self._error = ledger.replay_error
         self.step_ns = int(self._counterfactuals.run.as_measured.length_ns.mean())
@@ -141,7 +143,7 @@ class WhatIf:
         faster = FasterKernels(self._activities, pattern, factor, by=("rank",))
         windows = segments(timeline)
         saved = faster.saved(windows)
-        most, least = (_by_task(windows, one, timeline)[run.task] for one in saved)
+        most, least = (_in_run(run, _by_task(windows, one, timeline)) for one in saved)
         change = f"kernels of {pattern!r} take {factor:g} times as long"
         longest = self._same(change, HOST_AHEAD, lambda: run.replay(run.duration_ns - least))
         shortest = int(run.replay(run.duration_ns - most).length_ns.mean())
@@ -303,7 +305,7 @@ class WhatIf:
         left = frozenset(found.present) - set(causes)
         if not uses:
             return self._same(change, needs, lambda: found.with_causes(left))
-        shorter = spent_inside(self._known(), uses)[found.run.task]
+        shorter = _in_run(found.run, spent_inside(self._known(), uses))
         return self._same(change, needs, lambda: found.replay_with(left, shorter))
 
     def _same(self, change: str, needs: str, replay: Callable[[], Replay]) -> Prediction:
@@ -365,6 +367,14 @@ def _by_task(windows: pl.DataFrame, time_ns: Ints, timeline: Timeline) -> Ints:
     summed = np.zeros(len(timeline), np.int64)
     np.add.at(summed, windows["task"].to_numpy(), time_ns)
     return summed
+
+
+def _in_run(run: MeasuredRun, time_ns: Ints) -> Ints:
+    """Return times of a timeline's tasks for those of a run: with what lies within them, n long."""
+    own = time_ns[run.task]
+    whole, within = own.copy(), run.outer >= 0
+    np.add.at(whole, run.outer[within], own[within])
+    return np.minimum(whole, run.duration_ns)
 
 
 def _some(numbers: np.ndarray) -> str:

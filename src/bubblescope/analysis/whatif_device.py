@@ -92,7 +92,8 @@ class DeviceWhatIf:
         budget = timeline.budget.filter(~pl.col("use").is_in([use.value for use in HIDDEN]))
         if not budget.height:
             raise TimelineError("the traces hold no kernels, so they do not tell what devices did")
-        self._timeline, self._activities = timeline, activities
+        self._timeline = timeline
+        self._activities = timeline.activities if activities is None else activities
         in_steps = budget["step"].is_not_null().any()
         self.span = STEP if in_steps else CAPTURE
         times = timeline.step_times

@@ -30,6 +30,7 @@ COMMANDS: Final[Registry[click.Command]] = Registry(
             "export": "export",
             "formats": "formats",
             "info": "info",
+            "kernels": "kernels",
             "names": "names",
             "paddle": "paddle_profile",
             "record": "record",

@@ -141,9 +141,12 @@ def one_question(options: dict[str, Any]) -> Question | None:
 def questions(options: dict[str, Any]) -> list[Question]:
     """Take the options of `asking` out of a command's, and return what they ask.
 
+    Those about kernels make the command read them.
+
     Raises:
         click.UsageError: Layers are to move, but it is not said how many each stage has.
     """
+    options["activities"] = bool(options["kernels"])
     return list(_questions(**{name: options.pop(name) for name in _QUESTIONS}))
 
 

@@ -258,9 +258,10 @@ ACTIVITY_SCHEMA: Final[dict[str, pl.DataType]] = {
 """Columns of `Timeline.activities`: every kernel, copy and fill, kept only if asked for.
 
 `name` is the short name of a kernel's function, "Memcpy HtoD pinned" and the like of a copy; `full` is
-what the trace has. `step` is that in whose time it begins on the device. `kind`, `stage` and
-`microbatch` are those of the task in whose range it was launched, null outside of all; `module` is that
-of the model which the launching thread was in. `launch_ns` is when the host launched it.
+what the trace has. `step` is its task's, or else that in whose time it begins on the device. `kind`,
+`stage` and `microbatch` are those of the task in whose range it was launched, null outside of all;
+`module` is that of the model which the launching thread was in. `launch_ns` is when the host launched
+it.
 """
 
 STEP_SCHEMA: Final[dict[str, pl.DataType]] = {

@@ -95,12 +95,12 @@ class Timeline:
         ranks: Frame with the columns of `RANK_SCHEMA`, one row per rank; if None, a row per rank
             in `tasks` with the host "unknown".
         run: Provenance and warnings.
-        tables: Frames of the tables that `bubblescope.model.tables.TABLES` names, each with the
-            columns of its schema; those left out are empty. Sorted on the way in. `counters` is what
-            was measured beside the tasks, such as memory in use; `step_times` the steps, each from its
-            start to the next's; `budget` what the devices spent every nanosecond on; `operations` the
-            kernels that communicate; `activities` all kernels, if they were asked for; `groups` the groups of
-            processes that communicate.
+        counters: What was measured beside the tasks, such as memory in use: a table of those below.
+        tables: Frames of the other tables that `bubblescope.model.tables.TABLES` names, each with the
+            columns of its schema; those left out are empty. Sorted on the way in. `step_times` are the
+            steps, each from its start to the next's; `budget` what the devices spent every nanosecond
+            on; `operations` the kernels that communicate; `activities` all kernels, if they were asked
+            for; `groups` the groups of processes that communicate.
 
     Raises:
         TimelineError: A column is missing, unknown or of the wrong type, or a row breaks a rule;
@@ -136,6 +136,7 @@ class Timeline:
         tasks: pl.DataFrame,
         ranks: pl.DataFrame | None = None,
         run: Run | None = None,
+        counters: pl.DataFrame | None = None,
         **tables: pl.DataFrame | None,
     ) -> None:
         tasks = _conform(tasks, TASK_SCHEMA, _TASK_REQUIRED, "tasks")
@@ -146,7 +147,7 @@ class Timeline:
             raise TypeError(f"a timeline has no table {min(unknown)}")
         beside = {}
         for name, table in TABLES.items():
-            frame = tables.get(name)
+            frame = counters if name == "counters" else tables.get(name)
             given = pl.DataFrame(schema=table.schema) if frame is None else frame
             beside[name] = _conform(given, table.schema, table.required, name)
         _check(tasks, ranks, beside)

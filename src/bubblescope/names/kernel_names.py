@@ -1,9 +1,10 @@
 """Short names of kernels: what a table can show of names that fill half a page.
 
-A kernel's name as profilers write it is a C++ signature: return type, namespaces, template arguments and
-parameters around the name of a function. The short name is that function's alone, as the `shortName` of
-Nsight Systems. Where a function is no more than a wrapper, what it wraps stands behind it in brackets:
-CUTLASS has one `Kernel` for all of its products, PyTorch a few kernels for everything elementwise.
+A kernel's name as profilers write it is a C++ signature: return type, namespaces, template arguments
+and parameters around the name of a function. The short name is that function's alone, as the
+`shortName` of Nsight Systems. Where a function is no more than a wrapper, what it wraps stands behind
+it in brackets: CUTLASS has one `Kernel` for all of its products, PyTorch a few kernels for everything
+elementwise.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _PLUMBING: Final = re.compile(
     r"gpu_kernel_impl\w*|[AB]?UnaryFunctor|BinaryFunctor|cutlass_cudnn_\w+"
 )
 _ADDED: Final = re.compile(r"\s*\[clone [^\]]*\]|\.kd$")
+_BRACKET: Final = re.compile(r"[<(]")
 _ANONYMOUS: Final = "(anonymous namespace)::"
 
 
@@ -37,6 +39,8 @@ def short_name(name: str) -> str:
     plain = _ADDED.sub("", name).replace(_ANONYMOUS, "")
     if plain.startswith("_Z"):
         return function_of(plain).rpartition("::")[2] or name
+    if not _BRACKET.search(plain):
+        return plain or name
     qualified, arguments = _parts(plain)
     function = qualified.split()[-1].rpartition("::")[2] if qualified.split() else ""
     if not function:
@@ -53,7 +57,8 @@ def _parts(name: str) -> tuple[str, str]:
 
     An angle within round brackets is a comparison, or belongs to what these enclose.
     """
-    outside, inside = [], []
+    outside: list[str] = []
+    inside: list[str] = []
     opened: list[str] = []
     before = ""
     for sign in name:

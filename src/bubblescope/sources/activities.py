@@ -52,7 +52,7 @@ def activities(capture: Capture, owners: pl.DataFrame | None) -> pl.DataFrame:
         .then(pl.lit(Use.COPY.value))
         .otherwise(pl.lit(Use.COMPUTE.value))
     )
-    name, full = _names(capture)
+    name, full = _names(capture, capture.kernels)
     return work.select(
         "process",
         "device",
@@ -85,12 +85,12 @@ def _launches(capture: Capture) -> tuple[Ints, Ints]:
     return launched, thread
 
 
-def _names(capture: Capture) -> tuple[pl.Series, pl.Series]:
+def _names(capture: Capture, kernels: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Return short and full names of the work; copies are named by their sort."""
     full = pl.Series(capture.kernel_names, dtype=pl.String)
     short = pl.Series(map(short_name, capture.kernel_names), dtype=pl.String)
     sorts = pl.Series([COPY_PREFIX + sort for sort in capture.copies], dtype=pl.String)
-    of, copy = capture.kernels, capture.work["copy"].cast(pl.UInt32)
+    of, copy = kernels.cast(pl.UInt32), capture.work["copy"].cast(pl.UInt32)
     table = pl.DataFrame(
         {"short": short.gather(of), "full": full.gather(of), "copy": sorts.gather(copy)}
     )

@@ -134,6 +134,9 @@ _ABOUT: Final = {
 }
 
 
+_NUMBERED: Final = pl.Schema({"doing": pl.Int8, "name": pl.Int32})
+
+
 def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
     """Return what ranges say that the host was doing, with the columns of `HOST`.
 
@@ -141,6 +144,8 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
         ranges: Frame with the columns of `RANGES`; those left open say nothing.
         numbers: The number of each name in `Capture.host_names`.
     """
+    if not ranges.height:
+        return pl.DataFrame(schema=HOST)
     names = ranges["name"].unique().to_list()
     about = [_ABOUT[doing(name)] for name in names]
     return (
@@ -152,6 +157,7 @@ def annotated(ranges: pl.DataFrame, numbers: Mapping[str, int]) -> pl.DataFrame:
             ),
         )
         .select(*HOST)
+        .cast(_NUMBERED)  # Polars forgets the types of no rows at all
     )
 
 
@@ -170,4 +176,5 @@ def told_by_host(
         doing=pl.lit(BLOCKED, pl.Int8),
         name=pl.col("name").replace_strict(every, range(len(every)), return_dtype=pl.Int32),
     )
-    return pl.concat([waited.select(*HOST), annotated(ranges, numbers)]), tuple(every)
+    told = [waited.select(*HOST).cast(_NUMBERED), annotated(ranges, numbers)]
+    return pl.concat(told), tuple(every)

@@ -1,8 +1,9 @@
 """The module of the model that each kernel was launched for, as far as the trace tells.
 
-It is that of the innermost range about a module (`bubblescope.names.module_ranges`) that was open on the
-launching thread. Backwards run on a thread of autograd's engine, where no module's range is open: there
-an operator has the sequence number of the forward operator whose gradient it computes, and so its module.
+It is that of the innermost range about a module (`bubblescope.names.module_ranges`) that was open on
+the launching thread. Backwards run on a thread of autograd's engine, where no module's range is open:
+there an operator has the sequence number of the forward operator whose gradient it computes, and so
+its module.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def modules_at(capture: Capture, process: Ints, thread: Ints, moments: Ints) -> 
 
     Args:
         capture: What the trace recorded.
-        process, thread, moments: n threads, and a moment for each, which may be `NONE`.
+        process: n processes.
+        thread: A thread of each.
+        moments: A moment for each, which may be `NONE`.
     """
     ranges = _in_order(_named(capture))
     ranges = _in_order(pl.concat([ranges, _backwards(capture.operators, ranges)]))

@@ -121,6 +121,7 @@ def one_run(
     nothing: Callable[[], Notice],
     notices: Iterable[Notice] = (),
     common_clock: bool = True,
+    groups: Callable[[pl.DataFrame], pl.DataFrame] | None = None,
     **declared: Any,
 ) -> Timeline:
     """Return the timeline of all exports of a run.
@@ -136,6 +137,8 @@ def one_run(
         nothing: Says why there are no tasks, if there are none.
         notices: What was dropped, repaired or assumed before.
         common_clock: Whether the exports then share one.
+        groups: Returns the communication groups, with the columns of `GROUP_SCHEMA`, given the place of
+            each rank: a frame with export, process, device and rank.
         declared: As for `assembled`.
 
     Raises:
@@ -162,7 +165,10 @@ def one_run(
                 for index, one in enumerate(budgets)
             ]
         ),
-        tables={"counters": counters.join(place, on=_PLACE).select(*COUNTER_SCHEMA)},
+        tables={
+            "counters": counters.join(place, on=_PLACE).select(*COUNTER_SCHEMA),
+            **({"groups": groups(place)} if groups else {}),
+        },
         common_clock=common_clock,
         **declared,
     )

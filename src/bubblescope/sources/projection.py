@@ -147,7 +147,8 @@ def _owners(
     owner = np.full(capture.work.height, NONE, np.int64)
     process_of = capture.work["process"].to_numpy()
     for process, one in zip(processes, found, strict=True):
-        owner[process_of == process] = one.owner
+        if one.owner is not None:
+            owner[process_of == process] = one.owner
     row = pl.Series(owner).replace(NONE, None).cast(pl.UInt32)
     return pl.DataFrame(
         {"host_start_ns": ranges["host_start"].gather(row), "name": ranges["name"].gather(row)}

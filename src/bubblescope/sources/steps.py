@@ -37,17 +37,24 @@ def in_steps(spent: Spent, tasks: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def _in_tasks(activities: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
-    """Give each kernel what is known of the task in whose range it was launched."""
+    """Give each kernel what is known of the task in whose range it was launched.
+
+    A kernel is of its task's step, also where it runs when the next step has begun.
+    """
     if not activities.height:
         return pl.DataFrame(schema=ACTIVITY_SCHEMA)
     of = ["rank", "host_start_ns", "range"]
     known = (
         tasks.rename({"name": "range"})
-        .select(*of, "kind", "stage", "microbatch")
+        .select(*of, "kind", "stage", "microbatch", of_task=pl.col("step").cast(pl.Int32))
         .drop_nulls("host_start_ns")
         .unique(of, keep="first", maintain_order=True)  # one range may name several operations
     )
-    return activities.join(known, on=of, how="left").select(*ACTIVITY_SCHEMA)
+    return (
+        activities.join(known, on=of, how="left")
+        .with_columns(step=pl.coalesce("of_task", "step"))
+        .select(*ACTIVITY_SCHEMA)
+    )
 
 
 def _from_tasks(spent: Spent, tasks: pl.DataFrame) -> pl.DataFrame:

@@ -56,8 +56,8 @@ class Replay(msgspec.Struct, frozen=True, eq=False):
 class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
     """The pipeline tasks of a run, in the order in which each rank ran them in each step.
 
-    There are n tasks in g groups, one for each rank in each of s steps, and e edges: those from a
-    task of a group to the next come first, then those from stage to stage.
+    There are n tasks in g groups, one for each rank in each of s steps, and e edges: those within
+    groups come first, then those from stage to stage.
 
     Attributes:
         task: Row in the timeline; n long, as all up to `feeder`.
@@ -73,7 +73,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
         steps: The steps; None stands for a run without.
         opens_ns: First start of each step on the timeline's clock.
         first: First task of each group, and n: g + 1 long.
-        graph: What waits for what.
+        graph: What waits for what: within a group, each for the one before it that ends last.
         within: Number of the edges that are within a group.
         delay_ns: For each edge, how long after its source's end its target may start: how long the
             result was on its way, or less than 0 where tasks of a group overlap, and where either
@@ -114,6 +114,15 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
     def duration_ns(self) -> Ints:
         """How long each task took, n long."""
         return self.as_measured.end_ns - self.as_measured.start_ns
+
+    @property
+    def outer(self) -> Ints:
+        """The task within which each lies, the one that ends last of several; -1 for none; n long."""
+        end = self.as_measured.end_ns
+        before = _longest_before(end, self.group)
+        within = (self.group[before] == self.group) & (end[before] >= end)
+        within[:1] = False
+        return np.where(within, before, _NOTHING)
 
     def replay(
         self,
@@ -190,13 +199,15 @@ def measured_run(timeline: Timeline) -> MeasuredRun | None:
     follows = np.ones(count, bool)
     follows[first[:-1]] = False
     after = np.flatnonzero(follows)
-    # Tasks of a rank may overlap: then what is kept is how long one starts before the other ends.
-    overlap = np.minimum(start[after] - end[after - 1], 0)
+    # Tasks of a rank may overlap: then what is kept is how long one starts before the other ends. A
+    # task that lies within another, as recomputation does, does not free the device.
+    before = _longest_before(end, column["group"])[after]
+    overlap = np.minimum(start[after] - end[before], 0)
     free = np.zeros(count, np.int64)
-    free[after] = end[after - 1] + overlap
+    free[after] = end[before] + overlap
     links = _links(timeline, column, step)
     source, target = _ends(links)
-    edges = Edges(np.concatenate([after - 1, source]), np.concatenate([after, target]))
+    edges = Edges(np.concatenate([before, source]), np.concatenate([after, target]))
     left_out = 0
     try:
         graph = Graph(count, edges)
@@ -206,7 +217,7 @@ def measured_run(timeline: Timeline) -> MeasuredRun | None:
         left_out = int((~possible).sum())
         links = links.filter(pl.Series(possible))
         source, target = _ends(links)
-        edges = Edges(np.concatenate([after - 1, source]), np.concatenate([after, target]))
+        edges = Edges(np.concatenate([before, source]), np.concatenate([after, target]))
         graph = Graph(count, edges)
     wait = start[target] - end[source]
     # A task that its host launched late was not waiting for its result alone. But a host that itself
@@ -244,6 +255,15 @@ def measured_run(timeline: Timeline) -> MeasuredRun | None:
         left_out=left_out,
         as_measured=measured,
     )
+
+
+def _longest_before(end: Ints, group: Ints) -> Ints:
+    """Return, for each task, which one before it in its group ends last; of the first it is any."""
+    number = np.arange(len(end))
+    before = np.maximum(number - 1, 0)
+    longer = end > reached_ns(end, group)  # than all before it in its group
+    last: Ints = np.maximum.accumulate(np.where(longer, number, 0))[before]
+    return last
 
 
 def _ends(links: pl.DataFrame) -> tuple[Ints, Ints]:

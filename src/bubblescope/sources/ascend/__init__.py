@@ -150,6 +150,7 @@ def assemble(
         number=lambda tasks: _numbered(tasks, profiles, place),
         inferred={"rank": how_rank} if how_rank else {},
         spent=spendings,
+        tables={"groups": place.groups()},
         schedule=place.schedule,
         microbatches=place.microbatches,
     )

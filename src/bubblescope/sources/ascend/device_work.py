@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 
 from bubblescope.model.device_time import NONE
-from bubblescope.sources.ascend.host_activity import Calls, read_activity, read_calls
+from bubblescope.sources.ascend.host_activity import (
+    Calls,
+    read_activity,
+    read_calls,
+    read_framework,
+)
 from bubblescope.sources.capture import RANGES, WAITS, WORK, Capture, Comm
 from bubblescope.sources.plausibility import possible
 from bubblescope.sources.sqlite import SqliteTables
@@ -126,8 +131,9 @@ def read_device_work(
     work = every.filter(possible(middle))
     waits = tasks.filter(sort=_WAIT)
     linked = pl.concat([work["correlation"], waits["correlation"]]).unique()
-    calls = read_calls(tables, strings, linked)
-    host, host_names = read_activity(tables, strings, calls, names)
+    framework = read_framework(tables)
+    calls = read_calls(tables, strings, framework, linked)
+    host, host_names = read_activity(tables, strings, framework, calls, names)
     capture = Capture(
         ranges=pl.DataFrame(schema=RANGES),
         launches=calls.launches,

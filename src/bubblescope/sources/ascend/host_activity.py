@@ -53,12 +53,27 @@ class Calls(NamedTuple):
     queue: pl.DataFrame
 
 
-def read_calls(tables: SqliteTables, strings: pl.DataFrame, linked: pl.Series) -> Calls:
+def read_framework(tables: SqliteTables) -> pl.DataFrame:
+    """Read what PyTorch did: thread, start_ns, end_ns, name, type and connectionId."""
+    types = [_OPERATORS, _QUEUE, _FUNCTIONS]
+    return _timed(
+        tables.read(
+            "PYTORCH_API",
+            [*_CALL, "type", "connectionId"],
+            lambda piece: piece.filter(pl.col("type").is_in(types)),
+        )
+    )
+
+
+def read_calls(
+    tables: SqliteTables, strings: pl.DataFrame, framework: pl.DataFrame, linked: pl.Series
+) -> Calls:
     """Read the calls of CANN that matter.
 
     Args:
         tables: The database.
         strings: Frame with id and value.
+        framework: As `read_framework` returns it.
         linked: Connections of device work.
     """
     how: dict[Blocks, list[int]] = {sort: [] for sort in Blocks}
@@ -75,7 +90,7 @@ def read_calls(tables: SqliteTables, strings: pl.DataFrame, linked: pl.Series) -
         return found.filter(pl.col("blocking") | pl.col("launching"))
 
     calls = _timed(tables.read("CANN_API", [*_CALL, "connectionId"], matter))
-    queue = _queue(tables, strings)
+    queue = _queue(tables, strings, framework.filter(type=_QUEUE))
     launches = calls.filter("launching").rename({"connectionId": "correlation"})
     launches = _waited_for(launches.unique("correlation", keep="first"), queue)
     kept = ["thread", "start_ns", "end_ns", "name"]
@@ -96,7 +111,7 @@ def _timed(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _queue(tables: SqliteTables, strings: pl.DataFrame) -> pl.DataFrame:
+def _queue(tables: SqliteTables, strings: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
     """Return what threads took out of the queue of operators.
 
     Returns:
@@ -104,13 +119,7 @@ def _queue(tables: SqliteTables, strings: pl.DataFrame) -> pl.DataFrame:
         that took it out had nothing left to do before; otherwise itself.
     """
     words = strings.filter(pl.col("value").str.contains(f"^(?:{_ENQUEUE}|{_DEQUEUE})"))
-    events = _timed(
-        tables.read(
-            "PYTORCH_API",
-            [*_CALL, "type", "connectionId"],
-            lambda piece: piece.filter(type=_QUEUE),
-        )
-    ).join(words, left_on="name", right_on="id", maintain_order="left")
+    events = ends.join(words, left_on="name", right_on="id", maintain_order="left")
     met = tables.read(
         "CONNECTION_IDS",
         ["id", "connectionId"],
@@ -155,20 +164,17 @@ def _waited_for(launches: pl.DataFrame, queue: pl.DataFrame) -> pl.DataFrame:
 
 
 def read_activity(
-    tables: SqliteTables, strings: pl.DataFrame, calls: Calls, names: NameParser
+    tables: SqliteTables,
+    strings: pl.DataFrame,
+    framework: pl.DataFrame,
+    calls: Calls,
+    names: NameParser,
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Read what threads of the host did.
 
     Returns:
         Frame with the columns of `HOST`, and the names in it.
     """
-    seen = _timed(
-        tables.read(
-            "PYTORCH_API",
-            [*_CALL, "type"],
-            lambda piece: piece.filter(pl.col("type").is_in([_OPERATORS, _FUNCTIONS])),
-        )
-    )
     marks = _timed(
         tables.read(
             "MSTX_EVENTS",
@@ -177,8 +183,8 @@ def read_activity(
         ).rename({"message": "name"})
     )
     told = {
-        _OPERATORS: (seen.filter(type=_OPERATORS), _operator),
-        _FUNCTIONS: (seen.filter(type=_FUNCTIONS), _function),
+        _OPERATORS: (framework.filter(type=_OPERATORS), _operator),
+        _FUNCTIONS: (framework.filter(type=_FUNCTIONS), _function),
         _QUEUE: (calls.queue, lambda name: (OPERATOR, name.removeprefix(_DEQUEUE))),
         BLOCKED: (calls.blocked, lambda name: (BLOCKED, name)),
         ANNOTATED: (marks, lambda name: (_about(name), parse_message(name, names).name)),

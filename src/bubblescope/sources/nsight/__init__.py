@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from bubblescope.model.errors import SourceError
 from bubblescope.model.provenance import Notice, clocks_unchecked
 from bubblescope.sources.budget import spent
+from bubblescope.sources.nsight.nccl_kernels import groups_of_run
 from bubblescope.sources.nsight.read_export import NsightExport, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteExport
 from bubblescope.sources.process_exports import no_tasks, one_run
@@ -88,6 +89,7 @@ class NsightSource:
                 none=f"; {_MARKED}",
             ),
             notices=(*notices, *_unplaced(exports)),
+            groups=lambda places: groups_of_run([export.nccl for export in exports], places),
         )
 
 

@@ -53,7 +53,8 @@ MEMBERS: Final[dict[str, pl.DataType]] = {
 """Columns of members: which rank of a communicator of how many ranks a process is, and on which of its
 CUDA devices. Told when a communicator is made, split, or destroyed."""
 
-_FUNCTION: Final = r"^nccl[A-Z][A-Za-z]*$"
+FUNCTION: Final = r"^nccl[A-Z][A-Za-z]*$"
+"""Names of NCCL's functions."""
 _OPERATIONS: Final = {
     "ncclAllReduce": "allreduce",
     "ncclAllGather": "allgather",
@@ -112,6 +113,10 @@ class Communication(msgspec.Struct, frozen=True):
     undecoded: int
 
 
+NO_CALLS: Final = Communication(pl.DataFrame(schema=CALLS), pl.DataFrame(schema=MEMBERS), 0)
+"""What an export says that has no such ranges."""
+
+
 def nccl_calls(tables: Tables, strings: pl.DataFrame) -> Communication:
     """Read the calls to NCCL of an export. Times are the export's own.
 
@@ -122,13 +127,13 @@ def nccl_calls(tables: Tables, strings: pl.DataFrame) -> Communication:
     Raises:
         SourceError: A table cannot be read.
     """
-    functions = strings.filter(pl.col("value").str.contains(_FUNCTION))
+    functions = strings.filter(pl.col("value").str.contains(FUNCTION))
     named = pl.col("textId").is_in(functions["id"].implode())
     events = tables.read(
         "NVTX_EVENTS",
         ["start", "end", "globalTid", "domainId", "textId", "text", *_PAYLOAD],
         lambda piece: piece.drop_nulls(["start", "globalTid"]).filter(
-            pl.col("domainId").fill_null(1) != 0, named | pl.col("text").str.contains(_FUNCTION)
+            pl.col("domainId").fill_null(1) != 0, named | pl.col("text").str.contains(FUNCTION)
         ),
     )
     events = (

@@ -6,6 +6,7 @@ Schema Reference"); what differs between the versions of 2021 to 2026 is handled
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +26,9 @@ from bubblescope.sources.capture import (
     Comm,
     told_by_host,
 )
+from bubblescope.sources.nsight.communicators import FUNCTION, NO_CALLS, nccl_calls
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
+from bubblescope.sources.nsight.nccl_kernels import NO_NCCL, Nccl, told_by_calls
 from bubblescope.sources.process_exports import UNKNOWN, Export, counted
 
 if TYPE_CHECKING:
@@ -64,10 +67,12 @@ class NsightExport(Export, frozen=True):
     Attributes:
         clock: How its times relate to absolute time.
         unplaced_metrics: Whether it has GPU metrics and does not say of whose GPU they are.
+        nccl: What it tells of NCCL's communicators.
     """
 
     clock: Clock
     unplaced_metrics: bool
+    nccl: Nccl
 
 
 def _process(global_id: str) -> pl.Expr:
@@ -95,17 +100,29 @@ def read_export(
     environment = dict(tables.read("TARGET_INFO_SYSTEM_ENV", ["name", "value"]).iter_rows())
     strings = tables.read("StringIds", ["id", "value"])
     ranges = _ranges(tables, strings)
-    comm = strings.filter(_is_comm(strings["value"])).sort("id").with_row_index("comm")
+    comm = strings.filter(_is_comm(strings["value"])).sort("id")
     waits = _waits(tables)
-    work, counts = _device_work(
-        tables, comm["id"], streams=kernels or waits is not None, kernels=kernels
-    )
+    work, counts = _device_work(tables, comm, streams=kernels or waits is not None, kernels=kernels)
     launches = _launches(tables, strings)
-    named = strings.select(pl.col("id").cast(pl.Int32), name="value")
+    named = strings.select("id", name="value")
     blocked = launches.drop_nulls("blocked").join(named, left_on="blocked", right_on="id")
     host, host_names = told_by_host(blocked.select(*RANGES), ranges)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
     metrics, unplaced = gpu_metrics(tables, places)
+    capture, nccl = _with_nccl(
+        Capture(
+            ranges=ranges.select(*RANGES),
+            launches=launches.select(*LAUNCHES),
+            work=work.select(*WORK),
+            comms=tuple(map(Comm, comm["value"])),
+            copies=_COPY_SORTS,
+            host=host,
+            host_names=host_names,
+            waits=waits,
+        ),
+        tables,
+        strings,
+    )
     export = NsightExport(
         path=path,
         host=environment.get("Hostname") or "unknown",
@@ -115,16 +132,7 @@ def read_export(
         names=ranges.group_by("process", "name").len("count"),
         counters=pl.concat([memory(tables), metrics]),
         unplaced_metrics=unplaced,
-    )
-    capture = Capture(
-        ranges=ranges.select(*RANGES),
-        launches=launches.select(*LAUNCHES),
-        work=work.select(*WORK),
-        comms=tuple(map(Comm, comm["value"])),
-        copies=_COPY_SORTS,
-        host=host,
-        host_names=host_names,
-        waits=waits,
+        nccl=nccl,
     )
     if kernels:
         numbers, names = _named(work["kernel"], strings)
@@ -132,6 +140,14 @@ def read_export(
             capture, kernels=numbers, kernel_names=names, operators=_sequenced(ranges)
         )
     return export, capture
+
+
+def _with_nccl(capture: Capture, tables: Tables, strings: pl.DataFrame) -> tuple[Capture, Nccl]:
+    """Tell what communication kernels are by the calls and the ranges around them."""
+    if not capture.work["comm"].is_not_null().any():
+        return capture, NO_NCCL
+    called = capture.ranges["name"].str.contains(FUNCTION).any()
+    return told_by_calls(capture, nccl_calls(tables, strings) if called else NO_CALLS)
 
 
 _UNNAMED: Final = {"graphs": "CUDA graph", "fills": "Memset"}
@@ -184,7 +200,7 @@ def _launches(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
             start_ns="start",
             end_ns="end",
             correlation="correlationId",
-            blocked=pl.when(blocked).then("nameId").cast(pl.Int32, strict=False),
+            blocked=pl.when(blocked).then("nameId"),
         ),
     )
 
@@ -237,19 +253,36 @@ def _range_types(tables: Tables) -> list[int]:
     return [number for name, number in (usual | said).items() if name in _RANGE_TYPES]
 
 
+def _bare(name: str) -> str:
+    """Return the bare name of a function, as `shortName` has it."""
+    return re.split(r"[<(]", name, maxsplit=1)[0].rsplit("::", 1)[-1]
+
+
 def _device_work(
-    tables: Tables, comm_ids: pl.Series, *, streams: bool, kernels: bool
+    tables: Tables, comm: pl.DataFrame, *, streams: bool, kernels: bool
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return all device work, and how much of what there is.
 
-    It has streams only if they are needed; with `kernels`, a column `kernel` has the id of each name.
+    Args:
+        tables: The export's.
+        comm: Frame with id and value: names of communication kernels, short or demangled.
+        streams: Whether streams are needed.
+        kernels: Whether a column `kernel` is to have the id of each name.
     """
-    code: pl.Expr = pl.lit(None, pl.Int32)
-    if len(comm_ids):
-        known = pl.col("shortName").replace_strict(
-            comm_ids, range(len(comm_ids)), default=None, return_dtype=pl.Int32
-        )
-        code = pl.when(pl.col("shortName").is_in(comm_ids.implode())).then(known)
+    names = ["shortName"]
+    # A namespace that tells a library is only in the demangled name, which is read if it matters.
+    demangled = (name for name in comm["value"] if "::" in name)
+    if kernels or not all(map(is_communication_kernel, map(_bare, demangled))):
+        names.append("demangledName")
+    code = pl.coalesce(
+        pl.lit(None, pl.Int32),
+        *(
+            pl.col(name).replace_strict(
+                comm["id"], range(comm.height), default=None, return_dtype=pl.Int32
+            )
+            for name in (names if comm.height else ())
+        ),
+    )
 
     def shrink(piece: pl.DataFrame, unnamed: pl.Expr) -> pl.DataFrame:
         return piece.drop_nulls(["start", "end", "deviceId"]).select(
@@ -266,8 +299,8 @@ def _device_work(
             **({"kernel": pl.coalesce("demangledName", "shortName", unnamed)} if kernels else {}),
         )
 
-    columns = ["start", "end", "deviceId", "correlationId", "globalPid", "shortName"]
-    columns += ["streamId"] * streams + ["demangledName"] * kernels
+    columns = ["start", "end", "deviceId", "correlationId", "globalPid", *names]
+    columns += ["streamId"] * streams
     pieces, counts = [], []
     for what, table in _WORK.items():
         kinds = ["copyKind", "srcKind", "dstKind"] if what == "copies" else []

@@ -336,7 +336,7 @@ def _kernels(events: _Events, symbols: pl.DataFrame) -> tuple[pl.DataFrame, tupl
     sorts = pl.DataFrame({"name": names}, schema={"name": pl.String}).with_row_index("comm")
     found = (
         events.of("kernel_dispatch", ["kernel_id"])
-        .join(named.join(sorts, on="name"), on="kernel_id", how="left")
+        .join(named.join(sorts, on="name", how="left"), on="kernel_id", how="left")
         .join(events.gpus, on="agent", how="left")
         # Kernels run on GPUs, whatever the table of agents says.
         .with_columns(device=pl.coalesce("device", pl.col("agent").cast(pl.Int32, strict=False)))
@@ -373,7 +373,7 @@ _COPY_SORTS: Final = ("HtoD", "DtoH", "DtoD")
 
 def _as_work(events: pl.DataFrame, *, named: bool) -> pl.DataFrame:
     """Return device work with the columns of `WORK`, and, if they are kept, its names as `kernel`."""
-    more = {"stream": "stream_id", "kernel": "full"} if named else {}
+    stream = pl.col("stream_id").cast(pl.Int32, strict=False) if named else pl.lit(None, pl.Int32)
     return (
         events.filter(pl.col("device") >= 0)
         .select(
@@ -386,8 +386,8 @@ def _as_work(events: pl.DataFrame, *, named: bool) -> pl.DataFrame:
             copy=pl.col("copy").cast(pl.Int8)
             if "copy" in events.columns
             else pl.lit(None, pl.Int8),
-            **{"stream": pl.lit(None, pl.Int32), **more},
+            stream=stream,
+            kernel=pl.col("full") if named else pl.lit(None, pl.String),
         )
-        .with_columns(pl.col("stream").cast(pl.Int32, strict=False))
         .select(*WORK, *["kernel"] * named)
     )

@@ -1,0 +1,76 @@
+"""`bubblescope kernels`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.text import Text
+
+from bubblescope.analysis.kernels import BY, COLUMNS
+from bubblescope.cli.console import answer, err
+from bubblescope.cli.reading import NO_TASKS, Parsed, paths_argument, read, reading
+from bubblescope.render.text.kernels import Kernels
+from bubblescope.render.text.sections import inventory
+
+if TYPE_CHECKING:
+    from bubblescope.model.timeline import Timeline
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    """Read what rows are told apart by: "kind,name"."""
+    found = tuple(part.strip() for part in text.split(","))
+    if unknown := [part for part in found if part not in COLUMNS]:
+        raise ValueError(f"{unknown[0]!r} is none of {', '.join(COLUMNS)}")
+    return found
+
+
+@click.command()
+@paths_argument()
+@click.option(
+    "--by",
+    type=Parsed("columns", _columns),
+    metavar="COLUMN,...",
+    help=f"What rows are told apart by: any of {', '.join(COLUMNS)}. By default "
+    f"{','.join(BY)}; with --like, name.",
+)
+@click.option(
+    "--like",
+    multiple=True,
+    metavar="PATH",
+    help="Set another run beside it: what differs, the largest first. May be repeated for the "
+    "traces of one run.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/kernels.md).")
+@click.option("--all", "everything", is_flag=True, help="Show every kernel and rank.")
+@reading
+def kernels(
+    paths: tuple[str, ...],
+    by: tuple[str, ...] | None,
+    like: tuple[str, ...],
+    as_json: bool,
+    everything: bool,
+    **options: Any,
+) -> None:
+    """Print what ran on the devices: how often, how long, and what makes one rank slower.
+
+    Rows are kernels, copies and fills, by the stage and the kind of task that launched them; ranks
+    are set against the median of their peers.
+    """
+    timeline = _with_kernels(paths, options)
+    other = _with_kernels(like, options) if like else None
+    labels = (", ".join(paths), ", ".join(like))
+    found = Kernels.of(timeline, by=by, like=other, labels=labels)
+    answer(found, as_json=as_json, everything=everything)
+
+
+def _with_kernels(paths: tuple[str, ...], options: dict[str, Any]) -> Timeline:
+    """Read traces with their kernels; leave, saying what they do hold, if there are none."""
+    timeline = read(paths, activities=True, **options)
+    if not timeline.activities.height:
+        err.print(inventory(timeline))
+        said = "it holds no kernels: only traces of devices do (PyTorch profiler, Nsight, rocpd)"
+        err.print(Text(f"{', '.join(paths)}: {said}"), soft_wrap=True)
+        sys.exit(NO_TASKS)
+    return timeline

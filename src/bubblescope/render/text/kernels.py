@@ -1,0 +1,228 @@
+"""Kernels as tables: what takes the time, and what makes one rank slower than others."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Group
+from rich.text import Text
+
+from bubblescope.analysis import kernels
+from bubblescope.analysis.budget import BRIEF, LABELS
+from bubblescope.model import units
+from bubblescope.model.budget import Use
+from bubblescope.render.text.face import Face
+from bubblescope.render.text.sections import narrow_table, titled, warnings_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from bubblescope.analysis.kernels import Against
+    from bubblescope.model.provenance import Notice
+
+_ROWS: Final = 20
+_RANKS: Final = 2
+"""Ranks that are set against their peers, and of each so many kernels."""
+_EFFECTS: Final = 6
+_HEADS: Final = {"full": "kernel", "name": "kernel"}
+_SHARE: Final = "share: of the time of all kernels, copies and fills"
+_SPREADS: Final = (
+    "± mb, ± ranks: deviation of the time of a micro-batch within its step, and of a rank's steps, "
+    "over the mean"
+)
+_NUMBERS: Final = ("count", "total", "share", "mean", "median", "p95", "± mb", "± ranks")
+
+
+class Kernels(Face, kernels.Kernels, frozen=True, eq=False):
+    """What `bubblescope kernels` prints."""
+
+    def shown(self, *, everything: bool = False) -> RenderableType:
+        """Return the tables to be printed.
+
+        Args:
+            everything: With all kernels and ranks.
+        """
+        limit = sys.maxsize if everything else _ROWS
+        head = [Text.assemble(("bubblescope  ", "bold"), self.headline()), Text()]
+        if self.changes is not None:
+            return Group(*head, self._beside(limit))
+        ranks = self.against[: sys.maxsize if everything else _RANKS]
+        compared = [_compared(one, everything=everything) for one in ranks]
+        if left := len(self.against) - len(ranks):
+            compared.append(Text(f"{units.count(left, 'other rank')}: --all shows them", "dim"))
+        return Group(*head, self._rows(limit), *compared, warnings_of(self._warnings()))
+
+    def _warnings(self) -> list[Notice]:
+        """Return the run's warnings but that on kernels which only other answers leave out."""
+        every = self.timeline.run.warnings
+        return [one for one in every if one.code != "kernels-outside-ranges"]
+
+    def headline(self) -> str:
+        """Return how much ran, and what of it took most, in one line."""
+        count = units.count(int(self.table["count"].sum()), "kernel, copy or fill", _MANY)
+        devices = self.timeline.activities.select("rank", "device").n_unique()
+        said = (
+            f"{count} on {units.count(devices, 'device')} took {units.duration(self.total_ns)} in "
+            f"{units.duration(self.device_ns)}"
+        )
+        first = self.table.row(0, named=True)
+        names = ", ".join(
+            f"stage {first[column]}" if column == "stage" else str(first[column])
+            for column in reversed(self.by)
+            if first[column] is not None
+        )
+        return f"{said}, most of it {names or 'unknown'} ({units.percent(first['share'])})"
+
+    def _rows(self, limit: int) -> RenderableType:
+        told = self._told()
+        several = [
+            self.table["microbatch_spread"].count() > 0,
+            self.table["rank_spread"].count() > 0,
+        ]
+        kept = [*[True] * 6, *several]
+        table = _numbers([name for name, keep in zip(_NUMBERS, kept, strict=True) if keep], told)
+        for row in self.table.head(limit).iter_rows(named=True):
+            cells = (
+                f"{row['count']:,}",
+                units.duration(row["total_ns"]),
+                units.percent(row["share"]),
+                units.duration(row["mean_ns"]),
+                units.duration(row["median_ns"]),
+                units.duration(row["p95_ns"]),
+                _spread(row["microbatch_spread"]),
+                _spread(row["rank_spread"]),
+            )
+            table.add_row(
+                *(cell for cell, keep in zip(cells, kept, strict=True) if keep),
+                *(_word(row[column]) for column in told),
+            )
+        notes = [_SHARE, _SPREADS] if any(several) else [_SHARE]
+        body = Group(table, *(Text(note, "dim") for note in notes))
+        return titled("Kernels", body, _more(self.table.height, limit))
+
+    def _told(self) -> list[str]:
+        """Return the columns that tell rows apart; one that holds one thing only is left out."""
+        told = [one for one in self.by if self.table[one].n_unique() > 1 or one in _HEADS]
+        return told or [self.by[-1]]
+
+    def _beside(self, limit: int) -> RenderableType:
+        """Set two runs side by side."""
+        changes: Any = self.changes
+        told = [one for one in self.by if changes[one].n_unique() > 1 or one in _HEADS]
+        told = told or [self.by[-1]]
+        table = _numbers(
+            ("count A", "count B", "mean A", "mean B", "total A", "total B", "change"), told
+        )
+        for row in changes.head(limit).iter_rows(named=True):
+            table.add_row(
+                *(_count(row[name]) for name in ("count", "after_count")),
+                *(units.duration(row[name]) for name in ("mean_ns", "after_mean_ns")),
+                *(units.duration(row[name]) for name in ("total_ns", "after_total_ns")),
+                units.signed(row["difference_ns"]),
+                *(_word(row[column]) for column in told),
+            )
+        total = int(changes["difference_ns"].sum())
+        body = Group(
+            Text.assemble(("A  ", "bold"), self.labels[0]),
+            Text.assemble(("B  ", "bold"), self.labels[1]),
+            Text(),
+            table,
+            Text(
+                f"all together {units.signed(total)}; counts and totals are of a rank in a step",
+                "dim",
+            ),
+        )
+        return titled("Two runs side by side", body, _more(changes.height, limit))
+
+
+_MANY: Final = "kernels, copies and fills"
+
+
+def _numbers(numbers: Any, words: list[str]) -> Table:
+    """Return an empty table of numbers, with words behind them, the last of which may be long."""
+    table = narrow_table(*numbers)
+    for word in words:
+        table.add_column(_HEADS.get(word, word), overflow="fold")
+    return table
+
+
+def _more(count: int, limit: int) -> str:
+    return f"the {limit} largest of {count}; --all shows them" if limit < count else ""
+
+
+def _word(value: Any) -> str:
+    return "–" if value is None else str(value)
+
+
+def _spread(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.2f}"
+
+
+def _compared(of: Against, *, everything: bool) -> RenderableType:
+    """Return what a rank's time differs by from its peer's: parts that add up to the difference."""
+    table = _numbers(_OF_EFFECTS, ["name"])
+    compute = [one for one in of.effects if one.use == Use.COMPUTE.value and one.difference_ns]
+    others = [one for one in of.effects if one.use != Use.COMPUTE.value and one.difference_ns]
+    limit = sys.maxsize if everything else _EFFECTS
+    for one in compute[:limit]:
+        table.add_row(*_effect(one), one.name)
+    if rest := compute[limit:]:
+        parts = [sum(getattr(one, name) for one in rest) for name in _PARTS]
+        table.add_row("", "", *map(units.signed, parts), f"{len(rest)} other computing kernels")
+    for time, what in _other_parts(of):
+        if time:
+            table.add_row("", "", "", "", units.signed(time), what)
+    table.add_row("", "", "", "", units.signed(of.difference_ns), "all together", style="bold")
+    lines: list[RenderableType] = [table]
+    if others:
+        beside = _numbers(_OF_EFFECTS, ["name"])
+        beside.columns[-1].header = "in all, hidden or not"
+        for one in others[: limit if everything else _EFFECTS // 2]:
+            beside.add_row(*_effect(one), one.name, style="dim")
+        lines.append(beside)
+    steps = f"{units.count(len(of.steps), 'step')}: " if of.steps else ""
+    place = "" if of.stage is None else f", both of stage {of.stage}"
+    about = (
+        f"{steps}{units.duration(of.time_ns)} against {units.duration(of.peer_time_ns)}{place}; "
+        "the peer's values come first"
+    )
+    return titled(f"Rank {of.rank} against rank {of.peer}", Group(*lines), about)
+
+
+_OF_EFFECTS: Final = ("count", "mean", "by count", "by length", "difference")
+_PARTS: Final = ("count_ns", "length_ns", "difference_ns")
+
+
+def _other_parts(of: Against) -> list[tuple[int, str]]:
+    """Return what differs besides computing kernels, with words for it."""
+    return [
+        (of.overlap_ns, "computing kernels that overlap"),
+        (of.communication_ns, LABELS[Use.COMMUNICATION]),
+        (of.copy_ns, LABELS[Use.COPY]),
+        *((time, f"idle: {BRIEF[use]}") for use, time in of.idle.items()),
+    ]
+
+
+def _effect(one: kernels.Effect) -> tuple[str, ...]:
+    """Return the cells of a kernel: of the peer and of the rank, and what makes the difference."""
+    means = [
+        units.duration(round(total / count)) if count else "–"
+        for total, count in (
+            (one.peer_total_ns, one.peer_count),
+            (one.total_ns, one.count),
+        )
+    ]
+    count = str(one.count) if one.count == one.peer_count else f"{one.peer_count} → {one.count}"
+    return (
+        count,
+        " → ".join(means),
+        units.signed(one.count_ns) if one.count_ns else "",
+        units.signed(one.length_ns) if one.length_ns else "",
+        units.signed(one.difference_ns),
+    )
