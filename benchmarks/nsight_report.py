@@ -158,7 +158,9 @@ def main() -> None:
     )
     parser.add_argument("--kernels", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="folder to keep the exports in, and to use those of")
+    parser.add_argument(
+        "--out", type=Path, help="folder to keep the exports in, and to use those of"
+    )
     parser.add_argument("--beside", type=Path, help="`src` of a checkout of another version")
     parser.add_argument("--bare", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()
