@@ -1,4 +1,10 @@
-"""Time of a whole `bubblescope report` against a bare read of the columns it needs."""
+"""Time of a whole `bubblescope report` against a bare read of the columns it needs.
+
+    python benchmarks/nsight_report.py [--kernels 1000000 10000000] [--beside OTHER_CHECKOUT/src]
+
+With `--beside`, also against the report of another version, in turn with this one, so that a busy
+machine is the same for both; `--no-bare` leaves the bare reads out.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +18,11 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from processes import Figures, measure, print_table
+from processes import Figures, measure, of_version, print_ratio, print_table
 
 RANKS, MICROBATCHES, STEPS = 8, 32, 4
 REPORT = "bubblescope report"
+BESIDE = "the same of the version beside"
 UTC = 1_750_000_000_000_000_000
 VM = 1 << 48
 
@@ -113,51 +120,65 @@ def make(path: Path, kernels: int) -> None:
     connection.close()
 
 
-def commands(path: Path) -> dict[str, list[str]]:
-    """Return what to compare: the bare reads that are installed here, and the report."""
+def commands(path: Path, options: argparse.Namespace) -> dict[str, list[str]]:
+    """Return what to compare: the bare reads that are installed here, and the reports."""
     queries = [f"SELECT {columns} FROM {table}" for table, columns in NEEDED.items()]
     python, target = sys.executable, str(path)
-    bare = {"bare ADBC": [python, "-c", BARE_ADBC, target, *queries]}
-    if importlib.util.find_spec("connectorx") and importlib.util.find_spec("pyarrow"):
-        bare["bare connectorx"] = [python, "-c", BARE_CONNECTORX, target, *queries]
-    return {**bare, REPORT: [python, "-m", "bubblescope", "report", "-q", target]}
+    found: dict[str, list[str]] = {}
+    if options.bare:
+        found["bare ADBC"] = [python, "-c", BARE_ADBC, target, *queries]
+        if importlib.util.find_spec("connectorx") and importlib.util.find_spec("pyarrow"):
+            found["bare connectorx"] = [python, "-c", BARE_CONNECTORX, target, *queries]
+    found[REPORT] = [python, "-m", "bubblescope", "report", "-q", target]
+    if options.beside:
+        found[BESIDE] = of_version(found[REPORT], options.beside)
+    return found
 
 
-def compare(path: Path, runs: int) -> dict[str, float]:
-    """Run everything on one export, print the figures, and return the median times."""
-    compared = commands(path)
+def compare(path: Path, options: argparse.Namespace) -> dict[str, float]:
+    """Run everything on one export, print the figures, and return the least time of each."""
+    compared = commands(path, options)
     figures: dict[str, list[Figures]] = {name: [] for name in compared}
-    for _ in range(runs):  # interleaved, so that a busy moment hits all alike
+    for _ in range(options.runs):  # interleaved, so that a busy moment hits all alike
         for name, command in compared.items():
             figures[name].append(measure(command))
     medians = {name: median(run.wall_s for run in found) for name, found in figures.items()}
     print_table(figures)
     for name in compared:
-        if name != REPORT:
+        if name.startswith("bare"):
             print(f"report / {name}: {medians[REPORT] / medians[name]:.2f} (medians)")
-    return medians
+    if BESIDE in figures:
+        print_ratio("report", figures[REPORT], figures[BESIDE])
+    return {name: min(run.wall_s for run in found) for name, found in figures.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kernels", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="folder to keep the exports in")
+    parser.add_argument(
+        "--out", type=Path, help="folder to keep the exports in, and to use those of"
+    )
+    parser.add_argument("--beside", type=Path, help="`src` of a checkout of another version")
+    parser.add_argument("--bare", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()
-    took: dict[int, float] = {}
+    took: dict[int, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for kernels in options.kernels:
             path = (options.out or Path(folder)) / f"{kernels}.sqlite"
-            path.unlink(missing_ok=True)
-            make(path, kernels)
+            if not path.exists():
+                make(path, kernels)
             size = path.stat().st_size / 1e6
             print(f"\n{kernels:,} kernels, {size:.0f} MB, {options.runs} runs each")
-            took[kernels] = compare(path, options.runs)[REPORT]
+            took[kernels] = compare(path, options)
             if options.out is None:
                 path.unlink()
     for small, large in itertools.pairwise(sorted(took)):
-        growth = took[large] / took[small]
-        print(f"\n{large / small:.1f} times the kernels took {growth:.1f} times as long")
+        for name, least in took[large].items():
+            growth = least / took[small][name]
+            print(f"{name}: {large / small:.1f} times the kernels took {growth:.1f} times as long")
 
 
 if __name__ == "__main__":
