@@ -21,12 +21,11 @@ from bubblescope.sources.kineto.collector import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
 from bubblescope.sources.kineto.operator_flops import counted
 from bubblescope.sources.kineto.operators import infer_ranges
-from bubblescope.sources.kineto.phases import Phases, tell_phases
 from bubblescope.sources.kineto.recorder_marks import told_by_marks
-from bubblescope.sources.kineto.steps import step_ranges
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.sources.projection import Projection, losses, project
+from bubblescope.sources.untold import Untold, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +93,12 @@ class KinetoSource:
             [(trace.version, trace.path) for trace in traces],
             tasks,
             table,
-            notices=(*_clock_notices(traces), *_file_notices(traces), *_task_notices(traces)),
+            notices=(
+                *_clock_notices(traces),
+                *_file_notices(traces),
+                *_task_notices(traces),
+                *_blank(traces),
+            ),
             contents=(trace.contents for trace in traces),
             world=max((trace.world for trace in traces), default=0),
             nothing=lambda: _no_tasks(traces),
@@ -125,6 +129,7 @@ class _Trace(msgspec.Struct, frozen=True):
         window_ns: First start and last end of its events, absolute.
         on_device: Whether it holds device work, not operators alone.
         inferred: What was told of its tasks by other things than their names -> how.
+        blank: Whether its tasks are no more than steps, or one.
         projection: Its tasks.
         spent: What its devices spent their time on.
         executed: Its operators that multiply matrices, with the columns of
@@ -149,6 +154,7 @@ class _Trace(msgspec.Struct, frozen=True):
     window_ns: tuple[int, int]
     on_device: bool
     inferred: dict[str, str]
+    blank: bool
     projection: Projection
     spent: Spent
     executed: pl.DataFrame
@@ -181,13 +187,10 @@ class _Reader(msgspec.Struct, frozen=True):
     def __call__(self, path: Path, progress: Progress) -> _Trace:
         header, lost, events, apart = self._read(path, progress)
         self._refuse_several(path, events)
-        capture, inferred = events.capture, dict[str, str]()
-        projection = project(capture, self.names)
+        projection = project(events.capture, self.names)
+        told = Untold(events.capture, projection, {}, blank=False)
         if not projection.pipelined:
             told = self._tell(events, apart)
-            if told is not None:
-                capture, inferred = told.capture, told.how
-                projection = project(capture, self.names)
         stated = _WORKER_NAME.match(path.name)
         distributed = header.distributed or {}
         host = header.host or (stated["host"] if stated else None)
@@ -206,10 +209,16 @@ class _Reader(msgspec.Struct, frozen=True):
             base_ns=_base(header, low),
             window_ns=(low + base_ns, high + base_ns),
             on_device=events.on_device,
-            inferred=inferred,
-            projection=projection,
+            inferred=told.how,
+            blank=told.blank,
+            projection=told.projection,
             spent=(
-                spent(capture, projection.tasks, projection.markers, projection.owners)
+                spent(
+                    events.capture,
+                    told.projection.tasks,
+                    told.projection.markers,
+                    told.projection.owners,
+                )
                 if events.on_device
                 else NOTHING
             ),
@@ -231,14 +240,15 @@ class _Reader(msgspec.Struct, frozen=True):
             impossible=events.impossible,
         )
 
-    def _tell(self, events: Events, apart: pl.DataFrame) -> Phases | None:
+    def _tell(self, events: Events, apart: pl.DataFrame) -> Untold:
         """Tell the passes of a trace that names none: a pipeline's, or else its phases."""
         named = infer_ranges(events, apart)
         if not named.height:
-            return tell_phases(events, step_ranges(events, self.names), self.names)
+            return tell([(0, events)], events.capture, self.names, on_device=events.on_device)
         ranges = pl.concat([events.capture.ranges, named])
         capture = msgspec.structs.replace(events.capture, ranges=ranges)
-        return Phases(capture, {"kind": _HOW_KIND})
+        projection = project(capture, self.names)
+        return Untold(capture, projection, {"kind": _HOW_KIND}, blank=False)
 
     def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events, pl.DataFrame]:
         """Decode the file."""
@@ -479,6 +489,13 @@ def _task_notices(traces: Sequence[_Trace]) -> list[Notice]:
     on_device = [trace.projection for trace in traces if trace.on_device]
     on_host = [trace.projection for trace in traces if not trace.on_device]
     return losses(on_device, "kernels, copies and fills") + losses(on_host, "operators")
+
+
+def _blank(traces: Sequence[_Trace]) -> list[Notice]:
+    """Say what to do for more than steps, or one task, of each device."""
+    blank = [trace for trace in traces if trace.blank]
+    tasks = any(trace.projection.tasks.height for trace in traces)
+    return [_no_tasks(blank)] if blank and tasks else []
 
 
 def _no_tasks(traces: Sequence[_Trace]) -> Notice:
