@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from bubblescope.analysis.budget import LABELS
 from bubblescope.analysis.changes import UNSTEPPED, Measured
+from bubblescope.analysis.device_budget import LABELS
 from bubblescope.model.budget import BUDGET_SCHEMA, BUSY, HIDDEN, HOST, IDLE, Use
 from bubblescope.model.timeline import Timeline
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.budget import budget
+from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.efficiency import utilization
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.rates import DEFINITIONS
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from bubblescope.analysis.budget import Budget
+    from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.efficiency import Efficiency, Workload
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.rates import BubbleRates

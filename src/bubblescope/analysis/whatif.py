@@ -23,8 +23,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.budget import LABELS
 from bubblescope.analysis.cost_model import Model
+from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
 from bubblescope.analysis.pictured import pictured

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.budget import LABELS
+from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.inside_tasks import FasterKernels
 from bubblescope.analysis.prediction import (

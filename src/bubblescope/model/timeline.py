@@ -17,7 +17,7 @@ from bubblescope.model.counters import in_force
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.provenance import Notice, Run
-from bubblescope.model.tables import TABLES
+from bubblescope.model.timeline_tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -97,7 +97,7 @@ class Timeline:
             in `tasks` with the host "unknown".
         run: Provenance and warnings.
         counters: What was measured beside the tasks, such as memory in use: a table of those below.
-        tables: Frames of the other tables that `bubblescope.model.tables.TABLES` names, each with the
+        tables: Frames of the other tables that `bubblescope.model.timeline_tables.TABLES` names, each with the
             columns of its schema; those left out are empty. Sorted on the way in. `step_times` are the
             steps, each from its start to the next's; `budget` what the devices spent every nanosecond
             on; `operations` the kernels that communicate; `activities` all kernels, if they were asked

@@ -18,11 +18,11 @@ from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Contents, Notice
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
-from bubblescope.sources.budget import joined, spent
 from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.emitted import parts
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.projection import losses, project
+from bubblescope.sources.spending import joined, spent
 from bubblescope.sources.untold import tell
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
     from bubblescope.names.parser import NameParser
-    from bubblescope.sources.budget import Spent
     from bubblescope.sources.capture import Capture
     from bubblescope.sources.projection import Projection
+    from bubblescope.sources.spending import Spent
 
 UNKNOWN: Final = -1
 """Stands for a process or correlation id that a row does not have; no real one is negative."""

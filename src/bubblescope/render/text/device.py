@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Group
 from rich.text import Text
 
-from bubblescope.analysis.budget import BRIEF, LABELS, headline
+from bubblescope.analysis.device_budget import BRIEF, LABELS, headline
 from bubblescope.model import units
 from bubblescope.model.budget import BUSY, Use
 from bubblescope.render.text.sections import narrow_table, table_of, titled
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from bubblescope.analysis.budget import Budget, Spending
+    from bubblescope.analysis.device_budget import Budget, Spending
 
 _WIDTH: Final = 20
 _SHADES: Final = (("█", "blue"), ("▓", "magenta"), ("▒", "yellow"), ("░", "dim"))

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from bubblescope.analysis import kernels
-from bubblescope.analysis.budget import BRIEF, LABELS
+from bubblescope.analysis.device_budget import BRIEF, LABELS
 from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.render.text.face import Face

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope.analysis import report
-from bubblescope.analysis.budget import headline
+from bubblescope.analysis.device_budget import headline
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.rates import DEFINITIONS, Rates
 from bubblescope.model import units

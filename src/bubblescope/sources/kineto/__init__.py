@@ -14,7 +14,6 @@ from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
-from bubblescope.sources.budget import NOTHING, Spent, joined, spent
 from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.kineto.collector import Collector, Events
@@ -25,6 +24,7 @@ from bubblescope.sources.kineto.recorder_marks import told_by_marks
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.sources.projection import Projection, losses, project
+from bubblescope.sources.spending import NOTHING, Spent, joined, spent
 from bubblescope.sources.untold import Untold, tell
 
 if TYPE_CHECKING:
