@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 
 import polars as pl
 import pytest
 from click.testing import CliRunner
 
 import bubblescope
+import device_exports
 from bubblescope.analysis.efficiency import Workload, utilization
 from bubblescope.analysis.mfu import ModelError
 from bubblescope.cli import cli
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.timeline import Timeline
+from device_maker import Mode, make
 from kineto_maker import Trace
 from places import SHARED
+from rocpd_maker import Process
 
 MS = 1_000_000
 H100 = "NVIDIA H100 80GB HBM3"
@@ -123,6 +128,55 @@ def test_what_operators_executed_is_summed_by_step(tmp_path):
     kept = run.save(tmp_path / "run.parquet")
     assert bubblescope.load(kept).timeline == run.timeline
     assert run.slice(steps=[6]).timeline.flops["step"].unique().to_list() == [6]
+
+
+def test_times_that_a_float_would_round_and_torn_files_have_shapes_too(tmp_path):
+    exact = made()
+    exact.base = None  # microseconds since 1970
+    run = read(tmp_path, exact)
+    assert (0, 6, "aten::mm", 2 * PRODUCT, 2, 0) in run.timeline.flops.rows()
+    text = made(steps=4).text()
+    path = tmp_path / "torn" / "rank0.json"
+    path.parent.mkdir()
+    path.write_text(text[: text.rindex('"aten::mm"')])
+    torn = bubblescope.load(path)
+    assert torn.timeline.flops["operators"].sum() == 1 + 2 * 4 - 1
+    assert torn.run.warnings[0].code == "torn-tail"
+
+
+def test_sizes_that_cannot_be_true_are_unknown(tmp_path):
+    trace = made()
+    huge, large = 2**40, 2**19
+    product(trace, 11 * MS + 300, [[huge, huge], [huge, huge]])
+    for index in range(40):  # 2^57 each, and more than 64 bits hold together
+        product(trace, 21 * MS + 1000 + 30 * index, [[large, large], [large, large]])
+    rows = read(tmp_path, trace).timeline.flops.rows()
+    assert (0, 6, "aten::mm", 2 * PRODUCT, 2, 1) in rows
+    assert (0, 7, "aten::mm", None, 42, 0) in rows
+    found, _ = report(tmp_path, traces=[trace])
+    assert found["operators"] == [
+        {"name": "aten::mm", "flops": 4 * PRODUCT + 2000, "operators": 5, "unknown": 43}
+    ]
+
+
+def test_devices_are_named_by_all_profilers_of_gpus(tmp_path):
+    exported = device_exports.nsight(make(Mode(ranks=2), 0), tmp_path / "run.sqlite")
+    ranks = bubblescope.load(exported).ranks
+    assert ranks["device_name"].to_list() == [H100] * 2
+    with closing(sqlite3.connect(exported)) as database:
+        database.execute("UPDATE TARGET_INFO_GPU SET name = 'NVIDIA H200' WHERE id = 1")
+        database.commit()
+    assert bubblescope.load(exported).ranks["device_name"].to_list() == [H100, "NVIDIA H200"]
+    with closing(sqlite3.connect(exported)) as database:  # older versions do not say which is whose
+        database.execute("DROP TABLE TARGET_INFO_CUDA_DEVICE")
+        database.commit()
+    assert bubblescope.load(exported).ranks["device_name"].to_list() == [None, None]
+    for name, product_name in (("named", "AMD Instinct MI300X"), ("nameless", None)):
+        process = Process(7, product=product_name)
+        process.range("F0.0.0", 1000, 1100)
+        process.kernel(1200, 1300, at=1010)
+        written = process.write(tmp_path / f"{name}.db")
+        assert bubblescope.load(written).ranks["device_name"].to_list() == [product_name]
 
 
 def test_without_a_model_it_is_hfu_alone(tmp_path):
