@@ -98,10 +98,11 @@ class Timeline:
         run: Provenance and warnings.
         counters: What was measured beside the tasks, such as memory in use: a table of those below.
         tables: Frames of the other tables that `bubblescope.model.timeline_tables.TABLES` names, each
-            with the columns of its schema; those left out are empty. Sorted on the way in. `step_times` are the
-            steps, each from its start to the next's; `budget` what the devices spent every nanosecond
-            on; `operations` the kernels that communicate; `activities` all kernels, if they were asked
-            for; `groups` the groups of processes that communicate; `flops` what operators executed.
+            with the columns of its schema; those left out are empty. Sorted on the way in. `step_times`
+            are the steps, each from its start to the next's; `budget` what the devices spent every
+            nanosecond on; `operations` the kernels that communicate; `activities` all kernels, if they
+            were asked for; `flops` what operators executed; `groups` the groups of processes that
+            communicate.
 
     Raises:
         TimelineError: A column is missing, unknown or of the wrong type, or a row breaks a rule;
