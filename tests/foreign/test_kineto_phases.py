@@ -262,7 +262,9 @@ def test_a_pipeline_without_names_is_not_taken_for_phases(tmp_path):
     job.trace.operator("c10d::send", job.host, job.host + 10)
     job.host += 20
     job.forward().backward()
-    assert not len(job.load(tmp_path))
+    timeline = job.load(tmp_path)
+    assert timeline.tasks.select("kind", "name").rows() == [("other", "all device work")]
+    assert "no-pipeline-ranges" in {notice.code for notice in timeline.run.warnings}
 
 
 def test_with_kernels_that_send_and_receive_the_stage_is_not_taken_for_granted(tmp_path):

@@ -81,10 +81,13 @@ def counted(events: pl.DataFrame, what: str) -> pl.DataFrame:
     return found.select("process", "device", "count", what=pl.lit(what))
 
 
-_BESIDE: Final = [
-    kind.value for kind in (Kind.OPTIMIZER, Kind.COLLECTIVE, Kind.DATA, Kind.GC, Kind.OTHER)
-]
+_BESIDE: Final = (Kind.OPTIMIZER, Kind.COLLECTIVE, Kind.DATA, Kind.GC, Kind.OTHER)
 """Kinds of tasks that other jobs than pipelines have as well."""
+
+
+def of_pipeline(kind: Kind) -> bool:
+    """Say whether ranges of a kind are a pipeline's: passes and transfers between its stages."""
+    return kind not in _BESIDE
 
 
 class Clues(msgspec.Struct, frozen=True):
@@ -139,11 +142,14 @@ class Maker:
         """Make tasks of one export."""
         projection = project(capture, self._names)
         untimed = 0 if projection.tasks.height else projection.ranges
-        self._pipelined |= bool((~projection.tasks["kind"].is_in(_BESIDE)).any())
-        if self._pipelined or self._several:
+        self._pipelined |= any(map(of_pipeline, map(Kind, projection.tasks["kind"].unique())))
+        if self._pipelined or self._several or not capture.work.height:
             budget = _spent(capture, projection)
-            self._named.append(Made(projection, budget, {}, named=True, untimed=untimed))
-        if not self._pipelined:
+            made = Made(projection, budget, {}, named=True, untimed=untimed)
+            self._named.append(made)
+            if not capture.work.height:
+                self._told.append(made)
+        if not self._pipelined and capture.work.height:
             told = tell(parts(capture, clues.ranges, clues.engine_threads), capture, self._names)
             budget = _spent(capture, told.projection)
             self._told.append(Made(told.projection, budget, told.how, named=False, untimed=untimed))

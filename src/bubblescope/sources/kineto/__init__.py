@@ -130,6 +130,7 @@ class _Trace(msgspec.Struct, frozen=True):
         on_device: Whether it holds device work, not operators alone.
         inferred: What was told of its tasks by other things than their names -> how.
         blank: Whether its tasks are no more than steps, or one.
+        untimed: Number of ranges that name tasks, where none of them could be timed.
         projection: Its tasks.
         spent: What its devices spent their time on.
         executed: Its operators that multiply matrices, with the columns of
@@ -155,6 +156,7 @@ class _Trace(msgspec.Struct, frozen=True):
     on_device: bool
     inferred: dict[str, str]
     blank: bool
+    untimed: int
     projection: Projection
     spent: Spent
     executed: pl.DataFrame
@@ -211,6 +213,7 @@ class _Reader(msgspec.Struct, frozen=True):
             on_device=events.on_device,
             inferred=told.how,
             blank=told.blank,
+            untimed=0 if projection.tasks.height else projection.ranges,
             projection=told.projection,
             spent=(
                 spent(
@@ -499,7 +502,7 @@ def _blank(traces: Sequence[_Trace]) -> list[Notice]:
 
 
 def _no_tasks(traces: Sequence[_Trace]) -> Notice:
-    if known := sum(trace.projection.ranges for trace in traces):
+    if known := sum(trace.untimed for trace in traces):
         return Notice(
             "no-device-work",
             f"no task could be timed: nothing is known to have run in its {known} pipeline ranges; "

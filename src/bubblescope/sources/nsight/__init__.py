@@ -108,11 +108,11 @@ def _read(path: Path, options: ReadOptions) -> tuple[NsightExport, Capture, Clue
     if path.is_dir():
         tables = ParquetTables(path, progress)
         progress.begin(f"reading {path.name}", tables.size())
-        return read_export(tables, str(path), kernels=options.activities)
+        return read_export(tables, str(path), options.names, kernels=options.activities)
     with _as_sqlite(path, progress) as file:
         tables = SqliteExport(file, progress)
         progress.begin(f"reading {path.name}", tables.size())
-        return read_export(tables, str(path), kernels=options.activities)
+        return read_export(tables, str(path), options.names, kernels=options.activities)
 
 
 @contextmanager

@@ -32,9 +32,10 @@ from bubblescope.sources.nsight.communicators import FUNCTION, NO_CALLS, nccl_ca
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
 from bubblescope.sources.nsight.devices import device_names
 from bubblescope.sources.nsight.nccl_kernels import NO_NCCL, Nccl, told_by_calls
-from bubblescope.sources.process_exports import UNKNOWN, Clues, Export, counted
+from bubblescope.sources.process_exports import UNKNOWN, Clues, Export, counted, of_pipeline
 
 if TYPE_CHECKING:
+    from bubblescope.names.parser import NameParser
     from bubblescope.sources.nsight.tables import Tables
 
 _RANGE_TYPES: Final = {"NvtxPushPopRange": 59, "NvtxStartEndRange": 60}
@@ -84,13 +85,14 @@ def _process(global_id: str) -> pl.Expr:
 
 
 def read_export(
-    tables: Tables, path: str, *, kernels: bool = False
+    tables: Tables, path: str, names: NameParser, *, kernels: bool = False
 ) -> tuple[NsightExport, Capture, Clues]:
     """Read what an export says of itself, its events in its own time, and what tells phases.
 
     Args:
         tables: Its tables.
         path: Where it lies, as the user named it.
+        names: What range names mean.
         kernels: Whether to keep the names of device work.
 
     Raises:
@@ -103,7 +105,7 @@ def read_export(
     environment = dict(tables.read("TARGET_INFO_SYSTEM_ENV", ["name", "value"]).iter_rows())
     strings = tables.read("StringIds", ["id", "value"])
     ranges = without_numbers(_ranges(tables, strings))
-    told = _named_kernels(strings)
+    told = _named_kernels(strings, ranges, names)
     waits = _waits(tables)
     zero = int(strings["id"].min() or 0)  # type: ignore[arg-type]  # a column of integers
     work, counts = _device_work(
@@ -143,9 +145,9 @@ def read_export(
         nccl=nccl,
     )
     if kernels:
-        numbers, names = _named(work["title"], strings)
+        numbers, titles = _named(work["title"], strings)
         capture = msgspec.structs.replace(
-            capture, kernels=numbers, kernel_names=names, operators=_sequenced(ranges)
+            capture, kernels=numbers, kernel_names=titles, operators=_sequenced(ranges)
         )
     return export, capture, Clues(ranges, _engine_threads(tables, strings))
 
@@ -270,7 +272,7 @@ class _Named(NamedTuple):
     Attributes:
         comm: Frame with id and value of those of communication, short or demangled.
         optimizing: The same of those of optimizers.
-        demangled: Whether short names do not tell all of them.
+        demangled: Whether short names do not tell enough.
     """
 
     comm: pl.DataFrame
@@ -278,21 +280,26 @@ class _Named(NamedTuple):
     demangled: bool
 
 
-def _named_kernels(strings: pl.DataFrame) -> _Named:
+def _named_kernels(strings: pl.DataFrame, ranges: pl.DataFrame, names: NameParser) -> _Named:
     """Return the names that matter.
 
     A namespace that tells a library, or an argument that tells what a template does, is only in the
-    demangled name, which is read if it matters.
+    demangled name. That is read if it matters: for a library, or where no range names a pass, so that
+    kernels may have to tell optimizers and steps.
     """
     comm = strings.filter(_is_comm(strings["value"])).sort("id")
     optimizing = strings.filter(pl.col("value").str.contains(OPTIMIZER_KERNEL))
-    short = [_bare(name) for name in optimizing["value"]]
     hidden = (_bare(name) for name in comm["value"] if "::" in name)
     return _Named(
         comm,
         optimizing,
         demangled=not all(map(is_communication_kernel, hidden))
-        or not all(re.search(OPTIMIZER_KERNEL, name) for name in short),
+        or not any(
+            of_pipeline(said.kind)
+            for parsed in names.parse_all(ranges["name"]).values()
+            for said in parsed
+            if said.kind
+        ),
     )
 
 
