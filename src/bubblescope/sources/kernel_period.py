@@ -23,7 +23,10 @@ REPEATS: Final = 3
 _FEWEST: Final = 12
 """Kernels of the shortest period that may be a step."""
 _COVERED: Final = 0.7
-"""Share of all kernels that lie in whole periods, at least."""
+"""Share of the kernels that lie in whole periods, at least."""
+_EXPLAINED: Final = 0.98
+"""Share of the kernels that a period explains if it is better than a multiple of it: what a job does
+now and then, such as writing the loss down, makes that one of several steps."""
 _ALIKE: Final = 0.95
 """Share of a period's kernels that are those of the usual one, at least."""
 _WINDOWS: Final = (1, 4, 16, 64)
@@ -51,12 +54,15 @@ class Period(NamedTuple):
         kernels: How many the usual one has.
         whole: How many of them are whole.
         alike: Share of the kernels of these that are those of the usual one.
+        explained: Share of all kernels that are in whole ones, and those of the usual one; but for what
+            a capture holds of a step at its beginning and its end.
     """
 
     starts: Ints
     kernels: int
     whole: int
     alike: float
+    explained: float
 
 
 def steps_of_kernels(names: Ints, optimizing: Mask, gap_ns: Ints) -> Period | None:
@@ -71,16 +77,24 @@ def steps_of_kernels(names: Ints, optimizing: Mask, gap_ns: Ints) -> Period | No
         None if nothing repeats that can be believed to be a step.
     """
     marks = np.flatnonzero(optimizing)
-    for anchors, size in _candidates(names, _FEWEST, _COVERED):
+    best: Period | None = None
+    for anchors, size, reached in _candidates(names, _FEWEST, _COVERED):
+        # A shorter period is a better one if it leaves next to nothing unexplained.
+        if best is not None and (
+            size * 2 > best.kernels or reached < _EXPLAINED * len(names) - size
+        ):
+            continue
         usual = _usual(names, anchors, size)
         inside = marks[(marks >= usual) & (marks < usual + size)] - usual
-        if not len(inside) and not _has_parts(names[usual : usual + size]):
+        believed = len(inside) > 0 if len(marks) else _has_parts(names[usual : usual + size])
+        if not believed:
             continue
         offset = _begin(inside, gap_ns, anchors, size, len(names))
         found = _judged(names, _starts(names, anchors, size, usual, offset), size, usual)
-        if found is not None:
-            return found
-    return None
+        if found is None or (best is not None and found.explained < _EXPLAINED):
+            continue
+        best = found
+    return best
 
 
 def _has_parts(names: Ints) -> bool:
@@ -88,7 +102,7 @@ def _has_parts(names: Ints) -> bool:
     if len(np.unique(names)) >= _MANY_NAMES:
         return True
     sums = _sums(names)
-    for anchors, size in _candidates(names, _PART, _PART_COVERED):
+    for anchors, size, _ in _candidates(names, _PART, _PART_COVERED):
         begin = anchors[:-1][np.diff(anchors) == size]
         if len(begin) < REPEATS or len(np.unique(names[begin[0] : begin[0] + size])) < _PART_NAMES:
             continue
@@ -115,10 +129,12 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return values ^ (values >> np.uint64(29))
 
 
-def _candidates(names: Ints, fewest: int, covered: float) -> list[tuple[Ints, int]]:
-    """Return what may be periods, the longest first: where a sequence comes again, and how far apart.
+def _candidates(names: Ints, fewest: int, covered: float) -> list[tuple[Ints, int, int]]:
+    """Return what may be periods, the longest first.
 
-    Most of its distances are alike, and together they cover most of the kernels.
+    Returns:
+        For each where a sequence of kernels comes again, how far apart, and how many kernels lie
+        between those of its places that are about that far apart.
     """
     total = len(names)
     tables = []
@@ -151,8 +167,10 @@ def _candidates(names: Ints, fewest: int, covered: float) -> list[tuple[Ints, in
     )
     tried = found.unique(pl.col("usual").cast(pl.Int64), keep="first", maintain_order=True)
     return [
-        (np.flatnonzero(hashes[window] == value), int(usual))
-        for value, usual, window in tried.head(_TRIED).select("hash", "usual", "window").iter_rows()
+        (np.flatnonzero(hashes[window] == value), int(usual), int(reached + usual))
+        for value, usual, reached, window in tried.head(_TRIED)
+        .select("hash", "usual", "reached", "window")
+        .iter_rows()
     ]
 
 
@@ -224,7 +242,11 @@ def _judged(names: Ints, starts: Ints, size: int, usual: int) -> Period | None:
     common[shared["stretch"].to_numpy()] = shared["shared"].to_numpy()
     longer = np.maximum(length, size)
     whole = common >= _ALIKE * longer
-    if whole.sum() < REPEATS or length[whole].sum() < _COVERED * len(names):
+    # A capture may begin and end within a step.
+    inside = len(names) - (starts[0] if starts[0] < size else 0)
+    inside -= length[-1] if not whole[-1] and length[-1] < size else 0
+    if whole.sum() < REPEATS or length[whole].sum() < _COVERED * inside:
         return None
     alike = float(common[whole].sum() / longer[whole].sum())
-    return Period(starts, size, int(whole.sum()), alike)
+    explained = float(common[whole].sum() / inside)
+    return Period(starts, size, int(whole.sum()), alike, explained)

@@ -219,7 +219,7 @@ def _told(trace: Traced, steps: Steps, names: NameParser, launches: pl.DataFrame
         found = _regions(trace, steps, launches, meaning)
         taken = pl.concat([found, optimizers])
         rest = apart.rest(taken, _BESIDE) if found.height else found
-        how = _HOW_REGION.format(_source(found, trace, steps))
+        how = _HOW_REGION.format(_source(found, trace))
         return Told(pl.concat([taken, rest]), how)
     engines = engine.filter(pl.col("thread") != main)["thread"].unique()
     if _pipelines(trace.operators, engine, engines):
@@ -593,12 +593,8 @@ def _regions(
     )
 
 
-def _source(regions: pl.DataFrame, trace: Traced, steps: Steps) -> str:
-    """Say what regions are: modules, steps that were guessed, or the job's own ranges."""
+def _source(regions: pl.DataFrame, trace: Traced) -> str:
+    """Say what regions are: modules, or the job's own ranges."""
     own = regions["name"].is_in(trace.capture.ranges["name"].unique().implode())
-    if not own.any():
-        if regions["name"].str.starts_with(MODULE).all():
-            return "the outermost modules"
-        if steps.guessed:
-            return "its steps"
-    return "the job's outermost ranges"
+    modules = not own.any() and regions["name"].str.starts_with(MODULE).all()
+    return "the outermost modules" if modules else "the job's outermost ranges"

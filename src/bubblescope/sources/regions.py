@@ -49,7 +49,7 @@ def regions(
         ~pl.col("name").str.contains(_LIBRARIES) & ~pl.col("name").is_in(list(known))
     )
     modules = trace.frames.filter(pl.col("name").str.starts_with(MODULE))
-    marked = steps.ranges if steps.marked else steps.ranges.clear()
+    marked = steps.ranges if steps.marked and not steps.guessed else steps.ranges.clear()
     tried = []
     for spans in (annotated, modules, marked):
         mine = spans.filter(pl.col("thread") == main).select("thread", "start_ns", "end_ns", "name")
@@ -58,6 +58,11 @@ def regions(
         if share >= _MOST:
             break
     return max(tried, key=lambda one: one[0])[1]
+
+
+def _steps(spans: pl.DataFrame) -> int:
+    """Return how many spans are named as steps."""
+    return int(spans["name"].str.contains(REPEATED).sum())
 
 
 def _segments(spans: pl.DataFrame, launched: Ints) -> tuple[pl.DataFrame, float]:
@@ -79,7 +84,7 @@ def _segments(spans: pl.DataFrame, launched: Ints) -> tuple[pl.DataFrame, float]
     spans = launching(spans)
     level = outermost(spans)
     taken = [level]
-    while level.height == 1 and not level["name"].str.contains(REPEATED)[0]:
+    while level.height == 1 and not (_steps(level) and _steps(spans) == 1):
         [(start, end)] = level.select("start_ns", "end_ns").rows()
         inner = spans.filter(pl.col("start_ns") >= start, pl.col("end_ns") <= end)
         spans = inner.filter((pl.col("start_ns") > start) | (pl.col("end_ns") < end))
