@@ -12,10 +12,10 @@ from bubblescope.model.device_time import NONE, match_work
 from bubblescope.model.progress import SILENT
 from bubblescope.names.parser import NameParser
 from bubblescope.sources.kineto import _Reader
-from bubblescope.sources.kineto.collector import BACKWARD
-from bubblescope.sources.kineto.nesting import enclosing, outermost
-from bubblescope.sources.kineto.phases import phase_ranges
-from bubblescope.sources.kineto.steps import step_ranges
+from bubblescope.sources.nesting import enclosing, outermost
+from bubblescope.sources.phases import phase_ranges
+from bubblescope.sources.step_marks import step_ranges
+from bubblescope.sources.traced import BACKWARD
 from kineto_maker import AUTOGRAD, BASE, MAIN, Trace
 from places import SHARED
 
@@ -262,7 +262,9 @@ def test_a_pipeline_without_names_is_not_taken_for_phases(tmp_path):
     job.trace.operator("c10d::send", job.host, job.host + 10)
     job.host += 20
     job.forward().backward()
-    assert not len(job.load(tmp_path))
+    timeline = job.load(tmp_path)
+    assert timeline.tasks.select("kind", "name").rows() == [("other", "all device work")]
+    assert "no-pipeline-ranges" in {notice.code for notice in timeline.run.warnings}
 
 
 def test_with_kernels_that_send_and_receive_the_stage_is_not_taken_for_granted(tmp_path):
@@ -337,7 +339,7 @@ def test_names_of_passes_are_believed_instead(tmp_path):
 
 
 def events_of(path):
-    return _Reader(NAMES)._read(path, SILENT, operators=True)[2]
+    return _Reader(NAMES)._read(path, SILENT)[2]
 
 
 def shares(events):
@@ -345,7 +347,7 @@ def shares(events):
 
     `late` is what the engine's own thread launched outside of its operators.
     """
-    phases = phase_ranges(events, step_ranges(events, NAMES), NAMES)
+    phases = phase_ranges(events, step_ranges(events, NAMES), NAMES).ranges
     phases = phases.sort("start_ns", "end_ns", descending=[False, True])
     ranges = phases.select(
         "thread", host_start="start_ns", until_ns="end_ns", lane=pl.lit("compute")

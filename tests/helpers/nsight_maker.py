@@ -148,6 +148,7 @@ TABLES: dict[str, dict[str, str]] = {
     "TARGET_INFO_GPU": {"id": "INTEGER", "pwGpuId": "INTEGER"},
     "TARGET_INFO_CUDA_DEVICE": dict.fromkeys(["gpuId", "cudaId", "pid"], "INTEGER"),
     "ENUM_NSYS_EVENT_TYPE": {"id": "INTEGER", "name": "TEXT", "label": "TEXT"},
+    "ThreadNames": dict.fromkeys(["nameId", "priority", "globalTid"], "INTEGER"),
     "StringIds": {"id": "INTEGER", "value": "TEXT"},
     "META_DATA_EXPORT": {"name": "TEXT", "value": "TEXT"},
     "TARGET_INFO_SESSION_START_TIME": {"utcEpochNs": "INTEGER", "systemClockNs": "INTEGER"},
@@ -333,6 +334,12 @@ class Process:
             domainId=1 if registered else 0,
             binaryData=payload,
             jsonText=json,
+        )
+
+    def calls_thread(self, number: int, name: str) -> None:
+        """Give a thread a name, as the operating system knows it."""
+        self.export._add(
+            "ThreadNames", nameId=self.export.string(name), globalTid=self.thread(number)
         )
 
     def allocate(self, at: int, size: int, *, release: bool = False, kind: int = 2) -> None:

@@ -182,15 +182,29 @@ def test_info_says_what_a_trace_is(trace, tmp_path):
     assert data["contents"][0]["counts"]["kernels"] > 0
 
 
-def test_a_trace_without_known_names_is_code_3_and_shows_what_it_holds(foreign, tmp_path):
-    done = run("report", foreign, cwd=tmp_path, code=3)
+def test_a_trace_without_known_names_shows_its_own_ranges_and_says_so(foreign, tmp_path):
+    done = run("report", foreign, cwd=tmp_path)
     assert "none of its 2 NVTX ranges (2 different names)" in squeezed(done.stdout)
-    assert "2 kernels" in done.stdout
-    for command in (["view"], ["export", "--to", "svg"]):
-        done = run(*command, foreign, cwd=tmp_path, code=3)
+    assert "tasks are the job's outermost ranges" in squeezed(done.stdout)
+    for command in (["view", "--no-open"], ["export", "--to", "svg"]):
+        done = run(*command, foreign, cwd=tmp_path)
         assert "no pipeline tasks were found" in squeezed(done.stderr)
-        assert [path.name for path in tmp_path.iterdir()] == ["foreign.sqlite"]
+    assert "stage0/fwd:0" in next(tmp_path.glob("*.svg")).read_text()
+    run("compare", foreign, foreign, cwd=tmp_path)
     run("info", foreign, cwd=tmp_path)
+
+
+def test_a_trace_without_device_work_is_code_3_and_shows_what_it_holds(tmp_path):
+    export = Export()
+    export.process(7).range("stage0/fwd:0", 0, 50)
+    trace = export.write(tmp_path / "host.sqlite")
+    done = run("report", trace, cwd=tmp_path, code=3)
+    assert "none of its 1 NVTX ranges (1 different names)" in squeezed(done.stdout)
+    for command in (["view"], ["export", "--to", "svg"]):
+        done = run(*command, trace, cwd=tmp_path, code=3)
+        assert "no pipeline tasks were found" in squeezed(done.stderr)
+        assert [path.name for path in tmp_path.iterdir()] == ["host.sqlite"]
+    run("info", trace, cwd=tmp_path)
 
 
 def test_names_lists_the_ranges_and_a_pattern_makes_them_tasks(foreign, tmp_path):

@@ -1,8 +1,8 @@
 """The command line: a thin group of commands, each imported only when it is asked for.
 
 Exit codes: 0 done; 1 a bug in bubblescope, or a condition of `compare --fail-if` holds; 2 the input or
-the command cannot be used; 3 the traces were read but hold no pipeline tasks, or nothing was
-recorded; 130 interrupted. `record` ends with the exit code of its job.
+the command cannot be used; 3 the traces were read but hold neither tasks nor work of a device, or
+nothing was recorded; 130 interrupted. `record` ends with the exit code of its job.
 """
 
 from __future__ import annotations

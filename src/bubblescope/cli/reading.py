@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bubblescope.sources.source import LoadOptions
 
 NO_TASKS: Final = 3
-"""Exit code where traces were read but hold no pipeline tasks."""
+"""Exit code where traces were read but hold neither tasks nor work of a device."""
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only

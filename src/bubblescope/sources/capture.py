@@ -28,9 +28,10 @@ RANGES: Final = {
 LAUNCHES: Final = {**device_time.LAUNCHES, "end_ns": pl.Int64}
 """Host calls that may have started device work; `end_ns` is null where it is not known."""
 
-WORK: Final = {**device_time.WORK, "copy": pl.Int8, "stream": pl.Int32}
+WORK: Final = {**device_time.WORK, "copy": pl.Int8, "stream": pl.Int32, "kernel": pl.Int32}
 """Kernels, copies, fills and graph launches on the device. `copy` is null but for copies: an index into
-`Capture.copies`. `stream` is null where nothing needs it."""
+`Capture.copies`. `stream` is null where nothing needs it. `kernel` is a number that kernels of one name
+share; null for all else, and where the trace does not name them."""
 
 HOST: Final = {
     "process": pl.Int64,
@@ -103,6 +104,7 @@ class Capture(msgspec.Struct, frozen=True):
         host: Frame with the columns of `HOST`; empty if the trace does not say what the host did.
         host_names: Names of what it did.
         waits: Frame with the columns of `WAITS`; None if the trace would not show such waits.
+        optimizer_kernels: Those of the numbers in `WORK` whose kernels only an optimizer runs.
         kernels: For each row of the work an index into `kernel_names`, null for copies that say no
             more than their sort; None unless they were asked for, as the two below.
         kernel_names: What the trace calls kernels, copies and fills.
@@ -118,6 +120,7 @@ class Capture(msgspec.Struct, frozen=True):
     host: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=HOST))
     host_names: tuple[str, ...] = ()
     waits: pl.DataFrame | None = None
+    optimizer_kernels: tuple[int, ...] = ()
     kernels: pl.Series | None = None
     kernel_names: tuple[str, ...] = ()
     operators: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=OPERATORS))
@@ -171,6 +174,8 @@ def told_by_host(
         ranges: Frame with the columns of `RANGES`.
     """
     every = pl.concat([blocked["name"], ranges["name"]]).drop_nulls().unique().sort().to_list()
+    if not every:
+        return pl.DataFrame(schema=HOST), ()
     numbers = {name: number for number, name in enumerate(every)}
     waited = blocked.drop_nulls().with_columns(
         doing=pl.lit(BLOCKED, pl.Int8),

@@ -14,21 +14,25 @@ import polars as pl
 
 from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.model.errors import SourceError
+from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Contents, Notice
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
-from bubblescope.sources.budget import joined
 from bubblescope.sources.clock_shift import shifted
+from bubblescope.sources.emitted import parts
 from bubblescope.sources.inventory import name_shapes
-from bubblescope.sources.projection import losses
+from bubblescope.sources.projection import losses, project
+from bubblescope.sources.spending import joined, spent
+from bubblescope.sources.untold import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from bubblescope.model.timeline import Timeline
     from bubblescope.names.parser import NameParser
-    from bubblescope.sources.budget import Spent
+    from bubblescope.sources.capture import Capture
     from bubblescope.sources.projection import Projection
+    from bubblescope.sources.spending import Spent
 
 UNKNOWN: Final = -1
 """Stands for a process or correlation id that a row does not have; no real one is negative."""
@@ -36,6 +40,10 @@ UNKNOWN: Final = -1
 _PLACE: Final = ("export", "process", "device")
 """What identifies a rank within the traces: device ordinals are each process's own, since
 CUDA_VISIBLE_DEVICES renumbers them."""
+
+
+DEVICE_NAMES: Final = {"process": pl.Int64, "device": pl.Int32, "device_name": pl.String}
+"""What the devices of processes call themselves; null where that is not known."""
 
 
 class Export(msgspec.Struct, frozen=True):
@@ -49,6 +57,7 @@ class Export(msgspec.Struct, frozen=True):
             and count.
         names: Frame with process, name and count of its ranges.
         counters: Frame with process, device, name, unit, time_ns and value, in its own time.
+        device_names: Frame with the columns of `DEVICE_NAMES`.
     """
 
     path: str
@@ -57,6 +66,7 @@ class Export(msgspec.Struct, frozen=True):
     counts: pl.DataFrame
     names: pl.DataFrame
     counters: pl.DataFrame
+    device_names: pl.DataFrame
 
 
 def pid(process: int) -> int:
@@ -71,26 +81,108 @@ def counted(events: pl.DataFrame, what: str) -> pl.DataFrame:
     return found.select("process", "device", "count", what=pl.lit(what))
 
 
+_BESIDE: Final = (Kind.OPTIMIZER, Kind.COLLECTIVE, Kind.DATA, Kind.GC, Kind.OTHER)
+"""Kinds of tasks that other jobs than pipelines have as well."""
+
+
+def of_pipeline(kind: Kind) -> bool:
+    """Say whether ranges of a kind are a pipeline's: passes and transfers between its stages."""
+    return kind not in _BESIDE
+
+
+class Clues(msgspec.Struct, frozen=True):
+    """What tells phases where no range names a pass.
+
+    Attributes:
+        ranges: Frame with the columns of `emitted.EMITTED`.
+        engine_threads: Threads that are autograd's by their names.
+    """
+
+    ranges: pl.DataFrame
+    engine_threads: pl.Series
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What was made of the events of one export.
+
+    Attributes:
+        projection: Its tasks.
+        spent: What its devices spent their time on.
+        inferred: What was told of its tasks by other things than their names -> how.
+        named: Whether names of ranges told its tasks.
+        untimed: Number of ranges that name tasks, where none of them could be timed.
+    """
+
+    projection: Projection
+    spent: Spent
+    inferred: dict[str, str]
+    named: bool
+    untimed: int
+
+
+class Maker:
+    """Makes tasks of exports, one by one, so that only one's events are in memory.
+
+    Names of passes are believed alone, wherever any export has some: others of the run then have the
+    tasks that are named in them.
+
+    Args:
+        names: What range names mean.
+        several: Whether there may be more than one export.
+    """
+
+    def __init__(self, names: NameParser, *, several: bool) -> None:
+        self._names = names
+        self._several = several
+        self._pipelined = False
+        self._named: list[Made] = []
+        self._told: list[Made] = []
+
+    def add(self, capture: Capture, clues: Clues) -> None:
+        """Make tasks of one export."""
+        projection = project(capture, self._names)
+        untimed = 0 if projection.tasks.height else projection.ranges
+        self._pipelined |= any(map(of_pipeline, map(Kind, projection.tasks["kind"].unique())))
+        if self._pipelined or self._several or not capture.work.height:
+            budget = _spent(capture, projection)
+            made = Made(projection, budget, {}, named=True, untimed=untimed)
+            self._named.append(made)
+            if not capture.work.height:
+                self._told.append(made)
+        if not self._pipelined and capture.work.height:
+            told = tell(parts(capture, clues.ranges, clues.engine_threads), capture, self._names)
+            budget = _spent(capture, told.projection)
+            self._told.append(Made(told.projection, budget, told.how, named=False, untimed=untimed))
+
+    def finish(self) -> list[Made]:
+        """Return what was made of each export, in the order in which they came."""
+        return self._named if self._pipelined else self._told
+
+
+def _spent(capture: Capture, projection: Projection) -> Spent:
+    return spent(capture, projection.tasks, projection.markers, projection.owners)
+
+
 def no_tasks(
     exports: Sequence[Export],
-    projections: Sequence[Projection],
+    made: Sequence[Made],
     *,
     kind: str,
     timed: str,
     unknown: str,
     none: str,
 ) -> Notice:
-    """Return why exports have no tasks.
+    """Return why exports have no tasks of a pipeline.
 
     Args:
         exports: What each says of itself.
-        projections: What was made of the events of each.
+        made: What was made of the events of each.
         kind: What the vendor calls its ranges.
         timed: What to do where device work is missing.
         unknown: What to do where no range is known, as the sentence goes on.
         none: What to do where there are no ranges, as the sentence goes on.
     """
-    if known := sum(projection.ranges for projection in projections):
+    if known := sum(one.untimed for one in made):
         return Notice(
             "no-device-work",
             f"no task could be timed: no device work is known to be launched in its {known} pipeline "
@@ -112,8 +204,7 @@ def no_tasks(
 def one_run(
     source: str,
     exports: Sequence[Export],
-    projections: Sequence[Projection],
-    budgets: Sequence[Spent],
+    made: Sequence[Made],
     names: NameParser,
     *,
     offsets: Sequence[int],
@@ -129,12 +220,11 @@ def one_run(
     Args:
         source: Name of the format.
         exports: What each says of itself.
-        projections: What was made of the events of each.
-        budgets: What the devices of each spent their time on.
+        made: What was made of the events of each.
         names: What range names mean.
         offsets: What to add to each export's times to put all on one clock, in nanoseconds.
         work: What the exports' device work consists of, in the plural.
-        nothing: Says why there are no tasks, if there are none.
+        nothing: Says why there are no tasks of a pipeline, if there are none.
         notices: What was dropped, repaired or assumed before.
         common_clock: Whether the exports then share one.
         groups: Returns the communication groups, with the columns of `GROUP_SCHEMA`, given the place of
@@ -144,6 +234,11 @@ def one_run(
     Raises:
         SourceError: Two exports are of one process, or what they hold contradicts itself.
     """
+    projections = [one.projection for one in made]
+    if not any(one.named or one.projection.pipelined for one in made) and any(
+        one.projection.tasks.height for one in made
+    ):
+        notices = (*notices, nothing())
     tasks, markers, counters = _gather(exports, projections, offsets)
     ranks, how_rank = _ranks(exports, tasks, markers)
     place = ranks.select(*_PLACE, "rank")
@@ -153,16 +248,18 @@ def one_run(
         # One file may hold several.
         list(dict.fromkeys((export.version, export.path) for export in exports)),
         tasks.drop("rank").join(place, on=_PLACE),
-        ranks.select("rank", "host", "device", "stages", process="pid"),
+        _named(ranks, exports).select(
+            "rank", "host", "device", "device_name", "stages", process="pid"
+        ),
         notices=(*notices, *losses(projections, work)),
         contents=(held for export in exports for held in _contents(export, names)),
         nothing=nothing,
         number=lambda tasks: numbering.number(tasks, markers, common_clock=common_clock),
-        inferred={"rank": how_rank} if how_rank else {},
+        inferred=_inferred(made) | ({"rank": how_rank} if how_rank else {}),
         spent=joined(
             [
-                one.by_rank(offsets[index], place.filter(export=index).drop("export"))
-                for index, one in enumerate(budgets)
+                one.spent.by_rank(offsets[index], place.filter(export=index).drop("export"))
+                for index, one in enumerate(made)
             ]
         ),
         tables={
@@ -172,6 +269,15 @@ def one_run(
         common_clock=common_clock,
         **declared,
     )
+
+
+def _inferred(made: Sequence[Made]) -> dict[str, str]:
+    """Return what was told of the tasks of any export by other things than names, and how."""
+    ways: dict[str, dict[str, None]] = {}
+    for one in made:
+        for field, how in one.inferred.items():
+            ways.setdefault(field, {})[how] = None
+    return {field: "; ".join(how) for field, how in ways.items()}
 
 
 def _gather(
@@ -243,6 +349,15 @@ def _ranks(
     else:
         how = "order of host name, device and process id"
     return ranks, how
+
+
+def _named(ranks: pl.DataFrame, exports: Sequence[Export]) -> pl.DataFrame:
+    """Add what the device of each rank calls itself."""
+    names = [
+        export.device_names.with_columns(export=pl.lit(index, pl.Int32))
+        for index, export in enumerate(exports)
+    ]
+    return ranks.join(pl.concat(names).unique(_PLACE), on=_PLACE, how="left", maintain_order="left")
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

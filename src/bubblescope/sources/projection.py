@@ -42,8 +42,23 @@ _FIELDS: Final = (
     "pair_stage",
     "pair_microbatch",
 )
-_PLACES: Final = ("microbatch", "chunk", "stage", "step", "rank")
+PLACES: Final = ("microbatch", "chunk", "stage", "step", "rank")
 """What communication launched inside a compute task shares with it."""
+TASK_COLUMNS: Final = [
+    "process",
+    "device",
+    "kind",
+    "lane",
+    *_FIELDS,
+    "splits",
+    "start_ns",
+    "end_ns",
+    "busy_ns",
+    "host_start_ns",
+    "host_end_ns",
+    "name",
+]
+"""Columns of a projection's tasks."""
 _OPERATIONS: Final = {
     "name": pl.String,
     "kind": pl.String,
@@ -123,7 +138,7 @@ def project(capture: Capture, names: NameParser) -> Projection:
         .with_columns(peer=pl.coalesce("peer", "met"))
         .drop("met")
     )
-    of_kernels = _kernel_tasks(capture.comms, [one.kernels for one in found], of_ranges)
+    of_kernels = kernel_tasks(capture.comms, [one.kernels for one in found], of_ranges)
     return Projection(
         tasks=pl.concat([of_ranges.select(of_kernels.columns), of_kernels]),
         markers=markers,
@@ -310,7 +325,7 @@ def _peers(
     )
 
 
-def _kernel_tasks(
+def kernel_tasks(
     comms: tuple[Comm, ...],
     kernels: list[pl.DataFrame],
     of_ranges: pl.DataFrame,
@@ -319,6 +334,15 @@ def _kernel_tasks(
 
     Launched inside a compute task (tensor parallelism, gradient reduction), it shares that task's
     micro-batch, chunk, stage and step.
+
+    Args:
+        comms: The sorts of communication kernels.
+        kernels: Frames with the columns of `WORK`, range (the number of the task's range, or `NONE`)
+            and host_start_ns.
+        of_ranges: Frame with range and `PLACES`.
+
+    Returns:
+        Frame with `TASK_COLUMNS`.
     """
     sorts = pl.DataFrame(
         [
@@ -328,21 +352,7 @@ def _kernel_tasks(
         schema={"comm": pl.Int32, "name": pl.String, "kind": pl.String, "peer": pl.Int64},
         orient="row",
     )
-    inside = of_ranges.unique("range", keep="first").select("range", *_PLACES)
-    columns = [
-        "process",
-        "device",
-        "kind",
-        "lane",
-        *_FIELDS,
-        "splits",
-        "start_ns",
-        "end_ns",
-        "busy_ns",
-        "host_start_ns",
-        "host_end_ns",
-        "name",
-    ]
+    inside = of_ranges.unique("range", keep="first").select("range", *PLACES)
     nothing = pl.DataFrame(schema={**WORK, "range": pl.Int64, "host_start_ns": pl.Int64})
     return (
         pl.concat([nothing, *kernels])
@@ -357,5 +367,5 @@ def _kernel_tasks(
             busy_ns=pl.lit(None, pl.Int64),
             host_end_ns=pl.lit(None, pl.Int64),
         )
-        .select(columns)
+        .select(TASK_COLUMNS)
     )

@@ -14,18 +14,18 @@ from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
-from bubblescope.sources.budget import NOTHING, Spent, joined, spent
 from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.kineto.collector import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
+from bubblescope.sources.kineto.operator_flops import counted
 from bubblescope.sources.kineto.operators import infer_ranges
-from bubblescope.sources.kineto.phases import Phases, tell_phases
 from bubblescope.sources.kineto.recorder_marks import told_by_marks
-from bubblescope.sources.kineto.steps import step_ranges
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.sources.projection import Projection, losses, project
+from bubblescope.sources.spending import NOTHING, Spent, joined, spent
+from bubblescope.sources.untold import Untold, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,12 +79,13 @@ class KinetoSource:
         )
         ranks, how_rank = _ranks(traces)
         table = _rank_table(traces, ranks)
-        tasks, markers, counters = (
+        tasks, markers, counters, executed = (
             _shifted(traces, ranks, frames)
             for frames in (
                 [trace.projection.tasks for trace in traces],
                 [trace.projection.markers for trace in traces],
                 [trace.counters for trace in traces],
+                [trace.executed for trace in traces],
             )
         )
         return assembled(
@@ -92,13 +93,19 @@ class KinetoSource:
             [(trace.version, trace.path) for trace in traces],
             tasks,
             table,
-            notices=(*_clock_notices(traces), *_file_notices(traces), *_task_notices(traces)),
+            notices=(
+                *_clock_notices(traces),
+                *_file_notices(traces),
+                *_task_notices(traces),
+                *_blank(traces),
+            ),
             contents=(trace.contents for trace in traces),
             world=max((trace.world for trace in traces), default=0),
             nothing=lambda: _no_tasks(traces),
             number=lambda tasks: numbering.number(tasks, markers),
             inferred=_inferred(traces) | ({"rank": how_rank} if how_rank else {}),
             spent=_spent(traces, ranks),
+            executed=executed,
             tables={
                 "counters": counters,
                 "groups": merged(pl.concat([trace.group_table for trace in traces])),
@@ -122,8 +129,13 @@ class _Trace(msgspec.Struct, frozen=True):
         window_ns: First start and last end of its events, absolute.
         on_device: Whether it holds device work, not operators alone.
         inferred: What was told of its tasks by other things than their names -> how.
+        blank: Whether its tasks are no more than steps, or one.
+        untimed: Number of ranges that name tasks, where none of them could be timed.
         projection: Its tasks.
         spent: What its devices spent their time on.
+        executed: Its operators that multiply matrices, with the columns of
+            `bubblescope.sources.kineto.operator_flops.COUNTED`.
+        device_name: What its device calls itself, or None.
         counters: Samples of its counters, in its own time.
         contents: What it holds.
         group_table: Its process groups, with the columns of `GROUP_SCHEMA`.
@@ -143,8 +155,12 @@ class _Trace(msgspec.Struct, frozen=True):
     window_ns: tuple[int, int]
     on_device: bool
     inferred: dict[str, str]
+    blank: bool
+    untimed: int
     projection: Projection
     spent: Spent
+    executed: pl.DataFrame
+    device_name: str | None
     counters: pl.DataFrame
     contents: Contents
     group_table: pl.DataFrame
@@ -173,13 +189,10 @@ class _Reader(msgspec.Struct, frozen=True):
     def __call__(self, path: Path, progress: Progress) -> _Trace:
         header, lost, events, apart = self._read(path, progress)
         self._refuse_several(path, events)
-        capture, inferred = events.capture, dict[str, str]()
-        projection = project(capture, self.names)
+        projection = project(events.capture, self.names)
+        told = Untold(events.capture, projection, {}, blank=False)
         if not projection.pipelined:
             told = self._tell(events, apart)
-            if told is not None:
-                capture, inferred = told.capture, told.how
-                projection = project(capture, self.names)
         stated = _WORKER_NAME.match(path.name)
         distributed = header.distributed or {}
         host = header.host or (stated["host"] if stated else None)
@@ -198,13 +211,22 @@ class _Reader(msgspec.Struct, frozen=True):
             base_ns=_base(header, low),
             window_ns=(low + base_ns, high + base_ns),
             on_device=events.on_device,
-            inferred=inferred,
-            projection=projection,
+            inferred=told.how,
+            blank=told.blank,
+            untimed=0 if projection.tasks.height else projection.ranges,
+            projection=told.projection,
             spent=(
-                spent(capture, projection.tasks, projection.markers, projection.owners)
+                spent(
+                    events.capture,
+                    told.projection.tasks,
+                    told.projection.markers,
+                    told.projection.owners,
+                )
                 if events.on_device
                 else NOTHING
             ),
+            executed=counted(events.products),
+            device_name=_device_name(header.devices, events.devices),
             counters=events.counters,
             contents=Contents(
                 path=str(path),
@@ -215,20 +237,21 @@ class _Reader(msgspec.Struct, frozen=True):
                 names=name_shapes(events.names, self.names.parse),
             ),
             group_table=events.groups,
-            groups=[group for group in distributed.get("pg_config") or [] if type(group) is dict],
+            groups=_entries(distributed.get("pg_config")),
             declared=_declaration(header.declared),
             losses=lost,
             impossible=events.impossible,
         )
 
-    def _tell(self, events: Events, apart: pl.DataFrame) -> Phases | None:
+    def _tell(self, events: Events, apart: pl.DataFrame) -> Untold:
         """Tell the passes of a trace that names none: a pipeline's, or else its phases."""
         named = infer_ranges(events, apart)
         if not named.height:
-            return tell_phases(events, step_ranges(events, self.names), self.names)
+            return tell([(0, events)], events.capture, self.names, on_device=events.on_device)
         ranges = pl.concat([events.capture.ranges, named])
         capture = msgspec.structs.replace(events.capture, ranges=ranges)
-        return Phases(capture, {"kind": _HOW_KIND})
+        projection = project(capture, self.names)
+        return Untold(capture, projection, {"kind": _HOW_KIND}, blank=False)
 
     def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events, pl.DataFrame]:
         """Decode the file."""
@@ -282,6 +305,23 @@ def _rank(distributed: dict[str, Any], path: Path) -> int | None:
     stated = _whole(distributed.get("rank"))
     found = _RANK_IN_NAME.search(path.name)
     return int(found[1]) if stated is None and found else stated
+
+
+def _device_name(properties: list[Any] | None, used: Sequence[int]) -> str | None:
+    """Return what all devices that ran something call themselves; None if they differ."""
+    told = [one for one in properties or [] if isinstance(one, dict)]
+    names = {
+        one["id"]: one["name"]
+        for one in told
+        if isinstance(one.get("id"), int) and isinstance(one.get("name"), str)
+    }
+    found = {names.get(device) or None for device in used}
+    return found.pop() if len(found) == 1 else None
+
+
+def _entries(value: Any) -> list[dict[str, Any]]:
+    """Return the entries of a list that are objects; none if it is no list."""
+    return [one for one in value if type(one) is dict] if isinstance(value, list) else []
 
 
 def _whole(value: Any) -> int | None:
@@ -351,6 +391,7 @@ def _rank_table(traces: Sequence[_Trace], ranks: list[int]) -> pl.DataFrame:
             "host": trace.host or "unknown",
             "process": trace.process,
             "device": trace.contents.devices[0] if len(trace.contents.devices) == 1 else None,
+            "device_name": trace.device_name,
             **_coordinates(trace, rank),
         }
         for trace, rank in zip(traces, ranks, strict=True)
@@ -453,8 +494,15 @@ def _task_notices(traces: Sequence[_Trace]) -> list[Notice]:
     return losses(on_device, "kernels, copies and fills") + losses(on_host, "operators")
 
 
+def _blank(traces: Sequence[_Trace]) -> list[Notice]:
+    """Say what to do for more than steps, or one task, of each device."""
+    blank = [trace for trace in traces if trace.blank]
+    tasks = any(trace.projection.tasks.height for trace in traces)
+    return [_no_tasks(blank)] if blank and tasks else []
+
+
 def _no_tasks(traces: Sequence[_Trace]) -> Notice:
-    if known := sum(trace.projection.ranges for trace in traces):
+    if known := sum(trace.untimed for trace in traces):
         return Notice(
             "no-device-work",
             f"no task could be timed: nothing is known to have run in its {known} pipeline ranges; "

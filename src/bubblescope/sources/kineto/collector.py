@@ -14,6 +14,7 @@ import polars as pl
 from bubblescope.model.counters import changes
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
+from bubblescope.names.phase_words import OPTIMIZER_KERNEL
 from bubblescope.sources.capture import LAUNCHES, OPERATORS, RANGES, WORK, Capture, Comm
 from bubblescope.sources.kineto.collective_calls import CollectiveCalls
 from bubblescope.sources.kineto.counters import MEMORY, Counters
@@ -21,14 +22,18 @@ from bubblescope.sources.kineto.document import (
     Count,
     ExactCount,
     ExactInstant,
+    ExactShapedSlice,
     ExactSlice,
     Instant,
     Memory,
+    ShapedSlice,
     Slice,
 )
 from bubblescope.sources.kineto.host import Host, Numbers
 from bubblescope.sources.kineto.process_groups import RankGroups
+from bubblescope.sources.kineto.products import Products
 from bubblescope.sources.plausibility import possible
+from bubblescope.sources.traced import BACKWARD, COMMUNICATION, MODULE, NONE, RECEIVE, SEND, role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,13 +41,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bubblescope.model.arrays import Ints
-
-NONE: Final = -1
-"""Stands for a correlation id or device that an event does not have."""
-
-COMPUTE, BACKWARD, COMMUNICATION, SEND, RECEIVE = range(5)
-"""Roles of an operator: of the forward or anything else, run by autograd's engine, or moving data,
-among many ranks or between two."""
 
 _RANGE, _OPERATOR, _LAUNCH, _KERNEL, _COPY, _FILL, _PYTHON, _SYNC = range(8)
 _GROUPS: Final = {
@@ -64,9 +62,6 @@ _GROUPS: Final = {
     "python_function": _PYTHON,
     "cuda_sync": _SYNC,
 }
-MODULE: Final = "nn.Module: "
-"""What the names of modules' forwards begin with."""
-
 _COUNTED: Final = {
     _RANGE: "ranges",
     _OPERATOR: "operators",
@@ -75,7 +70,6 @@ _COUNTED: Final = {
     _COPY: "copies",
     _FILL: "fills",
 }
-_COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:")
 _CATEGORY, _NAME, _THREAD = attrgetter("cat"), attrgetter("name"), attrgetter("tid")
 _START, _LENGTH = attrgetter("ts"), attrgetter("dur")
 _ON_HOST: Final = ("gloo:", "mpi:", "ucc:")
@@ -90,10 +84,10 @@ class Events(msgspec.Struct, frozen=True):
         named_by: Process id -> names of its ranges.
         capture: Ranges, launches and device work; on a run without a device, operators stand for
             both the launch and the work.
-        operators: Frame with thread, start_ns, end_ns, role and sequence of the operators. The
-            sequence number advances whenever autograd records an operator for the backward.
-        frames: Frame with thread, start_ns, end_ns and name of those Python functions that may tell a
-            phase (`is_frame_of_use`).
+        operators: Frame with the columns of `OPERATORS`.
+        products: Frame with the columns of `products.OPERATORS`: operators that may multiply matrices,
+            with what they were called with; empty if no operator tells.
+        frames: Frame with those of `FRAMES`, of the functions that `is_frame_of_use` tells.
         on_device: Whether the trace holds device work.
         devices: The devices that ran something.
         counts: Number of events by what they are.
@@ -107,6 +101,7 @@ class Events(msgspec.Struct, frozen=True):
     named_by: dict[int | str | None, set[str]]
     capture: Capture
     operators: pl.DataFrame
+    products: pl.DataFrame
     frames: pl.DataFrame
     on_device: bool
     devices: tuple[int, ...]
@@ -125,25 +120,29 @@ class Collector:
     """
 
     def __init__(self, *, kernels: bool = False) -> None:
-        self._kernels: dict[str, int] | None = Numbers() if kernels else None
+        self._named = kernels
         self._columns: dict[int, list[tuple[Any, ...]]] = {group: [] for group in _COUNTED}
         self._counts = dict.fromkeys(_COUNTED, 0)
         self._processes: dict[int | str | None, set[str]] = {}
         self._threads: dict[int | str | None, int] = {}
         self._calls = CollectiveCalls()
+        self._products = Products()
         self._copies: dict[str, int] = {}
+        self._kernels = Numbers()
         self._counters = Counters()
         self._host = Host()
         self._takers: dict[type, Callable[[list[Any]], None]] = {
             Slice: self._take,
             ExactSlice: self._take,
+            ShapedSlice: self._take,
+            ExactShapedSlice: self._take,
             Instant: self._take_memory,
             ExactInstant: self._take_memory,
             Count: self._take_counts,
             ExactCount: self._take_counts,
         }
         self._sort = _Remembered(_sort_of_kernel)
-        self._role = _Remembered(_role)
+        self._role = _Remembered(role)
         self._is_frame = _Remembered(is_frame_of_use)
 
     def take(self, batch: list[Any]) -> None:
@@ -218,7 +217,12 @@ class Collector:
             self._host.take_operators(names, start, end, threads)
             self._calls.take_operators(names, events, start, end, threads)
             roles = np.array(list(map(self._role.__getitem__, names)))
-            return (threads, roles, _argument(events, "sequence"))
+            return (
+                threads,
+                roles,
+                _argument(events, "sequence"),
+                self._products.take(names, events),
+            )
         comm = np.full(len(events), NONE, np.int32)
         copy = np.full(len(events), NONE, np.int8)
         sorts = np.fromiter(map(self._sort.__getitem__, map(_NAME, events)), np.int8, len(events))
@@ -228,11 +232,9 @@ class Collector:
         for row in copies:
             copy[row] = self._copies.setdefault(_sort_of_copy(events[row].name), len(self._copies))
         devices, correlation = _devices(events), _argument(events, "correlation")
-        details = (devices, correlation, comm, copy, _streams(events))
-        if self._kernels is None:
-            return details
         numbers = map(self._kernels.__getitem__, map(_NAME, events))
-        return (*details, np.fromiter(numbers, np.int32, len(events)))
+        kernel = np.fromiter(numbers, np.int32, len(events))
+        return (devices, correlation, comm, copy, _streams(events), kernel)
 
     def _thread_ids(self, events: list[Any]) -> Ints:
         """Return thread ids, which some writers give as text, as numbers."""
@@ -258,15 +260,15 @@ class Collector:
         frames = {
             _RANGE: self._frame(_RANGE, {"thread": pl.Int64, "name": pl.String}),
             _OPERATOR: self._frame(
-                _OPERATOR, {"thread": pl.Int64, "role": pl.Int64, "sequence": pl.Int64}
+                _OPERATOR,
+                {"thread": pl.Int64, "role": pl.Int64, "sequence": pl.Int64, "call": pl.Int32},
             ),
             _LAUNCH: self._frame(_LAUNCH, {"thread": pl.Int64, "correlation": pl.Int64}),
             _PYTHON: self._frame(_PYTHON, {"thread": pl.Int64, "name": pl.String}),
         }
-        details = _WORK_DETAILS if self._kernels is None else {**_WORK_DETAILS, "kernel": pl.Int32}
         work = pl.concat(
-            self._frame(group, details) for group in (_KERNEL, _COPY, _FILL)
-        ).with_columns(pl.col("comm", "copy").replace(NONE, None))
+            self._frame(group, _WORK_DETAILS) for group in (_KERNEL, _COPY, _FILL)
+        ).with_columns(pl.col("comm", "copy", "kernel").replace(NONE, None))
         samples = self._counters.finish()
         if samples.height:
             counts["samples"] = samples.height
@@ -288,8 +290,11 @@ class Collector:
             host=host,
             host_names=host_names,
             waits=waits,
+            optimizer_kernels=tuple(
+                number for name, number in self._kernels.items() if _OF_OPTIMIZER.search(name)
+            ),
         )
-        if self._kernels is not None and on_device:
+        if self._named and on_device:
             capture = msgspec.structs.replace(
                 capture,
                 kernels=work["kernel"],
@@ -306,7 +311,8 @@ class Collector:
             process=self._process(),
             named_by={pid: names for pid, names in self._processes.items() if names},
             capture=capture,
-            operators=operators,
+            operators=operators.drop("call"),
+            products=self._products.finish(operators),
             frames=frames[_PYTHON],
             on_device=on_device,
             devices=tuple(work["device"].unique().sort()) if on_device else (),
@@ -334,6 +340,9 @@ class Collector:
     def _process(self) -> int | None:
         numbers = [pid for pid in self._processes if isinstance(pid, int)]
         return max(numbers, key=lambda pid: len(self._processes[pid])) if numbers else None
+
+
+_OF_OPTIMIZER: Final = re.compile(OPTIMIZER_KERNEL)
 
 
 class _Remembered(dict[str, Any]):
@@ -388,22 +397,13 @@ _WORK_DETAILS: Final = {
     "comm": pl.Int32,
     "copy": pl.Int8,
     "stream": pl.Int32,
+    "kernel": pl.Int32,
 }
 
 
 def is_frame_of_use(name: str) -> bool:
     """Say whether a Python function may tell a phase: a module's forward, or a recomputation."""
     return name.startswith(MODULE) or name.endswith(": recompute_fn")
-
-
-def _role(name: str) -> int:
-    if name.startswith("autograd::engine::"):
-        return BACKWARD
-    if name.startswith("c10d::send"):
-        return SEND
-    if name.startswith("c10d::recv"):
-        return RECEIVE
-    return COMMUNICATION if name.startswith(_COMM_OPERATORS) else COMPUTE
 
 
 def _joined(parts: Sequence[Any], dtype: Any) -> pl.Series:
@@ -497,12 +497,13 @@ def _work_on_host(
         correlation=pl.int_range(pl.len(), dtype=pl.Int64),
         copy=pl.lit(None, pl.Int8),
         stream=pl.lit(None, pl.Int32),
+        kernel=pl.lit(None, pl.Int32),
     )
     sorts = tuple(
         Comm(name, Kind.OTHER if name.endswith((":send", ":recv")) else Kind.COLLECTIVE)
         for name in names
     )
-    return work.drop("device", "comm", "copy", "stream"), work.drop("thread"), sorts
+    return work.drop("device", "comm", "copy", "stream", "kernel"), work.drop("thread"), sorts
 
 
 def _without_impossible(

@@ -13,14 +13,7 @@ import polars as pl
 
 from bubblescope.model.intervals import reached_ns
 from bubblescope.sources.capture import RANGES
-from bubblescope.sources.kineto.collector import (
-    BACKWARD,
-    COMMUNICATION,
-    COMPUTE,
-    NONE,
-    RECEIVE,
-    SEND,
-)
+from bubblescope.sources.traced import BACKWARD, COMMUNICATION, COMPUTE, NONE, RECEIVE, SEND
 
 if TYPE_CHECKING:
     from bubblescope.sources.kineto.collector import Events

@@ -104,5 +104,6 @@ def _of_marks(ours: pl.DataFrame, steps: pl.DataFrame) -> Capture:
         comm=pl.lit(None, pl.Int32),
         copy=pl.lit(None, pl.Int8),
         stream=pl.lit(None, pl.Int32),
+        kernel=pl.lit(None, pl.Int32),
     )
     return Capture(pl.concat([ours, steps]), work.select(*LAUNCHES), work.select(*WORK))

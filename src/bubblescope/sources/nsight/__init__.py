@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from bubblescope.model.errors import SourceError
 from bubblescope.model.provenance import Notice, clocks_unchecked
-from bubblescope.sources.budget import spent
 from bubblescope.sources.nsight.nccl_kernels import groups_of_run
 from bubblescope.sources.nsight.read_export import NsightExport, read_export
 from bubblescope.sources.nsight.tables import EVENTS, ParquetTables, SqliteExport
-from bubblescope.sources.process_exports import no_tasks, one_run
-from bubblescope.sources.projection import project
+from bubblescope.sources.process_exports import Maker, no_tasks, one_run
 from bubblescope.sources.sqlite import head_of, table_names
 
 if TYPE_CHECKING:
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.sources.capture import Capture
+    from bubblescope.sources.process_exports import Clues
     from bubblescope.sources.source import ReadOptions
 
 _SIGNS: Final = (b"META_DATA_EXPORT", b"EXPORT_META_DATA", b"CUPTI_ACTIVITY_KIND", b"NVTX_EVENTS")
@@ -64,25 +63,24 @@ class NsightSource:
         Raises:
             SourceError: An export is damaged, or a report cannot be exported.
         """
-        exports, projections, budgets = [], [], []
-        for path in _without_twins(paths):  # only one export's events are in memory at a time
-            export, capture = _read(path, options)
+        chosen = _without_twins(paths)
+        exports, maker = [], Maker(options.names, several=len(chosen) > 1)
+        for path in chosen:  # only one export's events are in memory at a time
+            export, capture, clues = _read(path, options)
             exports.append(export)
-            projections.append(project(capture, options.names))
-            made = projections[-1]
-            budgets.append(spent(capture, made.tasks, made.markers, made.owners))
+            maker.add(capture, clues)
+        made = maker.finish()
         offsets, notices = _offsets(exports)
         return one_run(
             "nsight",
             exports,
-            projections,
-            budgets,
+            made,
             options.names,
             offsets=offsets,
             work="kernels, copies and fills",
             nothing=lambda: no_tasks(
                 exports,
-                projections,
+                made,
                 kind="NVTX",
                 timed="profile with `--trace=cuda,nvtx`",
                 unknown=_UNKNOWN,
@@ -103,18 +101,18 @@ def _without_twins(paths: Sequence[Path]) -> list[Path]:
     ]
 
 
-def _read(path: Path, options: ReadOptions) -> tuple[NsightExport, Capture]:
+def _read(path: Path, options: ReadOptions) -> tuple[NsightExport, Capture, Clues]:
     """Open whichever container the export lies in and read it."""
     progress = options.progress
     tables: SqliteExport | ParquetTables
     if path.is_dir():
         tables = ParquetTables(path, progress)
         progress.begin(f"reading {path.name}", tables.size())
-        return read_export(tables, str(path), kernels=options.activities)
+        return read_export(tables, str(path), options.names, kernels=options.activities)
     with _as_sqlite(path, progress) as file:
         tables = SqliteExport(file, progress)
         progress.begin(f"reading {path.name}", tables.size())
-        return read_export(tables, str(path), kernels=options.activities)
+        return read_export(tables, str(path), options.names, kernels=options.activities)
 
 
 @contextmanager

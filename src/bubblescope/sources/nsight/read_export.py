@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import polars as pl
 
 from bubblescope.names.communication_kernels import is_communication_kernel
+from bubblescope.names.phase_words import AUTOGRAD_THREAD, OPTIMIZER_KERNEL
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     LAUNCHES,
@@ -26,12 +27,15 @@ from bubblescope.sources.capture import (
     Comm,
     told_by_host,
 )
+from bubblescope.sources.emitted import without_numbers
 from bubblescope.sources.nsight.communicators import FUNCTION, NO_CALLS, nccl_calls
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
+from bubblescope.sources.nsight.devices import device_names
 from bubblescope.sources.nsight.nccl_kernels import NO_NCCL, Nccl, told_by_calls
-from bubblescope.sources.process_exports import UNKNOWN, Export, counted
+from bubblescope.sources.process_exports import UNKNOWN, Clues, Export, counted, of_pipeline
 
 if TYPE_CHECKING:
+    from bubblescope.names.parser import NameParser
     from bubblescope.sources.nsight.tables import Tables
 
 _RANGE_TYPES: Final = {"NvtxPushPopRange": 59, "NvtxStartEndRange": 60}
@@ -81,13 +85,14 @@ def _process(global_id: str) -> pl.Expr:
 
 
 def read_export(
-    tables: Tables, path: str, *, kernels: bool = False
-) -> tuple[NsightExport, Capture]:
-    """Read what an export says of itself, and its events in its own time.
+    tables: Tables, path: str, names: NameParser, *, kernels: bool = False
+) -> tuple[NsightExport, Capture, Clues]:
+    """Read what an export says of itself, its events in its own time, and what tells phases.
 
     Args:
         tables: Its tables.
         path: Where it lies, as the user named it.
+        names: What range names mean.
         kernels: Whether to keep the names of device work.
 
     Raises:
@@ -99,10 +104,13 @@ def read_export(
     facts = dict(meta.iter_rows())
     environment = dict(tables.read("TARGET_INFO_SYSTEM_ENV", ["name", "value"]).iter_rows())
     strings = tables.read("StringIds", ["id", "value"])
-    ranges = _ranges(tables, strings)
-    comm = strings.filter(_is_comm(strings["value"])).sort("id")
+    ranges = without_numbers(_ranges(tables, strings))
+    told = _named_kernels(strings, ranges, names)
     waits = _waits(tables)
-    work, counts = _device_work(tables, comm, streams=kernels or waits is not None, kernels=kernels)
+    zero = int(strings["id"].min() or 0)  # type: ignore[arg-type]  # a column of integers
+    work, counts = _device_work(
+        tables, told, zero, streams=kernels or waits is not None, titles=kernels
+    )
     launches, blocked = _launches(tables, strings)
     host, host_names = told_by_host(blocked, ranges)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
@@ -112,11 +120,12 @@ def read_export(
             ranges=ranges.select(*RANGES),
             launches=launches.select(*LAUNCHES),
             work=work.select(*WORK),
-            comms=tuple(map(Comm, comm["value"])),
+            comms=tuple(map(Comm, told.comm["value"])),
             copies=_COPY_SORTS,
             host=host,
             host_names=host_names,
             waits=waits,
+            optimizer_kernels=tuple(number - zero for number in told.optimizing["id"]),
         ),
         tables,
         strings,
@@ -129,15 +138,16 @@ def read_export(
         counts=pl.concat([counts, counted(launches, "calls"), counted(ranges, "ranges")]),
         names=ranges.group_by("process", "name").len("count"),
         counters=pl.concat([memory(tables), metrics]),
+        device_names=device_names(tables, places),
         unplaced_metrics=unplaced,
         nccl=nccl,
     )
     if kernels:
-        numbers, names = _named(work["kernel"], strings)
+        numbers, titles = _named(work["title"], strings)
         capture = msgspec.structs.replace(
-            capture, kernels=numbers, kernel_names=names, operators=_sequenced(ranges)
+            capture, kernels=numbers, kernel_names=titles, operators=_sequenced(ranges)
         )
-    return export, capture
+    return export, capture, Clues(ranges, _engine_threads(tables, strings))
 
 
 def _with_nccl(capture: Capture, tables: Tables, strings: pl.DataFrame) -> tuple[Capture, Nccl]:
@@ -166,18 +176,21 @@ def _named(ids: pl.Series, strings: pl.DataFrame) -> tuple[pl.Series, tuple[str,
 
 
 def _sequenced(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the operators that have a sequence number, with the columns of `OPERATORS`.
-
-    `torch.autograd.profiler.emit_nvtx` writes it behind the name: "aten::addmm, seq = 5, op_id = 7".
-    """
+    """Return the operators that have a sequence number, with the columns of `OPERATORS`."""
     return (
-        ranges.with_columns(
-            sequence=pl.col("name").str.extract(r", seq = (\d+)").cast(pl.Int64, strict=False),
-            engine=pl.col("name").str.starts_with("autograd::engine::"),
-        )
+        ranges.with_columns(engine=pl.col("name").str.starts_with("autograd::engine::"))
         .drop_nulls(["sequence", "end_ns"])
+        .filter(pl.col("sequence") >= 0)
         .select(*OPERATORS)
     )
+
+
+def _engine_threads(tables: Tables, strings: pl.DataFrame) -> pl.Series:
+    """Return the threads that are PyTorch's autograd engine's, by their names."""
+    named = strings.filter(pl.col("value").str.contains(AUTOGRAD_THREAD))
+    threads = tables.read("ThreadNames", ["nameId", "globalTid"])
+    found = threads.join(named, left_on="nameId", right_on="id", how="semi")
+    return found["globalTid"].drop_nulls().unique()
 
 
 def _launches(tables: Tables, strings: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -259,26 +272,62 @@ def _range_types(tables: Tables) -> list[int]:
     return [number for name, number in (usual | said).items() if name in _RANGE_TYPES]
 
 
+class _Named(NamedTuple):
+    """Names of kernels that matter by themselves.
+
+    Attributes:
+        comm: Frame with id and value of those of communication, short or demangled.
+        optimizing: The same of those of optimizers.
+        demangled: Whether short names do not tell enough.
+    """
+
+    comm: pl.DataFrame
+    optimizing: pl.DataFrame
+    demangled: bool
+
+
+def _named_kernels(strings: pl.DataFrame, ranges: pl.DataFrame, names: NameParser) -> _Named:
+    """Return the names that matter.
+
+    A namespace that tells a library, or an argument that tells what a template does, is only in the
+    demangled name. That is read if it matters: for a library, or where no range names a pass, so that
+    kernels may have to tell optimizers and steps.
+    """
+    comm = strings.filter(_is_comm(strings["value"])).sort("id")
+    optimizing = strings.filter(pl.col("value").str.contains(OPTIMIZER_KERNEL))
+    hidden = (_bare(name) for name in comm["value"] if "::" in name)
+    return _Named(
+        comm,
+        optimizing,
+        demangled=not all(map(is_communication_kernel, hidden))
+        or not any(
+            of_pipeline(said.kind)
+            for parsed in names.parse_all(ranges["name"]).values()
+            for said in parsed
+            if said.kind
+        ),
+    )
+
+
 def _bare(name: str) -> str:
     """Return the bare name of a function, as `shortName` has it."""
     return re.split(r"[<(]", name, maxsplit=1)[0].rsplit("::", 1)[-1]
 
 
 def _device_work(
-    tables: Tables, comm: pl.DataFrame, *, streams: bool, kernels: bool
+    tables: Tables, named: _Named, zero: int, *, streams: bool, titles: bool
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return all device work, and how much of what there is.
 
     Args:
         tables: The export's.
-        comm: Frame with id and value: names of communication kernels, short or demangled.
+        named: The names that matter.
+        zero: The lowest id of a name: kernels are told apart by their names' ids less it.
         streams: Whether streams are needed.
-        kernels: Whether a column `kernel` is to have the id of each name.
+        titles: Whether a column `title` is to have the id of each name, of fills and graphs too.
     """
-    names = ["shortName"] if kernels or comm.height else []
-    # A namespace that tells a library is only in the demangled name, which is read if it matters.
-    demangled = (name for name in comm["value"] if "::" in name)
-    if kernels or not all(map(is_communication_kernel, map(_bare, demangled))):
+    names, comm = ["shortName"], named.comm
+    if titles or named.demangled:
         names.append("demangledName")
     code = pl.coalesce(
         pl.lit(None, pl.Int32),
@@ -290,7 +339,7 @@ def _device_work(
         ),
     )
 
-    def shrink(piece: pl.DataFrame, unnamed: pl.Expr) -> pl.DataFrame:
+    def shrink(piece: pl.DataFrame, unnamed: pl.Expr, kernel: pl.Expr) -> pl.DataFrame:
         return piece.drop_nulls(["start", "end", "deviceId"]).select(
             process=_process("globalPid").fill_null(UNKNOWN),
             device=pl.col("deviceId").cast(pl.Int32),
@@ -302,9 +351,11 @@ def _device_work(
             stream=pl.col("streamId").cast(pl.Int32, strict=False)
             if streams
             else pl.lit(None, pl.Int32),
-            **({"kernel": pl.coalesce("demangledName", "shortName", unnamed)} if kernels else {}),
+            kernel=kernel,
+            **({"title": pl.coalesce("demangledName", "shortName", unnamed)} if titles else {}),
         )
 
+    code_of_name = (pl.coalesce(names[::-1]) - zero).cast(pl.Int32, strict=False)
     columns = ["start", "end", "deviceId", "correlationId", "globalPid", *names]
     columns += ["streamId"] * streams
     pieces, counts = [], []
@@ -312,7 +363,10 @@ def _device_work(
         kinds = ["copyKind", "srcKind", "dstKind"] if what == "copies" else []
         unnamed = list(_UNNAMED).index(what) if what in _UNNAMED else None
         number = pl.lit(None, pl.Int64) if unnamed is None else pl.lit(-1 - unnamed, pl.Int64)
-        piece = tables.read(table, [*columns, *kinds], partial(shrink, unnamed=number))
+        kernel = code_of_name if table == _KERNELS else pl.lit(None, pl.Int32)
+        piece = tables.read(
+            table, [*columns, *kinds], partial(shrink, unnamed=number, kernel=kernel)
+        )
         pieces.append(piece)
         counts.append(counted(piece, what))
     return pl.concat(pieces), pl.concat(counts)

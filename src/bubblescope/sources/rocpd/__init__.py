@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bubblescope.model.provenance import Notice
-from bubblescope.sources.budget import spent
 from bubblescope.sources.plausibility import impossible_times
-from bubblescope.sources.process_exports import UNKNOWN, no_tasks, one_run
-from bubblescope.sources.projection import project
+from bubblescope.sources.process_exports import UNKNOWN, Maker, no_tasks, one_run
 from bubblescope.sources.rocpd.database import Part, RocpdExport, read_part, suffixes
 from bubblescope.sources.sqlite import head_of, table_names
 
@@ -43,30 +41,29 @@ class RocpdSource:
         Raises:
             SourceError: A file is damaged, or two are of one process.
         """
-        exports, projections, budgets = [], [], []
+        exports: list[RocpdExport] = []
+        maker = Maker(options.names, several=True)
         for path in paths:
             # A damaged file may show no tables: reading it says what is wrong.
             for suffix in suffixes(path) or [""]:
                 part = Part(path, suffix, options.progress)
                 options.progress.begin(f"reading {path.name}", part.size())
-                export, capture = read_part(part, named=options.activities)
+                export, capture, clues = read_part(part, named=options.activities)
                 exports.append(export)
-                projections.append(project(capture, options.names))
-                made = projections[-1]
-                budgets.append(spent(capture, made.tasks, made.markers, made.owners))
+                maker.add(capture, clues)
+        made = maker.finish()
         exports = _told_apart(exports)
         machines = len({export.machine for export in exports})
         return one_run(
             self.name,
             exports,
-            projections,
-            budgets,
+            made,
             options.names,
             offsets=[0] * len(exports),
             work="kernels and copies",
             nothing=lambda: no_tasks(
                 exports,
-                projections,
+                made,
                 kind="ROCTX",
                 timed=_ADVICE,
                 unknown="; see them with `bubblescope names` and describe yours with --names",

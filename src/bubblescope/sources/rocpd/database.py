@@ -16,6 +16,7 @@ import polars as pl
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
+from bubblescope.names.phase_words import OPTIMIZER_KERNEL
 from bubblescope.names.runtime_calls import Blocks, blocks
 from bubblescope.sources.capture import (
     LAUNCHES,
@@ -26,8 +27,9 @@ from bubblescope.sources.capture import (
     Comm,
     told_by_host,
 )
+from bubblescope.sources.emitted import without_numbers
 from bubblescope.sources.plausibility import possible
-from bubblescope.sources.process_exports import UNKNOWN, Export, counted
+from bubblescope.sources.process_exports import DEVICE_NAMES, UNKNOWN, Clues, Export, counted
 from bubblescope.sources.rocpd.counters import held_memory
 from bubblescope.sources.sqlite import SqliteTables, table_names
 
@@ -61,7 +63,7 @@ _SMALL: Final = (
 )
 _TEXT: Final = frozenset(
     {"tag", "value", "string", "name", "machine_id", "hostname", "type", "level", "extdata"}
-    | {"kernel_name", "display_name"}
+    | {"kernel_name", "display_name", "product_name"}
 )
 _MARKER, _HIP_CALL, _CALL = range(3)
 """What a region is by its category; of calls, the first to be taken for a launch comes first."""
@@ -125,7 +127,7 @@ class _Events:
 
     Attributes:
         strings: Frame with id and string.
-        gpus: Frame with agent and device, its number among the machine's GPUs.
+        gpus: Frame with agent, device, its number among the machine's GPUs, and device_name.
         named: Whether names and streams of device work are kept.
     """
 
@@ -134,9 +136,11 @@ class _Events:
         self.named = named
         self._places = ["pid", "tid", "agent_id", *["stream_id"] * named]
         self.strings = part.table("string", ["id", "string"])
-        agents = part.table("info_agent", ["id", "type", "type_index"])
+        agents = part.table("info_agent", ["id", "type", "type_index", "product_name"])
         self.gpus = agents.filter(type="GPU").select(
-            agent="id", device=pl.coalesce("type_index", "id").cast(pl.Int32, strict=False)
+            agent="id",
+            device=pl.coalesce("type_index", "id").cast(pl.Int32, strict=False),
+            device_name=pl.when(pl.col("product_name") != "").then("product_name"),
         )
         self._processes = part.table("info_process", ["id", "pid"]).drop_nulls()
         self._tracks = part.table("track", ["id", *self._places])
@@ -207,7 +211,7 @@ class _Events:
         )
 
 
-def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture]:
+def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture, Clues]:
     """Read what a part says of itself, and its events in its machine's own time.
 
     Args:
@@ -227,8 +231,8 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture]
     events = _Events(part, named=named)
     regions = events.of("region", ["name_id"])
     calls = regions.filter(pl.col("role").is_in([_HIP_CALL, _CALL]))
-    ranges = _ranges(regions, events.strings)
-    kernels, comms = _kernels(events, part.table("info_kernel_symbol", ["id", *_NAMES]))
+    ranges = without_numbers(_ranges(regions, events.strings).select(*RANGES))
+    kernels, comms, optimizing = _kernels(events, part.table("info_kernel_symbol", ["id", *_NAMES]))
     copies = _copies(events)
     every = pl.concat([kernels, copies])
     sound = possible(int(every["start_ns"].median() or 0))  # type: ignore[arg-type]  # integers
@@ -252,13 +256,17 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture]
         counters=held_memory(
             events.of("memory_allocate", ["type", "level", "address", "size"]), events.gpus
         ),
+        device_names=work.select("process", "device")
+        .unique()
+        .join(events.gpus, on="device", how="left")
+        .select(*DEVICE_NAMES),
         machine=machine or host,
         events=every.height,
         impossible=every.height - work.height,
     )
     host, host_names = told_by_host(_blocked(calls, events.strings), ranges.select(*RANGES))
-    told = sorted(work["kernel"].drop_nulls().unique()) if named else []
-    return export, Capture(
+    told = sorted(work["title"].drop_nulls().unique()) if named else []
+    capture = Capture(
         ranges=ranges.select(*RANGES),
         launches=_launches(calls),
         work=work.select(*WORK),
@@ -266,13 +274,15 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture]
         copies=_COPY_SORTS,
         host=host,
         host_names=host_names,
-        kernels=work["kernel"].replace_strict(
+        kernels=work["title"].replace_strict(
             told, range(len(told)), default=None, return_dtype=pl.Int32
         )
         if named
         else None,
         kernel_names=tuple(told),
+        optimizer_kernels=optimizing,
     )
+    return export, capture, Clues(ranges, pl.Series(dtype=pl.Int64))
 
 
 def _blocked(calls: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
@@ -325,8 +335,10 @@ def _launches(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _kernels(events: _Events, symbols: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Comm, ...]]:
-    """Return kernels, with the columns of `WORK`, and the sorts of communication kernels."""
+def _kernels(
+    events: _Events, symbols: pl.DataFrame
+) -> tuple[pl.DataFrame, tuple[Comm, ...], tuple[int, ...]]:
+    """Return kernels as work, the sorts of communication kernels, and the kernels of optimizers."""
     whole = pl.coalesce(pl.when(pl.col(name) != "").then(name) for name in _NAMES)
     named = symbols.select(
         kernel_id="id", name=whole.str.extract(r"^([^(]+)").str.strip_chars(), full=whole
@@ -334,15 +346,18 @@ def _kernels(events: _Events, symbols: pl.DataFrame) -> tuple[pl.DataFrame, tupl
     told = named["name"].unique(maintain_order=True).drop_nulls()
     names = [name for name in told if is_communication_kernel(name)]
     sorts = pl.DataFrame({"name": names}, schema={"name": pl.String}).with_row_index("comm")
+    numbers = named.select("full").drop_nulls().unique(maintain_order=True).with_row_index("kernel")
     found = (
         events.of("kernel_dispatch", ["kernel_id"])
         .join(named.join(sorts, on="name", how="left"), on="kernel_id", how="left")
+        .join(numbers, on="full", how="left")
         .join(events.gpus, on="agent", how="left")
         # Kernels run on GPUs, whatever the table of agents says.
         .with_columns(device=pl.coalesce("device", pl.col("agent").cast(pl.Int32, strict=False)))
     )
     comms = (Comm(name, Kind.OTHER if _GENERIC in name.lower() else None) for name in names)
-    return _as_work(found, named=events.named), tuple(comms)
+    optimizing = numbers.filter(pl.col("full").str.contains(OPTIMIZER_KERNEL))["kernel"]
+    return _as_work(found, named=events.named), tuple(comms), tuple(optimizing)
 
 
 def _copies(events: _Events) -> pl.DataFrame:
@@ -372,7 +387,7 @@ _COPY_SORTS: Final = ("HtoD", "DtoH", "DtoD")
 
 
 def _as_work(events: pl.DataFrame, *, named: bool) -> pl.DataFrame:
-    """Return device work with the columns of `WORK`, and, if they are kept, its names as `kernel`."""
+    """Return device work with the columns of `WORK`, and, if they are kept, its names as `title`."""
     stream = pl.col("stream_id").cast(pl.Int32, strict=False) if named else pl.lit(None, pl.Int32)
     return (
         events.filter(pl.col("device") >= 0)
@@ -387,7 +402,10 @@ def _as_work(events: pl.DataFrame, *, named: bool) -> pl.DataFrame:
             if "copy" in events.columns
             else pl.lit(None, pl.Int8),
             stream=stream,
-            kernel=pl.col("full") if named else pl.lit(None, pl.String),
+            kernel=pl.col("kernel").cast(pl.Int32)
+            if "kernel" in events.columns
+            else pl.lit(None, pl.Int32),
+            title=pl.col("full") if named else pl.lit(None, pl.String),
         )
-        .select(*WORK, *["kernel"] * named)
+        .select(*WORK, *["title"] * named)
     )

@@ -8,32 +8,35 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model.device_time import innermost
-from bubblescope.sources.kineto.collector import MODULE
-from bubblescope.sources.kineto.nesting import outermost
-from bubblescope.sources.kineto.steps import REPEATED
+from bubblescope.sources.nesting import outermost
+from bubblescope.sources.step_marks import REPEATED
+from bubblescope.sources.traced import MODULE
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from bubblescope.model.arrays import Ints
-    from bubblescope.sources.kineto.collector import Events
-    from bubblescope.sources.kineto.steps import Steps
+    from bubblescope.sources.step_marks import Steps
+    from bubblescope.sources.traced import Traced
 
-_COMMUNICATION: Final = r"^(?:nccl|gloo|mpi|ucc|c10d):"
-"""Annotations of communication, which say nothing of what the job did."""
+_LIBRARIES: Final = (
+    r"^(?:(?:nccl|gloo|mpi|ucc|c10d):|(?:p?nccl|MPI_|PMPI_|rccl|cublas|cudnn|cusparse|cusolver|cufft)[A-Z]"
+    r"|FSDP::)"
+)
+"""Ranges of calls of libraries, of communication above all, which say nothing of what the job did."""
 _MOST: Final = 0.5
 """Share of the launches above which ranges are believed to be the job's regions."""
 
 
 def regions(
-    events: Events, steps: Steps, launched: Ints, main: int, known: Collection[str]
+    trace: Traced, steps: Steps, launched: Ints, main: int, known: Collection[str]
 ) -> pl.DataFrame:
     """Return the job's outermost ranges, or else its outermost modules, or else its steps.
 
     That is the first of these in which most launches were made, or else the one with the most.
 
     Args:
-        events: The trace.
+        trace: The trace.
         steps: Its steps.
         launched: When its main thread launched device work, ascending.
         main: That thread.
@@ -42,11 +45,11 @@ def regions(
     Returns:
         Frame with start_ns, end_ns and name, without overlaps; something was launched in each.
     """
-    annotated = events.capture.ranges.drop_nulls("end_ns").filter(
-        ~pl.col("name").str.contains(_COMMUNICATION) & ~pl.col("name").is_in(list(known))
+    annotated = trace.capture.ranges.drop_nulls("end_ns").filter(
+        ~pl.col("name").str.contains(_LIBRARIES) & ~pl.col("name").is_in(list(known))
     )
-    modules = events.frames.filter(pl.col("name").str.starts_with(MODULE))
-    marked = steps.ranges if steps.marked else steps.ranges.clear()
+    modules = trace.frames.filter(pl.col("name").str.starts_with(MODULE))
+    marked = steps.ranges if steps.marked and not steps.guessed else steps.ranges.clear()
     tried = []
     for spans in (annotated, modules, marked):
         mine = spans.filter(pl.col("thread") == main).select("thread", "start_ns", "end_ns", "name")
@@ -55,6 +58,11 @@ def regions(
         if share >= _MOST:
             break
     return max(tried, key=lambda one: one[0])[1]
+
+
+def _steps(spans: pl.DataFrame) -> int:
+    """Return how many spans are named as steps."""
+    return int(spans["name"].str.contains(REPEATED).sum())
 
 
 def _segments(spans: pl.DataFrame, launched: Ints) -> tuple[pl.DataFrame, float]:
@@ -76,7 +84,7 @@ def _segments(spans: pl.DataFrame, launched: Ints) -> tuple[pl.DataFrame, float]
     spans = launching(spans)
     level = outermost(spans)
     taken = [level]
-    while level.height == 1 and not level["name"].str.contains(REPEATED)[0]:
+    while level.height == 1 and not (_steps(level) and _steps(spans) == 1):
         [(start, end)] = level.select("start_ns", "end_ns").rows()
         inner = spans.filter(pl.col("start_ns") >= start, pl.col("end_ns") <= end)
         spans = inner.filter((pl.col("start_ns") > start) | (pl.col("end_ns") < end))

@@ -69,6 +69,7 @@ WINDOWS: Final = {
     "start_ns": pl.Int64(),
     "end_ns": pl.Int64(),
     "open": pl.Boolean(),
+    "host_ns": pl.Int64(),
 }
 
 
@@ -78,8 +79,8 @@ class Spent(msgspec.Struct, frozen=True):
     Attributes:
         table: Frame with the columns of `TABLE`: those of `BUDGET_SCHEMA`, by process.
         operations: Frame with the columns of `OPERATIONS`, by process.
-        windows: Steps in device time: process, device, step, start_ns, end_ns and
-            open, which says that the step's end was not recorded.
+        windows: Steps in device time: process, device, step, start_ns, end_ns, open, which says that
+            the step's end was not recorded, and host_ns, when it began on the host.
         waits_known: Whether the trace would show that a stream was told to wait for an event.
         activities: Frame with the columns of `sources.activities.ACTIVITIES`, by process; empty
             unless kernels were asked for.
@@ -361,7 +362,7 @@ def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
     if not ascending(launched):
         order = np.argsort(launched, kind="stable")
         launched, start = launched[order], start[order]
-    rows: list[tuple[int, int, int]] = []
+    rows: list[tuple[int, int, int, int]] = []
     steps = pl.coalesce("step", pl.int_range(pl.len()))
     marked = markers.sort("start_ns", "end_ns").select(
         "start_ns", pl.col("end_ns").fill_null(_NEVER), steps
@@ -371,8 +372,8 @@ def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
         if low < high:
             first = int(start[low:high].min())
             if not rows or first > rows[-1][1]:
-                rows.append((step, first, ran.last_ns))
-    found = pl.DataFrame(rows, schema=["step", "start_ns", "end_ns"], orient="row")
+                rows.append((step, first, ran.last_ns, begin))
+    found = pl.DataFrame(rows, schema=["step", "start_ns", "end_ns", "host_ns"], orient="row")
     following = pl.col("start_ns").shift(-1)
     return found.select(
         process=pl.lit(ran.process, pl.Int64),
@@ -381,6 +382,7 @@ def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
         start_ns=pl.col("start_ns").cast(pl.Int64),
         end_ns=pl.coalesce(following, "end_ns").cast(pl.Int64),
         open=following.is_null(),
+        host_ns=pl.col("host_ns").cast(pl.Int64),
     )
 
 

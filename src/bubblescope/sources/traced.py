@@ -1,0 +1,76 @@
+"""What tells phases and steps of a process that names none: operators, and modules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+import polars as pl
+
+if TYPE_CHECKING:
+    from bubblescope.sources.capture import Capture
+
+NONE: Final = -1
+"""Stands for a correlation id, device or sequence number that an event does not have."""
+
+COMPUTE, BACKWARD, COMMUNICATION, SEND, RECEIVE = range(5)
+"""Roles of an operator: of the forward or anything else, run by autograd's engine, or moving data,
+among many ranks or between two."""
+
+MODULE: Final = "nn.Module: "
+"""What the names of modules' forwards begin with."""
+
+OPERATORS: Final = {
+    "thread": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "role": pl.Int64,
+    "sequence": pl.Int64,
+}
+"""Columns of operators. The sequence number advances whenever autograd records an operator for the
+backward."""
+
+FRAMES: Final = {
+    "thread": pl.Int64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "name": pl.String,
+}
+"""Columns of those Python functions that may tell a phase."""
+
+_COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:")
+
+
+class Traced(Protocol):
+    """What one process recorded, or what it recorded of some of its devices."""
+
+    @property
+    def capture(self) -> Capture:
+        """Its ranges, launches and device work."""
+
+    @property
+    def operators(self) -> pl.DataFrame:
+        """Frame with the columns of `OPERATORS`."""
+
+    @property
+    def frames(self) -> pl.DataFrame:
+        """Frame with the columns of `FRAMES`."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What a source found of one process; see `Traced`."""
+
+    capture: Capture
+    operators: pl.DataFrame
+    frames: pl.DataFrame
+
+
+def role(name: str) -> int:
+    """Return the role of an operator by its name."""
+    if name.startswith("autograd::engine::"):
+        return BACKWARD
+    if name.startswith("c10d::send"):
+        return SEND
+    if name.startswith("c10d::recv"):
+        return RECEIVE
+    return COMMUNICATION if name.startswith(_COMM_OPERATORS) else COMPUTE

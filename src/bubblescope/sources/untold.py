@@ -1,0 +1,106 @@
+"""Tasks of traces that name no passes: their phases and steps, or at least what each device ran."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import polars as pl
+
+from bubblescope.model.kinds import Kind
+from bubblescope.sources.phases import phase_ranges, step_markers, tell_phases
+from bubblescope.sources.projection import project
+from bubblescope.sources.step_marks import Steps, guessed_steps, in_line, step_ranges
+from bubblescope.sources.whole_devices import with_whole_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bubblescope.names.parsed import ParsedName
+    from bubblescope.names.parser import NameParser
+    from bubblescope.sources.capture import Capture
+    from bubblescope.sources.projection import Projection
+    from bubblescope.sources.traced import Traced
+
+_HOW_DEVICE: Final = "nothing tells what a device did when: one task is {}"
+
+
+class Untold(msgspec.Struct, frozen=True):
+    """The tasks of a trace that names no passes.
+
+    Attributes:
+        capture: The trace, with a range for each phase in place of what named optimizers alone, and
+            what the ranges mean.
+        projection: Its tasks.
+        how: How they were told, by what was told: `kind`, `stage` and `step` as in `Run.inferred`.
+        blank: Whether some device shows no more than steps, or one task.
+    """
+
+    capture: Capture
+    projection: Projection
+    how: dict[str, str]
+    blank: bool
+
+
+def tell(
+    parts: Sequence[tuple[int, Traced]],
+    capture: Capture,
+    names: NameParser,
+    *,
+    on_device: bool = True,
+) -> Untold:
+    """Tell the tasks of a trace that names no passes.
+
+    Args:
+        parts: Each process that used devices, or part of one, and what it recorded.
+        capture: All that the trace recorded.
+        names: What range names mean.
+        on_device: Whether it holds work of devices, not operators of the host in their place.
+
+    Returns:
+        The tasks; none only if the trace holds no work of a device.
+    """
+    steps = in_line([_steps(trace, names) for _, trace in parts])
+    of_process: dict[int, Steps] = {}
+    ranges, ways = [capture.ranges.clear()], dict[str, dict[str, None]]()
+    meaning: dict[str, Sequence[ParsedName]] = {}
+    for (process, trace), found in zip(parts, steps, strict=True):
+        of_process.setdefault(process, found)
+        phases = tell_phases(trace, found, names)
+        if phases is not None:
+            ranges.append(phases.capture.ranges)
+            meaning |= phases.capture.meaning
+            how = phases.how
+        else:
+            ranges.append(trace.capture.ranges)
+            how = {}
+            if marks := step_markers(found):
+                ranges.append(marks.ranges)
+                meaning |= marks.meaning
+                how = {"step": found.how} if found.how else {}
+        for field, way in how.items():
+            ways.setdefault(field, {})[way] = None
+    told = msgspec.structs.replace(capture, ranges=pl.concat(ranges).unique(), meaning=meaning)
+    projection, blank = project(told, names), False
+    if on_device:
+        projection, blank = with_whole_devices(told, projection, names, of_process)
+    if blank:
+        what = "a step" if any(one.ranges.height for one in steps) else "all that it did"
+        ways.setdefault("kind", {})[_HOW_DEVICE.format(what)] = None
+    return Untold(told, projection, {field: "; ".join(how) for field, how in ways.items()}, blank)
+
+
+def _steps(trace: Traced, names: NameParser) -> Steps:
+    """Return the steps of a process; what kernels tell only if no pass is longer than such a step."""
+    steps = step_ranges(trace, names)
+    if steps.ranges.height:
+        return steps
+    guessed = guessed_steps(trace)
+    if not guessed.guessed:
+        return steps
+    phases = phase_ranges(trace, steps, names).ranges
+    passes = phases.filter(pl.col("kind").is_in([Kind.FORWARD.value, Kind.BACKWARD.value]))
+    begun = guessed.ranges["start_ns"].search_sorted(passes["start_ns"], side="right")
+    # The capture may begin and end within a step.
+    held = set(begun.to_list()) >= set(range(2, guessed.ranges.height))
+    return guessed if held or not passes.height else steps
