@@ -111,10 +111,8 @@ def read_export(
     work, counts = _device_work(
         tables, told, zero, streams=kernels or waits is not None, titles=kernels
     )
-    launches = _launches(tables, strings)
-    named = strings.select("id", name="value")
-    blocked = launches.drop_nulls("blocked").join(named, left_on="blocked", right_on="id")
-    host, host_names = told_by_host(blocked.select(*RANGES), ranges)
+    launches, blocked = _launches(tables, strings)
+    host, host_names = told_by_host(blocked, ranges)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
     metrics, unplaced = gpu_metrics(tables, places)
     capture, nccl = _with_nccl(
@@ -195,27 +193,35 @@ def _engine_threads(tables: Tables, strings: pl.DataFrame) -> pl.Series:
     return found["globalTid"].drop_nulls().unique()
 
 
-def _launches(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls of CUDA's runtime, with the id of the name of each that blocked."""
+def _launches(tables: Tables, strings: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the calls of CUDA's runtime, and, with the columns of `RANGES`, those that blocked."""
     how: dict[Blocks, list[int]] = {sort: [] for sort in Blocks}
     for number, name in strings.filter(pl.col("value").str.contains("^c?u")).iter_rows():
         how[blocks(name)].append(number)
-    long = pl.col("end") - pl.col("start") >= SLOW_COPY_NS
-    blocked = pl.col("nameId").is_in(how[Blocks.ALWAYS]) | (
+    long = pl.col("end_ns") - pl.col("start_ns") >= SLOW_COPY_NS
+    waited = pl.col("nameId").is_in(how[Blocks.ALWAYS]) | (
         pl.col("nameId").is_in(how[Blocks.IF_LONG]) & long
     )
-    return tables.read(
-        _RUNTIME,
-        ["start", "end", "globalTid", "correlationId", "nameId"],
-        lambda piece: piece.drop_nulls(["start", "globalTid", "correlationId"]).select(
+    blocked: list[pl.DataFrame] = []
+
+    def shrink(piece: pl.DataFrame) -> pl.DataFrame:
+        calls = piece.drop_nulls(["start", "globalTid", "correlationId"]).select(
             process=_process("globalTid"),
             thread="globalTid",
             start_ns="start",
             end_ns="end",
             correlation="correlationId",
-            blocked=pl.when(blocked).then("nameId"),
-        ),
+            nameId="nameId",
+        )
+        blocked.append(calls.filter(waited))  # few, and only their names are needed later
+        return calls.drop("nameId")
+
+    launches = tables.read(
+        _RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"], shrink
     )
+    named = strings.select("id", name="value")
+    calls = pl.concat(blocked).sort("thread", "start_ns").join(named, left_on="nameId", right_on="id")
+    return launches, calls.select(*RANGES)
 
 
 def _waits(tables: Tables) -> pl.DataFrame | None:
