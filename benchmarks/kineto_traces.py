@@ -1,4 +1,7 @@
-"""Time of reading a PyTorch profiler trace, beside a bare decode of its JSON, and beside HTA."""
+"""Time of reading a PyTorch profiler trace, beside a bare decode of its JSON, and beside HTA.
+
+With `--beside OTHER_CHECKOUT/src`, also beside another version's report, in turn with this one's.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from processes import Figures, measure, print_table
+from processes import Figures, measure, of_version, print_ratio, print_table
 
 BASE = 1_750_000_000_000_000_000
 MICROBATCHES = 32
 KERNELS_PER_TASK = 200
+BESIDE = "the same of the version beside"
 
 BARE = """
 import mmap, sys, msgspec
@@ -121,6 +125,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--peer", type=Path, help="a Python that has HolisticTraceAnalysis")
+    parser.add_argument("--beside", type=Path, help="`src` of a checkout of another version")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rank0.json"
@@ -130,6 +135,8 @@ def main() -> None:
             "bare msgspec decode": [python, "-c", BARE, target],
             "bubblescope report": [python, "-m", "bubblescope", "report", "-q", target],
         }
+        if options.beside:
+            compared[BESIDE] = of_version(compared["bubblescope report"], options.beside)
         if options.peer:
             compared["HTA breakdown"] = [str(options.peer), "-c", HTA, target]
         figures: dict[str, list[Figures]] = {name: [] for name in compared}
@@ -143,6 +150,8 @@ def main() -> None:
     ours = median(run.wall_s for run in figures["bubblescope report"])
     peak = max(run.peak_mib for run in figures["bubblescope report"]) * 2**20
     print(f"report / bare decode: {ours / bare:.2f} (medians); peak / file: {peak / size:.2f}")
+    if BESIDE in figures:
+        print_ratio("report", figures["bubblescope report"], figures[BESIDE])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,10 @@
-"""Time of a whole `bubblescope report` against a bare read of the columns it needs."""
+"""Time of a whole `bubblescope report` against a bare read of the columns it needs.
+
+    python benchmarks/nsight_report.py [--kernels 1000000 10000000] [--beside OTHER_CHECKOUT/src]
+
+With `--beside`, also against the report of another version, in turn with this one, so that a busy
+machine is the same for both; `--no-bare` leaves the bare reads out.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +18,12 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from processes import Figures, measure, print_table
+from processes import Figures, measure, of_version, print_ratio, print_table
 
 RANKS, MICROBATCHES, STEPS = 8, 32, 4
+LAUNCH, SEND, SYNC = 1, 12, 13
 REPORT = "bubblescope report"
+BESIDE = "the same of the version beside"
 UTC = 1_750_000_000_000_000_000
 VM = 1 << 48
 
@@ -53,8 +61,17 @@ for query in sys.argv[2:]:
 """
 
 
-def make(path: Path, kernels: int) -> None:
-    """Write an export of about that many kernels: 8 ranks, 1F1B-like host order, zero-bubble names."""
+def make(path: Path, kernels: int, *, late: bool = False) -> None:
+    """Write an export of about that many kernels: 8 ranks, 1F1B-like host order, zero-bubble names.
+
+    Every forward and backward ends with a kernel of NCCL, and every step begins with a call that waits
+    for the device.
+
+    Args:
+        path: Where to write it.
+        kernels: How many.
+        late: Whether the device waits for each launch; if not, the host is a millisecond ahead of it.
+    """
     names = [f"{kind}{i}.0.0" for i in range(MICROBATCHES) for kind in "FBW"] + ["Optimizer"]
     per_task = max(1, kernels // (RANKS * STEPS * len(names)))
     connection = sqlite3.connect(path)
@@ -69,41 +86,53 @@ def make(path: Path, kernels: int) -> None:
         f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({' INTEGER, '.join(KERNEL_COLUMNS)} INTEGER);"
         f"CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME ({' INTEGER, '.join(RUNTIME_COLUMNS)} INTEGER);"
     )
-    strings = [(1, "cudaLaunchKernel_v7000"), *((i, f"gemm_{i}") for i in range(2, 12))]
+    strings = [
+        (LAUNCH, "cudaLaunchKernel_v7000"),
+        *((i, f"gemm_{i}") for i in range(2, 12)),
+        (SEND, "ncclDevKernel_SendRecv"),
+        (SYNC, "cudaStreamSynchronize_v3020"),
+    ]
     connection.executemany("INSERT INTO StringIds VALUES (?, ?)", strings)
     connection.execute("INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_PRODUCT_VERSION', '2026.2')")
     connection.execute("INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (?, NULL)", (UTC,))
     connection.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'node0')")
-    task_ns, kernel_ns = per_task * 1000, 1000
+    task_ns = per_task * 1000
     inside = np.arange(per_task)
     for task in range(STEPS * len(names)):  # rows of all processes are interleaved by time
         step, name = divmod(task, len(names))
         for rank in range(RANKS):
             process = VM | ((2000 + 17 * rank) << 24)
             thread = process | (2000 + 17 * rank)
-            host = 10_000 + task * task_ns // 2
-            device = host + 1_000_000 + task * task_ns // 2
+            pace_ns = task_ns if late else task_ns // 2
+            host = 10_000 + task * pace_ns
+            device = host + 1_000_000 + task * (task_ns - pace_ns)
             if name == 0:
                 marker = (
                     host - 5,
-                    host + (len(names) - 1) * task_ns // 2,
+                    host + (len(names) - 1) * pace_ns,
                     59,
                     thread,
                     f"iter_{rank}_{step}",
                 )
                 connection.execute("INSERT INTO NVTX_EVENTS VALUES (?,?,?,?,NULL,NULL,?)", marker)
-            row = (host, host + task_ns // 2 - 2, 59, thread, names[name])
+            row = (host, host + pace_ns - 2, 59, thread, names[name])
             connection.execute("INSERT INTO NVTX_EVENTS VALUES (?,?,?,?,NULL,NULL,?)", row)
             correlation = 100 + task * per_task + inside
-            calls = np.zeros((per_task, len(RUNTIME_COLUMNS)), np.int64)
-            calls[:, 0] = host + 1 + inside * (task_ns // 2 - 8) // per_task
-            calls[:, 1] = calls[:, 0] + 4
-            calls[:, 3], calls[:, 4], calls[:, 5] = thread, correlation, 1
+            calls = np.zeros((per_task + (name == 0), len(RUNTIME_COLUMNS)), np.int64)
+            launched = calls[:per_task]
+            launched[:, 0] = host + 1 + inside * (pace_ns - 8) // per_task
+            launched[:, 1] = launched[:, 0] + (400 if late else 4)
+            launched[:, 4], launched[:, 5] = correlation, LAUNCH
+            if name == 0:
+                calls[-1, [0, 1, 4, 5]] = host - 4, host, 10**9 + step, SYNC
+            calls[:, 3] = thread
             work = np.ones((per_task, len(KERNEL_COLUMNS)), np.int64)
-            work[:, 0] = device + inside * kernel_ns
-            work[:, 1] = work[:, 0] + 930
+            work[:, 0] = launched[:, 1] + 20 if late else device + inside * 1000
+            work[:, 1] = work[:, 0] + (300 if late else 930)
             work[:, 2], work[:, 6], work[:, 7] = rank, correlation, process
             work[:, 8:11] = (2 + inside % 10)[:, None]
+            if names[name][0] in "FB":
+                work[-1, 8:11] = SEND
             for table, rows in (("RUNTIME", calls), ("KERNEL", work)):
                 marks = ",".join("?" * rows.shape[1])
                 connection.executemany(
@@ -113,51 +142,66 @@ def make(path: Path, kernels: int) -> None:
     connection.close()
 
 
-def commands(path: Path) -> dict[str, list[str]]:
-    """Return what to compare: the bare reads that are installed here, and the report."""
+def commands(path: Path, options: argparse.Namespace) -> dict[str, list[str]]:
+    """Return what to compare: the bare reads that are installed here, and the reports."""
     queries = [f"SELECT {columns} FROM {table}" for table, columns in NEEDED.items()]
     python, target = sys.executable, str(path)
-    bare = {"bare ADBC": [python, "-c", BARE_ADBC, target, *queries]}
-    if importlib.util.find_spec("connectorx") and importlib.util.find_spec("pyarrow"):
-        bare["bare connectorx"] = [python, "-c", BARE_CONNECTORX, target, *queries]
-    return {**bare, REPORT: [python, "-m", "bubblescope", "report", "-q", target]}
+    found: dict[str, list[str]] = {}
+    if options.bare:
+        found["bare ADBC"] = [python, "-c", BARE_ADBC, target, *queries]
+        if importlib.util.find_spec("connectorx") and importlib.util.find_spec("pyarrow"):
+            found["bare connectorx"] = [python, "-c", BARE_CONNECTORX, target, *queries]
+    found[REPORT] = [python, "-m", "bubblescope", "report", "-q", target]
+    if options.beside:
+        found[BESIDE] = of_version(found[REPORT], options.beside)
+    return found
 
 
-def compare(path: Path, runs: int) -> dict[str, float]:
-    """Run everything on one export, print the figures, and return the median times."""
-    compared = commands(path)
+def compare(path: Path, options: argparse.Namespace) -> dict[str, float]:
+    """Run everything on one export, print the figures, and return the least time of each."""
+    compared = commands(path, options)
     figures: dict[str, list[Figures]] = {name: [] for name in compared}
-    for _ in range(runs):  # interleaved, so that a busy moment hits all alike
+    for _ in range(options.runs):  # interleaved, so that a busy moment hits all alike
         for name, command in compared.items():
             figures[name].append(measure(command))
     medians = {name: median(run.wall_s for run in found) for name, found in figures.items()}
     print_table(figures)
     for name in compared:
-        if name != REPORT:
+        if name.startswith("bare"):
             print(f"report / {name}: {medians[REPORT] / medians[name]:.2f} (medians)")
-    return medians
+    if BESIDE in figures:
+        print_ratio("report", figures[REPORT], figures[BESIDE])
+    return {name: min(run.wall_s for run in found) for name, found in figures.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kernels", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="folder to keep the exports in")
+    parser.add_argument(
+        "--out", type=Path, help="folder to keep the exports in, and to use those of"
+    )
+    parser.add_argument("--beside", type=Path, help="`src` of a checkout of another version")
+    parser.add_argument("--late", action="store_true", help="the device waits for every launch")
+    parser.add_argument("--bare", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()
-    took: dict[int, float] = {}
+    took: dict[int, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for kernels in options.kernels:
-            path = (options.out or Path(folder)) / f"{kernels}.sqlite"
-            path.unlink(missing_ok=True)
-            make(path, kernels)
+            path = (options.out or Path(folder)) / f"{kernels}{'-late' * options.late}.sqlite"
+            if not path.exists():
+                make(path, kernels, late=options.late)
             size = path.stat().st_size / 1e6
             print(f"\n{kernels:,} kernels, {size:.0f} MB, {options.runs} runs each")
-            took[kernels] = compare(path, options.runs)[REPORT]
+            took[kernels] = compare(path, options)
             if options.out is None:
                 path.unlink()
     for small, large in itertools.pairwise(sorted(took)):
-        growth = took[large] / took[small]
-        print(f"\n{large / small:.1f} times the kernels took {growth:.1f} times as long")
+        for name, least in took[large].items():
+            growth = least / took[small][name]
+            print(f"{name}: {large / small:.1f} times the kernels took {growth:.1f} times as long")
 
 
 if __name__ == "__main__":

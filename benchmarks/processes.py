@@ -6,9 +6,12 @@ import os
 import subprocess
 import time
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["Figures", "measure", "print_table"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Figures", "measure", "of_version", "print_ratio", "print_table"]
 
 
 class Figures(NamedTuple):
@@ -47,3 +50,19 @@ def print_table(figures: dict[str, list[Figures]]) -> None:
             f"{median(run.cpu_s for run in found):9.2f}s"
             f"{max(run.peak_mib for run in found):8.0f} MiB"
         )
+
+
+def of_version(command: list[str], source: Path) -> list[str]:
+    """Return a command that runs with the package of another checkout's `src` instead of this one."""
+    return ["env", f"PYTHONPATH={source.resolve()}", *command]
+
+
+def print_ratio(name: str, found: list[Figures], beside: list[Figures]) -> None:
+    """Print what runs took beside those of another version: least times, and least peaks."""
+    fields = {"wall": "wall_s", "CPU": "cpu_s", "peak": "peak_mib"}
+    ratios = (
+        min(getattr(run, field) for run in found) / min(getattr(run, field) for run in beside)
+        for field in fields.values()
+    )
+    said = ", ".join(f"{what} {ratio:.2f}" for what, ratio in zip(fields, ratios, strict=True))
+    print(f"{name} / beside, least of each: {said}")

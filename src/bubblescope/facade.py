@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
     from typing_extensions import Unpack
 
+    from bubblescope.analysis.efficiency import Said
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.whatif import Question
     from bubblescope.model.provenance import Run
@@ -152,15 +153,21 @@ class Trace:
 
         return Info.of(self.timeline)
 
-    def report(self, *, also: Sequence[Plan] = ()) -> Report:
+    def report(self, *, also: Sequence[Plan] = (), **said: Unpack[Said]) -> Report:
         """Return the bubble rates and the facts around them.
 
         Args:
             also: Schedules to recognise besides the known ones.
+            said: What MFU needs beside the traces, as `bubblescope.analysis.efficiency.Workload.of`
+                takes it: model, tokens, sequence_length, convention, devices, peak.
+
+        Raises:
+            ModelError: It makes no sense, or something is missing.
         """
+        from bubblescope.analysis.efficiency import Workload  # noqa: PLC0415
         from bubblescope.render.text.report import Report  # noqa: PLC0415
 
-        return Report.of(self.timeline, also=also)
+        return Report.of(self.timeline, also=also, workload=Workload.of(**said))
 
     def why(self, *, language: str = "en", also: Sequence[Plan] = ()) -> Explanation:
         """Return why the devices were idle, and what would help.
@@ -407,9 +414,9 @@ def info(run: Trace | Paths) -> Info:
     return _trace(run).info()
 
 
-def report(run: Trace | Paths, *, also: Sequence[Plan] = ()) -> Report:
+def report(run: Trace | Paths, *, also: Sequence[Plan] = (), **said: Unpack[Said]) -> Report:
     """Return the bubble rates of a run and the facts around them; see `Trace.report`."""
-    return _trace(run).report(also=also)
+    return _trace(run).report(also=also, **said)
 
 
 def why(run: Trace | Paths, *, language: str = "en", also: Sequence[Plan] = ()) -> Explanation:

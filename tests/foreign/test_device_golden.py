@@ -8,7 +8,7 @@ import re
 import polars as pl
 import pytest
 
-from bubblescope.analysis.budget import budget, headline
+from bubblescope.analysis.device_budget import budget, headline
 from bubblescope.analysis.losses import BETWEEN, UNRECORDED, losses
 from bubblescope.analysis.study import study
 from bubblescope.model import intervals

@@ -58,7 +58,7 @@ def _schema(version: str) -> dict[str, dict[str, str]]:
         "info_agent": _OWNER
         | {"type": "TEXT CHECK (\"type\" IN ('CPU', 'GPU'))"}
         | integers("absolute_index", "logical_index", "type_index")
-        | texts("name", "model_name"),
+        | texts("name", "model_name", "product_name"),
         "info_queue": _OWNER | texts("name"),
         "info_stream": _OWNER | texts("name"),
         "info_code_object": _OWNER | integers("agent_id") | texts("uri"),
@@ -107,6 +107,8 @@ class Process:
     marks: str = "MARKER_CORE_RANGE_API"
     """Category of ranges; "named" has the texts in place of the functions' names."""
     gpus: int = 8
+    product: str | None = None
+    """What the GPUs call themselves."""
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _strings: dict[str, int] = field(default_factory=dict)
     _categories: dict[str, int] = field(default_factory=dict)
@@ -283,7 +285,8 @@ class Process:
         owner = {"nid": NODE, "pid": self.pid}
         machine = self.machine or f"machine-of-{self.host}"
         agents = [{"type": "CPU", "type_index": index} for index in range(FIRST_GPU)]
-        agents += [{"type": "GPU", "type_index": index} for index in range(self.gpus)]
+        gpu = {"type": "GPU", "product_name": self.product}
+        agents += [gpu | {"type_index": index} for index in range(self.gpus)]
         said = {"schema_version": self.version, "uuid": self.uuid, "guid": self.guid}
         return {
             "metadata": [{"tag": tag, "value": value} for tag, value in said.items()],

@@ -210,7 +210,7 @@ def test_it_has_the_face_of_all_answers(monkeypatch):
 
 
 def test_what_cannot_be_asked_is_refused_in_a_sentence():
-    with pytest.raises(TimelineError, match="no kernels are known of this run.*activities=True"):
+    with pytest.raises(TimelineError, match=r"no kernels are known of this run.*activities=True"):
         Trace(one_f_one_b()).kernels()
     with pytest.raises(TimelineError, match="there is no column nmae; kernels are told apart by"):
         Trace(run({0: [("gemm", "compute", 1)]})).kernels(by=["nmae"])
@@ -238,8 +238,10 @@ ELEMENTWISE = (
         ("ncclDevKernel_AllReduce_Sum_f32(ncclWork*)", "ncclDevKernel_AllReduce_Sum_f32"),
         ("void (anonymous namespace)::store<2048l, (Kind)0>((anonymous namespace)::P)", "store"),
         (
-            "std::enable_if<(((8)>(0)))&&vllm::ok<c10::BFloat16>::exists, void>::type "
-            "vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(long, float)",
+            (
+                "std::enable_if<(((8)>(0)))&&vllm::ok<c10::BFloat16>::exists, void>::type "
+                "vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(long, float)"
+            ),
             "fused_add_rms_norm_kernel",
         ),
         ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bEEvPT0_", "add_rmsnorm_quant_kernel"),

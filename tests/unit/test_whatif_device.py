@@ -16,8 +16,9 @@ from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.inside_tasks import FasterKernels, spent_inside
 from bubblescope.analysis.schedule.recognise import recognise
+from bubblescope.analysis.study import study
 from bubblescope.analysis.whatif import Predictions, WhatIf
-from bubblescope.analysis.whatif_device import DeviceWhatIf, pipelined
+from bubblescope.analysis.whatif_device import DeviceWhatIf
 from bubblescope.cli import cli
 from bubblescope.facade import Trace
 from bubblescope.model.budget import HOST, Use
@@ -358,7 +359,7 @@ def test_a_pipeline_whose_host_is_never_late_takes_what_it_takes_without_the_gap
     pause = {(step, 1, index): 9_000_000 for step in range(4) for index in (5, 20)}
     faults = (Fault(Cause.LAUNCH, late_ns=late), Fault(Cause.PAUSE, pause_ns=pause))
     run = with_budget(made.play(*faults), made)
-    assert pipelined(run)
+    assert study(run).pipelined
     said = asked(run).host_never_late()
     assert said.step_ns > 1.05 * truth
     assert said.predicted_ns == pytest.approx(truth, rel=1e-6)

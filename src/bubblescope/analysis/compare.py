@@ -1,22 +1,28 @@
 """What changed between two runs, and whether it is more than the noise between steps.
 
-Every measure is a ratio of two sums over the steps of a run: time over ranks, or idle time over all
-time. The difference of two runs comes with a 95 % interval (`bubblescope.analysis.bootstrap`), made
-wider by what clocks may be off: that is the same in every step, so no number of steps makes it
-smaller.
+Of pipelines, the measures are those of their tasks and bubbles; beside them stands what devices did,
+where the traces of both runs tell. Runs that are no pipelines have no bubbles: a step of theirs lasts
+from its start to that of the next one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-import numpy as np
 import polars as pl
 
-from bubblescope.analysis.bootstrap import Sums, intervals
+from bubblescope.analysis.changes import OVERALL, Change, changes, keys_of
+from bubblescope.analysis.device_changes import GROUPS as DEVICE_GROUPS
+from bubblescope.analysis.device_changes import device_pair
 from bubblescope.analysis.pictured import pictured
-from bubblescope.analysis.step_measures import OVERALL, RATES, Side, StepMeasures, step_measures
+from bubblescope.analysis.step_measures import (
+    Side,
+    StepMeasures,
+    slow_first_step,
+    step_measures,
+    task_measures,
+)
 from bubblescope.model import units
 from bubblescope.model.provenance import Notice
 
@@ -25,7 +31,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from bubblescope.analysis.bootstrap import Floats
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
@@ -34,47 +39,7 @@ SCHEMA: Final = "bubblescope.compare/1"
 """Name and version of the JSON, described in docs/compare.md. Keys are only ever added."""
 
 GROUPS: Final = ("overall", "cause", "kind", "stage", "rank")
-"""What measures are of, in the order in which they are shown."""
-
-_MEANS: Final = ("cause", "kind")
-"""Groups in which what a run does not have takes no time; elsewhere it is unknown."""
-
-_ENDS: Final = np.array([[-1], [1]])
-"""Signs of the lower and the upper end of an interval."""
-
-Interval = tuple[float, float]
-
-
-class Change(msgspec.Struct, frozen=True):
-    """One measure of both runs.
-
-    Attributes:
-        group: One of `GROUPS`.
-        name: "step", "bubble", "span", "busy" or "idle" of all, else which cause, kind, stage, rank.
-        unit: "ns", or "rate" for bubble rates.
-        before, after: Its value in each run; null where it is unknown.
-        difference: after - before.
-        relative: The difference as a share of `before`.
-        interval, after_interval: 95 % intervals of `difference` and `after`; null if either run has
-            one step only, or if the measure is not of all steps.
-    """
-
-    group: str
-    name: str
-    unit: Literal["ns", "rate"]
-    before: float | None
-    after: float | None
-    difference: float | None
-    relative: float | None
-    interval: Interval | None
-    after_interval: Interval | None
-
-    @property
-    def certain(self) -> bool | None:
-        """Whether the difference is beyond the noise; None if no noise is known."""
-        if self.interval is None:
-            return None
-        return self.interval[0] > 0 or self.interval[1] < 0
+"""What measures of tasks are of, in the order in which they are shown."""
 
 
 class Difference(NamedTuple):
@@ -93,8 +58,10 @@ class Comparison(msgspec.Struct, frozen=True, eq=False):
         labels: What they are called.
         before, after: What is known of them.
         differs: What they do not have in common.
-        changes: All measures, by group, the largest difference first.
+        changes: All measures, by group, the largest difference first; of the group "device" in the
+            order of `bubblescope.analysis.device_measures.NAMES`.
         notes: What to know before believing them.
+        pipelined: Whether both runs may be pipelines. If not, a step is one of the wall clock.
     """
 
     runs: tuple[Timeline, Timeline]
@@ -104,6 +71,7 @@ class Comparison(msgspec.Struct, frozen=True, eq=False):
     differs: tuple[Difference, ...]
     changes: tuple[Change, ...]
     notes: tuple[Notice, ...]
+    pipelined: bool = True
 
     @classmethod
     def of(
@@ -125,23 +93,31 @@ class Comparison(msgspec.Struct, frozen=True, eq=False):
             labels: What they are called, such as their paths.
             also: Schedules to recognise besides the known ones.
         """
-        measured = step_measures("A", before, also), step_measures("B", after, also)
-        differs = _differs(*measured)
-        keys, notes = _comparable(*measured)
-        shared = _shared_notes(*measured, differs)
+        one, other = step_measures("A", before, also), step_measures("B", after, also)
+        pipelined = one.side.pipelined and other.side.pipelined
+        if pipelined:
+            sides, found, notes = _of_pipelines(before, after, one, other)
+        else:
+            sides, found, notes = _of_devices(before, after, one, other)
         return cls(
             runs=(before, after),
             labels=labels,
-            before=measured[0].side,
-            after=measured[1].side,
-            differs=tuple(differs),
-            changes=tuple(_changes(keys, *measured)),
-            notes=(*measured[0].notes, *measured[1].notes, *shared, *notes),
+            before=sides[0],
+            after=sides[1],
+            differs=tuple(_differs(one, other)),
+            changes=tuple(found),
+            notes=tuple(notes),
+            pipelined=pipelined,
         )
+
+    @property
+    def captures(self) -> bool:
+        """Whether the captures were compared as a whole, since not both runs have steps."""
+        return not self.pipelined and self.after.steps == (None,)
 
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step of each run."""
-        return [pictured(run, max_steps=1) for run in self.runs]
+        return [pictured(run, max_steps=1) for run in self.runs if len(run)]
 
     def find(self, group: str, name: str) -> Change | None:
         """Return a measure; None if neither run has it."""
@@ -153,13 +129,10 @@ class Comparison(msgspec.Struct, frozen=True, eq=False):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain values, following the schema `SCHEMA`."""
-        plain = {
-            group: [
-                {**msgspec.to_builtins(change), "certain": change.certain}
-                for change in self.group(group)
-            ]
-            for group in GROUPS
-        }
+        plain = {group: [one.to_dict() for one in self.group(group)] for group in GROUPS}
+        for group in DEVICE_GROUPS:
+            if found := self.group(group):
+                plain[group] = [one.to_dict() for one in found]
         return {
             "schema": SCHEMA,
             "before": msgspec.to_builtins(self.before),
@@ -168,6 +141,75 @@ class Comparison(msgspec.Struct, frozen=True, eq=False):
             "changes": plain,
             "notes": msgspec.to_builtins(self.notes),
         }
+
+
+_Compared = tuple[tuple[Side, Side], list[Change], list[Notice]]
+
+
+def _of_pipelines(
+    before: Timeline, after: Timeline, one: StepMeasures, other: StepMeasures
+) -> _Compared:
+    """Compare tasks and bubbles of two pipelines, and what their devices did."""
+    keys, notes = _comparable(one, other)
+    found = changes(keys, one.measured, other.measured, _place)
+    shared = _shared_notes(one, other, _differs(one, other))
+    notes = [*one.notes, *other.notes, *shared, *notes]
+    if before.budget.height or after.budget.height:
+        pair, missing = device_pair(_whole_steps(before, one.side), _whole_steps(after, other.side))
+        notes += missing
+        if pair is not None:
+            found += pair.changes(pipelined=True)
+            notes += pair.notes(pipelined=True)
+    return (one.side, other.side), found, notes
+
+
+def _whole_steps(run: Timeline, side: Side) -> Timeline:
+    """Return a run without the steps that were left out."""
+    if not side.left_out:
+        return run
+    return run.slice(steps=[step for step in run.steps if step not in side.left_out])
+
+
+def _of_devices(
+    before: Timeline, after: Timeline, one: StepMeasures, other: StepMeasures
+) -> _Compared:
+    """Compare two runs of which one or both are no pipelines: steps, devices and kinds of tasks."""
+    pair, missing = device_pair(before, after)
+    runs = pair.runs if pair else (before, after)
+    tasks = [task_measures(run) for run in runs]
+    steps = [run.steps for run in pair.devices] if pair else [run.side.steps for run in tasks]
+    out = [run.left_out for run in pair.devices] if pair else [(), ()]
+    one, other = (
+        run._replace(side=msgspec.structs.replace(run.side, steps=own, left_out=others))
+        for run, own, others in zip((one, other), steps, out, strict=True)
+    )
+    found, notes = [], _no_pipelines(one, other)
+    if pair is not None:
+        found = pair.changes(pipelined=False)
+        for label, device in zip("AB", pair.devices, strict=True):
+            notes += slow_first_step(label, device.steps, device.lengths_ns)
+        missing += pair.notes(pipelined=False)
+    if pair is None or not pair.captures:
+        notes += _shared_notes(one, other, _differs(one, other))
+    was, now = (run.measured.within(own) for run, own in zip(tasks, steps, strict=True))
+    groups = ["kind"] if pair else ["overall", "kind"]
+    if sum(len(run) > 0 for run in runs) == 1:
+        groups.remove("kind")
+        label = "A" if len(before) else "B"
+        text = f"only {label}'s traces tell tasks apart, so these are not compared by kind"
+        missing.append(Notice("one-with-tasks", text))
+    keys = keys_of(was, now).filter(pl.col("group").is_in(groups))
+    found += changes(keys, was, now, _place)
+    return (one.side, other.side), found, notes + missing
+
+
+def _no_pipelines(before: StepMeasures, after: StepMeasures) -> list[Notice]:
+    """Note that one run is a pipeline and the other is not."""
+    if not before.side.pipelined and not after.side.pipelined:
+        return []
+    label = "A" if before.side.pipelined else "B"
+    text = f"only {label} is a pipeline, so bubbles, their causes and stages are not compared"
+    return [Notice("one-pipeline", text)]
 
 
 def _differs(before: StepMeasures, after: StepMeasures) -> list[Difference]:
@@ -185,13 +227,21 @@ def _differs(before: StepMeasures, after: StepMeasures) -> list[Difference]:
         told.append(
             ("backward", backward[bool(one.splits_backward)], backward[bool(other.splits_backward)])
         )
+    if not one.pipelined or not other.pipelined:
+        told = [row for row in told if None not in row]
+        if len(one.ranks) == len(other.ranks):
+            told[0] = ("ranks", units.listed("rank", one.ranks), units.listed("rank", other.ranks))
     if not before.equals & after.equals:
-        told.insert(0, ("schedule", one.schedule or "unknown", other.schedule or "unknown"))
+        told.insert(0, ("schedule", _schedule(one), _schedule(other)))
     return [
         Difference(what, units.optional(mine), units.optional(its))
         for what, mine, its in told
         if mine != its
     ]
+
+
+def _schedule(side: Side) -> str:
+    return side.schedule or ("unknown" if side.pipelined else "no pipeline")
 
 
 def _listed(ranks: tuple[int, ...]) -> str:
@@ -206,6 +256,9 @@ def _shared_notes(
 ) -> list[Notice]:
     notes = []
     amount = [one.what for one in differs if one.what in ("ranks", "micro-batches")]
+    sides = before.side, after.side
+    if len({len(side.ranks) for side in sides}) == 1 and not all(one.pipelined for one in sides):
+        amount = [what for what in amount if what != "ranks"]  # as many, so a mean is of as many
     if amount:
         text = (
             f"the runs differ in their {' and '.join(amount)}; times are of a step and a mean over "
@@ -221,8 +274,7 @@ def _shared_notes(
 
 def _comparable(before: StepMeasures, after: StepMeasures) -> tuple[pl.DataFrame, list[Notice]]:
     """Return group and name of what can be compared, and notes about what cannot."""
-    key = ["group", "name"]
-    keys = pl.concat([before.rows.select(key), after.rows.select(key)]).unique(maintain_order=True)
+    keys = keys_of(before.measured, after.measured)
     notes = []
     if not (before.explained and after.explained):
         keys = keys.filter(pl.col("group") != "cause")
@@ -252,73 +304,8 @@ def _comparable(before: StepMeasures, after: StepMeasures) -> tuple[pl.DataFrame
     return keys, notes
 
 
-def _sums(keys: pl.DataFrame, run: StepMeasures) -> Sums:
-    steps = run.ranks["step"]
-    place = run.rows.join(keys.with_row_index("key"), on=["group", "name"]).with_columns(
-        at=pl.col("step").replace_strict(steps, pl.int_range(len(steps), eager=True))
-    )
-    means = keys["group"].is_in(_MEANS).to_numpy()
-    part = np.zeros((keys.height, len(steps)))
-    whole = np.outer(means, run.ranks["ranks"].to_numpy()).astype(np.float64)
-    at = place["key"].to_numpy(), place["at"].to_numpy()
-    part[at], whole[at] = place["part"].to_numpy(), place["whole"].to_numpy()
-    return Sums(part, whole)
-
-
-def _off(keys: pl.DataFrame, run: StepMeasures, value: Floats) -> Floats:
-    """Return how far each measure may be off because clocks are."""
-    group, name = keys["group"].to_numpy(), keys["name"].to_numpy()
-    timed = np.isin(group, ["cause", "rank"]) | np.isin(name, ["step", "idle"])
-    off = run.rate_error * value + timed * run.uncertain_ns
-    return np.where(name == "bubble", run.bubble_error, np.where(name == "span", 0, off))
-
-
-def _changes(keys: pl.DataFrame, before: StepMeasures, after: StepMeasures) -> list[Change]:
-    """Return all measures of two runs, by group, the largest difference first."""
-    was, now = _sums(keys, before), _sums(keys, after)
-    old, new = was.value(), now.value()
-    off_old, off_new = _off(keys, before, old), _off(keys, after, new)
-    known = intervals(was, now)
-    unknown = np.full((2, len(old)), np.nan)
-    rise = known.difference + _ENDS * (off_old + off_new) if known else unknown
-    reach = known.after + _ENDS * off_new if known else unknown
-    changes = [
-        _change(group, name, old[at], new[at], rise[:, at], reach[:, at])
-        for at, (group, name) in enumerate(keys.iter_rows())
-    ]
-    return sorted(changes, key=_place)
-
-
-def _change(group: str, name: str, old: float, new: float, rise: Floats, reach: Floats) -> Change:
-    unit: Literal["ns", "rate"] = "rate" if group == "overall" and name in RATES else "ns"
-    before, after = _number(old, unit), _number(new, unit)
-    difference = None if before is None or after is None else after - before
-    return Change(
-        group=group,
-        name=name,
-        unit=unit,
-        before=before,
-        after=after,
-        difference=difference,
-        relative=difference / before if difference is not None and before else None,
-        interval=_pair(rise, unit),
-        after_interval=_pair(reach, unit),
-    )
-
-
 def _place(change: Change) -> tuple[Any, ...]:
     if change.group == "overall":
         return (0, OVERALL.index(change.name))
     size = abs(change.difference or 0)
     return (GROUPS.index(change.group), -size, len(change.name), change.name)
-
-
-def _number(value: float, unit: str) -> float | None:
-    if np.isnan(value):
-        return None
-    return round(value) if unit == "ns" else float(value)
-
-
-def _pair(ends: Floats, unit: str) -> Interval | None:
-    low, high = (_number(end, unit) for end in ends)
-    return None if low is None or high is None else (low, high)

@@ -7,7 +7,8 @@ import operator
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bubblescope.analysis.compare import Change, Comparison
+from bubblescope.analysis.changes import RATES, Change
+from bubblescope.analysis.device_measures import BY_ROLE, IDLING, NAMES, STEP
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.model import units
 from bubblescope.model.errors import BubblescopeError
@@ -16,9 +17,15 @@ from bubblescope.model.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bubblescope.analysis.compare import Comparison
+
 _OVERALL: Final = {"step": "ns", "idle": "ns", "busy": "ns", "bubble": "rate", "span": "rate"}
-_GROUPS: Final = ("cause", "kind", "stage", "rank")
-_WORDS: Final = {"cause": [one.value for one in Cause], "kind": [one.value for one in Kind]}
+_GROUPS: Final = ("cause", "kind", "stage", "rank", "device")
+_WORDS: Final = {
+    "cause": [one.value for one in Cause],
+    "kind": [one.value for one in Kind],
+    "device": [*NAMES, f"{BY_ROLE}ROLE"],
+}
 _COMPARED: Final[dict[str, Callable[[float, float], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -90,8 +97,10 @@ def _measure(metric: str) -> tuple[str, str]:
     if not colon or group not in _GROUPS:
         measures = ", ".join([*_OVERALL, *(f"{group}:NAME" for group in _GROUPS)])
         raise ValueError(f"there is no measure {metric!r}; there are {measures}")
-    if group in _WORDS and name not in _WORDS[group]:
-        raise ValueError(f"there is no {group} {name!r}; there are {', '.join(_WORDS[group])}")
+    of_role = group == "device" and name.startswith(BY_ROLE)
+    if group in _WORDS and name not in _WORDS[group] and not of_role:
+        what = f"{group} {name!r}" if group != "device" else f"measure {metric!r}"
+        raise ValueError(f"there is no {what}; there are {', '.join(_WORDS[group])}")
     return group, name
 
 
@@ -161,13 +170,25 @@ def judge(asked: Condition, comparison: Comparison, *, strict: bool = False) -> 
 
 def _absent(condition: Condition, comparison: Comparison) -> Change:
     """Return a measure that neither run has: what never happened took no time."""
-    if condition.group == "kind" or (condition.group == "cause" and comparison.group("cause")):
+    known = {
+        "kind": all(len(run) for run in comparison.runs),
+        "cause": comparison.group("cause"),
+        "device": comparison.find("device", IDLING) and condition.name != STEP,
+    }
+    if condition.name.startswith(BY_ROLE):  # roles are not always known
+        known["device"] = any(one.name.startswith(BY_ROLE) for one in comparison.group("device"))
+    if known.get(condition.group):
         return Change(condition.group, condition.name, "ns", 0, 0, 0, None, (0, 0), (0, 0))
     raise _undecided(condition, comparison)
 
 
 def _undecided(condition: Condition, comparison: Comparison) -> BubblescopeError:
     why = "; ".join(note.message for note in comparison.notes) or "it is in neither run"
+    of_pipelines = condition.group in ("cause", "stage") or condition.name in RATES
+    if of_pipelines and not comparison.pipelined:
+        why = "only pipelines have it, and not both runs are"
+    if condition.group == "device" and not comparison.group("device"):
+        why = "not both traces hold device work"
     return BubblescopeError(f"{condition.text!r} cannot be decided: {why}")
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.budget import budget
+from bubblescope.analysis.device_budget import budget
+from bubblescope.analysis.efficiency import utilization
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.analysis.study import study
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from bubblescope.analysis.budget import Budget
+    from bubblescope.analysis.device_budget import Budget
+    from bubblescope.analysis.efficiency import Efficiency, Workload
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.rates import BubbleRates
     from bubblescope.analysis.study import Study
@@ -39,20 +41,28 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         study: What was worked out about it: schedule, ideal, bubble rates.
         kinds: Frame with kind, count, total_ns, min_ns, median_ns and max_ns of the tasks.
         budget: What the devices spent their time on; None if the traces do not tell.
+        utilization: How much of the devices' peak the run made use of; None if nothing tells FLOPs.
     """
 
     timeline: Timeline
     study: Study
     kinds: pl.DataFrame
     budget: Budget | None
+    utilization: Efficiency | None
 
     @classmethod
-    def of(cls, timeline: Timeline, *, also: Sequence[Plan] = ()) -> Self:
+    def of(
+        cls, timeline: Timeline, *, also: Sequence[Plan] = (), workload: Workload | None = None
+    ) -> Self:
         """Analyse a timeline.
 
         Args:
             timeline: The run.
             also: Schedules to recognise besides the known ones.
+            workload: What a step should compute, for MFU.
+
+        Raises:
+            ModelError: The traces are of more devices than the job is said to have.
         """
         length = pl.col("end_ns") - pl.col("start_ns")
         kinds = (
@@ -66,8 +76,9 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             )
             .sort("kind")
         )
+        used = utilization(timeline, workload)
         found = study(timeline, also, most=_EXPLAINED)
-        return cls(timeline, found, kinds, budget(timeline))
+        return cls(timeline, found, kinds, budget(timeline), used)
 
     @property
     def bubbles(self) -> BubbleRates:
@@ -110,6 +121,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "kinds": self.kinds.to_dicts(),
             "device": self.budget.to_dict() if self.budget else None,
             "devices": self.budget.to_dicts() if self.budget else [],
+            "utilization": self.utilization.to_dict() if self.utilization else None,
             "schedule": self._schedule_dict(),
             "bubble": {
                 "definitions": DEFINITIONS,

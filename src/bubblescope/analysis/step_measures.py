@@ -7,12 +7,13 @@ step takes that step's. Each cause is given the larger of both scatters.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.changes import OVERALL, RATES, UNSTEPPED, Measured
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.phase import pipeline_phase
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
@@ -28,12 +29,6 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
-OVERALL: Final = ("step", "busy", "idle", "bubble", "span")
-"""StepMeasures of a run as a whole, in the order in which they are shown."""
-
-RATES: Final = ("bubble", "span")
-"""Those of them that are rates; all other measures are times."""
-
 _CLOCKLESS: Final = ("busy", "span")
 _SHAPE: Final = ("devices", "chunks", "placement", "splits_backward")
 """What is known of the pipeline where its schedule is."""
@@ -45,10 +40,8 @@ _SLOWER: Final = 1.05
 _SINGLES: Final = 16
 """Steps, evenly chosen, whose own ledgers tell the noise of causes."""
 
-_UNSTEPPED: Final = -1
 
-
-class Side(msgspec.Struct, frozen=True):
+class Side(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one of the runs is.
 
     Attributes:
@@ -60,6 +53,7 @@ class Side(msgspec.Struct, frozen=True):
         splits_backward: Whether weight gradients are tasks of their own; null where unknown.
         steps: Steps that were compared; null stands for a run without.
         left_out: Steps that were not, since they were not recorded whole.
+        pipelined: Whether it may be a pipeline, as against whole models on devices.
     """
 
     paths: tuple[str, ...]
@@ -73,6 +67,7 @@ class Side(msgspec.Struct, frozen=True):
     splits_backward: bool | None
     steps: tuple[int | None, ...]
     left_out: tuple[int, ...]
+    pipelined: bool = True
 
 
 class StepMeasures(NamedTuple):
@@ -81,30 +76,22 @@ class StepMeasures(NamedTuple):
     Attributes:
         side: What the run is.
         equals: Names of the schedules that it may have followed.
-        rows: Frame with group, name, step, part and whole: a measure of a step is part / whole.
-        ranks: Frame with step and ranks, their number.
+        measured: The measures of its tasks.
         stages: Frame with rank and stages, those that it worked on.
-        uncertain_ns: How far, on average, the makespan of a step may be off.
-        bubble_error: The same of the bubble rate.
-        rate_error: How far lengths of tasks may be off, as a share.
         explained: Whether causes are known.
         notes: What to know before believing any of it.
     """
 
     side: Side
     equals: frozenset[str | None]
-    rows: pl.DataFrame
-    ranks: pl.DataFrame
+    measured: Measured
     stages: pl.DataFrame
-    uncertain_ns: float
-    bubble_error: float
-    rate_error: float
     explained: bool
     notes: list[Notice]
 
 
 def step_measures(label: str, whole: Timeline, also: Sequence[Plan] = ()) -> StepMeasures:
-    """Measure a run, step by step.
+    """Measure a run, step by step; one that is no pipeline as `task_measures` does.
 
     Args:
         label: What to call it.
@@ -113,9 +100,13 @@ def step_measures(label: str, whole: Timeline, also: Sequence[Plan] = ()) -> Ste
     """
     timeline, left_out, notes = _recorded_whole(label, whole)
     recognition = recognise(timeline, also)
+    if recognition is not None and recognition.devices == 1:
+        return task_measures(whole, recognition.microbatches)
     bubbles = bubble_rates(timeline)
     phase = pipeline_phase(timeline.tasks)
     causes, why = _causes(timeline, recognition, phase["step"].unique().sort().to_list())
+    if causes is None and not why and timeline.run.common_clock:
+        return task_measures(whole)
     if why:
         text = f"why the ranks of {label} were idle is not known: {why}"
         notes.append(Notice("causes-unknown", text))
@@ -125,7 +116,8 @@ def step_measures(label: str, whole: Timeline, also: Sequence[Plan] = ()) -> Ste
             "times, is not known; only the bubble rate over each rank's own span is"
         )
         notes.append(Notice("no-common-clock", text))
-    notes += _first_step(label, bubbles)
+    by_step = bubbles.table.group_by("step").agg(pl.col("makespan_ns").max()).sort("step")
+    notes += slow_first_step(label, by_step["step"].to_list(), by_step["makespan_ns"].to_list())
     ranks = bubbles.table.group_by("step").agg(ranks=pl.len()).sort("step")
     ranks = ranks.with_columns(_numbered())
     off = bubbles.table.group_by("step").agg(pl.col("uncertain_ns").max())["uncertain_ns"].mean()
@@ -135,21 +127,66 @@ def step_measures(label: str, whole: Timeline, also: Sequence[Plan] = ()) -> Ste
         ranks=tuple(bubbles.per_rank),
         stages=None if phase["stage"].max() is None else int(phase["stage"].max()) + 1,  # type: ignore[arg-type]
         microbatches=recognition.microbatches if recognition else timeline.run.microbatches,
-        **{name: getattr(recognition, name, None) for name in _SHAPE},
+        **_shape(recognition),
         steps=tuple(bubbles.per_step),
         left_out=tuple(left_out),
     )
     return StepMeasures(
         side=side,
         equals=frozenset({side.schedule, *(recognition.equals if recognition else ())}),
-        rows=_rows(timeline, phase, bubbles, causes),
-        ranks=ranks,
+        measured=Measured(
+            _rows(timeline, phase, bubbles, causes),
+            ranks,
+            uncertain_ns=float(off or 0),  # type: ignore[arg-type]
+            bubble_error=bubbles.overall.makespan_error or 0.0,
+            rate_error=bubbles.rate_error,
+        ),
         stages=phase.group_by("rank").agg(stages=pl.col("stage").drop_nulls().unique().sort()),
-        uncertain_ns=float(off or 0),  # type: ignore[arg-type]
-        bubble_error=bubbles.overall.makespan_error or 0.0,
-        rate_error=bubbles.rate_error,
         explained=causes is not None,
         notes=notes,
+    )
+
+
+def _shape(recognition: Recognition | None) -> dict[str, Any]:
+    return {name: getattr(recognition, name, None) for name in _SHAPE}
+
+
+def task_measures(timeline: Timeline, microbatches: int | None = None) -> StepMeasures:
+    """Measure the tasks of a run, step by step, as of devices that each run a whole model.
+
+    Args:
+        timeline: The run.
+        microbatches: How many a step has.
+    """
+    tasks = _in_steps(timeline.tasks)
+    table = bubble_rates(timeline).table
+    ranks = tasks.group_by("step").agg(ranks=pl.col("rank").n_unique()).sort("step")
+    known = OVERALL if timeline.run.common_clock else _CLOCKLESS
+    overall = [_overall(table, name) for name in known if name not in RATES]
+    rows = pl.concat(_as_rows(frame) for frame in [*overall, _kinds(tasks, ranks)])
+    ranks = ranks.with_columns(_numbered())
+    side = Side(
+        paths=tuple(origin.path for origin in timeline.run.origins),
+        schedule=None,
+        ranks=tuple(timeline.ranks["rank"]),
+        devices=None,
+        stages=None,
+        microbatches=microbatches,
+        chunks=None,
+        placement=None,
+        splits_backward=None,
+        steps=tuple(tasks["step"].unique().sort()),
+        left_out=(),
+        pipelined=False,
+    )
+    clock = timeline.run.clock
+    return StepMeasures(
+        side=side,
+        equals=frozenset({None}),
+        measured=Measured(rows, ranks, rate_error=clock.rate_error if clock else 0.0),
+        stages=pl.DataFrame(schema={"rank": pl.Int32, "stages": pl.List(pl.Int32)}),
+        explained=False,
+        notes=[],
     )
 
 
@@ -224,18 +261,18 @@ def _grid(table: pl.DataFrame, steps: list[int], causes: list[str]) -> Floats:
     return grid
 
 
-def _first_step(label: str, bubbles: BubbleRates) -> list[Notice]:
+def slow_first_step(
+    label: str, steps: Sequence[int | None], lengths_ns: Sequence[float | None]
+) -> list[Notice]:
     """Note a first step that is far longer than the others, as that of a warm-up is."""
-    by_step = bubbles.table.group_by("step").agg(pl.col("makespan_ns").max()).sort("step")
-    length = by_step["makespan_ns"].drop_nulls().to_numpy()
-    if len(length) < 3 or len(length) < by_step.height:
+    length = np.array([one for one in lengths_ns if one is not None])
+    if len(length) < 3 or len(length) < len(steps):
         return []
     usual = float(np.median(length[1:]))
     noise = _OUTLYING * float(np.median(np.abs(length[1:] - usual)))
     if length[0] <= max(usual * _SLOWER, usual + noise):
         return []
-    steps = by_step["step"].to_list()
-    option = f"--steps-{label.lower()} {steps[1]}:{steps[-1] + 1}"
+    option = f"--steps-{label.lower()} {steps[1]}:{(steps[-1] or 0) + 1}"
     text = (
         f"step {steps[0]} of {label}, its first, took {length[0] / usual:.3g} times as long as the "
         f"others, as a warm-up does; {option} leaves it out"
@@ -245,62 +282,82 @@ def _first_step(label: str, bubbles: BubbleRates) -> list[Notice]:
 
 def _numbered() -> pl.Expr:
     """Return the step, with a number where a run has none."""
-    return pl.col("step").fill_null(_UNSTEPPED)
+    return pl.col("step").fill_null(UNSTEPPED)
 
 
 def _rows(
     timeline: Timeline, phase: pl.DataFrame, bubbles: BubbleRates, causes: pl.DataFrame | None
 ) -> pl.DataFrame:
     """Return the measures of every step, as `StepMeasures.rows`."""
-    tasks = timeline.tasks
-    if tasks["step"].is_not_null().any():
-        tasks = tasks.drop_nulls("step")
-    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    idle, busy = pl.col("makespan_ns") - pl.col("busy_ns"), pl.col("busy_ns")
-    ranks = bubbles.table.group_by("step").agg(whole=pl.len())
     table = bubbles.table
-    overall = {
-        "step": (pl.col("makespan_ns").sum(), pl.len()),
-        "busy": (busy.sum(), pl.len()),
-        "idle": (idle.sum(), pl.len()),
-        "bubble": (idle.sum(), pl.col("makespan_ns").sum()),
-        "span": ((pl.col("span_ns") - busy).sum(), pl.col("span_ns").sum()),
-    }
+    ranks = table.group_by("step").agg(ranks=pl.len())
     known = OVERALL if timeline.run.common_clock else _CLOCKLESS
     # Of an overlapped pair no one knows which half took how long, so it is a stage of its own.
     pair = pl.format("{} with {}", "stage", "pair_stage")
     frames = [
-        *(
-            table.group_by("step")
-            .agg(part=overall[name][0], whole=overall[name][1])
-            .with_columns(group=pl.lit("overall"), name=pl.lit(name))
-            for name in known
-        ),
-        tasks.group_by("step", name="kind")
-        .agg(part=length)
-        .join(ranks, on="step", nulls_equal=True)
-        .with_columns(group=pl.lit("kind")),
+        *(_overall(table, name) for name in known),
+        _kinds(_in_steps(timeline.tasks), ranks),
         phase.drop_nulls("stage")
         .group_by("step", name=pl.coalesce(pair, pl.col("stage").cast(pl.String)))
-        .agg(part=length, whole=pl.col("rank").n_unique())
+        .agg(part=_LENGTH, whole=pl.col("rank").n_unique())
         .with_columns(group=pl.lit("stage")),
     ]
     if timeline.run.common_clock:
-        frames.append(table.select("step", name="rank", part=idle, whole=1, group=pl.lit("rank")))
+        frames.append(table.select("step", name="rank", part=_IDLE, whole=1, group=pl.lit("rank")))
     if causes is not None:
         frames.append(
             causes.group_by("step", name="cause")
             .agg(part=pl.col("idle_ns").sum())
             .join(ranks, on="step", nulls_equal=True)
-            .with_columns(group=pl.lit("cause"))
+            .with_columns(group=pl.lit("cause"), whole="ranks")
         )
-    return pl.concat(
-        frame.select(
-            "group",
-            pl.col("name").cast(pl.String),
-            _numbered(),
-            pl.col("part").cast(pl.Float64),
-            pl.col("whole").cast(pl.Float64),
-        )
-        for frame in frames
+    return pl.concat(_as_rows(frame) for frame in frames)
+
+
+_BUSY: Final = pl.col("busy_ns")
+_IDLE: Final = pl.col("makespan_ns") - _BUSY
+_LENGTH: Final = (pl.col("end_ns") - pl.col("start_ns")).sum()
+_OVERALL: Final[dict[str, tuple[pl.Expr, pl.Expr]]] = {
+    "step": (pl.col("makespan_ns").sum(), pl.len()),
+    "busy": (_BUSY.sum(), pl.len()),
+    "idle": (_IDLE.sum(), pl.len()),
+    "bubble": (_IDLE.sum(), pl.col("makespan_ns").sum()),
+    "span": ((pl.col("span_ns") - _BUSY).sum(), pl.col("span_ns").sum()),
+}
+"""Part and whole of the measures of a run as a whole, from the table of bubble rates."""
+
+
+def _overall(table: pl.DataFrame, name: str) -> pl.DataFrame:
+    part, whole = _OVERALL[name]
+    sums = table.group_by("step").agg(part=part, whole=whole)
+    return sums.with_columns(group=pl.lit("overall"), name=pl.lit(name))
+
+
+def _kinds(tasks: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return time in tasks of each kind.
+
+    Args:
+        tasks: With or without steps.
+        ranks: Frame with step and ranks, over how many of them to take the mean.
+    """
+    return (
+        tasks.group_by("step", name="kind")
+        .agg(part=_LENGTH)
+        .join(ranks, on="step", nulls_equal=True)
+        .with_columns(group=pl.lit("kind"), whole="ranks")
+    )
+
+
+def _in_steps(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return the tasks of steps; all of them if there are no steps."""
+    return tasks.drop_nulls("step") if tasks["step"].is_not_null().any() else tasks
+
+
+def _as_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select(
+        "group",
+        pl.col("name").cast(pl.String),
+        _numbered(),
+        pl.col("part").cast(pl.Float64),
+        pl.col("whole").cast(pl.Float64),
     )

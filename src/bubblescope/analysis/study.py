@@ -27,6 +27,8 @@ class Study(NamedTuple):
         bubbles: Its bubble rates.
         ledger: Why its ranks were idle; None if they share no clock or it has no pipeline tasks.
         explained: Number of steps that the ledger is about.
+        pipelined: Whether the run may be a pipeline: whether it is not known to run whole models on
+            devices. Passes that only the trace's structure tells, without stages, are no sign of one.
     """
 
     recognition: Recognition | None
@@ -34,12 +36,7 @@ class Study(NamedTuple):
     bubbles: BubbleRates
     ledger: Ledger | None
     explained: int
-
-    @property
-    def pipelined(self) -> bool:
-        """Whether the run may be a pipeline: whether it is not known to run whole models on devices."""
-        known = self.recognition
-        return self.ledger is not None and (known is None or known.devices > 1)
+    pipelined: bool
 
 
 def study(timeline: Timeline, also: Sequence[Plan] = (), most: int | None = None) -> Study:
@@ -60,7 +57,14 @@ def study(timeline: Timeline, also: Sequence[Plan] = (), most: int | None = None
         recognised_there = recognise(part, also)
     else:
         recognised_there = recognition
-    return Study(recognition, best, bubbles, ledger(part, recognised_there), len(part.steps))
+    found = ledger(part, recognised_there)
+    if recognition is not None:
+        pipelined = recognition.devices > 1
+    else:
+        pipelined = "kind" not in timeline.run.inferred
+    return Study(
+        recognition, best, bubbles, found, len(part.steps), pipelined and found is not None
+    )
 
 
 def ledger_of(known: Study, timeline: Timeline) -> Ledger:

@@ -23,14 +23,14 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.budget import LABELS
 from bubblescope.analysis.cost_model import Model
+from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.prediction import HOST_AHEAD, HOST_SOONER, NEEDS, Prediction, ranked
 from bubblescope.analysis.study import ledger_of, study
-from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of, pipelined
+from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
 from bubblescope.model.budget import HOST, Use
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.timeline import Timeline
@@ -475,10 +475,10 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
             ScheduleError: A question makes no sense for the run.
         """
         run: WhatIf | DeviceWhatIf
-        if timeline.budget.height and not pipelined(timeline):
+        known = study(timeline, also)
+        if timeline.budget.height and not known.pipelined:
             run = DeviceWhatIf(timeline, activities)
         else:
-            known = study(timeline, also)
             run = WhatIf(known.recognition, ledger_of(known, timeline), timeline, activities)
         answers = [question(run) for question in questions] or run.advice(memory)
         return cls(timeline, run.step_ns, tuple(answers), run.span, run.open)

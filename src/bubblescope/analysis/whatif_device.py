@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.budget import LABELS
+from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.inside_tasks import FasterKernels
-from bubblescope.analysis.phase import pipeline_phase
 from bubblescope.analysis.prediction import (
     HOST_AHEAD,
     HOST_SOONER,
@@ -50,12 +49,6 @@ _KNOWN: Final = tuple(use for use in REMOVABLE if use in NEEDS)
 
 _DEVICE: Final = ("rank", "device")
 _PLACE: Final = (*_DEVICE, "step")
-
-
-def pipelined(timeline: Timeline) -> bool:
-    """Say whether a run is known to have passes of more than one stage, and so a pipeline."""
-    phase = pipeline_phase(timeline.tasks)
-    return pl.concat([phase["stage"], phase["pair_stage"]]).drop_nulls().n_unique() > 1
 
 
 def class_of(name: str) -> Use:

@@ -89,16 +89,23 @@ def compare(
     else:
         out.print(comparison.shown(everything=everything), crop=False)
     if picture is not None:
-        with replacing(picture) as partial:
-            partial.write_text(svg.compare([pictured(run) for run in runs]), encoding="utf-8")
-        if not as_json:
-            wrote(picture)
+        _draw(runs, picture, quiet=as_json)
     if not options["quiet"]:
         _warn(*runs)
     for verdict in verdicts:
         (err if as_json else out).print(verdict_line(verdict), soft_wrap=True)
     if any(verdict.outcome == "failed" for verdict in verdicts):
         sys.exit(_FAILED)
+
+
+def _draw(runs: list[Timeline], picture: Path, *, quiet: bool) -> None:
+    drawn = [pictured(run) for run in runs if len(run)]
+    if not drawn:
+        raise click.UsageError("there are no tasks to draw, only what devices did")
+    with replacing(picture) as partial:
+        partial.write_text(svg.compare(drawn), encoding="utf-8")
+    if not quiet:
+        wrote(picture)
 
 
 def _warn(*timelines: Timeline) -> None:

@@ -20,12 +20,12 @@ from bubblescope.clocks.causality import constraints
 from bubblescope.clocks.solution import Clocks, Conflict, Moments, connected, solve
 from bubblescope.model import units
 from bubblescope.model.provenance import ClockReport, Notice
-from bubblescope.model.tables import TABLES
 from bubblescope.model.timeline import Timeline
+from bubblescope.model.timeline_tables import TABLES
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
-    from bubblescope.model.tables import Table
+    from bubblescope.model.timeline_tables import Table
 
 _TIMES: Final = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
 _SETTLED: Final = frozenset({"no-common-clock", "clocks-unchecked"})

@@ -19,7 +19,9 @@ from bubblescope.model.intervals import reached_ns
 from bubblescope.model.kinds import Kind
 
 if TYPE_CHECKING:
-    from bubblescope.model.arrays import Ints, Mask
+    from numpy.typing import NDArray
+
+    from bubblescope.model.arrays import Ints
 
 
 class Use(str, Enum):
@@ -96,13 +98,13 @@ class Activities(NamedTuple):
     """What one device ran, by start.
 
     Attributes:
-        start_ns, end_ns: n times.
+        start_ns, end_ns: n times; none ends before it starts.
         use: n codes, of `COMPUTE`, `COMMUNICATION`, `COPY`.
     """
 
     start_ns: Ints
     end_ns: Ints
-    use: Ints
+    use: NDArray[np.int8]
 
 
 COMPUTE, COMMUNICATION, COPY = range(3)
@@ -114,7 +116,8 @@ class Pieces(NamedTuple):
 
     Attributes:
         start_ns, end_ns: Their edges.
-        owner: For each the activity that fills it; for gaps, the first that ends it.
+        owner: For each the activity that fills it, of several together the first; for gaps, the first
+            that ends it.
     """
 
     start_ns: Ints
@@ -126,7 +129,8 @@ class Partition(NamedTuple):
     """A device's time from its first to its last activity, cut by what it is spent on.
 
     Attributes:
-        compute, communication, copy, idle: Together all of it, and no moment twice.
+        compute, communication, copy, idle: Together all of it, and no moment twice; no two pieces of
+            compute touch.
         communication_hidden, copy_hidden: What runs beneath something that counts before it.
     """
 
@@ -141,28 +145,39 @@ class Partition(NamedTuple):
 def partition(ran: Activities) -> Partition:
     """Cut a device's time by what it is spent on.
 
-    Where several activities of one use overlap, the one that began first owns the time.
+    Where several activities that communicate overlap, the one that began first owns the time, and so it
+    is with copies.
     """
-    compute, communication, copy = (
-        _covered(ran, ran.use == code) for code in (COMPUTE, COMMUNICATION, COPY)
-    )
-    free = _complement(compute)
-    copy_free = _common(copy, free)
-    reached = reached_ns(ran.end_ns)
-    gap = np.flatnonzero(ran.start_ns[1:] > reached[1:]) + 1
+    busy = _merged(ran)
+    computing = (ran.use == COMPUTE) & (ran.start_ns < ran.end_ns)
+    compute = busy if computing.all() else _merged(ran, np.flatnonzero(computing))
+    communication, copy = (_covered(ran, code) for code in (COMMUNICATION, COPY))
+    copy_free = _outside(copy, compute)
     return Partition(
         compute,
-        _common(communication, free),
-        _common(copy_free, _complement(communication)),
-        Pieces(reached[gap], ran.start_ns[gap], gap),
+        _outside(communication, compute),
+        _outside(copy_free, communication),
+        Pieces(busy.end_ns[:-1], busy.start_ns[1:], busy.owner[1:]),
         _common(communication, compute),
         _joined(_common(copy, compute), _common(copy_free, communication)),
     )
 
 
-def _covered(ran: Activities, chosen: Mask) -> Pieces:
-    """Return what the chosen activities cover, each what those before it do not."""
-    rows = np.flatnonzero(chosen)
+def _merged(ran: Activities, rows: Ints | None = None) -> Pieces:
+    """Return what activities cover together, all or those of some rows, in pieces that do not touch."""
+    start, end = ran.start_ns, ran.end_ns
+    if rows is not None:
+        start, end = start[rows], end[rows]
+    reached = np.maximum.accumulate(end)
+    first = np.flatnonzero(start[1:] > reached[:-1]) + 1
+    first = np.concatenate([np.arange(min(len(start), 1)), first])
+    last = np.append(first[1:], len(start))[: len(first)] - 1
+    return Pieces(start[first], reached[last], first if rows is None else rows[first])
+
+
+def _covered(ran: Activities, code: int) -> Pieces:
+    """Return what the activities of one use cover, each what those before it do not."""
+    rows = np.flatnonzero(ran.use == code)
     start, end = ran.start_ns[rows], ran.end_ns[rows]
     start = np.maximum(start, reached_ns(end))
     kept = start < end
@@ -173,12 +188,14 @@ _FIRST: Final = -(1 << 62)
 _LAST: Final = 1 << 62
 
 
-def _complement(of: Pieces) -> Pieces:
-    """Return all time that pieces leave; nobody owns it."""
-    start = np.append(_FIRST, of.end_ns)
-    end = np.append(of.start_ns, _LAST)
-    kept = start < end
-    return Pieces(start[kept], end[kept], np.full(int(kept.sum()), -1, np.int64))
+def _outside(one: Pieces, other: Pieces) -> Pieces:
+    """Return the time that is in the first and not in the second."""
+    if not len(one.start_ns):
+        return one
+    free = Pieces(
+        np.append(_FIRST, other.end_ns), np.append(other.start_ns, _LAST), np.empty(0, np.int64)
+    )
+    return _common(one, free)
 
 
 def _common(one: Pieces, other: Pieces) -> Pieces:
@@ -188,7 +205,8 @@ def _common(one: Pieces, other: Pieces) -> Pieces:
     left, right = overlaps(low, high)
     start = np.maximum(one.start_ns[left], other.start_ns[right])
     end = np.minimum(one.end_ns[left], other.end_ns[right])
-    return Pieces(start, end, one.owner[left])
+    kept = start < end
+    return Pieces(start[kept], end[kept], one.owner[left[kept]])
 
 
 def overlaps(low: Ints, high: Ints) -> tuple[Ints, Ints]:
@@ -199,15 +217,6 @@ def overlaps(low: Ints, high: Ints) -> tuple[Ints, Ints]:
     return left, np.arange(len(left)) - np.repeat(before - low, count)
 
 
-def merged(pieces: Pieces) -> Pieces:
-    """Return pieces without the cuts between those that touch; the first of each owns it."""
-    if not len(pieces.start_ns):
-        return pieces
-    apart = pieces.start_ns[1:] > pieces.end_ns[:-1]
-    first, last = np.append(True, apart), np.append(apart, True)
-    return Pieces(pieces.start_ns[first], pieces.end_ns[last], pieces.owner[first])
-
-
 def _joined(one: Pieces, other: Pieces) -> Pieces:
     """Return disjoint pieces of two sorts as one ascending list."""
     start = np.concatenate([one.start_ns, other.start_ns])
@@ -215,6 +224,49 @@ def _joined(one: Pieces, other: Pieces) -> Pieces:
     end = np.concatenate([one.end_ns, other.end_ns])
     owner = np.concatenate([one.owner, other.owner])
     return Pieces(start[order], end[order], owner[order])
+
+
+def spent_before(start_ns: Ints, end_ns: Ints, moments: Ints) -> Ints:
+    """Return how much of disjoint pieces of time lies before each of some moments.
+
+    Args:
+        start_ns: Where the pieces begin, ascending.
+        end_ns: Where they end, ascending; some may be empty.
+        moments: Times, in any order; few, for each is searched for among the pieces.
+    """
+    if not len(start_ns):
+        return np.zeros(len(moments), np.int64)
+    before = np.zeros(len(start_ns) + 1, np.int64)
+    np.cumsum(end_ns - start_ns, out=before[1:])
+    begun = np.searchsorted(start_ns, moments, side="right")
+    over = np.where(begun > 0, np.maximum(end_ns[begun - 1] - moments, 0), 0)
+    spent: Ints = before[begun] - over
+    return spent
+
+
+def cut_at(start_ns: Ints, end_ns: Ints, edges: Ints) -> tuple[Pieces, Ints]:
+    """Cut disjoint pieces of time where stretches of time begin and end.
+
+    Args:
+        start_ns: Where the pieces begin, ascending, none before the first stretch.
+        end_ns: Where they end, none after the last stretch; none is empty.
+        edges: m + 1 times, ascending: those of the m stretches.
+
+    Returns:
+        The parts, with their pieces as owners, and for each the stretch that it lies in.
+    """
+    inner = edges[1:-1]
+    piece = np.searchsorted(start_ns, inner) - 1  # the only one that may reach beyond the edge
+    crossed = (
+        (piece >= 0) & (end_ns[piece] > inner) if len(start_ns) else np.zeros(len(inner), bool)
+    )
+    piece, inner = piece[crossed], inner[crossed]
+    start = np.insert(start_ns, piece + 1, inner)
+    end = np.insert(end_ns, piece, inner)
+    whole = np.insert(np.arange(len(start_ns)), piece, piece)
+    begun = np.searchsorted(start, edges[:-1])
+    stretch = np.repeat(np.arange(len(edges) - 1), np.diff(begun, append=len(start)))
+    return Pieces(start, end, whole), stretch
 
 
 OPERATION_SCHEMA: Final[dict[str, pl.DataType]] = {

@@ -60,17 +60,16 @@ class Match(NamedTuple):
 def match_work(ranges: pl.DataFrame, launches: pl.DataFrame, work: pl.DataFrame) -> Match:
     """Match the work of one process with its launches and those with its task ranges."""
     call = lookup(launches["correlation"].to_numpy(), work["correlation"].to_numpy())
-    launched = np.full(work.height, NONE, np.int64)
-    owner = np.full(work.height, NONE, np.int64)
-    rows = np.flatnonzero(call >= 0)
-    call = call[rows]
-    launched[rows] = launches["start_ns"].to_numpy()[call]
-    owner[rows] = _owners(
-        launched[rows],
-        launches["thread"].to_numpy()[call],
-        work["device"].to_numpy()[rows],
-        ranges,
-    )
+    calls = (launches["start_ns"].to_numpy(), launches["thread"].to_numpy())
+    device = work["device"].to_numpy()
+    if len(call) and call.min() != NONE:  # as in most captures, and there are no rows to choose
+        launched, thread = (column[call] for column in calls)
+        owner = _owners(launched, thread, device, ranges)
+    else:
+        launched, owner = (np.full(len(call), NONE, np.int64) for _ in range(2))
+        rows = np.flatnonzero(call != NONE)
+        launched[rows], thread = (column[call[rows]] for column in calls)
+        owner[rows] = _owners(launched[rows], thread, device[rows], ranges)
     return Match(launched, owner, *_timed(work, owner, ranges))
 
 
@@ -109,14 +108,28 @@ def innermost(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
         beginning there, or -1. The owner at time t is that of the last edge that is <= t.
     """
     edges = np.unique(np.concatenate([starts, ends]))
-    first = np.searchsorted(edges, starts)
-    length = np.searchsorted(edges, ends) - first
-    total = int(length.sum())
-    # Paint each interval over its segments in order of start; NumPy keeps the last value written.
-    offsets = np.arange(total) - np.repeat(np.cumsum(length) - length, length)
-    owners = np.full(len(edges), NONE, np.int64)
-    owners[np.repeat(first, length) + offsets] = np.repeat(np.arange(len(starts)), length)
+    owners = np.searchsorted(starts, edges, side="right") - 1
+    # Whatever began last owns the segment, unless it has ended: then whatever outlasts that, and so on.
+    outer = _outlasting(ends)
+    rows = np.flatnonzero(owners >= 0)
+    while len(rows := rows[ends[owners[rows]] <= edges[rows]]):
+        owners[rows] = outer[owners[rows]]
+        rows = rows[owners[rows] >= 0]
     return edges, owners
+
+
+def _outlasting(ends: Ints) -> Ints:
+    """Return for each interval the last one before it that ends later, or `NONE`.
+
+    A chain of those that do not is passed over by doubling: everything between one and what it points
+    at ends no later than it does.
+    """
+    outer = np.arange(NONE, len(ends) + NONE)
+    rows = np.arange(1, len(ends))
+    while len(rows := rows[ends[outer[rows]] <= ends[rows]]):
+        outer[rows] = outer[outer[rows]]
+        rows = rows[outer[rows] >= 0]
+    return outer
 
 
 def owner_at(times: Ints, starts: Ints, ends: Ints) -> Ints:
@@ -127,8 +140,11 @@ def owner_at(times: Ints, starts: Ints, ends: Ints) -> Ints:
     if not len(starts):
         return np.full(len(times), NONE, np.int64)
     edges, owners = innermost(starts, ends)
-    segment = np.searchsorted(edges, times, side="right") - 1
-    return np.where(segment >= 0, owners[segment], NONE)
+    owners = np.append(NONE, owners)
+    if ascending(times):  # then it takes no search for each of them
+        first = np.searchsorted(times, edges)
+        return np.repeat(owners, np.diff(first, prepend=0, append=len(times)))
+    return owners[np.searchsorted(edges, times, side="right")]
 
 
 def lookup(keys: Ints, wanted: Ints) -> Ints:
@@ -141,13 +157,19 @@ def lookup(keys: Ints, wanted: Ints) -> Ints:
         return np.full(len(wanted), NONE, np.int64)
     low, high = int(keys.min()), int(keys.max())
     if high - low <= 16 * len(keys) + 1_000_000:
-        table = np.full(high - low + 1, NONE, np.int64)
-        table[keys - low] = np.arange(len(keys))
-        inside = (wanted >= low) & (wanted <= high)
-        return np.where(inside, table[np.where(inside, wanted - low, 0)], NONE)
+        # What lies outside of the ids falls on the table's ends.
+        table = np.full(high - low + 3, NONE, np.min_scalar_type(-len(keys)))
+        table[keys - (low - 1)] = np.arange(len(keys))
+        found: Ints = table[np.clip(wanted, low - 1, high + 1) - (low - 1)]
+        return found
     order = np.argsort(keys, kind="stable")
     place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
     return np.where(keys[order[place]] == wanted, order[place], NONE)
+
+
+def ascending(times: Ints) -> bool:
+    """Say whether times are in order; some may be equal."""
+    return bool((times[1:] >= times[:-1]).all())
 
 
 def _owners(times: Ints, threads: Ints, devices: Ints, ranges: pl.DataFrame) -> Ints:
@@ -156,25 +178,30 @@ def _owners(times: Ints, threads: Ints, devices: Ints, ranges: pl.DataFrame) -> 
     range_threads = ranges["thread"].to_numpy()
     owner = np.full(len(times), NONE, np.int64)
     device_of: dict[int, int] = {}
+    several = len(devices) > 0 and devices.min() != devices.max()
     annotating = np.unique(range_threads)
     for thread in annotating:
-        rows = np.flatnonzero(threads == thread)
+        rows = _chosen(threads == thread)
         own = np.flatnonzero(range_threads == thread)
         local = owner_at(times[rows], starts[own], ends[own])
-        found = local >= 0
-        owner[rows[found]] = own[local[found]]
-        if found.any():
-            device_of[int(thread)] = int(np.bincount(devices[rows[found]]).argmax())
+        owner[rows] = np.append(own, NONE)[local]
+        if several and (found := local != NONE).any():
+            device_of[int(thread)] = int(np.bincount(devices[rows][found]).argmax())
     # A process that drives several devices annotates each from its own thread; help from another
     # thread then belongs to the thread that works on the same device.
-    left = owner == NONE
+    left = np.flatnonzero(owner == NONE)
     for device in np.unique(devices[left]):
-        rows = np.flatnonzero(left & (devices == device))
+        rows = left[devices[left] == device]
         helped = [t for t in annotating if device_of.get(int(t), device) == device]
         candidates = np.flatnonzero(np.isin(range_threads, helped))
         local = owner_at(times[rows], starts[candidates], ends[candidates])
-        owner[rows[local >= 0]] = candidates[local[local >= 0]]
+        owner[rows] = np.append(candidates, NONE)[local]
     return owner
+
+
+def _chosen(mask: Mask) -> Ints | slice:
+    """Return which elements a mask chooses; all of them as a slice, for which nothing is copied."""
+    return slice(None) if mask.all() else np.flatnonzero(mask)
 
 
 def _timed(work: pl.DataFrame, owner: Ints, ranges: pl.DataFrame) -> tuple[Mask, int]:
@@ -184,13 +211,17 @@ def _timed(work: pl.DataFrame, owner: Ints, ranges: pl.DataFrame) -> tuple[Mask,
     communication kernels, or whatever there is if there are none (peer-to-peer copies).
     """
     held = owner >= 0
-    comm = work["comm"].is_not_null().to_numpy()
-    comm_range = (ranges["lane"] == Lane.COMM.value).to_numpy()
-    has_comm = np.zeros(ranges.height, bool)
-    has_comm[owner[held & comm]] = True
-    timed = held & np.where(comm_range[owner], comm | ~has_comm[owner], ~comm)
+    timed = held
+    if work["comm"].null_count() < work.height:
+        comm = work["comm"].is_not_null().to_numpy()
+        comm_range = (ranges["lane"] == Lane.COMM.value).to_numpy()
+        has_comm = np.zeros(ranges.height, bool)
+        has_comm[owner[held & comm]] = True
+        timed = held & np.where(comm_range[owner], comm | ~has_comm[owner], ~comm)
 
     device = work["device"].to_numpy()
+    if not len(device) or device.min() == device.max():
+        return timed, 0
     main = np.full(ranges.height, NONE, device.dtype)
     main[owner[timed]] = device[timed]
     if not (timed & (main[owner] != device)).any():
@@ -218,7 +249,7 @@ def busy_intervals(work: pl.DataFrame, owner: Ints, rows: Ints, ranges: Ints) ->
     """
     key = owner[rows]
     starts, ends = work["start_ns"].to_numpy()[rows], work["end_ns"].to_numpy()[rows]
-    if not _ascending(key, starts):  # as on one stream they are
+    if not _in_order(key, starts):  # as on one stream they are
         order = np.lexsort((starts, key))
         rows, key, starts, ends = rows[order], key[order], starts[order], ends[order]
     first = np.flatnonzero(np.diff(key, prepend=NONE))
@@ -231,14 +262,24 @@ def busy_intervals(work: pl.DataFrame, owner: Ints, rows: Ints, ranges: Ints) ->
             "device": work["device"].to_numpy()[rows[first]],
             "start_ns": begin,
             "end_ns": end,
-            "busy_ns": np.add.reduceat(ends - fresh_start_ns(starts, ends, key), first),
+            "busy_ns": np.add.reduceat(_alone_ns(starts, ends, key), first),
         },
         schema_overrides={"device": pl.Int32},
     )
 
 
-def _ascending(major: Ints, minor: Ints) -> bool:
+def _alone_ns(starts: Ints, ends: Ints, key: Ints) -> Ints:
+    """Return how long each interval covers what those of its key before it do not."""
+    if (starts[1:] >= ends[:-1]).all():  # as on one stream, none overlaps with the next
+        alone: Ints = np.maximum(ends - starts, 0)
+        return alone
+    return ends - fresh_start_ns(starts, ends, key)
+
+
+def _in_order(major: Ints, minor: Ints) -> bool:
     """Say whether pairs are in lexicographic order."""
+    if ascending(major) and ascending(minor):
+        return True
     same = major[1:] == major[:-1]
     later = (major[1:] > major[:-1]) | (same & (minor[1:] >= minor[:-1]))
     return bool(later.all())

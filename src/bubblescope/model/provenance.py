@@ -118,6 +118,8 @@ class Run(msgspec.Struct, frozen=True):
         origins: The traces that were read.
         schedule: Pipeline schedule as the trace declares it; None if it does not.
         microbatches: Micro-batches per step as declared; None if not.
+        world: How many ranks the run has, as far as its traces tell: what they state, or how many were
+            read; None if nothing was.
         inferred: Field -> how it was inferred, for every field that no trace stated.
         warnings: What was dropped, repaired or assumed.
         contents: Inventory of the raw traces, process by process.
@@ -136,6 +138,7 @@ class Run(msgspec.Struct, frozen=True):
     common_clock: bool = True
     host_clocks: bool = False
     clock: ClockReport | None = None
+    world: int | None = None
 
     def warned(self, *notices: Notice) -> Run:
         """Return the same with more warnings."""

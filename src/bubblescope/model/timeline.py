@@ -17,7 +17,7 @@ from bubblescope.model.counters import in_force
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.provenance import Notice, Run
-from bubblescope.model.tables import TABLES
+from bubblescope.model.timeline_tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -54,6 +54,7 @@ RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
     "host": pl.String(),
     "process": pl.Int64(),
     "device": pl.Int32(),
+    "device_name": pl.String(),
     "stages": pl.List(pl.Int32()),
     "dp": pl.Int32(),
     "tp": pl.Int32(),
@@ -96,11 +97,12 @@ class Timeline:
             in `tasks` with the host "unknown".
         run: Provenance and warnings.
         counters: What was measured beside the tasks, such as memory in use: a table of those below.
-        tables: Frames of the other tables that `bubblescope.model.tables.TABLES` names, each with the
-            columns of its schema; those left out are empty. Sorted on the way in. `step_times` are the
-            steps, each from its start to the next's; `budget` what the devices spent every nanosecond
-            on; `operations` the kernels that communicate; `activities` all kernels, if they were asked
-            for; `groups` the groups of processes that communicate.
+        tables: Frames of the other tables that `bubblescope.model.timeline_tables.TABLES` names, each
+            with the columns of its schema; those left out are empty. Sorted on the way in. `step_times`
+            are the steps, each from its start to the next's; `budget` what the devices spent every
+            nanosecond on; `operations` the kernels that communicate; `activities` all kernels, if they
+            were asked for; `flops` what operators executed; `groups` the groups of processes that
+            communicate.
 
     Raises:
         TimelineError: A column is missing, unknown or of the wrong type, or a row breaks a rule;
@@ -113,6 +115,7 @@ class Timeline:
         "activities",
         "budget",
         "counters",
+        "flops",
         "groups",
         "operations",
         "ranks",
@@ -128,6 +131,7 @@ class Timeline:
     step_times: pl.DataFrame
     budget: pl.DataFrame
     operations: pl.DataFrame
+    flops: pl.DataFrame
     activities: pl.DataFrame
     groups: pl.DataFrame
 
@@ -355,6 +359,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             origins=tuple(dict.fromkeys(origin for run in runs for origin in run.origins)),
             schedule=agreed(run.schedule for run in runs),
             microbatches=agreed(run.microbatches for run in runs),
+            world=_world(runs, len(owner)),
             inferred=inferred,
             warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
             contents=tuple(content for run in runs for content in run.contents),
@@ -364,6 +369,12 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
         ),
         **{name: pl.concat([one.tables[name] for one in timelines]) for name in TABLES},
     )
+
+
+def _world(runs: Sequence[Run], ranks: int) -> int | None:
+    """Return how many ranks the run of several traces has, as far as they tell."""
+    told = [run.world for run in runs if run.world is not None]
+    return max(ranks, *told) if told else None
 
 
 def agreed(values: Iterable[Any]) -> Any:
@@ -387,6 +398,7 @@ def _between(
 ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
     """Return what overlaps a window, whole."""
     inside = [pl.lit(value=True)]
+    whole = start_ns is None and end_ns is None
     if start_ns is not None:
         inside.append(pl.col("end_ns") > start_ns)
     if end_ns is not None:
@@ -395,6 +407,9 @@ def _between(
         name: frame.filter(inside) if "start_ns" in frame.columns else frame
         for name, frame in tables.items()
     }
+    if not whole and "flops" in kept:
+        # It is known of steps alone when they were executed.
+        kept["flops"] = kept["flops"].join(kept["step_times"], on=["rank", "step"], how="semi")
     return tasks.filter(inside), kept
 
 

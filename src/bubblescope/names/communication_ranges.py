@@ -14,7 +14,8 @@ from bubblescope.names.communication_kernels import operation_in
 OPERATION: Final = r"^nccl:\w"
 """Names that may tell an operation: what ProcessGroupNCCL calls its work."""
 
-_APPENDED: Final = re.compile(r", (?:seq|op_id) = .*$")
+APPENDED: Final = r", (?:seq|op_id) = .*$"
+"""What `emit_nvtx` appends to names."""
 _SHARDS: Final = frozenset({"allgather", "reducescatter"})
 _EVERY: Final = frozenset(
     {"allreduce", "allgather", "reducescatter", "broadcast", "reduce", "gather", "scatter"}
@@ -33,14 +34,18 @@ _FSDP: Final = (
     # torch/distributed/fsdp/_runtime_utils.py; `forward` is the whole model's
     r"|FullyShardedDataParallel\._(?:pre|post)_(?:forward|backward)\w*"
 )
+_END: Final = r"(?:, |$)"
+"""Where a name ends, or what is appended to it begins."""
 _TENSOR: Final = (
     # Functions of autograd in Megatron-LM's core/tensor_parallel. What is of sequences is left out:
     # an expert layer gathers them in a group of its own.
-    r"_(?:Copy|Reduce|Scatter|Gather)(?:To|From)(?:Tensor)?ModelParallelRegion(?:Backward)?$"
-    r"|_VocabParallelCrossEntropy(?:Backward)?$"
-    r"|LinearWithGradAccumulationAndAsyncCommunication(?:Backward)?$"
+    r"(?:_(?:Copy|Reduce|Scatter|Gather)(?:To|From)(?:Tensor)?ModelParallelRegion"
+    r"|_VocabParallelCrossEntropy"
+    r"|LinearWithGradAccumulationAndAsyncCommunication)"
+    rf"(?:Backward)?{_END}"
     # communication_op.py of vLLM and of SGLang, as Python's stack has it
-    r"|(?:.*: )?tensor_model_parallel_(?:all_reduce|fused_\w+|all_gather|reduce_scatter|gather)$"
+    r"|(?:.*: )?tensor_model_parallel_(?:all_reduce|fused_\w+|all_gather|reduce_scatter|gather)"
+    rf"{_END}"
 )
 _ROLES: Final = tuple(
     (re.compile(pattern), operations, role)
@@ -65,7 +70,7 @@ ROLE: Final = "|".join(f"(?:^(?:{pattern.pattern}))" for pattern, _, _ in _ROLES
 
 def bare(name: str) -> str:
     """Return a range's name without what `emit_nvtx` appends to it."""
-    return _APPENDED.sub("", name)
+    return re.sub(APPENDED, "", name)
 
 
 def operation_of_range(name: str) -> str | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from bubblescope.sources.budget import Spent
+    from bubblescope.sources.spending import Spent
 
 
 def refuse_doubles(owners: Iterable[tuple[int, Path | str]], advice: str) -> None:
@@ -52,6 +52,7 @@ def assembled(
     | None = None,
     inferred: dict[str, str] | None = None,
     spent: Spent | None = None,
+    executed: pl.DataFrame | None = None,
     tables: dict[str, pl.DataFrame] | None = None,
     **declared: Any,
 ) -> Timeline:
@@ -70,6 +71,7 @@ def assembled(
             how each field was inferred, and more notices.
         inferred: Field -> how it was inferred, before that.
         spent: What the devices spent their time on, by rank.
+        executed: Operators that multiply matrices: rank, start_ns, name and flops, null where unknown.
         tables: Other tables of the timeline, such as counters.
         declared: What the job says of itself: schedule, microbatches, common_clock.
 
@@ -79,6 +81,7 @@ def assembled(
     run = Run(
         origins=tuple(Origin(source, version, str(path)) for version, path in traces),
         contents=tuple(contents),
+        world=max(world or 0, ranks.height) or None,
         warnings=(*missing_ranks(ranks["rank"].to_list(), world), *notices),
         **declared,
     )
@@ -91,7 +94,7 @@ def assembled(
         ranks = numbering.with_stages(ranks, tasks)
     run = msgspec.structs.replace(run, inferred=found)
     if spent is not None:
-        beside |= in_steps(spent, tasks)
+        beside |= in_steps(spent, tasks, executed)
     try:
         return Timeline(task_columns(tasks), ranks, run, **beside)
     except TimelineError as error:

@@ -11,6 +11,7 @@ import polars as pl
 from bubblescope.model.device_time import NONE, lookup, owner_at
 from bubblescope.names.communication_kernels import communication_kernel
 from bubblescope.names.communication_ranges import (
+    APPENDED,
     OPERATION,
     REPLICATED,
     ROLE,
@@ -110,9 +111,12 @@ class _Telling:
     """The spans of some names."""
 
     def __init__(self, spans: pl.DataFrame, names: pl.DataFrame) -> None:
-        self.texts = names["text"].to_list()
+        # With numbers behind them, as in NVTX, hardly any two names are the same.
+        plain = names.with_columns(pl.col("text").str.replace(APPENDED, ""))
+        texts = plain.select("text").unique(maintain_order=True).with_row_index("telling")
+        self.texts = texts["text"].to_list()
         self._spans = (
-            spans.join(names.with_row_index("telling"), on="name")
+            spans.join(plain.join(texts, on="text"), on="name")
             .drop_nulls(["thread", "end_ns"])
             .sort("start_ns", "end_ns", descending=[False, True])
         )

@@ -32,10 +32,10 @@ _UNKNOWN: Final = -1
 
 
 class Parts(NamedTuple):
-    """Stretches of a device's time.
+    """Disjoint stretches of a device's time, ascending, with names.
 
     Attributes:
-        start_ns, end_ns: Their edges.
+        start_ns, end_ns: Their edges; none is empty.
         use: What each is spent on: index into the members of `Use`.
         detail: Index of what names it, or `NONE`.
     """
@@ -45,72 +45,101 @@ class Parts(NamedTuple):
     use: Ints
     detail: Ints
 
-    @classmethod
-    def of(cls, start: Ints, end: Ints, use: Use | Ints, detail: Ints | None = None) -> Parts:
-        """Return the stretches that are not empty."""
-        kept = start < end
-        codes = np.full(len(start), CODE[use], np.int64) if isinstance(use, Use) else use
-        named = np.full(len(start), NONE, np.int64) if detail is None else detail
-        return cls(start[kept], end[kept], codes[kept], named[kept])
+
+class Nameless(NamedTuple):
+    """Disjoint stretches of a device's time, ascending, all spent on one use that names nothing.
+
+    Attributes:
+        use: What they are spent on.
+        start_ns, end_ns: Their edges; some may be empty.
+    """
+
+    use: Use
+    start_ns: Ints
+    end_ns: Ints
 
 
 CODE: Final = {use: code for code, use in enumerate(Use)}
+
+
+class Calls(NamedTuple):
+    """The calls of one process that may have launched something.
+
+    Attributes:
+        start_ns, end_ns: When each began and ended, in host time; the end is not before the start.
+        thread: The thread that made it.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    thread: Ints
 
 
 class Gaps(NamedTuple):
     """The idle time of one device, and what ends each stretch of it.
 
     Attributes:
-        start_ns, end_ns: Their edges.
-        launch_ns, launched_ns: When the call began and ended that launched what ends each, in host
-            time; `NONE` if that is not known.
-        thread: The thread that made the call.
-        stream: The stream of what ends each; `NONE` if not known.
+        start_ns, end_ns: Their edges, ascending.
+        call: The call that launched what ends each, or `NONE`.
+        stream: The stream of what ends each; `NONE` if not known. None if it does not matter.
         before_ns: When the operation before it on that stream was launched; `NONE` if there is none.
+            None if it does not matter.
     """
 
     start_ns: Ints
     end_ns: Ints
-    launch_ns: Ints
-    launched_ns: Ints
-    thread: Ints
-    stream: Ints
-    before_ns: Ints
+    call: Ints
+    stream: Ints | None
+    before_ns: Ints | None
 
     def chosen(self, rows: Mask | Ints) -> Gaps:
         """Return some of the gaps."""
-        return Gaps(*(column[rows] for column in self))
+        stream, before = (
+            None if column is None else column[rows] for column in (self.stream, self.before_ns)
+        )
+        return Gaps(self.start_ns[rows], self.end_ns[rows], self.call[rows], stream, before)
 
 
-def judge(gaps: Gaps, capture: Capture, process: int) -> list[Parts]:
+def judge(
+    gaps: Gaps, calls: Calls, capture: Capture, process: int
+) -> tuple[list[Nameless], list[Parts]]:
     """Cut gaps by why the device was idle.
+
+    Most gaps are short, and end with something launched long before. Nothing but their length matters,
+    so that what takes time is only done for the others.
 
     Args:
         gaps: Those of one device.
+        calls: What may have launched what ends them.
         capture: What the trace recorded.
         process: The process that drives the device.
 
     Returns:
         Stretches that together are the gaps; their details are indices into `Capture.host_names`.
     """
-    linked = gaps.launch_ns != NONE
-    lost = gaps.chosen(~linked)
-    known = gaps.chosen(linked)
-    host = _Host(capture, process)
-    start, end = known.start_ns, known.end_ns
-    begun = np.clip(known.launch_ns, start, end)
-    done = np.clip(known.launched_ns, begun, end)
-    late = begun > start
-    waited = np.flatnonzero(end - done >= LATENCY_NS)
-    short = np.ones(len(start), bool)
-    short[waited] = False
-    return [
-        Parts.of(lost.start_ns, lost.end_ns, Use.UNLINKED),
-        host.late(start[late], begun[late], known.thread[late]),
-        Parts.of(begun, done, Use.LAUNCH_CALL),
-        Parts.of(done[short], end[short], Use.LATENCY),
-        host.waiting(done[waited], end[waited], known.chosen(waited)),
+    linked = gaps.call != NONE
+    lost, known = gaps.chosen(~linked), gaps if linked.all() else gaps.chosen(linked)
+    done = calls.end_ns[known.call]
+    slow = np.flatnonzero(done > known.start_ns)  # what ends these was not launched before them
+    of, start, end = known.call[slow], known.start_ns[slow], known.end_ns[slow]
+    begun = np.clip(calls.start_ns[of], start, end)
+    np.maximum(done, known.start_ns, out=done)
+    done[slow] = np.minimum(done[slow], end)
+    late = np.flatnonzero(begun > start)
+    waited = np.flatnonzero(known.end_ns - done >= LATENCY_NS)
+    host, waiting = _Host(capture, process), known.chosen(waited)
+    named = [
+        host.late(start[late], begun[late], calls.thread[of[late]]),
+        host.waiting(done[waited], waiting, Calls(*(column[waiting.call] for column in calls))),
     ]
+    launching = done[slow]
+    done[waited] = known.end_ns[waited]
+    nameless = [
+        Nameless(Use.UNLINKED, lost.start_ns, lost.end_ns),
+        Nameless(Use.LAUNCH_CALL, begun, launching),
+        Nameless(Use.LATENCY, done, known.end_ns),
+    ]
+    return nameless, named
 
 
 class _Host:
@@ -133,80 +162,130 @@ class _Host:
         """
         use = np.full(len(start), CODE[Use.HOST_UNKNOWN], np.int64)
         name = np.full(len(start), NONE, np.int64)
-        for one in np.unique(thread):
+        for one in _distinct(thread):
             rows = np.flatnonzero(thread == one)
             call = _inside(self._blocked.filter(thread=one), start[rows])
             found = call != NONE
             use[rows[found]], name[rows[found]] = CODE[Use.HOST_AFTER_SYNC], call[found]
             rows = rows[~found]
             use[rows], name[rows] = self._mostly(one, start[rows], end[rows])
-        return Parts.of(start, end, use, name)
+        return Parts(start, end, use, name)
 
     def _mostly(self, thread: int, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Return what a thread did for most of each stretch, and its name."""
         use = np.full(len(start), CODE[Use.HOST_UNKNOWN], np.int64)
         name = np.full(len(start), NONE, np.int64)
-        doing = self._doing.filter(
-            pl.col("thread") == thread, pl.col("end_ns") > (start.min() if len(start) else 0)
-        )
-        if not doing.height or not len(start):
+        if not len(start):
             return use, name
-        # Later ones are painted over those before: what tells more over what tells less.
-        doing = doing.sort("doing", "start_ns", maintain_order=True)
-        edges, owner = innermost(doing["start_ns"].to_numpy(), doing["end_ns"].to_numpy())
-        low = np.maximum(np.searchsorted(edges, start, side="right") - 1, 0)
-        gap, segment = overlaps(low, np.searchsorted(edges, end, side="left"))
-        began = np.maximum(edges[segment], start[gap])
-        ended = np.minimum(np.append(edges[1:], edges[-1])[segment], end[gap])
-        held = owner[segment]
-        codes = np.append(doing["doing"].to_numpy(), _UNKNOWN)[held]
-        names = np.append(doing["name"].to_numpy(), NONE)[held]
-        spent = (
-            pl.DataFrame({"gap": gap, "doing": codes, "name": names, "ns": ended - began})
-            .filter(pl.col("ns") > 0)
-            .with_columns(all=pl.col("ns").sum().over("gap", "doing"))
+        did = _did(self._doing.filter(pl.col("thread") == thread, pl.col("end_ns") > start[0]))
+        low = np.searchsorted(did.edges, start, side="right") - 1
+        high = np.searchsorted(did.edges, end, side="left")
+        one = high == low + 1
+        several = np.flatnonzero(~one)
+        doing, named = did.doing[low], did.name[low]
+        gap, segment = overlaps(low[several], high[several])
+        began = np.maximum(did.edges[segment], start[several][gap])
+        ended = np.minimum(np.append(did.edges[1:], _NEVER)[segment], end[several][gap])
+        doing[several], named[several] = _longest(
+            gap, did.doing[segment], did.name[segment], ended - began
         )
-        nothing = pl.DataFrame({"gap": np.arange(len(start)), "whole": end - start}).join(
-            spent.filter(pl.col("doing") != _UNKNOWN).group_by("gap").agg(pl.col("ns").sum()),
-            on="gap",
-            how="left",
-        )
-        idle = nothing["whole"].to_numpy() - nothing["ns"].fill_null(0).to_numpy()
-        most = (
-            spent.filter(pl.col("doing") != _UNKNOWN)
-            .sort("gap", "all", "doing", "ns", "name", descending=[False, True, True, True, False])
-            .unique("gap", keep="first", maintain_order=True)
-        )
-        rows = most["gap"].to_numpy()
-        more = most["all"].to_numpy() >= idle[rows]
-        rows = rows[more]
+        known = doing != _UNKNOWN
         table = np.array([CODE[_USE_OF[code]] for code in sorted(_USE_OF)], np.int64)
-        use[rows] = table[most["doing"].to_numpy()[more] - min(_USE_OF)]
-        name[rows] = most["name"].to_numpy()[more]
+        use[known] = table[doing[known] - min(_USE_OF)]
+        name[known] = named[known]
         return use, name
 
-    def waiting(self, start: Ints, end: Ints, gaps: Gaps) -> Parts:
+    def waiting(self, start: Ints, gaps: Gaps, calls: Calls) -> Parts:
         """Say what operations waited for that were launched and did not start.
 
         The call in which the launching thread, or else any, was blocked meanwhile is named as evidence.
+
+        Args:
+            start: From when on each was ready.
+            gaps: What they ended.
+            calls: What launched each.
         """
+        end = gaps.end_ns
         use = np.full(len(start), CODE[Use.UNTRACED], np.int64)
         name = np.full(len(start), NONE, np.int64)
         if len(start) and self._blocked.height:
             middle = start + (end - start) // 2
-            for one in np.unique(gaps.thread):
-                rows = np.flatnonzero(gaps.thread == one)
+            for one in _distinct(calls.thread):
+                rows = np.flatnonzero(calls.thread == one)
                 name[rows] = _inside(self._blocked.filter(thread=one), middle[rows])
             others = np.flatnonzero(name == NONE)
             name[others] = _inside(self._blocked, middle[others])
-        if self._waits is not None:
+        if self._waits is not None and gaps.stream is not None and gaps.before_ns is not None:
             for (stream,), waits in self._waits.group_by("stream"):
                 rows = np.flatnonzero(gaps.stream == stream)
                 told = np.append(NONE, waits["start_ns"].sort().to_numpy())
-                last = told[np.searchsorted(told[1:], gaps.launch_ns[rows], side="right")]
+                last = told[np.searchsorted(told[1:], calls.start_ns[rows], side="right")]
                 waited = (last != NONE) & (last >= gaps.before_ns[rows])
                 use[rows[waited]] = CODE[Use.EVENT_WAIT]
-        return Parts.of(start, end, use, name)
+        return Parts(start, end, use, name)
+
+
+class _Did(NamedTuple):
+    """What one thread did, moment by moment.
+
+    Attributes:
+        edges: Times, ascending, the first before all others.
+        doing, name: What it did from each of them on, `_UNKNOWN` for nothing known, and its name.
+    """
+
+    edges: Ints
+    doing: Ints
+    name: Ints
+
+
+_NEVER: Final = 1 << 62
+
+
+def _did(told: pl.DataFrame) -> _Did:
+    """Return what a thread did: the innermost of the sort that tells the most.
+
+    Args:
+        told: Frame with the columns of `HOST`, by start.
+    """
+    sorts = [told.filter(doing=code) for code in _USE_OF]
+    found = [innermost(one["start_ns"].to_numpy(), one["end_ns"].to_numpy()) for one in sorts]
+    edges = np.unique(np.concatenate([np.array([-_NEVER]), *(edges for edges, _ in found)]))
+    doing, name = np.full(len(edges), _UNKNOWN, np.int64), np.full(len(edges), NONE, np.int64)
+    for code, one, (cuts, owner) in zip(_USE_OF, sorts, found, strict=True):
+        held = np.append(NONE, owner)[np.searchsorted(cuts, edges, side="right")]
+        rows = np.flatnonzero(held != NONE)
+        doing[rows], name[rows] = code, one["name"].to_numpy()[held[rows]]
+    return _Did(edges, doing, name)
+
+
+def _longest(gap: Ints, doing: Ints, name: Ints, length: Ints) -> tuple[Ints, Ints]:
+    """Return what fills most of each gap, unless for longer nothing is known, and its longest piece.
+
+    Args:
+        gap: Numbers of gaps, from 0 on, ascending; each has a piece at least.
+        doing: What fills each piece of a gap, or `_UNKNOWN`.
+        name: The name of that.
+        length: How long each piece is.
+    """
+    if not len(gap):
+        return gap, gap
+    first = np.flatnonzero(np.diff(gap, prepend=NONE))
+    # The sort that tells the most comes first, so that it wins where two last equally long.
+    sorts = [*reversed(_USE_OF), _UNKNOWN]
+    spent = np.stack([np.add.reduceat(np.where(doing == one, length, 0), first) for one in sorts])
+    most = np.array(sorts)[spent.argmax(axis=0)]
+    mine = np.where(doing == most[gap], length, 0)
+    longest = mine == np.maximum.reduceat(mine, first)[gap]
+    named = np.minimum.reduceat(np.where(longest, name, np.iinfo(np.int64).max), first)
+    return most, named
+
+
+def _distinct(threads: Ints) -> list[int]:
+    """Return the threads that there are."""
+    if len(threads) and (threads == threads[0]).all():  # as in most traces: no need to sort them
+        return [int(threads[0])]
+    found: list[int] = np.unique(threads).tolist()
+    return found
 
 
 def _inside(calls: pl.DataFrame, moments: Ints) -> Ints:

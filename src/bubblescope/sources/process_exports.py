@@ -18,11 +18,11 @@ from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Contents, Notice
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
-from bubblescope.sources.budget import joined, spent
 from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.emitted import parts
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.projection import losses, project
+from bubblescope.sources.spending import joined, spent
 from bubblescope.sources.untold import tell
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from bubblescope.model.timeline import Timeline
     from bubblescope.names.parser import NameParser
-    from bubblescope.sources.budget import Spent
     from bubblescope.sources.capture import Capture
     from bubblescope.sources.projection import Projection
+    from bubblescope.sources.spending import Spent
 
 UNKNOWN: Final = -1
 """Stands for a process or correlation id that a row does not have; no real one is negative."""
@@ -40,6 +40,10 @@ UNKNOWN: Final = -1
 _PLACE: Final = ("export", "process", "device")
 """What identifies a rank within the traces: device ordinals are each process's own, since
 CUDA_VISIBLE_DEVICES renumbers them."""
+
+
+DEVICE_NAMES: Final = {"process": pl.Int64, "device": pl.Int32, "device_name": pl.String}
+"""What the devices of processes call themselves; null where that is not known."""
 
 
 class Export(msgspec.Struct, frozen=True):
@@ -53,6 +57,7 @@ class Export(msgspec.Struct, frozen=True):
             and count.
         names: Frame with process, name and count of its ranges.
         counters: Frame with process, device, name, unit, time_ns and value, in its own time.
+        device_names: Frame with the columns of `DEVICE_NAMES`.
     """
 
     path: str
@@ -61,6 +66,7 @@ class Export(msgspec.Struct, frozen=True):
     counts: pl.DataFrame
     names: pl.DataFrame
     counters: pl.DataFrame
+    device_names: pl.DataFrame
 
 
 def pid(process: int) -> int:
@@ -242,7 +248,9 @@ def one_run(
         # One file may hold several.
         list(dict.fromkeys((export.version, export.path) for export in exports)),
         tasks.drop("rank").join(place, on=_PLACE),
-        ranks.select("rank", "host", "device", "stages", process="pid"),
+        _named(ranks, exports).select(
+            "rank", "host", "device", "device_name", "stages", process="pid"
+        ),
         notices=(*notices, *losses(projections, work)),
         contents=(held for export in exports for held in _contents(export, names)),
         nothing=nothing,
@@ -341,6 +349,15 @@ def _ranks(
     else:
         how = "order of host name, device and process id"
     return ranks, how
+
+
+def _named(ranks: pl.DataFrame, exports: Sequence[Export]) -> pl.DataFrame:
+    """Add what the device of each rank calls itself."""
+    names = [
+        export.device_names.with_columns(export=pl.lit(index, pl.Int32))
+        for index, export in enumerate(exports)
+    ]
+    return ranks.join(pl.concat(names).unique(_PLACE), on=_PLACE, how="left", maintain_order="left")
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

@@ -237,20 +237,22 @@ def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
     ranges = ranges.filter(mine)
     work = capture.work.filter(mine).rechunk()
     launched, owner, timed, elsewhere = match_work(ranges, capture.launches.filter(mine), work)
-    standalone = work["comm"].is_not_null().to_numpy() & ~timed
-    number = np.append(ranges["range"].to_numpy(), NONE)[owner]
+    number = np.append(ranges["range"].to_numpy(), NONE)
+    comm = work["comm"].is_not_null().arg_true().to_numpy()
+    alone = comm[~timed[comm]]  # a task of its own, wherever it was launched
+    unlaunched = launched == NONE
+    outside = (owner == NONE) & ~unlaunched
     return _Found(
         peers=_peers(work, owner, timed, ranges, capture.comms),
         intervals=busy_intervals(work, owner, np.flatnonzero(timed), ranges["range"].to_numpy()),
-        kernels=work.with_columns(
-            range=pl.Series(number),
-            host_start_ns=pl.Series(launched),
-        ).filter(pl.Series(standalone)),
+        kernels=work[alone].with_columns(
+            range=pl.Series(number[owner[alone]]), host_start_ns=pl.Series(launched[alone])
+        ),
         work=work.height,
-        unlaunched=int(((launched == NONE) & ~standalone).sum()),
-        outside=int(((launched != NONE) & (owner == NONE) & ~standalone).sum()),
+        unlaunched=int(unlaunched.sum() - unlaunched[alone].sum()),
+        outside=int(outside.sum() - outside[alone].sum()),
         elsewhere=elsewhere,
-        owner=None if capture.kernels is None else number,
+        owner=None if capture.kernels is None else number[owner],
     )
 
 

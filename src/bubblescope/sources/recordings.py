@@ -11,6 +11,7 @@ from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, concat
 from bubblescope.recording.reader import Torn, header_of, read_stream
+from bubblescope.sources.rank_grid import groups_of_grid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +68,9 @@ class NativeSource:
             anchors.setdefault(recording.clock, recording.header.utc_ns)
         timelines += [recording.timeline(anchors[recording.clock]) for recording in recordings]
         joined = concat(timelines)
+        if recordings and not joined.groups.height:
+            tables = joined.tables | {"groups": groups_of_grid(joined.ranks)}
+            joined = Timeline(joined.tasks, joined.ranks, joined.run, **tables)
         # Hosts may share a name; boots never share a clock.
         if len(anchors) > 1:
             joined = joined.with_notices(clocks_unchecked(len(anchors)))

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from bubblescope.model.budget import ACTIVITY_SCHEMA, STEP_SCHEMA
+from bubblescope.model.flops import FLOPS_SCHEMA
 from bubblescope.model.kinds import Lane
 
 if TYPE_CHECKING:
-    from bubblescope.sources.budget import Spent
+    from bubblescope.sources.spending import Spent
 
 
-def in_steps(spent: Spent, tasks: pl.DataFrame) -> dict[str, pl.DataFrame]:
+def in_steps(
+    spent: Spent, tasks: pl.DataFrame, executed: pl.DataFrame | None = None
+) -> dict[str, pl.DataFrame]:
     """Return the tables of a timeline that say what was spent on what, in which step.
 
     Args:
         spent: With rank instead of process in its frames.
         tasks: The tasks of all ranks, numbered: they tell the steps of ranks without markers.
+        executed: Operators that multiply matrices: rank, start_ns in host time, name and flops, null
+            where unknown.
     """
     marked = spent.windows
     told = _from_tasks(spent, tasks.filter(~pl.col("rank").is_in(marked["rank"].implode())))
@@ -32,6 +37,7 @@ def in_steps(spent: Spent, tasks: pl.DataFrame) -> dict[str, pl.DataFrame]:
         "step_times": steps.select(*STEP_SCHEMA),
         "budget": _placed(spent.table, windows),
         "operations": _placed(spent.operations, windows),
+        **({} if executed is None else {"flops": _summed(executed, windows)}),
         "activities": _in_tasks(_placed(spent.activities, windows), tasks),
     }
 
@@ -68,7 +74,11 @@ def _from_tasks(spent: Spent, tasks: pl.DataFrame) -> pl.DataFrame:
         tasks.drop_nulls("step")
         .filter(pl.col("lane") == Lane.COMPUTE.value)
         .group_by("rank", "step")
-        .agg(pl.col("start_ns").min(), done_ns=pl.col("end_ns").max())
+        .agg(
+            pl.col("start_ns").min(),
+            done_ns=pl.col("end_ns").max(),
+            host_ns=pl.col("host_start_ns").min(),
+        )
         .sort("rank", "start_ns")
         .join(last, on="rank", how="left", maintain_order="left")
         .select(
@@ -78,6 +88,7 @@ def _from_tasks(spent: Spent, tasks: pl.DataFrame) -> pl.DataFrame:
             "start_ns",
             end_ns=pl.coalesce(following, pl.max_horizontal("done_ns", "last_ns")),
             open=following.is_null(),
+            host_ns="host_ns",
         )
     )
 
@@ -97,3 +108,35 @@ def _placed(frame: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     )
     others = frame.join(windows.select("rank").unique(), on="rank", how="anti")
     return pl.concat([known.drop("until_ns"), others.with_columns(step=pl.lit(None, pl.Int32))])
+
+
+def _summed(executed: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return what was executed in each step, with the columns of `FLOPS_SCHEMA`.
+
+    What the host calls from a step's beginning to the next one's is the step's: its work runs in the
+    step's time on the device. What it called before the first is in none.
+    """
+    begun = (
+        windows.drop_nulls("host_ns")
+        .group_by("rank", "step")
+        .agg(start_ns=pl.col("host_ns").min())
+        .sort("start_ns")
+    )
+    flops = pl.col("flops")
+    # Sizes that no device has been given add up to more than 64 bits hold.
+    sound = flops.cast(pl.Float64).sum() < _MOST
+    return (
+        executed.sort("start_ns")
+        .join_asof(begun, on="start_ns", by="rank", check_sortedness=False)
+        .group_by("rank", "step", "name")
+        .agg(
+            flops=pl.when(sound & flops.is_not_null().any()).then(flops.sum()),
+            operators=flops.count(),
+            unknown=flops.null_count(),
+        )
+        .cast(FLOPS_SCHEMA)  # type: ignore[arg-type]  # columns by name
+        .select(*FLOPS_SCHEMA)
+    )
+
+
+_MOST: Final = 2.0**62

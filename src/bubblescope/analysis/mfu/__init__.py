@@ -16,7 +16,7 @@ utilization (HFU); it counts what is recomputed too.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -65,8 +65,8 @@ class Utilization(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     convention: str | None
-    model_flops: int | None
-    executed_flops: int | None
+    model_flops: float | None
+    executed_flops: float | None
     step_ns: int
     devices: int
     peak: float | None
@@ -83,9 +83,9 @@ def mfu(
     *,
     step_ns: int,
     devices: int,
-    model_flops: int | None = None,
+    model_flops: float | None = None,
     convention: str | None = None,
-    executed_flops: int | None = None,
+    executed_flops: float | None = None,
     peak: float | None = None,
     compute_ns: int | None = None,
 ) -> Utilization:
@@ -148,8 +148,15 @@ def read_model(path: Path) -> Model:
     """
     try:
         found: Any = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: this cannot be read as JSON: {error}") from None
-    if isinstance(found, dict) and "model_type" not in found and "padded_vocab_size" in found:
-        return from_megatron(found, str(path))
-    return from_huggingface(found, str(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: this cannot be read as JSON ({error}); {_GIVE}") from None
+    megatron = (
+        isinstance(found, dict) and "model_type" not in found and "padded_vocab_size" in found
+    )
+    try:
+        return (from_megatron if megatron else from_huggingface)(found, str(path))
+    except ModelError as error:
+        raise ModelError(f"{error}; {_GIVE}") from None
+
+
+_GIVE: Final = "give the model's config.json of Hugging Face, or Megatron's arguments as JSON"

@@ -141,6 +141,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         vectors: Elements of all norms and biases; None if unknown.
         window: How many tokens some layer attends to at most; None if all.
         sequence_length: Of the training, where the description tells.
+        sequences: Of a step of it over all devices, where the description tells.
+        devices: Of the training, where the description tells.
     """
 
     name: str
@@ -157,6 +159,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     vectors: int | None = None
     window: int | None = None
     sequence_length: int | None = None
+    sequences: int | None = None
+    devices: int | None = None
 
     @property
     def expert_layers(self) -> int:

@@ -54,7 +54,7 @@ def flops_per_token(model: Model, sequence_length: int, convention: str) -> int:
     if model.window is not None and sequence_length > model.window:
         raise ModelError(
             f"{model.name}: sequences have {sequence_length} tokens, but some layers attend to "
-            f"{model.window} only, which no convention counts; give the FLOPs of a token instead"
+            f"{model.window} only, which no convention counts, so model FLOPs are not known"
         )
     if model.positions and sequence_length > model.positions:
         raise ModelError(

@@ -70,6 +70,8 @@ def from_megatron(arguments: dict[str, Any], where: str = "Megatron's arguments"
         # A token sees so many before it, and itself; -1 is all of them.
         window=None if window is None or window[0] < 0 else window[0] + 1,
         sequence_length=told.maybe("seq_length"),
+        sequences=told.maybe("global_batch_size"),
+        devices=told.maybe("world_size"),
     )
 
 

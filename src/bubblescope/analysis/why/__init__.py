@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bubblescope.analysis.budget import budget
+from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.shares import Shares, shares
 from bubblescope.analysis.losses import losses
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.why import words
-from bubblescope.analysis.why.device import lost, verdict
+from bubblescope.analysis.why.device_findings import lost, verdict
 from bubblescope.analysis.why.findings import Finding, findings
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from bubblescope.analysis.budget import Budget
+    from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.losses import Losses
     from bubblescope.analysis.pictured import Pictured

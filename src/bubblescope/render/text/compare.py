@@ -12,15 +12,18 @@ from rich.text import Text
 
 from bubblescope.analysis import compare
 from bubblescope.analysis.compare import GROUPS
+from bubblescope.analysis.device_measures import PARTS
 from bubblescope.model import units
 from bubblescope.model.kinds import COMPUTE_KINDS
+from bubblescope.render.text.change_rows import COLUMNS, cells, style
+from bubblescope.render.text.compare_devices import device_tables
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import table_of, titled
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from bubblescope.analysis.compare import Change
+    from bubblescope.analysis.changes import Change
     from bubblescope.analysis.gate import Verdict
     from bubblescope.analysis.step_measures import Side
 
@@ -33,10 +36,6 @@ _TITLES: Final = {
     "rank": ("Idle by rank", "in a step"),
 }
 _LEGEND: Final = "±: half of the 95 % interval; noise: the interval includes no change"
-_SCALES: Final = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
-_TIMES: Final = 9
-"""Change of a value by more than this share of it is written as a factor."""
-
 _STYLES: Final = {"failed": "bold red", "not certain": "yellow", "passed": "green"}
 
 
@@ -61,9 +60,15 @@ class Comparison(Face, compare.Comparison, frozen=True, eq=False):
         parts += [Text.assemble(("note  ", "yellow"), note.message) for note in self.notes]
         if len(parts) > 2:
             parts.append(Text())
-        parts += [
-            _table(group, changes, limit) for group in GROUPS if (changes := self.group(group))
-        ]
+        devices = device_tables(self, everything=everything)
+        for group in GROUPS:
+            changes = self.group(group)
+            if devices and not self.pipelined and group == "overall":
+                parts += devices  # which says the same, and more
+            elif changes:
+                parts.append(_table(group, changes, limit))
+        if self.pipelined:
+            parts += devices
         if any(change.interval for change in self.changes):
             parts.append(Text(_LEGEND, "dim"))
         return Group(*parts)
@@ -73,7 +78,8 @@ class Comparison(Face, compare.Comparison, frozen=True, eq=False):
         step = self.find("overall", "step")
         if step is None or step.difference is None or step.relative is None:
             return "Which run is faster is not known: the steps of at least one cannot be timed."
-        times = f"a step takes {units.duration(_ns(step.after))}"
+        what = "the capture" if self.captures else "a step"
+        times = f"{what} takes {units.duration(_ns(step.after))}"
         if not step.difference:
             return f"B is as fast as A: {times} in both."
         change = f"{100 * step.relative:+.2f} %"
@@ -90,8 +96,12 @@ class Comparison(Face, compare.Comparison, frozen=True, eq=False):
         slower = "slower" if step.difference > 0 else "faster"
         return (
             f"B is {100 * abs(step.relative):.2f} % {slower} than A ({noise}): {times} instead of "
-            f"{units.duration(_ns(step.before))}{_because(self, step.difference)}."
+            f"{units.duration(_ns(step.before))}{self._because(step.difference)}."
         )
+
+    def _because(self, difference: float) -> str:
+        """Name what added most to the change of a step."""
+        return (_because if self.pipelined else _because_devices)(self, difference)
 
 
 def verdict_line(verdict: Verdict) -> Text:
@@ -102,10 +112,14 @@ def verdict_line(verdict: Verdict) -> Text:
 
 
 def _side(side: Side) -> str:
-    counted = [units.count(len(side.ranks), "rank"), units.count(len(side.steps), "step")]
+    steps = units.count(len(side.steps), "step")
+    if not side.pipelined and side.steps in ((), (None,)):
+        steps = "whole capture"
+    counted = [units.count(len(side.ranks), "rank"), steps]
     if side.microbatches:
         counted.append(units.count(side.microbatches, "micro-batch", "micro-batches"))
-    return " · ".join([side.schedule or "unknown schedule", *counted])
+    named = "unknown schedule" if side.pipelined else "no pipeline"
+    return " · ".join([side.schedule or named, *counted])
 
 
 def _because(comparison: compare.Comparison, difference: float) -> str:
@@ -129,6 +143,15 @@ def _because(comparison: compare.Comparison, difference: float) -> str:
     return said
 
 
+def _because_devices(comparison: compare.Comparison, difference: float) -> str:
+    """Name what devices spent more or less time on."""
+    parts = [one for one in comparison.group("device") if one.name in PARTS]
+    most = max(parts, key=lambda one: _toward(one, difference), default=None)
+    if most is None or _toward(most, difference) <= 0:
+        return ""
+    return f", mostly because of {most.name} ({units.signed(most.difference or 0)} a rank)"
+
+
 def _toward(change: Change, difference: float) -> float:
     """Return by how much a measure changed the same way, 0 if noise may be why."""
     if change.certain is False or change.difference is None:
@@ -143,49 +166,8 @@ def _ns(time_ns: float | None) -> int:
 def _table(group: str, changes: list[Change], limit: int) -> RenderableType:
     title, of = _TITLES[group]
     first = group if group != "overall" else " "
-    table = table_of(first, "A", "B", "change", "", "", left=(first,))
+    table = table_of(first, *COLUMNS, left=(first,))
     for change in changes[:limit]:
-        table.add_row(
-            change.name,
-            _value(change, change.before),
-            _value(change, change.after),
-            _rise(change),
-            _relative(change),
-            "noise" if change.certain is False and change.difference else "",
-            style="dim" if change.certain is False else None,
-        )
+        table.add_row(change.name, *cells(change), style=style(change))
     more = f", the {limit} largest of {len(changes)}; --all shows them" * (limit < len(changes))
     return titled(title, table, f"{of}{more}")
-
-
-def _value(change: Change, value: float | None) -> str:
-    if value is None or change.unit == "ns":
-        return units.duration(None if value is None else round(value))
-    return units.percent(value)
-
-
-def _rise(change: Change) -> str:
-    """Write a difference, and half of its interval in the same unit."""
-    if change.difference is None:
-        return units.duration(None)
-    half = (change.interval[1] - change.interval[0]) / 2 if change.interval else 0
-    if change.unit == "rate":
-        return f"{100 * change.difference:+.2f}{f' ± {100 * half:.2f}' if half else ''} pp"
-    number, unit = units.duration(round(max(abs(change.difference), half))).split()
-    digits = len(number.partition(".")[2])
-    parts = f"{change.difference / _SCALES[unit]:+.{digits}f}"
-    if half:
-        parts += f" ± {half / _SCALES[unit]:.{digits}f}"
-    return f"{parts} {unit}"
-
-
-def _relative(change: Change) -> str:
-    if change.unit == "rate" or not change.difference:
-        return ""
-    if change.relative is None:
-        return "new"
-    if change.after == 0:
-        return "gone"
-    if change.relative > _TIMES:
-        return f"x {1 + change.relative:.3g}"
-    return f"{100 * change.relative:+.1f} %"

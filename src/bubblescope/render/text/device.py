@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Group
 from rich.text import Text
 
-from bubblescope.analysis.budget import BRIEF, LABELS, headline
+from bubblescope.analysis.device_budget import BRIEF, LABELS, headline
 from bubblescope.model import units
 from bubblescope.model.budget import BUSY, Use
 from bubblescope.render.text.sections import narrow_table, table_of, titled
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from bubblescope.analysis.budget import Budget, Spending
+    from bubblescope.analysis.device_budget import Budget, Spending
 
 _WIDTH: Final = 20
 _SHADES: Final = (("█", "blue"), ("▓", "magenta"), ("▒", "yellow"), ("░", "dim"))
@@ -56,9 +56,10 @@ def steps_section(budget: Budget, limit: int) -> RenderableType:
     worst = sorted(steps, key=lambda one: -(one[1].share(one[1].idle_ns) or 0))[:limit]
     for step, spending in sorted(worst):
         length = units.duration(spending.total_ns // ranks[step])
-        note = f"{length}, and more: its end is not in the trace" if step in still_open else length
+        note = f"{length}, open" if step in still_open else length
         table.add_row(str(step), *_row(spending), Text(note, "dim"))
-    about = "from its start to the next one's, in %"
+    about = "from its start to the next one's, in %; the end of an open one is not in the trace"
+    about = about if still_open else about.partition(";")[0]
     if len(worst) < len(steps):
         about = f"{about}; the {len(worst)} that idle most of {len(steps)} steps"
     return titled("Steps", table, about)

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from bubblescope.analysis import kernels
-from bubblescope.analysis.budget import BRIEF, LABELS
+from bubblescope.analysis.device_budget import BRIEF, LABELS
 from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.render.text.face import Face
@@ -32,7 +32,7 @@ _SPREADS: Final = (
     "± mb, ± ranks: deviation of the time of a micro-batch within its step, and of a rank's steps, "
     "over the mean"
 )
-_NUMBERS: Final = ("count", "total", "share", "mean", "median", "p95", "± mb", "± ranks")
+_NUMBERS: Final = ("count", "total", "share", "median", "p95", "± mb", "± ranks")
 
 
 class Kernels(Face, kernels.Kernels, frozen=True, eq=False):
@@ -81,14 +81,13 @@ class Kernels(Face, kernels.Kernels, frozen=True, eq=False):
             self.table["microbatch_spread"].count() > 0,
             self.table["rank_spread"].count() > 0,
         ]
-        kept = [*[True] * 6, *several]
+        kept = [*[True] * 5, *several]
         table = _numbers([name for name, keep in zip(_NUMBERS, kept, strict=True) if keep], told)
         for row in self.table.head(limit).iter_rows(named=True):
             cells = (
                 f"{row['count']:,}",
                 units.duration(row["total_ns"]),
                 units.percent(row["share"]),
-                units.duration(row["mean_ns"]),
                 units.duration(row["median_ns"]),
                 units.duration(row["p95_ns"]),
                 _spread(row["microbatch_spread"]),
@@ -141,11 +140,18 @@ _MANY: Final = "kernels, copies and fills"
 
 
 def _numbers(numbers: Any, words: list[str]) -> Table:
-    """Return an empty table of numbers, with words behind them, the last of which may be long."""
+    """Return an empty table of numbers, with words behind them, the last of which may be cut."""
     table = narrow_table(*numbers)
-    for word in words:
-        table.add_column(_HEADS.get(word, word), overflow="fold")
+    for word in words[:-1]:
+        table.add_column(_HEADS.get(word, word), no_wrap=True)
+    last = _HEADS.get(words[-1], words[-1])
+    # Rich narrows columns that may wrap: a name without spaces is cut then, and numbers stay whole.
+    table.add_column(last, overflow="ellipsis", min_width=_LEAST_NAME)
     return table
+
+
+_LEAST_NAME: Final = 20
+"""Characters that a name has at least."""
 
 
 def _more(count: int, limit: int) -> str:

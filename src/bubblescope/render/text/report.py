@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope.analysis import report
-from bubblescope.analysis.budget import headline
+from bubblescope.analysis.device_budget import headline
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.rates import DEFINITIONS, Rates
 from bubblescope.model import units
@@ -27,6 +27,7 @@ from bubblescope.render.text.sections import (
     warnings_of,
     what_schedule,
 )
+from bubblescope.render.text.utilization import utilization_section
 from bubblescope.render.wording import facts
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         parts: list[RenderableType] = [self._heading()]
         if self.budget is not None:
             parts.append(device_section(self.budget, limit))
+        parts.append(utilization_section(self.utilization))
         if self.budget is not None and not self.study.pipelined:
             parts += [self._lanes(limit), steps_section(self.budget, limit)]
             parts += [self._kinds()] if len(self.timeline) else []

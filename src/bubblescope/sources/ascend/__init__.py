@@ -26,10 +26,10 @@ from bubblescope.sources.ascend.profile import (
     read_profile,
 )
 from bubblescope.sources.assembly import assembled, refuse_doubles
-from bubblescope.sources.budget import NOTHING, joined, spent
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import implausible_clock, impossible_times
+from bubblescope.sources.spending import NOTHING, joined, spent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from bubblescope.model.progress import Progress
     from bubblescope.names.parsed import ParsedName
     from bubblescope.names.parser import NameParser
-    from bubblescope.sources.budget import Spent
     from bubblescope.sources.source import ReadOptions
+    from bubblescope.sources.spending import Spent
 
 _STAMP: Final = re.compile(r"_(\d{14,17})_ascend_(?:pt|ms)$")
 _OPERATION: Final = {

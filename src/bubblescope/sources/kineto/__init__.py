@@ -14,16 +14,17 @@ from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
-from bubblescope.sources.budget import NOTHING, Spent, joined, spent
 from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.kineto.collector import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document, read_head
+from bubblescope.sources.kineto.operator_flops import counted
 from bubblescope.sources.kineto.operators import infer_ranges
 from bubblescope.sources.kineto.recorder_marks import told_by_marks
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.sources.projection import Projection, losses, project
+from bubblescope.sources.spending import NOTHING, Spent, joined, spent
 from bubblescope.sources.untold import Untold, tell
 
 if TYPE_CHECKING:
@@ -78,12 +79,13 @@ class KinetoSource:
         )
         ranks, how_rank = _ranks(traces)
         table = _rank_table(traces, ranks)
-        tasks, markers, counters = (
+        tasks, markers, counters, executed = (
             _shifted(traces, ranks, frames)
             for frames in (
                 [trace.projection.tasks for trace in traces],
                 [trace.projection.markers for trace in traces],
                 [trace.counters for trace in traces],
+                [trace.executed for trace in traces],
             )
         )
         return assembled(
@@ -103,6 +105,7 @@ class KinetoSource:
             number=lambda tasks: numbering.number(tasks, markers),
             inferred=_inferred(traces) | ({"rank": how_rank} if how_rank else {}),
             spent=_spent(traces, ranks),
+            executed=executed,
             tables={
                 "counters": counters,
                 "groups": merged(pl.concat([trace.group_table for trace in traces])),
@@ -130,6 +133,9 @@ class _Trace(msgspec.Struct, frozen=True):
         untimed: Number of ranges that name tasks, where none of them could be timed.
         projection: Its tasks.
         spent: What its devices spent their time on.
+        executed: Its operators that multiply matrices, with the columns of
+            `bubblescope.sources.kineto.operator_flops.COUNTED`.
+        device_name: What its device calls itself, or None.
         counters: Samples of its counters, in its own time.
         contents: What it holds.
         group_table: Its process groups, with the columns of `GROUP_SCHEMA`.
@@ -153,6 +159,8 @@ class _Trace(msgspec.Struct, frozen=True):
     untimed: int
     projection: Projection
     spent: Spent
+    executed: pl.DataFrame
+    device_name: str | None
     counters: pl.DataFrame
     contents: Contents
     group_table: pl.DataFrame
@@ -217,6 +225,8 @@ class _Reader(msgspec.Struct, frozen=True):
                 if events.on_device
                 else NOTHING
             ),
+            executed=counted(events.products),
+            device_name=_device_name(header.devices, events.devices),
             counters=events.counters,
             contents=Contents(
                 path=str(path),
@@ -227,7 +237,7 @@ class _Reader(msgspec.Struct, frozen=True):
                 names=name_shapes(events.names, self.names.parse),
             ),
             group_table=events.groups,
-            groups=[group for group in distributed.get("pg_config") or [] if type(group) is dict],
+            groups=_entries(distributed.get("pg_config")),
             declared=_declaration(header.declared),
             losses=lost,
             impossible=events.impossible,
@@ -297,6 +307,23 @@ def _rank(distributed: dict[str, Any], path: Path) -> int | None:
     return int(found[1]) if stated is None and found else stated
 
 
+def _device_name(properties: list[Any] | None, used: Sequence[int]) -> str | None:
+    """Return what all devices that ran something call themselves; None if they differ."""
+    told = [one for one in properties or [] if isinstance(one, dict)]
+    names = {
+        one["id"]: one["name"]
+        for one in told
+        if isinstance(one.get("id"), int) and isinstance(one.get("name"), str)
+    }
+    found = {names.get(device) or None for device in used}
+    return found.pop() if len(found) == 1 else None
+
+
+def _entries(value: Any) -> list[dict[str, Any]]:
+    """Return the entries of a list that are objects; none if it is no list."""
+    return [one for one in value if type(one) is dict] if isinstance(value, list) else []
+
+
 def _whole(value: Any) -> int | None:
     """Return what can be a rank or a number of ranks, or None."""
     return value if isinstance(value, int) and 0 <= value < 2**31 else None
@@ -364,6 +391,7 @@ def _rank_table(traces: Sequence[_Trace], ranks: list[int]) -> pl.DataFrame:
             "host": trace.host or "unknown",
             "process": trace.process,
             "device": trace.contents.devices[0] if len(trace.contents.devices) == 1 else None,
+            "device_name": trace.device_name,
             **_coordinates(trace, rank),
         }
         for trace, rank in zip(traces, ranks, strict=True)

@@ -22,13 +22,16 @@ from bubblescope.sources.kineto.document import (
     Count,
     ExactCount,
     ExactInstant,
+    ExactShapedSlice,
     ExactSlice,
     Instant,
     Memory,
+    ShapedSlice,
     Slice,
 )
 from bubblescope.sources.kineto.host import Host, Numbers
 from bubblescope.sources.kineto.process_groups import RankGroups
+from bubblescope.sources.kineto.products import Products
 from bubblescope.sources.plausibility import possible
 from bubblescope.sources.traced import BACKWARD, COMMUNICATION, MODULE, NONE, RECEIVE, SEND, role
 
@@ -82,6 +85,8 @@ class Events(msgspec.Struct, frozen=True):
         capture: Ranges, launches and device work; on a run without a device, operators stand for
             both the launch and the work.
         operators: Frame with the columns of `OPERATORS`.
+        products: Frame with the columns of `products.OPERATORS`: operators that may multiply matrices,
+            with what they were called with; empty if no operator tells.
         frames: Frame with those of `FRAMES`, of the functions that `is_frame_of_use` tells.
         on_device: Whether the trace holds device work.
         devices: The devices that ran something.
@@ -96,6 +101,7 @@ class Events(msgspec.Struct, frozen=True):
     named_by: dict[int | str | None, set[str]]
     capture: Capture
     operators: pl.DataFrame
+    products: pl.DataFrame
     frames: pl.DataFrame
     on_device: bool
     devices: tuple[int, ...]
@@ -120,6 +126,7 @@ class Collector:
         self._processes: dict[int | str | None, set[str]] = {}
         self._threads: dict[int | str | None, int] = {}
         self._calls = CollectiveCalls()
+        self._products = Products()
         self._copies: dict[str, int] = {}
         self._kernels = Numbers()
         self._counters = Counters()
@@ -127,6 +134,8 @@ class Collector:
         self._takers: dict[type, Callable[[list[Any]], None]] = {
             Slice: self._take,
             ExactSlice: self._take,
+            ShapedSlice: self._take,
+            ExactShapedSlice: self._take,
             Instant: self._take_memory,
             ExactInstant: self._take_memory,
             Count: self._take_counts,
@@ -208,7 +217,12 @@ class Collector:
             self._host.take_operators(names, start, end, threads)
             self._calls.take_operators(names, events, start, end, threads)
             roles = np.array(list(map(self._role.__getitem__, names)))
-            return (threads, roles, _argument(events, "sequence"))
+            return (
+                threads,
+                roles,
+                _argument(events, "sequence"),
+                self._products.take(names, events),
+            )
         comm = np.full(len(events), NONE, np.int32)
         copy = np.full(len(events), NONE, np.int8)
         sorts = np.fromiter(map(self._sort.__getitem__, map(_NAME, events)), np.int8, len(events))
@@ -246,7 +260,8 @@ class Collector:
         frames = {
             _RANGE: self._frame(_RANGE, {"thread": pl.Int64, "name": pl.String}),
             _OPERATOR: self._frame(
-                _OPERATOR, {"thread": pl.Int64, "role": pl.Int64, "sequence": pl.Int64}
+                _OPERATOR,
+                {"thread": pl.Int64, "role": pl.Int64, "sequence": pl.Int64, "call": pl.Int32},
             ),
             _LAUNCH: self._frame(_LAUNCH, {"thread": pl.Int64, "correlation": pl.Int64}),
             _PYTHON: self._frame(_PYTHON, {"thread": pl.Int64, "name": pl.String}),
@@ -296,7 +311,8 @@ class Collector:
             process=self._process(),
             named_by={pid: names for pid, names in self._processes.items() if names},
             capture=capture,
-            operators=operators,
+            operators=operators.drop("call"),
+            products=self._products.finish(operators),
             frames=frames[_PYTHON],
             on_device=on_device,
             devices=tuple(work["device"].unique().sort()) if on_device else (),

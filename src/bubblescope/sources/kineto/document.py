@@ -43,6 +43,10 @@ _BROKEN_TIME: Final = re.compile(rb'"ts"\s*:\s*\d+\.\d')
 _BAD_ESCAPE: Final = re.compile(rb'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _OPENING: Final = b'{"traceEvents":['
+_SHAPES: Final = re.compile(rb'"Input Dims"')
+_SEARCHED: Final = 1 << 25
+"""Bytes of events in which shapes are looked for. PyTorch records those of all operators or of none,
+and writes operators first."""
 _PHASES: Final = "BEMIstfbneNODPRcVvSTpF(),"
 _READ_PHASES: Final = "XiC"
 _EXACT_US: Final = 2.0**43
@@ -70,6 +74,17 @@ class Arguments(msgspec.Struct, gc=False):
     inputs: Any = msgspec.field(default=None, name="Concrete Inputs")
 
 
+class ShapedArguments(Arguments, gc=False):
+    """The same where `record_shapes=True` left what operators were called with.
+
+    That is kept as JSON: it is long, and matters for few operators. So it lies in the text that was
+    decoded, for as long as the arguments are kept.
+    """
+
+    dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="Input Dims")
+    types: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="Input type")
+
+
 class Slice(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     """A complete event; times are microseconds."""
 
@@ -92,6 +107,18 @@ class ExactSlice(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     tid: int | str | None = None
     dur: msgspec.Raw = msgspec.Raw(b"0")
     args: Arguments | None = None
+
+
+class ShapedSlice(Slice, gc=False, tag_field="ph", tag="X"):
+    """A `Slice` among operators that have shapes."""
+
+    args: ShapedArguments | None = None
+
+
+class ExactShapedSlice(ExactSlice, gc=False, tag_field="ph", tag="X"):
+    """An `ExactSlice` among operators that have shapes."""
+
+    args: ShapedArguments | None = None
 
 
 class Memory(msgspec.Struct, gc=False):
@@ -172,6 +199,12 @@ _EVENTS: Final[Any] = list[reduce(or_, _SKIPPED, Slice | Instant | Count)]  # ty
 _EXACT_EVENTS: Final[Any] = list[  # type: ignore[misc]
     reduce(or_, _SKIPPED, ExactSlice | ExactInstant | ExactCount)
 ]
+_SHAPED_EVENTS: Final[Any] = list[  # type: ignore[misc]
+    reduce(or_, _SKIPPED, ShapedSlice | Instant | Count)
+]
+_EXACT_SHAPED_EVENTS: Final[Any] = list[  # type: ignore[misc]
+    reduce(or_, _SKIPPED, ExactShapedSlice | ExactInstant | ExactCount)
+]
 
 
 class Header(msgspec.Struct, kw_only=True):
@@ -186,8 +219,10 @@ class Header(msgspec.Struct, kw_only=True):
     declared: Any = msgspec.field(default=None, name="pp_info")
 
 
-class _ExactHeader(msgspec.Struct):
-    events: _EXACT_EVENTS = msgspec.field(name="traceEvents")
+class _Ending(msgspec.Struct):
+    """The last events once more, as text."""
+
+    events: msgspec.Raw = msgspec.field(name="traceEvents")
 
 
 class _AnyPhase(msgspec.Struct):
@@ -195,9 +230,11 @@ class _AnyPhase(msgspec.Struct):
 
 
 _HEADER_DECODER: Final = msgspec.json.Decoder(Header)
-_EXACT_HEADER_DECODER: Final = msgspec.json.Decoder(_ExactHeader)
+_ENDING_DECODER: Final = msgspec.json.Decoder(_Ending)
 _DECODER: Final = msgspec.json.Decoder(_EVENTS)
 _EXACT_DECODER: Final = msgspec.json.Decoder(_EXACT_EVENTS)
+_SHAPED_DECODER: Final = msgspec.json.Decoder(_SHAPED_EVENTS)
+_EXACT_SHAPED_DECODER: Final = msgspec.json.Decoder(_EXACT_SHAPED_EVENTS)
 _ANY_PHASE_DECODER: Final = msgspec.json.Decoder(_AnyPhase)
 
 
@@ -283,6 +320,7 @@ def _read_events(
     batch ends where a comma is turned into the other bracket, so that it is decoded where it lies.
     """
     buffer, used = bytearray(b"[") + bytes(2 * _PIECE), 1
+    decoder = _Decoder(losses)
     for piece in pieces:
         size = used + len(piece)
         buffer.extend(bytes(max(0, size - len(buffer))))
@@ -291,11 +329,11 @@ def _read_events(
         if cut := _last_boundary(buffer, used):
             comma, following = cut
             buffer[comma] = ord("]")
-            take(_batch(buffer, comma + 1, losses))
+            take(_batch(buffer, comma + 1, decoder))
             size = 1 + used - following
             buffer[1:size] = buffer[following:used]
             used = size
-    events, tail = _ending(bytes(buffer[1:used]), losses)
+    events, tail = _ending(bytes(buffer[1:used]), decoder)
     take(events)
     return tail
 
@@ -386,44 +424,67 @@ def _last_boundary(text: bytes | bytearray, end: int) -> tuple[int, int] | None:
     return None
 
 
-def _batch(text: bytes | bytearray, size: int, losses: Losses) -> list[Any]:
+class _Decoder:
+    """Decodes arrays of events, and takes note of what is lost.
+
+    Attributes:
+        losses: What could not be read.
+    """
+
+    def __init__(self, losses: Losses) -> None:
+        self.losses = losses
+        self._shaped = False
+        self._searched = 0
+
+    def __call__(self, array: bytes | memoryview) -> list[Any]:
+        """Decode an array; `Slice` and the like, `ShapedSlice` where operators have shapes."""
+        if not self._shaped and self._searched < _SEARCHED:
+            self._shaped = _SHAPES.search(array) is not None
+            self._searched += len(array)
+        # Raw text refers to its buffer, which is reused: it needs one of its own.
+        text = bytes(array) if self._shaped else array
+        events: list[Any] = (_SHAPED_DECODER if self._shaped else _DECODER).decode(text)
+        if _rounded(events, text):
+            exact = _EXACT_SHAPED_DECODER if self._shaped else _EXACT_DECODER
+            events = exact.decode(bytes(text))
+        return events
+
+
+def _batch(text: bytes | bytearray, size: int, decoder: _Decoder) -> list[Any]:
     """Decode the array of events that the first `size` bytes are."""
     try:
         with memoryview(text) as whole, whole[:size] as array:
-            return _decoded(array)
+            return decoder(array)
     except _UNDECODABLE:
-        return _one_by_one(bytes(text[1 : size - 1]), losses)
-
-
-def _decoded(array: bytes | memoryview) -> list[Any]:
-    events: list[Any] = _DECODER.decode(array)
-    # Raw text refers to its buffer, which is reused: it needs one of its own.
-    return _EXACT_DECODER.decode(bytes(array)) if _rounded(events, array) else events
+        return _one_by_one(bytes(text[1 : size - 1]), decoder)
 
 
 def _rounded(events: list[Any], text: bytes | memoryview) -> bool:
     """Say whether times are such that a float64 has rounded them."""
-    times = (event.ts for event in events[:400] if type(event) in {Slice, Instant, Count})
+    times = (event.ts for event in events[:400] if type(event) in _WITH_FLOATS)
     return any(ts and ts >= _EXACT_US for ts in times) and _BROKEN_TIME.search(text) is not None
 
 
-def _one_by_one(text: bytes, losses: Losses) -> list[Any]:
+_WITH_FLOATS: Final = frozenset({Slice, ShapedSlice, Instant, Count})
+
+
+def _one_by_one(text: bytes, decoder: _Decoder) -> list[Any]:
     """Decode what can be decoded of damaged events."""
-    return [event for part in _separate(text) for event in _alone(part, losses)]
+    return [event for part in _separate(text) for event in _alone(part, decoder)]
 
 
-def _alone(text: bytes, losses: Losses) -> list[Any]:
+def _alone(text: bytes, decoder: _Decoder) -> list[Any]:
     """Decode one event, mended if need be: a list of it, or of nothing if it is beyond repair."""
     try:
-        return _decoded(b"[" + text + b"]")
+        return decoder(b"[" + text + b"]")
     except _UNDECODABLE:
         mended = _mended(text)
     try:
-        events = _decoded(b"[" + mended + b"]")
+        events = decoder(b"[" + mended + b"]")
     except _UNDECODABLE:
-        losses.events += not _is_of_no_interest(mended)
+        decoder.losses.events += not _is_of_no_interest(mended)
         return []
-    losses.repaired += 1
+    decoder.losses.repaired += 1
     return events
 
 
@@ -444,24 +505,22 @@ def _separate(text: bytes) -> Iterator[bytes]:
     yield text[begin:].rstrip().removesuffix(b",")
 
 
-def _ending(text: bytes, losses: Losses) -> tuple[list[Any], Header]:
+def _ending(text: bytes, decoder: _Decoder) -> tuple[list[Any], Header]:
     """Decode the last events and what follows them, complete or not."""
     comma, following = _last_boundary(text, len(text)) or (0, 0)
-    before = _batch(b"[" + text[:comma] + b"]", comma + 2, losses)
+    before = _batch(b"[" + text[:comma] + b"]", comma + 2, decoder)
     last = text[following:]
     try:
         tail = _HEADER_DECODER.decode(_OPENING + last)
     except _UNDECODABLE:
-        events, tail = _damaged_ending(last, losses)
+        events, tail = _damaged_ending(last, decoder)
     else:
-        events = tail.events
-        if _rounded(events, last):
-            events = _EXACT_HEADER_DECODER.decode(_OPENING + last).events
+        events = decoder(bytes(_ENDING_DECODER.decode(_OPENING + last).events))
     tail.events = []
     return before + events, tail
 
 
-def _damaged_ending(text: bytes, losses: Losses) -> tuple[list[Any], Header]:
+def _damaged_ending(text: bytes, decoder: _Decoder) -> tuple[list[Any], Header]:
     """Decode what can be decoded of an event that should be the last, and what follows it."""
     ends = list(_ARRAY_END.finditer(text))
     for end in ends:  # a bad event before a sound ending
@@ -469,18 +528,18 @@ def _damaged_ending(text: bytes, losses: Losses) -> tuple[list[Any], Header]:
             tail = _header(_OPENING + text[end.end() - 1 :])
         except _UNDECODABLE:
             continue
-        return _one_by_one(text[: end.start() + 1], losses), tail
-    losses.torn = True
+        return _one_by_one(text[: end.start() + 1], decoder), tail
+    decoder.losses.torn = True
     for end in ends:  # sound events before a bad ending
         try:
-            events = _decoded(b"[" + text[: end.start() + 1] + b"]")
+            events = decoder(b"[" + text[: end.start() + 1] + b"]")
         except _UNDECODABLE:
             continue
-        losses.torn_bytes = len(text) - end.end()
+        decoder.losses.torn_bytes = len(text) - end.end()
         return events, Header()
     cut = max((found.start() + 1 for found in _BOUNDARY.finditer(text)), default=0)
-    losses.torn_bytes = len(text) - cut
-    return (_one_by_one(text[:cut], losses) if cut else []), Header()
+    decoder.losses.torn_bytes = len(text) - cut
+    return (_one_by_one(text[:cut], decoder) if cut else []), Header()
 
 
 def _mended(text: bytes) -> bytes:

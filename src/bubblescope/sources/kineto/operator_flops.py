@@ -39,6 +39,12 @@ OPERATORS: Final = {
 """Operators with their "Input Dims", "Input type" and "Concrete Inputs" as the JSON text of the trace,
 null where the trace has none."""
 
+COUNTED: Final = {"start_ns": pl.Int64, "name": pl.String, "flops": pl.Int64}
+"""When operators began whose FLOPs count, and how many they are; null where that is unknown."""
+
+_MOST: Final = 2**58
+"""FLOPs of one operator beyond which its sizes cannot be true: a device would take minutes."""
+
 
 class ExecutedFlops(msgspec.Struct, frozen=True):
     """FLOPs of the operators of one process.
@@ -81,8 +87,34 @@ def operator_flops(name: str, dims: Any, types: Any = None, concrete: Any = None
         return None
 
 
+def multiplies(name: str) -> bool:
+    """Say whether an operator of this name may multiply matrices, whatever its arguments tell."""
+    return name in _FORMULAS or name in _UNTOLD or name.startswith(_TEMPLATE)
+
+
 def sum_flops(operators: pl.DataFrame) -> ExecutedFlops:
-    """Add up the FLOPs of operators, of those inside of each other once.
+    """Add up the FLOPs of operators, of those inside of each other once; see `counted`.
+
+    Args:
+        operators: Frame with the columns of `OPERATORS`, of one process.
+    """
+    found, kinds = _counting(operators)
+    by_name, number, unknown = Counter[str](), Counter[str](), Counter[str]()
+    for one, count in found["kind"].value_counts().iter_rows():
+        name, flops = kinds[one]
+        if flops is None:
+            unknown[name] += count
+        else:
+            by_name[name] += count * flops
+            number[name] += count
+    return ExecutedFlops(
+        by_name.total(),
+        *(dict(sorted(one.items(), key=_most_first)) for one in (by_name, number, unknown)),
+    )
+
+
+def counted(operators: pl.DataFrame) -> pl.DataFrame:
+    """Return the operators whose FLOPs count, and those that multiply matrices of unknown size.
 
     An operator may call others that do its work: attention calls its library, a grouped product one
     product after the other. Of operators whose FLOPs are known the outermost counts. One that does not
@@ -90,7 +122,22 @@ def sum_flops(operators: pl.DataFrame) -> ExecutedFlops:
 
     Args:
         operators: Frame with the columns of `OPERATORS`, of one process.
+
+    Returns:
+        Frame with the columns of `COUNTED`.
     """
+    found, kinds = _counting(operators)
+    names = pl.Series([name for name, _ in kinds], dtype=pl.String)
+    flops = [None if one is None or one > _MOST else one for _, one in kinds]
+    return found.select(
+        "start_ns",
+        name=names.gather(found["kind"]),
+        flops=pl.Series(flops, dtype=pl.Int64).gather(found["kind"]),
+    )
+
+
+def _counting(operators: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, int | None]]]:
+    """Return start_ns and kind of the operators that count, and the name and FLOPs of each kind."""
     told = ["name", "dims", "types", "concrete"]
     mine = operators.filter(
         pl.col("name").is_in([*_FORMULAS, *_UNTOLD]) | pl.col("name").str.starts_with(_TEMPLATE)
@@ -104,20 +151,10 @@ def sum_flops(operators: pl.DataFrame) -> ExecutedFlops:
     kind = mine.join(kinds, on=told, nulls_equal=True, maintain_order="left")["kind"].to_numpy()
     known = np.array([one is not None for one in flops], bool)[kind]
     times = mine.select("thread", "start_ns", "end_ns", kind=pl.Series(kind))
-    counted = _outermost(times.filter(pl.Series(known)))
-    untold = _outermost(_apart(times.filter(pl.Series(~known)), counted))
-
-    names = kinds["name"].to_list()
-    by_name, number, unknown = Counter[str](), Counter[str](), Counter[str]()
-    for one, count in counted["kind"].value_counts().iter_rows():
-        by_name[names[one]] += count * (flops[one] or 0)
-        number[names[one]] += count
-    for one, count in untold["kind"].value_counts().iter_rows():
-        unknown[names[one]] += count
-    return ExecutedFlops(
-        by_name.total(),
-        *(dict(sorted(one.items(), key=_most_first)) for one in (by_name, number, unknown)),
-    )
+    outer = _outermost(times.filter(pl.Series(known)))
+    untold = _outermost(_apart(times.filter(pl.Series(~known)), outer))
+    found = pl.concat(part.select("start_ns", "kind") for part in (outer, untold))
+    return found, list(zip(kinds["name"].to_list(), flops, strict=True))
 
 
 def _most_first(item: tuple[str, int]) -> tuple[int, str]:

@@ -173,7 +173,7 @@ class RankGroups:
         if said.pointer is None and len(same) == 1:
             return same[0]
         count = self._unnamed[group.size] = self._unnamed.get(group.size, 0) + 1
-        name = f"{group.size} ranks" if count == 1 else f"{group.size} ranks ({count})"
+        name = f"{group.size} rank{'s' * (group.size != 1)}{f' ({count})' * (count > 1)}"
         return msgspec.structs.replace(group, name=name)
 
     def table(self, roles: Mapping[Group, Group] | None = None) -> pl.DataFrame:

@@ -30,6 +30,7 @@ from bubblescope.sources.capture import (
 from bubblescope.sources.emitted import without_numbers
 from bubblescope.sources.nsight.communicators import FUNCTION, NO_CALLS, nccl_calls
 from bubblescope.sources.nsight.counters import gpu_metrics, memory
+from bubblescope.sources.nsight.devices import device_names
 from bubblescope.sources.nsight.nccl_kernels import NO_NCCL, Nccl, told_by_calls
 from bubblescope.sources.process_exports import UNKNOWN, Clues, Export, counted, of_pipeline
 
@@ -110,10 +111,8 @@ def read_export(
     work, counts = _device_work(
         tables, told, zero, streams=kernels or waits is not None, titles=kernels
     )
-    launches = _launches(tables, strings)
-    named = strings.select("id", name="value")
-    blocked = launches.drop_nulls("blocked").join(named, left_on="blocked", right_on="id")
-    host, host_names = told_by_host(blocked.select(*RANGES), ranges)
+    launches, blocked = _launches(tables, strings)
+    host, host_names = told_by_host(blocked, ranges)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
     metrics, unplaced = gpu_metrics(tables, places)
     capture, nccl = _with_nccl(
@@ -139,6 +138,7 @@ def read_export(
         counts=pl.concat([counts, counted(launches, "calls"), counted(ranges, "ranges")]),
         names=ranges.group_by("process", "name").len("count"),
         counters=pl.concat([memory(tables), metrics]),
+        device_names=device_names(tables, places),
         unplaced_metrics=unplaced,
         nccl=nccl,
     )
@@ -193,27 +193,35 @@ def _engine_threads(tables: Tables, strings: pl.DataFrame) -> pl.Series:
     return found["globalTid"].drop_nulls().unique()
 
 
-def _launches(tables: Tables, strings: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls of CUDA's runtime, with the id of the name of each that blocked."""
+def _launches(tables: Tables, strings: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the calls of CUDA's runtime, and, with the columns of `RANGES`, those that blocked."""
     how: dict[Blocks, list[int]] = {sort: [] for sort in Blocks}
     for number, name in strings.filter(pl.col("value").str.contains("^c?u")).iter_rows():
         how[blocks(name)].append(number)
-    long = pl.col("end") - pl.col("start") >= SLOW_COPY_NS
-    blocked = pl.col("nameId").is_in(how[Blocks.ALWAYS]) | (
+    long = pl.col("end_ns") - pl.col("start_ns") >= SLOW_COPY_NS
+    waited = pl.col("nameId").is_in(how[Blocks.ALWAYS]) | (
         pl.col("nameId").is_in(how[Blocks.IF_LONG]) & long
     )
-    return tables.read(
-        _RUNTIME,
-        ["start", "end", "globalTid", "correlationId", "nameId"],
-        lambda piece: piece.drop_nulls(["start", "globalTid", "correlationId"]).select(
+    blocked: list[pl.DataFrame] = []
+
+    def shrink(piece: pl.DataFrame) -> pl.DataFrame:
+        calls = piece.drop_nulls(["start", "globalTid", "correlationId"]).select(
             process=_process("globalTid"),
             thread="globalTid",
             start_ns="start",
             end_ns="end",
             correlation="correlationId",
-            blocked=pl.when(blocked).then("nameId"),
-        ),
+            nameId="nameId",
+        )
+        blocked.append(calls.filter(waited))  # few, and only their names are needed later
+        return calls.drop("nameId")
+
+    launches = tables.read(
+        _RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"], shrink
     )
+    named = strings.select("id", name="value")
+    calls = pl.concat(blocked).sort("thread", "start_ns").join(named, left_on="nameId", right_on="id")
+    return launches, calls.select(*RANGES)
 
 
 def _waits(tables: Tables) -> pl.DataFrame | None:

@@ -29,7 +29,7 @@ from bubblescope.sources.capture import (
 )
 from bubblescope.sources.emitted import without_numbers
 from bubblescope.sources.plausibility import possible
-from bubblescope.sources.process_exports import UNKNOWN, Clues, Export, counted
+from bubblescope.sources.process_exports import DEVICE_NAMES, UNKNOWN, Clues, Export, counted
 from bubblescope.sources.rocpd.counters import held_memory
 from bubblescope.sources.sqlite import SqliteTables, table_names
 
@@ -63,7 +63,7 @@ _SMALL: Final = (
 )
 _TEXT: Final = frozenset(
     {"tag", "value", "string", "name", "machine_id", "hostname", "type", "level", "extdata"}
-    | {"kernel_name", "display_name"}
+    | {"kernel_name", "display_name", "product_name"}
 )
 _MARKER, _HIP_CALL, _CALL = range(3)
 """What a region is by its category; of calls, the first to be taken for a launch comes first."""
@@ -127,7 +127,7 @@ class _Events:
 
     Attributes:
         strings: Frame with id and string.
-        gpus: Frame with agent and device, its number among the machine's GPUs.
+        gpus: Frame with agent, device, its number among the machine's GPUs, and device_name.
         named: Whether names and streams of device work are kept.
     """
 
@@ -136,9 +136,11 @@ class _Events:
         self.named = named
         self._places = ["pid", "tid", "agent_id", *["stream_id"] * named]
         self.strings = part.table("string", ["id", "string"])
-        agents = part.table("info_agent", ["id", "type", "type_index"])
+        agents = part.table("info_agent", ["id", "type", "type_index", "product_name"])
         self.gpus = agents.filter(type="GPU").select(
-            agent="id", device=pl.coalesce("type_index", "id").cast(pl.Int32, strict=False)
+            agent="id",
+            device=pl.coalesce("type_index", "id").cast(pl.Int32, strict=False),
+            device_name=pl.when(pl.col("product_name") != "").then("product_name"),
         )
         self._processes = part.table("info_process", ["id", "pid"]).drop_nulls()
         self._tracks = part.table("track", ["id", *self._places])
@@ -254,6 +256,10 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture,
         counters=held_memory(
             events.of("memory_allocate", ["type", "level", "address", "size"]), events.gpus
         ),
+        device_names=work.select("process", "device")
+        .unique()
+        .join(events.gpus, on="device", how="left")
+        .select(*DEVICE_NAMES),
         machine=machine or host,
         events=every.height,
         impossible=every.height - work.height,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from bubblescope.analysis import budget
-from bubblescope.analysis.budget import LABELS
+from bubblescope.analysis import device_budget
+from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import MEANINGS, Cause
 from bubblescope.analysis.losses import BETWEEN, INSIDE, OUTSIDE, WHOLE
 from bubblescope.model.budget import Use
@@ -160,7 +160,7 @@ BOUNDS: Final = {
 }
 """What a run is bound by."""
 
-REASONS: Final = {key: said for key, (_, said) in budget.REASONS.items()}
+REASONS: Final = {key: said for key, (_, said) in device_budget.REASONS.items()}
 """Why devices are idle."""
 
 PLACES: Final = {place: place for place in (INSIDE, BETWEEN, OUTSIDE, WHOLE)}

@@ -8,6 +8,7 @@ import msgspec
 
 from bubblescope.model.budget import ACTIVITY_SCHEMA, BUDGET_SCHEMA, OPERATION_SCHEMA, STEP_SCHEMA
 from bubblescope.model.counters import COUNTER_KEY, COUNTER_SCHEMA
+from bubblescope.model.flops import FLOPS_SCHEMA
 from bubblescope.model.groups import GROUP_SCHEMA
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ TABLES: Final[dict[str, Table]] = {
         OPERATION_SCHEMA,
         ("rank", "device", "start_ns", "end_ns", "name"),
         ("rank", "start_ns", "end_ns", "exposed_ns", "hidden_ns"),
+    ),
+    "flops": Table(
+        FLOPS_SCHEMA,
+        ("rank", "step", "name"),
+        ("rank", "name", "operators", "unknown"),
+        (),
     ),
     "activities": Table(
         ACTIVITY_SCHEMA,

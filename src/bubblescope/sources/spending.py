@@ -7,6 +7,8 @@ by moment.
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -21,25 +23,26 @@ from bubblescope.model.budget import (
     IDLE,
     OPERATION_SCHEMA,
     Activities,
+    Pieces,
     Use,
-    merged,
+    cut_at,
     overlaps,
     partition,
+    spent_before,
 )
-from bubblescope.model.device_time import NONE, innermost, lookup
-from bubblescope.model.intervals import covered_ns
+from bubblescope.model.device_time import NONE, ascending, innermost, lookup
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.names.communication_kernels import communication_kernel
 from bubblescope.sources.activities import NO_ACTIVITIES, activities
 from bubblescope.sources.clock_shift import shifted
-from bubblescope.sources.gaps import CODE, Gaps, judge
+from bubblescope.sources.gaps import CODE, Calls, Gaps, Nameless, judge
 from bubblescope.sources.projection import pipelined
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from bubblescope.model.arrays import Ints, Mask
-    from bubblescope.model.budget import Partition, Pieces
+    from bubblescope.model.budget import Partition
     from bubblescope.sources.capture import Capture, Comm
 
 LONG_NS: Final = 100_000
@@ -66,6 +69,7 @@ WINDOWS: Final = {
     "start_ns": pl.Int64(),
     "end_ns": pl.Int64(),
     "open": pl.Boolean(),
+    "host_ns": pl.Int64(),
 }
 
 
@@ -75,8 +79,8 @@ class Spent(msgspec.Struct, frozen=True):
     Attributes:
         table: Frame with the columns of `TABLE`: those of `BUDGET_SCHEMA`, by process.
         operations: Frame with the columns of `OPERATIONS`, by process.
-        windows: Steps in device time: process, device, step, start_ns, end_ns and
-            open, which says that the step's end was not recorded.
+        windows: Steps in device time: process, device, step, start_ns, end_ns, open, which says that
+            the step's end was not recorded, and host_ns, when it began on the host.
         waits_known: Whether the trace would show that a stream was told to wait for an event.
         activities: Frame with the columns of `sources.activities.ACTIVITIES`, by process; empty
             unless kernels were asked for.
@@ -146,8 +150,14 @@ def spent(
         owners: The range of each row of the capture's work, as in `Projection`, if activities are to be
             kept.
     """
-    places = capture.work.select(*_PLACE).unique().sort(*_PLACE).rows()
-    done = [_of_device(_Device(capture, *place), tasks, markers) for place in places]
+    processes = capture.work["process"].unique().sort().to_list()
+
+    def of(process: int) -> list[Spent]:
+        return [_of_device(ran, tasks, markers) for ran in _devices(capture, process)]
+
+    # As in the projection: processes are independent, and NumPy frees the other cores.
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        done = [one for several in pool.map(of, processes) for one in several]
     together = joined([NOTHING, *done])
     return msgspec.structs.replace(
         together,
@@ -156,50 +166,86 @@ def spent(
     )
 
 
-class _Device:
-    """What one device ran for one process, by start, and by launch where several start together."""
+def _devices(capture: Capture, process: int) -> Iterator[_Device]:
+    """Yield what each device ran for one process."""
+    streams = capture.waits is not None and capture.waits.height > 0
+    work = capture.work.filter(process=process)
+    launches = capture.launches.filter(process=process)
+    ends = launches.select(pl.max_horizontal("start_ns", "end_ns")).to_series()  # null: not known
+    calls = Calls(
+        *(column.to_numpy() for column in (launches["start_ns"], ends, launches["thread"]))
+    )
+    call = lookup(launches["correlation"].to_numpy(), work["correlation"].to_numpy())
+    device = work["device"]
+    if device.min() == device.max():
+        yield _Device(capture, work, call, calls, streams=streams)
+        return
+    for one in device.unique().sort():
+        mine = device == one
+        yield _Device(capture, work.filter(mine), call[mine.to_numpy()], calls, streams=streams)
 
-    def __init__(self, capture: Capture, process: int, device: int) -> None:
-        self.capture, self.process, self.device = capture, process, device
-        self.launches = capture.launches.filter(process=process)
-        work = capture.work.filter(process=process, device=device)
-        call = lookup(self.launches["correlation"].to_numpy(), work["correlation"].to_numpy())
-        launched = np.append(self.launches["start_ns"].to_numpy(), _NEVER)[call]
-        order = np.lexsort((launched, work["start_ns"].to_numpy()))
-        self.work, self.call, self.launched_ns = work[order], call[order], launched[order]
-        self.start_ns = self.work["start_ns"].to_numpy()
-        self.end_ns = np.maximum(self.work["end_ns"].to_numpy(), self.start_ns)
-        self.comm = self.work["comm"].fill_null(NONE).to_numpy()
-        self.copy = self.work["copy"].fill_null(NONE).to_numpy()
+
+class _Device:
+    """What one device ran for one process, by start, and by launch where several start together.
+
+    Args:
+        capture: What the trace recorded.
+        work: That of the device, for the process.
+        call: What launched each row of it: index into the calls, or `NONE`.
+        calls: Those of the process.
+        streams: Whether it matters what the streams are.
+    """
+
+    def __init__(
+        self, capture: Capture, work: pl.DataFrame, call: Ints, calls: Calls, *, streams: bool
+    ) -> None:
+        self.capture, self.calls, self._streams = capture, calls, streams
+        self.process, self.device = work["process"][0], work["device"][0]
+        start = work["start_ns"].to_numpy()
+        if not (start[1:] > start[:-1]).all():
+            order = np.lexsort((self._launched(call), start))
+            work, call = work[order], call[order]
+        self.work, self.call = work, call
+        self.start_ns = work["start_ns"].to_numpy()
+        self.end_ns = np.maximum(work["end_ns"].to_numpy(), self.start_ns)
+        self.first_ns, self.last_ns = int(self.start_ns[0]), int(self.end_ns.max())
+
+    def _launched(self, call: Ints) -> Ints:
+        """Return when calls began, `_NEVER` for no call."""
+        return np.append(self.calls.start_ns, _NEVER)[call]
+
+    def launched_ns(self) -> Ints:
+        """Return when each activity was launched, `_NEVER` if that is not known."""
+        return self._launched(self.call)
+
+    def rows(self, column: str) -> Ints:
+        """Return the activities for which a column says something."""
+        return self.work[column].is_not_null().arg_true().to_numpy()
+
+    def at(self, column: str, rows: Ints) -> Ints:
+        """Return the values of a column in some rows, all of which have one."""
+        return self.work[column].gather(rows).to_numpy()
 
     def activities(self) -> Activities:
-        use = np.where(self.comm >= 0, COMMUNICATION, np.where(self.copy >= 0, COPY, COMPUTE))
+        use = np.full(len(self.start_ns), COMPUTE, np.int8)
+        use[self.rows("copy")] = COPY
+        use[self.rows("comm")] = COMMUNICATION
         return Activities(self.start_ns, self.end_ns, use)
 
     def gaps(self, idle: Pieces) -> Gaps:
         """Return the idle stretches with what is known of the launches that end them."""
-        call = self.call[idle.owner]
-        ended = self.launches["end_ns"].fill_null(strategy="zero").to_numpy()
-        stream = self.work["stream"].fill_null(NONE).to_numpy()
-        known = call >= 0
-        return Gaps(
-            idle.start_ns,
-            idle.end_ns,
-            np.where(known, self.launched_ns[idle.owner], NONE),
-            np.append(ended, NONE)[call],
-            np.append(self.launches["thread"].to_numpy(), NONE)[call],
-            stream[idle.owner],
-            self._before(stream)[idle.owner],
-        )
+        stream, before = None, None
+        if self._streams:
+            streams = self.work["stream"].fill_null(NONE).to_numpy()
+            stream, before = streams[idle.owner], self._before(streams)[idle.owner]
+        return Gaps(idle.start_ns, idle.end_ns, self.call[idle.owner], stream, before)
 
     def _before(self, stream: Ints) -> Ints:
         """Return when the operation before each on its stream was launched, or `NONE`."""
-        before = np.full(len(stream), NONE, np.int64)
-        if self.capture.waits is None or not self.capture.waits.height:
-            return before
-        order = np.lexsort((self.launched_ns, stream))
+        before, launched = np.full(len(stream), NONE, np.int64), self.launched_ns()
+        order = np.lexsort((launched, stream))
         same = stream[order][1:] == stream[order][:-1]
-        before[order[1:][same]] = self.launched_ns[order[:-1][same]]
+        before[order[1:][same]] = launched[order[:-1][same]]
         return before
 
 
@@ -212,32 +258,14 @@ def _of_device(ran: _Device, tasks: pl.DataFrame, markers: pl.DataFrame) -> Spen
     windows = _windows(ran, markers.filter(process=ran.process))
     stretches = _stretches(ran, tasks, windows)
     names, roles = _Names(ran.capture.host_names), _Names()
-    idle = judge(ran.gaps(cut.idle), ran.capture, ran.process)
-    operation, role = _of_comms(ran, names, roles)
-    moved = [
-        (Use.COMMUNICATION, cut.communication, operation, role),
-        (Use.COMMUNICATION_HIDDEN, cut.communication_hidden, operation, role),
-        (Use.COPY, cut.copy, names.numbers(ran.capture.copies)[ran.copy], None),
-        (Use.COPY_HIDDEN, cut.copy_hidden, names.numbers(ran.capture.copies)[ran.copy], None),
+    idle, why = judge(ran.gaps(cut.idle), ran.calls, ran.capture, ran.process)
+    compute = Nameless(Use.COMPUTE, cut.compute.start_ns, cut.compute.end_ns)
+    named = [
+        *(_Named(*part, np.full(len(part.use), NONE)) for part in why),
+        *_moved(ran, cut, names, roles),
     ]
-    parts = pl.concat(
-        [
-            *(_frame(*part) for part in idle),
-            *(
-                _frame(
-                    pieces.start_ns,
-                    pieces.end_ns,
-                    np.full(len(pieces.owner), CODE[use], np.int8),
-                    named[pieces.owner],
-                    None if purpose is None else purpose[pieces.owner],
-                )
-                for use, pieces, named, purpose in moved
-            ),
-        ]
-    )
-    summed = np.isin(stretches.kind, _PASSES) if pipelined(tasks) else stretches.kind >= NONE
     table = pl.concat(
-        [_computed(cut.compute, stretches, summed), _summed(parts, stretches, summed)]
+        [*(_nameless(of, stretches) for of in (compute, *idle)), *_with_names(named, stretches)]
     )
     return Spent(
         table.select(
@@ -255,6 +283,37 @@ def _of_device(ran: _Device, tasks: pl.DataFrame, markers: pl.DataFrame) -> Spen
         windows,
         waits_known=ran.capture.waits is not None,
     )
+
+
+class _Named(NamedTuple):
+    """Disjoint stretches of a device's time, ascending, with names; see `gaps.Parts`.
+
+    Attributes:
+        role: Number of the role of what communicates, or `NONE`.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    use: Ints
+    detail: Ints
+    role: Ints
+
+
+def _moved(ran: _Device, cut: Partition, names: _Names, roles: _Names) -> Iterator[_Named]:
+    """Yield what communicates and what copies."""
+    comms, copies = ran.capture.comms, ran.capture.copies
+    operation = names.numbers([operation_of(comm) for comm in comms])
+    role = roles.numbers([comm.role for comm in comms])
+    sort, none = names.numbers(copies), np.full(len(copies) + 1, NONE)
+    for use, pieces, column, detail, purpose in (
+        (Use.COMMUNICATION, cut.communication, "comm", operation, role),
+        (Use.COMMUNICATION_HIDDEN, cut.communication_hidden, "comm", operation, role),
+        (Use.COPY, cut.copy, "copy", sort, none),
+        (Use.COPY_HIDDEN, cut.copy_hidden, "copy", sort, none),
+    ):
+        of = ran.at(column, pieces.owner)
+        uses = np.full(len(of), CODE[use])
+        yield _Named(pieces.start_ns, pieces.end_ns, uses, detail[of], purpose[of])
 
 
 def _gathered(members: pl.Series, numbers: pl.Series) -> pl.Series:
@@ -286,14 +345,6 @@ class _Names:
         return _gathered(pl.Series(self._known, dtype=pl.String), numbers)
 
 
-def _of_comms(ran: _Device, names: _Names, roles: _Names) -> tuple[Ints, Ints]:
-    """Return, for each activity, the number of its operation and of its group's role."""
-    comms = ran.capture.comms
-    operation = names.numbers([operation_of(comm) for comm in comms])
-    role = roles.numbers([comm.role for comm in comms])
-    return operation[ran.comm], role[ran.comm]
-
-
 def operation_of(comm: Comm) -> str | None:
     """Return what a communication kernel does: what the trace says, or else its name."""
     if comm.operation is not None:
@@ -302,30 +353,16 @@ def operation_of(comm: Comm) -> str | None:
     return known.operation if known else None
 
 
-def _frame(
-    start: Ints, end: Ints, use: Ints, detail: Ints, role: Ints | None = None
-) -> pl.DataFrame:
-    return pl.DataFrame(
-        {
-            "start_ns": start,
-            "end_ns": end,
-            "use": use,
-            "detail": detail,
-            "role": np.full(len(start), NONE, np.int64) if role is None else role,
-        },
-        schema_overrides={"use": pl.Int8},
-    )
-
-
 def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
     """Find the steps on the device: each from the first operation launched in it to that of the next.
 
     The last ends with whatever the device ran last, and is open.
     """
-    order = np.argsort(ran.launched_ns, kind="stable")
-    launched = ran.launched_ns[order]
-    start, last = ran.start_ns[order], int(ran.end_ns.max())
-    rows: list[tuple[int, int, int]] = []
+    launched, start = ran.launched_ns(), ran.start_ns
+    if not ascending(launched):
+        order = np.argsort(launched, kind="stable")
+        launched, start = launched[order], start[order]
+    rows: list[tuple[int, int, int, int]] = []
     steps = pl.coalesce("step", pl.int_range(pl.len()))
     marked = markers.sort("start_ns", "end_ns").select(
         "start_ns", pl.col("end_ns").fill_null(_NEVER), steps
@@ -335,8 +372,8 @@ def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
         if low < high:
             first = int(start[low:high].min())
             if not rows or first > rows[-1][1]:
-                rows.append((step, first, last))
-    found = pl.DataFrame(rows, schema=["step", "start_ns", "end_ns"], orient="row")
+                rows.append((step, first, ran.last_ns, begin))
+    found = pl.DataFrame(rows, schema=["step", "start_ns", "end_ns", "host_ns"], orient="row")
     following = pl.col("start_ns").shift(-1)
     return found.select(
         process=pl.lit(ran.process, pl.Int64),
@@ -345,6 +382,7 @@ def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
         start_ns=pl.col("start_ns").cast(pl.Int64),
         end_ns=pl.coalesce(following, "end_ns").cast(pl.Int64),
         open=following.is_null(),
+        host_ns=pl.col("host_ns").cast(pl.Int64),
     )
 
 
@@ -355,14 +393,16 @@ class _Stretches(NamedTuple):
         edges: n + 1 times, ascending.
         kind: For each stretch that of the task that it lies in, index into the members of `Kind`;
             `NONE` outside of all.
+        summed: Whether its time is summed by use; in others every piece has a row of its own.
     """
 
     edges: Ints
     kind: Ints
+    summed: Mask
 
 
 def _stretches(ran: _Device, tasks: pl.DataFrame, windows: pl.DataFrame) -> _Stretches:
-    first, last = int(ran.start_ns[0]), int(ran.end_ns.max())
+    first, last = ran.first_ns, ran.last_ns
     mine = tasks.filter(
         pl.col("process") == ran.process,
         pl.col("device") == ran.device,
@@ -378,90 +418,123 @@ def _stretches(ran: _Device, tasks: pl.DataFrame, windows: pl.DataFrame) -> _Str
         held = np.where(at >= 0, owner[at], NONE)
         codes = mine["kind"].replace_strict(_KINDS, range(len(_KINDS)), return_dtype=pl.Int64)
         kind = np.append(codes.to_numpy(), NONE)[held]
-    return _Stretches(edges, kind)
+    summed = np.isin(kind, _PASSES) if pipelined(tasks) else np.ones(len(kind), bool)
+    return _Stretches(edges, kind, summed)
 
 
-def _computed(compute: Pieces, stretches: _Stretches, summed: Mask) -> pl.DataFrame:
-    """Return how much of each stretch is compute, and where exactly in those that are not summed."""
-    start, end = stretches.edges[:-1], stretches.edges[1:]
-    one, every = np.zeros(len(compute.start_ns), np.int64), np.zeros(int(summed.sum()), np.int64)
-    windows = (every, start[summed], end[summed])
-    time = covered_ns((one, compute.start_ns, compute.end_ns), windows)
-    rows = [(start[summed], end[summed], stretches.kind[summed], time)]
-    if not summed.all():
-        solid = merged(compute)
-        low = np.searchsorted(solid.end_ns, start[~summed], side="right")
-        high = np.searchsorted(solid.start_ns, end[~summed], side="left")
-        stretch, piece = overlaps(low, high)
-        began = np.maximum(solid.start_ns[piece], start[~summed][stretch])
-        ended = np.minimum(solid.end_ns[piece], end[~summed][stretch])
-        rows.append((began, ended, stretches.kind[~summed][stretch], ended - began))
-    begins, ends, kind, spent = (np.concatenate(column) for column in zip(*rows, strict=True))
-    return (
-        pl.DataFrame({"inside": kind, "start_ns": begins, "end_ns": ends, "spent_ns": spent})
-        .filter(pl.col("spent_ns") > 0)
-        .with_columns(
-            use=pl.lit(CODE[Use.COMPUTE], pl.Int8),
-            detail=pl.lit(NONE, pl.Int64),
-            role=pl.lit(NONE, pl.Int64),
-        )
-        .select(_SUMMED)
-    )
+def _nameless(of: Nameless, stretches: _Stretches) -> pl.DataFrame:
+    """Sum time of one use by stretch, but for the pieces that have a row of their own.
 
-
-_SUMMED: Final = ["inside", "start_ns", "end_ns", "use", "detail", "role", "spent_ns"]
-
-
-def _summed(parts: pl.DataFrame, stretches: _Stretches, summed: Mask) -> pl.DataFrame:
-    """Sum parts of a device's time by stretch and use.
-
-    Args:
-        parts: Frame with start_ns, end_ns, use, detail and role.
-        stretches: What to sum over; parts are cut at their edges.
-        summed: The stretches that are summed; parts in others are kept as they are, and so are long
-            gaps.
+    There may be as many pieces as the device ran kernels, and only few of these have rows: the others
+    are never looked at one by one.
     """
     edges = stretches.edges
-    start, end = parts["start_ns"].to_numpy(), parts["end_ns"].to_numpy()
-    low = np.searchsorted(edges, start, side="right") - 1
-    high = np.searchsorted(edges, end, side="left")
-    if (high - low > 1).any():
-        row, low = overlaps(low, high)
-        parts = parts[row]
-        start = np.maximum(start[row], edges[low])
-        end = np.minimum(end[row], edges[low + 1])
-    cut = parts.with_columns(
-        start_ns=pl.Series(start, dtype=pl.Int64),
-        end_ns=pl.Series(end, dtype=pl.Int64),
-        stretch=pl.Series(low, dtype=pl.Int64),
-        inside=pl.Series(stretches.kind[low], dtype=pl.Int64),
-        spent_ns=pl.Series(end - start, dtype=pl.Int64),
+    spent = np.diff(spent_before(of.start_ns, of.end_ns, edges))
+    rows = _candidates(of, stretches)
+    pieces, stretch = cut_at(of.start_ns[rows], of.end_ns[rows], edges)
+    own = np.flatnonzero(_own(np.array(CODE[of.use]), pieces, stretch, stretches))
+    pieces, stretch = Pieces(*(column[own] for column in pieces)), stretch[own]
+    alone = pieces.end_ns - pieces.start_ns
+    np.subtract.at(spent, stretch, alone)
+    left = np.flatnonzero(spent)
+    return pl.DataFrame(
+        {
+            "inside": stretches.kind[np.concatenate([stretch, left])],
+            "start_ns": np.concatenate([pieces.start_ns, edges[left]]),
+            "end_ns": np.concatenate([pieces.end_ns, edges[left + 1]]),
+            "spent_ns": np.concatenate([alone, spent[left]]),
+        }
+    ).select(
+        "inside",
+        "start_ns",
+        "end_ns",
+        use=pl.lit(CODE[of.use], pl.Int64),
+        detail=pl.lit(NONE, pl.Int64),
+        role=pl.lit(NONE, pl.Int64),
+        spent_ns="spent_ns",
     )
-    long = _IDLE[cut["use"].to_numpy()] & (end - start >= LONG_NS)
-    own = pl.Series(long | ~summed[low])
-    sums = (
-        cut.filter(~own)
-        .group_by("stretch", "inside", "use", "detail", "role")
-        .agg(pl.col("spent_ns").sum())
-        .sort("stretch", "use", "detail", "role")
+
+
+def _candidates(of: Nameless, stretches: _Stretches) -> Ints:
+    """Return the pieces that may have rows of their own: those not in sums, and long ones."""
+    apart = np.flatnonzero(~stretches.summed)
+    low = np.searchsorted(of.end_ns, stretches.edges[apart], side="right")
+    high = np.searchsorted(of.start_ns, stretches.edges[apart + 1], side="left")
+    _, rows = overlaps(low, high)
+    if of.use in IDLE:
+        rows = np.append(rows, np.flatnonzero(of.end_ns - of.start_ns >= LONG_NS))
+    rows = np.unique(rows)
+    return rows[of.start_ns[rows] < of.end_ns[rows]]
+
+
+def _own(use: Ints, pieces: Pieces, stretch: Ints, stretches: _Stretches) -> Mask:
+    """Say which pieces have a row of their own: those in stretches without sums, and long gaps."""
+    own: Mask = ~stretches.summed[stretch]
+    own |= _IDLE[use] & (pieces.end_ns - pieces.start_ns >= LONG_NS)
+    return own
+
+
+def _with_names(parts: Iterable[_Named], stretches: _Stretches) -> Iterator[pl.DataFrame]:
+    """Yield the pieces that have a row of their own, and the sums of all others."""
+    rest = []
+    for part in parts:
+        pieces, stretch = cut_at(part.start_ns, part.end_ns, stretches.edges)
+        of = pl.DataFrame(
+            {
+                "stretch": stretch,
+                "start_ns": pieces.start_ns,
+                "end_ns": pieces.end_ns,
+                **{name: getattr(part, name)[pieces.owner] for name in ("use", "detail", "role")},
+                "spent_ns": pieces.end_ns - pieces.start_ns,
+            }
+        )
+        own = pl.Series(_own(of["use"].to_numpy(), pieces, stretch, stretches))
+        yield _inside(of.filter(own), stretches)
+        rest.append(of.filter(~own).drop("start_ns", "end_ns"))
+    sums = _summed(pl.concat(rest))
+    edges, stretch = stretches.edges, sums["stretch"].to_numpy()
+    times = {"start_ns": pl.Series(edges[stretch]), "end_ns": pl.Series(edges[stretch + 1])}
+    yield _inside(sums.with_columns(**times), stretches)
+
+
+def _inside(rows: pl.DataFrame, stretches: _Stretches) -> pl.DataFrame:
+    inside = pl.Series(stretches.kind[rows["stretch"].to_numpy()], dtype=pl.Int64)
+    return rows.select(
+        inside.alias("inside"), "start_ns", "end_ns", "use", "detail", "role", "spent_ns"
     )
-    at = sums["stretch"].to_numpy()
-    sums = sums.with_columns(start_ns=pl.Series(edges[at]), end_ns=pl.Series(edges[at + 1]))
-    return pl.concat([cut.filter(own).select(_SUMMED), sums.select(_SUMMED)])
+
+
+_BY: Final = ("stretch", "use", "detail", "role")
+
+
+def _summed(parts: pl.DataFrame) -> pl.DataFrame:
+    """Sum spent_ns by stretch, use, detail and role.
+
+    They are numbers that fit into one, and grouping by one is several times as fast.
+    """
+    sizes = {name: int(parts[name].max() or 0) + 2 for name in _BY}  # type: ignore[arg-type]
+    key: pl.Expr = pl.lit(0, pl.Int64)
+    for name in _BY:
+        key = key * sizes[name] + (pl.col(name) - NONE)
+    sums = parts.group_by(key.alias("key")).agg(pl.col("spent_ns").sum()).sort("key")
+    for name in reversed(_BY):
+        value = (pl.col("key") % sizes[name] + NONE).alias(name)
+        sums = sums.with_columns(value, key=pl.col("key") // sizes[name])
+    return sums.select(*_BY, "spent_ns")
 
 
 def _operations(ran: _Device, cut: Partition) -> pl.DataFrame:
     """Return what communicated, with how much of it was exposed and hidden."""
-    rows = np.flatnonzero(ran.comm >= 0)
+    rows = ran.rows("comm")
     comms = ran.capture.comms
     times = {}
     for name, pieces in (
         ("exposed_ns", cut.communication),
         ("hidden_ns", cut.communication_hidden),
     ):
-        time = np.zeros(len(ran.comm), np.int64)
-        np.add.at(time, pieces.owner, pieces.end_ns - pieces.start_ns)
-        times[name] = time[rows]
+        times[name] = np.zeros(len(rows), np.int64)
+        at = np.searchsorted(rows, pieces.owner)
+        np.add.at(times[name], at, pieces.end_ns - pieces.start_ns)
     sorts = pl.DataFrame(
         [
             (
@@ -481,7 +554,7 @@ def _operations(ran: _Device, cut: Partition) -> pl.DataFrame:
         [
             ran.work[rows].select("process", "device", "start_ns", "end_ns", "stream"),
             pl.DataFrame(times, schema={"exposed_ns": pl.Int64, "hidden_ns": pl.Int64}),
-            sorts[ran.comm[rows]],
+            sorts[ran.at("comm", rows)],
         ],
         how="horizontal",
     ).select(*OPERATIONS)

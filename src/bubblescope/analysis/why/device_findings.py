@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.analysis.budget import bound, main_reason
+from bubblescope.analysis.device_budget import bound, main_reason
 from bubblescope.analysis.losses import BETWEEN
 from bubblescope.analysis.why.findings import Finding
 from bubblescope.model.budget import Use
 
 if TYPE_CHECKING:
-    from bubblescope.analysis.budget import Budget
+    from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.losses import Losses
 
 _LEAST: Final = 0.01
