@@ -69,12 +69,13 @@ def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFra
     if not tasks.height or tasks["step"].null_count() == 0:
         return tasks, None
     marked = markers["rank"].unique()
-    passes = pl.col("kind").is_in([*_COMPUTE, Kind.OPTIMIZER.value])
-    # Where there are markers but neither passes nor optimizers, other work makes up the steps.
+    passes, optimizer = pl.col("kind").is_in(_COMPUTE), pl.col("kind") == Kind.OPTIMIZER.value
+    # Where there are markers or optimizers but no passes, other work makes up the steps.
     regions = (pl.col("kind") == Kind.OTHER.value) & (pl.col("lane") == Lane.COMPUTE.value)
-    alone = regions & ~passes.any().over("rank") & pl.col("rank").is_in(marked.implode())
+    told = pl.col("rank").is_in(marked.implode()) | optimizer.any().over("rank")
+    alone = regions & ~passes.any().over("rank") & told
     issued = (
-        tasks.filter(passes | alone)
+        tasks.filter(passes | optimizer | alone)
         .sort("rank", "host_start_ns")
         .with_columns(
             previous=pl.col("kind").shift(1).over("rank"),

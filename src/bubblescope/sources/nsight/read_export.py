@@ -220,7 +220,9 @@ def _launches(tables: Tables, strings: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
         _RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"], shrink
     )
     named = strings.select("id", name="value")
-    calls = pl.concat(blocked).sort("thread", "start_ns").join(named, left_on="nameId", right_on="id")
+    calls = (
+        pl.concat(blocked).sort("thread", "start_ns").join(named, left_on="nameId", right_on="id")
+    )
     return launches, calls.select(*RANGES)
 
 
