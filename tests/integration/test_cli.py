@@ -189,8 +189,6 @@ def test_a_trace_without_known_names_shows_its_own_ranges_and_says_so(foreign, t
     for command in (["view", "--no-open"], ["export", "--to", "svg"]):
         done = run(*command, foreign, cwd=tmp_path)
         assert "no pipeline tasks were found" in squeezed(done.stderr)
-    assert list(tmp_path.glob("*.svg"))
-    assert list(tmp_path.glob("*.html"))
     run("compare", foreign, foreign, cwd=tmp_path)
     run("info", foreign, cwd=tmp_path)
 
