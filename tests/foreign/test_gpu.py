@@ -1,7 +1,7 @@
 """Recordings, traces and predictions on an NVIDIA GPU, against kernels that note when they run.
 
-They need a GPU with PyTorch and CuPy, and some of them cupti-python or Nsight Compute; without, they are
-skipped. `pytest -s` shows the figures that docs/recording.md and docs/why.md state.
+They need a GPU with PyTorch and CuPy, and some of them cupti-python or Nsight Compute; without, they
+are skipped. `pytest -s` shows the figures that docs/recording.md and docs/why.md state.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def test_marks_in_a_trace_of_torch_profiler_have_the_kernels_times(by_events):
     show("torch.profiler", start=start, end=end)
     for off in (start, end):
         assert np.abs(off).max() < 5_000
-    assert (both["busy_ns"] - both["ran"]).is_between(0, 1_500 * both["kernels"]).all()
+    assert (both["busy_ns"] - both["ran"]).is_between(0, 3_000 * both["kernels"]).all()
 
 
 def test_cupti_has_the_kernels_times(tmp_path):
@@ -154,7 +154,7 @@ def test_cupti_has_the_kernels_times(tmp_path):
     show("CUPTI", start=start, end=end, busy_a_kernel=over / both["kernels"])
     for off in (start, end):
         assert np.abs(off).max() < 5_000
-    assert over.is_between(0, 1_500 * both["kernels"]).all()
+    assert over.is_between(0, 3_000 * both["kernels"]).all()
 
 
 def test_gaps_have_the_class_and_length_that_they_were_made_with(tmp_path):
@@ -222,6 +222,13 @@ def small_trace(tmp_path_factory):
     return bubblescope.load(path, activities=True)
 
 
+def kernels_of(trace):
+    """Return what Nsight Compute would call kernels: neither copies nor fills."""
+    return trace.timeline.activities.filter(step=2).filter(
+        pl.col("use") != "copy", ~pl.col("name").str.starts_with("Mem")
+    )
+
+
 def test_nsight_compute_sees_our_nvtx_ranges_around_the_kernels_that_we_put_there(
     tmp_path, small_trace
 ):
@@ -231,15 +238,10 @@ def test_nsight_compute_sees_our_nvtx_ranges_around_the_kernels_that_we_put_ther
         [said] = [value for name, value in row.items() if "Push/Pop_Range" in name]
         if found := mark.search(said):
             ranges[int(found[1])] += 1
-    kernels = small_trace.timeline.activities.filter(
-        pl.col("kind") == "forward", pl.col("use") != "copy"
-    )
-    ours = kernels.filter(~pl.col("name").str.starts_with("Mem")).group_by("microbatch").len()
+    ours = kernels_of(small_trace).filter(kind="forward").group_by("microbatch").len()
     assert dict(ranges) == dict(ours.iter_rows())
 
 
 def test_nsight_compute_is_switched_on_for_the_recorded_step_alone(tmp_path, small_trace):
     rows = ncu(tmp_path, "--profile-from-start", "off")
-    work = small_trace.timeline.activities
-    kernels = work.filter(pl.col("use") != "copy", ~pl.col("name").str.starts_with("Mem"))
-    assert len(rows) == kernels.filter(step=2).height
+    assert len(rows) == kernels_of(small_trace).height

@@ -9,6 +9,7 @@ import gc
 import json
 import sys
 import time
+from pathlib import Path
 
 import cupy
 import numpy as np
@@ -101,5 +102,5 @@ with profile(
     torch.cuda.synchronize()
 profiler.export_chrome_trace(sys.argv[1])
 noted = kernels.noted()
-with open(sys.argv[1].replace(".json", ".truth"), "w", encoding="utf-8") as file:
-    json.dump([(what, int(noted[b, 0] - noted[a, 1])) for what, a, b in gaps], file)
+lengths = [(what, int(noted[b, 0] - noted[a, 1])) for what, a, b in gaps]
+Path(sys.argv[1]).with_suffix(".truth").write_text(json.dumps(lengths), encoding="utf-8")

@@ -18,7 +18,8 @@ _SOURCE = """
     noted[2 * slot] = a; noted[2 * slot + 1] = b;
 extern "C" {
 __global__ void spin(unsigned long long ns, unsigned long long* noted, int slot) { NOTE }
-__global__ void ncclDevKernel_SendRecv(unsigned long long ns, unsigned long long* noted, int slot) { NOTE }
+__global__ void ncclDevKernel_SendRecv(
+    unsigned long long ns, unsigned long long* noted, int slot) { NOTE }
 }
 """
 _ROOM = 20_000

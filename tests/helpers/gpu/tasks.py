@@ -1,6 +1,6 @@
 """A recorded loop of tasks whose kernels note when they run.
 
-Arguments: the timer, the folder for the recording and `truth.npz`, and a file for torch.profiler's trace.
+Arguments: the timer, the folder for the recording and `truth.npz`, and a file for a trace.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ side = torch.cuda.Stream()
 tasks = []
 
 
-def task(recorder, kind, microbatch, sleeps=0.0):
+def task(recorder, step, kind, microbatch, sleeps=0.0):
     tasks.append((step, kind, microbatch, sleeps > 0))
     with recorder.task(kind, microbatch=microbatch, peer=0 if kind == "send_forward" else None):
         count = 1 if kind == "send_forward" else 3
@@ -46,13 +46,13 @@ with (
     for step in range(STEPS):
         with recorder.step():
             for microbatch in range(MICROBATCHES):
-                task(recorder, "forward", microbatch)
+                task(recorder, step, "forward", microbatch)
                 if microbatch % 2:
                     time.sleep(random.uniform(0, 3e-3))
                 with torch.cuda.stream(side):
                     side.wait_stream(torch.cuda.default_stream())
-                    task(recorder, "send_forward", microbatch)
-                task(recorder, "backward", microbatch, 1e-3 if microbatch % 3 == 0 else 0.0)
+                    task(recorder, step, "send_forward", microbatch)
+                task(recorder, step, "backward", microbatch, 1e-3 if microbatch % 3 == 0 else 0.0)
     torch.cuda.synchronize()
 if trace:
     profiler.export_chrome_trace(trace)

@@ -1,14 +1,14 @@
 """A small GPT trained by hand, as anybody would: four micro-batches a step, a loader, AdamW.
 
-`--ahead FILE` measures instead what a step takes whose host keeps ahead: queued behind a long kernel, and
-as a CUDA graph; and writes both, in milliseconds, with torch.profiler's trace of the steps as they are.
+`--ahead FILE` measures instead what a step takes whose host keeps ahead, queued behind a long kernel and
+as a CUDA graph, and prints both in milliseconds; the file is torch.profiler's trace of it as it is.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from functools import partial
+from operator import methodcaller
 
 import torch
 from torch import nn
@@ -126,7 +126,7 @@ def train():
         print(json.dumps({str(of): n for of, n in counter.get_flop_counts()["Global"].items()}))
         return
     when = schedule(wait=1, warmup=1, active=max(1, options.steps - 2))
-    write = partial(profile.export_chrome_trace, path=options.profile)
+    write = methodcaller("export_chrome_trace", options.profile)
     traced = options.profile and profile(
         activities=ACTIVITIES, record_shapes=True, schedule=when, on_trace_ready=write
     )
