@@ -66,7 +66,7 @@ export function insideFacts(tasks: Tasks, index: number, found: Inside | null): 
   const length = tasks.end[index] - tasks.start[index];
   if (!(length > 0)) return found ? [["kernels", String(found.count)]] : [];
   const sums = found ?? summed(tasks, index);
-  const share = (ns: number): string => `${percent(ns / length)} · ${duration(ns)}`;
+  const share = (ns: number): string => (ns === 0 ? "none" : `${percent(ns / length)} · ${duration(ns)}`);
   if (!sums) {
     const busy = tasks.busy[index];
     return busy < 0 ? [] : [["kernels running", percent(busy / length)], ["idle inside", share(length - busy)]];
@@ -92,7 +92,7 @@ export function longest(known: KernelHead, { top }: Inside): HTMLElement[] {
   const facts = top.map(([name, ns, count]): Fact => [`${duration(ns)} · ${count.toLocaleString("en-US")} ×`, shortened(known.names[name][0], NAME)]);
   const made = list(facts);
   made.className = "longest";
-  return [element("h3", {}, "kernels that take longest, in all"), made];
+  return [element("h3", {}, "kernels that took longest, in all"), made];
 }
 
 export function kernelRowOf(head: Head, kernel: number): KernelRow {

@@ -22,7 +22,11 @@ export function short(head: Head, tasks: Tasks, index: number): string {
   return `F${own}+B${numbered(head, tasks.pair[index], tasks.pairChunk[index])}`;
 }
 
-function cut(name: string): string {
+/** PyTorch's profiler calls every module's range so: what is the same on all of them says nothing. */
+const MODULE = "nn.Module: ";
+
+function cut(whole: string): string {
+  const name = whole.startsWith(MODULE) ? whole.slice(MODULE.length) : whole;
   return name.length <= NAME ? name : `${name.slice(0, NAME)}…`;
 }
 

@@ -94,7 +94,6 @@ export function details(head: Head, data: Data, index: number, arrows: Arrow[], 
   const measured = row.lane !== "ideal" && row.lane !== "whatif";
   const facts: Fact[] = [
     ["duration", `${duration(length)} (${exact(length)})`],
-    ...(measured ? insideFacts(data.tasks, index, unfolding.inside) : []),
     ["usual here", usual(head, data, index)],
     ["micro-batch", known(microbatch[index])],
     ["overlapped with", pair[index] < 0 ? null : `micro-batch ${pair[index]}${pairChunk[index] < 0 ? "" : `, chunk ${pairChunk[index]}`}`],
@@ -116,18 +115,27 @@ export function details(head: Head, data: Data, index: number, arrows: Arrow[], 
   ];
   const { name: title, fill } = head.kinds[kind[index]];
   const heading = named(head, data.tasks, index) ? shortened(head.names[name[index]], NAME) : title.replaceAll("_", " ");
-  const made = element("div", {}, element("h2", {}, swatch(fill), heading), list(facts));
-  if (!measured) return made;
-  if (head.kernels && unfolding.inside) made.append(...longest(head.kernels, unfolding.inside));
-  if (head.kernels && head.kernel_rows.some(({ rank }) => rank === row.rank)) {
-    made.append(button(unfolding.shown ? "fold kernels (u)" : "kernels (u)", "every kernel under the rank, by stream", unfolding.toggle));
-  } else if (head.no_kernels !== null) made.append(hinted(head.no_kernels));
+  const made = element("div", {}, element("h2", {}, swatch(fill), heading));
+  if (measured) made.append(...ranInside(head, data, index, row.rank, unfolding));
+  made.append(list(facts));
   return made;
 
   function tasks(others: number[]): Node | null {
     if (!others.length) return null;
     return element("span", {}, ...others.map((task) => button(whose(head, data.tasks, task), "show this task", () => go(task))));
   }
+}
+
+/** What the device did in a task: shares, the longest kernels, and a way to see all. */
+function ranInside(head: Head, data: Data, index: number, rank: number, { inside, shown, toggle }: Unfolding): HTMLElement[] {
+  const made: HTMLElement[] = [];
+  const facts = insideFacts(data.tasks, index, inside);
+  if (facts.length) made.push(list(facts));
+  if (head.kernels && inside) made.push(...longest(head.kernels, inside));
+  if (head.kernels && head.kernel_rows.some((row) => row.rank === rank)) {
+    made.push(button(shown ? "fold kernels (u)" : "kernels (u)", "every kernel under the rank, by stream", toggle));
+  } else if (head.no_kernels !== null) made.push(hinted(head.no_kernels));
+  return made.length ? [element("div", { class: "inside" }, ...made)] : [];
 }
 
 /** A sentence with commands between backticks. */

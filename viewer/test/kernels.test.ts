@@ -55,7 +55,7 @@ test("a task's kernels in words: of kernels, of sums, of what is busy, or nothin
   expect(longest(head.kernels!, found).map(({ textContent }) => textContent).join(" ")).toContain("400 ns · 2 ×gemm200 ns · 1 ×AllReduce");
 
   const summed = { ...data.tasks, computing: Int32Array.from([250, 0, -1]), communicating: Int32Array.from([0, 0, -1]), copying: Int32Array.from([50, 0, -1]) };
-  expect(insideFacts(summed, 0, null)).toEqual([["kernels", null], ["computing", "25.00 % · 250 ns"], ["exposed communication", "0.00 % · 0 ns"], ["exposed copies", "5.00 % · 50 ns"], ["idle inside", "70.00 % · 700 ns"]]);
+  expect(insideFacts(summed, 0, null)).toEqual([["kernels", null], ["computing", "25.00 % · 250 ns"], ["exposed communication", "none"], ["exposed copies", "5.00 % · 50 ns"], ["idle inside", "70.00 % · 700 ns"]]);
   expect(insideFacts(data.tasks, 0, null)).toEqual([["kernels running", "40.00 %"], ["idle inside", "60.00 % · 600 ns"]]);
   expect(insideFacts(summed, 1, null)).toEqual([]);
   expect(insideFacts(summed, 2, null)).toEqual([]);

@@ -39,7 +39,7 @@ _STREAM: Final = ("position", "device", "stream")
 _CODES: Final = {use.value: code for code, use in enumerate(BUSY)}
 
 NOT_ASKED: Final = (
-    "which kernels ran is not in this page; `bubblescope view PATH --kernels` puts them in"
+    "this page has no kernels; `bubblescope view PATH --kernels` makes one that has them"
 )
 """How the page says that it was made without kernels, though the traces hold them."""
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _ROOM: Final = 3
 """Least average pixels per task at which a lane is drawn block by block."""
 _MOST_BLOCKS: Final = 40_000
+_LETTER: Final = 0.68
+"""As `DIGIT`, of the letters of names in the widest of the fonts."""
 _LEAST_LETTERS: Final = 5
 """Letters of a name that must fit for its beginning to be shown."""
 
@@ -107,7 +109,7 @@ def _drawn(
         "title",
     )
     size = pl.min_horizontal(pl.lit(finish.font), pl.col("high") - 1)
-    letter = size * DIGIT
+    letter = size * pl.when("named").then(_LETTER).otherwise(DIGIT)
     room = ((pl.col("wide") - finish.spare) / letter).floor().cast(pl.Int64)
     long = pl.col("named") & (pl.col("label").str.len_chars() > room) & (room >= _LEAST_LETTERS)
     begun = pl.format("{}…", pl.col("label").str.slice(0, (room - 1).clip(lower_bound=0)))
