@@ -292,7 +292,11 @@ export async function unpack(bytes: Uint8Array<ArrayBuffer>, columns: Column[]):
 
 /** Read the columns of a table that the page holds. */
 export function unpackText(base64: string, columns: Column[]): Promise<Record<string, Numbers>> {
-  return unpack(Uint8Array.from(atob(base64), (character) => character.charCodeAt(0)), columns);
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  // Some ten times as fast as `Uint8Array.from`, which counts where there are tens of millions of bytes.
+  for (let at = 0; at < bytes.length; at++) bytes[at] = text.charCodeAt(at);
+  return unpack(bytes, columns);
 }
 
 /** @param text returns what is in the element of a table's name */

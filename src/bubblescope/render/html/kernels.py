@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 MOST_KERNELS: Final = 5_000_000
-"""Kernels that one page holds: some 60 MB of it, and 250 MB of the browser's memory."""
+"""Kernels that one page holds: a file of some 60 MB, which takes a browser ten seconds to open."""
 
 ROW: Final = ("position", "device", "stream", "row")
 """What tells rows of kernels apart."""
