@@ -26,6 +26,7 @@ _ROOM: Final = 3
 _MOST_BLOCKS: Final = 40_000
 _LETTER: Final = 0.68
 """As `DIGIT`, of the letters of names in the widest of the fonts."""
+_MOST_LETTERS: Final = 1_000
 _LEAST_LETTERS: Final = 5
 """Letters of a name that must fit for its beginning to be shown."""
 
@@ -110,7 +111,8 @@ def _drawn(
     )
     size = pl.min_horizontal(pl.lit(finish.font), pl.col("high") - 1)
     letter = size * pl.when("named").then(_LETTER).otherwise(DIGIT)
-    room = ((pl.col("wide") - finish.spare) / letter).floor().cast(pl.Int64)
+    room = (pl.col("wide") - finish.spare) / letter.clip(lower_bound=0.01)  # type may be of no size
+    room = room.clip(0, _MOST_LETTERS).floor().cast(pl.Int64)
     long = pl.col("named") & (pl.col("label").str.len_chars() > room) & (room >= _LEAST_LETTERS)
     begun = pl.format("{}…", pl.col("label").str.slice(0, (room - 1).clip(lower_bound=0)))
     shown = shown.with_columns(label=pl.when(long).then(begun).otherwise("label"))
