@@ -291,6 +291,7 @@ class Trace:
         also: Sequence[Plan] = (),
         whatif: Question | None = None,
         beside: str | None = None,
+        kernels: bool = False,
     ) -> Path:
         """Write the interactive timeline as one HTML file that opens offline.
 
@@ -300,15 +301,21 @@ class Trace:
             also: Schedules to recognise besides the known ones.
             whatif: What to ask of the run, as of `whatif`; each rank then has a lane with the answer.
             beside: What to set the run below, as of `picture`.
+            kernels: Whether tasks can be unfolded into their kernels; a run that was read without them
+                is read once more.
 
         Raises:
             TimelineError: A what-if is asked for of a run whose ranks share no clock or that has no
                 pipeline tasks.
             ScheduleError: The what-if makes no sense for the run.
+            BubblescopeError: There are more kernels than a page can hold.
         """
         options: dict[str, Any] = {} if title is None else {"title": title}
+        if kernels:
+            options["kernels"] = True
+        shown = self._with_kernels() if kernels else self.timeline
         return write(
-            self.timeline, Path(path), to="html", also=also, whatif=whatif, beside=beside, **options
+            shown, Path(path), to="html", also=also, whatif=whatif, beside=beside, **options
         )
 
     def export(
@@ -335,7 +342,8 @@ class Trace:
                 the option's.
             OSError: The file cannot be written; what was there before is left as it was.
         """
-        return write(self.timeline, Path(path), to=to, beside=beside, also=also, **options)
+        timeline = self._with_kernels() if options.get("kernels") else self.timeline
+        return write(timeline, Path(path), to=to, beside=beside, also=also, **options)
 
 
 def write(
@@ -477,9 +485,11 @@ def view(
     also: Sequence[Plan] = (),
     whatif: Question | None = None,
     beside: str | None = None,
+    kernels: bool = False,
 ) -> Path:
     """Write the interactive timeline of a run; see `Trace.view`."""
-    return _trace(run).view(path, title=title, also=also, whatif=whatif, beside=beside)
+    found = _trace(run, activities=kernels)
+    return found.view(path, title=title, also=also, whatif=whatif, beside=beside, kernels=kernels)
 
 
 def export(run: Trace | Paths, path: PathLike, *, to: str | None = None, **options: Any) -> Path:

@@ -6,7 +6,6 @@ import base64
 import itertools
 import json
 import re
-import zlib
 
 import msgspec
 import numpy as np
@@ -32,23 +31,11 @@ from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
 from bubblescope.schedules.zb_auto import Times
 from injected import Fault, Job
+from page_tables import columns
 from synthetic import empty, one_f_one_b
 
 FORWARDS = ("forward", "forward_backward")
 BACKWARDS = ("backward", "backward_input", "forward_backward")
-
-
-def columns(packed: bytes, described: list[dict]) -> dict[str, np.ndarray]:
-    """Unpack a table."""
-    data = zlib.decompress(packed)
-    types = {"u8": "u1", "i16": "<i2", "i32": "<i4", "u32": "<u4", "f64": "<f8"}
-    found, offset = {}, 0
-    for column in described:
-        array = np.frombuffer(data, types[column["type"]], column["length"], offset)
-        found[column["name"]] = array.astype(float if array.dtype.kind == "f" else np.int64)
-        offset += -(-array.nbytes // 8) * 8
-    assert offset == len(data)
-    return found
 
 
 def told(timeline: Timeline, **how) -> tuple[dict, dict[str, dict[str, np.ndarray]]]:

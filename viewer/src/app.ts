@@ -2,16 +2,17 @@
 
 import { arrowsInSight, arrowsOf, type Arrow } from "./arrows";
 import { dimmed, modes, scheme, type Scheme } from "./colour";
-import { extentAt, rowOf, type Data, type Head, type Step } from "./data";
+import { extentAt, rowOf, spansOf, type Data, type Head, type Step } from "./data";
 import { element } from "./dom";
 import { help } from "./help";
 import { History } from "./history";
 import { hit } from "./hit";
+import { began, inside, kernelDetails, kernelRowOf, type Inside } from "./kernels";
 import { bandOf, GROUPINGS, groupOf, layout, overlayAbove, placeOf, SIZES, within, type Arrangement, type Extra, type Grouping, type Item, type Layout } from "./layout";
 import { Minimap } from "./minimap";
 import { Overlay } from "./overlay";
 import { gutter, Painter } from "./paint";
-import { details, heading, legend, notes, warnings } from "./panel";
+import { details, heading, legend, notes, utc, warnings } from "./panel";
 import { copy, png, save, svg } from "./picture";
 import { Ruler } from "./ruler";
 import { find, QueryError } from "./search";
@@ -23,6 +24,7 @@ import { theme, type Theme } from "./theme";
 import { Toolbar } from "./toolbar";
 import { totals, type Totals } from "./totals";
 import { next, type Way } from "./tour";
+import { kernelAt } from "./unfolded";
 import { View } from "./view";
 import { causes, gapDetails } from "./why";
 
@@ -41,6 +43,7 @@ export class App {
   state: State;
   plan: Layout;
   pointer: number | null = null; // where the crosshair is, pixels from the left of the plot
+  pointerTop = -1; // how far it is below the top of the lanes that are in sight; -1 if it is elsewhere
   selecting: Range | null = null; // while it is being drawn
   found: Int32Array = new Int32Array();
   arrows: Arrow[] = [];
@@ -156,7 +159,7 @@ export class App {
     const shown = [...new Set([...within(plan.bands, top, bottom).map(({ rank }) => rank), ...folded])];
     const columns = Math.max(1, Math.round(view.width * devicePixelRatio));
     const lanes = ["compute", ...[...state.arranged.extras].filter((extra) => extra !== "counters")];
-    const wanted = { start: view.start, perPixel: (view.end - view.start) / columns, columns, ranks: shown, lanes };
+    const wanted = { start: view.start, perPixel: (view.end - view.start) / columns, columns, ranks: shown, lanes, unfolded: [...new Set(within(plan.kernels, top, bottom).map(({ row }) => row.rank))] };
     loader.need(wanted, (data) => this.replace(data), (error) => this.toolbar.say(`not loaded: ${String(error)}`, true));
   }
 
@@ -175,7 +178,7 @@ export class App {
   private selectedId(): number | null {
     const { selected } = this.state;
     if (!selected) return null;
-    const { id } = selected.what === "task" ? this.data.tasks : this.data.gaps;
+    const { id } = spansOf(this.data, selected);
     return this.sought ?? id?.[selected.index] ?? null;
   }
 
@@ -183,7 +186,7 @@ export class App {
   private pick(id: number | null): void {
     const { selected } = this.state;
     if (!selected || id === null) return;
-    const ids = (selected.what === "task" ? this.data.tasks : this.data.gaps).id;
+    const ids = spansOf(this.data, selected).id;
     const index = ids ? ids.indexOf(id) : -1;
     this.sought = index < 0 ? id : null;
     this.state = { ...this.state, selected: { what: selected.what, index } };
@@ -236,7 +239,7 @@ export class App {
   /** Bring everything around the lanes up to the state. */
   private refresh(): void {
     const { state, head, colours } = this;
-    this.legends.replaceChildren(legend(head, this.plain, colours, state.phases && !state.arranged.figure), ...this.why);
+    this.legends.replaceChildren(legend(head, this.plain, colours, state.phases && !state.arranged.figure, this.plan.kernels.length > 0), ...this.why);
     for (const line of this.why) line.classList.toggle("off", !state.causes);
     this.toolbar.sync(state);
   }
@@ -274,6 +277,36 @@ export class App {
     const hidden = new Set(this.state.arranged.hidden);
     for (const rank of ranks) if (on) hidden.delete(rank); else hidden.add(rank);
     this.arrange({ hidden });
+  }
+
+  /** Show or hide the kernels of ranks. */
+  unfold(ranks: number[], on: boolean): void {
+    const unfolded = new Set(this.state.arranged.unfolded);
+    for (const rank of ranks) if (on) unfolded.add(rank); else unfolded.delete(rank);
+    const { selected } = this.state;
+    if (!on && selected?.what === "kernel" && ranks.includes(this.rankOf(selected))) this.select(null);
+    this.arrange({ unfolded });
+    this.restore(); // the button says what it does next
+  }
+
+  /** The same of the rank of what is selected; else of that under the pointer; else of the only one there is. */
+  toggleKernels(): void {
+    const { head, plan, state: { selected, arranged } } = this;
+    if (!head.kernels) return this.toolbar.say(head.no_kernels?.replaceAll("`", "") ?? "the traces hold no kernels", true);
+    const y = this.pointerTop + this.scroll.scrollTop;
+    const pointed = plan.bands.find(({ top, height, stack }) => stack === "compute" && top <= y && y < top + height)?.rank;
+    const shown = this.shownRanks();
+    const rank = selected && selected.index >= 0 ? this.rankOf(selected) : (pointed ?? (shown.length === 1 ? shown[0] : undefined));
+    if (rank === undefined) return this.toolbar.say("select a task, or point at a rank", true);
+    if (!head.kernel_rows.some((row) => row.rank === rank)) return this.toolbar.say(`no kernels of rank ${head.ranks[rank].rank} are known`, true);
+    this.unfold([rank], !arranged.unfolded.has(rank));
+  }
+
+  /** The rank of an item, by index. */
+  private rankOf({ what, index }: Item): number {
+    const { head } = this;
+    if (what === "task") return rowOf(head, index).rank;
+    return what === "gap" ? head.gaps[extentAt(head.gaps, index)].rank : kernelRowOf(head, index).rank;
   }
 
   showExtra(extra: Extra, on: boolean): void {
@@ -441,6 +474,8 @@ export class App {
   // Selection
 
   at(x: number, y: number): Item | null {
+    const kernel = kernelAt(this.data.kernels, this.plan.kernels, this.view, x - this.left, y + this.scroll.scrollTop);
+    if (kernel >= 0) return { what: "kernel", index: kernel };
     const shown = (this.state.causes || this.scheme.wholeGaps) && !this.state.arranged.figure;
     return hit(this.data, this.plan.places, this.view, x - this.left, y + this.scroll.scrollTop, shown);
   }
@@ -455,15 +490,32 @@ export class App {
   private restore(): void {
     const { head, data } = this;
     const { selected: item, range } = this.state;
-    const count = item?.what === "gap" ? data.gaps.cause.length : data.tasks.kind.length;
-    if (item && item.index >= count) return this.select(null);
+    if (item && item.index >= spansOf(data, item).start.length) return this.select(null);
     if (item && item.index < 0) return; // it is being loaded
-    this.arrows = item ? arrowsOf(item, data.links, data.gaps) : [];
+    this.arrows = item && item.what !== "kernel" ? arrowsOf(item, data.links, data.gaps) : [];
     this.panel.hidden = !item && !range;
-    if (item?.what === "task") this.panel.replaceChildren(details(head, data, item.index, this.arrows, (task) => this.go(task)));
+    if (item?.what === "task") this.restoreTask(item);
+    if (item?.what === "kernel") this.panel.replaceChildren(kernelDetails(head, data, item.index, (time) => utc(head.origin, time)));
     if (item?.what === "gap") this.panel.replaceChildren(gapDetails(head, data, item.index, () => this.goToRoot(item.index)));
     if (!item && range) void this.totals(range).then((found) => this.state.range === range && this.panel.replaceChildren(rangeDetails(head, range, found)));
     this.redraw();
+  }
+
+  /** Show the details of a task; what ran in it comes from the server where the page has only a part. */
+  private restoreTask(item: Item): void {
+    const { head, data, loader } = this;
+    const { rank, lane } = rowOf(head, item.index);
+    const { start, end } = data.tasks;
+    const [from, to] = [start[item.index], end[item.index]];
+    const known = head.kernels !== null && lane !== "ideal" && lane !== "whatif";
+    const fill = (found: Inside | null): void => {
+      const shown = this.state.arranged.unfolded.has(rank);
+      const unfolding = { inside: found, shown, toggle: () => this.unfold([rank], !this.state.arranged.unfolded.has(rank)) };
+      this.panel.replaceChildren(details(head, this.data, item.index, this.arrows, (task) => this.go(task), unfolding));
+    };
+    fill(known && !loader ? inside(head, data.kernels, rank, from, to) : null);
+    // A part that was loaded meanwhile numbers its tasks anew, and asks again.
+    if (known && loader) void loader.inside(rank, from, to).then((found) => this.state.selected === item && fill(found));
   }
 
   /** Select a task and bring it into sight. */
@@ -517,14 +569,25 @@ export class App {
   /** Select a task beside the one that is selected. */
   step(way: Way): void {
     const { selected } = this.state;
+    if (selected?.what === "kernel" && (way === "left" || way === "right")) return this.stepKernel(selected.index, way);
     const from = selected?.what === "task" ? selected.index : -1;
     const task = next(this.head, this.data, this.plan, this.view, this.scroll.scrollTop, from, way);
     if (task >= 0) this.go(task);
   }
 
+  /** Select the kernel before or after one in its row. */
+  private stepKernel(kernel: number, way: "left" | "right"): void {
+    const { from, to } = kernelRowOf(this.head, kernel);
+    const index = kernel + (way === "left" ? -1 : 1);
+    if (index < from || index >= to) return;
+    this.view.reveal(began(this.data.kernels, index), this.data.kernels.end[index]);
+    this.select({ what: "kernel", index });
+    this.moved();
+  }
+
   zoomTo(item: Item | null): void {
     if (!item) return;
-    const { start, end } = item.what === "task" ? this.data.tasks : this.data.gaps;
+    const { start, end } = spansOf(this.data, item);
     const length = end[item.index] - start[item.index];
     this.view.set(start[item.index] - length, end[item.index] + length);
     this.moved();
@@ -533,8 +596,7 @@ export class App {
   hideSelected(): void {
     const { selected } = this.state;
     if (!selected) return;
-    const { rank } = selected.what === "task" ? rowOf(this.head, selected.index) : this.head.gaps[extentAt(this.head.gaps, selected.index)];
-    this.showRanks([rank], false);
+    this.showRanks([this.rankOf(selected)], false);
     this.select(null);
   }
 

@@ -3,7 +3,8 @@
 
 import type { Scheme } from "./colour";
 import { firstEndingAfter, type Head, type Tasks } from "./data";
-import { long, short } from "./label";
+import { clip } from "./fitted";
+import { long, named, short } from "./label";
 import type { Place } from "./layout";
 import type { Theme } from "./theme";
 import type { View } from "./view";
@@ -11,6 +12,7 @@ import type { View } from "./view";
 const SEPARATED = 4; // least width of a block whose edge is drawn
 const LABEL_HEIGHT = 14; // least height of a row that carries text
 const LEAST_LABEL = 12; // least width of a block that does
+const LEAST_NAME = 34; // the same of one that carries the beginning of its task's name
 const BLURRED = 1.5; // least pixels by which a clock may be off that are shown
 const TICK = 3;
 
@@ -66,7 +68,9 @@ export function drawBlocks(
       return;
     }
     const number = String(tasks.microbatch[task] < 0 ? "" : tasks.microbatch[task]);
-    const texts = figure ? [number] : [long(head, tasks, task), short(head, tasks, task), number];
+    const texts = [long(head, tasks, task), short(head, tasks, task), number];
+    if (figure) texts.splice(0, 2);
+    else if (named(head, tasks, task)) texts[2] = to - from < LEAST_NAME ? "" : clip(context, texts[1], to - from - 6);
     write(texts, inks[codes[task]], from, to, height / 2);
   }
 

@@ -24,6 +24,7 @@ const KEYS: Fact[] = [
   ["b", "colour by something else"],
   ["h", "when tasks were launched"],
   ["k", "shade warm-up and cool-down"],
+  ["u, or click ▶ at a rank", "the kernels under a rank: of what is selected, or where the pointer is"],
   ["g", "group by something else"],
   ["+ -", "taller, lower lanes"],
   ["v", "the look of papers"],

@@ -2,10 +2,13 @@
 
 import type { App } from "./app";
 import { firstBelow, moved } from "./layout";
+import { kernelTooltip } from "./kernels";
 import { long } from "./label";
+import { UNFOLD_RIGHT } from "./titles";
 import { gapTooltip } from "./why";
 
 const CLICK = 4; // pixels that a pointer may move in a click
+const TITLE = 22; // height of a rank's title
 const STEP = 0.15; // of the width, that a key moves
 
 type Drag =
@@ -72,6 +75,7 @@ function lanes(app: App): void {
   canvas.addEventListener("pointermove", (event) => {
     if (touches.has(event.pointerId)) touches.set(event.pointerId, event);
     app.pointer = event.offsetX >= app.left ? event.offsetX - app.left : null;
+    app.pointerTop = event.offsetY;
     app.hover();
     if (!drag) return point(event);
     tip.hidden = true;
@@ -113,7 +117,7 @@ function lanes(app: App): void {
       canvas.style.cursor = "default";
       const top = canvas.getBoundingClientRect().top;
       if (done.moved) drop(app, done.y - top, event.offsetY);
-      else press(app, event.offsetY);
+      else press(app, event.offsetX, event.offsetY);
     }
   });
   canvas.addEventListener("dblclick", (event) => app.zoomTo(app.at(event.offsetX, event.offsetY)));
@@ -124,6 +128,7 @@ function lanes(app: App): void {
   canvas.addEventListener("pointerleave", () => {
     tip.hidden = true;
     app.pointer = null;
+    app.pointerTop = -1;
     app.hover();
   });
 
@@ -131,10 +136,13 @@ function lanes(app: App): void {
   function point(event: PointerEvent): void {
     const found = app.at(event.offsetX, event.offsetY);
     const titled = event.offsetX < app.left;
-    canvas.style.cursor = titled ? "grab" : found ? "pointer" : "default";
+    const folding = titled && unfoldable(app, event.offsetX, event.offsetY) !== null;
+    canvas.style.cursor = folding ? "pointer" : titled ? "grab" : found ? "pointer" : "default";
     tip.hidden = !found;
     if (!found) return;
-    tip.textContent = found.what === "task" ? long(app.head, app.data.tasks, found.index) : gapTooltip(app.head, app.data, found.index);
+    const { head, data } = app;
+    const { what, index } = found;
+    tip.textContent = what === "task" ? long(head, data.tasks, index) : what === "gap" ? gapTooltip(head, data, index) : kernelTooltip(head, data, index);
     tip.style.left = `${Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 4)}px`;
     tip.style.top = `${Math.min(event.clientY + 16, innerHeight - tip.offsetHeight - 4)}px`;
   }
@@ -156,11 +164,21 @@ function range(app: App, drag: { x: number; y: number; whole: boolean }, x: numb
   return { start, end, ranks: ranks.length ? ranks : null };
 }
 
-/** The titles were clicked: fold or unfold the group whose heading is there. */
-function press(app: App, y: number): void {
+/** The rank, by index, whose kernels are unfolded or folded by a click at a point of the titles. */
+function unfoldable(app: App, x: number, y: number): number | null {
+  const band = app.plan.bands[firstBelow(app.plan.bands, y + app.scroll.scrollTop)];
+  if (x > UNFOLD_RIGHT || !band || band.unfolded === null || band.stack !== "compute") return null;
+  const below = y + app.scroll.scrollTop - band.top;
+  return below >= 0 && below < TITLE ? band.rank : null;
+}
+
+/** The titles were clicked: fold or unfold the group whose heading is there, or the rank. */
+function press(app: App, x: number, y: number): void {
   const at = y + app.scroll.scrollTop;
   const heading = app.plan.headings.find(({ top, height }) => top <= at && at < top + height);
+  const rank = unfoldable(app, x, y);
   if (heading) app.fold(heading.group.key);
+  else if (rank !== null) app.unfold([rank], !app.state.arranged.unfolded.has(rank));
 }
 
 /** A title was dragged: put its rank or group where it was let go, in the order of its own stack. */
@@ -275,6 +293,7 @@ function keys(app: App): void {
     b: () => app.nextMode(),
     h: () => app.change({ launches: !app.state.launches }),
     k: () => app.change({ phases: !app.state.phases }),
+    u: () => app.toggleKernels(),
     g: () => app.nextGrouping(),
     "+": () => app.resizeLanes(1),
     "=": () => app.resizeLanes(1),

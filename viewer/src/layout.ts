@@ -1,10 +1,10 @@
 // Where each row of blocks lies, from top to bottom.
 
-import { extentAt, type Extent, type Head, type Lane, type Overlay, type OverlayLane, type Rank, type Row, type SampleExtent } from "./data";
+import { extentAt, type Extent, type Head, type KernelRow, type Lane, type Overlay, type OverlayLane, type Rank, type Row, type SampleExtent } from "./data";
 
-/** A task or a gap. */
+/** A task, a gap or a kernel. */
 export interface Item {
-  what: "task" | "gap";
+  what: "task" | "gap" | "kernel";
   index: number;
 }
 
@@ -30,6 +30,7 @@ export interface Arrangement {
   replica: number | null; // the only one shown
   extras: ReadonlySet<Extra>; // lanes beside those of the device's computing
   above: OverlayLane | null; // the extra that stands above all that was measured, not among it
+  unfolded: ReadonlySet<number>; // ranks, by index, whose kernels are shown
   size: Size;
   figure: boolean; // the look of papers
 }
@@ -40,6 +41,13 @@ export interface Place {
   top: number;
   height: number;
   gaps: Extent | undefined; // of the rank, on its first row
+}
+
+/** A row of kernels. */
+export interface KernelPlace {
+  row: KernelRow;
+  top: number;
+  height: number;
 }
 
 /** The curve of a counter. */
@@ -64,6 +72,7 @@ export interface Band {
   stack: Stack; // of which it is a part
   rank: number; // by index
   number: number; // from the top, 1 the first
+  unfolded: boolean | null; // whether its kernels are shown; null if there are none
 }
 
 /** A group's heading; of a folded group, with the sum of its ranks. */
@@ -84,6 +93,7 @@ export interface Caption {
 
 export interface Layout {
   places: Place[];
+  kernels: KernelPlace[];
   curves: Curve[];
   bands: Band[];
   headings: Heading[];
@@ -107,6 +117,10 @@ const FIGURE_OF_TWO: Heights = { ...FIGURE, compute: 16, between: 2 }; // where 
 const FEW = 8; // ranks up to which lanes begin tall
 const MANY = 64;
 const MOST_COMM = 42; // what the communication of one rank may take, however much of it overlaps
+const KERNELS = 15; // height of a row of kernels
+const MOST_KERNELS = 180; // what those of one rank may take, however many streams it has
+const LEAST_KERNELS = 3;
+const TITLED = 20; // least distance of the first of them from the top of the rank
 const THINNEST = 2;
 const LOW = 12; // lower lanes than that have no title each, and their groups no headings
 const HEADING = 22;
@@ -129,6 +143,7 @@ export function arrangement(head: Head): Arrangement {
     replica: null,
     extras: new Set([...overlays, "comm", "host", "counters"]),
     above,
+    unfolded: new Set(),
     size: opening(count, above !== null),
     figure: false,
   };
@@ -183,7 +198,10 @@ export function layout(head: Head, arranged: Arrangement): Layout {
     for (const samples of head.samples) curvesOf[samples.rank].push(samples);
   }
 
-  const made = { places: [] as Place[], curves: [] as Curve[], bands: [] as Band[], headings: [] as Heading[], captions: [] as Caption[] };
+  const streamsOf = new Map<number, KernelRow[]>();
+  if (!figure) for (const row of head.kernel_rows) streamsOf.set(row.rank, [...(streamsOf.get(row.rank) ?? []), row]);
+
+  const made = { places: [] as Place[], kernels: [] as KernelPlace[], curves: [] as Curve[], bands: [] as Band[], headings: [] as Heading[], captions: [] as Caption[] };
   const shown = groups(head, arranged);
   let y = 4;
   if (overlay) {
@@ -214,7 +232,7 @@ export function layout(head: Head, arranged: Arrangement): Layout {
       for (const rank of group.ranks) {
         const top = y;
         lanesOf(rank);
-        made.bands.push({ top, height: y - top, stack: which, rank, number: ++number });
+        made.bands.push({ top, height: y - top, stack: which, rank, number: ++number, unfolded: streamsOf.has(rank) ? arranged.unfolded.has(rank) : null });
         y += heights.between;
       }
       if (grouping !== "none" && (low || which !== "compute")) y += 1;
@@ -236,7 +254,9 @@ export function layout(head: Head, arranged: Arrangement): Layout {
     const crowd = rowsOf[rank].filter((row) => row.lane === "comm").length;
     const comm = Math.max(THINNEST, Math.min(heights.comm, Math.floor(MOST_COMM / crowd)));
     let lane = "";
+    let folded = true; // the kernels are still to come
     for (const row of rowsOf[rank]) {
+      if (folded && row.lane !== "compute") unfold();
       if (lane !== "" && row.lane !== lane) y += 1;
       lane = row.lane;
       const height = row.lane === "comm" ? comm : heights[row.lane];
@@ -244,10 +264,25 @@ export function layout(head: Head, arranged: Arrangement): Layout {
       made.places.push({ row, top: y, height, gaps });
       y += height;
     }
+    if (folded) unfold();
     y = Math.max(y, top + heights.compute);
     for (const samples of curvesOf[rank]) {
       made.curves.push({ samples, top: y + 2, height: heights.counter });
       y += heights.counter + 2;
+    }
+
+    /** Put the kernels directly under what computes. */
+    function unfold(): void {
+      folded = false;
+      const streams = arranged.unfolded.has(rank) ? (streamsOf.get(rank) ?? []) : [];
+      if (!streams.length) return;
+      y = Math.max(y + 1, top + TITLED);
+      const height = Math.max(LEAST_KERNELS, Math.min(KERNELS, Math.floor(MOST_KERNELS / streams.length)));
+      for (const row of streams) {
+        made.kernels.push({ row, top: y, height });
+        y += height + (height > LEAST_KERNELS ? 1 : 0);
+      }
+      y += 2;
     }
   }
 }
@@ -257,8 +292,9 @@ export function bandOf({ bands }: Layout, rank: number): Band | undefined {
   return bands.find((band) => band.rank === rank && band.stack === "compute");
 }
 
-/** The place of a task or a gap, if it is shown. */
-export function placeOf(head: Head, { places, placeOfRow }: Layout, { what, index }: Item): Place | undefined {
+/** The place of a task, a gap or a kernel, if it is shown. */
+export function placeOf(head: Head, { places, kernels, placeOfRow }: Layout, { what, index }: Item): Pick<Place, "top" | "height"> | undefined {
+  if (what === "kernel") return kernels.find(({ row }) => row.from <= index && index < row.to);
   if (what === "task") return placeOfRow.get(head.rows[extentAt(head.rows, index)]);
   const extent = head.gaps[extentAt(head.gaps, index)];
   return places.find(({ gaps }) => gaps === extent);

@@ -3,7 +3,7 @@
 import { drawArrows, type Arrow } from "./arrows";
 import { drawBlocks } from "./blocks";
 import { drawCurve } from "./curves";
-import type { Data, Head } from "./data";
+import { spansOf, type Data, type Head } from "./data";
 import { nameCauses } from "./gaps";
 import { LanePainter, veiled, type Look } from "./lanes";
 import { placeOf, within, type Heading, type Item, type Layout, type Place } from "./layout";
@@ -11,7 +11,8 @@ import { packed, Raster } from "./raster";
 import type { Scale } from "./sample";
 import { sumOf, type Sum } from "./sums";
 import type { Theme } from "./theme";
-import { drawCaption, drawDevice, drawHeading, drawOverlayTitle, drawTitle, FIGURE_GUTTER, GUTTER, SPARSE, TIGHT } from "./titles";
+import { drawCaption, drawDevice, drawHeading, drawOverlayTitle, drawStream, drawTitle, FIGURE_GUTTER, GUTTER, SPARSE, TIGHT } from "./titles";
+import { drawKernels, paintKernels } from "./unfolded";
 import type { View } from "./view";
 
 const BUDGET = 6; // milliseconds of a frame that may go into sums over ranks
@@ -54,6 +55,9 @@ export class Painter {
     this.raster.begin(view.width, height, ratio, packed(theme.page));
     const scale = { start: view.start, perPixel: (view.end - view.start) / this.raster.columns };
     this.lanes.paint(this.raster, places, shown, scale, top);
+    const unfolded = within(plan.kernels, top, top + height);
+    const known = this.head.kernels;
+    if (known) paintKernels(this.raster, known, this.data.kernels, unfolded, scale, top, theme);
     const done = this.groups(headings, shown, scale, top);
     this.raster.flush(context, left);
 
@@ -74,6 +78,7 @@ export class Painter {
       drawBlocks(context, this.head, this.data.tasks, place, view, left, place.top - top, shown);
     }
     context.font = "10px system-ui, sans-serif";
+    if (known) for (const place of unfolded) drawKernels(context, known, this.data.kernels, place, view, left, place.top - top);
     for (const curve of within(plan.curves, top, top + height)) {
       drawCurve(context, this.head, this.data.samples, curve, view, left, curve.top - top, theme);
     }
@@ -122,7 +127,7 @@ export class Painter {
   private outline(context: CanvasRenderingContext2D, plan: Layout, item: Item, view: View, left: number, top: number, theme: Theme): void {
     const place = placeOf(this.head, plan, item);
     if (!place) return;
-    const { start, end } = item.what === "task" ? this.data.tasks : this.data.gaps;
+    const { start, end } = spansOf(this.data, item);
     const from = view.x(start[item.index]);
     const width = Math.max(2, view.x(end[item.index]) - from);
     context.strokeStyle = theme.accent;
@@ -161,6 +166,7 @@ export class Painter {
         if (place.row.lane !== plan.above) drawOverlayTitle(context, this.head, place, place.top - top, theme);
       }
     }
+    for (const place of within(plan.kernels, top, top + height)) drawStream(context, this.head, place, place.top - top, theme);
     for (const heading of headings) drawHeading(context, heading, heading.top - top, width, theme);
     for (const caption of within(plan.captions, top, top + height)) drawCaption(context, caption, caption.top - top, left, width, figure, theme);
   }

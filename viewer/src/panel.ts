@@ -4,10 +4,12 @@ import type { Arrow } from "./arrows";
 import type { Scheme } from "./colour";
 import { rowOf, type Data, type Head } from "./data";
 import { button, element, list, shortened, swatch, type Fact } from "./dom";
-import { whose } from "./label";
+import { insideFacts, longest, type Inside } from "./kernels";
+import { named, whose } from "./label";
 import type { Theme } from "./theme";
-import { duration, exact, percent, uncertain } from "./units";
+import { duration, exact, uncertain } from "./units";
 
+const NAME = 120; // letters of a task's name over its details
 const HEADING = 240; // letters of a line of the heading
 
 export const RATES = ["makespan", "span", "over_ideal", "ideal", "excess"] as const;
@@ -60,7 +62,7 @@ export function notes(head: Head): HTMLElement[] {
   return [element("details", { class: "notes" }, element("summary", {}, "notes"), element("ul", {}, ...lines))];
 }
 
-export function legend(head: Head, scheme: Scheme, theme: Theme, phases: boolean): HTMLElement {
+export function legend(head: Head, scheme: Scheme, theme: Theme, phases: boolean, kernels: boolean): HTMLElement {
   const entry = (fill: string, text: string, edged = false): HTMLElement => {
     const colour = swatch(fill);
     if (edged) colour.className = "edged";
@@ -71,16 +73,25 @@ export function legend(head: Head, scheme: Scheme, theme: Theme, phases: boolean
     ? [element("span", { class: "hint", title: head.overlays.map(({ detail }) => detail).join("\n") }, `pale lanes: ${head.overlays.map(({ name }) => name).join(", ")} (i)`)]
     : [];
   const blocks = scheme.legend.map(([fill, text]) => entry(fill, text));
-  return element("div", { class: "legend" }, ...blocks, entry(theme.idle, "bubble", true), ...grounds, ...pale);
+  const uses = kernels && head.kernels ? [element("span", { class: "hint" }, "kernels (u):"), ...head.kernels.uses.map(({ fill, name }) => entry(fill, name))] : [];
+  return element("div", { class: "legend" }, ...blocks, entry(theme.idle, "bubble", true), ...grounds, ...pale, ...uses);
+}
+
+/** What the details of a task say of its kernels, beside what its columns say. */
+export interface Unfolding {
+  inside: Inside | null; // what ran in it, if that is known
+  shown: boolean; // whether the kernels of its rank are
+  toggle: () => void;
 }
 
 /** All that is known of a task. @param go shows another */
-export function details(head: Head, data: Data, index: number, arrows: Arrow[], go: (task: number) => void): HTMLElement {
-  const { start, end, step, stage, chunk, microbatch, pair, pairChunk, peer, busy, lead, kind, name } = data.tasks;
+export function details(head: Head, data: Data, index: number, arrows: Arrow[], go: (task: number) => void, unfolding: Unfolding): HTMLElement {
+  const { start, end, step, stage, chunk, microbatch, pair, pairChunk, peer, lead, kind, name } = data.tasks;
   const row = rowOf(head, index);
   const length = end[index] - start[index];
   const place = head.ranks[row.rank];
   const known = (value: number): string | null => (value < 0 ? null : String(value));
+  const measured = row.lane !== "ideal" && row.lane !== "whatif";
   const facts: Fact[] = [
     ["duration", `${duration(length)} (${exact(length)})`],
     ["usual here", usual(head, data, index)],
@@ -97,19 +108,40 @@ export function details(head: Head, data: Data, index: number, arrows: Arrow[], 
     ["since step began", sinceStep(head, step[index], start[index])],
     ["start", utc(head.origin, start[index])],
     ["end", utc(head.origin, end[index])],
-    ["kernels running", busy[index] >= 0 && length > 0 ? percent(busy[index] / length) : null],
     ["launched by host", lead[index] >= 0 ? utc(head.origin, start[index] - lead[index]) : null],
     ["launched before", lead[index] >= 0 ? duration(lead[index]) : null],
     ["clock", place.off ? `±${duration(place.off)} against the first host` : null],
     ["name in the trace", shortened(head.names[name[index]])],
   ];
   const { name: title, fill } = head.kinds[kind[index]];
-  return element("div", {}, element("h2", {}, swatch(fill), title.replaceAll("_", " ")), list(facts));
+  const heading = named(head, data.tasks, index) ? shortened(head.names[name[index]], NAME) : title.replaceAll("_", " ");
+  const made = element("div", {}, element("h2", {}, swatch(fill), heading));
+  if (measured) made.append(...ranInside(head, data, index, row.rank, unfolding));
+  made.append(list(facts));
+  return made;
 
   function tasks(others: number[]): Node | null {
     if (!others.length) return null;
     return element("span", {}, ...others.map((task) => button(whose(head, data.tasks, task), "show this task", () => go(task))));
   }
+}
+
+/** What the device did in a task: shares, the longest kernels, and a way to see all. */
+function ranInside(head: Head, data: Data, index: number, rank: number, { inside, shown, toggle }: Unfolding): HTMLElement[] {
+  const made: HTMLElement[] = [];
+  const facts = insideFacts(data.tasks, index, inside);
+  if (facts.length) made.push(list(facts));
+  if (head.kernels && inside) made.push(...longest(head.kernels, inside));
+  if (head.kernels && head.kernel_rows.some((row) => row.rank === rank)) {
+    made.push(button(shown ? "fold kernels (u)" : "kernels (u)", "every kernel under the rank, by stream", toggle));
+  } else if (head.no_kernels !== null) made.push(hinted(head.no_kernels));
+  return made.length ? [element("div", { class: "inside" }, ...made)] : [];
+}
+
+/** A sentence with commands between backticks. */
+function hinted(text: string): HTMLElement {
+  const parts = text.split("`").map((part, index) => (index % 2 ? element("code", {}, part) : part));
+  return element("p", { class: "hint" }, ...parts);
 }
 
 /** The median of tasks of the same kind and stage, and how this one compares. */
@@ -127,6 +159,6 @@ export function sinceStep(head: Head, step: number, time: number): string | null
 }
 
 /** Absolute time in ns: the origin exceeds what a number holds, so it is added as a BigInt. */
-function utc(origin: string, offset: number): string {
+export function utc(origin: string, offset: number): string {
   return `${BigInt(origin) + BigInt(Math.round(offset))} ns`;
 }

@@ -1,11 +1,11 @@
 // The view as a picture: pixels as they are on the screen, or shapes that a paper can be made of.
 
 import type { Scheme } from "./colour";
-import { firstEndingAfter, type Data, type Head, type Row } from "./data";
+import { firstEndingAfter, type Data, type Extent, type Head, type Numbers, type Spans } from "./data";
 import { shape, shortened } from "./dom";
 import { short } from "./label";
 import { VEIL } from "./lanes";
-import { within, type Heading, type Layout } from "./layout";
+import { within, type Heading, type KernelPlace, type Layout } from "./layout";
 import { sample } from "./sample";
 import { sumOf } from "./sums";
 import type { Theme } from "./theme";
@@ -68,10 +68,12 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
     const first = firstEndingAfter(tasks.end, row.from, row.to, view.start);
     const last = firstEndingAfter(tasks.start, first, row.to, view.end);
     const halves = scheme.below !== scheme.codes;
-    if ((last - first) * LEAST_BLOCK > view.width) sampled(group, row, y, tall);
+    if ((last - first) * LEAST_BLOCK > view.width) sampled(group, tasks, row, scheme.codes, codes, scheme.fills, y, tall);
     else for (let task = first; task < last; task++) block(group, task, y, tall, halves && tasks.pair[task] >= 0);
     parts.push(group);
   }
+  const uses = Uint32Array.from(head.kernels?.uses ?? [], (_, use) => use + 1);
+  for (const place of within(plan.kernels, top, top + height)) streamed(place, place.top - top + TOP);
   for (const band of within(plan.bands, top, top + height)) {
     const rank = head.ranks[band.rank];
     const makespan = rank.rates?.makespan == null ? "" : percent(rank.rates.makespan);
@@ -92,7 +94,8 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
     parts.push(shape("text", { x: figure ? left : 6, y, fill: theme.text, "font-weight": 600 }, shortened(caption.title, LONGEST_CAPTION)));
   }
   let x = left;
-  for (const [fill, text] of scheme.legend) {
+  const explained = plan.kernels.length ? head.kernels!.uses.map(({ fill, name }): [string, string] => [fill, `kernels: ${name}`]) : [];
+  for (const [fill, text] of [...scheme.legend, ...explained]) {
     const entry = text[0].toUpperCase() + text.slice(1);
     parts.push(rect(x, bottom + TOP + 12, 11, 11, fill), shape("text", { x: x + 16, y: bottom + TOP + 22, fill: theme.text }, entry));
     x += 34 + entry.length * 6.6;
@@ -137,15 +140,33 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
     parts.push(wide);
   }
 
+  /** The kernels of a row, which have no names here: most are too short. */
+  function streamed({ row, height: tall }: KernelPlace, y: number): void {
+    const { kernels } = data;
+    const fills = head.kernels!.uses.map(({ fill }) => fill);
+    const group = shape("g", {});
+    group.append(rect(left, y, view.width, tall, theme.idle));
+    const first = firstEndingAfter(kernels.end, row.from, row.to, view.start);
+    const last = firstEndingAfter(kernels.start, first, row.to, view.end);
+    if ((last - first) * LEAST_BLOCK > view.width) sampled(group, kernels, row, kernels.use, uses, fills, y, tall);
+    else {
+      for (let kernel = first; kernel < last; kernel++) {
+        const [from, to] = [Math.max(0, view.x(kernels.start[kernel])), Math.min(view.width, view.x(kernels.end[kernel]))];
+        if (to > from) group.append(rect(left + from, y, to - from, tall, fills[kernels.use[kernel]]));
+      }
+    }
+    parts.push(group);
+  }
+
   /** Blocks finer than pixels, as on the screen: what is at each pixel's centre. */
-  function sampled(group: SVGElement, row: Row, y: number, tall: number): void {
+  function sampled(group: SVGElement, spans: Spans, row: Extent, of: Numbers, numbers: Uint32Array, fills: string[], y: number, tall: number): void {
     line.fill(0);
     const scale = { start: view.start, perPixel: (view.end - view.start) / line.length };
-    sample(tasks, row, scale, scheme.codes, codes, line);
+    sample(spans, row, scale, of, numbers, line);
     for (let from = 0; from < line.length; ) {
       let to = from + 1;
       while (to < line.length && line[to] === line[from]) to++;
-      if (line[from]) group.append(rect(left + from, y, to - from, tall, scheme.fills[line[from] - 1]));
+      if (line[from]) group.append(rect(left + from, y, to - from, tall, fills[line[from] - 1]));
       from = to;
     }
   }

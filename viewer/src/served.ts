@@ -1,6 +1,7 @@
 // A run that is too large for one page: what is in sight is loaded from the process that serves it.
 
 import { assemble, TABLES, unpack, unpackText, type Column, type Data, type Head, type Numbers, type Table, type Tables } from "./data";
+import type { Inside } from "./kernels";
 import { QueryError } from "./search";
 import type { Totals } from "./totals";
 
@@ -14,14 +15,19 @@ export interface Wanted {
   columns: number;
   ranks: number[]; // by index
   lanes: string[];
+  unfolded: number[]; // those of the ranks whose kernels are in sight
 }
+
+const SENT = ["tasks", "gaps", "links", "kernels"] as const; // tables of what is in sight
+type Sent = (typeof SENT)[number];
 
 interface Part {
   complete: boolean;
   rows: number[]; // how many tasks of each of the head's rows are here
   gaps: number[];
-  columns: Record<"tasks" | "gaps" | "links", Column[]>;
-  sizes: Record<"tasks" | "gaps" | "links", number>;
+  kernels: number[];
+  columns: Record<Sent, Column[]>;
+  sizes: Record<Sent, number>;
 }
 
 export interface Found {
@@ -53,7 +59,7 @@ export class Loader {
     }
     const columns = Math.max(100, Math.min(1200, Math.floor(OVERVIEW / Math.max(1, this.head.ranks.length))));
     const lanes = [...new Set(this.head.rows.map(({ lane }) => lane as string))];
-    return this.load({ start: 0, perPixel: this.head.end / columns, columns, ranks: this.head.ranks.map((_, index) => index), lanes });
+    return this.load({ start: 0, perPixel: this.head.end / columns, columns, ranks: this.head.ranks.map((_, index) => index), lanes, unfolded: [] });
   }
 
   /** Load what is in sight, unless it is here; call back when it is. Of quick movements only the last counts. */
@@ -72,11 +78,11 @@ export class Loader {
     }, SOON);
   }
 
-  private has({ start, perPixel, columns, ranks, lanes }: Wanted): boolean {
+  private has({ start, perPixel, columns, ranks, lanes, unfolded }: Wanted): boolean {
     const { had } = this;
     if (!had || !lanes.every((lane) => had.lanes.includes(lane))) return false;
     const here = new Set(had.ranks);
-    if (!ranks.every((rank) => here.has(rank))) return false;
+    if (!ranks.every((rank) => here.has(rank)) || !unfolded.every((rank) => had.unfolded.includes(rank))) return false;
     const slack = perPixel * 1e-6;
     if (start < had.start - slack || start + columns * perPixel > had.start + had.columns * had.perPixel + slack) return false;
     if (this.complete) return true;
@@ -85,19 +91,20 @@ export class Loader {
   }
 
   private async load(wanted: Wanted, signal?: AbortSignal): Promise<Data> {
-    const { start, perPixel, columns, ranks, lanes } = wanted;
-    const asked = { start: String(start), perpixel: String(perPixel), columns: String(columns), ranks: spans(ranks), lanes: lanes.join(",") };
+    const { start, perPixel, columns, ranks, lanes, unfolded } = wanted;
+    const asked = { start: String(start), perpixel: String(perPixel), columns: String(columns), ranks: spans(ranks), lanes: lanes.join(","), unfolded: spans(unfolded) };
     const bytes = new Uint8Array(await (await this.get("window", asked, signal)).arrayBuffer());
     const size = new DataView(bytes.buffer).getUint32(0, true);
     const part = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))) as Part;
     let at = 4 + size;
     const tables = { ...this.fixed } as Tables;
-    for (const name of ["tasks", "gaps", "links"] as const) {
+    for (const name of SENT) {
       tables[name] = await unpack(bytes.slice(at, at + part.sizes[name]), part.columns[name]);
       at += part.sizes[name];
     }
     place(this.head.rows, part.rows);
     place(this.head.gaps, part.gaps);
+    place(this.head.kernel_rows, part.kernels);
     for (const name of TABLES) this.head.columns[name] = part.columns[name as "tasks"] ?? this.head.columns[name as Table];
     this.had = wanted;
     this.complete = part.complete;
@@ -107,6 +114,11 @@ export class Loader {
   async totals(start: number, end: number, ranks: number[]): Promise<Totals> {
     const answer = await this.get("totals", { start: String(start), end: String(end), ranks: spans(ranks) });
     return (await answer.json()) as Totals;
+  }
+
+  async inside(rank: number, start: number, end: number): Promise<Inside> {
+    const answer = await this.get("inside", { rank: String(rank), start: String(start), end: String(end) });
+    return (await answer.json()) as Inside;
   }
 
   async find(query: string): Promise<Found> {

@@ -65,6 +65,7 @@ export function toHash(state: State, sight: Sight, head: Head): string {
     ["replica", String(arranged.replica ?? ""), ""],
     ["lanes", listed(arranged), listed(usual.arranged)],
     ["above", arranged.above ?? "none", usual.arranged.above ?? "none"],
+    ["kernels", [...arranged.unfolded].join("~"), ""],
     ["size", arranged.size, usual.arranged.size],
     ["look", arranged.figure ? "figure" : "", ""],
     ["colour", state.mode, usual.mode],
@@ -103,6 +104,7 @@ export function fromHash(hash: string, head: Head): { state: State; sight: Parti
     replica: head.ranks.some(({ dp }) => dp !== null && dp === replica) ? replica : null,
     extras: given.has("lanes") ? new Set(EXTRAS.filter((extra) => parts("lanes").includes(extra))) : usual.extras,
     above: above === "none" ? null : above,
+    unfolded: new Set(indices(parts("kernels"), ranks)),
     size: one("size", SIZES, usual.size),
     figure: text("look") === "figure",
   };
@@ -115,7 +117,7 @@ export function fromHash(hash: string, head: Head): { state: State; sight: Parti
   state.query = text("find");
   const [what, ...index] = parts("select");
   const [selected] = indices(index, Infinity);
-  if ((what === "task" || what === "gap") && selected !== undefined) state.selected = { what, index: selected };
+  if ((what === "task" || what === "gap" || (what === "kernel" && head.kernels)) && selected !== undefined) state.selected = { what, index: selected };
   const stretch = (name: string): { start: number; end: number } | null => {
     const [start, end] = parts(name).map(Number);
     return end > start && Number.isFinite(end - start) ? { start, end } : null;

@@ -1,7 +1,9 @@
 // What stands left of the lanes: ranks with their stages and bubble rates, and headings of groups.
 
 import type { Head, Lane, Rank } from "./data";
-import type { Band, Caption, Heading, Place } from "./layout";
+import { clip } from "./fitted";
+import { streamOf } from "./kernels";
+import type { Band, Caption, Heading, KernelPlace, Place } from "./layout";
 import type { Theme } from "./theme";
 import { duration, percent } from "./units";
 
@@ -9,6 +11,7 @@ export const GUTTER = 280; // CSS pixels left of the plot
 export const FIGURE_GUTTER = 84; // the same in the look of papers
 export const MAKESPAN_RIGHT = 206; // right edges of the two columns of rates
 export const SPAN_RIGHT = 268;
+export const UNFOLD_RIGHT = 70; // right edge of what unfolds a rank: its mark and number
 export const FOLD_RIGHT = 22; // right edge of the mark that folds a group
 export const TIGHT = 12; // least distance of titles
 export const SPARSE = 17; // the same where not every rank has one
@@ -56,9 +59,14 @@ export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: B
     const long = WIDEST_BAR * rank.rates.makespan;
     context.fillRect(MAKESPAN_RIGHT - long, y - 7, long, 14);
   }
+  if (measured && band.unfolded !== null) {
+    context.font = "9px system-ui, sans-serif";
+    context.fillStyle = theme.dim;
+    context.fillText(band.unfolded ? "▼" : "▶", 1, y + 0.5);
+  }
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.text;
-  context.fillText(`rank ${rank.rank}`, 10, y);
+  context.fillText(`rank ${rank.rank}`, band.unfolded === null ? 10 : 13, y);
   context.fillStyle = theme.dim;
   const stages = rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "";
   context.fillText(clip(context, stages, known.length > 8 ? 56 : 68), 72, y);
@@ -84,6 +92,16 @@ export function drawOverlayTitle(context: CanvasRenderingContext2D, head: Head, 
   context.textAlign = "left";
 }
 
+/** Which stream a row of kernels is of. */
+export function drawStream(context: CanvasRenderingContext2D, head: Head, { row, height }: KernelPlace, y: number, theme: Theme): void {
+  if (row.row > 0 || height < 11) return;
+  context.font = "11px system-ui, sans-serif";
+  context.fillStyle = theme.dim;
+  context.textAlign = "right";
+  context.fillText(clip(context, streamOf(head, row), MAKESPAN_RIGHT - 20), MAKESPAN_RIGHT, y + height / 2);
+  context.textAlign = "left";
+}
+
 /** The title of a lane in the look of papers. */
 export function drawDevice(context: CanvasRenderingContext2D, band: Band, top: number): void {
   context.font = "13px system-ui, sans-serif";
@@ -102,11 +120,4 @@ function shortRate(rates: Rank["rates"]): string {
   if (!rates) return "";
   if (rates.makespan === null || !rates.error) return percent(rates.makespan);
   return `${(100 * rates.makespan).toFixed(2)} ±${Number((100 * rates.error).toPrecision(1))}`;
-}
-
-export function clip(context: CanvasRenderingContext2D, text: string, width: number): string {
-  if (context.measureText(text).width <= width) return text;
-  let short = text.slice(0, 200);
-  while (short.length > 1 && context.measureText(`${short}…`).width > width) short = short.slice(0, -1);
-  return `${short}…`;
 }

@@ -140,7 +140,9 @@ export class Toolbar {
       app.arrange({ replica: dp === "" ? null : Number(dp) }),
     );
     replica.value = String(arranged.replica ?? "");
-    const drop = element("div", { class: "drop" }, ...extras, ...marks, labelled("height", size));
+    const streamed = [...new Set(head.kernel_rows.map(({ rank }) => rank))];
+    const kernels = streamed.length ? [checkbox("kernels of all ranks (u: of one)", streamed.every((rank) => arranged.unfolded.has(rank)), (on) => app.unfold(streamed, on))] : [];
+    const drop = element("div", { class: "drop" }, ...extras, ...kernels, ...marks, labelled("height", size));
     if (replicas.length > 1) drop.append(labelled("replicas", replica));
     if (arranged.grouping !== "none") drop.append(this.groups());
     if (arranged.hidden.size) drop.append(button(`show ${arranged.hidden.size} hidden`, "show every rank", () => app.arrange({ hidden: new Set() })));

@@ -1,7 +1,7 @@
 // From task to task, by the arrow keys.
 
 import { firstEndingAfter, rowOf, type Data, type Head } from "./data";
-import { placeOf, type Layout } from "./layout";
+import type { Layout } from "./layout";
 import type { View } from "./view";
 
 export type Way = "left" | "right" | "up" | "down";
@@ -12,7 +12,7 @@ export function next(head: Head, { tasks }: Data, plan: Layout, view: View, top:
   const row = rowOf(head, selected);
   if (way === "left") return selected > row.from ? selected - 1 : -1;
   if (way === "right") return selected + 1 < row.to ? selected + 1 : -1;
-  const place = placeOf(head, plan, { what: "task", index: selected });
+  const place = plan.placeOfRow.get(row);
   if (!place) return firstInSight();
   const middle = (tasks.start[selected] + tasks.end[selected]) / 2;
   const step = way === "down" ? 1 : -1;

@@ -50,7 +50,7 @@ async function deflated(buffer: ArrayBuffer): Promise<string> {
   return btoa(String.fromCharCode(...new Uint8Array(await new Response(stream).arrayBuffer())));
 }
 
-const EXTENTS = { rows: [{ rank: 0, lane: "compute" as const, from: 0, to: 3 }], gaps: [{ rank: 0, from: 0, to: 2 }], samples: [{ rank: 0, counter: 0, from: 0, to: 2 }] };
+const EXTENTS = { rows: [{ rank: 0, lane: "compute" as const, from: 0, to: 3 }], gaps: [{ rank: 0, from: 0, to: 2 }], samples: [{ rank: 0, counter: 0, from: 0, to: 2 }], kernel_rows: [0, 1].map((stream) => ({ rank: 0, device: 0, stream, row: 0, from: 2 * stream, to: 2 + stream })) };
 const TABLES = {
   tasks: { gap: ["u8", [1, 10, 10]], length: ["u8", [5, 5, 5]], kind: ["u8", [0, 1, 2]], pair_chunk: ["i16", [-1, -1, 1]] },
   gaps: { gap: ["u8", [6, 10]], length: ["u8", [5, 5]], task_step: ["i16", [1, 1]], cause: ["u8", [0, 1]] },
@@ -58,6 +58,7 @@ const TABLES = {
   phases: {},
   cells: {},
   samples: { gap: ["u8", [2, 3]], value: ["f64", [0.5, 1.5]] },
+  kernels: { gap: ["u8", [3, 4, 9]], length: ["u8", [4, 4, 2]], cut: ["u8", [0, 1, 0]], use: ["u8", [0, 1, 2]] },
 } satisfies Record<string, Parameters<typeof packed>[0]>;
 
 test("the columns of a page become what is drawn", async () => {
@@ -73,6 +74,9 @@ test("the columns of a page become what is drawn", async () => {
   expect([...direct.links.target]).toEqual([1, 2, 0]);
   expect([...direct.samples.time]).toEqual([2, 5]);
   expect([...direct.samples.value]).toEqual([0.5, 1.5]);
+  expect([...direct.kernels.start]).toEqual([3, 7, 9]);
+  expect([...direct.kernels.end]).toEqual([7, 11, 11]);
+  expect([...direct.kernels.use]).toEqual([0, 1, 2]);
 
   const { head } = made({ head: { ...EXTENTS, columns: Object.fromEntries(Object.entries(tables).map(([name, { columns }]) => [name, columns])) as Head["columns"] } });
   const texts = new Map(await Promise.all(Object.entries(tables).map(async ([name, { buffer }]) => [name, await deflated(buffer)] as const)));

@@ -270,6 +270,9 @@ const VARIETY = Array.from({ length: 150 }, (_, seed) => {
     rows: ranks.flatMap((_, rank) => lanes.map((lane) => ({ rank, lane, tasks: row(next, whole(next, 0, 4)) }))),
     gaps: ranks.flatMap((_, rank) => (next() < 0.7 ? [{ rank, gaps: [{ start: 0, end: 1 }] }] : [])),
     samples: ranks.flatMap((_, rank) => (next() < 0.5 ? [{ rank, counter: 0, points: [[0, 1] as [number, number]] }] : [])),
+    kernels: ranks.flatMap((_, rank) =>
+      next() < 0.7 ? Array.from({ length: whole(next, 1, 3) }, (__, stream) => ({ rank, stream, kernels: [{ start: 0, end: 1 }] })) : [],
+    ),
     head: { counters: [{ name: "memory", unit: "", least: 0, most: 1 }], overlays: head.overlays },
   });
   const order = ranks.map((_, rank) => rank).sort(() => next() - 0.5);
@@ -282,6 +285,7 @@ const VARIETY = Array.from({ length: 150 }, (_, seed) => {
     replica: next() < 0.2 ? 0 : null,
     extras: new Set(EXTRAS.filter(() => next() < 0.7)),
     above: ([null, "ideal", "whatif"] as const)[whole(next, 0, 2)],
+    unfolded: new Set(order.filter(() => next() < 0.4)),
     size: SIZES[whole(next, 0, SIZES.length - 1)],
     figure: next() < 0.2,
   };
@@ -289,18 +293,18 @@ const VARIETY = Array.from({ length: 150 }, (_, seed) => {
 });
 
 test("nothing lies upon anything else, and all is on the page", () => {
-  for (const { plan: { places, curves, bands, headings, captions, height } } of VARIETY) {
-    for (const parts of [[...places, ...curves, ...captions], [...bands, ...headings, ...captions]]) {
+  for (const { plan: { places, kernels, curves, bands, headings, captions, height } } of VARIETY) {
+    for (const parts of [[...places, ...kernels, ...curves, ...captions], [...bands, ...headings, ...captions]]) {
       const sorted = [...parts].sort((one, other) => one.top - other.top);
       sorted.forEach((part, at) => {
         expect(part.height).toBeGreaterThan(0);
         expect(part.top + part.height).toBeLessThanOrEqual(sorted[at + 1]?.top ?? height);
       });
     }
-    for (const parts of [places, curves, bands, headings, captions]) {
+    for (const parts of [places, kernels, curves, bands, headings, captions]) {
       expect(parts.map(({ top }) => top)).toEqual(parts.map(({ top }) => top).sort((one, other) => one - other));
     }
-    for (const place of places) {
+    for (const place of [...places, ...kernels]) {
       const band = bands[firstBelow(bands, place.top)];
       expect(band.rank).toBe(place.row.rank);
       expect(band.top <= place.top && place.top + place.height <= band.top + band.height).toBe(true);
@@ -356,4 +360,25 @@ describe("moved", () => {
     expect(moved(order, what, target, behind)).toEqual(wanted);
     expect(order).toEqual([0, 1, 2, 3, 4]);
   });
+});
+
+test("kernels are directly under what computes of their rank, where it is unfolded", () => {
+  for (const { head: own, arranged, plan: found } of VARIETY) {
+    const wanted = found.bands.filter(({ stack, rank }) => stack === "compute" && arranged.unfolded.has(rank) && !arranged.figure);
+    const rows = wanted.flatMap(({ rank }) => own.kernel_rows.filter((row) => row.rank === rank));
+    expect(found.kernels.map(({ row }) => row)).toEqual(rows);
+    for (const { row, top } of found.kernels) {
+      for (const place of found.places) {
+        const measured = place.row.rank === row.rank && place.row.lane !== found.above;
+        if (measured) expect(place.top < top).toBe(place.row.lane === "compute");
+      }
+      const index = row.from;
+      expect(placeOf(own, found, { what: "kernel", index })!.top).toBe(top);
+    }
+    for (const { stack, rank, unfolded } of found.bands) {
+      if (stack !== "compute") continue;
+      const there = !arranged.figure && own.kernel_rows.some((row) => row.rank === rank);
+      expect(unfolded).toBe(there ? arranged.unfolded.has(rank) : null);
+    }
+  }
 });

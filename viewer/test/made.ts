@@ -1,6 +1,6 @@
 // Small runs for tests: a head and its data, as the page has them once it has read what it was given.
 
-import type { Cause, Data, Extent, Head, Kind, Lane, Rank, Row, SampleExtent } from "../src/data";
+import type { Cause, Data, Extent, Head, KernelRow, KernelUse, Kind, Lane, Rank, Row, SampleExtent } from "../src/data";
 import type { Theme } from "../src/theme";
 
 /** A task; what is left out is unknown. */
@@ -29,11 +29,23 @@ export interface Gap {
   root?: number;
 }
 
+/** A kernel; what is left out is unknown. */
+export interface Kernel {
+  start: number; // as drawn
+  end: number;
+  cut?: number;
+  use?: number;
+  name?: string;
+  module?: string;
+  lead?: number;
+}
+
 /** A run: rows, gaps and samples by the index of their rank, in the order of the page. */
 export interface Run {
   ranks?: Partial<Rank>[];
   rows?: { rank: number; lane?: Lane; tasks: Task[] }[];
   gaps?: { rank: number; gaps: Gap[] }[];
+  kernels?: { rank: number; device?: number; stream?: number; row?: number; kernels: Kernel[] }[];
   links?: [source: number, target: number][];
   samples?: { rank: number; counter: number; points: [time: number, value: number][] }[];
   head?: Partial<Head>;
@@ -48,6 +60,13 @@ export const KINDS: Kind[] = [
   { name: "forward_backward", short: "FB", fill: "#76b7b2", ink: "#1a1a1a" },
   { name: "send", short: "S", fill: "#b07aa1", ink: "#ffffff" },
   { name: "optimizer", short: "O", fill: "#9c755f", ink: "#ffffff" },
+  { name: "other", short: "Other", fill: "#b0b0b0", ink: "#1a1a1a" },
+];
+
+export const USES: KernelUse[] = [
+  { name: "compute", fill: "#009e73", ink: "#1a1a1a" },
+  { name: "communication", fill: "#cc79a7", ink: "#1a1a1a" },
+  { name: "copy", fill: "#f0e442", ink: "#1a1a1a" },
 ];
 
 export const CAUSES: Cause[] = ["warm-up", "waiting", "transfer"].map((name, index) => ({
@@ -72,11 +91,13 @@ export const THEME: Theme = {
 };
 
 /** Make a run. It has as many ranks as its rows speak of, or as are given. */
-export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [], head = {} }: Run): { head: Head; data: Data } {
-  const count = Math.max(ranks.length, 0, ...[...rows, ...gaps, ...samples].map(({ rank }) => rank + 1));
+export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [], kernels = [], head = {} }: Run): { head: Head; data: Data } {
+  const count = Math.max(ranks.length, 0, ...[...rows, ...gaps, ...samples, ...kernels].map(({ rank }) => rank + 1));
   const tasks = rows.flatMap((row) => row.tasks);
   const stretches = gaps.flatMap((one) => one.gaps);
   const points = samples.flatMap((one) => one.points);
+  const ran = kernels.flatMap((one) => one.kernels);
+  const [called, modules] = [[...new Set(ran.map(({ name = "" }) => name))], [...new Set(ran.flatMap(({ module }) => module ?? []))]];
   const names = [...new Set(tasks.map(({ name }) => name ?? ""))];
   const column = (field: keyof Task): Int32Array => Int32Array.from(tasks, (task) => (task[field] as number | undefined) ?? -1);
   return {
@@ -97,7 +118,7 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
       departures: [],
       notes: [],
       warnings: [],
-      columns: { tasks: [], gaps: [], links: [], phases: [], cells: [], samples: [] },
+      columns: { tasks: [], gaps: [], links: [], phases: [], cells: [], samples: [], kernels: [] },
       names,
       causes: gaps.length ? CAUSES : [],
       gaps: extents(gaps, (one) => one.gaps.length),
@@ -105,6 +126,12 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
       spread: [],
       counters: [],
       samples: extents(samples, (one) => one.points.length).map((extent, index): SampleExtent => ({ ...extent, counter: samples[index].counter })),
+      kernels: kernels.length ? { uses: USES, names: called.map((name) => [name, `void ${name}(int)`]), modules } : null,
+      kernel_rows: extents(kernels, (one) => one.kernels.length).map((extent, index): KernelRow => {
+        const { device = 0, stream = 7, row = 0 } = kernels[index];
+        return { ...extent, device, stream, row };
+      }),
+      no_kernels: null,
       ...head,
     },
     data: {
@@ -135,6 +162,15 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
       phases: { rank: new Int32Array(), step: new Int32Array(), start: new Float64Array(), steady: new Float64Array(), cool: new Float64Array(), end: new Float64Array() },
       cells: { rank: new Int32Array(), step: new Int32Array(), busy: new Float64Array(), span: new Float64Array() },
       samples: { time: Float64Array.from(points, ([time]) => time), value: Float64Array.from(points, ([, value]) => value) },
+      kernels: {
+        start: Float64Array.from(ran, ({ start }) => start),
+        end: Float64Array.from(ran, ({ end }) => end),
+        cut: Int32Array.from(ran, ({ cut = 0 }) => cut),
+        use: Uint8Array.from(ran, ({ use = 0 }) => use),
+        name: Uint8Array.from(ran, ({ name = "" }) => called.indexOf(name)),
+        module: Int16Array.from(ran, ({ module }) => (module === undefined ? -1 : modules.indexOf(module))),
+        lead: Int32Array.from(ran, ({ lead = -1 }) => lead),
+      },
     },
   };
 }

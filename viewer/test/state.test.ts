@@ -73,6 +73,7 @@ describe("a view in an address is the same view", () => {
         replica: 1,
         extras: new Set(["whatif"]),
         above: "whatif",
+        unfolded: new Set([0, 2]),
         size: "large",
         figure: true,
       },

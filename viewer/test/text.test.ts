@@ -2,6 +2,7 @@
 import { expect, test } from "vitest";
 import { scheme } from "../src/colour";
 import { shortened } from "../src/dom";
+import { inside, kernelDetails } from "../src/kernels";
 import { details, heading, legend, notes, warnings } from "../src/panel";
 import { gapDetails } from "../src/why";
 import { made, THEME } from "./made";
@@ -11,6 +12,7 @@ const HOSTILE = `"'><img src=x onerror=alert(1)><script>alert(2)</script>&lt;b&g
 const { head, data } = made({
   ranks: [{ host: HOSTILE }],
   rows: [{ rank: 0, tasks: [{ start: 0, end: 10, name: HOSTILE }, { start: 10, end: 20 }] }],
+  kernels: [{ rank: 0, stream: 7, kernels: [{ start: 1, end: 5, name: HOSTILE, module: HOSTILE, lead: 1 }] }],
   gaps: [{ rank: 0, gaps: [{ start: 20, end: 30, task: 1, root: 0 }] }],
   head: {
     title: HOSTILE,
@@ -28,8 +30,10 @@ test.each<[string, () => HTMLElement[]]>([
   ["heading", () => [heading(head)]],
   ["warnings", () => warnings(head)],
   ["notes", () => notes(head)],
-  ["legend", () => [legend(head, scheme("kind", head, data), THEME, true)]],
-  ["details of a task", () => [details(head, data, 0, [[0, 1]], () => {})]],
+  ["legend", () => [legend(head, scheme("kind", head, data), THEME, true, true)]],
+  ["details of a task", () => [details(head, data, 0, [[0, 1]], () => {}, { inside: inside(head, data.kernels, 0, 0, 10), shown: false, toggle: () => {} })]],
+  ["details of a kernel", () => [kernelDetails(head, data, 0, String)]],
+  ["details of a task without kernels", () => [details({ ...head, kernels: null, kernel_rows: [], no_kernels: HOSTILE }, data, 1, [], () => {}, { inside: null, shown: false, toggle: () => {} })]],
   ["details of a gap", () => [gapDetails(head, data, 0, () => {})]],
 ])("whatever a trace says, in the %s it stays text", (_, make) => {
   const page = document.createElement("div");

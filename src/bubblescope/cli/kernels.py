@@ -6,11 +6,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 from bubblescope.analysis.kernels import BY, COLUMNS
 from bubblescope.cli.console import answer, err
-from bubblescope.cli.reading import NO_TASKS, Parsed, paths_argument, read, reading
+from bubblescope.cli.reading import NO_TASKS, Parsed, has_kernels, paths_argument, read, reading
 from bubblescope.render.text.kernels import Kernels
 from bubblescope.render.text.sections import inventory
 
@@ -70,7 +69,6 @@ def _with_kernels(paths: tuple[str, ...], options: dict[str, Any]) -> Timeline:
     timeline = read(paths, activities=True, **options)
     if not timeline.activities.height:
         err.print(inventory(timeline))
-        said = "it holds no kernels: only traces of devices do (PyTorch profiler, Nsight, rocpd)"
-        err.print(Text(f"{', '.join(paths)}: {said}"), soft_wrap=True)
+        has_kernels(timeline, paths)
         sys.exit(NO_TASKS)
     return timeline

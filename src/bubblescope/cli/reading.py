@@ -129,6 +129,25 @@ planned = click.option(
     help="A schedule of your own to recognise, as PyTorch's CSV. May be repeated.",
 )
 
+with_kernels = click.option(
+    "--kernels",
+    "unfolding",
+    is_flag=True,
+    help="Tasks unfold into the kernels that ran in them (key u).",
+)
+
+NO_KERNELS: Final = (
+    "it holds no kernels: only traces of devices do (PyTorch profiler, Nsight, rocpd)"
+)
+
+
+def has_kernels(timeline: Timeline, paths: tuple[str, ...]) -> bool:
+    """Say whether traces that were read for their kernels hold any; print a sentence if not."""
+    if timeline.activities.height:
+        return True
+    err.print(Text(f"{', '.join(paths)}: {NO_KERNELS}"), soft_wrap=True)
+    return False
+
 
 def read(
     paths: tuple[str, ...],

@@ -13,7 +13,15 @@ from bubblescope.analysis.view import View
 from bubblescope.cli.console import out, warn
 from bubblescope.cli.output import open_page
 from bubblescope.cli.questions import asking, beside, one_question
-from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
+from bubblescope.cli.reading import (
+    has_kernels,
+    need_tasks,
+    paths_argument,
+    planned,
+    read,
+    reading,
+    with_kernels,
+)
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.serve.server import Server
 
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; any free one if 0.")
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
 @click.option("--title", help="Heading of the page.")
+@with_kernels
 @asking
 @beside
 @planned
@@ -35,6 +44,7 @@ def serve(
     port: int,
     show: bool,
     title: str | None,
+    unfolding: bool,
     set_beside: str | None,
     also: tuple[Plan, ...],
     **options: Any,
@@ -42,15 +52,18 @@ def serve(
     """Show the interactive timeline of a run that is too large for one file.
 
     The page loads what is in sight from this process, which listens on this machine only, at an
-    address that nobody can guess. Ends with Ctrl+C.
+    address that nobody can guess. Ends with Ctrl+C. With --kernels, it loads the kernels of ranks that
+    are unfolded.
     """
     question = one_question(options)
     quiet = options["quiet"]
+    options["activities"] |= unfolding
     timeline = read(paths, **options)
     need_tasks(timeline)
+    unfolding = unfolding and has_kernels(timeline, paths)
     shown = View.of(timeline, also=also, whatif=question, beside=set_beside)
     try:
-        server = Server(PageData.of(shown, title=title), port)
+        server = Server(PageData.of(shown, title=title, kernels=unfolding), port)
     except OSError as error:
         raise click.UsageError(
             f"port {port} cannot be listened on: {error.strerror}; leave --port out for a free one"

@@ -11,8 +11,17 @@ from bubblescope.analysis.view import View
 from bubblescope.cli.console import out, warn, writing, wrote
 from bubblescope.cli.output import open_page, output_path
 from bubblescope.cli.questions import asking, beside, one_question
-from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
+from bubblescope.cli.reading import (
+    has_kernels,
+    need_tasks,
+    paths_argument,
+    planned,
+    read,
+    reading,
+    with_kernels,
+)
 from bubblescope.render.html import page
+from bubblescope.render.html.kernels import need_room
 
 if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
@@ -23,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="HTML file to write.")
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
 @click.option("--title", help="Heading of the page.")
+@with_kernels
 @asking
 @beside
 @planned
@@ -32,6 +42,7 @@ def view(
     output: Path | None,
     show: bool,
     title: str | None,
+    unfolding: bool,
     set_beside: str | None,
     also: tuple[Plan, ...],
     **options: Any,
@@ -40,15 +51,20 @@ def view(
 
     With a question, as `bubblescope whatif` answers them, each rank also has a lane of what it would
     have run: --without, --host-never-late, --kernel, --healthy, --stage, --rank, --move,
-    --microbatches or --schedule. With --with, a schedule stands above the run.
+    --microbatches or --schedule. With --with, a schedule stands above the run. With --kernels, tasks
+    unfold into the kernels that ran in them.
     """
     question = one_question(options)
+    options["activities"] |= unfolding
     timeline = read(paths, **options)
     need_tasks(timeline)
+    if unfolding:
+        need_room(timeline)
+        unfolding = has_kernels(timeline, paths)
     target = output_path(paths, output, ".html")
     with writing(target, quiet=options["quiet"]):
         shown = View.of(timeline, also=also, whatif=question, beside=set_beside)
-        page.write(shown, target, title=title)
+        page.write(shown, target, title=title, kernels=unfolding)
     warn(timeline, quiet=options["quiet"])
     wrote(target)
     if show and not open_page(target.resolve().as_uri()):

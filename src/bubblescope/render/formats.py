@@ -58,7 +58,7 @@ FORMATS: Final[Registry[Format]] = Registry(
             "bubblescope.render.html.page:write",
             ".html",
             "any browser, offline",
-            ("title",),
+            ("title", "kernels"),
             takes="view",
         ),
         "svg": Format(

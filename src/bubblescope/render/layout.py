@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bubblescope.model import intervals
-from bubblescope.model.kinds import SHORT, Lane
+from bubblescope.model.kinds import SHORT, Kind, Lane
 
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
@@ -47,12 +47,15 @@ def ordered_ranks(timeline: Timeline) -> pl.DataFrame:
     )
 
 
-def with_rows(tasks: pl.DataFrame) -> pl.DataFrame:
+def with_rows(tasks: pl.DataFrame, key: tuple[str, ...] = ("rank", "lane")) -> pl.DataFrame:
     """Add `row`: tasks of one rank, lane and row never overlap, and rows are as few as can be.
 
     Trace viewers take tasks of one row to be nested, and lose those that overlap otherwise.
+
+    Args:
+        tasks: With start_ns and end_ns.
+        key: What tells lanes apart.
     """
-    key = ("rank", "lane")
     ordered = tasks.sort(*key, "start_ns", "end_ns", maintain_order=True).with_row_index("_index")
     _, ends, group = intervals.columns(ordered, *key)
     reached = pl.Series(intervals.reached_ns(ends, group))
@@ -73,8 +76,36 @@ def with_rows(tasks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+UNSEEN: Final = "[\\x00-\\x1f\\x7f-\\x9f\\u{200e}\\u{200f}\\u{2028}-\\u{202e}\\u{2066}-\\u{2069}]"
+"""Control characters, ends of lines, and marks that change the direction of what follows."""
+
+_MODULE: Final = "nn.Module: "
+"""What PyTorch's profiler puts before the name of every module: it says nothing on a block."""
+_LONGEST: Final = 120
+"""Characters of a task's own name on its block."""
+
+
+def own_name() -> pl.Expr:
+    """Say which blocks have their task's own name: those of no known kind that have one."""
+    return (pl.col("kind") == Kind.OTHER.value) & (pl.col("name") != "")
+
+
 def short_label() -> pl.Expr:
-    """Return the label of a block: kind, micro-batch, and chunk where a rank has several."""
+    """Return the label of a block: kind, micro-batch, and chunk where a rank has several.
+
+    Tasks of no known kind have their own name. It is text of the trace, in which what moves or turns
+    other text is replaced; it is not escaped.
+    """
+    name = pl.col("name").str.strip_prefix(_MODULE).str.replace_all(UNSEEN, "\ufffd")
+    shown = (
+        pl.when(name.str.len_chars() > _LONGEST)
+        .then(pl.format("{}…", name.str.slice(0, _LONGEST - 1)))
+        .otherwise(name)
+    )
+    return pl.when(own_name()).then(shown).otherwise(_kind_and_numbers())
+
+
+def _kind_and_numbers() -> pl.Expr:
     chunks = pl.col("chunk").max() > 0
     kind = pl.col("kind").cast(pl.String).replace_strict({k.value: v for k, v in SHORT.items()})
     return pl.concat_str(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.model.budget import Use
 from bubblescope.model.kinds import Kind
 
 COLOURS: Final[dict[Kind, str]] = {
@@ -49,11 +50,21 @@ def _contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-INK: Final[dict[Kind, str]] = {
-    kind: max((_LIGHT, _DARK), key=lambda ink: _contrast(ink, colour))
-    for kind, colour in COLOURS.items()
+def ink_on(colour: str) -> str:
+    """Return the colour of text on a fill: of white and black, the one that contrasts more."""
+    return max((_LIGHT, _DARK), key=lambda ink: _contrast(ink, colour))
+
+
+INK: Final[dict[Kind, str]] = {kind: ink_on(colour) for kind, colour in COLOURS.items()}
+"""Colour of text drawn on each fill."""
+
+USE_COLOURS: Final[dict[Use, str]] = {
+    Use.COMPUTE: "#009e73",
+    Use.COMMUNICATION: COLOURS[Kind.COLLECTIVE],
+    Use.COPY: "#f0e442",
 }
-"""Colour of text drawn on each fill: of white and black, the one that contrasts more."""
+"""Colour of kernels by what they do: communication as everywhere, the others in hues of the same set
+that no pass of a pipeline has alone."""
 
 BUBBLE: Final = "#f4f4f2"
 """Colour of an idle lane."""

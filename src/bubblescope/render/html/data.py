@@ -12,6 +12,14 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.plain_text import cut
+from bubblescope.render.html.kernels import (
+    NOT_ASKED,
+    ROW,
+    kernel_columns,
+    kernels_of,
+    no_kernels,
+    sums_in_tasks,
+)
 from bubblescope.render.html.packing import (
     arranged,
     cells_of,
@@ -46,6 +54,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         links: What feeds what, as rows of the timeline's tasks: source and target.
         phases, cells: Of each rank and step, in the columns of the page.
         samples: Values of counters over time, in the columns of the page.
+        kernels: As `bubblescope.render.html.kernels.Kernels.table`; empty if the page has none.
     """
 
     head: dict[str, Any]
@@ -56,24 +65,32 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
     phases: pl.DataFrame
     cells: pl.DataFrame
     samples: pl.DataFrame
+    kernels: pl.DataFrame
 
     @classmethod
-    def of(cls, view: View, *, title: str | None = None) -> PageData:
+    def of(cls, view: View, *, title: str | None = None, kernels: bool = False) -> PageData:
         """Arrange everything about a run that the page shows.
 
         Args:
             view: What to show.
             title: Heading; by default the names of the traces.
+            kernels: Whether to show the kernels too, if the timeline has them.
         """
         timeline, known = view.timeline, view.study
         ranks = ordered_ranks(timeline).with_row_index("position")
         overlays = view.overlays
         tasks = arranged(timeline, overlays, ranks)
-        counted = counters_of(timeline, ranks, timeline.start_ns)
-        last = int(tasks["end_ns"].max() or 0)  # type: ignore[arg-type]
+        ran = kernels_of(timeline, ranks) if kernels else no_kernels()
+        # Work before the first task, as of a warm-up, is shown too.
+        origin_ns = min(timeline.start_ns, _extreme(ran.table["start_ns"].min(), timeline.start_ns))
+        last = _extreme(tasks["end_ns"].max(), 0)
+        last = max(last, _extreme(ran.table["end_ns"].max(), last))
+        counted = counters_of(timeline, ranks, origin_ns)
+        if timeline.budget.height:
+            tasks = tasks.with_columns(**sums_in_tasks(tasks, timeline.budget))
         head = {
-            **summary(view, ranks),
-            "end": last - timeline.start_ns,
+            **summary(view, ranks, origin_ns),
+            "end": last - origin_ns,
             "title": cut(title or title_of(timeline), _TITLE),
             "chunks": bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
             "names": [
@@ -83,19 +100,22 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
             "above": view.above,
             "counters": counted.counters,
             "samples": counted.samples,
+            "kernels": ran.head(),
+            "no_kernels": NOT_ASKED if timeline.budget.height and not kernels else None,
         }
         if counted.left_out:
             head["notes"].append(_thinned(counted))
         steps = pl.Series("step", [step["step"] for step in head["steps"]], pl.Int32)
         return cls(
             head=head,
-            origin_ns=timeline.start_ns,
+            origin_ns=origin_ns,
             tasks=tasks,
             gaps=gaps_of(known.ledger, ranks),
             links=view.links,
-            phases=phase_columns(view.phases, ranks, timeline.start_ns),
+            phases=phase_columns(view.phases, ranks, origin_ns),
             cells=cells_of(known.bubbles, ranks, steps),
             samples=counted.table,
+            kernels=ran.table,
         )
 
     def places(self) -> dict[str, Any]:
@@ -103,6 +123,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         return {
             "rows": extents(self.tasks, "position", "lane", "row"),
             "gaps": extents(self.gaps, "position"),
+            "kernel_rows": extents(self.kernels, *ROW),
         }
 
     def tables(self) -> dict[str, pl.DataFrame]:
@@ -115,11 +136,17 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
             "tasks": task_columns(self.tasks, self.origin_ns),
             "gaps": gap_columns(self.gaps, self.tasks, self.origin_ns),
             "links": link_columns(self.links, self.tasks),
+            "kernels": kernel_columns(self.kernels, self.origin_ns),
         }
 
     def tables_of_run(self) -> dict[str, pl.DataFrame]:
         """Return those of the tables that are about the whole run, whatever tasks are shown."""
         return {"phases": self.phases, "cells": self.cells, "samples": self.samples}
+
+
+def _extreme(value: Any, otherwise: int) -> int:
+    """Return the least or most of a column; something else if it has none."""
+    return otherwise if value is None else int(value)
 
 
 def _thinned(counted: Counters) -> str:

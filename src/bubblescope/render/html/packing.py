@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _LANES: Final = (LANE_ORDER[0], "ideal", "whatif", *LANE_ORDER[1:])
 """Lanes of a rank, top to bottom: what could have been is below what was."""
 
+SUMS: Final = ("computing", "communicating", "copying")
+"""Columns of how long the device did what in a task, if it is known of any: ns, or -1."""
+
 _ROW: Final = ("position", "lane", "row")
 _GAPS: Final = {
     "position": pl.UInt32,
@@ -160,6 +163,7 @@ def task_columns(tasks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
         pair=pl.col("pair_microbatch").fill_null(_UNKNOWN),
         pair_chunk=pl.col("pair_chunk").fill_null(_UNKNOWN),
         name=pl.col("code"),
+        **{name: pl.col(name) for name in SUMS if name in tasks.columns},
     )
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from bubblescope.render.files import replacing
 from bubblescope.render.html.data import PageData
+from bubblescope.render.html.kernels import need_room
 from bubblescope.render.html.packing import packed
 
 if TYPE_CHECKING:
@@ -46,21 +47,27 @@ _PAGE: Final = """<!doctype html>
 _TABLE: Final = '<script id="{name}" type="application/octet-stream">{text}</script>'
 
 
-def write(view: View, path: Path, *, title: str | None = None) -> Path:
+def write(view: View, path: Path, *, title: str | None = None, kernels: bool = False) -> Path:
     """Write the page; the arguments are those of `render`."""
     with replacing(path) as partial:
-        partial.write_text(render(view, title=title), encoding="utf-8")
+        partial.write_text(render(view, title=title, kernels=kernels), encoding="utf-8")
     return path
 
 
-def render(view: View, *, title: str | None = None) -> str:
+def render(view: View, *, title: str | None = None, kernels: bool = False) -> str:
     """Return the page.
 
     Args:
         view: What to show.
         title: Heading; by default the names of the traces.
+        kernels: Whether to show the kernels too, if the timeline has them.
+
+    Raises:
+        BubblescopeError: There are more kernels than a page can hold.
     """
-    data = PageData.of(view, title=title)
+    if kernels:
+        need_room(view.timeline)
+    data = PageData.of(view, title=title, kernels=kernels)
     tables = {name: packed(frame) for name, frame in data.tables().items()}
     columns = {name: table.columns for name, table in tables.items()}
     return page({**data.head, **data.places(), "columns": columns}, tables)

@@ -1,6 +1,6 @@
 """What the page says of a run besides its tasks: the head of the page, plain values all of it.
 
-Times are whole nanoseconds since the run's first start, lengths whole nanoseconds.
+Times are whole nanoseconds since the page's origin, lengths whole nanoseconds.
 """
 
 from __future__ import annotations
@@ -40,24 +40,25 @@ _TEXT: Final = 2_000
 _PLACE: Final = ("rank", "host", "stages", "device", "process", "dp", "tp", "cp")
 
 
-def summary(view: View, ranks: pl.DataFrame) -> dict[str, Any]:
+def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
     """Return the kinds, ranks, steps, rates and words of a run.
 
     Args:
         view: What is shown of it.
         ranks: Its ranks in the order of the page.
+        origin_ns: Where the page begins.
     """
     timeline, known = view.timeline, view.study
     bubbles = known.bubbles
     run = timeline.run
     return {
-        "origin": str(timeline.start_ns),
+        "origin": str(origin_ns),
         "kinds": [
             {"name": kind.value, "short": SHORT[kind], "fill": COLOURS[kind], "ink": INK[kind]}
             for kind in Kind
         ],
         "ranks": [_rank(row, bubbles) for row in ranks.iter_rows(named=True)],
-        "steps": _steps(timeline, bubbles),
+        "steps": _steps(timeline, bubbles, origin_ns),
         "overall": _rates(bubbles.overall),
         "errors": {name: getattr(bubbles.overall, f"{name}_error", None) for name in DEFINITIONS},
         "definitions": DEFINITIONS,
@@ -151,14 +152,13 @@ def _rates(rates: Rates) -> dict[str, float | None]:
     return {name: getattr(rates, name) for name in DEFINITIONS}
 
 
-def _steps(timeline: Timeline, bubbles: BubbleRates) -> list[dict[str, Any]]:
-    origin = timeline.start_ns
+def _steps(timeline: Timeline, bubbles: BubbleRates, origin_ns: int) -> list[dict[str, Any]]:
     spans = step_spans(timeline.tasks, per_rank=False).sort("start_ns")
     return [
         {
             "step": step,
-            "start": start - origin,
-            "end": end - origin,
+            "start": start - origin_ns,
+            "end": end - origin_ns,
             **_makespan(bubbles.per_step.get(step)),
         }
         for step, start, end in spans.select("step", "start_ns", "end_ns").iter_rows()

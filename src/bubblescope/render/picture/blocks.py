@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 
 from bubblescope.model import intervals
-from bubblescope.render.layout import duration_text, short_label, with_rows
+from bubblescope.render.layout import duration_text, own_name, short_label, with_rows
 from bubblescope.render.palette import COLOURS, INK
 from bubblescope.render.picture.sampling import moments, running
 from bubblescope.render.picture.sheet import DIGIT
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 _ROOM: Final = 3
 """Least average pixels per task at which a lane is drawn block by block."""
 _MOST_BLOCKS: Final = 40_000
+_LETTER: Final = 0.68
+"""As `DIGIT`, of the letters of names in the widest of the fonts."""
+_MOST_LETTERS: Final = 1_000
+_LEAST_LETTERS: Final = 5
+"""Letters of a name that must fit for its beginning to be shown."""
 
 
 class Finish(NamedTuple):
@@ -47,10 +52,11 @@ class Finish(NamedTuple):
 
 
 def coloured(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Add what blocks are drawn with: `label`, `fill` and `ink`."""
+    """Add what blocks are drawn with: `label`, `named` (it is the task's own name), `fill`, `ink`."""
     kind = pl.col("kind").cast(pl.String)
     return tasks.with_columns(
         label=short_label(),
+        named=own_name(),
         fill=kind.replace_strict({kind.value: colour for kind, colour in COLOURS.items()}),
         ink=kind.replace_strict({kind.value: colour for kind, colour in INK.items()}),
     )
@@ -85,13 +91,14 @@ def _drawn(
     high = finish.block / pl.col("slots")
     shown = _shared(tasks).select(
         "label",
+        "named",
         "fill",
         "ink",
         left=frame.left + (pl.col("start_ns") - frame.start_ns) * frame.scale,
         wide=(pl.col("end_ns") - pl.col("start_ns")) * frame.scale,
         high=high,
         y=pl.col("rank").replace_strict(top, return_dtype=pl.Float64) + high * pl.col("slot"),
-        title=pl.format("{} · {}", short_label(), duration_text()),
+        title=_safe(pl.format("{} · {}", short_label(), duration_text())),
     )
     rect = pl.format(
         '<rect x="{}" y="{}" width="{}" height="{}" fill="{}"><title>{}</title></rect>',
@@ -103,17 +110,23 @@ def _drawn(
         "title",
     )
     size = pl.min_horizontal(pl.lit(finish.font), pl.col("high") - 1)
+    letter = size * pl.when("named").then(_LETTER).otherwise(DIGIT)
+    room = (pl.col("wide") - finish.spare) / letter.clip(lower_bound=0.01)  # type may be of no size
+    room = room.clip(0, _MOST_LETTERS).floor().cast(pl.Int64)
+    long = pl.col("named") & (pl.col("label").str.len_chars() > room) & (room >= _LEAST_LETTERS)
+    begun = pl.format("{}…", pl.col("label").str.slice(0, (room - 1).clip(lower_bound=0)))
+    shown = shown.with_columns(label=pl.when(long).then(begun).otherwise("label"))
     label = pl.format(
         '<text x="{}" y="{}" fill="{}" font-size="{}">{}</text>',
         (pl.col("left") + pl.col("wide") / 2).round(2),
         _number(pl.col("y") + pl.col("high") / 2 + size * 0.36),
         "ink",
         _number(size),
-        "label",
+        _safe(pl.col("label")),
     )
     outlined = pl.col("wide") >= finish.outlined
     legible = (size >= finish.least) & (
-        pl.col("wide") >= pl.col("label").str.len_chars() * size * DIGIT + finish.spare
+        pl.col("wide") >= pl.col("label").str.len_chars() * letter + finish.spare
     )
     yield f'<g stroke="{finish.edge}" stroke-width="{finish.edge_width}">'
     yield from shown.filter(outlined).select(rect).to_series()
@@ -122,6 +135,13 @@ def _drawn(
     yield '<g text-anchor="middle" pointer-events="none">'
     yield from shown.filter(legible & (pl.col("label") != "")).select(label).to_series()
     yield "</g>"
+
+
+def _safe(value: pl.Expr) -> pl.Expr:
+    """Make text safe to stand in an SVG document; control characters are none of it any more."""
+    for sign, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;")):
+        value = value.str.replace_all(sign, entity, literal=True)
+    return value.str.replace_all("[\\u{fffe}\\u{ffff}]", "\ufffd")
 
 
 def _number(value: str | pl.Expr) -> pl.Expr:

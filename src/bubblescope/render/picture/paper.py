@@ -156,7 +156,8 @@ def _labelled(tasks: pl.DataFrame, chunks: int, *, shaded: bool) -> pl.DataFrame
         return pl.concat_str(label, letter.fill_null(""))
 
     pair = pl.concat_str(pl.lit("/"), said("pair_")).fill_null("")
-    return tasks.with_columns(label=pl.concat_str(said("").fill_null(""), pair))
+    label = pl.concat_str(said("").fill_null(""), pair)
+    return tasks.with_columns(label=label, named=pl.lit(value=False))
 
 
 def _type_size(tasks: pl.DataFrame, frame: Frame) -> float:

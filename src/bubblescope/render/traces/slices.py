@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bubblescope.model.dependencies import messages, passes
-from bubblescope.render.layout import with_rows
+from bubblescope.render.layout import UNSEEN, with_rows
 
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
@@ -33,8 +33,6 @@ LONGEST_TITLE: Final = 120
 """Characters that are shown beside a track."""
 LONGEST_DETAIL: Final = 10_000
 """Characters that are shown of a text among what is known of a task."""
-_UNSEEN: Final = "[\\x00-\\x1f\\x7f-\\x9f\\u{200e}\\u{200f}\\u{2028}-\\u{202e}\\u{2066}-\\u{2069}]"
-"""Control characters, ends of lines, and marks that change the direction of what follows."""
 
 
 def plain(text: pl.Expr, most: int) -> pl.Expr:
@@ -45,7 +43,7 @@ def plain(text: pl.Expr, most: int) -> pl.Expr:
     and says how many there were.
     """
     length = text.str.len_chars()
-    shown = text.str.slice(0, most).str.replace_all(_UNSEEN, "\ufffd")
+    shown = text.str.slice(0, most).str.replace_all(UNSEEN, "\ufffd")
     return (
         pl.when(length > most)
         .then(pl.format("{}… ({} characters)", shown, length))

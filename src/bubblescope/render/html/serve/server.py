@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from bubblescope.render.html.kernels import inside
 from bubblescope.render.html.packing import packed
 from bubblescope.render.html.page import page, policy
 from bubblescope.render.html.serve.query import QueryError, find, totals
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _HOST: Final = "127.0.0.1"
 _MOST_COLUMNS: Final = 50_000
+_TOP: Final = 5
+"""Names of kernels that the details of a task show."""
 
 
 class Server:
@@ -46,6 +49,12 @@ class Server:
     def __init__(self, data: PageData, port: int = 0) -> None:
         self._data = data
         self._windows = Windows(data)
+        self._answers = {
+            "totals": self._totals,
+            "inside": self._inside,
+            "find": self._find,
+            "where": self._where,
+        }
         self._token = secrets.token_urlsafe(24)
         # Polars works in parallel by itself; one request at a time keeps memory bounded.
         self._turn = threading.Lock()
@@ -73,16 +82,8 @@ class Server:
             return "text/html; charset=utf-8", self._page().encode()
         if what == "window":
             return "application/octet-stream", self._windows.cut(_sight(asked))
-        if what == "totals":
-            start, end = float(asked["start"]), float(asked["end"])
-            return _json(totals(self._data, start, end, _numbers(asked["ranks"])))
-        if what == "find":
-            try:
-                return _json(find(self._data, asked["query"]))
-            except QueryError as error:
-                return _json({"error": str(error)})
-        if what == "where":
-            return _json(self._where(int(asked["id"])))
+        if what in self._answers:
+            return _json(self._answers[what](asked))
         raise KeyError(what)
 
     def _page(self) -> str:
@@ -96,9 +97,34 @@ class Server:
             "columns": columns,
             "served": True,
         }
+        if hint := head["no_kernels"]:
+            head["no_kernels"] = hint.replace("bubblescope view", "bubblescope serve")
         return page(head, fixed, connect=True)
 
-    def _where(self, task: int) -> dict[str, Any]:
+    def _totals(self, asked: dict[str, str]) -> dict[str, Any]:
+        start, end = float(asked["start"]), float(asked["end"])
+        return totals(self._data, start, end, _numbers(asked["ranks"]))
+
+    def _find(self, asked: dict[str, str]) -> dict[str, Any]:
+        try:
+            return find(self._data, asked["query"])
+        except QueryError as error:
+            return {"error": str(error)}
+
+    def _inside(self, asked: dict[str, str]) -> dict[str, Any]:
+        origin_ns = self._data.origin_ns
+        start, end = (origin_ns + round(float(asked[name])) for name in ("start", "end"))
+        found = inside(self._data.kernels, int(asked["rank"]), start, end, _TOP)
+        return {
+            "count": found.number,
+            "compute": found.compute_ns,
+            "communication": found.communication_ns,
+            "copy": found.copy_ns,
+            "top": found.top,
+        }
+
+    def _where(self, asked: dict[str, str]) -> dict[str, Any]:
+        task = int(asked["id"])
         if not 0 <= task < len(self._data.tasks):
             raise ValueError(task)
         row = self._data.tasks.row(task, named=True)
@@ -167,7 +193,10 @@ def _sight(asked: dict[str, str]) -> Sight:
     if not (0 < columns <= _MOST_COLUMNS and 0 < per_pixel < 1e18 and abs(start) < 1e18):
         raise ValueError("that window")
     lanes = frozenset(asked["lanes"].split(","))
-    return Sight(start, per_pixel, columns, frozenset(_numbers(asked["ranks"])), lanes)
+    ranks, unfolded = (
+        frozenset(_numbers(text)) for text in (asked["ranks"], asked.get("unfolded", ""))
+    )
+    return Sight(start, per_pixel, columns, ranks, lanes, unfolded)
 
 
 def _numbers(text: str) -> list[int]:

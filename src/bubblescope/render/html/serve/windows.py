@@ -36,6 +36,7 @@ class Sight(msgspec.Struct, frozen=True):
         columns: Pixels.
         ranks: Ranks in sight, as positions on the page.
         lanes: Names of the lanes in sight.
+        unfolded: Those of the ranks whose kernels are in sight.
     """
 
     start_ns: float
@@ -43,6 +44,7 @@ class Sight(msgspec.Struct, frozen=True):
     columns: int
     ranks: frozenset[int]
     lanes: frozenset[str]
+    unfolded: frozenset[int] = frozenset()
 
     @property
     def end_ns(self) -> float:
@@ -67,8 +69,10 @@ class Windows:
         places = data.places()
         self._rows: list[dict[str, Any]] = places["rows"]
         self._gaps: list[dict[str, Any]] = places["gaps"]
+        self._kernels: list[dict[str, Any]] = places["kernel_rows"]
         self._task_times = _times(data.tasks, data.origin_ns)
         self._gap_times = _times(data.gaps, data.origin_ns)
+        self._kernel_times = _times(data.kernels, data.origin_ns)
         own = data.tasks.with_row_index("at").drop_nulls("task").sort("task")
         self._at = own["at"].cast(pl.Int64).to_numpy()  # of each row of the timeline's tasks
         source = self._at[data.links["source"].to_numpy()]
@@ -78,19 +82,20 @@ class Windows:
 
     @property
     def places(self) -> dict[str, list[dict[str, Any]]]:
-        """Which rows of tasks and gaps there are, for the head of the page, which has none yet."""
+        """Which rows of tasks, gaps and kernels there are, for a page that holds none of them yet."""
         empty = {"from": 0, "to": 0}
         return {
             "rows": [{**row, **empty} for row in self._rows],
             "gaps": [{**row, **empty} for row in self._gaps],
+            "kernel_rows": [{**row, **empty} for row in self._kernels],
         }
 
     def cut(self, sight: Sight) -> bytes:
         """Return what is in sight: the length of a JSON head, the head, and the tables.
 
-        The head has `complete` (whether it is all of what is in sight), how many tasks and gaps each
-        of the `places` has as `rows` and `gaps`, and of each table its `columns` and its `sizes` in
-        bytes. Tasks and gaps have their number among all of the run as `id`.
+        The head has `complete` (whether it is all of what is in sight), how many tasks, gaps and
+        kernels each of the `places` has as `rows`, `gaps` and `kernels`, and of each table its
+        `columns` and its `sizes` in bytes. All have their number among all of the run as `id`.
         """
         spans = [
             _span(self._task_times, row, sight)
@@ -105,12 +110,19 @@ class Windows:
         whole = sum(last - first for first, last in spans) <= _WHOLE
         chosen = [_chosen(self._task_times, span, sight, whole=whole) for span in spans]
         idle = [_chosen(self._gap_times, span, sight, whole=whole) for span in gap_spans]
-        ids, gap_ids = _joined(chosen), _joined(idle)
+        kernel_spans = [
+            _span(self._kernel_times, row, sight) if row["rank"] in sight.unfolded else (0, 0)
+            for row in self._kernels
+        ]
+        all_kernels = sum(last - first for first, last in kernel_spans) <= _WHOLE
+        ran = [_chosen(self._kernel_times, span, sight, whole=all_kernels) for span in kernel_spans]
+        ids, gap_ids, kernel_ids = _joined(chosen), _joined(idle), _joined(ran)
         part = msgspec.structs.replace(
             self._data,
             tasks=self._data.tasks[ids],
             gaps=self._data.gaps[gap_ids],
             links=self._linked(spans if whole else []),
+            kernels=self._data.kernels[kernel_ids],
         )
         tables = part.tables_in_sight()
         roots = self._at[part.gaps["root"].to_numpy()] if len(gap_ids) else gap_ids
@@ -118,11 +130,13 @@ class Windows:
         tables["gaps"] = tables["gaps"].with_columns(
             id=pl.Series(gap_ids), root_id=pl.Series(roots)
         )
+        tables["kernels"] = tables["kernels"].with_columns(id=pl.Series(kernel_ids))
         sent = {name: packed(frame, _EFFORT) for name, frame in tables.items()}
         head = {
-            "complete": whole,
+            "complete": whole and all_kernels,
             "rows": [len(part) for part in chosen],
             "gaps": [len(part) for part in idle],
+            "kernels": [len(part) for part in ran],
             "columns": {name: table.columns for name, table in sent.items()},
             "sizes": {name: len(table.data) for name, table in sent.items()},
         }

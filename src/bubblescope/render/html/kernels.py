@@ -1,0 +1,269 @@
+"""Kernels as the page shows them: in rows of streams, their names as numbers, and their sums in tasks.
+
+A row is one of a stream's of a rank's device; in it nothing overlaps, as the page's painter wants it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from bubblescope.model import intervals
+from bubblescope.model.budget import BUSY, Use
+from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.kinds import Lane
+from bubblescope.model.plain_text import cut
+from bubblescope.render.html.packing import SUMS
+from bubblescope.render.layout import with_rows
+from bubblescope.render.palette import USE_COLOURS, ink_on
+
+if TYPE_CHECKING:
+    from bubblescope.model.timeline import Timeline
+
+MOST_KERNELS: Final = 5_000_000
+"""Kernels that one page holds: a file of some 60 MB, which takes a browser ten seconds to open."""
+
+ROW: Final = ("position", "device", "stream", "row")
+"""What tells rows of kernels apart."""
+
+_TOUCHING_NS: Final = 1_000
+"""By how much kernels of a stream may overlap to stay in one row: profilers round to microseconds."""
+
+_NAME: Final = 1_000
+"""Letters of a kernel's name that the page holds."""
+
+_UNKNOWN: Final = -1
+_STREAM: Final = ("position", "device", "stream")
+_CODES: Final = {use.value: code for code, use in enumerate(BUSY)}
+
+NOT_ASKED: Final = (
+    "this page has no kernels; `bubblescope view PATH --kernels` makes one that has them"
+)
+"""How the page says that it was made without kernels, though the traces hold them."""
+
+
+class Kernels(NamedTuple):
+    """The kernels of a page.
+
+    Attributes:
+        table: By the columns of `ROW` and start: start_ns and end_ns as drawn, cut_ns (by how much it
+            began before the one before it in its row ended, which is not drawn), use (index into
+            `BUSY`), name and module (numbers, -1 for no module) and lead_ns (from its launch to its
+            start, -1 if that is not known). Empty if the page has none.
+        names: Short and full name of each number.
+        modules: Module of each number.
+    """
+
+    table: pl.DataFrame
+    names: list[tuple[str, str]]
+    modules: list[str]
+
+    def head(self) -> dict[str, Any] | None:
+        """Return what the head of the page says of them; None if there are none."""
+        if not self.table.height:
+            return None
+        return {
+            "uses": [
+                {"name": use.value, "fill": USE_COLOURS[use], "ink": ink_on(USE_COLOURS[use])}
+                for use in BUSY
+            ],
+            "names": self.names,
+            "modules": self.modules,
+        }
+
+
+def need_room(timeline: Timeline) -> None:
+    """Refuse to put more kernels into a page than browsers can hold.
+
+    Raises:
+        BubblescopeError: There are more than `MOST_KERNELS`.
+    """
+    count = timeline.activities.height
+    if count > MOST_KERNELS:
+        raise BubblescopeError(
+            f"the run has {count:,} kernels, and a page holds {MOST_KERNELS:,} at most: choose some "
+            "with --steps or --ranks, or see all with `bubblescope serve --kernels`"
+        )
+
+
+def kernels_of(timeline: Timeline, ranks: pl.DataFrame) -> Kernels:
+    """Return the kernels of a run in the order of the page.
+
+    Args:
+        timeline: The run; its `activities` are the kernels.
+        ranks: With rank and position.
+    """
+    ran = (
+        timeline.activities.lazy()
+        .join(ranks.lazy().select("rank", "position"), on="rank")
+        .with_columns(pl.col("device", "stream").fill_null(_UNKNOWN))
+        .sort(*_STREAM, "start_ns", "end_ns")
+        .collect()
+    )
+    start, end, _ = intervals.columns(ran, "rank")
+    ran = ran.with_columns(stretch=pl.struct(_STREAM).rle_id())
+    reached = intervals.reached_ns(end, ran["stretch"].cast(pl.Int64).to_numpy())
+    over = np.maximum(reached - start, 0)
+    touching = (over <= _TOUCHING_NS) & (over < end - start)
+    drawn = ran.with_columns(
+        start_ns=pl.Series(np.where(touching, start + over, start)),
+        cut_ns=pl.Series(np.where(touching, over, 0)),
+        # Before the cut: the host launched it then, and the device began then.
+        lead_ns=(pl.col("start_ns") - pl.col("launch_ns"))
+        .clip(lower_bound=_UNKNOWN)
+        .fill_null(_UNKNOWN),
+    )
+    placed = with_rows(drawn, _STREAM).sort(*ROW, "start_ns", "end_ns")
+    name, names = _numbered(placed, "name", "full")
+    module, modules = _numbered(placed, "module")
+    table = placed.select(
+        *ROW,
+        "start_ns",
+        "end_ns",
+        "cut_ns",
+        use=pl.col("use").cast(pl.String).replace_strict(_CODES, return_dtype=pl.UInt8),
+        name=name,
+        module=module.fill_null(_UNKNOWN),
+        lead_ns="lead_ns",
+    )
+    texts = [(cut(short, _NAME), cut(full, _NAME)) for short, full in names.iter_rows()]
+    return Kernels(table, texts, [cut(text, _NAME) for (text,) in modules.iter_rows()])
+
+
+def _numbered(frame: pl.DataFrame, *columns: str) -> tuple[pl.Series, pl.DataFrame]:
+    """Number what columns hold in the order of its first appearance; what is null has no number."""
+    unique = frame.select(columns).drop_nulls(columns[0]).unique(maintain_order=True)
+    found = frame.select(columns).join(
+        unique.with_row_index("number"),
+        on=list(columns),
+        how="left",
+        maintain_order="left",
+        nulls_equal=True,
+    )
+    return found["number"].cast(pl.Int32), unique.with_columns(pl.col(columns[-1]).fill_null(""))
+
+
+def no_kernels() -> Kernels:
+    """Return those of a page without any."""
+    schema = {
+        **dict.fromkeys(ROW, pl.Int32),
+        **dict.fromkeys(("start_ns", "end_ns", "cut_ns"), pl.Int64),
+        "use": pl.UInt8,
+        "name": pl.Int32,
+        "module": pl.Int32,
+        "lead_ns": pl.Int64,
+    }
+    return Kernels(pl.DataFrame(schema=schema), [], [])
+
+
+def kernel_columns(kernels: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
+    """Return the columns of arranged kernels; starts are differences within a row of the page."""
+    before = pl.col("start_ns").shift(1).over(ROW).fill_null(origin_ns)
+    return kernels.select(
+        gap=pl.col("start_ns") - before,
+        length=pl.col("end_ns") - pl.col("start_ns"),
+        cut="cut_ns",
+        use="use",
+        name="name",
+        module="module",
+        lead="lead_ns",
+    )
+
+
+class Inside(NamedTuple):
+    """What ran in a stretch of time on one rank.
+
+    Attributes:
+        number: Of kernels, copies and fills that ran in it, in whole or in part.
+        compute_ns: Time in which any computed.
+        communication_ns: In which any communicated, and none computed.
+        copy_ns: In which any copied, and none computed or communicated.
+        top: Of each of the names that took longest, the most first: its number, how long in the
+            stretch, however they overlap, and how many.
+    """
+
+    number: int
+    compute_ns: int
+    communication_ns: int
+    copy_ns: int
+    top: list[tuple[int, int, int]]
+
+
+def inside(kernels: pl.DataFrame, position: int, start_ns: int, end_ns: int, most: int) -> Inside:
+    """Sum up what ran in a stretch of time on a rank.
+
+    Args:
+        kernels: All of them, as in `Kernels.table`.
+        position: The rank's place on the page.
+        start_ns: Where the stretch begins.
+        end_ns: Where it ends.
+        most: Names to return.
+    """
+    begun = pl.col("start_ns") - pl.col("cut_ns")
+    ran = (
+        kernels.filter(pl.col("position") == position, begun < end_ns, pl.col("end_ns") > start_ns)
+        .select(
+            "use",
+            "name",
+            start_ns=begun.clip(lower_bound=start_ns),
+            end_ns=pl.col("end_ns").clip(upper_bound=end_ns),
+        )
+        .sort("start_ns")
+    )
+    covered = [_covered(ran.filter(pl.col("use") <= code)) for code in range(len(BUSY))]
+    top = (
+        ran.group_by("name")
+        .agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum(), count=pl.len())
+        .sort("ns", "name", descending=[True, False])
+        .head(most)
+    )
+    compute, communication, copy = np.diff(covered, prepend=0).tolist()
+    return Inside(ran.height, compute, communication, copy, top.rows())
+
+
+def _covered(ran: pl.DataFrame) -> int:
+    """Return the time that intervals, by start, cover together."""
+    start, end = ran["start_ns"].to_numpy(), ran["end_ns"].to_numpy()
+    return int((end - intervals.fresh_start_ns(start, end)).sum())
+
+
+_SUMS: Final = dict(zip(SUMS, (Use.COMPUTE, Use.COMMUNICATION, Use.COPY), strict=True))
+
+
+def sums_in_tasks(tasks: pl.DataFrame, budget: pl.DataFrame) -> dict[str, pl.Series]:
+    """Return how long the device computed, communicated and copied in each task, -1 if unknown.
+
+    Communication and copies are those that are exposed, as in the device's budget, of which these are
+    sums: none of its rows reaches over the edge of a task, as `bubblescope.sources.spending` cuts it.
+    Of ranks with several devices it is not known on which a task ran.
+
+    Args:
+        tasks: In any order: rank, task (null for what was not measured), lane, start_ns and end_ns.
+        budget: As `Timeline.budget`.
+    """
+    found = {name: np.full(tasks.height, _UNKNOWN, np.int64) for name in _SUMS}
+    measured = pl.col("task").is_not_null() & (pl.col("lane") == Lane.COMPUTE.value)
+    own = tasks.select("rank", "start_ns", "end_ns", measured.alias("own")).with_row_index("at")
+    for (rank,), spent in budget.sort("start_ns").group_by("rank"):
+        if spent["device"].n_unique() > 1:
+            continue
+        mine = own.filter(pl.col("own") & (pl.col("rank") == rank))
+        at, start, end = (mine[name].to_numpy() for name in ("at", "start_ns", "end_ns"))
+        for name, use in _SUMS.items():
+            of = spent.filter(pl.col("use") == use.value)
+            found[name][at] = _between(
+                of["start_ns"].to_numpy(), of["spent_ns"].to_numpy(), start, end
+            )
+    return {name: pl.Series(values) for name, values in found.items()}
+
+
+def _between(
+    moment: np.ndarray, value: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> np.ndarray:
+    """Return the sums of the values at ascending moments from each start until before each end."""
+    sums = np.append(0, np.cumsum(value))
+    edges = [np.searchsorted(moment, edge) for edge in (start, end)]
+    between: np.ndarray = sums[edges[1]] - sums[edges[0]]
+    return between
