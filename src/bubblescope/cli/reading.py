@@ -148,6 +148,17 @@ def read(
     return timeline
 
 
+def read_kernels(paths: tuple[str, ...], **options: Any) -> Timeline:
+    """Read traces with their kernels; leave, saying what they do hold, if there are none."""
+    timeline = read(paths, activities=True, **options)
+    if not timeline.activities.height:
+        err.print(inventory(timeline))
+        said = "it holds no kernels: only traces of devices do (PyTorch profiler, Nsight, rocpd)"
+        err.print(Text(f"{', '.join(paths)}: {said}"), soft_wrap=True)
+        sys.exit(NO_TASKS)
+    return timeline
+
+
 def need_tasks(timeline: Timeline) -> None:
     """Leave, saying what the traces do hold, if there is nothing to show."""
     if len(timeline) or timeline.budget.height:

@@ -47,12 +47,19 @@ def ordered_ranks(timeline: Timeline) -> pl.DataFrame:
     )
 
 
-def with_rows(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Add `row`: tasks of one rank, lane and row never overlap, and rows are as few as can be.
+def with_rows(tasks: pl.DataFrame, *key: str) -> pl.DataFrame:
+    """Add `row`: tasks of one lane and row never overlap, and rows are as few as can be.
 
     Trace viewers take tasks of one row to be nested, and lose those that overlap otherwise.
+
+    Args:
+        tasks: Frame with start_ns, end_ns and the columns of the key.
+        key: What a lane is told by; rank and lane if left out.
+
+    Returns:
+        The tasks by key, start and end.
     """
-    key = ("rank", "lane")
+    key = key or ("rank", "lane")
     ordered = tasks.sort(*key, "start_ns", "end_ns", maintain_order=True).with_row_index("_index")
     _, ends, group = intervals.columns(ordered, *key)
     reached = pl.Series(intervals.reached_ns(ends, group))
