@@ -46,8 +46,7 @@ from hta.trace_analysis import TraceAnalysis
 analysis = TraceAnalysis(trace_files={0: sys.argv[1]})
 times = analysis.get_temporal_breakdown(visualize=False)
 analysis.get_idle_time_breakdown(visualize=False)
-print(json.dumps(100 * float(times["idle_time(us)"][0]) / float(times["kernel_time(us)"][0])
-                 if "kernel_time(us)" in times else float(times["idle_time_pctg"][0])))
+print(json.dumps(float(times["idle_time_pctg"][0])))
 """,
     TRACELENS: """
 import json, sys
@@ -229,10 +228,8 @@ def compare(path: Path, kernels: int | None, options: argparse.Namespace) -> Non
                 stopped[name] = got.why
             else:
                 found.setdefault(name, []).append(got)
-    print(
-        f"\n{path.name}, {path.stat().st_size / 1e6:.1f} MB"
-        + f", {kernels:,} kernels" * bool(kernels)
-    )
+    many = f", {kernels:,} kernels" if kernels else ""
+    print(f"\n{path.name}, {path.stat().st_size / 1e6:.1f} MB{many}")
     print(f"{'':26}{'runs':>5}{'wall min':>10}{'median':>10}{'peak':>12}{'idle':>9}  ratio to ours")
     ours = found.get(OURS, [])
     for name in programs:
