@@ -94,7 +94,7 @@ class Answered(NamedTuple):
     """What a process took, and the idle share that it said, in percent."""
 
     cost: Figures
-    idle: float | None
+    idle: float
 
 
 def make(path: Path, kernels: int) -> int:
@@ -193,7 +193,7 @@ def attempt(
     return Answered(cost, _idle(text))
 
 
-def _idle(text: str) -> float | None:
+def _idle(text: str) -> float:
     """Return the idle share in percent, of our JSON or of a peer's last line."""
     if not text.startswith("{"):
         return float(text.strip().splitlines()[-1])
@@ -230,26 +230,33 @@ def compare(path: Path, kernels: int | None, options: argparse.Namespace) -> Non
                 found.setdefault(name, []).append(got)
     many = f", {kernels:,} kernels" if kernels else ""
     print(f"\n{path.name}, {path.stat().st_size / 1e6:.1f} MB{many}")
-    print(f"{'':26}{'runs':>5}{'wall min':>10}{'median':>10}{'peak':>12}{'idle':>9}  ratio to ours")
+    print(f"{'':26}{'runs':>5}{'wall min':>10}{'median':>10}{'CPU':>10}{'peak':>12}{'idle':>9}")
     ours = found.get(OURS, [])
     for name in programs:
         if name in stopped:
-            print(f"{name:26}{stopped[name]}")
+            print(f"{name:26}{stopped[name]}", flush=True)
             continue
         runs = found[name]
-        walls = [run.cost.wall_s for run in runs]
-        peak = max(run.cost.peak_mib for run in runs)
+        wall, cpu, peak = _medians(runs)
+        least = min(run.cost.wall_s for run in runs)
         ratio = ""
         if name != OURS and ours:
-            wall = median(walls) / median(run.cost.wall_s for run in ours)
-            memory = peak / max(run.cost.peak_mib for run in ours)
-            ratio = f"  wall {wall:.1f}, peak {memory:.1f}"
-        idle = runs[0].idle
+            said = zip(("wall", "CPU", "peak"), (wall, cpu, peak), _medians(ours), strict=True)
+            ratio = "  to ours: " + ", ".join(f"{what} {one / own:.2f}" for what, one, own in said)
         print(
-            f"{name:26}{len(runs):5}{min(walls):9.2f}s{median(walls):9.2f}s{peak:8.0f} MiB"
-            f"{idle:8.2f}%{ratio}",
+            f"{name:26}{len(runs):5}{least:9.2f}s{wall:9.2f}s{cpu:9.2f}s{peak:8.0f} MiB"
+            f"{runs[0].idle:8.2f}%{ratio}",
             flush=True,
         )
+
+
+def _medians(runs: list[Answered]) -> tuple[float, float, float]:
+    """Return the medians of wall and CPU time, in seconds, and the largest peak, in MiB."""
+    return (
+        median(run.cost.wall_s for run in runs),
+        median(run.cost.cpu_s for run in runs),
+        max(run.cost.peak_mib for run in runs),
+    )
 
 
 def main() -> None:

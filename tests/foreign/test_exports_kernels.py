@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
@@ -24,6 +24,7 @@ from bubblescope.facade import write
 from bubblescope.model.errors import BubblescopeError, TimelineError
 from bubblescope.model.kinds import Kind
 from bubblescope.render.traces import protobuf
+from bubblescope.render.traces.kernels import kernel_slices
 from catapult import viewing
 from kineto_maker import AUTOGRAD, BASE, Trace
 from nsight_maker import Style
@@ -293,6 +294,42 @@ def test_streams_of_a_real_nsight_export_add_up_to_its_tables(tmp_path, fmt):
         for rank in (0, 1)
         for key, said in by_stream(found, f"rank {rank} ").items()
     } == expected
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([None, 7, 20]), st.integers(0, 60), st.integers(1, 8)),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_kernels_take_a_second_row_only_where_they_overlap(drawn):
+    kernels = pl.DataFrame(
+        [(stream, start, start + length) for stream, start, length in drawn],
+        schema={"stream": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64},
+        orient="row",
+    ).with_columns(rank=0, use=pl.lit("compute"), name=pl.lit("k"))
+    timeline = Timeline(one_f_one_b(ranks=1, microbatches=1, steps=1).tasks, activities=kernels)
+    slices = kernel_slices(timeline)
+    assert slices.height == kernels.height
+    for _, track in slices.group_by("track"):
+        assert (track["start_ns"][1:] >= track["end_ns"][:-1]).all()
+    for stream, own in kernels.group_by("stream"):
+        name = "unknown" if stream[0] is None else stream[0]
+        rows = slices.filter(pl.col("title").str.contains(f"stream {name}( |$)"))
+        most = max(
+            own.filter((pl.col("start_ns") <= at) & (pl.col("end_ns") > at)).height
+            for at in own["start_ns"]
+        )
+        assert rows["track"].n_unique() == most
+        spread = rows.filter(pl.col("title").str.contains(r"\("))
+        for start, end in spread.select("start_ns", "end_ns").iter_rows():
+            assert own.filter(
+                (pl.col("start_ns") < end) & (pl.col("end_ns") > start)
+            ).height > 1 or (
+                own.filter((pl.col("start_ns") <= end) & (pl.col("end_ns") >= start)).height > 2
+            )
 
 
 def test_tables_hold_kernels_that_are_asked_for(tmp_path, made):
