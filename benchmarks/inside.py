@@ -170,17 +170,21 @@ def attempt(
             env={**os.environ, **env},
             start_new_session=True,
         )
-        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
-            if time.perf_counter() - began > limit_s:
+        late = False
+        try:
+            while not (ended := os.wait4(process.pid, os.WNOHANG))[0] and not late:
+                late = time.perf_counter() - began > limit_s
+                time.sleep(0.01)
+        finally:  # also where this program is interrupted
+            if not ended[0]:
                 os.killpg(process.pid, signal.SIGKILL)
-                _, _, usage = os.wait4(process.pid, 0)
-                process.returncode = -signal.SIGKILL
-                peak = usage.ru_maxrss / 1024
-                return Stopped(f"stopped after {limit_s:.0f} s, at {peak:.0f} MiB by then")
-            time.sleep(0.01)
+                ended = os.wait4(process.pid, 0)
         _, status, usage = ended
         wall = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)
+        if late and process.returncode == -signal.SIGKILL:
+            peak = usage.ru_maxrss / 1024
+            return Stopped(f"stopped after {limit_s:.0f} s, at {peak:.0f} MiB by then")
         said.seek(0)
         complaints.seek(0)
         text, complaint = said.read(), complaints.read()
