@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.analysis.pictured import pictured
-from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.errors import BubblescopeError, TimelineError
 from bubblescope.render.formats import checked, format_of
 
 if TYPE_CHECKING:
@@ -323,6 +323,7 @@ class Trace:
         path: PathLike,
         *,
         to: str | None = None,
+        kernels: bool = False,
         beside: str | None = None,
         also: Sequence[Plan] = (),
         **options: Any,
@@ -333,6 +334,8 @@ class Trace:
             path: The file to write.
             to: One of `bubblescope.render.formats.FORMATS`; by default, what the file's ending stands
                 for.
+            kernels: For traces, tables and the page: whether every kernel, copy and fill is to be in
+                it, as of `kernels`.
             beside: For the page and pictures: what to set the run below, as of `picture`.
             also: For what names the schedule: schedules to recognise besides the known ones.
             options: Those that the format has, such as the `width` of a picture.
@@ -340,10 +343,15 @@ class Trace:
         Raises:
             BubblescopeError: There is no such format, it has no such option, or a value is not one of
                 the option's.
+            TimelineError: Kernels are asked for of a run that has none.
             OSError: The file cannot be written; what was there before is left as it was.
         """
-        timeline = self._with_kernels() if options.get("kernels") else self.timeline
-        return write(timeline, Path(path), to=to, beside=beside, also=also, **options)
+        timeline, path = self.timeline, Path(path)
+        if kernels:
+            options["kernels"] = True
+            checked(to or format_of(path), options)  # before a run is read once more
+            timeline = self._with_kernels()
+        return write(timeline, path, to=to, beside=beside, also=also, **options)
 
 
 def write(
@@ -370,6 +378,10 @@ def write(
     """
     name = to or format_of(path)
     chosen = checked(name, options)
+    if options.get("kernels") and chosen.takes != "view" and not timeline.activities.height:
+        from bubblescope.analysis.kernels import NO_KERNELS  # noqa: PLC0415
+
+        raise TimelineError(NO_KERNELS)
     if whatif is not None and chosen.takes != "view":
         raise BubblescopeError(f"{name} cannot show what could have been; html can")
     if beside is not None and chosen.takes == "timeline":

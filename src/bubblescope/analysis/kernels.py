@@ -33,11 +33,12 @@ BY: Final = ("stage", "kind", "name")
 """What they are told apart by, unless asked otherwise; beside another run, by name alone."""
 
 _LENGTH: Final = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
-_NO_KERNELS: Final = (
+NO_KERNELS: Final = (
     "no kernels are known of this run: they are kept only if asked for, by "
     "bubblescope.load(..., activities=True), and only traces of devices have them (PyTorch profiler, "
     "Nsight Systems, rocpd)"
 )
+"""Why a question about kernels has no answer."""
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -248,7 +249,7 @@ def _known(by: Sequence[str]) -> tuple[str, ...]:
 def _activities(timeline: Timeline) -> pl.DataFrame:
     """Return the kernels of a run with their lengths."""
     if not timeline.activities.height:
-        raise TimelineError(_NO_KERNELS)
+        raise TimelineError(NO_KERNELS)
     return timeline.activities.with_columns(_LENGTH)
 
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bubblescope.analysis.kernels import BY, COLUMNS
-from bubblescope.cli.console import answer, err
-from bubblescope.cli.reading import NO_TASKS, Parsed, has_kernels, paths_argument, read, reading
+from bubblescope.cli.console import answer
+from bubblescope.cli.reading import Parsed, paths_argument, read_kernels, reading
 from bubblescope.render.text.kernels import Kernels
-from bubblescope.render.text.sections import inventory
-
-if TYPE_CHECKING:
-    from bubblescope.model.timeline import Timeline
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -57,18 +52,8 @@ def kernels(
     Rows are kernels, copies and fills, by the stage and the kind of task that launched them; ranks
     are set against the median of their peers.
     """
-    timeline = _with_kernels(paths, options)
-    other = _with_kernels(like, options) if like else None
+    timeline = read_kernels(paths, **options)
+    other = read_kernels(like, **options) if like else None
     labels = (", ".join(paths), ", ".join(like))
     found = Kernels.of(timeline, by=by, like=other, labels=labels)
     answer(found, as_json=as_json, everything=everything)
-
-
-def _with_kernels(paths: tuple[str, ...], options: dict[str, Any]) -> Timeline:
-    """Read traces with their kernels; leave, saying what they do hold, if there are none."""
-    timeline = read(paths, activities=True, **options)
-    if not timeline.activities.height:
-        err.print(inventory(timeline))
-        has_kernels(timeline, paths)
-        sys.exit(NO_TASKS)
-    return timeline

@@ -167,6 +167,16 @@ def read(
     return timeline
 
 
+def read_kernels(paths: tuple[str, ...], **options: Any) -> Timeline:
+    """Read traces with their kernels; leave, saying what they do hold, if there are none."""
+    timeline = read(paths, activities=True, **options)
+    if not timeline.activities.height:
+        err.print(inventory(timeline))
+        has_kernels(timeline, paths)
+        sys.exit(NO_TASKS)
+    return timeline
+
+
 def need_tasks(timeline: Timeline) -> None:
     """Leave, saying what the traces do hold, if there is nothing to show."""
     if len(timeline) or timeline.budget.height:

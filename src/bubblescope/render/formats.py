@@ -49,10 +49,16 @@ FORMATS: Final[Registry[Format]] = Registry(
     "bubblescope.exports",
     {
         "perfetto": Format(
-            "bubblescope.render.traces.perfetto:write", ".pftrace", "https://ui.perfetto.dev"
+            "bubblescope.render.traces.perfetto:write",
+            ".pftrace",
+            "https://ui.perfetto.dev",
+            ("kernels",),
         ),
         "chrome": Format(
-            "bubblescope.render.traces.chrome:write", ".trace.json", "Chrome trace-event viewers"
+            "bubblescope.render.traces.chrome:write",
+            ".trace.json",
+            "Chrome trace-event viewers",
+            ("kernels",),
         ),
         "html": Format(
             "bubblescope.render.html.page:write",
@@ -86,9 +92,14 @@ FORMATS: Final[Registry[Format]] = Registry(
             "bubblescope.render.table_files:write_parquet",
             ".bubbles.parquet",
             "programs; bubblescope reads it back",
+            ("kernels",),
         ),
-        "csv": Format("bubblescope.render.table_files:write_csv", ".csv", "spreadsheets"),
-        "json": Format("bubblescope.render.table_files:write_json", ".json", "programs"),
+        "csv": Format(
+            "bubblescope.render.table_files:write_csv", ".csv", "spreadsheets", ("kernels",)
+        ),
+        "json": Format(
+            "bubblescope.render.table_files:write_json", ".json", "programs", ("kernels",)
+        ),
     },
 )
 """Every output format by name."""

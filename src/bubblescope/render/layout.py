@@ -47,32 +47,41 @@ def ordered_ranks(timeline: Timeline) -> pl.DataFrame:
     )
 
 
-def with_rows(tasks: pl.DataFrame, key: tuple[str, ...] = ("rank", "lane")) -> pl.DataFrame:
-    """Add `row`: tasks of one rank, lane and row never overlap, and rows are as few as can be.
+def with_rows(tasks: pl.DataFrame, *key: str) -> pl.DataFrame:
+    """Add `row`: tasks of one lane and row never overlap, and rows are as few as can be.
 
     Trace viewers take tasks of one row to be nested, and lose those that overlap otherwise.
 
     Args:
-        tasks: With start_ns and end_ns.
-        key: What tells lanes apart.
+        tasks: Frame with start_ns, end_ns and the columns of the key.
+        key: What a lane is told by; rank and lane if left out.
+
+    Returns:
+        The tasks by key, start and end.
     """
+    key = key or ("rank", "lane")
     ordered = tasks.sort(*key, "start_ns", "end_ns", maintain_order=True).with_row_index("_index")
     _, ends, group = intervals.columns(ordered, *key)
     reached = pl.Series(intervals.reached_ns(ends, group))
-    ordered = ordered.with_columns(_overlaps=pl.col("start_ns") < reached)
-    crowded = ordered.filter(pl.col("_overlaps").any().over(key))
+    # Tasks from one moment at which none of the lane runs to the next are placed by themselves, so that
+    # those which nothing overlaps are on the first row.
+    together = (pl.col("start_ns") >= reached).cum_sum()
+    ordered = ordered.with_columns(_together=together)
+    crowded = ordered.filter(pl.len().over("_together") > 1)
     rows: list[int] = []
-    for _, lane in crowded.group_by(key, maintain_order=True):
-        free: list[tuple[int, int]] = []  # (end of the row's last task, row)
-        for start, end in lane.select("start_ns", "end_ns").iter_rows():
-            row = heapq.heappop(free)[1] if free and free[0][0] <= start else len(free)
-            rows.append(row)
-            heapq.heappush(free, (end, row))
+    free: list[tuple[int, int]] = []  # (end of the row's last task, row)
+    last = None
+    for crowd, start, end in crowded.select("_together", "start_ns", "end_ns").iter_rows():
+        if crowd != last:
+            free, last = [], crowd
+        row = heapq.heappop(free)[1] if free and free[0][0] <= start else len(free)
+        rows.append(row)
+        heapq.heappush(free, (end, row))
     placed = crowded.select("_index", row=pl.Series(rows, dtype=pl.Int32))
     return (
         ordered.join(placed, on="_index", how="left", maintain_order="left")
         .with_columns(pl.col("row").fill_null(0))
-        .drop("_index", "_overlaps")
+        .drop("_index", "_together")
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
+import polars.selectors as cs
 
 from bubblescope.render.files import replacing
 
@@ -15,37 +16,45 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 SCHEMA: Final = "bubblescope.timeline/1"
-"""Name and version of the JSON form: `run`, `ranks[]` and `tasks[]`, columns as in docs/model.md."""
+"""Name and version of the JSON form: `run`, `ranks[]`, `tasks[]` and, if asked for, `activities[]`,
+with columns as in docs/model.md."""
 
 _FORMULA: Final = r"^\s*[=+\-@|%]"
 """How a text begins that some spreadsheet takes for a formula or a command."""
 
 
-def write_parquet(timeline: Timeline, path: Path) -> Path:
-    """Write the whole timeline as one Parquet file, which `bubblescope.load` reads back."""
+def write_parquet(timeline: Timeline, path: Path, *, kernels: bool = False) -> Path:
+    """Write the whole timeline as one Parquet file, which `bubblescope.load` reads back.
+
+    That has its kernels if the timeline does, so `kernels` only says that they are meant to be there.
+    """
+    del kernels
     with replacing(path) as partial:
         timeline.save(partial)
     return path
 
 
-def write_csv(timeline: Timeline, path: Path) -> Path:
-    """Write the tasks as CSV, with a header; nulls are empty.
+def write_csv(timeline: Timeline, path: Path, *, kernels: bool = False) -> Path:
+    """Write the tasks, or in their place the kernels, as CSV, with a header; nulls are empty.
 
     It is made for spreadsheets, which run a cell that begins like a formula: a name that does gets an
     apostrophe before it. JSON and Parquet have it as it is.
     """
+    table = timeline.activities if kernels else timeline.tasks
     # Many readers take a NUL for the end of the text, and some of them of the file.
-    name = pl.col("name").str.replace_all("\0", "\ufffd", literal=True)
-    formula = name.str.contains(_FORMULA)
-    safe = pl.when(formula).then(pl.format("'{}", name)).otherwise(name).alias("name")
+    texts = cs.string().str.replace_all("\0", "\ufffd", literal=True)
+    formula = texts.str.contains(_FORMULA)
+    safe = pl.when(formula).then("'" + texts).otherwise(texts).name.keep()
     with replacing(path) as partial:
-        timeline.tasks.with_columns(safe).write_csv(partial)
+        table.with_columns(safe).write_csv(partial)
     return path
 
 
-def write_json(timeline: Timeline, path: Path) -> Path:
-    """Write everything as one JSON object, one task a line."""
-    rows = timeline.tasks.select(pl.struct(pl.all()).struct.json_encode()).to_series()
+def write_json(timeline: Timeline, path: Path, *, kernels: bool = False) -> Path:
+    """Write everything as one JSON object, one task a line, and if asked for one kernel a line."""
+    tables = {"tasks": timeline.tasks}
+    if kernels:
+        tables["activities"] = timeline.activities
     head = msgspec.json.encode(
         {
             "schema": SCHEMA,
@@ -54,7 +63,11 @@ def write_json(timeline: Timeline, path: Path) -> Path:
         }
     ).decode()
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
-        file.write(head[:-1] + ',"tasks":[\n')
-        file.write(",\n".join(rows))
-        file.write("\n]}\n")
+        file.write(head[:-1])
+        for name, table in tables.items():
+            rows = table.select(pl.struct(pl.all()).struct.json_encode()).to_series()
+            file.write(f',"{name}":[\n')
+            file.write(",\n".join(rows))
+            file.write("\n]")
+        file.write("}\n")
     return path

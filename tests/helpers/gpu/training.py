@@ -1,6 +1,6 @@
 """A small GPT trained by hand, as anybody would: four micro-batches a step, a loader, AdamW.
 
-`--ahead FILE` measures instead what a step takes whose host keeps ahead, queued behind a long kernel and
+`--ahead FILE` measures instead what a step takes whose host keeps ahead, behind a long kernel and
 as a CUDA graph, and prints both in milliseconds; the file is torch.profiler's trace of it as it is.
 """
 

@@ -115,7 +115,7 @@ def kernels_of(timeline: Timeline, ranks: pl.DataFrame) -> Kernels:
         .clip(lower_bound=_UNKNOWN)
         .fill_null(_UNKNOWN),
     )
-    placed = with_rows(drawn, _STREAM).sort(*ROW, "start_ns", "end_ns")
+    placed = with_rows(drawn, *_STREAM).sort(*ROW, "start_ns", "end_ns")
     name, names = _numbered(placed, "name", "full")
     module, modules = _numbered(placed, "module")
     table = placed.select(

@@ -3,20 +3,22 @@
 Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU. One process
 per rank, one thread per lane and row, and above them a process of the steps. Times in it are
 microseconds as doubles, which cannot hold nanoseconds since the epoch, so they count from the
-timeline's start; `otherData` says when that was.
+timeline's start; `otherData` says when that was. Kernels, if asked for, have a thread for each stream.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
 
 from bubblescope.model.counters import in_force
-from bubblescope.model.kinds import Kind
+from bubblescope.model.kinds import Kind, Lane
 from bubblescope.render.files import replacing
 from bubblescope.render.layout import duration_text, ordered_ranks, short_label, with_rows
+from bubblescope.render.traces.kernels import KERNEL_ARGUMENTS, kernel_slices
 from bubblescope.render.traces.slices import (
     ARGUMENTS,
     LONGEST_DETAIL,
@@ -27,7 +29,7 @@ from bubblescope.render.traces.slices import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from bubblescope.model.timeline import Timeline
@@ -54,21 +56,26 @@ _COLOURS: Final = {
 """Of the colour names that Catapult's viewer knows, the nearest to our palette's."""
 _STEPS_COLOUR: Final = "grey"
 _ROWS_PER_LANE: Final = 1_000_000
+_CHUNK: Final = 50_000
+_TEXTS: Final = ("full", "module")
+"""What is said of kernels in a trace's own words."""
 _STEPS: Final = "steps"
 _INSIDE_NS: Final = 100.0
 """How far within its slice an arrow begins and ends; half the slice where that is less."""
 
 
-def write(timeline: Timeline, path: Path) -> Path:
-    """Write the timeline as Chrome trace-event JSON."""
-    tasks = _placed(timeline)
+def write(timeline: Timeline, path: Path, *, kernels: bool = False) -> Path:
+    """Write the timeline as Chrome trace-event JSON, with what its devices ran if that is asked for."""
+    ran = _threaded(kernel_slices(timeline)) if kernels else None
+    origin_ns = _origin_ns(timeline, ran)
+    tasks = _placed(timeline, origin_ns)
     spans = step_spans(timeline.tasks, per_rank=False)
     parts: list[Iterable[str]] = [
-        _metadata(timeline, tasks, spans),
-        _steps(timeline, spans),
+        _metadata(timeline, tasks, spans, ran),
+        _steps(timeline, spans, origin_ns),
         _slices(tasks),
-        _flows(timeline, tasks),
-        _counters(timeline),
+        _flows(timeline, tasks, origin_ns),
+        _counters(timeline, origin_ns),
     ]
     warnings = pl.DataFrame(
         {"message": [notice.message for notice in timeline.run.warnings]},
@@ -79,7 +86,7 @@ def write(timeline: Timeline, path: Path) -> Path:
             "displayTimeUnit": "ns",
             "otherData": {
                 "producer": "bubblescope",
-                "start_ns": str(timeline.start_ns),
+                "start_ns": str(origin_ns),
                 "warnings": warnings.select(plain(pl.col("message"), LONGEST_DETAIL))
                 .to_series()
                 .to_list(),
@@ -88,18 +95,30 @@ def write(timeline: Timeline, path: Path) -> Path:
     ).decode()
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
         file.write(head[:-1] + ',"traceEvents":[\n')
-        file.write(",\n".join(line for part in parts for line in part))
+        before = ""
+        for part in chain(parts, () if ran is None else _kernels(ran, origin_ns)):
+            if text := ",\n".join(part):
+                file.write(before + text)
+                before = ",\n"
         file.write("\n]}\n")
     return path
 
 
-def _placed(timeline: Timeline) -> pl.DataFrame:
+def _origin_ns(timeline: Timeline, ran: pl.DataFrame | None) -> int:
+    """Return the moment from which times count: the first of what is written."""
+    if ran is None or not ran.height:
+        return timeline.start_ns
+    first: int = ran["start_ns"].to_numpy().min()
+    return min(int(first), timeline.start_ns) if len(timeline) else int(first)
+
+
+def _placed(timeline: Timeline, origin_ns: int) -> pl.DataFrame:
     """Give each task its thread and its times in microseconds."""
     lane = pl.col("lane").to_physical().cast(pl.Int32)
     return with_rows(timeline.tasks.with_row_index("index")).with_columns(
         plain(pl.col("name"), LONGEST_DETAIL),
         tid=1 + lane * _ROWS_PER_LANE + pl.col("row"),
-        ts=(pl.col("start_ns") - timeline.start_ns) / 1000,
+        ts=(pl.col("start_ns") - origin_ns) / 1000,
         dur=(pl.col("end_ns") - pl.col("start_ns")) / 1000,
     )
 
@@ -126,7 +145,35 @@ def _slices(tasks: pl.DataFrame) -> pl.Series:
     )
 
 
-def _flows(timeline: Timeline, tasks: pl.DataFrame) -> pl.Series:
+def _threaded(ran: pl.DataFrame) -> pl.DataFrame:
+    """Give each kernel the thread of its track, beyond those of all lanes."""
+    return ran.with_columns(tid=1 + len(Lane) * _ROWS_PER_LANE + pl.col("track").cast(pl.Int64))
+
+
+def _kernels(ran: pl.DataFrame, origin_ns: int) -> Iterator[pl.Series]:
+    """Write each kernel as a complete event, a bounded number at a time.
+
+    They have no colour of their own: viewers make one of the name.
+    """
+    known = [name for name in KERNEL_ARGUMENTS if ran[name].null_count() < ran.height]
+    for chunk in ran.iter_slices(_CHUNK):
+        yield _encode(
+            chunk,
+            name=plain(pl.col("name"), LONGEST_DETAIL),
+            cat="use",
+            ph=pl.lit("X"),
+            pid="rank",
+            tid="tid",
+            ts=(pl.col("start_ns") - origin_ns) / 1000,
+            dur=(pl.col("end_ns") - pl.col("start_ns")) / 1000,
+            args=pl.struct(
+                plain(pl.col(name), LONGEST_DETAIL) if name in _TEXTS else pl.col(name)
+                for name in known
+            ),
+        )
+
+
+def _flows(timeline: Timeline, tasks: pl.DataFrame, origin_ns: int) -> pl.Series:
     """Write both ends of each arrow, a little inside their slices.
 
     At the moment when one slice ends and the next begins, Catapult takes an arrow to be of the first.
@@ -154,13 +201,13 @@ def _flows(timeline: Timeline, tasks: pl.DataFrame) -> pl.Series:
                 id="flow",
                 pid="rank",
                 tid="tid",
-                ts=(pl.col(time) - timeline.start_ns + pl.col("inside_ns")) / 1000,
+                ts=(pl.col(time) - origin_ns + pl.col("inside_ns")) / 1000,
             )
         )
     return pl.concat(ends)
 
 
-def _counters(timeline: Timeline) -> pl.Series:
+def _counters(timeline: Timeline, origin_ns: int) -> pl.Series:
     """Write each sample as an event of a counter of its rank."""
     unit = pl.when(pl.col("unit") != "").then(pl.format(" ({})", "unit")).otherwise(pl.lit(""))
     return _encode(
@@ -168,12 +215,12 @@ def _counters(timeline: Timeline) -> pl.Series:
         name=plain(pl.concat_str("name", unit), LONGEST_TITLE),
         ph=pl.lit("C"),
         pid="rank",
-        ts=(pl.col("time_ns") - timeline.start_ns) / 1000,
+        ts=(pl.col("time_ns") - origin_ns) / 1000,
         args=pl.struct("value"),
     )
 
 
-def _steps(timeline: Timeline, spans: pl.DataFrame) -> pl.Series:
+def _steps(timeline: Timeline, spans: pl.DataFrame, origin_ns: int) -> pl.Series:
     """Mark each step on threads of the steps' own, over all ranks.
 
     They begin and end by events of their own, so that every complete event is a task. Those of one
@@ -200,7 +247,7 @@ def _steps(timeline: Timeline, spans: pl.DataFrame) -> pl.Series:
         s=pl.lit("t"),
         pid=pl.lit(_steps_pid(timeline)),
         tid=1 + pl.col("row"),
-        ts=(pl.col("at_ns") - timeline.start_ns) / 1000,
+        ts=(pl.col("at_ns") - origin_ns) / 1000,
     )
 
 
@@ -209,7 +256,9 @@ def _steps_pid(timeline: Timeline) -> int:
     return 1 + max(timeline.ranks["rank"], default=0)
 
 
-def _metadata(timeline: Timeline, tasks: pl.DataFrame, spans: pl.DataFrame) -> list[str]:
+def _metadata(
+    timeline: Timeline, tasks: pl.DataFrame, spans: pl.DataFrame, ran: pl.DataFrame | None
+) -> list[str]:
     events: list[dict[str, Any]] = []
 
     def name(what: str, pid: int, tid: int, **args: Any) -> None:
@@ -233,6 +282,9 @@ def _metadata(timeline: Timeline, tasks: pl.DataFrame, spans: pl.DataFrame) -> l
         tasks.select("rank", "lane", "row", "tid").unique().sort("rank", "tid").iter_rows()
     ):
         thread(rank, tid, lane, row, tid)
+    if ran is not None:
+        for rank, title, tid in ran.select("rank", "title", "tid").unique().sort("tid").iter_rows():
+            thread(rank, tid, title, 0, tid)
     return [msgspec.json.encode(event).decode() for event in events]
 
 

@@ -4,7 +4,8 @@ Format: https://perfetto.dev/docs/reference/synthetic-track-event. One track per
 the pipeline, with its compute tasks; under it one per other lane, and more where tasks of a lane
 overlap. All are children of one track, because the UI orders what has no parent by name, and
 unfolds it for the reader where it is alone: a snapshot of clocks would be a second one. So there is
-none, and times are the timeline's own nanoseconds since the epoch, in UTC.
+none, and times are the timeline's own nanoseconds since the epoch, in UTC. Kernels, if asked for, have
+a track for each stream below their rank's.
 
 No field says what colour a slice has. The UI takes it from a hash of the slice's correlation id, or
 else of its name, where lengths and their units would make one kind many colours. So the correlation
@@ -13,7 +14,6 @@ id is the kind, and beside it a number with which that hash comes out near our p
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,9 @@ from bubblescope.model.counters import in_force
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.render.files import replacing
 from bubblescope.render.layout import duration_text, ordered_ranks, short_label, with_rows
+from bubblescope.render.traces.kernels import KERNEL_ARGUMENTS, kernel_slices, kernel_tracks
+from bubblescope.render.traces.perfetto_kernels import KernelPackets
+from bubblescope.render.traces.protobuf import encoded
 from bubblescope.render.traces.slices import (
     ARGUMENTS,
     LONGEST_DETAIL,
@@ -45,6 +48,7 @@ _TEXTS: Final = {"kind", "name"}
 _KIND: Final = ARGUMENTS.index("kind")
 _ROOT: Final = "pipeline"
 _STEPS: Final = "steps"
+_STREAM: Final = "stream"
 _BYTES: Final = "bytes"
 _CHUNK: Final = 10_000
 _COLOURS: Final = {
@@ -76,14 +80,21 @@ _COLOUR_TEXTS: Final = 43
 oldest classes that we work with do not know them, and keep what they do not know."""
 
 
-def write(timeline: Timeline, path: Path) -> Path:
-    """Write the timeline as a Perfetto trace."""
+def write(timeline: Timeline, path: Path, *, kernels: bool = False) -> Path:
+    """Write the timeline as a Perfetto trace, with what its devices ran if that is asked for."""
     tasks = _labelled(timeline)
-    tracks = _Tracks(timeline, tasks)
+    ran = kernel_slices(timeline) if kernels else None
+    tracks = _Tracks(timeline, tasks, ran)
+    packets = tracks.packets()
+    work = None if ran is None else tracks.kernels(ran)
+    if work is not None:
+        packets.packet[0].interned_data.MergeFromString(work.interned())
     with replacing(path) as partial, partial.open("wb") as file:
-        file.write(tracks.packets().SerializeToString())
+        file.write(packets.SerializeToString())
         for events in chain(_events(tasks, tracks), _samples(timeline, tracks)):
             file.write(events.SerializeToString())
+        if work is not None:
+            file.writelines(work.chunks())
     return path
 
 
@@ -116,17 +127,19 @@ def _labelled(timeline: Timeline) -> pl.DataFrame:
 class _Tracks:
     """Track ids, and the packets that describe tracks and interned strings."""
 
-    def __init__(self, timeline: Timeline, tasks: pl.DataFrame) -> None:
+    def __init__(self, timeline: Timeline, tasks: pl.DataFrame, ran: pl.DataFrame | None) -> None:
         self.ids: dict[tuple[Any, ...], int] = {}
         self.units: dict[int, str] = {}
         self._described: list[tuple[int, int | None, str, int]] = []
-        self.categories = {
-            kind: index
-            for index, kind in enumerate(
-                [_STEPS, *tasks["kind"].cast(pl.String).unique().sort()], start=1
-            )
-        }
-        self.arguments = {name: index for index, name in enumerate(ARGUMENTS, start=1)}
+        streams = {}
+        named = [_STEPS, *tasks["kind"].cast(pl.String).unique().sort()]
+        arguments: tuple[str, ...] = ARGUMENTS
+        if ran is not None:
+            streams = kernel_tracks(ran).partition_by("rank", as_dict=True)
+            named += ran["use"].unique().sort().to_list()
+            arguments += tuple(name for name in KERNEL_ARGUMENTS if name not in ARGUMENTS)
+        self.categories = {category: index for index, category in enumerate(named, start=1)}
+        self.arguments = {name: index for index, name in enumerate(arguments, start=1)}
         self.steps = step_spans(timeline.tasks, per_rank=False)
         step_rows = self.steps["row"].n_unique()
         root = self._add((_ROOT,), None, _ROOT, 0)
@@ -152,8 +165,13 @@ class _Tracks:
                     continue
                 title = lane if row == 0 else f"{lane} {row + 1}"
                 self._add((rank, lane, row), parent, title, order)
+            below = held.height
+            if (rank,) in streams:
+                for track, _, title in streams[rank,].iter_rows():
+                    self._add((_STREAM, track), parent, title, below)
+                    below += 1
             measured = counters.get((rank,), counted.clear())
-            for order, (*key, title, unit) in enumerate(measured.iter_rows(), start=held.height):
+            for order, (*key, title, unit) in enumerate(measured.iter_rows(), start=below):
                 self.units[self._add(tuple(key), parent, title, order)] = unit
 
     def _add(self, key: tuple[Any, ...], parent: int | None, title: str, order: int) -> int:
@@ -161,15 +179,22 @@ class _Tracks:
         self._described.append((self.ids[key], parent, title, order))
         return self.ids[key]
 
+    def kernels(self, ran: pl.DataFrame) -> KernelPackets:
+        """Return the packets of what the devices ran, on the tracks of their streams."""
+        ids = [self.ids[_STREAM, track] for track in kernel_tracks(ran)["track"]]
+        return KernelPackets(ran, _SEQUENCE, ids, self.categories, self.arguments)
+
     def packets(self) -> Any:
         trace = proto.Trace()
         first = trace.packet.add(trusted_packet_sequence_id=_SEQUENCE)
         first.sequence_flags = proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
         for category, iid in self.categories.items():
             first.interned_data.event_categories.add(iid=iid, name=category)
+            if category not in _COLOURS:  # kernels have the colours of their names
+                continue
             text = f"{category} (colour {_COLOURS[category]})".encode()
             first.interned_data.MergeFromString(
-                _field(_COLOUR_TEXTS, _field(1, iid) + _field(2, text))
+                encoded(_COLOUR_TEXTS, encoded(1, iid) + encoded(2, text))
             )
         for name, iid in self.arguments.items():
             first.interned_data.debug_annotation_names.add(iid=iid, name=name)
@@ -193,6 +218,7 @@ def _events(tasks: pl.DataFrame, tracks: _Tracks) -> Iterator[Any]:
     """Yield the slices of all tasks, a bounded number at a time."""
     place = ("rank", "lane", "row", "start_ns", "end_ns", "label")
     arrows = ("sends", "receives", "receives_at_end")
+    named = [(argument, tracks.arguments[argument]) for argument in ARGUMENTS]
     for chunk in tasks.select(*place, *arrows, *ARGUMENTS).iter_slices(_CHUNK):
         trace = proto.Trace()
         for rank, lane, row, start, end, label, sends, receives, late, *values in chunk.iter_rows():
@@ -201,7 +227,7 @@ def _events(tasks: pl.DataFrame, tracks: _Tracks) -> Iterator[Any]:
             begin.flow_ids.extend(sends or ())
             begin.terminating_flow_ids.extend(receives or ())
             finish.terminating_flow_ids.extend(late or ())
-            for (argument, iid), value in zip(tracks.arguments.items(), values, strict=True):
+            for (argument, iid), value in zip(named, values, strict=True):
                 if value is None:
                     continue
                 if argument in _TEXTS:
@@ -233,7 +259,7 @@ def _slice(
     event.track_uuid = track
     event.name = name
     event.category_iids.append(category)
-    event.MergeFromString(_field(_COLOUR_ID, category))
+    event.MergeFromString(encoded(_COLOUR_ID, category))
     finish = _event(trace, end)
     finish.type = proto.TrackEvent.TYPE_SLICE_END
     finish.track_uuid = track
@@ -244,20 +270,3 @@ def _event(trace: Any, time: int, **how: int) -> Any:
     """Add a packet with an event, and return that."""
     packet = trace.packet.add(timestamp=time, trusted_packet_sequence_id=_SEQUENCE, **how)
     return packet.track_event
-
-
-@cache
-def _field(number: int, value: int | bytes) -> bytes:
-    """Encode one field of a protobuf message: a number that is not negative, or bytes.
-
-    Format: https://protobuf.dev/programming-guides/encoding.
-    """
-    if isinstance(value, int):
-        return _varint(number << 3) + _varint(value)
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    """Encode a number, the low seven bits first; the top bit of each byte says that more follow."""
-    low, rest = value & 0x7F, value >> 7
-    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
