@@ -252,9 +252,9 @@ def busy_intervals(work: pl.DataFrame, owner: Ints, rows: Ints, ranges: Ints) ->
     if not _in_order(key, starts):  # as on one stream they are
         order = np.lexsort((starts, key))
         rows, key, starts, ends = rows[order], key[order], starts[order], ends[order]
-    first = np.flatnonzero(np.diff(key, prepend=NONE))
-    if not len(first):
+    if not len(key):
         return NO_INTERVALS
+    first = np.append(0, np.flatnonzero(key[1:] != key[:-1]) + 1)
     begin, end = starts[first], np.maximum.reduceat(ends, first)
     return pl.DataFrame(
         {

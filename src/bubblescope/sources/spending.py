@@ -170,12 +170,21 @@ def _devices(capture: Capture, process: int) -> Iterator[_Device]:
     """Yield what each device ran for one process."""
     streams = capture.waits is not None and capture.waits.height > 0
     work = capture.work.filter(process=process)
-    launches = capture.launches.filter(process=process)
-    ends = launches.select(pl.max_horizontal("start_ns", "end_ns")).to_series()  # null: not known
-    calls = Calls(
-        *(column.to_numpy() for column in (launches["start_ns"], ends, launches["thread"]))
+    launches = (
+        capture.launches.lazy()
+        .filter(process=process)
+        # An end that is not known is taken to be the start.
+        .select(
+            "correlation",
+            "start_ns",
+            end_ns=pl.max_horizontal("start_ns", "end_ns"),
+            thread="thread",
+        )
+        .collect()
     )
-    call = lookup(launches["correlation"].to_numpy(), work["correlation"].to_numpy())
+    keys, *columns = (column.to_numpy() for column in launches)
+    calls = Calls(*columns)
+    call = lookup(keys, work["correlation"].to_numpy())
     device = work["device"]
     if device.min() == device.max():
         yield _Device(capture, work, call, calls, streams=streams)
@@ -461,7 +470,7 @@ def _candidates(of: Nameless, stretches: _Stretches) -> Ints:
     low = np.searchsorted(of.end_ns, stretches.edges[apart], side="right")
     high = np.searchsorted(of.start_ns, stretches.edges[apart + 1], side="left")
     _, rows = overlaps(low, high)
-    if of.use in IDLE:
+    if of.use in IDLE and of.use is not Use.LATENCY:  # which is never long
         rows = np.append(rows, np.flatnonzero(of.end_ns - of.start_ns >= LONG_NS))
     rows = np.unique(rows)
     return rows[of.start_ns[rows] < of.end_ns[rows]]

@@ -220,7 +220,9 @@ def _launches(tables: Tables, strings: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
         _RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"], shrink
     )
     named = strings.select("id", name="value")
-    calls = pl.concat(blocked).sort("thread", "start_ns").join(named, left_on="nameId", right_on="id")
+    calls = (
+        pl.concat(blocked).sort("thread", "start_ns").join(named, left_on="nameId", right_on="id")
+    )
     return launches, calls.select(*RANGES)
 
 
@@ -369,7 +371,9 @@ def _device_work(
         )
         pieces.append(piece)
         counts.append(counted(piece, what))
-    return pl.concat(pieces), pl.concat(counts)
+    # In one chunk before the calls are in memory too: Polars would copy it later, for some columns
+    # (those without values) are in one anyway.
+    return pl.concat(pieces, rechunk=True), pl.concat(counts)
 
 
 _WAYS: Final = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
