@@ -244,6 +244,19 @@ def test_words_are_of_whole_phases_alone():
     assert forward_edge("FSDP::pre_forward").module == ""
 
 
+def test_optimizers_that_kernels_name_end_steps(tmp_path):
+    job = Job()
+    for _ in range(3):
+        job.phase("work outside of ranges", 30)
+        begin = job.device
+        for name in ("void FusedAdam<float>(T)", "add", "void FusedAdam<float>(T)"):
+            job.work(name)
+        job.truth.append(("optimizer", UTC + begin, UTC + job.device - 10))
+    timeline = job.check(tmp_path, "name")
+    assert steps(timeline, "other") == steps(timeline, "optimizer") == [0, 1, 2]
+    assert "optimizers and what is between them" in timeline.run.inferred["kind"]
+
+
 # Regions and steps
 
 

@@ -236,6 +236,23 @@ def test_waiting_communication_is_a_lane_of_its_own(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_without_passes_phases_and_steps_are_told_as_of_nsight(tmp_path, named):
+    process, host, device = Process(7), 1000, 100_000
+    step = ["embed", *["attend", "norm", "gate", "up", "down", "add"] * 4, "clip", "FusedAdamMath"]
+    for number in range(4):
+        begin = host
+        for name in step:
+            process.kernel(device, device + 10, at=host + 1, name=name)
+            host, device = host + 10, device + 20
+        if named:
+            process.range(f"iteration {number + 8}", begin, host)
+    timeline = one(process, tmp_path)
+    assert timeline.steps == ([8, 9, 10, 11] if named else [0, 1, 2, 3])
+    assert timeline.tasks.filter(kind="optimizer")["step"].to_list() == timeline.steps
+    assert timeline.tasks.filter(kind="other").height >= 4
+
+
 # What is not there
 
 
@@ -284,7 +301,9 @@ def test_any_table_may_be_missing(table, tmp_path):
     drop = f"DROP TABLE `rocpd_{table}{{uuid}}`"
     timeline = sources.load(changed(path, drop, f"DROP VIEW `rocpd_{table}`"))
     named = {"string", "event", "region"}
-    names = [] if table == "kernel_dispatch" else ["all device work" if table in named else "F0.0.0"]
+    names = (
+        [] if table == "kernel_dispatch" else ["all device work" if table in named else "F0.0.0"]
+    )
     assert timeline.tasks["name"].to_list() == names
 
 

@@ -189,7 +189,6 @@ def test_a_trace_without_known_names_shows_its_own_ranges_and_says_so(foreign, t
     for command in (["view", "--no-open"], ["export", "--to", "svg"]):
         done = run(*command, foreign, cwd=tmp_path)
         assert "no pipeline tasks were found" in squeezed(done.stderr)
-    assert "stage0/fwd:0" in next(tmp_path.glob("*.svg")).read_text()
     run("compare", foreign, foreign, cwd=tmp_path)
     run("info", foreign, cwd=tmp_path)
 

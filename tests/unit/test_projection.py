@@ -146,8 +146,13 @@ def test_attribution_agrees_with_looking_at_everything(tmp_path_factory, data):
     ).rows()
     lost = {notice.code: notice.lost for notice in timeline.run.warnings}
 
+    # A device of whose work no range names a task shows all of it as one.
+    whole = [row for row in rows if row[0] == "all device work"]
+    rows = [row for row in rows if row not in whole]
     expected = expect([drawn for drawn in processes if any(map(names_a_task, drawn[0]))])
     assert {row[0]: row[1:] for row in rows if not row[0].startswith("nccl")} == expected.tasks
     assert sorted(row[1:3] for row in rows if row[0].startswith("nccl")) == sorted(expected.kernels)
+    if whole:
+        return  # what ran there is in its task, and not lost
     assert lost.get("kernels-without-launch", 0) == expected.unlaunched
     assert lost.get("kernels-outside-ranges", 0) == expected.outside

@@ -232,11 +232,12 @@ def unknowable(timeline: Timeline) -> str | None:
     """Say in one sentence what traces without kernels do not tell, and what would.
 
     Returns:
-        None if they hold device work, so that there is a budget, or no tasks either.
+        None if they hold device work, so that there is a budget, or no tasks either, or if the run was
+        simulated.
     """
-    if timeline.budget.height or not len(timeline):
-        return None
     formats = {origin.format for origin in timeline.run.origins}
+    if timeline.budget.height or not len(timeline) or "simulation" in formats:
+        return None
     tells = _TELLING.get(formats.pop(), _TELLING_ELSE) if len(formats) == 1 else _TELLING_ELSE
     if timeline.tasks["busy_ns"].is_not_null().any():
         return (

@@ -24,6 +24,7 @@ from bubblescope.analysis.mfu import (
 from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.model.kinds import Lane
+from bubblescope.model.provenance import ONE_STEP
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -398,6 +399,8 @@ def _windows(timeline: Timeline, of_rank: dict[int, int]) -> tuple[pl.DataFrame,
     ).with_columns(shaped=pl.col("rank").is_in(shaped))
     computing = timeline.budget.filter(use=Use.COMPUTE.value)
     steps = timeline.step_times if timeline.step_times.height else _of_tasks(timeline)
+    if timeline.run.inferred.get("step") == ONE_STEP:
+        steps = steps.clear()  # it may as well be several, or a part of one
     closed = steps.filter(~pl.col("open"))
     chosen = closed if closed.height else steps
     if chosen.height:

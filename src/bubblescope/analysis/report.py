@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.device_budget import budget
+from bubblescope.analysis.device_budget import budget, unknowable
 from bubblescope.analysis.efficiency import utilization
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.rates import DEFINITIONS
@@ -120,6 +120,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "steps": steps.to_dicts(),
             "kinds": self.kinds.to_dicts(),
             "device": self.budget.to_dict() if self.budget else None,
+            "device_unknown": unknowable(self.timeline),
             "devices": self.budget.to_dicts() if self.budget else [],
             "utilization": self.utilization.to_dict() if self.utilization else None,
             "schedule": self._schedule_dict(),

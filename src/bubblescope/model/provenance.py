@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -109,6 +109,10 @@ class ClockReport(msgspec.Struct, frozen=True):
     drift_ppm: dict[str, float] = msgspec.field(default_factory=dict)
     error_ns: int = 0
     rate_error: float = 0.0
+
+
+ONE_STEP: Final = "no sign of a step boundary: all tasks taken as one step"
+"""How the steps of a run were inferred of which nothing tells where one ends."""
 
 
 class Run(msgspec.Struct, frozen=True):

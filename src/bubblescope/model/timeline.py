@@ -359,7 +359,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             origins=tuple(dict.fromkeys(origin for run in runs for origin in run.origins)),
             schedule=agreed(run.schedule for run in runs),
             microbatches=agreed(run.microbatches for run in runs),
-            world=max(len(owner), *(run.world or 0 for run in runs)),
+            world=_world(runs, len(owner)),
             inferred=inferred,
             warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
             contents=tuple(content for run in runs for content in run.contents),
@@ -369,6 +369,12 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
         ),
         **{name: pl.concat([one.tables[name] for one in timelines]) for name in TABLES},
     )
+
+
+def _world(runs: Sequence[Run], ranks: int) -> int | None:
+    """Return how many ranks the run of several traces has, as far as they tell."""
+    told = [run.world for run in runs if run.world is not None]
+    return max(ranks, *told) if told else None
 
 
 def agreed(values: Iterable[Any]) -> Any:

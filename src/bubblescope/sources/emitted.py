@@ -35,6 +35,9 @@ _OPERATOR: Final = r"^\w+(?:::\w+)+(?:: .*)?$"
 _OF_ENGINE: Final = r"^\w+Backward\d*$"
 """Operators of autograd's engine, until 2021 the only trace of it."""
 _ANNOTATION: Final = r"^FSDP::"
+_WITHIN: Final = 16
+"""How many launches apart kernels of one optimizer may be: without fused ones it updates a parameter by
+about ten, of which one is known by its name."""
 _OPTIMIZER: Final = "optimizer"
 """Name of the ranges made of launches of an optimizer's kernels, which means one by itself."""
 
@@ -186,12 +189,15 @@ def _optimizers(
 ) -> pl.DataFrame:
     """Return a range for each optimizer that kernels tell: from its first to its last of these.
 
-    Autograd's launches part one optimizer from the next; what it launches itself is its backward's.
+    Autograd's launches part one optimizer from the next, and so do many others. What autograd's threads
+    launch themselves is their backward's.
     """
+    following = pl.col("at").diff().over("thread") > _WITHIN
     return (
-        launches.with_columns(run=by_engine.cum_sum())
+        launches.with_columns(run=by_engine.cum_sum(), at=pl.int_range(pl.len()).over("thread"))
         .filter(~by_engine, pl.col("kernel").is_in(list(optimizer_kernels)))
-        .group_by("process", "thread", "run", maintain_order=True)
+        .with_columns(part=following.fill_null(value=False).cum_sum().over("thread"))
+        .group_by("process", "thread", "run", "part", maintain_order=True)
         .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
         .with_columns(name=pl.lit(_OPTIMIZER))
     )

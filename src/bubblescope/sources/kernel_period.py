@@ -214,10 +214,11 @@ def _starts(names: Ints, anchors: Ints, size: int, usual: int, offset: int) -> I
     sums = _sums(names)
     behind = np.append(anchors[1:], anchors[-1] + size)
     after = np.minimum(anchors + offset, len(names))
-    same = sums[after] - sums[anchors] == sums[usual + offset] - sums[usual]
+    usual_part, usual_rest = np.diff(sums[[usual, usual + offset, usual + size]])
+    same = sums[after] - sums[anchors] == usual_part
     starts = np.where(same, after, np.maximum(behind - (size - offset), anchors))
     first = int(anchors[0]) + offset - size
-    if first >= 0 and sums[anchors[0]] - sums[first] == sums[usual + size] - sums[usual + offset]:
+    if first >= 0 and np.diff(sums[[first, anchors[0]]])[0] == usual_rest:
         starts = np.append(first, starts)
     elif anchors[0] and abs(first) * 50 <= size:
         starts = np.append(0, starts)

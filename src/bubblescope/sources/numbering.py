@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
-from bubblescope.model.provenance import Notice
+from bubblescope.model.provenance import ONE_STEP, Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +25,6 @@ _AHEAD: Final = (
 )
 """How many more forwards than backwards a rank has issued, this task included."""
 
-
-_ONE_STEP: Final = "no sign of a step boundary: all tasks taken as one step"
 
 NO_MARKERS: Final = pl.DataFrame(
     schema={"rank": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, "step": pl.Int64}
@@ -69,12 +67,13 @@ def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFra
     if not tasks.height or tasks["step"].null_count() == 0:
         return tasks, None
     marked = markers["rank"].unique()
-    passes = pl.col("kind").is_in([*_COMPUTE, Kind.OPTIMIZER.value])
-    # Where there are markers but neither passes nor optimizers, other work makes up the steps.
+    passes, optimizer = pl.col("kind").is_in(_COMPUTE), pl.col("kind") == Kind.OPTIMIZER.value
+    # Where there are markers or optimizers but no passes, other work makes up the steps.
     regions = (pl.col("kind") == Kind.OTHER.value) & (pl.col("lane") == Lane.COMPUTE.value)
-    alone = regions & ~passes.any().over("rank") & pl.col("rank").is_in(marked.implode())
+    told = pl.col("rank").is_in(marked.implode()) | optimizer.any().over("rank")
+    alone = regions & ~passes.any().over("rank") & told
     issued = (
-        tasks.filter(passes | alone)
+        tasks.filter(passes | optimizer | alone)
         .sort("rank", "host_start_ns")
         .with_columns(
             previous=pl.col("kind").shift(1).over("rank"),
@@ -92,7 +91,7 @@ def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFra
         if marked.len():
             how = f"on ranks without step markers, {how}"
     elif not issued.height and not marked.len():
-        how = _ONE_STEP
+        how = ONE_STEP
     filled = tasks.sort("host_start_ns").join_asof(
         starts.sort("since_ns"),
         left_on="host_start_ns",
@@ -140,7 +139,7 @@ def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
 
 def _boundaries(issued: pl.DataFrame) -> tuple[pl.DataFrame, str]:
     """Find where each rank's second and later steps begin, without markers."""
-    begins, how = issued.clear(), _ONE_STEP
+    begins, how = issued.clear(), ONE_STEP
     for evidence, name in _EVIDENCE:
         found = evidence(issued)
         if found is not None:

@@ -218,7 +218,7 @@ def _told(trace: Traced, steps: Steps, names: NameParser, launches: pl.DataFrame
     if not engine.height:
         found = _regions(trace, steps, launches, meaning)
         taken = pl.concat([found, optimizers])
-        rest = apart.rest(taken, _BESIDE) if found.height else found
+        rest = apart.rest(taken, _BESIDE) if taken.height else found
         how = _HOW_REGION.format(_source(found, trace))
         return Told(pl.concat([taken, rest]), how)
     engines = engine.filter(pl.col("thread") != main)["thread"].unique()
@@ -594,7 +594,9 @@ def _regions(
 
 
 def _source(regions: pl.DataFrame, trace: Traced) -> str:
-    """Say what regions are: modules, or the job's own ranges."""
+    """Say what tasks are: modules, or the job's own ranges, or no more than optimizers."""
+    if not regions.height:
+        return "its optimizers and what is between them"
     own = regions["name"].is_in(trace.capture.ranges["name"].unique().implode())
     modules = not own.any() and regions["name"].str.starts_with(MODULE).all()
     return "the outermost modules" if modules else "the job's outermost ranges"

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope.analysis import report
-from bubblescope.analysis.device_budget import headline
+from bubblescope.analysis.device_budget import headline, unknowable
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.rates import DEFINITIONS, Rates
 from bubblescope.model import units
@@ -70,6 +70,9 @@ class Report(Face, report.Report, frozen=True, eq=False):
         else:
             parts.append(inventory(self.timeline))
         run = self.timeline.run
+        unknown = unknowable(self.timeline)
+        if unknown is not None:
+            parts.append(Text.assemble(("unknown  ", "yellow"), unknown))
         return Group(*parts, inferred_of(run), warnings_of(run.warnings))
 
     def headline(self) -> str:

@@ -199,7 +199,9 @@ def _tasks(tables: SqliteTables, strings: pl.DataFrame, connections: pl.Series) 
 def _work(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return tasks, which may have a column copy, with the columns of `WORK`."""
     more = {
-        name: pl.lit(None, WORK[name]) for name in ("comm", "copy") if name not in tasks.columns
+        name: pl.lit(None, WORK[name])
+        for name in ("comm", "copy", "kernel")
+        if name not in tasks.columns
     }
     return tasks.with_columns(
         pl.col("correlation").fill_null(NONE), process=pl.lit(PROCESS, pl.Int64), **more

@@ -42,15 +42,15 @@ class RocpdSource:
             SourceError: A file is damaged, or two are of one process.
         """
         exports: list[RocpdExport] = []
-        maker = Maker(options.names, several=True)
-        for path in paths:
-            # A damaged file may show no tables: reading it says what is wrong.
-            for suffix in suffixes(path) or [""]:
-                part = Part(path, suffix, options.progress)
-                options.progress.begin(f"reading {path.name}", part.size())
-                export, capture, clues = read_part(part, named=options.activities)
-                exports.append(export)
-                maker.add(capture, clues)
+        # A damaged file may show no tables: reading it says what is wrong.
+        chosen = [(path, suffix) for path in paths for suffix in suffixes(path) or [""]]
+        maker = Maker(options.names, several=len(chosen) > 1)
+        for path, suffix in chosen:
+            part = Part(path, suffix, options.progress)
+            options.progress.begin(f"reading {path.name}", part.size())
+            export, capture, clues = read_part(part, named=options.activities)
+            exports.append(export)
+            maker.add(capture, clues)
         made = maker.finish()
         exports = _told_apart(exports)
         machines = len({export.machine for export in exports})
