@@ -193,10 +193,16 @@ def attributed(
     roles = _roles(sorts.values(), world)
     found: dict[Comm, int] = {}
     codes = [found.setdefault(sorts[index].comm(roles), len(found)) for index in range(len(sorts))]
-    work = capture.work.with_columns(
-        comm=comm.scatter(rows, np.array(codes, np.int32)[number.reshape(-1)])
-    )
+    comm = comm.scatter(rows, np.array(codes, np.int32)[number.reshape(-1)])
+    work = capture.work.with_columns(_chunked(comm, as_in=capture.work["comm"]))
     return msgspec.structs.replace(capture, work=work, comms=tuple(found)), roles
+
+
+def _chunked(column: pl.Series, *, as_in: pl.Series) -> pl.Series:
+    """Return a column in the chunks of another, without which Polars would copy the whole table."""
+    lengths = np.array([len(chunk) for chunk in as_in.get_chunks()])
+    begins = np.cumsum(lengths) - lengths
+    return pl.concat(map(column.slice, begins.tolist(), lengths.tolist()), rechunk=False)
 
 
 def _roles(sorts: Iterable[_Sort], world: int | None) -> dict[Group, Group]:

@@ -143,7 +143,9 @@ def spent(
         owners: The range of each row of the capture's work, as in `Projection`, if activities are to be
             kept.
     """
-    processes = capture.work["process"].unique().sort().to_list()
+    of_work = capture.work["process"]
+    runs = of_work.filter(of_work.ne_missing(of_work.shift()))  # few, for there are many in a row
+    processes = runs.unique().sort().to_list()
 
     def of(process: int) -> list[Spent]:
         return [_of_device(ran, tasks, markers) for ran in _devices(capture, process)]
@@ -214,7 +216,10 @@ class _Device:
 
     def _launched(self, call: Ints) -> Ints:
         """Return when calls began, `_NEVER` for no call."""
-        return np.append(self.calls.start_ns, _NEVER)[call]
+        begun = self.calls.start_ns
+        if len(begun) and call.min() != NONE:
+            return begun[call]
+        return np.append(begun, _NEVER)[call]
 
     def launched_ns(self) -> Ints:
         """Return when each activity was launched, `_NEVER` if that is not known."""
