@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.model.arrays import blocks
 from bubblescope.model.budget import (
     BUDGET_SCHEMA,
     COMMUNICATION,
@@ -33,7 +34,7 @@ from bubblescope.sources.activities import NO_ACTIVITIES, activities
 from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.gaps import Calls, Gaps, Host, judge
 from bubblescope.sources.projection import pipelined
-from bubblescope.sources.stretch_sums import CODE, Bulk, Parts, Stretches, blocks, spent_in
+from bubblescope.sources.stretch_sums import CODE, Bulk, Parts, Stretches, spent_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -211,7 +212,9 @@ class _Device:
             work, call = work[order], call[order]
         self.work, self.call = work, call
         self.start_ns = work["start_ns"].to_numpy()
-        self.end_ns = np.maximum(work["end_ns"].to_numpy(), self.start_ns)
+        end = work["end_ns"].to_numpy()
+        sound = (end >= self.start_ns).all()
+        self.end_ns = end if sound else np.maximum(end, self.start_ns)
         self.first_ns, self.last_ns = int(self.start_ns[0]), int(self.end_ns.max())
 
     def _launched(self, call: Ints) -> Ints:

@@ -16,7 +16,7 @@ from bubblescope.model.budget import IDLE, Pieces, Use, cut_at, overlaps, spent_
 from bubblescope.model.device_time import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from bubblescope.model.arrays import Ints, Mask
 
@@ -25,14 +25,6 @@ LONG_NS: Final = 100_000
 
 CODE: Final = {use: code for code, use in enumerate(Use)}
 _IDLE: Final = np.array([use in IDLE for use in Use])
-_BLOCK: Final = 1 << 17
-"""How many pieces to work on at once: their columns then fit into a processor's cache."""
-
-
-def blocks(count: int) -> Iterator[slice]:
-    """Yield the rows of a long table, block by block; an empty table is one block."""
-    for low in range(0, max(count, 1), _BLOCK):
-        yield slice(low, min(low + _BLOCK, count))
 
 
 class Stretches(NamedTuple):
