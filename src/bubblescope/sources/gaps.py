@@ -7,6 +7,7 @@ event, if its stream had been told to wait for one, or else for something that t
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -118,13 +119,20 @@ class Host:
     """
 
     def __init__(self, capture: Capture, process: int) -> None:
-        mine = pl.col("process") == process
-        host = capture.host.filter(mine, pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
-        blocked = pl.col("doing") == BLOCKED
-        self._blocked = host.filter(blocked)
-        self._doing = host.filter(~blocked)
-        self._waits = None if capture.waits is None else capture.waits.filter(mine)
+        self._capture, self._process = capture, process
         self._threads: dict[int, tuple[_Did, _Did]] = {}
+
+    @cached_property
+    def _told(self) -> pl.DataFrame:
+        """What all threads did, by start: it may be most of a trace, so it is sorted only if needed."""
+        lasting = pl.col("end_ns") > pl.col("start_ns")
+        told = self._capture.host.lazy().filter(pl.col("process") == self._process, lasting)
+        return told.drop("process").sort("start_ns").collect()
+
+    @cached_property
+    def _blocked(self) -> pl.DataFrame:
+        """The calls in which threads were blocked."""
+        return self._told.filter(doing=BLOCKED)
 
     def late(self, start: Ints, end: Ints, thread: Ints) -> Iterator[Bulk | Parts]:
         """Say what the host did in stretches in which it had to launch and did not.
@@ -142,7 +150,7 @@ class Host:
         if thread not in self._threads:
             self._threads[thread] = (
                 _calls(self._blocked.filter(thread=thread)),
-                _did(self._doing.filter(thread=thread)),
+                _did(self._told.filter(thread=thread)),
             )
         calls, did = self._threads[thread]
         call = calls.names_at(start)
@@ -177,11 +185,12 @@ class Host:
                 name[rows] = _inside(self._blocked.filter(thread=one), middle[rows])
             others = np.flatnonzero(name == NONE)
             name[others] = _inside(self._blocked, middle[others])
-        if self._waits is not None and gaps.stream is not None and gaps.before_ns is not None:
-            for (stream,), waits in self._waits.group_by("stream"):
+        told = self._capture.waits
+        if told is not None and gaps.stream is not None and gaps.before_ns is not None:
+            for (stream,), waits in told.filter(process=self._process).group_by("stream"):
                 rows = np.flatnonzero(gaps.stream == stream)
-                told = np.append(NONE, waits["start_ns"].sort().to_numpy())
-                last = told[np.searchsorted(told[1:], calls.start_ns[rows], side="right")]
+                begun = np.append(NONE, waits["start_ns"].sort().to_numpy())
+                last = begun[np.searchsorted(begun[1:], calls.start_ns[rows], side="right")]
                 waited = (last != NONE) & (last >= gaps.before_ns[rows])
                 use[rows[waited]] = CODE[Use.EVENT_WAIT]
         return _named(start, end, use, name)
