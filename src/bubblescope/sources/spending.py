@@ -31,6 +31,7 @@ from bubblescope.model.device_time import NONE, ascending, innermost, lookup
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.names.communication_kernels import communication_kernel
 from bubblescope.sources.activities import NO_ACTIVITIES, activities
+from bubblescope.sources.capture import ByProcess
 from bubblescope.sources.clock_shift import shifted
 from bubblescope.sources.gaps import Calls, Gaps, Host, judge
 from bubblescope.sources.projection import pipelined
@@ -144,16 +145,15 @@ def spent(
         owners: The range of each row of the capture's work, as in `Projection`, if activities are to be
             kept.
     """
-    of_work = capture.work["process"]
-    runs = of_work.filter(of_work.ne_missing(of_work.shift()))  # few, for there are many in a row
-    processes = runs.unique().sort().to_list()
+    work, launches = ByProcess(capture.work), ByProcess(capture.launches)
 
     def of(process: int) -> list[Spent]:
-        return [_of_device(ran, tasks, markers) for ran in _devices(capture, process)]
+        ran = _devices(capture, work.of(process), launches.of(process))
+        return [_of_device(one, tasks, markers) for one in ran]
 
     # As in the projection: processes are independent, and NumPy frees the other cores.
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        done = [one for several in pool.map(of, processes) for one in several]
+        done = [one for several in pool.map(of, work.processes) for one in several]
     together = joined([NOTHING, *done])
     return msgspec.structs.replace(
         together,
@@ -162,21 +162,15 @@ def spent(
     )
 
 
-def _devices(capture: Capture, process: int) -> Iterator[_Device]:
-    """Yield what each device ran for one process."""
+def _devices(capture: Capture, work: pl.DataFrame, launches: pl.DataFrame) -> Iterator[_Device]:
+    """Yield what each device ran for one process, given its work and launches."""
     streams = capture.waits is not None and capture.waits.height > 0
-    work = capture.work.filter(process=process)
-    launches = (
-        capture.launches.lazy()
-        .filter(process=process)
+    launches = launches.select(
+        "correlation",
+        "start_ns",
         # An end that is not known is taken to be the start.
-        .select(
-            "correlation",
-            "start_ns",
-            end_ns=pl.max_horizontal("start_ns", "end_ns"),
-            thread="thread",
-        )
-        .collect()
+        end_ns=pl.max_horizontal("start_ns", "end_ns"),
+        thread="thread",
     )
     keys, *columns = (column.to_numpy() for column in launches)
     calls = Calls(*columns)
