@@ -4,7 +4,7 @@ There is no GPU in these tests. `FakeCupti` stands for the module `cupti.cupti` 
 with a device behind it: it has the functions, enumerations and record fields that the timer uses, and
 behaves as CUPTI's documentation says (https://docs.nvidia.com/cupti/main/main.html):
 
-* only what is enabled is recorded, calls by their number;
+* only what is enabled is recorded, of calls all but those that were switched off by their number since;
 * its clock is not the host's; `get_timestamp` is on the clock of the records;
 * a kernel's record is unfinished until it has run; a forced flush delivers it without times;
 * records are valid only during the callback, which may come from any thread.
@@ -95,6 +95,7 @@ class FakeCupti:
         self.free_at = 0
         self.ran = []
         self.on = set()
+        self.off = set()
         self.records = []
         self.fail_flush = None
 
@@ -118,7 +119,7 @@ class FakeCupti:
         self.free_at = start + length_ns
         number = len(self.ran) + 1
         self.ran.append(Kernel(name, thread, self.now, start, self.free_at))
-        if call in self.on:
+        if self.collects(call):
             self.tell(DOMAINS[type(call)], number, self.now, self.now + 900, thread_id=thread)
         if ActivityKind.CONCURRENT_KERNEL in self.on:
             kind = ActivityKind.CONCURRENT_KERNEL
@@ -146,14 +147,20 @@ class FakeCupti:
 
     def activity_enable(self, kind):
         self.on.add(kind)
+        self.off -= {call for call in self.off if DOMAINS[type(call)] == kind}
 
     def activity_disable(self, kind):
         self.on.discard(kind)
 
     def activity_enable_runtime_api(self, number, enable):
-        (self.on.add if enable else self.on.discard)(number)
+        if not number:
+            raise ValueError("CUPTI_ERROR_INVALID_PARAMETER")
+        (self.off.discard if enable else self.off.add)(number)
 
     activity_enable_driver_api = activity_enable_runtime_api
+
+    def collects(self, call):
+        return DOMAINS[type(call)] in self.on and call not in self.off
 
     def activity_flush_all(self, flag):
         assert flag == 1
@@ -372,19 +379,32 @@ def test_after_the_recording_nothing_is_collected(tmp_path, device):
     assert not device.on
 
 
+CALLS = (*RuntimeApiTraceCbid, *DriverApiTraceCbid)
+LAUNCHING = {"cudaMemcpyAsync_v3020", "cudaLaunchKernel_v7000", "cuLaunchKernel"}
+
+
+def collected(folder, device):
+    with recording(folder, device) as recorder, recorder.step():
+        return {call.name for call in CALLS if call and device.collects(call)}
+
+
 def test_only_calls_that_launch_are_collected(tmp_path, device):
-    with recording(tmp_path, device) as recorder, recorder.step():
-        calls = {call.name for call in device.on if not isinstance(call, ActivityKind)}
-    assert calls == {"cudaMemcpyAsync_v3020", "cudaLaunchKernel_v7000", "cuLaunchKernel"}
+    assert collected(tmp_path, device) == LAUNCHING
+    assert not device.on
+
+
+def test_older_packages_spell_the_names_of_calls_otherwise(tmp_path, monkeypatch):
+    for name, old in (("Runtime", "runtime"), ("Driver", "driver")):
+        calls = getattr(FakeCupti, f"{name}ApiTraceCbid")
+        monkeypatch.delattr(FakeCupti, f"{name}ApiTraceCbid")
+        monkeypatch.setattr(FakeCupti, f"{old}_api_trace_cbid", calls, raising=False)
+    assert collected(tmp_path, FakeCupti()) == LAUNCHING
 
 
 def test_packages_that_name_no_calls_collect_all(tmp_path, monkeypatch):
     monkeypatch.delattr(FakeCupti, "RuntimeApiTraceCbid")
     monkeypatch.delattr(FakeCupti, "DriverApiTraceCbid")
-    device = FakeCupti()
-    with recording(tmp_path, device) as recorder, recorder.step():
-        assert {ActivityKind.RUNTIME, ActivityKind.DRIVER} < device.on
-    assert not device.on
+    assert collected(tmp_path, FakeCupti()) == {call.name for call in CALLS if call}
 
 
 def test_thousands_of_tasks_in_one_step_are_told_in_between(tmp_path, device):
@@ -574,14 +594,15 @@ class TestRealPackage:
             found = set(dir(getattr(real, version)))
             assert {"kind", "start", "end", "correlation_id", *fields} <= found
 
-    def test_launching_calls_are_found_by_their_names(self, real):
-        for name, some in (
-            ("RuntimeApiTraceCbid", {"cudaLaunchKernel_v7000", "cudaLaunchKernelExC_v11060"}),
-            ("DriverApiTraceCbid", {"cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch"}),
-        ):
-            calls = getattr(real, name, None)
-            if calls is None:
-                pytest.skip("this version does not name calls")
-            chosen = {call.name for call in calls if cupti._LAUNCHING.match(call.name)}
-            assert some <= chosen
-            assert not any("HostFunc" in call or "MemPool" in call for call in chosen)
+    @pytest.mark.parametrize(
+        ("kind", "some"),
+        [
+            ("RUNTIME", {"cudaLaunchKernel_v7000", "cudaLaunchKernelExC_v11060"}),
+            ("DRIVER", {"cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch"}),
+        ],
+    )
+    def test_launching_calls_are_found_by_their_names(self, real, kind, some):
+        [calls] = [getattr(real, enum) for enum in cupti._CALLS[kind] if hasattr(real, enum)]
+        chosen = {call.name for call in calls if cupti._LAUNCHING.match(call.name)}
+        assert some <= chosen
+        assert not any("HostFunc" in call or "MemPool" in call for call in chosen)

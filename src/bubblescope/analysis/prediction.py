@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from bubblescope.model.budget import Use
+from bubblescope.model.budget import HOST, Use
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,15 @@ WORTH: Final = 0.002
 
 HOST_AHEAD: Final = "a host that keeps ahead of its device"
 HOST_SOONER: Final = "hosts that launch late launch as much sooner as kernels are faster"
+AT_ONCE: Final = "launched work begins the moment the device is free, as in a CUDA graph"
 NO_WAITING: Final = "no rank has to wait for another any more"
+
+NOT_AHEAD: Final = (*HOST, Use.LAUNCH_CALL)
+"""Idle time that a host which keeps ahead is rid of: its calls return before the device is free.
+
+How long operations that are launched ahead wait for each other, the trace does not tell. It is less
+than the latency of those that were launched late, and more than nothing.
+"""
 
 NEEDS: Final[dict[Use, str]] = {
     Use.COMMUNICATION: "collectives beneath computation, ranks that are ready together",

@@ -28,10 +28,18 @@ from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
 from bubblescope.analysis.pictured import pictured
-from bubblescope.analysis.prediction import HOST_AHEAD, HOST_SOONER, NEEDS, Prediction, ranked
+from bubblescope.analysis.prediction import (
+    AT_ONCE,
+    HOST_AHEAD,
+    HOST_SOONER,
+    NEEDS,
+    NOT_AHEAD,
+    Prediction,
+    ranked,
+)
 from bubblescope.analysis.study import ledger_of, study
 from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
-from bubblescope.model.budget import HOST, Use
+from bubblescope.model.budget import Use
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.timeline import Timeline
 from bubblescope.schedules import SCHEDULES, generate
@@ -119,12 +127,16 @@ class WhatIf:
         """Answer what it would have taken had the host always launched in time.
 
         Tasks are shorter by the time inside of them in which their device had nothing to do because of
-        the host, and none waits for its launch or a pause of the host.
+        the host, and none waits for its launch or a pause of the host. The answer is between a latency
+        of launches inside tasks as it was, and none: `bubblescope.analysis.prediction.NOT_AHEAD`.
 
         Raises:
             TimelineError: The traces do not tell what devices did.
         """
-        return self._without("the host never late", HOST_AHEAD, (Cause.LAUNCH, Cause.PAUSE), HOST)
+        change, causes = "the host never late", (Cause.LAUNCH, Cause.PAUSE)
+        least = self._without(change, HOST_AHEAD, causes, NOT_AHEAD)
+        most = self._without(change, HOST_AHEAD, causes, (*NOT_AHEAD, Use.LATENCY))
+        return least.down_to(most.predicted_ns, AT_ONCE)
 
     def kernels(self, pattern: str, factor: float) -> Prediction:
         """Answer what it would have taken had kernels taken so many times as long.

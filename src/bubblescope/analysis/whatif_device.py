@@ -4,7 +4,8 @@ A device's step is the sum of its budget (`bubblescope.model.budget`), so withou
 much shorter. With h the time that goes, and c the exposed communication, of rank r in a step of
 length s:
 
-* one device: s - h.
+* one device: s - h. Of a host that is never late, between that with h the time that it was late and
+  its calls took, and with the latency of launches in h too.
 * several devices that communicate: exposed communication contains waiting for the slowest, and how
   much of it would be left is not known. Between max over r of (s - h - c), where nobody waits any more,
   or max s - the sum over r of h if that is longer (no path through the step loses more than goes on all
@@ -23,10 +24,12 @@ from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.inside_tasks import FasterKernels
 from bubblescope.analysis.prediction import (
+    AT_ONCE,
     HOST_AHEAD,
     HOST_SOONER,
     NEEDS,
     NO_WAITING,
+    NOT_AHEAD,
     Prediction,
     ranked,
 )
@@ -108,8 +111,18 @@ class DeviceWhatIf:
         self._error = self._off(times)
 
     def host_never_late(self) -> Prediction:
-        """Answer what it would have taken had the host always launched in time."""
-        return self._without("the host never late", HOST_AHEAD, HOST)
+        """Answer what it would have taken had the host always launched in time.
+
+        Between a latency as it was, and none: `bubblescope.analysis.prediction.NOT_AHEAD`.
+        """
+        removed = self._spent(NOT_AHEAD, "removed_ns").join(
+            self._spent((*NOT_AHEAD, Use.LATENCY), "most_ns"),
+            on=_PLACE,
+            how="full",
+            coalesce=True,
+            nulls_equal=True,
+        )
+        return self._removed("the host never late", HOST_AHEAD, removed, best_if=AT_ONCE)
 
     def without(self, *what: Use | Cause | str) -> Prediction:
         """Answer what it would have taken without some classes of the device's time.
@@ -158,13 +171,23 @@ class DeviceWhatIf:
     healthy = scaled = moved = microbatches = schedule = _only_pipelines
 
     def _without(self, change: str, needs: str, uses: Collection[Use]) -> Prediction:
-        rows = self._budget.filter(pl.col("use").is_in([use.value for use in uses]))
-        removed = rows.group_by(_PLACE).agg(removed_ns=pl.col("spent_ns").sum())
+        removed = self._spent(uses, "removed_ns").with_columns(most_ns="removed_ns")
         waits = Use.COMMUNICATION not in uses
-        return self._removed(change, needs, removed.with_columns(most_ns="removed_ns"), waits=waits)
+        return self._removed(change, needs, removed, waits=waits)
+
+    def _spent(self, uses: Collection[Use], name: str) -> pl.DataFrame:
+        """Return what each device's step spent on some uses, under a name."""
+        rows = self._budget.filter(pl.col("use").is_in([use.value for use in uses]))
+        return rows.group_by(_PLACE).agg(pl.col("spent_ns").sum().alias(name))
 
     def _removed(
-        self, change: str, needs: str, removed: pl.DataFrame, *, waits: bool = True
+        self,
+        change: str,
+        needs: str,
+        removed: pl.DataFrame,
+        *,
+        waits: bool = True,
+        best_if: str = HOST_SOONER,
     ) -> Prediction:
         """Return what is left of the steps.
 
@@ -174,6 +197,7 @@ class DeviceWhatIf:
             removed: Frame with rank, device, step, removed_ns and most_ns: by how much each would be
                 shorter, at least and at most.
             waits: Whether exposed communication stays, and with it waiting.
+            best_if: What has to be so for the most to go.
         """
         of = self._steps.join(
             removed.select(*_PLACE, "removed_ns", "most_ns"),
@@ -185,7 +209,7 @@ class DeviceWhatIf:
         predicted = self._mean((length - pl.col("removed_ns")).max(), of)
         best, conditions = (length - most).max(), []
         if (of["most_ns"] > of["removed_ns"]).any():
-            conditions.append(HOST_SOONER)
+            conditions.append(best_if)
         if waits and self._coupled:
             conditions.append(NO_WAITING)
             alone = (length - most - pl.col("waiting_ns")).max()

@@ -151,6 +151,8 @@ class Recorder:
         self._closed = False
         self.recording = False
         """Whether tasks are being recorded now. Before the first step, only if step 0 will be."""
+        self.settling = False
+        """Whether the job waits for the recorder: what happens meanwhile is none of the job's."""
 
     def __enter__(self) -> Recorder:
         if self._closed:
@@ -434,10 +436,13 @@ class Recorder:
 
     def _settle(self) -> None:
         if self._items:
+            self.settling = True
             try:
                 self._timer.settle()
             except Exception as error:  # noqa: BLE001  if the device is lost, the job will notice itself
                 self._give_up(error)
+            finally:
+                self.settling = False
 
     def _hand_over(self) -> None:
         tasks = self._taken()

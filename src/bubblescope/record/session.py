@@ -270,7 +270,7 @@ class Session:
     def _collecting(self, phase: str, _: dict[str, int]) -> None:
         """Record garbage collections: everything of this process waits for them."""
         recorder = self.recorder
-        if recorder is None or not recorder.recording:
+        if recorder is None or not recorder.recording or recorder.settling:
             return
         if phase == "start":
             self._collection = recorder.begin_task(_GC)

@@ -18,7 +18,8 @@ import queue
 import re
 import threading
 import time
-from itertools import chain
+from array import array
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -33,12 +34,15 @@ from bubblescope.recording.rows import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from enum import IntEnum
 
     from numpy.typing import NDArray
 
 _WORK: Final = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET", "GRAPH_TRACE")
-_CALLS: Final = ("RUNTIME", "DRIVER")
+_CALLS: Final = {
+    "RUNTIME": ("RuntimeApiTraceCbid", "runtime_api_trace_cbid"),
+    "DRIVER": ("DriverApiTraceCbid", "driver_api_trace_cbid"),
+}
+"""Kinds of calls, and what cupti-python calls their numbers: now, and up to 13.0."""
 _LAUNCHING: Final = re.compile(r"cu(da)?(64)?(Launch(?!Host)|GraphLaunch|Memcpy|Memset)")
 """Calls that start device work. The rest, several for each kernel, are not even recorded."""
 
@@ -111,7 +115,7 @@ class CuptiTimer(Timer):
         """CUPTI's time up to which everything launched has run and was told."""
         self._told: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._kept = _records([], [])
-        self._comm: dict[str, int | None] = {}
+        self._comm: dict[str, bool] = {}
         try:
             self._timestamp = self._cupti.get_timestamp
             self._timestamp()
@@ -197,23 +201,26 @@ class CuptiTimer(Timer):
         """Switch the records on or off."""
         cupti = self._cupti
         switch = cupti.activity_enable if enable else cupti.activity_disable
-        for name in _WORK:
+        for name in (*_WORK, *_CALLS):
             switch(cupti.ActivityKind[name])
-        for name, one in zip(
-            _CALLS,
-            (cupti.activity_enable_runtime_api, cupti.activity_enable_driver_api),
-            strict=True,
-        ):
-            numbers: Iterable[IntEnum] | None = getattr(
-                cupti, f"{name.capitalize()}ApiTraceCbid", None
-            )
-            if numbers is None:  # older ones do not name the calls: all of them, then
-                switch(cupti.ActivityKind[name])
-                continue
-            for number in numbers:
-                if _LAUNCHING.match(number.name):
-                    one(number, int(enable))
         self._collecting = enable
+        if enable:
+            self._only_launches()
+
+    def _only_launches(self) -> None:
+        """Leave out the calls that start nothing: there are several for each kernel.
+
+        CUPTI forgets this when the kind is switched on; and a function that is switched on by itself,
+        in a context that was made while the kind was off, tells nothing.
+        """
+        cupti = self._cupti
+        ones = (cupti.activity_enable_runtime_api, cupti.activity_enable_driver_api)
+        for enums, one in zip(_CALLS.values(), ones, strict=True):
+            for enum in enums:
+                for number in getattr(cupti, enum, ()):  # older ones do not name them
+                    if not _LAUNCHING.match(number.name):
+                        with suppress(Exception):  # names of no function, such as SIZE
+                            one(number, 0)
 
     def _take(self, records: Iterable[Any]) -> None:
         """Keep what is needed of records that are only valid now. CUPTI may call from any thread."""
@@ -222,27 +229,27 @@ class CuptiTimer(Timer):
         except Exception as error:  # noqa: BLE001  nobody is above this call to see it: `resolve` is
             self._told.put(error)
 
-    def _read(self, records: Iterable[Any]) -> tuple[list[Any], list[Any]]:
+    def _read(self, records: Iterable[Any]) -> tuple[array[int], array[int]]:
         cupti, comm = self._cupti, self._comm
         calls = {int(cupti.ActivityKind[name]) for name in _CALLS}
         kernel = int(cupti.ActivityKind.CONCURRENT_KERNEL)
-        launches: list[tuple[int, int, int]] = []
-        work: list[tuple[int, int, int, int, int | None]] = []
+        # Numbers in a row: an object for each record would set off garbage collections.
+        launches, work = array("q"), array("q")
         for record in records:
             kind, start = record.kind, record.start
             if kind in calls:
-                launches.append((record.thread_id, start, record.correlation_id))
+                launches.extend((record.thread_id, start, record.correlation_id))
                 continue
             end = record.end
             if not start or not end:
                 continue  # CUPTI could not time it
-            sort = None
+            communicates = False
             if kind == kernel:
                 name = record.name
                 if name not in comm:
-                    comm[name] = 0 if is_communication_kernel(name) else None
-                sort = comm[name]
-            work.append((record.device_id, start, end, record.correlation_id, sort))
+                    comm[name] = is_communication_kernel(name)
+                communicates = comm[name]
+            work.extend((record.device_id, start, end, record.correlation_id, communicates))
         return launches, work
 
     def _all_records(self) -> _Records:
@@ -253,10 +260,7 @@ class CuptiTimer(Timer):
             if isinstance(one, Exception):
                 raise RecorderError(f"a record of CUPTI could not be read ({one})") from one
             told.append(one)
-        new = _records(
-            chain.from_iterable(launches for launches, _ in told),
-            chain.from_iterable(work for _, work in told),
-        )
+        new = _records([launches for launches, _ in told], [work for _, work in told])
         return _Records(
             pl.concat([self._kept.launches, new.launches]),
             pl.concat([self._kept.work, new.work]).rechunk(),
@@ -278,8 +282,19 @@ def _more() -> tuple[int, int]:
     return _BUFFER_BYTES, _ANY_NUMBER
 
 
-def _records(launches: Iterable[Any], work: Iterable[Any]) -> _Records:
-    return _Records(
-        pl.DataFrame(list(launches), _LAUNCH_COLUMNS, orient="row"),
-        pl.DataFrame(list(work), _WORK_COLUMNS, orient="row"),
+def _records(launches: Sequence[array[int]], work: Sequence[array[int]]) -> _Records:
+    records = _Records(_frame(launches, _LAUNCH_COLUMNS), _frame(work, _WORK_COLUMNS))
+    # Which communication it is, no task asks; none is null.
+    comm = pl.when(pl.col("comm") == 1).then(0)
+    return records._replace(work=records.work.with_columns(comm=comm.cast(WORK["comm"])))
+
+
+def _frame(told: Sequence[array[int]], columns: dict[str, Any]) -> pl.DataFrame:
+    """Return rows that were told as numbers in a row."""
+    rows = np.concatenate([np.empty(0, np.int64), *told]).reshape(-1, len(columns))
+    return pl.DataFrame(
+        {
+            name: pl.Series(rows[:, i], dtype=dtype)
+            for i, (name, dtype) in enumerate(columns.items())
+        }
     )

@@ -66,8 +66,10 @@ def steps_section(budget: Budget, limit: int) -> RenderableType:
 
 
 def _table(first: str, last: str) -> Table:
-    names = (first, "", "compute", "comm", "copies", "idle", last)
-    return table_of(*names, left={first, "", last})
+    names = (first, "", "compute", "comm", "copies", "idle")
+    table = table_of(*names, left={first, ""})
+    table.add_column(last)  # words, which may wrap so that no number is cut
+    return table
 
 
 def _row(spending: Spending) -> tuple[RenderableType, ...]:
