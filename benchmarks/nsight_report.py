@@ -124,7 +124,8 @@ def make(path: Path, kernels: int, *, late: bool = False) -> None:
             launched[:, 1] = launched[:, 0] + (400 if late else 4)
             launched[:, 4], launched[:, 5] = correlation, LAUNCH
             if name == 0:
-                calls[-1, [0, 1, 4, 5]] = host - 4, host, 10**9 + step, SYNC
+                last = 100 + STEPS * len(names) * per_task
+                calls[-1, [0, 1, 4, 5]] = host - 4, host, last + step, SYNC
             calls[:, 3] = thread
             work = np.ones((per_task, len(KERNEL_COLUMNS)), np.int64)
             work[:, 0] = launched[:, 1] + 20 if late else device + inside * 1000

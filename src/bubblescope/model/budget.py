@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.model.intervals import reached_ns
+from bubblescope.model.intervals import NEVER, reached_ns
 from bubblescope.model.kinds import Kind
 
 if TYPE_CHECKING:
@@ -125,16 +125,26 @@ class Pieces(NamedTuple):
     owner: Ints
 
 
+class Spans(NamedTuple):
+    """Disjoint stretches of time, ascending, no two of which touch.
+
+    Attributes:
+        start_ns, end_ns: Their edges.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+
+
 class Partition(NamedTuple):
     """A device's time from its first to its last activity, cut by what it is spent on.
 
     Attributes:
-        compute, communication, copy, idle: Together all of it, and no moment twice; no two pieces of
-            compute touch.
+        compute, communication, copy, idle: Together all of it, and no moment twice.
         communication_hidden, copy_hidden: What runs beneath something that counts before it.
     """
 
-    compute: Pieces
+    compute: Spans
     communication: Pieces
     copy: Pieces
     idle: Pieces
@@ -148,31 +158,42 @@ def partition(ran: Activities) -> Partition:
     Where several activities that communicate overlap, the one that began first owns the time, and so it
     is with copies.
     """
-    busy = _merged(ran)
-    computing = (ran.use == COMPUTE) & (ran.start_ns < ran.end_ns)
-    compute = busy if computing.all() else _merged(ran, np.flatnonzero(computing))
+    busy, first = _merged(ran.start_ns, ran.end_ns)
+    compute = busy
+    others = np.flatnonzero((ran.use != COMPUTE) | (ran.start_ns >= ran.end_ns))
+    if len(others):
+        compute, _ = _merged(ran.start_ns, ran.end_ns, others)
     communication, copy = (_covered(ran, code) for code in (COMMUNICATION, COPY))
     copy_free = _outside(copy, compute)
     return Partition(
         compute,
         _outside(communication, compute),
         _outside(copy_free, communication),
-        Pieces(busy.end_ns[:-1], busy.start_ns[1:], busy.owner[1:]),
+        Pieces(busy.end_ns[:-1], busy.start_ns[1:], first[1:]),
         _common(communication, compute),
         _joined(_common(copy, compute), _common(copy_free, communication)),
     )
 
 
-def _merged(ran: Activities, rows: Ints | None = None) -> Pieces:
-    """Return what activities cover together, all or those of some rows, in pieces that do not touch."""
-    start, end = ran.start_ns, ran.end_ns
-    if rows is not None:
-        start, end = start[rows], end[rows]
-    reached = np.maximum.accumulate(end)
-    first = np.flatnonzero(start[1:] > reached[:-1]) + 1
-    first = np.concatenate([np.arange(min(len(start), 1)), first])
-    last = np.append(first[1:], len(start))[: len(first)] - 1
-    return Pieces(start[first], reached[last], first if rows is None else rows[first])
+def _merged(start_ns: Ints, end_ns: Ints, but: Ints | None = None) -> tuple[Spans, Ints]:
+    """Return what intervals cover together, and the interval that begins each span.
+
+    Args:
+        start_ns: Where they begin, ascending.
+        end_ns: Where they end.
+        but: Rows to leave out.
+    """
+    if but is not None:
+        end_ns = end_ns.copy()
+        end_ns[but] = NEVER  # so that they reach nothing
+    reached = np.maximum.accumulate(end_ns)
+    apart = np.ones(len(start_ns), bool)
+    np.greater(start_ns[1:], reached[:-1], out=apart[1:])
+    if but is not None:
+        apart[but] = False
+    first = np.flatnonzero(apart)
+    end = np.append(reached[first[1:] - 1], reached[-1:])[: len(first)]
+    return Spans(start_ns[first], end), first
 
 
 def _covered(ran: Activities, code: int) -> Pieces:
@@ -188,18 +209,18 @@ _FIRST: Final = -(1 << 62)
 _LAST: Final = 1 << 62
 
 
-def _outside(one: Pieces, other: Pieces) -> Pieces:
+def _outside(one: Pieces, other: Pieces | Spans) -> Pieces:
     """Return the time that is in the first and not in the second."""
     if not len(one.start_ns):
         return one
-    free = Pieces(
-        np.append(_FIRST, other.end_ns), np.append(other.start_ns, _LAST), np.empty(0, np.int64)
-    )
+    free = Spans(np.append(_FIRST, other.end_ns), np.append(other.start_ns, _LAST))
     return _common(one, free)
 
 
-def _common(one: Pieces, other: Pieces) -> Pieces:
+def _common(one: Pieces, other: Pieces | Spans) -> Pieces:
     """Return the time that is in both; it belongs to the owners of the first."""
+    if not len(one.start_ns):
+        return one
     low = np.searchsorted(other.end_ns, one.start_ns, side="right")
     high = np.searchsorted(other.start_ns, one.end_ns, side="left")
     left, right = overlaps(low, high)

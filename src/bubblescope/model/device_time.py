@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from bubblescope.model.arrays import blocks
 from bubblescope.model.intervals import fresh_start_ns
 from bubblescope.model.kinds import Lane
 
@@ -158,9 +159,12 @@ def lookup(keys: Ints, wanted: Ints) -> Ints:
     low, high = int(keys.min()), int(keys.max())
     if high - low <= 16 * len(keys) + 1_000_000:
         # What lies outside of the ids falls on the table's ends.
-        table = np.full(high - low + 3, NONE, np.min_scalar_type(-len(keys)))
-        table[keys - (low - 1)] = np.arange(len(keys))
-        found: Ints = table[np.clip(wanted, low - 1, high + 1) - (low - 1)]
+        table: Ints = np.full(high - low + 3, NONE, np.min_scalar_type(-len(keys)))
+        for rows in blocks(len(keys)):
+            table[keys[rows] - (low - 1)] = np.arange(rows.start, rows.stop)
+        found: Ints = np.empty(len(wanted), table.dtype)
+        for rows in blocks(len(wanted)):
+            found[rows] = table[np.clip(wanted[rows], low - 1, high + 1) - (low - 1)]
         return found
     order = np.argsort(keys, kind="stable")
     place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
@@ -252,9 +256,9 @@ def busy_intervals(work: pl.DataFrame, owner: Ints, rows: Ints, ranges: Ints) ->
     if not _in_order(key, starts):  # as on one stream they are
         order = np.lexsort((starts, key))
         rows, key, starts, ends = rows[order], key[order], starts[order], ends[order]
-    first = np.flatnonzero(np.diff(key, prepend=NONE))
-    if not len(first):
+    if not len(key):
         return NO_INTERVALS
+    first = np.append(0, np.flatnonzero(key[1:] != key[:-1]) + 1)
     begin, end = starts[first], np.maximum.reduceat(ends, first)
     return pl.DataFrame(
         {

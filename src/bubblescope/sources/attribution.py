@@ -60,12 +60,15 @@ def launched_in_order(capture: Capture) -> tuple[Ints, Launched]:
     rows = np.flatnonzero(capture.work["comm"].is_not_null().to_numpy())
     if not len(rows):
         return rows, Launched(rows, rows)
-    work = capture.work[rows]
+    # Not by row number, for which Polars would copy all of the work first.
+    work = capture.work.select("process", "correlation", "comm").drop_nulls("comm")
+    wanted = work["correlation"].unique()
+    calls = capture.launches.filter(pl.col("correlation").is_in(wanted.implode()))
     thread = np.full(len(rows), NONE, np.int64)
     at_ns = thread.copy()
     # Correlation ids are each process's own.
     for process in work["process"].unique().to_list():
-        launches = capture.launches.filter(pl.col("process") == process)
+        launches = calls.filter(pl.col("process") == process)
         mine = np.flatnonzero((work["process"] == process).to_numpy())
         correlation = work["correlation"].to_numpy()[mine]
         call = lookup(launches["correlation"].to_numpy(), correlation)
@@ -176,8 +179,8 @@ def attributed(
     Returns:
         The trace, with finer sorts of kernels; each group that is known, with its role.
     """
-    comm = capture.work["comm"].fill_null(NONE).to_numpy().copy()
-    keys = np.stack([comm[rows], calls, *annotations.around(launched)])
+    comm = capture.work["comm"].rechunk()
+    keys = np.stack([comm.gather(rows).to_numpy(), calls, *annotations.around(launched)])
     distinct, first, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     sorts: dict[int, _Sort] = {}
     for index in np.argsort(first).tolist():
@@ -190,9 +193,16 @@ def attributed(
     roles = _roles(sorts.values(), world)
     found: dict[Comm, int] = {}
     codes = [found.setdefault(sorts[index].comm(roles), len(found)) for index in range(len(sorts))]
-    comm[rows] = np.array(codes, comm.dtype)[number.reshape(-1)]
-    work = capture.work.with_columns(comm=pl.Series(comm).replace(NONE, None))
+    comm = comm.scatter(rows, np.array(codes, np.int32)[number.reshape(-1)])
+    work = capture.work.with_columns(_chunked(comm, as_in=capture.work["comm"]))
     return msgspec.structs.replace(capture, work=work, comms=tuple(found)), roles
+
+
+def _chunked(column: pl.Series, *, as_in: pl.Series) -> pl.Series:
+    """Return a column in the chunks of another, without which Polars would copy the whole table."""
+    lengths = np.array([len(chunk) for chunk in as_in.get_chunks()])
+    begins = np.cumsum(lengths) - lengths
+    return pl.concat(map(column.slice, begins.tolist(), lengths.tolist()), rechunk=False)
 
 
 def _roles(sorts: Iterable[_Sort], world: int | None) -> dict[Group, Group]:

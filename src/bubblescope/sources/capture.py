@@ -126,6 +126,32 @@ class Capture(msgspec.Struct, frozen=True):
     operators: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=OPERATORS))
 
 
+class ByProcess:
+    """Events of each process. Where those of each stand together, as in most traces, none are copied.
+
+    Args:
+        events: Frame with process.
+    """
+
+    def __init__(self, events: pl.DataFrame) -> None:
+        self._events = events
+        runs = events["process"].rle().struct.unnest()
+        found = runs.with_columns(first=pl.col("len").cum_sum() - pl.col("len")).drop_nulls()
+        self.processes: list[int] = found["value"].unique().sort().to_list()
+        self._rows: dict[int, tuple[int, int]] | None = None
+        if len(self.processes) == found.height:
+            self._rows = {
+                process: (first, count)
+                for process, first, count in found.select("value", "first", "len").iter_rows()
+            }
+
+    def of(self, process: int) -> pl.DataFrame:
+        """Return the events of one process."""
+        if self._rows is None:
+            return self._events.filter(process=process)
+        return self._events.slice(*self._rows.get(process, (0, 0)))
+
+
 SLOW_COPY_NS: Final = 50_000
 """How long a call that should only start a copy takes at least if it waited: others take 5 to 25 us."""
 

@@ -7,6 +7,7 @@ event, if its stream had been told to wait for one, or else for something that t
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -15,8 +16,11 @@ import polars as pl
 from bubblescope.model.budget import LATENCY_NS, Use, overlaps
 from bubblescope.model.device_time import NONE, innermost, owner_at
 from bubblescope.sources.capture import ANNOTATED, BLOCKED, DATA, GC, OPERATOR, OPTIMIZER, PYTHON
+from bubblescope.sources.stretch_sums import CODE, Bulk, Parts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bubblescope.model.arrays import Ints, Mask
     from bubblescope.sources.capture import Capture
 
@@ -29,37 +33,6 @@ _USE_OF: Final = {
     GC: Use.HOST_GC,
 }
 _UNKNOWN: Final = -1
-
-
-class Parts(NamedTuple):
-    """Disjoint stretches of a device's time, ascending, with names.
-
-    Attributes:
-        start_ns, end_ns: Their edges; none is empty.
-        use: What each is spent on: index into the members of `Use`.
-        detail: Index of what names it, or `NONE`.
-    """
-
-    start_ns: Ints
-    end_ns: Ints
-    use: Ints
-    detail: Ints
-
-
-class Nameless(NamedTuple):
-    """Disjoint stretches of a device's time, ascending, all spent on one use that names nothing.
-
-    Attributes:
-        use: What they are spent on.
-        start_ns, end_ns: Their edges; some may be empty.
-    """
-
-    use: Use
-    start_ns: Ints
-    end_ns: Ints
-
-
-CODE: Final = {use: code for code, use in enumerate(Use)}
 
 
 class Calls(NamedTuple):
@@ -100,100 +73,97 @@ class Gaps(NamedTuple):
         return Gaps(self.start_ns[rows], self.end_ns[rows], self.call[rows], stream, before)
 
 
-def judge(
-    gaps: Gaps, calls: Calls, capture: Capture, process: int
-) -> tuple[list[Nameless], list[Parts]]:
+def judge(gaps: Gaps, calls: Calls, host: Host) -> Iterator[Bulk | Parts]:
     """Cut gaps by why the device was idle.
 
     Most gaps are short, and end with something launched long before. Nothing but their length matters,
     so that what takes time is only done for the others.
 
     Args:
-        gaps: Those of one device.
+        gaps: Those of one device, or some that follow each other.
         calls: What may have launched what ends them.
-        capture: What the trace recorded.
-        process: The process that drives the device.
+        host: What the host did meanwhile.
 
-    Returns:
-        Stretches that together are the gaps; their details are indices into `Capture.host_names`.
+    Yields:
+        Pieces that together are the gaps; their details are indices into `Capture.host_names`.
     """
     linked = gaps.call != NONE
-    lost, known = gaps.chosen(~linked), gaps if linked.all() else gaps.chosen(linked)
+    known = gaps
+    if not linked.all():
+        lost, known = gaps.chosen(~linked), gaps.chosen(linked)
+        yield Bulk.of(Use.UNLINKED, lost.start_ns, lost.end_ns)
     done = calls.end_ns[known.call]
     slow = np.flatnonzero(done > known.start_ns)  # what ends these was not launched before them
-    of, start, end = known.call[slow], known.start_ns[slow], known.end_ns[slow]
-    begun = np.clip(calls.start_ns[of], start, end)
-    np.maximum(done, known.start_ns, out=done)
-    done[slow] = np.minimum(done[slow], end)
-    late = np.flatnonzero(begun > start)
+    np.clip(done, known.start_ns, known.end_ns, out=done)
+    if len(slow):
+        of, start = known.call[slow], known.start_ns[slow]
+        begun = np.clip(calls.start_ns[of], start, known.end_ns[slow])
+        yield Bulk.of(Use.LAUNCH_CALL, begun, done[slow])
+        late = np.flatnonzero(begun > start)
+        yield from host.late(start[late], begun[late], calls.thread[of[late]])
     waited = np.flatnonzero(known.end_ns - done >= LATENCY_NS)
-    host, waiting = _Host(capture, process), known.chosen(waited)
-    named = [
-        host.late(start[late], begun[late], calls.thread[of[late]]),
-        host.waiting(done[waited], waiting, Calls(*(column[waiting.call] for column in calls))),
-    ]
-    launching = done[slow]
-    done[waited] = known.end_ns[waited]
-    nameless = [
-        Nameless(Use.UNLINKED, lost.start_ns, lost.end_ns),
-        Nameless(Use.LAUNCH_CALL, begun, launching),
-        Nameless(Use.LATENCY, done, known.end_ns),
-    ]
-    return nameless, named
+    if len(waited):
+        waiting = known.chosen(waited)
+        launched = Calls(*(column[waiting.call] for column in calls))
+        yield host.waiting(done[waited], waiting, launched)
+        done[waited] = known.end_ns[waited]
+    yield Bulk.of(Use.LATENCY, done, known.end_ns)
 
 
-class _Host:
-    """What the threads of one process did."""
+class Host:
+    """What the threads of one process did.
+
+    Args:
+        capture: What the trace recorded.
+        process: The process.
+    """
 
     def __init__(self, capture: Capture, process: int) -> None:
-        mine = pl.col("process") == process
-        host = capture.host.filter(mine, pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
-        blocked = pl.col("doing") == BLOCKED
-        self._blocked = host.filter(blocked)
-        self._doing = host.filter(~blocked)
-        self._waits = None if capture.waits is None else capture.waits.filter(mine)
+        self._capture, self._process = capture, process
+        self._threads: dict[int, tuple[_Did, _Did]] = {}
 
-    def late(self, start: Ints, end: Ints, thread: Ints) -> Parts:
+    @cached_property
+    def _told(self) -> pl.DataFrame:
+        """What all threads did, by start: it may be most of a trace, so it is sorted only if needed."""
+        lasting = pl.col("end_ns") > pl.col("start_ns")
+        told = self._capture.host.lazy().filter(pl.col("process") == self._process, lasting)
+        return told.drop("process").sort("start_ns").collect()
+
+    @cached_property
+    def _blocked(self) -> pl.DataFrame:
+        """The calls in which threads were blocked."""
+        return self._told.filter(doing=BLOCKED)
+
+    def late(self, start: Ints, end: Ints, thread: Ints) -> Iterator[Bulk | Parts]:
         """Say what the host did in stretches in which it had to launch and did not.
 
         It was blocked if the launching thread was in a blocking call as the stretch began. Otherwise
         what that thread did for the most part counts. Other threads do not: the main one, say, is in
         Python all the while that autograd's own thread runs a backward.
         """
-        use = np.full(len(start), CODE[Use.HOST_UNKNOWN], np.int64)
-        name = np.full(len(start), NONE, np.int64)
         for one in _distinct(thread):
             rows = np.flatnonzero(thread == one)
-            call = _inside(self._blocked.filter(thread=one), start[rows])
-            found = call != NONE
-            use[rows[found]], name[rows[found]] = CODE[Use.HOST_AFTER_SYNC], call[found]
-            rows = rows[~found]
-            use[rows], name[rows] = self._mostly(one, start[rows], end[rows])
-        return Parts(start, end, use, name)
+            yield from self._of_thread(one, start[rows], end[rows])
 
-    def _mostly(self, thread: int, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Return what a thread did for most of each stretch, and its name."""
-        use = np.full(len(start), CODE[Use.HOST_UNKNOWN], np.int64)
-        name = np.full(len(start), NONE, np.int64)
-        if not len(start):
-            return use, name
-        did = _did(self._doing.filter(pl.col("thread") == thread, pl.col("end_ns") > start[0]))
-        low = np.searchsorted(did.edges, start, side="right") - 1
-        high = np.searchsorted(did.edges, end, side="left")
-        one = high == low + 1
-        several = np.flatnonzero(~one)
-        doing, named = did.doing[low], did.name[low]
-        gap, segment = overlaps(low[several], high[several])
-        began = np.maximum(did.edges[segment], start[several][gap])
-        ended = np.minimum(np.append(did.edges[1:], _NEVER)[segment], end[several][gap])
-        doing[several], named[several] = _longest(
-            gap, did.doing[segment], did.name[segment], ended - began
-        )
-        known = doing != _UNKNOWN
-        table = np.array([CODE[_USE_OF[code]] for code in sorted(_USE_OF)], np.int64)
-        use[known] = table[doing[known] - min(_USE_OF)]
-        name[known] = named[known]
-        return use, name
+    def _of_thread(self, thread: int, start: Ints, end: Ints) -> Iterator[Bulk | Parts]:
+        """Say what one thread did in stretches of time."""
+        if thread not in self._threads:
+            self._threads[thread] = (
+                _calls(self._blocked.filter(thread=thread)),
+                _did(self._told.filter(thread=thread)),
+            )
+        calls, did = self._threads[thread]
+        call = calls.names_at(start)
+        blocked = np.flatnonzero(call != NONE)
+        after_sync = np.full(len(blocked), CODE[Use.HOST_AFTER_SYNC])
+        yield _named(start[blocked], end[blocked], after_sync, call[blocked])
+        several = np.setdiff1d(did.changing(start, end), blocked)
+        yield _mostly(did, start[several], end[several])
+        # The thread did one thing all through every other stretch.
+        end = end.copy()
+        for rows in (blocked, several):
+            end[rows] = start[rows]
+        yield Bulk(start, end, did.since_ns, _uses(did.doing), did.name)
 
     def waiting(self, start: Ints, gaps: Gaps, calls: Calls) -> Parts:
         """Say what operations waited for that were launched and did not start.
@@ -215,30 +185,56 @@ class _Host:
                 name[rows] = _inside(self._blocked.filter(thread=one), middle[rows])
             others = np.flatnonzero(name == NONE)
             name[others] = _inside(self._blocked, middle[others])
-        if self._waits is not None and gaps.stream is not None and gaps.before_ns is not None:
-            for (stream,), waits in self._waits.group_by("stream"):
+        told = self._capture.waits
+        if told is not None and gaps.stream is not None and gaps.before_ns is not None:
+            for (stream,), waits in told.filter(process=self._process).group_by("stream"):
                 rows = np.flatnonzero(gaps.stream == stream)
-                told = np.append(NONE, waits["start_ns"].sort().to_numpy())
-                last = told[np.searchsorted(told[1:], calls.start_ns[rows], side="right")]
+                begun = np.append(NONE, waits["start_ns"].sort().to_numpy())
+                last = begun[np.searchsorted(begun[1:], calls.start_ns[rows], side="right")]
                 waited = (last != NONE) & (last >= gaps.before_ns[rows])
                 use[rows[waited]] = CODE[Use.EVENT_WAIT]
-        return Parts(start, end, use, name)
+        return _named(start, end, use, name)
+
+
+def _named(start: Ints, end: Ints, use: Ints, name: Ints) -> Parts:
+    return Parts(start, end, use, name, np.full(len(start), NONE))
 
 
 class _Did(NamedTuple):
     """What one thread did, moment by moment.
 
     Attributes:
-        edges: Times, ascending, the first before all others.
+        since_ns: Moments, ascending, the first before all others.
         doing, name: What it did from each of them on, `_UNKNOWN` for nothing known, and its name.
     """
 
-    edges: Ints
+    since_ns: Ints
     doing: Ints
     name: Ints
 
+    def names_at(self, times: Ints) -> Ints:
+        """Return the names of what it did at some times, which are ascending, or `NONE`."""
+        low = np.searchsorted(self.since_ns, times[0], side="right") - 1
+        high = np.searchsorted(self.since_ns, times[-1], side="right")
+        first = np.searchsorted(times, self.since_ns[low + 1 : high])
+        return np.repeat(self.name[low:high], np.diff(first, prepend=0, append=len(times)))
+
+    def changing(self, start: Ints, end: Ints) -> Ints:
+        """Return in which of some stretches, disjoint and ascending, it did several things."""
+        low = np.searchsorted(self.since_ns, start[0], side="right")
+        moments = self.since_ns[low : np.searchsorted(self.since_ns, end[-1])]
+        row = np.searchsorted(start, moments) - 1  # the last that begins before each
+        return np.unique(row[end[row] > moments])
+
 
 _NEVER: Final = 1 << 62
+
+
+def _calls(told: pl.DataFrame) -> _Did:
+    """Return in which calls a thread was blocked, given a frame with the columns of `HOST` by start."""
+    edges, owner = innermost(told["start_ns"].to_numpy(), told["end_ns"].to_numpy())
+    name = np.append(told["name"].to_numpy(), NONE)[np.append(NONE, owner)].astype(np.int64)
+    return _Did(np.append(-_NEVER, edges), np.where(name == NONE, _UNKNOWN, BLOCKED), name)
 
 
 def _did(told: pl.DataFrame) -> _Did:
@@ -249,13 +245,32 @@ def _did(told: pl.DataFrame) -> _Did:
     """
     sorts = [told.filter(doing=code) for code in _USE_OF]
     found = [innermost(one["start_ns"].to_numpy(), one["end_ns"].to_numpy()) for one in sorts]
-    edges = np.unique(np.concatenate([np.array([-_NEVER]), *(edges for edges, _ in found)]))
-    doing, name = np.full(len(edges), _UNKNOWN, np.int64), np.full(len(edges), NONE, np.int64)
-    for code, one, (cuts, owner) in zip(_USE_OF, sorts, found, strict=True):
-        held = np.append(NONE, owner)[np.searchsorted(cuts, edges, side="right")]
+    since = np.unique(np.concatenate([np.array([-_NEVER]), *(edges for edges, _ in found)]))
+    doing, name = np.full(len(since), _UNKNOWN, np.int64), np.full(len(since), NONE, np.int64)
+    for code, one, (edges, owner) in zip(_USE_OF, sorts, found, strict=True):
+        held = np.append(NONE, owner)[np.searchsorted(edges, since, side="right")]
         rows = np.flatnonzero(held != NONE)
         doing[rows], name[rows] = code, one["name"].to_numpy()[held[rows]]
-    return _Did(edges, doing, name)
+    return _Did(since, doing, name)
+
+
+def _uses(doing: Ints) -> Ints:
+    """Return what a device's time is spent on that waits for a thread that does this."""
+    codes = [*_USE_OF, _UNKNOWN]
+    table = np.empty(max(codes) + 2, np.int64)  # the last stands for `_UNKNOWN`
+    table[codes] = [CODE[use] for use in (*_USE_OF.values(), Use.HOST_UNKNOWN)]
+    uses: Ints = table[doing]
+    return uses
+
+
+def _mostly(did: _Did, start: Ints, end: Ints) -> Parts:
+    """Say what a thread did for most of each stretch of time."""
+    low = np.searchsorted(did.since_ns, start, side="right") - 1
+    stretch, segment = overlaps(low, np.searchsorted(did.since_ns, end))
+    began = np.maximum(did.since_ns[segment], start[stretch])
+    ended = np.minimum(np.append(did.since_ns[1:], _NEVER)[segment], end[stretch])
+    doing, name = _longest(stretch, did.doing[segment], did.name[segment], ended - began)
+    return _named(start, end, _uses(doing), name)
 
 
 def _longest(gap: Ints, doing: Ints, name: Ints, length: Ints) -> tuple[Ints, Ints]:

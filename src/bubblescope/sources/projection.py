@@ -18,10 +18,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.model import device_time
 from bubblescope.model.device_time import NO_INTERVALS, NONE, busy_intervals, match_work
 from bubblescope.model.kinds import LANE_OF, Kind, Lane
 from bubblescope.model.provenance import Notice
-from bubblescope.sources.capture import WORK
+from bubblescope.sources.capture import WORK, ByProcess
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,8 +123,14 @@ def project(capture: Capture, names: NameParser) -> Projection:
     ranges = _task_ranges(capture.ranges, operations)
     # Processes are independent and small enough, one by one, for caches; NumPy frees both cores.
     processes = ranges["process"].unique(maintain_order=True).to_list()
+    work, launches = ByProcess(capture.work), ByProcess(capture.launches)
+
+    def of(process: int) -> _Found:
+        mine = ranges.filter(process=process)
+        return _of_process(capture, mine, launches.of(process), work.of(process))
+
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        found = list(pool.map(lambda process: _of_process(capture, ranges, process), processes))
+        found = list(pool.map(of, processes))
 
     intervals = pl.concat([one.intervals for one in found] or [NO_INTERVALS])
     of_ranges = (
@@ -231,12 +238,12 @@ class _Found(NamedTuple):
     owner: Ints | None  # for each row of the work the number of its range, if kernels are kept
 
 
-def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
+def _of_process(
+    capture: Capture, ranges: pl.DataFrame, launches: pl.DataFrame, work: pl.DataFrame
+) -> _Found:
     """Find the intervals of one process's task ranges, and its communication beside them."""
-    mine = pl.col("process") == process
-    ranges = ranges.filter(mine)
-    work = capture.work.filter(mine).rechunk()
-    launched, owner, timed, elsewhere = match_work(ranges, capture.launches.filter(mine), work)
+    full, work = work, work.select(*device_time.WORK).rechunk()
+    launched, owner, timed, elsewhere = match_work(ranges, launches, work)
     number = np.append(ranges["range"].to_numpy(), NONE)
     comm = work["comm"].is_not_null().arg_true().to_numpy()
     alone = comm[~timed[comm]]  # a task of its own, wherever it was launched
@@ -245,7 +252,7 @@ def _of_process(capture: Capture, ranges: pl.DataFrame, process: int) -> _Found:
     return _Found(
         peers=_peers(work, owner, timed, ranges, capture.comms),
         intervals=busy_intervals(work, owner, np.flatnonzero(timed), ranges["range"].to_numpy()),
-        kernels=work[alone].with_columns(
+        kernels=full[alone].with_columns(
             range=pl.Series(number[owner[alone]]), host_start_ns=pl.Series(launched[alone])
         ),
         work=work.height,

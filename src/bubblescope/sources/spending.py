@@ -9,49 +9,44 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.model.arrays import blocks
 from bubblescope.model.budget import (
     BUDGET_SCHEMA,
     COMMUNICATION,
     COMPUTE,
     COPY,
-    IDLE,
     OPERATION_SCHEMA,
     Activities,
     Pieces,
     Use,
-    cut_at,
-    overlaps,
     partition,
-    spent_before,
 )
 from bubblescope.model.device_time import NONE, ascending, innermost, lookup
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.names.communication_kernels import communication_kernel
 from bubblescope.sources.activities import NO_ACTIVITIES, activities
+from bubblescope.sources.capture import ByProcess
 from bubblescope.sources.clock_shift import shifted
-from bubblescope.sources.gaps import CODE, Calls, Gaps, Nameless, judge
+from bubblescope.sources.gaps import Calls, Gaps, Host, judge
 from bubblescope.sources.projection import pipelined
+from bubblescope.sources.stretch_sums import CODE, Bulk, Parts, Stretches, spent_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from bubblescope.model.arrays import Ints, Mask
+    from bubblescope.model.arrays import Ints
     from bubblescope.model.budget import Partition
     from bubblescope.sources.capture import Capture, Comm
-
-LONG_NS: Final = 100_000
-"""Idle time from which on a gap has a row of its own, and so can be pointed at."""
 
 _USES: Final = [use.value for use in Use]
 _KINDS: Final = [kind.value for kind in Kind]
 _PASSES: Final = [index for index, kind in enumerate(Kind) if kind in COMPUTE_KINDS]
-_IDLE: Final = np.array([use in IDLE for use in Use])
 _PLACE: Final = {"process": pl.Int64(), "device": pl.Int32()}
 
 
@@ -150,14 +145,15 @@ def spent(
         owners: The range of each row of the capture's work, as in `Projection`, if activities are to be
             kept.
     """
-    processes = capture.work["process"].unique().sort().to_list()
+    work, launches = ByProcess(capture.work), ByProcess(capture.launches)
 
     def of(process: int) -> list[Spent]:
-        return [_of_device(ran, tasks, markers) for ran in _devices(capture, process)]
+        ran = _devices(capture, work.of(process), launches.of(process))
+        return [_of_device(one, tasks, markers) for one in ran]
 
     # As in the projection: processes are independent, and NumPy frees the other cores.
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        done = [one for several in pool.map(of, processes) for one in several]
+        done = [one for several in pool.map(of, work.processes) for one in several]
     together = joined([NOTHING, *done])
     return msgspec.structs.replace(
         together,
@@ -166,16 +162,19 @@ def spent(
     )
 
 
-def _devices(capture: Capture, process: int) -> Iterator[_Device]:
-    """Yield what each device ran for one process."""
+def _devices(capture: Capture, work: pl.DataFrame, launches: pl.DataFrame) -> Iterator[_Device]:
+    """Yield what each device ran for one process, given its work and launches."""
     streams = capture.waits is not None and capture.waits.height > 0
-    work = capture.work.filter(process=process)
-    launches = capture.launches.filter(process=process)
-    ends = launches.select(pl.max_horizontal("start_ns", "end_ns")).to_series()  # null: not known
-    calls = Calls(
-        *(column.to_numpy() for column in (launches["start_ns"], ends, launches["thread"]))
+    launches = launches.select(
+        "correlation",
+        "start_ns",
+        # An end that is not known is taken to be the start.
+        end_ns=pl.max_horizontal("start_ns", "end_ns"),
+        thread="thread",
     )
-    call = lookup(launches["correlation"].to_numpy(), work["correlation"].to_numpy())
+    keys, *columns = (column.to_numpy() for column in launches)
+    calls = Calls(*columns)
+    call = lookup(keys, work["correlation"].to_numpy())
     device = work["device"]
     if device.min() == device.max():
         yield _Device(capture, work, call, calls, streams=streams)
@@ -207,12 +206,17 @@ class _Device:
             work, call = work[order], call[order]
         self.work, self.call = work, call
         self.start_ns = work["start_ns"].to_numpy()
-        self.end_ns = np.maximum(work["end_ns"].to_numpy(), self.start_ns)
+        end = work["end_ns"].to_numpy()
+        sound = (end >= self.start_ns).all()
+        self.end_ns = end if sound else np.maximum(end, self.start_ns)
         self.first_ns, self.last_ns = int(self.start_ns[0]), int(self.end_ns.max())
 
     def _launched(self, call: Ints) -> Ints:
         """Return when calls began, `_NEVER` for no call."""
-        return np.append(self.calls.start_ns, _NEVER)[call]
+        begun = self.calls.start_ns
+        if len(begun) and call.min() != NONE:
+            return begun[call]
+        return np.append(begun, _NEVER)[call]
 
     def launched_ns(self) -> Ints:
         """Return when each activity was launched, `_NEVER` if that is not known."""
@@ -232,13 +236,21 @@ class _Device:
         use[self.rows("comm")] = COMMUNICATION
         return Activities(self.start_ns, self.end_ns, use)
 
-    def gaps(self, idle: Pieces) -> Gaps:
-        """Return the idle stretches with what is known of the launches that end them."""
-        stream, before = None, None
+    def gaps(self, idle: Pieces) -> Iterator[Gaps]:
+        """Yield the idle stretches, block by block, with what is known of what ends them."""
+        streams = before = None
         if self._streams:
             streams = self.work["stream"].fill_null(NONE).to_numpy()
-            stream, before = streams[idle.owner], self._before(streams)[idle.owner]
-        return Gaps(idle.start_ns, idle.end_ns, self.call[idle.owner], stream, before)
+            before = self._before(streams)
+        for rows in blocks(len(idle.owner)):
+            start, end, owner = (column[rows] for column in idle)
+            yield Gaps(
+                start,
+                end,
+                self.call[owner],
+                None if streams is None else streams[owner],
+                None if before is None else before[owner],
+            )
 
     def _before(self, stream: Ints) -> Ints:
         """Return when the operation before each on its stream was launched, or `NONE`."""
@@ -258,15 +270,7 @@ def _of_device(ran: _Device, tasks: pl.DataFrame, markers: pl.DataFrame) -> Spen
     windows = _windows(ran, markers.filter(process=ran.process))
     stretches = _stretches(ran, tasks, windows)
     names, roles = _Names(ran.capture.host_names), _Names()
-    idle, why = judge(ran.gaps(cut.idle), ran.calls, ran.capture, ran.process)
-    compute = Nameless(Use.COMPUTE, cut.compute.start_ns, cut.compute.end_ns)
-    named = [
-        *(_Named(*part, np.full(len(part.use), NONE)) for part in why),
-        *_moved(ran, cut, names, roles),
-    ]
-    table = pl.concat(
-        [*(_nameless(of, stretches) for of in (compute, *idle)), *_with_names(named, stretches)]
-    )
+    table = spent_in(stretches, _pieces(ran, cut, names, roles))
     return Spent(
         table.select(
             process=pl.lit(ran.process, pl.Int64),
@@ -285,21 +289,17 @@ def _of_device(ran: _Device, tasks: pl.DataFrame, markers: pl.DataFrame) -> Spen
     )
 
 
-class _Named(NamedTuple):
-    """Disjoint stretches of a device's time, ascending, with names; see `gaps.Parts`.
-
-    Attributes:
-        role: Number of the role of what communicates, or `NONE`.
-    """
-
-    start_ns: Ints
-    end_ns: Ints
-    use: Ints
-    detail: Ints
-    role: Ints
+def _pieces(ran: _Device, cut: Partition, names: _Names, roles: _Names) -> Iterator[Bulk | Parts]:
+    """Yield all of a device's time, by what it was spent on."""
+    for rows in blocks(len(cut.compute.start_ns)):
+        yield Bulk.of(Use.COMPUTE, cut.compute.start_ns[rows], cut.compute.end_ns[rows])
+    host = Host(ran.capture, ran.process)
+    for gaps in ran.gaps(cut.idle):
+        yield from judge(gaps, ran.calls, host)
+    yield from _moved(ran, cut, names, roles)
 
 
-def _moved(ran: _Device, cut: Partition, names: _Names, roles: _Names) -> Iterator[_Named]:
+def _moved(ran: _Device, cut: Partition, names: _Names, roles: _Names) -> Iterator[Parts]:
     """Yield what communicates and what copies."""
     comms, copies = ran.capture.comms, ran.capture.copies
     operation = names.numbers([operation_of(comm) for comm in comms])
@@ -313,7 +313,7 @@ def _moved(ran: _Device, cut: Partition, names: _Names, roles: _Names) -> Iterat
     ):
         of = ran.at(column, pieces.owner)
         uses = np.full(len(of), CODE[use])
-        yield _Named(pieces.start_ns, pieces.end_ns, uses, detail[of], purpose[of])
+        yield Parts(pieces.start_ns, pieces.end_ns, uses, detail[of], purpose[of])
 
 
 def _gathered(members: pl.Series, numbers: pl.Series) -> pl.Series:
@@ -386,22 +386,7 @@ def _windows(ran: _Device, markers: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-class _Stretches(NamedTuple):
-    """A device's time from first to last, cut where tasks and steps begin and end.
-
-    Attributes:
-        edges: n + 1 times, ascending.
-        kind: For each stretch that of the task that it lies in, index into the members of `Kind`;
-            `NONE` outside of all.
-        summed: Whether its time is summed by use; in others every piece has a row of its own.
-    """
-
-    edges: Ints
-    kind: Ints
-    summed: Mask
-
-
-def _stretches(ran: _Device, tasks: pl.DataFrame, windows: pl.DataFrame) -> _Stretches:
+def _stretches(ran: _Device, tasks: pl.DataFrame, windows: pl.DataFrame) -> Stretches:
     first, last = ran.first_ns, ran.last_ns
     mine = tasks.filter(
         pl.col("process") == ran.process,
@@ -419,108 +404,7 @@ def _stretches(ran: _Device, tasks: pl.DataFrame, windows: pl.DataFrame) -> _Str
         codes = mine["kind"].replace_strict(_KINDS, range(len(_KINDS)), return_dtype=pl.Int64)
         kind = np.append(codes.to_numpy(), NONE)[held]
     summed = np.isin(kind, _PASSES) if pipelined(tasks) else np.ones(len(kind), bool)
-    return _Stretches(edges, kind, summed)
-
-
-def _nameless(of: Nameless, stretches: _Stretches) -> pl.DataFrame:
-    """Sum time of one use by stretch, but for the pieces that have a row of their own.
-
-    There may be as many pieces as the device ran kernels, and only few of these have rows: the others
-    are never looked at one by one.
-    """
-    edges = stretches.edges
-    spent = np.diff(spent_before(of.start_ns, of.end_ns, edges))
-    rows = _candidates(of, stretches)
-    pieces, stretch = cut_at(of.start_ns[rows], of.end_ns[rows], edges)
-    own = np.flatnonzero(_own(np.array(CODE[of.use]), pieces, stretch, stretches))
-    pieces, stretch = Pieces(*(column[own] for column in pieces)), stretch[own]
-    alone = pieces.end_ns - pieces.start_ns
-    np.subtract.at(spent, stretch, alone)
-    left = np.flatnonzero(spent)
-    return pl.DataFrame(
-        {
-            "inside": stretches.kind[np.concatenate([stretch, left])],
-            "start_ns": np.concatenate([pieces.start_ns, edges[left]]),
-            "end_ns": np.concatenate([pieces.end_ns, edges[left + 1]]),
-            "spent_ns": np.concatenate([alone, spent[left]]),
-        }
-    ).select(
-        "inside",
-        "start_ns",
-        "end_ns",
-        use=pl.lit(CODE[of.use], pl.Int64),
-        detail=pl.lit(NONE, pl.Int64),
-        role=pl.lit(NONE, pl.Int64),
-        spent_ns="spent_ns",
-    )
-
-
-def _candidates(of: Nameless, stretches: _Stretches) -> Ints:
-    """Return the pieces that may have rows of their own: those not in sums, and long ones."""
-    apart = np.flatnonzero(~stretches.summed)
-    low = np.searchsorted(of.end_ns, stretches.edges[apart], side="right")
-    high = np.searchsorted(of.start_ns, stretches.edges[apart + 1], side="left")
-    _, rows = overlaps(low, high)
-    if of.use in IDLE:
-        rows = np.append(rows, np.flatnonzero(of.end_ns - of.start_ns >= LONG_NS))
-    rows = np.unique(rows)
-    return rows[of.start_ns[rows] < of.end_ns[rows]]
-
-
-def _own(use: Ints, pieces: Pieces, stretch: Ints, stretches: _Stretches) -> Mask:
-    """Say which pieces have a row of their own: those in stretches without sums, and long gaps."""
-    own: Mask = ~stretches.summed[stretch]
-    own |= _IDLE[use] & (pieces.end_ns - pieces.start_ns >= LONG_NS)
-    return own
-
-
-def _with_names(parts: Iterable[_Named], stretches: _Stretches) -> Iterator[pl.DataFrame]:
-    """Yield the pieces that have a row of their own, and the sums of all others."""
-    rest = []
-    for part in parts:
-        pieces, stretch = cut_at(part.start_ns, part.end_ns, stretches.edges)
-        of = pl.DataFrame(
-            {
-                "stretch": stretch,
-                "start_ns": pieces.start_ns,
-                "end_ns": pieces.end_ns,
-                **{name: getattr(part, name)[pieces.owner] for name in ("use", "detail", "role")},
-                "spent_ns": pieces.end_ns - pieces.start_ns,
-            }
-        )
-        own = pl.Series(_own(of["use"].to_numpy(), pieces, stretch, stretches))
-        yield _inside(of.filter(own), stretches)
-        rest.append(of.filter(~own).drop("start_ns", "end_ns"))
-    sums = _summed(pl.concat(rest))
-    edges, stretch = stretches.edges, sums["stretch"].to_numpy()
-    times = {"start_ns": pl.Series(edges[stretch]), "end_ns": pl.Series(edges[stretch + 1])}
-    yield _inside(sums.with_columns(**times), stretches)
-
-
-def _inside(rows: pl.DataFrame, stretches: _Stretches) -> pl.DataFrame:
-    inside = pl.Series(stretches.kind[rows["stretch"].to_numpy()], dtype=pl.Int64)
-    return rows.select(
-        inside.alias("inside"), "start_ns", "end_ns", "use", "detail", "role", "spent_ns"
-    )
-
-
-_BY: Final = ("stretch", "use", "detail", "role")
-
-
-def _summed(parts: pl.DataFrame) -> pl.DataFrame:
-    """Sum spent_ns by stretch, use, detail and role.
-
-    They are numbers that fit into one, and grouping by one is several times as fast.
-    """
-    sizes = {name: int(parts[name].max() or 0) + 2 for name in _BY}  # type: ignore[arg-type]
-    key: pl.Expr = pl.lit(0, pl.Int64)
-    for name in _BY:
-        key = key * sizes[name] + (pl.col(name) - NONE)
-    sums = parts.group_by(key.alias("key")).agg(pl.col("spent_ns").sum()).sort("key")
-    for name in reversed(_BY):
-        value = (pl.col("key") % sizes[name] + NONE).alias(name)
-        sums = sums.with_columns(value, key=pl.col("key") // sizes[name])
-    return sums.select(*_BY, "spent_ns")
+    return Stretches(edges, kind, summed)
 
 
 def _operations(ran: _Device, cut: Partition) -> pl.DataFrame:

@@ -55,8 +55,8 @@ class CollectiveCalls:
         self, names: Sequence[str], events: Sequence[Any], start: Ints, end: Ints, thread: Ints
     ) -> None:
         """Take those of a batch of operators that are put around calls."""
-        rows = [row for row, name in enumerate(names) if name == _OPERATOR]
-        if rows:
+        if _OPERATOR in names:
+            rows = [row for row, name in enumerate(names) if name == _OPERATOR]
             told = [said(events[row].args) for row in rows]
             numbers = [self._said.setdefault(one, len(self._said)) for one in told]
             columns = (thread[rows], start[rows], end[rows], np.array(numbers, np.int64))

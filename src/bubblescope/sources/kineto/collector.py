@@ -72,6 +72,7 @@ _COUNTED: Final = {
 }
 _CATEGORY, _NAME, _THREAD = attrgetter("cat"), attrgetter("name"), attrgetter("tid")
 _START, _LENGTH = attrgetter("ts"), attrgetter("dur")
+_STREAM = attrgetter("args.stream")
 _ON_HOST: Final = ("gloo:", "mpi:", "ucc:")
 """Annotations of communication that the host itself does, from issue to completion."""
 
@@ -174,10 +175,10 @@ class Collector:
             if group == _RANGE:
                 events += self._old_ranges(held, groups)
             if events:
-                start, length = _nanoseconds(events, _START), _nanoseconds(events, _LENGTH)
-                self._columns[group].append(
-                    (start, start + length, *self._details(group, events, start, start + length)),
-                )
+                start = _nanoseconds(events, _START)
+                end = start + _nanoseconds(events, _LENGTH)
+                details = self._details(group, events, start, end)
+                self._columns[group].append((start, end, *details))
         self._take_functions(held[groups == _PYTHON].tolist())
         if syncs := held[groups == _SYNC].tolist():
             self._host.take_syncs(syncs, _nanoseconds(syncs, _START))
@@ -216,7 +217,7 @@ class Collector:
             self._processes.setdefault(events[0].pid, set())
             self._host.take_operators(names, start, end, threads)
             self._calls.take_operators(names, events, start, end, threads)
-            roles = np.array(list(map(self._role.__getitem__, names)))
+            roles = np.fromiter(map(self._role.__getitem__, names), np.int8, len(names))
             return (
                 threads,
                 roles,
@@ -386,9 +387,13 @@ def _sequenced(operators: pl.DataFrame) -> pl.DataFrame:
 
 def _streams(events: list[Any]) -> NDArray[np.int32]:
     """Return the numbers of streams, or `NONE`."""
-    found = [NONE if event.args is None else event.args.stream for event in events]
-    whole = [one if type(one) is int and 0 <= one < 2**31 else NONE for one in found]
-    return np.array(whole, np.int32)
+    try:
+        found = list(map(_STREAM, events))
+    except AttributeError:  # some have no arguments
+        found = [None if event.args is None else event.args.stream for event in events]
+    if set(map(type, found)) != {int}:
+        found = [one if type(one) is int else NONE for one in found]
+    return np.array([one if 0 <= one < 2**31 else NONE for one in found], np.int32)
 
 
 _WORK_DETAILS: Final = {
@@ -415,13 +420,14 @@ def _joined(parts: Sequence[Any], dtype: Any) -> pl.Series:
 def _argument(events: list[Any], name: str) -> Ints:
     """Return an argument that is a positive number, or `NONE`."""
     try:
-        values = np.array(list(map(attrgetter(f"args.{name}"), events)), np.int64)
-    except (AttributeError, TypeError):  # some have no arguments, or not this one
+        values = list(map(attrgetter(f"args.{name}"), events))
+    except AttributeError:  # some have no arguments
         get = attrgetter(name)
-        return np.array(
-            [NONE if event.args is None else get(event.args) or NONE for event in events], np.int64
-        )
-    return np.where(values == 0, NONE, values)
+        values = [None if event.args is None else get(event.args) for event in events]
+    if None in values:
+        values = [NONE if value is None else value for value in values]
+    numbers = np.array(values, np.int64)
+    return np.where(numbers == 0, NONE, numbers)
 
 
 def _devices(events: list[Any]) -> NDArray[np.int32]:

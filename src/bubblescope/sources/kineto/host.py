@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +23,8 @@ from bubblescope.sources.capture import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from bubblescope.model.arrays import Ints
 
 
@@ -32,19 +33,16 @@ class Host:
 
     def __init__(self) -> None:
         self._names: dict[str, int] = Numbers()
+        self._blocks, self._functions = _Blocks(), _Functions()
         self._columns: list[tuple[Any, ...]] = []
         self._waits: list[tuple[Ints, Ints]] = []
         self._syncs = False
 
     def take_calls(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
         """Take calls of the device's runtime, and keep those that block."""
-        sort = [blocks(name) for name in names]
-        long = end - start >= SLOW_COPY_NS
-        kept = [
-            row
-            for row, how in enumerate(sort)
-            if how is Blocks.ALWAYS or (how is Blocks.IF_LONG and long[row])
-        ]
+        how = np.fromiter(map(self._blocks.__getitem__, names), np.int8, len(names))
+        slow = (how == _IF_LONG) & (end - start >= SLOW_COPY_NS)
+        kept = np.flatnonzero((how == _ALWAYS) | slow).tolist()
         if kept:
             self._take([names[row] for row in kept], start[kept], end[kept], thread[kept], BLOCKED)
 
@@ -54,7 +52,7 @@ class Host:
 
     def take_functions(self, names: Sequence[str], start: Ints, end: Ints, thread: Ints) -> None:
         """Take Python's functions; one that collects garbage is told from others."""
-        doing = np.fromiter(map(_function, names), np.int64, len(names))
+        doing = np.fromiter(map(self._functions.__getitem__, names), np.int8, len(names))
         self._take(names, start, end, thread, doing)
 
     def take_syncs(self, events: Sequence[Any], start: Ints) -> None:
@@ -69,10 +67,15 @@ class Host:
         self._waits.append((start[waits], np.array(streams, np.int64)))
 
     def _take(
-        self, names: Sequence[str], start: Ints, end: Ints, thread: Ints, doing: int | Ints
+        self,
+        names: Sequence[str],
+        start: Ints,
+        end: Ints,
+        thread: Ints,
+        doing: int | NDArray[np.int8],
     ) -> None:
         numbers = np.fromiter(map(self._names.__getitem__, names), np.int32, len(names))
-        codes = np.broadcast_to(np.asarray(doing), len(names))
+        codes = np.broadcast_to(np.asarray(doing, np.int8), len(names))
         self._columns.append((thread, start, end, codes, numbers))
 
     def finish(
@@ -83,10 +86,12 @@ class Host:
         Args:
             ranges: Frame with thread, start_ns, end_ns and name of all annotations.
         """
-        columns = zip(*self._columns, strict=True) if self._columns else repeat((), 5)
-        data = [np.concatenate([np.empty(0, np.int64), *parts]) for parts in columns]
+        nothing = [np.empty(0, np.int64)] * 3 + [np.empty(0, np.int8), np.empty(0, np.int32)]
+        data = map(np.concatenate, zip(nothing, *self._columns, strict=True))
+        self._columns.clear()
         names = ("thread", "start_ns", "end_ns", "doing", "name")
-        host = pl.DataFrame(dict(zip(names, data, strict=True))).with_columns(process=pl.lit(0))
+        host = pl.DataFrame(dict(zip(names, data, strict=True)))
+        host = host.with_columns(process=pl.lit(0, pl.Int64)).select(*HOST)
         numbers = {name: self._names[name] for name in ranges["name"].unique(maintain_order=True)}
         marked = annotated(ranges.with_columns(process=pl.lit(0, pl.Int64)), numbers)
         waits = None
@@ -94,8 +99,7 @@ class Host:
             start, stream = (np.concatenate(parts) for parts in zip(*self._waits, strict=True))
             waits = pl.DataFrame({"stream": stream, "start_ns": start})
             waits = waits.with_columns(process=pl.lit(0, pl.Int64)).select(*WAITS)
-        told = pl.concat([pl.DataFrame(host.select(*HOST), schema_overrides=HOST), marked])
-        return told, tuple(self._names), waits
+        return pl.concat([host, marked]), tuple(self._names), waits
 
 
 class Numbers(dict[str, int]):
@@ -106,8 +110,25 @@ class Numbers(dict[str, int]):
         return found
 
 
-def _function(name: str) -> int:
-    return GC if collects_garbage(name) else PYTHON
+_NEVER, _IF_LONG, _ALWAYS = range(3)
+
+
+class _Blocks(dict[str, int]):
+    """Says of each call, by its name, whether it blocks."""
+
+    def __missing__(self, name: str) -> int:
+        how = blocks(name)
+        code = _ALWAYS if how is Blocks.ALWAYS else _IF_LONG if how is Blocks.IF_LONG else _NEVER
+        self[name] = code
+        return code
+
+
+class _Functions(dict[str, int]):
+    """Tells the function of Python that collects garbage from others, by their names."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = found = GC if collects_garbage(name) else PYTHON
+        return found
 
 
 def _stream(event: Any) -> Any:

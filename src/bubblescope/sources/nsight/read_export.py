@@ -342,7 +342,7 @@ def _device_work(
     )
 
     def shrink(piece: pl.DataFrame, unnamed: pl.Expr, kernel: pl.Expr) -> pl.DataFrame:
-        return piece.drop_nulls(["start", "end", "deviceId"]).select(
+        kept = piece.drop_nulls(["start", "end", "deviceId"]).select(
             process=_process("globalPid").fill_null(UNKNOWN),
             device=pl.col("deviceId").cast(pl.Int32),
             start_ns="start",
@@ -356,6 +356,7 @@ def _device_work(
             kernel=kernel,
             **({"title": pl.coalesce("demangledName", "shortName", unnamed)} if titles else {}),
         )
+        return _alike(kept)
 
     code_of_name = (pl.coalesce(names[::-1]) - zero).cast(pl.Int32, strict=False)
     columns = ["start", "end", "deviceId", "correlationId", "globalPid", *names]
@@ -372,6 +373,22 @@ def _device_work(
         pieces.append(piece)
         counts.append(counted(piece, what))
     return pl.concat(pieces), pl.concat(counts)
+
+
+def _alike(piece: pl.DataFrame) -> pl.DataFrame:
+    """Return a piece of a table with every column in one chunk.
+
+    A column that is null throughout Polars would else keep in one chunk while the others have one for
+    each piece, and copy the whole table for it whenever some of it is chosen.
+    """
+    return pl.DataFrame(
+        [
+            column.rechunk()
+            if column.null_count() < len(column)
+            else pl.Series(column.name, [None], column.dtype).new_from_index(0, len(column))
+            for column in piece
+        ]
+    )
 
 
 _WAYS: Final = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
