@@ -289,7 +289,6 @@ def test_demo_trains_records_and_shows(tmp_path):
 
 
 def test_demo_admits_contention(tmp_path):
-    alone = {"cwd": tmp_path, "process": True}
     done = run(
         "demo",
         "--stages",

@@ -124,21 +124,28 @@ def results(done: subprocess.CompletedProcess, name: str) -> list[str]:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def unrecorded(tmp_path_factory) -> subprocess.CompletedProcess:
-    """A run of all schedules that nothing records: starting PyTorch takes longer than they do."""
+    """A job that trains with one schedule after the other: starting PyTorch takes longer than that."""
     needs("torch")
     return run(launch(tmp_path_factory.mktemp("unrecorded") / "train.py", *SCHEDULES))
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_every_schedule_of_torch_is_recorded_as_it_ran(tmp_path, unrecorded, name):
-    """Every F, B and W once, the schedule recognised, and the same losses and weights to the bit."""
-    with_us = recorded(tmp_path / "recording", *launch(tmp_path / "train.py", name))
-    assert with_us.returncode == 0, with_us.stderr[-2000:]
-    assert results(with_us, name) == results(unrecorded, name)
+@pytest.fixture(scope="module")
+def together(tmp_path_factory, unrecorded):
+    """The same job, recorded: with the same losses and weights to the bit."""
+    folder = tmp_path_factory.mktemp("together")
+    done = recorded(folder / "recording", *launch(folder / "train.py", *SCHEDULES))
+    assert done.returncode == 0, done.stderr[-2000:]
+    for name in SCHEDULES:
+        assert results(done, name) == results(unrecorded, name)
+    timeline = sources.load(folder / "recording")
+    assert timeline.steps == list(range(len(SCHEDULES) * STEPS))
+    return timeline
 
-    timeline = sources.load(tmp_path / "recording")
+
+def check(timeline, name: str) -> None:
+    """Check that every F, B and W is there once, and the schedule recognised."""
     stages = RANKS if name in {"GPipe", "1F1B"} else 2 * RANKS
     counts = kinds(timeline)
     expected = MICROBATCHES * stages * STEPS
@@ -153,6 +160,23 @@ def test_every_schedule_of_torch_is_recorded_as_it_ran(tmp_path, unrecorded, nam
     found = Report.of(timeline).to_dict()["schedule"]
     assert found["schedule"] == SCHEDULES[name]
     assert timeline.run.microbatches == MICROBATCHES
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_of_torch_is_recorded_as_it_ran(together, name):
+    first = list(SCHEDULES).index(name) * STEPS
+    timeline = together.slice(steps=range(first, first + STEPS))
+    check(timeline, name)
+    assert len(timeline.steps) == STEPS
+
+
+@pytest.mark.parametrize("name", ["1F1B", "ZBVZeroBubble"])
+def test_a_job_with_one_schedule_is_recorded_as_it_ran(tmp_path, unrecorded, name):
+    done = recorded(tmp_path / "recording", *launch(tmp_path / "train.py", name))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert results(done, name) == results(unrecorded, name)
+    timeline = sources.load(tmp_path / "recording")
+    check(timeline, name)
     assert timeline.steps == list(range(STEPS))
 
 
@@ -238,7 +262,7 @@ class TestTheJobComesFirst:
         done = recorded(
             tmp_path / "out",
             *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
-            *("--standalone", str(script), "1F1B", "2", "4", "-"),
+            *("--standalone", str(script), "2", "4", "1F1B"),
         )
         assert done.stdout.count("rank ") >= 2, done.stderr[-3000:]
         assert "bubblescope" in done.stderr
@@ -267,7 +291,7 @@ class TestTheWindow:
         return recorded(
             tmp_path / "out",
             *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
-            *("--standalone", str(script), "1F1B", str(steps), "4", "-"),
+            *("--standalone", str(script), str(steps), "4", "1F1B"),
             options=options,
         )
 
@@ -329,7 +353,7 @@ def test_by_hand(tmp_path):
     done = run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
-            *("--standalone", str(script), "1F1B", "3", "4", "-"),
+            *("--standalone", str(script), "3", "4", "1F1B"),
         ]
     )
     assert done.returncode == 0, done.stderr[-2000:]
