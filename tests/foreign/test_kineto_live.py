@@ -33,13 +33,61 @@ OURS = {
 }
 
 
+RANKS, MICROBATCHES, STEPS = 2, 4, 2
+TOGETHER = """
+import importlib.util, sys
+from argparse import Namespace
+from pathlib import Path
+
+spec = importlib.util.spec_from_file_location("example", sys.argv[1])
+example = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(example)
+
+def train(rank, sizes, folders):
+    for folder in folders:
+        options = Namespace(schedule=folder.name, output=folder, profile=True, **sizes)
+        example.train(rank, options, str(folder / "store"))
+
+if __name__ == "__main__":
+    ranks, microbatches, steps = map(int, sys.argv[2:5])
+    sizes = {"ranks": ranks, "microbatches": microbatches, "steps": steps}
+    example.multiprocessing.spawn(train, (sizes, list(map(Path, sys.argv[5:]))), ranks)
+"""
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """What the example records of each schedule, one after the other in processes that start once."""
+    folder = tmp_path_factory.mktemp("together")
+    script = folder / "together.py"
+    script.write_text(TOGETHER)
+    folders = [folder / schedule for schedule in OURS]
+    for each in folders:
+        each.mkdir()
+    command = [sys.executable, str(script), str(EXAMPLE)]
+    sizes = map(str, (RANKS, MICROBATCHES, STEPS))
+    subprocess.run([*command, *sizes, *map(str, folders)], check=True, env=ENVIRONMENT)
+    return folder
+
+
 @pytest.mark.parametrize("schedule", OURS)
-def test_the_profilers_tasks_are_the_recorders(tmp_path, schedule):
-    command = [sys.executable, str(EXAMPLE), "--schedule", schedule, "--profile"]
-    sizes = ["--ranks", "2", "--microbatches", "4", "--steps", "2", "-o", str(tmp_path)]
-    subprocess.run([*command, *sizes], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    recorded = sources.load(*tmp_path.glob("*.bubbles"))
-    profiled = sources.load(*tmp_path.glob("*.json.gz"))
+def test_the_profilers_tasks_are_the_recorders(together, schedule):
+    check(together / schedule, schedule)
+
+
+def test_the_example_records_and_profiles(tmp_path):
+    command = [sys.executable, str(EXAMPLE), "--schedule", "1F1B", "--profile", "-o", str(tmp_path)]
+    sizes = {"--ranks": RANKS, "--microbatches": MICROBATCHES, "--steps": STEPS}
+    options = [str(part) for pair in sizes.items() for part in pair]
+    subprocess.run([*command, *options], check=True, env=ENVIRONMENT)
+    check(tmp_path, "1F1B")
+
+
+def check(folder, schedule):
+    """Compare the profiler's tasks of a run with those of our recorder."""
+    recorded = sources.load(*folder.glob("*.bubbles"))
+    profiled = sources.load(*folder.glob("*.json.gz"))
 
     for timeline in (recorded, profiled):
         seen = recognise(timeline)
