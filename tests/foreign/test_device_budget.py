@@ -26,7 +26,12 @@ MODES = {
     "hip": Mode(pairs=True, streams=2, hip=True),
     "all": Mode(pairs=True, streams=3, jitter=True, cut=True, lost=0.1, ranks=2, engine=True),
 }
-SEEDS = range(1000 if FULL else 30)
+ALONE = range(30)
+"""Seeds that are jobs of their own."""
+TOGETHER = range(len(ALONE), 1000 if FULL else len(ALONE))
+"""Seeds whose ranks are read as those of one job, `BATCH` of one mode at a time: most of what reading
+costs is the same for one file of this size and for many."""
+BATCH = 10
 CLASSES = {*(f"host_{host}" for host in HOSTS), "launch_call", *LATE, "unlinked"}
 
 
@@ -98,7 +103,27 @@ def exact(report):
         )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+def batches():
+    """Return the seeds of `TOGETHER`, so many at a time."""
+    each = [TOGETHER[first :: len(MODES)] for first in range(len(MODES))]
+    return [seeds[at : at + BATCH] for seeds in each for at in range(0, len(seeds), BATCH)]
+
+
+def together(seeds, **hosts):
+    """Make the ranks of a job for each seed, and number them through."""
+    ranks = [rank for seed in seeds for rank in make(replace(of(seed), **hosts), seed)]
+    for number, rank in enumerate(ranks):
+        rank.number = rank.truth["rank"] = number
+    return ranks
+
+
+def test_every_seed_is_tried():
+    tried = [*ALONE, *(seed for seeds in batches() for seed in seeds)]
+    assert sorted(tried) == list(range(1000 if FULL else 30))
+    assert all(of(seed) is of(seeds[0]) for seeds in batches() for seed in seeds)
+
+
+@pytest.mark.parametrize("seed", ALONE)
 def test_kineto(seed, tmp_path):
     ranks = make(of(seed), seed)
     report = reported(kineto(ranks, tmp_path))
@@ -106,9 +131,25 @@ def test_kineto(seed, tmp_path):
     check(report, ranks)
 
 
-@pytest.mark.parametrize("seed", [seed for seed in SEEDS if not of(seed).hip])
+@pytest.mark.parametrize("seed", [seed for seed in ALONE if not of(seed).hip])
 def test_nsight(seed, tmp_path):
     ranks = make(replace(of(seed), hosts=NSIGHT_HOSTS), seed)
+    report = reported(nsight(ranks, tmp_path / "all.sqlite"))
+    exact(report)
+    check(report, ranks)
+
+
+@pytest.mark.parametrize("seeds", batches(), ids=str)
+def test_kineto_together(seeds, tmp_path):
+    ranks = together(seeds)
+    report = reported(kineto(ranks, tmp_path))
+    exact(report)
+    check(report, ranks)
+
+
+@pytest.mark.parametrize("seeds", [it for it in batches() if not of(it[0]).hip], ids=str)
+def test_nsight_together(seeds, tmp_path):
+    ranks = together(seeds, hosts=NSIGHT_HOSTS)
     report = reported(nsight(ranks, tmp_path / "all.sqlite"))
     exact(report)
     check(report, ranks)

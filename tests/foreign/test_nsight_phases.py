@@ -109,6 +109,16 @@ def test_operators_of_emit_nvtx_tell_passes_and_an_optimizer(tmp_path):
     assert "aten::addmm" in names  # without the numbers behind it
 
 
+def test_operators_of_emit_nvtx_tell_an_evaluation_from_the_forward_after_it(tmp_path):
+    job = Job()
+    for _ in range(2):
+        job.operators().engine().ranged("Optimizer.step#AdamW.step, op_id = 99", "optimizer")
+        job.phase("other", inside="aten::addmm, op_id = {}, sizes = [[2]]")
+    timeline = job.check(tmp_path)
+    assert set(timeline.tasks.filter(kind="other")["name"]) == {"forward without autograd"}
+    assert timeline.tasks.filter(kind="forward")["microbatch"].to_list() == [0, 0]
+
+
 def test_what_fsdp_computes_anew_is_told_inside_of_the_backward(tmp_path):
     job = Job().operators()
     begin, first = job.host, job.device

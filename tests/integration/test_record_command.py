@@ -28,36 +28,43 @@ from torch import distributed, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 
-name, steps, microbatches, v = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "v"
+steps, microbatches, names = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 torch.set_num_threads(1)
 distributed.init_process_group("gloo")
 rank, ranks = distributed.get_rank(), distributed.get_world_size()
-schedule_class = get_schedule_class(name)
-single = issubclass(schedule_class, PipelineScheduleSingle)
-count = ranks if single else 2 * ranks
-places = [rank] if single else [rank, count - 1 - rank] if v else [rank, rank + ranks]
-models = []
-for place in places:
-    torch.manual_seed(place)
-    models.append(nn.Sequential(nn.Linear(16, 16), nn.Tanh()))
-stages = [PipelineStage(m, p, count, torch.device("cpu")) for m, p in zip(models, places)]
-schedule = schedule_class(stages[0] if single else stages, microbatches, loss_fn=nn.functional.mse_loss)
-optimizer = torch.optim.SGD([p for m in models for p in m.parameters()], lr=0.1)
-torch.manual_seed(7)
-x = torch.randn(4 * microbatches, 16)
-digest = hashlib.sha256()
-for _ in range(steps):
-    losses = []
-    target = torch.tanh(x) if count - 1 in places else None
-    schedule.step(*((x,) if 0 in places else ()), target=target, losses=losses)
-    optimizer.step()
-    optimizer.zero_grad()
-    for loss in losses:
-        digest.update(loss.detach().numpy().tobytes())
-for model in models:
-    for parameter in model.parameters():
-        digest.update(parameter.detach().numpy().tobytes())
-print(f"rank {rank} {digest.hexdigest()}\\n", end="", flush=True)
+
+def train(name):
+    schedule_class = get_schedule_class(name)
+    single = issubclass(schedule_class, PipelineScheduleSingle)
+    v = name in ("ZBVZeroBubble", "DualPipeV")
+    count = ranks if single else 2 * ranks
+    places = [rank] if single else [rank, count - 1 - rank] if v else [rank, rank + ranks]
+    models = []
+    for place in places:
+        torch.manual_seed(place)
+        models.append(nn.Sequential(nn.Linear(16, 16), nn.Tanh()))
+    stages = [PipelineStage(m, p, count, torch.device("cpu")) for m, p in zip(models, places)]
+    loss_fn = nn.functional.mse_loss
+    schedule = schedule_class(stages[0] if single else stages, microbatches, loss_fn=loss_fn)
+    optimizer = torch.optim.SGD([p for m in models for p in m.parameters()], lr=0.1)
+    torch.manual_seed(7)
+    x = torch.randn(4 * microbatches, 16)
+    digest = hashlib.sha256()
+    for _ in range(steps):
+        losses = []
+        target = torch.tanh(x) if count - 1 in places else None
+        schedule.step(*((x,) if 0 in places else ()), target=target, losses=losses)
+        optimizer.step()
+        optimizer.zero_grad()
+        for loss in losses:
+            digest.update(loss.detach().numpy().tobytes())
+    for model in models:
+        for parameter in model.parameters():
+            digest.update(parameter.detach().numpy().tobytes())
+    print(f"{name} rank {rank} {digest.hexdigest()}\\n", end="", flush=True)
+
+for name in names:
+    train(name)
 distributed.destroy_process_group()
 '''
 
@@ -101,28 +108,44 @@ def kinds(timeline) -> dict[str, int]:
     return dict(timeline.tasks.group_by("kind").len().iter_rows())
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_every_schedule_of_torch_is_recorded_as_it_ran(tmp_path, name):
-    """Every F, B and W once, the schedule recognised, and the same losses and weights to the bit."""
-    needs("torch")
-    script = tmp_path / "train.py"
+def launch(script: Path, *names: str) -> list[str]:
+    """Return the command that trains with each of these schedules, one after the other."""
     script.write_text(TRAIN)
-    v = "v" if name in {"ZBVZeroBubble", "DualPipeV"} else "-"
-    launch = [
+    return [
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS)),
-        *("--standalone", str(script), name, str(STEPS), str(MICROBATCHES), v),
+        *("--standalone", str(script), str(STEPS), str(MICROBATCHES), *names),
     ]
-    with_us = recorded(tmp_path / "recording", *launch)
-    assert with_us.returncode == 0, with_us.stderr[-2000:]
-    without = run(launch)
 
-    def results(output: str) -> list[str]:
-        return sorted(line for line in output.splitlines() if line.startswith("rank "))
 
-    assert results(with_us.stdout) == results(without.stdout)
-    assert len(results(without.stdout)) == RANKS
+def results(done: subprocess.CompletedProcess, name: str) -> list[str]:
+    """Return what the ranks print of a schedule's losses and weights."""
+    found = sorted(line for line in done.stdout.splitlines() if line.startswith(f"{name} rank "))
+    assert len(found) == RANKS, done.stderr[-2000:]
+    return found
 
-    timeline = sources.load(tmp_path / "recording")
+
+@pytest.fixture(scope="module")
+def unrecorded(tmp_path_factory) -> subprocess.CompletedProcess:
+    """A job that trains with one schedule after the other: starting PyTorch takes longer than that."""
+    needs("torch")
+    return run(launch(tmp_path_factory.mktemp("unrecorded") / "train.py", *SCHEDULES))
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory, unrecorded):
+    """The same job, recorded: with the same losses and weights to the bit."""
+    folder = tmp_path_factory.mktemp("together")
+    done = recorded(folder / "recording", *launch(folder / "train.py", *SCHEDULES))
+    assert done.returncode == 0, done.stderr[-2000:]
+    for name in SCHEDULES:
+        assert results(done, name) == results(unrecorded, name)
+    timeline = sources.load(folder / "recording")
+    assert timeline.steps == list(range(len(SCHEDULES) * STEPS))
+    return timeline
+
+
+def check(timeline, name: str) -> None:
+    """Check that every F, B and W is there once, and the schedule recognised."""
     stages = RANKS if name in {"GPipe", "1F1B"} else 2 * RANKS
     counts = kinds(timeline)
     expected = MICROBATCHES * stages * STEPS
@@ -137,6 +160,23 @@ def test_every_schedule_of_torch_is_recorded_as_it_ran(tmp_path, name):
     found = Report.of(timeline).to_dict()["schedule"]
     assert found["schedule"] == SCHEDULES[name]
     assert timeline.run.microbatches == MICROBATCHES
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_of_torch_is_recorded_as_it_ran(together, name):
+    first = list(SCHEDULES).index(name) * STEPS
+    timeline = together.slice(steps=range(first, first + STEPS))
+    check(timeline, name)
+    assert len(timeline.steps) == STEPS
+
+
+@pytest.mark.parametrize("name", ["1F1B", "ZBVZeroBubble"])
+def test_a_job_with_one_schedule_is_recorded_as_it_ran(tmp_path, unrecorded, name):
+    done = recorded(tmp_path / "recording", *launch(tmp_path / "train.py", name))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert results(done, name) == results(unrecorded, name)
+    timeline = sources.load(tmp_path / "recording")
+    check(timeline, name)
     assert timeline.steps == list(range(STEPS))
 
 
@@ -222,7 +262,7 @@ class TestTheJobComesFirst:
         done = recorded(
             tmp_path / "out",
             *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
-            *("--standalone", str(script), "1F1B", "2", "4", "-"),
+            *("--standalone", str(script), "2", "4", "1F1B"),
         )
         assert done.stdout.count("rank ") >= 2, done.stderr[-3000:]
         assert "bubblescope" in done.stderr
@@ -251,7 +291,7 @@ class TestTheWindow:
         return recorded(
             tmp_path / "out",
             *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
-            *("--standalone", str(script), "1F1B", str(steps), "4", "-"),
+            *("--standalone", str(script), str(steps), "4", "1F1B"),
             options=options,
         )
 
@@ -313,7 +353,7 @@ def test_by_hand(tmp_path):
     done = run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
-            *("--standalone", str(script), "1F1B", "3", "4", "-"),
+            *("--standalone", str(script), "3", "4", "1F1B"),
         ]
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 
 import msgspec
 import numpy as np
@@ -22,6 +20,7 @@ from bubblescope.model.provenance import ClockReport, Run
 from bubblescope.render.text.compare import Comparison
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
+from commands import called, started
 from places import ROOT
 from synthetic import empty
 
@@ -403,21 +402,16 @@ def files(tmp_path):
     return tmp_path
 
 
-def run(*arguments, cwd, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "bubblescope", "compare", *map(str, arguments)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run(*arguments, cwd, code=0, process=False):
+    done = (started if process else called)("compare", *arguments, cwd=cwd)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done
 
 
 def test_the_page_says_what_changed(files):
-    shown = re.sub(r"\s+", " ", run("a.parquet", "b.parquet", cwd=files).stdout)
+    done = run("a.parquet", "b.parquet", cwd=files, process=True)
+    shown = re.sub(r"\s+", " ", done.stdout)
     assert re.search(
         r"^B is [\d.]+ % slower than A \(95 % interval \+[\d.]+ to \+[\d.]+ %\): ", shown
     )

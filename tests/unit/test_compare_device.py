@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import polars as pl
@@ -19,6 +16,7 @@ from bubblescope.model.budget import BUDGET_SCHEMA, HIDDEN, STEP_SCHEMA, Use
 from bubblescope.render.text.compare import Comparison
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
+from commands import called
 from places import ROOT, SHARED
 from synthetic import HOSTILE
 
@@ -477,14 +475,7 @@ def files(tmp_path):
 
 
 def run(*arguments, cwd, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "bubblescope", "compare", *map(str, arguments)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "80"},
-    )
+    done = called("compare", *arguments, cwd=cwd, COLUMNS="80")
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done

@@ -6,6 +6,10 @@ the beginning of the step, is its forward. Where no operator says so, ranges nam
 believed, and those that FSDP2 makes around forwards. Where nothing ran a backward, as in inference, the
 job's own outermost ranges are its phases, or else its outermost modules, or else its steps.
 
+What the caller launched where autograd records nothing, under `torch.no_grad`, is no part of the
+forward after it, if it multiplies matrices as only a forward does: it evaluates, or is of a model that
+is not trained.
+
 Told by launches of device work, not by operators: an operator that launches nothing moves no boundary.
 """
 
@@ -22,7 +26,7 @@ from bubblescope.names.phase_words import forward_edge, phase_word
 from bubblescope.sources.capture import RANGES, Capture
 from bubblescope.sources.nesting import enclosing, outermost
 from bubblescope.sources.regions import regions
-from bubblescope.sources.traced import BACKWARD, COMPUTE, MODULE, NONE, SEND
+from bubblescope.sources.traced import BACKWARD, COMPUTE, MODULE, NONE, PRODUCT, SEND
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -42,6 +46,7 @@ _ASIDE: Final = (
 """Ranges whose work is of no pass: loading data, clearing gradients."""
 
 _OTHER_WORK: Final = "work outside of passes"
+_UNRECORDED: Final = "forward without autograd"
 _BESIDE: Final = "work outside of ranges"
 _HOW_ENGINE: Final = (
     "work launched by operators that autograd's engine ran is a backward, what its caller launched "
@@ -67,8 +72,8 @@ _STEP: Final = "marker of step {}"
 _PASSES: Final = [Kind.FORWARD.value, Kind.BACKWARD.value]
 
 # What the moments are that the order of a process's launches is made of. Of several at one moment
-# the lower comes first.
-_ENDED, _BEGAN, _OPTIMIZER, _ENGINE, _MAIN = range(5)
+# the lower comes first. The last are launches of the main thread, where autograd records and not.
+_ENDED, _BEGAN, _OPTIMIZER, _ENGINE, _MAIN, _ALONE = range(6)
 
 
 class Phases(msgspec.Struct, frozen=True):
@@ -208,7 +213,8 @@ def _told(trace: Traced, steps: Steps, names: NameParser, launches: pl.DataFrame
     inside = enclosing(launches, engine).with_columns(engine=pl.col("until_ns").is_not_null())
     main = _main_thread(inside)
     # Without operators of the caller, those of the engine say less than names do.
-    operators = trace.operators.filter(role=COMPUTE, thread=main).height > 0
+    own = trace.operators.filter(pl.col("role") <= COMPUTE, pl.col("thread") == main)
+    operators = own.height > 0
     apart = _Apart(launches, main, optimizers, steps)
     if not (engine.height and operators):
         if (worded := _worded(closed, apart)) is not None:
@@ -229,6 +235,7 @@ def _told(trace: Traced, steps: Steps, names: NameParser, launches: pl.DataFrame
         launches,
     ).with_columns(kind=pl.lit(Kind.OTHER.value))
     moments = _moments(inside, engine, engines, main, optimizers, aside, steps)
+    moments = _without_unrecorded(moments, own, main)
     separable = operators or optimizers.height > 0
     passes = _passes(moments, trace, main, separable=separable)
     recomputed = _recomputations(trace, engine, launches)
@@ -440,6 +447,70 @@ def _moments(
     ).sort("start_ns", "sort")
 
 
+def _without_unrecorded(moments: pl.DataFrame, operators: pl.DataFrame, main: int) -> pl.DataFrame:
+    """Tell forwards that autograd does not record from the one that comes after them.
+
+    An operator has a sequence number unless autograd is off, and the number advances with every
+    operator that autograd records. So a product of matrices that no operator with a number called,
+    before the first advance of a run of launches, is of another forward than what is recorded there.
+    That other one ends before the next operator with a number.
+
+    Args:
+        moments: As `_moments` has them.
+        operators: The main thread's own.
+        main: The main thread.
+
+    Returns:
+        The moments with `unrecorded`, whether a launch is of such a product; those of a forward of its
+        own, in front of one that is recorded, are `_ALONE`.
+    """
+    numbered = operators.filter(pl.col("sequence") != NONE)
+    products = operators.filter(pl.col("role") == PRODUCT, pl.col("sequence") == NONE)
+    moments = moments.with_columns(
+        run=pl.col("sort").rle_id(), unrecorded=pl.lit(value=False)
+    ).with_row_index("moment")
+    if not products.height:
+        return moments.drop("run", "moment")
+    ours = moments.filter(sort=_MAIN).select(
+        "moment", "run", "start_ns", thread=pl.lit(main, pl.Int64)
+    )
+    for column, spans in (("recorded", numbered), ("product", products)):
+        found = enclosing(ours, outermost(spans))
+        ours = found.with_columns(pl.col("until_ns").is_not_null().alias(column)).drop(
+            "since_ns", "until_ns"
+        )
+    ours = ours.with_columns(unrecorded=pl.col("product") & ~pl.col("recorded"))
+    begins = ours.group_by("run").agg(begin_ns=pl.col("start_ns").min()).sort("begin_ns")
+    advance = (
+        numbered.sort("start_ns")
+        .join_asof(begins, left_on="start_ns", right_on="begin_ns")
+        .filter(pl.col("sequence") > pl.col("sequence").min().over("run"))
+        .group_by("run")
+        .agg(advance_ns=pl.col("start_ns").min())
+    )
+    early = pl.col("unrecorded") & (pl.col("start_ns") < pl.col("advance_ns"))
+    last = pl.col("start_ns").filter(early).max().over("run")
+    alone = (
+        ours.join(advance, on="run", how="left")
+        .with_columns(last_ns=last)
+        .with_columns(
+            until_ns=pl.col("start_ns")
+            .filter("recorded", pl.col("start_ns") > pl.col("last_ns"))
+            .min()
+            .over("run")
+        )
+        .select("moment", alone=pl.col("start_ns") < pl.col("until_ns"), told="unrecorded")
+    )
+    return (
+        moments.join(alone, on="moment", how="left", maintain_order="left")
+        .with_columns(
+            sort=pl.when("alone").then(pl.lit(_ALONE, pl.Int32)).otherwise("sort"),
+            unrecorded=pl.col("told").fill_null(value=False),
+        )
+        .drop("run", "moment", "alone", "told")
+    )
+
+
 def _passes(moments: pl.DataFrame, trace: Traced, main: int, *, separable: bool) -> pl.DataFrame:
     """Return forwards, backwards and what is neither: a run of moments of one sort each.
 
@@ -452,6 +523,7 @@ def _passes(moments: pl.DataFrame, trace: Traced, main: int, *, separable: bool)
             pl.col("end_ns").max(),
             pl.col("start_ns").max().alias("last_ns"),
             pl.col("launched").any(),
+            pl.col("unrecorded").any(),
         )
         .with_columns(
             before=pl.col("sort").shift(1),
@@ -459,13 +531,13 @@ def _passes(moments: pl.DataFrame, trace: Traced, main: int, *, separable: bool)
             next_ns=pl.col("start_ns").shift(-1),
         )
     )
-    ours = runs.filter(pl.col("sort") == _MAIN)
+    ours = runs.filter(pl.col("sort") >= _MAIN)
     before, after = pl.col("before"), pl.col("after")
     # A step without a backward evaluates; what autograd recorded is a forward, wherever it is cut off.
     evaluates = (before == _BEGAN) & after.is_in([_ENDED, _BEGAN]).fill_null(value=True)
     cut_off = pl.col("recorded") & ((before != _ENGINE).fill_null(value=True) | after.is_null())
     forward = (after == _ENGINE).fill_null(value=False) | evaluates.fill_null(value=False) | cut_off
-    forward &= pl.lit(separable)
+    forward &= (pl.col("sort") == _MAIN) & pl.lit(separable)
     operators = trace.operators.filter(pl.col("thread") == main)
     forwards = (
         ours.join(_recorded(ours, operators), on="run", how="left")
@@ -494,14 +566,14 @@ def _passes(moments: pl.DataFrame, trace: Traced, main: int, *, separable: bool)
         kind=pl.lit(Kind.BACKWARD.value)
     )
     return pl.concat(
-        frame.select("start_ns", "end_ns", "kind", thread=pl.lit(main, pl.Int64))
+        frame.select("start_ns", "end_ns", "kind", "unrecorded", thread=pl.lit(main, pl.Int64))
         for frame in (forwards, backwards)
     )
 
 
 def _recorded(runs: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     """Say in which runs autograd recorded an operator: its sequence number advanced there."""
-    numbered = operators.filter(pl.col("role") == COMPUTE, pl.col("sequence") != NONE)
+    numbered = operators.filter(pl.col("role") <= COMPUTE, pl.col("sequence") != NONE)
     return (
         numbered.sort("start_ns")
         .join_asof(
@@ -566,11 +638,13 @@ def _before_nested(operators: pl.DataFrame, engine: pl.DataFrame) -> pl.DataFram
 
 
 def _named(phases: pl.DataFrame) -> pl.DataFrame:
-    """Name phases by their kind."""
-    other = pl.col("kind") == Kind.OTHER.value
+    """Name phases by their kind, and what is of none by whether it is a forward all the same."""
+    other = pl.lit(_OTHER_WORK)
+    if "unrecorded" in phases.columns:
+        other = pl.when("unrecorded").then(pl.lit(_UNRECORDED)).otherwise(other)
     return phases.with_columns(
         process=pl.lit(0, pl.Int64),
-        name=pl.when(other).then(pl.lit(_OTHER_WORK)).otherwise("kind"),
+        name=pl.when(pl.col("kind") == Kind.OTHER.value).then(other).otherwise("kind"),
     ).select(*PHASES)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
 NONE: Final = -1
 """Stands for a correlation id, device or sequence number that an event does not have."""
 
-COMPUTE, BACKWARD, COMMUNICATION, SEND, RECEIVE = range(5)
-"""Roles of an operator: of the forward or anything else, run by autograd's engine, or moving data,
-among many ranks or between two."""
+PRODUCT, COMPUTE, BACKWARD, COMMUNICATION, SEND, RECEIVE = range(-1, 5)
+"""Roles of an operator: multiplying matrices, which optimizers and the clearing of gradients do not;
+of the forward or anything else; run by autograd's engine; or moving data, among many ranks or
+between two. Those up to `COMPUTE` are the caller's own."""
 
 MODULE: Final = "nn.Module: "
 """What the names of modules' forwards begin with."""
@@ -28,7 +30,8 @@ OPERATORS: Final = {
     "sequence": pl.Int64,
 }
 """Columns of operators. The sequence number advances whenever autograd records an operator for the
-backward."""
+backward; operators under `torch.no_grad` or `torch.inference_mode`, and those that a recorded one
+calls, have none."""
 
 FRAMES: Final = {
     "thread": pl.Int64,
@@ -38,6 +41,10 @@ FRAMES: Final = {
 }
 """Columns of those Python functions that may tell a phase."""
 
+_PRODUCT: Final = re.compile(
+    r"aten::(?:mm|_scaled_mm|_grouped_mm|addmm_?|_addmm_activation|bmm|baddbmm_?|_?convolution"
+    r"|_cudnn_rnn|_scaled_dot_product_\w+)$"
+)
 _COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:")
 
 
@@ -73,4 +80,6 @@ def role(name: str) -> int:
         return SEND
     if name.startswith("c10d::recv"):
         return RECEIVE
-    return COMMUNICATION if name.startswith(_COMM_OPERATORS) else COMPUTE
+    if name.startswith(_COMM_OPERATORS):
+        return COMMUNICATION
+    return PRODUCT if _PRODUCT.match(name) else COMPUTE

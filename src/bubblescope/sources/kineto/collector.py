@@ -209,7 +209,7 @@ class Collector:
             threads, names = self._thread_ids(events), list(map(_NAME, events))
             if group == _LAUNCH:
                 self._host.take_calls(names, start, end, threads)
-                return (threads, _argument(events, "correlation"))
+                return (threads, _correlation(events))
             if group == _RANGE:
                 for event in events:
                     self._processes.setdefault(event.pid, set()).add(event.name)
@@ -232,7 +232,7 @@ class Collector:
         copies = np.arange(len(events)) if group == _COPY else np.flatnonzero(sorts == _COPIES)
         for row in copies:
             copy[row] = self._copies.setdefault(_sort_of_copy(events[row].name), len(self._copies))
-        devices, correlation = _devices(events), _argument(events, "correlation")
+        devices, correlation = _devices(events), _correlation(events)
         numbers = map(self._kernels.__getitem__, map(_NAME, events))
         kernel = np.fromiter(numbers, np.int32, len(events))
         return (devices, correlation, comm, copy, _streams(events), kernel)
@@ -418,7 +418,7 @@ def _joined(parts: Sequence[Any], dtype: Any) -> pl.Series:
 
 
 def _argument(events: list[Any], name: str) -> Ints:
-    """Return an argument that is a positive number, or `NONE`."""
+    """Return an argument that is a whole number, or `NONE`."""
     try:
         values = list(map(attrgetter(f"args.{name}"), events))
     except AttributeError:  # some have no arguments
@@ -426,8 +426,13 @@ def _argument(events: list[Any], name: str) -> Ints:
         values = [None if event.args is None else get(event.args) for event in events]
     if None in values:
         values = [NONE if value is None else value for value in values]
-    numbers = np.array(values, np.int64)
-    return np.where(numbers == 0, NONE, numbers)
+    return np.array(values, np.int64)
+
+
+def _correlation(events: list[Any]) -> Ints:
+    """Return correlation ids, which are positive, or `NONE`."""
+    values = _argument(events, "correlation")
+    return np.where(values == 0, NONE, values)
 
 
 def _devices(events: list[Any]) -> NDArray[np.int32]:

@@ -94,6 +94,7 @@ def _outermost(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
     outer = (
         operators.filter(engine | pl.col("thread").is_in(main.implode()))
         .filter(engine | (pl.col("sequence") != NONE))
+        .with_columns(pl.col("role").clip(lower_bound=COMPUTE))
         .sort("start_ns", "end_ns", descending=[False, True])
     )
     return (
