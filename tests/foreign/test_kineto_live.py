@@ -136,7 +136,8 @@ def evaluate(off):
         for _ in range(2):
             model(inputs * 2).argmax(1).eq(wanted).sum()
 
-with profile() as profiled:
+mixed = torch.autocast("cpu", torch.bfloat16, enabled=sys.argv[2] == "mixed")
+with profile() as profiled, mixed:
     for off in (torch.no_grad, torch.inference_mode):
         evaluate(off)
         train()
@@ -146,10 +147,11 @@ profiled.export_chrome_trace(sys.argv[1])
 """
 
 
-def test_an_evaluation_is_told_from_the_training_around_it(tmp_path):
+@pytest.mark.parametrize("precision", ["single", "mixed"])
+def test_an_evaluation_is_told_from_the_training_around_it(tmp_path, precision):
     """Of the very first operators of a process too, whose sequence number is 0."""
     path = tmp_path / "t.json"
-    subprocess.run([sys.executable, "-c", EVALUATING, str(path)], check=True)
+    subprocess.run([sys.executable, "-c", EVALUATING, str(path), precision], check=True)
     document = json.loads(path.read_text(), parse_float=Decimal)
     base = document["baseTimeNanoseconds"]
     ranges = {"training": [], "evaluating": []}

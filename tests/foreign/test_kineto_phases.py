@@ -86,6 +86,14 @@ class Job:
         self._phase(kind, [self._work(MAIN, inside, name) for name in names])
         return self
 
+    def cast(self) -> Job:
+        """Cast a parameter, which is part of whatever it is cast for."""
+        begin = self.host
+        self.trace.operator("aten::to", begin, begin + 30, MAIN, self.sequence)
+        self._work(MAIN, alone="aten::copy_")
+        self.sequence += 1
+        return self
+
     def backward(self, count: int = 3) -> Job:
         self._phase("backward", [self._work(self.autograd, ENGINE) for _ in range(count)])
         return self
@@ -230,6 +238,19 @@ def test_an_evaluation_in_a_step_is_no_part_of_its_forward(tmp_path):
         begin = job.host
         job.unrecorded(*EVALUATION).forward().backward().optimizer().step(number, begin)
     assert job.check(tmp_path).tasks.filter(name=ALONE)["step"].to_list() == [0, 1]
+
+
+def test_autocast_has_autograd_record_the_casts_of_parameters_where_it_is_off(tmp_path):
+    job = Job().forward().backward().optimizer()
+    for _ in range(2):
+        first = job.device
+        for operator in EVALUATION:
+            job.cast().unrecorded(operator, kind=None)
+        job.truth.append(("other", BASE + first, BASE + job.device - 10))
+        job.forward().backward().optimizer()
+    job.cast().unrecorded(*EVALUATION, kind=None)
+    job.truth.append(("other", job.truth[-1][2] + 10, BASE + job.device - 10))
+    job.check(tmp_path)
 
 
 def test_data_of_an_evaluation_may_be_moved_where_autograd_is_on(tmp_path):

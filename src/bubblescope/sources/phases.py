@@ -26,7 +26,7 @@ from bubblescope.names.phase_words import forward_edge, phase_word
 from bubblescope.sources.capture import RANGES, Capture
 from bubblescope.sources.nesting import enclosing, outermost
 from bubblescope.sources.regions import regions
-from bubblescope.sources.traced import BACKWARD, COMPUTE, MODULE, NONE, PRODUCT, SEND
+from bubblescope.sources.traced import BACKWARD, CAST, COMPUTE, MODULE, NONE, PRODUCT, SEND
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -464,7 +464,7 @@ def _without_unrecorded(moments: pl.DataFrame, operators: pl.DataFrame, main: in
         The moments with `unrecorded`, whether a launch is of such a product; those of a forward of its
         own, in front of one that is recorded, are `_ALONE`.
     """
-    numbered = operators.filter(pl.col("sequence") != NONE)
+    numbered = operators.filter(pl.col("sequence") != NONE, pl.col("role") != CAST)
     products = operators.filter(pl.col("role") == PRODUCT, pl.col("sequence") == NONE)
     moments = moments.with_columns(
         run=pl.col("sort").rle_id(), unrecorded=pl.lit(value=False)
@@ -573,7 +573,9 @@ def _passes(moments: pl.DataFrame, trace: Traced, main: int, *, separable: bool)
 
 def _recorded(runs: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     """Say in which runs autograd recorded an operator: its sequence number advanced there."""
-    numbered = operators.filter(pl.col("role") <= COMPUTE, pl.col("sequence") != NONE)
+    numbered = operators.filter(
+        pl.col("role").is_between(PRODUCT, COMPUTE), pl.col("sequence") != NONE
+    )
     return (
         numbered.sort("start_ns")
         .join_asof(

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 NONE: Final = -1
 """Stands for a correlation id, device or sequence number that an event does not have."""
 
-PRODUCT, COMPUTE, BACKWARD, COMMUNICATION, SEND, RECEIVE = range(-1, 5)
-"""Roles of an operator: multiplying matrices, which optimizers and the clearing of gradients do not;
-of the forward or anything else; run by autograd's engine; or moving data, among many ranks or
-between two. Those up to `COMPUTE` are the caller's own."""
+CAST, PRODUCT, COMPUTE, BACKWARD, COMMUNICATION, SEND, RECEIVE = range(-2, 5)
+"""Roles of an operator: changing the type of numbers, which autocast has autograd record also where
+that is off; multiplying matrices, which optimizers and the clearing of gradients do not; of the forward
+or anything else; run by autograd's engine; or moving data, among many ranks or between two. Those up
+to `COMPUTE` are the caller's own."""
 
 MODULE: Final = "nn.Module: "
 """What the names of modules' forwards begin with."""
@@ -45,6 +46,7 @@ _PRODUCT: Final = re.compile(
     r"aten::(?:mm|_scaled_mm|_grouped_mm|addmm_?|_addmm_activation|bmm|baddbmm_?|_?convolution"
     r"|_cudnn_rnn|_scaled_dot_product_\w+)$"
 )
+_CASTS: Final = ("aten::to", "aten::_to_copy")
 _COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:")
 
 
@@ -82,4 +84,6 @@ def role(name: str) -> int:
         return RECEIVE
     if name.startswith(_COMM_OPERATORS):
         return COMMUNICATION
+    if name in _CASTS:
+        return CAST
     return PRODUCT if _PRODUCT.match(name) else COMPUTE
