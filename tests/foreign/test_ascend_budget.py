@@ -137,6 +137,28 @@ def test_operations_say_group_and_what_was_exposed(tmp_path):
     assert (row["exposed_ns"], row["hidden_ns"]) == (10 * US, 20 * US)
 
 
+def test_kernels_copies_and_operators_are_kept_if_asked_for(tmp_path):
+    everything().write(tmp_path)
+    assert not sources.load(tmp_path).activities.height
+    kept = sources.load(tmp_path, activities=True)
+    first = kept.tasks["start_ns"].min()
+    said = kept.activities.select(
+        "name", "use", "kind", (pl.col("start_ns") - first) // US, (pl.col("end_ns") - first) // US
+    )
+    assert said.rows() == [
+        ("MatMul1", "compute", "forward", 0, 20),
+        ("hcom_allReduce", "communication", "forward", 10, 40),
+        ("MatMul1", "compute", "forward", 30, 50),
+        ("MatMul1", "compute", "forward", 58, 70),
+        ("Memcpy HtoD", "copy", "forward", 65, 80),
+        ("MatMul1", "compute", "backward", 110, 120),
+        ("MatMul1", "compute", "backward", 200, 210),
+        ("unknown", "compute", "backward", 210, 212),
+    ]
+    delays = (kept.activities["start_ns"] - kept.activities["launch_ns"]) // US
+    assert delays.to_list()[::2] == [30, 40, 25, 10]
+
+
 def test_without_calls_it_is_not_known_why(tmp_path):
     everything(dropped=("CANN_API",)).write(tmp_path)
     whole = of(tmp_path).overall

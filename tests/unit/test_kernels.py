@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 import bubblescope
 from bubblescope import Trace
@@ -207,6 +209,19 @@ def test_it_has_the_face_of_all_answers(monkeypatch):
     assert "idle: host, in operators" in str(found)
     assert found._repr_html_().startswith("<pre")
     assert str(bubblescope.kernels(Trace(timeline))) == str(found)
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [(70, set()), (60, {"p95"}), (54, {"p95", "median"}), (40, {"p95", "median"})],
+)
+def test_narrow_terminals_leave_out_numbers_and_cut_none(width, left_out):
+    console = Console(width=width, file=io.StringIO())
+    console.print(Kernels.of(run({0: [("gemm", "compute", 100)]})).shown())
+    head, row = console.file.getvalue().partition("Kernels\n")[2].splitlines()[:2]
+    assert {"count", "total", "share", "median", "p95", "kernel"} - set(head.split()) == left_out
+    assert row.split()[:5] == ["1", "100", "ns", "100.00", "%"]
+    assert "gemm" in row
 
 
 def test_what_cannot_be_asked_is_refused_in_a_sentence():

@@ -137,7 +137,7 @@ with_kernels = click.option(
 )
 
 NO_KERNELS: Final = (
-    "it holds no kernels: only traces of devices do (PyTorch profiler, Nsight, rocpd)"
+    "it holds no kernels: only traces of devices do (PyTorch profiler, Nsight, rocpd, Ascend)"
 )
 
 

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Group
+from rich.measure import Measurement
 from rich.text import Text
 
 from bubblescope.analysis import kernels
@@ -16,7 +17,9 @@ from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import narrow_table, titled, warnings_of
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Sequence
+
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
     from bubblescope.analysis.kernels import Against
@@ -81,10 +84,11 @@ class Kernels(Face, kernels.Kernels, frozen=True, eq=False):
             self.table["microbatch_spread"].count() > 0,
             self.table["rank_spread"].count() > 0,
         ]
-        kept = [*[True] * 5, *several]
-        table = _numbers([name for name, keep in zip(_NUMBERS, kept, strict=True) if keep], told)
-        for row in self.table.head(limit).iter_rows(named=True):
-            cells = (
+        absent = [
+            name for name, is_known in zip(_NUMBERS[-2:], several, strict=True) if not is_known
+        ]
+        rows = [
+            (
                 f"{row['count']:,}",
                 units.duration(row["total_ns"]),
                 units.percent(row["share"]),
@@ -92,11 +96,11 @@ class Kernels(Face, kernels.Kernels, frozen=True, eq=False):
                 units.duration(row["p95_ns"]),
                 _spread(row["microbatch_spread"]),
                 _spread(row["rank_spread"]),
-            )
-            table.add_row(
-                *(cell for cell, keep in zip(cells, kept, strict=True) if keep),
                 *(_word(row[column]) for column in told),
             )
+            for row in self.table.head(limit).iter_rows(named=True)
+        ]
+        table = _Fitted(_NUMBERS, told, rows, absent, ("p95", "± mb", "median", "± ranks"))
         notes = [_SHARE, _SPREADS] if any(several) else [_SHARE]
         body = Group(table, *(Text(note, "dim") for note in notes))
         return titled("Kernels", body, _more(self.table.height, limit))
@@ -111,17 +115,18 @@ class Kernels(Face, kernels.Kernels, frozen=True, eq=False):
         changes: Any = self.changes
         told = [one for one in self.by if changes[one].n_unique() > 1 or one in _HEADS]
         told = told or [self.by[-1]]
-        table = _numbers(
-            ("count A", "count B", "mean A", "mean B", "total A", "total B", "change"), told
-        )
-        for row in changes.head(limit).iter_rows(named=True):
-            table.add_row(
+        rows = [
+            (
                 *(_count(row[name]) for name in ("count", "after_count")),
                 *(units.duration(row[name]) for name in ("mean_ns", "after_mean_ns")),
                 *(units.duration(row[name]) for name in ("total_ns", "after_total_ns")),
                 units.signed(row["difference_ns"]),
                 *(_word(row[column]) for column in told),
             )
+            for row in changes.head(limit).iter_rows(named=True)
+        ]
+        numbers = ("count A", "count B", "mean A", "mean B", "total A", "total B", "change")
+        table = _Fitted(numbers, told, rows, (), ("mean A", "mean B", "count A", "count B"))
         total = int(changes["difference_ns"].sum())
         body = Group(
             Text.assemble(("A  ", "bold"), self.labels[0]),
@@ -150,8 +155,53 @@ def _numbers(numbers: Any, words: list[str]) -> Table:
     return table
 
 
+class _Fitted:
+    """A table that leaves out numbers rather than cutting any, where the terminal is narrow.
+
+    Args:
+        numbers: Names of the columns of numbers.
+        words: What the columns of words behind them hold.
+        rows: A cell for each of them.
+        absent: Columns that are left out at any width.
+        spare: Columns that may be left out, the first first.
+    """
+
+    def __init__(
+        self,
+        numbers: Sequence[str],
+        words: list[str],
+        rows: Sequence[Sequence[str]],
+        absent: Sequence[str],
+        spare: Sequence[str],
+    ) -> None:
+        self._numbers, self._words, self._rows = numbers, words, rows
+        self._absent, self._spare = absent, spare
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the widest table that there is room for."""
+        for count in range(len(self._spare) + 1):
+            left_out = {*self._absent, *self._spare[:count]}
+            least = self._without(left_out, "n" * _LEAST_NAME)
+            needed = Measurement.get(console, options.update(max_width=_ANY), least).maximum
+            if needed <= options.max_width:
+                break
+        yield self._without(left_out)
+
+    def _without(self, left_out: set[str], name: str = "") -> Table:
+        """Return the table without some columns; with a name in place of all, if one is given."""
+        kept = [at for at, name in enumerate(self._numbers) if name not in left_out]
+        table = _numbers([self._numbers[at] for at in kept], self._words)
+        words = range(len(self._numbers), len(self._numbers) + len(self._words))
+        for row in self._rows:
+            cells = [row[at] for at in (*kept, *words)]
+            table.add_row(*cells[:-1], name or cells[-1])
+        return table
+
+
 _LEAST_NAME: Final = 20
 """Characters that a name has at least."""
+_ANY: Final = 10_000
+"""A width at which no table is narrowed."""
 
 
 def _more(count: int, limit: int) -> str:

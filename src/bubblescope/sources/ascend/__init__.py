@@ -338,7 +338,9 @@ def _spent(
         index = of[path]
         profile = profiles[index]
         peers = _peers(profile, place)
-        work = read_device_work(profile, roles, peers, options.names, progress)
+        work = read_device_work(
+            profile, roles, peers, options.names, progress, kernels=options.activities
+        )
         if work is None:
             return NOTHING, []
         process = pl.lit(PROCESS, pl.Int64)
@@ -347,6 +349,7 @@ def _spent(
             work.capture,
             tasks[index].join(devices, how="cross").with_columns(process=process),
             profile.steps.with_columns(process=process),
+            _owners(work.capture.work, tasks[index]) if options.activities else None,
         )
         lost = impossible_times(work.impossible, work.total, "tasks of the device", profile.path)
         return found.by_rank(0, pl.DataFrame({"rank": [ranks[index]]}, {"rank": pl.Int32})), lost
@@ -357,6 +360,25 @@ def _spent(
     nothing = NOTHING.by_rank(0, pl.DataFrame(schema={"rank": pl.Int32}))
     told = [part for part, _ in found if part is not NOTHING]
     return joined([nothing, *told]), [notice for _, lost in found for notice in lost]
+
+
+def _owners(work: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return the range in whose interval on the device each row of the work began: host_start_ns, name.
+
+    Marks of mstx have intervals on the device themselves, and those of compute tasks do not overlap.
+    """
+    ranges = tasks.filter(pl.col("lane") == Lane.COMPUTE.value).sort("start_ns")
+    found = (
+        work.with_row_index("row")
+        .sort("start_ns")
+        .join_asof(
+            ranges.select("start_ns", "host_start_ns", "name", until_ns="end_ns"), on="start_ns"
+        )
+    )
+    inside = pl.col("start_ns") < pl.col("until_ns")
+    return found.sort("row").select(
+        pl.when(inside).then(name) for name in ("host_start_ns", "name")
+    )
 
 
 def _numbered(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import polars as pl
 
 from bubblescope.model.device_time import NONE
@@ -103,6 +104,8 @@ def read_device_work(
     peers: pl.DataFrame,
     names: NameParser,
     progress: Progress,
+    *,
+    kernels: bool = False,
 ) -> DeviceWork | None:
     """Read what a database says of its device's work.
 
@@ -112,6 +115,7 @@ def read_device_work(
         peers: Frame with group, target (rank within the group) and peer (rank within the job).
         names: What the names of ranges mean.
         progress: Is told of rows.
+        kernels: Whether to say what each was called.
 
     Returns:
         None if the database holds no kernels, so that nothing tells when the device computed.
@@ -126,9 +130,11 @@ def read_device_work(
     if not computing.height:
         return None
     communicating, comms = _communication(profile, tasks, roles, peers)
-    every = pl.concat([_work(computing), _work(_copies(tables, tasks)), communicating])
+    copies = _copies(tables, tasks)
+    every = pl.concat([_work(computing), _work(copies), communicating])
     middle = int(every["start_ns"].median() or 0)  # type: ignore[arg-type]  # integers
-    work = every.filter(possible(middle))
+    kept = every.select(possible(middle)).to_series()
+    work = every.filter(kept)
     waits = tasks.filter(sort=_WAIT)
     linked = pl.concat([work["correlation"], waits["correlation"]]).unique()
     framework = read_framework(tables)
@@ -144,6 +150,22 @@ def read_device_work(
         host_names=host_names,
         waits=_waits(waits, calls),
     )
+    if kernels:
+        operators = pl.Series([comm.name for comm in comms], dtype=pl.String)
+        called = pl.concat(
+            [
+                _called(tables, strings, computing),
+                pl.repeat(None, copies.height, dtype=pl.String, eager=True),
+                operators.gather(communicating["comm"].cast(pl.UInt32)),
+            ]
+        ).filter(kept)
+        known = called.drop_nulls().unique().sort()
+        numbers = pl.Series(range(known.len()), dtype=pl.Int32)
+        capture = msgspec.structs.replace(
+            capture,
+            kernels=called.replace_strict(known, numbers, default=None),
+            kernel_names=tuple(known),
+        )
     return DeviceWork(capture, every.height, every.height - work.height)
 
 
@@ -194,6 +216,18 @@ def _tasks(tables: SqliteTables, strings: pl.DataFrame, connections: pl.Series) 
         .rename(dict(zip(columns, _TASK, strict=False)))
         .select(pl.col(name).cast(dtype) for name, dtype in _TASK.items())
     )
+
+
+def _called(tables: SqliteTables, strings: pl.DataFrame, computing: pl.DataFrame) -> pl.Series:
+    """Return what the profiler calls kernels, null where it has no name for one."""
+    told = tables.read(
+        "COMPUTE_TASK_INFO",
+        ["globalTaskId", "name"],
+        lambda piece: piece.filter(pl.col("globalTaskId").is_in(computing["id"].implode())),
+    ).unique("globalTaskId", keep="first")
+    return computing.join(
+        told, left_on="id", right_on="globalTaskId", how="left", maintain_order="left"
+    ).join(strings, left_on="name", right_on="id", how="left", maintain_order="left")["value"]
 
 
 def _work(tasks: pl.DataFrame) -> pl.DataFrame:
