@@ -6,10 +6,6 @@ the beginning of the step, is its forward. Where no operator says so, ranges nam
 believed, and those that FSDP2 makes around forwards. Where nothing ran a backward, as in inference, the
 job's own outermost ranges are its phases, or else its outermost modules, or else its steps.
 
-What the caller launched where autograd records nothing, under `torch.no_grad`, is no part of the
-forward after it, if it multiplies matrices as only a forward does: it evaluates, or is of a model that
-is not trained.
-
 Told by launches of device work, not by operators: an operator that launches nothing moves no boundary.
 """
 
@@ -25,8 +21,9 @@ from bubblescope.names.parsed import ParsedName
 from bubblescope.names.phase_words import forward_edge, phase_word
 from bubblescope.sources.capture import RANGES, Capture
 from bubblescope.sources.nesting import enclosing, outermost
+from bubblescope.sources.passes import moments, passes
 from bubblescope.sources.regions import regions
-from bubblescope.sources.traced import BACKWARD, CAST, COMPUTE, MODULE, NONE, PRODUCT, SEND
+from bubblescope.sources.traced import BACKWARD, COMPUTE, MODULE, SEND
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -70,10 +67,6 @@ _HOW_STAGE: Final = "no transfers between ranks: each is taken to hold the whole
 _STEP: Final = "marker of step {}"
 
 _PASSES: Final = [Kind.FORWARD.value, Kind.BACKWARD.value]
-
-# What the moments are that the order of a process's launches is made of. Of several at one moment
-# the lower comes first. The last are launches of the main thread, where autograd records and not.
-_ENDED, _BEGAN, _OPTIMIZER, _ENGINE, _MAIN, _ALONE = range(6)
 
 
 class Phases(msgspec.Struct, frozen=True):
@@ -234,12 +227,11 @@ def _told(trace: Traced, steps: Steps, names: NameParser, launches: pl.DataFrame
         outermost(closed.filter(pl.col("name").str.contains(_ASIDE), pl.col("thread") == main)),
         launches,
     ).with_columns(kind=pl.lit(Kind.OTHER.value))
-    moments = _moments(inside, engine, engines, main, optimizers, aside, steps)
-    moments = _without_unrecorded(moments, own, main)
+    order = moments(inside, engine, engines, main, optimizers, aside, steps)
     separable = operators or optimizers.height > 0
-    passes = _passes(moments, trace, main, separable=separable)
+    found = passes(order, trace.operators, main, separable=separable)
     recomputed = _recomputations(trace, engine, launches)
-    parts = [_named(passes), _named(recomputed), optimizers.select(*PHASES), aside.select(*PHASES)]
+    parts = [_named(found), _named(recomputed), optimizers.select(*PHASES), aside.select(*PHASES)]
     how = _HOW_ENGINE if operators else _HOW_THREADS if separable else _HOW_BACKWARD
     return Told(pl.concat(parts), how)
 
@@ -405,186 +397,6 @@ def _launching(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     at = enclosing(launches.select("thread", "start_ns"), ranges).drop_nulls("since_ns")
     return ranges.join(
         at.select("thread", start_ns="since_ns").unique(), on=["thread", "start_ns"], how="semi"
-    )
-
-
-def _moments(
-    launches: pl.DataFrame,
-    engine: pl.DataFrame,
-    engines: pl.Series,
-    main: int,
-    optimizers: pl.DataFrame,
-    aside: pl.DataFrame,
-    steps: Steps,
-) -> pl.DataFrame:
-    """Return everything that makes or parts passes, in order: sort, start_ns, end_ns, launched."""
-
-    def of(frame: pl.DataFrame, sort: int, start: str, end: str | pl.Expr) -> pl.DataFrame:
-        return frame.select(
-            sort=pl.lit(sort),
-            start_ns=pl.col(start),
-            end_ns=pl.col(end) if isinstance(end, str) else end,
-            launched=pl.lit(value=sort == _MAIN),
-        )
-
-    at_once = pl.col("start_ns") + 1
-    by_engine = pl.col("engine") | pl.col("thread").is_in(engines.implode())
-    backward = of(launches.filter(by_engine), _ENGINE, "start_ns", at_once)
-    ours = launches.filter(~pl.col("engine"), pl.col("thread") == main).select("thread", "start_ns")
-    for taken in (optimizers, aside):
-        found = enclosing(ours, taken)
-        ours = found.filter(pl.col("until_ns").is_null()).select("thread", "start_ns")
-    marks = steps.ranges if steps.marked else steps.ranges.clear()
-    return pl.concat(
-        [
-            of(marks, _ENDED, "end_ns", "end_ns"),
-            of(marks, _BEGAN, "start_ns", "start_ns"),
-            of(optimizers, _OPTIMIZER, "start_ns", "end_ns"),
-            of(engine, _ENGINE, "start_ns", "end_ns"),
-            backward.with_columns(launched=pl.lit(value=True)),
-            of(ours, _MAIN, "start_ns", at_once),
-        ]
-    ).sort("start_ns", "sort")
-
-
-def _without_unrecorded(moments: pl.DataFrame, operators: pl.DataFrame, main: int) -> pl.DataFrame:
-    """Tell forwards that autograd does not record from the one that comes after them.
-
-    An operator has a sequence number unless autograd is off, and the number advances with every
-    operator that autograd records. So a product of matrices that no operator with a number called,
-    before the first advance of a run of launches, is of another forward than what is recorded there.
-    That other one ends before the next operator with a number.
-
-    Args:
-        moments: As `_moments` has them.
-        operators: The main thread's own.
-        main: The main thread.
-
-    Returns:
-        The moments with `unrecorded`, whether a launch is of such a product; those of a forward of its
-        own, in front of one that is recorded, are `_ALONE`.
-    """
-    numbered = operators.filter(pl.col("sequence") != NONE, pl.col("role") != CAST)
-    products = operators.filter(pl.col("role") == PRODUCT, pl.col("sequence") == NONE)
-    moments = moments.with_columns(
-        run=pl.col("sort").rle_id(), unrecorded=pl.lit(value=False)
-    ).with_row_index("moment")
-    if not products.height:
-        return moments.drop("run", "moment")
-    ours = moments.filter(sort=_MAIN).select(
-        "moment", "run", "start_ns", thread=pl.lit(main, pl.Int64)
-    )
-    for column, spans in (("recorded", numbered), ("product", products)):
-        found = enclosing(ours, outermost(spans))
-        ours = found.with_columns(pl.col("until_ns").is_not_null().alias(column)).drop(
-            "since_ns", "until_ns"
-        )
-    ours = ours.with_columns(unrecorded=pl.col("product") & ~pl.col("recorded"))
-    begins = ours.group_by("run").agg(begin_ns=pl.col("start_ns").min()).sort("begin_ns")
-    advance = (
-        numbered.sort("start_ns")
-        .join_asof(begins, left_on="start_ns", right_on="begin_ns")
-        .filter(pl.col("sequence") > pl.col("sequence").min().over("run"))
-        .group_by("run")
-        .agg(advance_ns=pl.col("start_ns").min())
-    )
-    early = pl.col("unrecorded") & (pl.col("start_ns") < pl.col("advance_ns"))
-    last = pl.col("start_ns").filter(early).max().over("run")
-    alone = (
-        ours.join(advance, on="run", how="left")
-        .with_columns(last_ns=last)
-        .with_columns(
-            until_ns=pl.col("start_ns")
-            .filter("recorded", pl.col("start_ns") > pl.col("last_ns"))
-            .min()
-            .over("run")
-        )
-        .select("moment", alone=pl.col("start_ns") < pl.col("until_ns"), told="unrecorded")
-    )
-    return (
-        moments.join(alone, on="moment", how="left", maintain_order="left")
-        .with_columns(
-            sort=pl.when("alone").then(pl.lit(_ALONE, pl.Int32)).otherwise("sort"),
-            unrecorded=pl.col("told").fill_null(value=False),
-        )
-        .drop("run", "moment", "alone", "told")
-    )
-
-
-def _passes(moments: pl.DataFrame, trace: Traced, main: int, *, separable: bool) -> pl.DataFrame:
-    """Return forwards, backwards and what is neither: a run of moments of one sort each.
-
-    Nothing is a forward unless it is separable from an optimizer: by what names that, or by operators.
-    """
-    runs = (
-        moments.group_by(pl.col("sort").rle_id().alias("run"), "sort", maintain_order=True)
-        .agg(
-            pl.col("start_ns").min(),
-            pl.col("end_ns").max(),
-            pl.col("start_ns").max().alias("last_ns"),
-            pl.col("launched").any(),
-            pl.col("unrecorded").any(),
-        )
-        .with_columns(
-            before=pl.col("sort").shift(1),
-            after=pl.col("sort").shift(-1),
-            next_ns=pl.col("start_ns").shift(-1),
-        )
-    )
-    ours = runs.filter(pl.col("sort") >= _MAIN)
-    before, after = pl.col("before"), pl.col("after")
-    # A step without a backward evaluates; what autograd recorded is a forward, wherever it is cut off.
-    evaluates = (before == _BEGAN) & after.is_in([_ENDED, _BEGAN]).fill_null(value=True)
-    cut_off = pl.col("recorded") & ((before != _ENGINE).fill_null(value=True) | after.is_null())
-    forward = (after == _ENGINE).fill_null(value=False) | evaluates.fill_null(value=False) | cut_off
-    forward &= (pl.col("sort") == _MAIN) & pl.lit(separable)
-    operators = trace.operators.filter(pl.col("thread") == main)
-    forwards = (
-        ours.join(_recorded(ours, operators), on="run", how="left")
-        .with_columns(pl.col("recorded").fill_null(value=False))
-        .with_columns(
-            kind=pl.when(forward)
-            .then(pl.lit(Kind.FORWARD.value))
-            .otherwise(pl.lit(Kind.OTHER.value)),
-        )
-    )
-    # The host leaves the last operator some time after its launch.
-    ends = enclosing(
-        forwards.select("run", thread=pl.lit(main, pl.Int64), start_ns="last_ns"),
-        outermost(operators),
-    ).select("run", "until_ns")
-    forwards = forwards.join(ends, on="run", how="left").with_columns(
-        end_ns=pl.when((after == _ENGINE).fill_null(value=False))
-        .then("next_ns")
-        .otherwise(
-            pl.min_horizontal(pl.max_horizontal("end_ns", "until_ns"), "next_ns").clip(
-                lower_bound=pl.col("end_ns")
-            )
-        )
-    )
-    backwards = runs.filter(pl.col("sort") == _ENGINE, "launched").with_columns(
-        kind=pl.lit(Kind.BACKWARD.value)
-    )
-    return pl.concat(
-        frame.select("start_ns", "end_ns", "kind", "unrecorded", thread=pl.lit(main, pl.Int64))
-        for frame in (forwards, backwards)
-    )
-
-
-def _recorded(runs: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """Say in which runs autograd recorded an operator: its sequence number advanced there."""
-    numbered = operators.filter(
-        pl.col("role").is_between(PRODUCT, COMPUTE), pl.col("sequence") != NONE
-    )
-    return (
-        numbered.sort("start_ns")
-        .join_asof(
-            runs.select("run", "start_ns", "last_ns").sort("start_ns"),
-            on="start_ns",
-        )
-        .filter(pl.col("start_ns") <= pl.col("last_ns"))
-        .group_by("run")
-        .agg(recorded=pl.col("sequence").n_unique() > 1)
     )
 
 
