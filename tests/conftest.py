@@ -9,6 +9,9 @@ from viewing import browser, opened
 
 __all__ = ["browser", "opened"]
 
+# Programs that tests run on a GPU.
+collect_ignore = ["helpers/gpu"]
+
 # Machines that run tests are busy: an example that takes long is no failure.
 settings.register_profile(
     "tests",

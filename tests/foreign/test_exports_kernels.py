@@ -367,14 +367,15 @@ def test_a_kernel_that_looks_like_a_formula_is_none_in_a_spreadsheet(tmp_path):
 
 def test_what_cannot_carry_kernels_says_so(tmp_path, made):
     run = bubblescope.load(made)
-    said = "svg has no option kernels; it is an option of perfetto, chrome, parquet, csv and json"
+    said = "svg has no option kernels; it is an option of perfetto, chrome, html, parquet, csv and json"
     with pytest.raises(BubblescopeError, match=said):
         run.export(tmp_path / "run.svg", kernels=True)
     asked = ["export", str(made), "--kernels", "--to", "svg", "-o", str(tmp_path / "run.svg")]
     done = CliRunner().invoke(cli, asked)
     assert done.exit_code == 2
     assert (
-        "--kernels is for --to perfetto, chrome, parquet, csv and json, not for svg" in done.stderr
+        "--kernels is for --to perfetto, chrome, html, parquet, csv and json, not for svg"
+        in done.stderr
     )
     assert run.export(tmp_path / "run.svg", kernels=False).exists()
 
