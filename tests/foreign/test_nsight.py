@@ -214,6 +214,66 @@ def test_ranges_inside_a_task_that_say_less_than_it_are_ignored(tmp_path):
     assert codes(timeline) == {}
 
 
+def test_parts_of_layers_are_tasks_without_a_microbatch(tmp_path):
+    """DeepSeek's overlapped forward and backward: each part is there once for each layer."""
+    export = Export()
+    process = export.process(7)
+    parts = ["combine(B)", "attn(F)", "mlp(B)", "dispatch(F)", "mlp(W)", "mlp(F)", "attn(B)"]
+    for index, name in enumerate(parts * 2):
+        process.range(name, 100 * index, 100 * index + 50)
+        process.kernel(5000 + 100 * index, 5090 + 100 * index, at=100 * index + 1)
+    tasks = one(export, tmp_path).tasks
+    counts = dict(tasks.group_by("kind").len().iter_rows())
+    assert counts == {
+        "forward": 4,
+        "backward_input": 4,
+        "backward_weight": 2,
+        "collective": 4,
+    }
+    assert tasks["microbatch"].null_count() == tasks.height
+
+
+def test_parts_of_layers_within_whole_passes_are_left_out(tmp_path):
+    export = Export()
+    process = export.process(7)
+    process.range("PP:(1F3;1B0)OVERLAP_F_B", 0, 100)
+    process.range("attn forward", 10, 20)
+    process.range("mlp backward", 30, 40)
+    process.kernel(200, 210, at=15)
+    process.kernel(220, 230, at=35)
+    assert intervals(one(export, tmp_path)) == [("PP:(1F3;1B0)OVERLAP_F_B", 200, 230)]
+
+
+def test_forwards_of_parts_alone_tell_no_pass(tmp_path):
+    export = Export()
+    process = export.process(7)
+    for index, name in enumerate(["attn forward", "mlp forward"]):
+        process.range(name, 100 * index, 100 * index + 50)
+        process.kernel(1000 + 100 * index, 1050 + 100 * index, at=100 * index + 1)
+    assert set(one(export, tmp_path).tasks["kind"]) == {"other"}
+
+
+def test_steps_of_megatron_bridge_are_numbered_as_it_numbers_them(tmp_path):
+    export = Export()
+    process = export.process(7)
+    for index, step in enumerate((40, 41)):
+        at = 1000 * index
+        process.range(f"megatron.bridge.training.train.train.training_step_{step}", at, at + 900)
+        for offset, name in enumerate(("forward_step", "backward_step")):
+            begin = at + 100 + 200 * offset
+            process.range(f"megatron.core.pipeline_parallel.schedules.{name}", begin, begin + 100)
+            process.kernel(5000 + begin, 5050 + begin, at=begin + 1)
+        process.range(
+            "megatron.bridge.training.train.train_step.optimizer_step", at + 600, at + 700
+        )
+        process.kernel(5600 + at, 5650 + at, at=at + 601)
+    timeline = one(export, tmp_path)
+    assert timeline.tasks.select("step", "kind").rows() == [
+        (step, kind) for step in (40, 41) for kind in ("forward", "backward", "optimizer")
+    ]
+    assert "step" not in timeline.run.inferred
+
+
 def test_start_end_ranges_belong_to_the_thread_that_started_them(tmp_path):
     export = Export()
     process = export.process(7)

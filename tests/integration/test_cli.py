@@ -225,6 +225,25 @@ def test_names_lists_the_ranges_and_a_pattern_makes_them_tasks(foreign, tmp_path
     assert "is not a regular expression" in refused.stderr
 
 
+def test_words_of_names_may_be_given_in_the_command_or_a_file(foreign, tmp_path):
+    pattern = r"stage(?P<stage>\d+)/(?P<kind>fw|bw)d:(?P<mb>\d+)"
+    refused = run("report", foreign, "--names", pattern, cwd=tmp_path, code=2)
+    assert "--kind fw=forward" in refused.stderr
+    assert "'stage#/bwd:#' (1), 'stage#/fwd:#' (1)" in squeezed(refused.stderr)
+    words = ["--kind", "fw=forward", "--kind", "bw=backward"]
+    shown = squeezed(run("names", foreign, "--names", pattern, *words, cwd=tmp_path).stdout)
+    assert "stage#/fwd:# stage0/fwd:0 forward" in shown
+    (tmp_path / "ours.toml").write_text(
+        f"[[names]]\npattern = '{pattern}'\nkinds = {{ fw = 'forward', bw = 'backward' }}\n"
+    )
+    data = json.loads(run("report", foreign, "--names", "ours.toml", "--json", cwd=tmp_path).stdout)
+    assert [kind["kind"] for kind in data["kinds"]] == ["forward", "backward"]
+    refused = run("report", foreign, "--names", pattern, "--kind", "fw", cwd=tmp_path, code=2)
+    assert "'fw' is not like Compute=forward" in refused.stderr
+    missed = run("report", foreign, "--names", "(?P<forward>Compute)", cwd=tmp_path)
+    assert "--names matches none of the range names" in squeezed(missed.stdout + missed.stderr)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -52,6 +52,24 @@ COUNTS = st.integers(0, 10**6)
             [ParsedName(Kind.SEND_BACKWARD), ParsedName(Kind.RECV_FORWARD)],
         ),
         ("bubblescope:step step=4", [ParsedName(None, step=4)]),
+        ("training_step_12", [ParsedName(None, step=12)]),
+        ("megatron.bridge.training.train.train.training_step_12", [ParsedName(None, step=12)]),
+        ("megatron.bridge.training.train.train_step.optimizer_step", [ParsedName(Kind.OPTIMIZER)]),
+        ("attn(F)", [ParsedName(Kind.FORWARD)]),
+        ("mlp(B)", [ParsedName(Kind.BACKWARD, splits=True)]),
+        ("mlp(W)", [ParsedName(Kind.BACKWARD_WEIGHT)]),
+        ("dispatch(F)", [ParsedName(Kind.COLLECTIVE)]),
+        ("COMBINE(B)", [ParsedName(Kind.COLLECTIVE)]),
+        ("MTP_POST_PROCESS(F)", [ParsedName(Kind.FORWARD)]),
+        ("attn forward", [ParsedName(Kind.FORWARD)]),
+        ("moe_dispatch backward", [ParsedName(Kind.COLLECTIVE)]),
+        ("mlp backward", [ParsedName(Kind.BACKWARD, splits=True)]),
+        ("mlp wgrad", [ParsedName(Kind.BACKWARD_WEIGHT)]),
+        ("attn(X)", []),
+        ("attn", []),
+        ("training_step_", []),
+        ("my.training_step_3", []),
+        ("megatron.core.models.gpt.forward", []),
         ("F1.2", []),
         ("Forward", []),
         ("aten::linear, op_id = 3", []),
@@ -108,7 +126,7 @@ def test_a_users_pattern_comes_first_and_may_match_anywhere():
     ("pattern", "message"),
     [
         (r"(?P<kind>F", r"is not a regular expression"),
-        (r"F(?P<mb>\d+)", r"has no group \(\?P<kind>"),
+        (r"F(?P<mb>\d+)", r"has no group that says the kind: \(\?P<kind>"),
         (r"(?P<kind>F)(?P<layer>\d+)", r"groups that mean nothing here: layer"),
     ],
 )
@@ -118,10 +136,107 @@ def test_an_unusable_pattern_is_explained(pattern, message):
 
 
 def test_a_pattern_that_captures_nonsense_is_explained():
-    with pytest.raises(NamesError, match="captured 'Q' as the kind in 'Q1'; it must be one of"):
+    with pytest.raises(NamesError, match="captured 'Q' as the kind in 'Q1'; say what it means"):
         NameParser(r"(?P<kind>[A-Z])\d").parse("Q1")
     with pytest.raises(NamesError, match="captured 'x' as mb in 'Fx'; it must be a whole number"):
         NameParser(r"(?P<kind>F)(?P<mb>.)").parse("Fx")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kinds", "name", "meaning"),
+    [
+        (
+            r"(?P<kind>Compute|Grad) (?P<microbatch>\d+)",
+            {"Compute": "forward", "Grad": "bwd"},
+            "Compute 3",
+            ParsedName(Kind.FORWARD, 3),
+        ),
+        (r"(?P<kind>\w) (?P<mb>\d+)", {"Z": "B"}, "Z 3", ParsedName(Kind.BACKWARD, 3, splits=True)),
+        (r"(?P<kind>\w+)", {"f": "wgrad"}, "f", ParsedName(Kind.BACKWARD_WEIGHT)),
+        (r"(?P<kind>\w+)", {"f": "wgrad"}, "F", ParsedName(Kind.FORWARD)),
+        (r"(?P<forward>Compute) (?P<mb>\d+)", {}, "Compute 3", ParsedName(Kind.FORWARD, 3)),
+        (r"((?P<fwd>up)|(?P<bwd>down))(?P<mb>\d)", {}, "down3", ParsedName(Kind.BACKWARD, 3)),
+        (r"(?P<backward_input>G)(?: m(?P<mb>\d+))?", {}, "G", ParsedName(Kind.BACKWARD_INPUT)),
+        (
+            r"(?P<kind>Round) (?P<step>\d+)",
+            {"Round": "step_marker"},
+            "Round 9",
+            ParsedName(None, step=9),
+        ),
+        (r"(?P<step_marker>Round) (?P<step>\d+)", {}, "Round 9", ParsedName(None, step=9)),
+        (r"(?P<kind>fwd)?(?P<backward>down)?x", {}, "downx", ParsedName(Kind.BACKWARD)),
+    ],
+)
+def test_words_and_groups_of_a_user_are_kinds(pattern, kinds, name, meaning):
+    assert NameParser(pattern, kinds).parse(name) == [meaning]
+
+
+def test_a_pattern_that_captures_no_kind_says_nothing():
+    parser = NameParser(r"(?P<kind>Compute)?(?P<mb>\d+)", {"Compute": "forward"})
+
+    assert parser.parse("Compute7") == [ParsedName(Kind.FORWARD, 7)]
+    assert parser.parse("F7.1.0") == [ParsedName(Kind.FORWARD, 7, 1)]  # the grammars' turn
+
+
+def test_a_names_file_holds_patterns_that_are_tried_in_order(tmp_path):
+    file = tmp_path / "ours.toml"
+    file.write_text(
+        """
+        [[names]]
+        pattern = '(?P<kind>Compute|Grad) (?P<microbatch>\\d+)'
+        kinds = { Compute = "forward", Grad = "backward_input" }
+
+        [[names]]
+        pattern = '(?P<kind>\\w+) round (?P<step>\\d+)'
+        kinds = { whole = "step_marker" }
+        """
+    )
+    for said in (str(file), file, ["(?P<kind>unused)", str(file)]):
+        parser = NameParser(said, {"Extra": "W", "Grad": "F"})
+        assert parser.parse("Compute 3") == [ParsedName(Kind.FORWARD, 3)]
+        assert parser.parse("Grad 3") == [ParsedName(Kind.BACKWARD_INPUT, 3)]  # the file's own word
+        assert parser.parse("whole round 4") == [ParsedName(None, step=4)]
+        assert parser.parse("Extra round 4") == [ParsedName(Kind.BACKWARD_WEIGHT, step=4)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read"),
+        ("names = 3", "is no names file"),
+        ("[[names]]\nregex = 'F'", "is no names file"),
+        ("[[names", "is no names file"),
+        (
+            "[[names]]\npattern = '(F'",
+            r"ours.toml, pattern 1 \('\(F'\) is not a regular expression",
+        ),
+        ("[[names]]\npattern = '(?P<kind>F)'\nkinds = {F = 'up'}", "means 'up', which is no kind"),
+    ],
+)
+def test_an_unusable_names_file_is_explained(tmp_path, text, message):
+    file = tmp_path / "ours.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(NamesError, match=message) as caught:
+        NameParser(str(file))
+    assert "\n" not in str(caught.value)
+
+
+def test_words_without_patterns_and_words_that_are_no_kind_are_refused():
+    with pytest.raises(NamesError, match="give --names as well"):
+        NameParser(None, {"Compute": "forward"})
+    with pytest.raises(NamesError, match="'Compute' means 'up', which is no kind; the kinds are f"):
+        NameParser("(?P<kind>Compute)", {"Compute": "up"})
+
+
+def test_an_unknown_word_says_how_to_name_it_and_what_the_trace_has():
+    names = pl.Series(["Compute 1", "Compute 2", "Grad 1", "load", "load", "load", None])
+    with pytest.raises(NamesError) as caught:
+        NameParser(r"(?P<kind>\w+) \d+").parse_all(names)
+    said = str(caught.value)
+    assert "captured 'Compute' as the kind in 'Compute 1'" in said
+    assert "--kind Compute=forward" in said
+    assert said.endswith("# being any number: 'load' (3), 'Compute #' (2), 'Grad #' (1)")
 
 
 def test_communication_kernels_are_known_by_their_library():

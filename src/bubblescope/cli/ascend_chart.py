@@ -63,7 +63,9 @@ def _shared(command: Any) -> Any:
     """Add the options of both commands."""
     for option in (
         click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
-        click.option("--names", metavar="REGEX", help="Meaning of range names of your own."),
+        click.option(
+            "--names", metavar="REGEX|FILE.toml", help="Meaning of range names of your own."
+        ),
         click.option(
             "--detailed",
             is_flag=True,

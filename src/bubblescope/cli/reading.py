@@ -69,6 +69,14 @@ NUMBERS: Final = Parsed("numbers", _numbers)
 """The type of options that choose steps or ranks."""
 
 
+def word_kind(text: str) -> tuple[str, str]:
+    """Read what a word means, "Compute=forward"."""
+    word, equals, kind = text.rpartition("=")
+    if not (equals and word and kind):
+        raise ValueError(f"{text!r} is not like Compute=forward")
+    return word, kind
+
+
 def _among(wanted: list[range] | None, present: list[int]) -> list[int] | None:
     """Return the numbers that are there of each range, or its first, to be refused, if none is."""
     if wanted is None:
@@ -90,9 +98,20 @@ def reading(command: Any) -> Any:
         (
             click.option(
                 "--names",
-                metavar="REGEX",
+                multiple=True,
+                metavar="REGEX|FILE.toml",
                 help="Meaning of your own range names: a pattern with groups (?P<kind>...) and any "
-                "of microbatch, chunk, stage, step, rank, peer.",
+                "of microbatch, chunk, stage, step, rank, peer; or a file of such patterns. May be "
+                "repeated.",
+            ),
+            click.option(
+                "--kind",
+                "kinds",
+                multiple=True,
+                type=Parsed("word", word_kind),
+                metavar="WORD=KIND",
+                help="What a word means that --names captures as the kind: Compute=forward. May be "
+                "repeated.",
             ),
             click.option(
                 "--source", metavar="FORMAT", help="Trace format, if it should not be detected."
@@ -160,6 +179,7 @@ def read(
     """Read the traces as the options of `reading` say."""
     with Bar() as bar:
         how["progress"] = SILENT if quiet else bar
+        how["kinds"] = dict(how.get("kinds") or ())
         timeline = load(*paths, **how)
     if steps is not None or ranks is not None:
         present = timeline.ranks["rank"].to_list()

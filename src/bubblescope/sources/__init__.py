@@ -17,6 +17,7 @@ from bubblescope.model.provenance import Notice
 from bubblescope.model.registry import Registry
 from bubblescope.model.timeline import concat
 from bubblescope.names.parser import NameParser
+from bubblescope.sources.inventory import unmatched
 from bubblescope.sources.source import LoadOptions, ReadOptions, Source
 
 if TYPE_CHECKING:
@@ -57,10 +58,10 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
     Raises:
         SourceError: A path is missing, unreadable, damaged or of no known format.
         TimelineError: Traces of several formats claim the same rank.
-        NamesError: The pattern is not usable.
+        NamesError: A pattern or a names file is not usable, or captures what it must not.
     """
     options = ReadOptions(
-        names=NameParser(how.get("names")),
+        names=NameParser(how.get("names"), how.get("kinds")),
         progress=how.get("progress", SILENT),
         run=how.get("run"),
         executor=how.get("executor"),
@@ -75,6 +76,8 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
         from bubblescope.clocks import align  # noqa: PLC0415  slow, and only several clocks need it
 
         timeline = align(timeline, clock)
+    if options.names.own and (missed := unmatched(timeline, options.names)) is not None:
+        timeline = timeline.with_notices(missed)
     if found.ignored:
         names_of = [path.name for path in found.ignored]
         shown = ", ".join(names_of[:3]) + (", ..." if len(names_of) > 3 else "")

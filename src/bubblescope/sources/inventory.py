@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -11,7 +12,12 @@ from bubblescope.model.provenance import NameShape, Notice
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from bubblescope.model.timeline import Timeline
     from bubblescope.names.parsed import ParsedName
+    from bubblescope.names.parser import NameParser
+
+_SHOWN: Final = 5
+"""How many of the names a warning lists."""
 
 
 def name_shapes(
@@ -40,6 +46,22 @@ def _kind(parsed: list[ParsedName]) -> str | None:
     if not parsed:
         return None
     return ", ".join(said.kind.value if said.kind else "step marker" for said in parsed)
+
+
+def unmatched(timeline: Timeline, names: NameParser) -> Notice | None:
+    """Return a warning if a user's patterns match no range name of any trace."""
+    counts: Counter[str] = Counter()
+    known = set(timeline.tasks["name"].drop_nulls().unique())
+    for content in timeline.run.contents:
+        known |= {one.example for one in content.names}
+        counts.update({one.shape: one.count for one in content.names})
+    if not counts or any(own.matches(name) for own in names.own for name in known):
+        return None
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    shown = ", ".join(f"{shape!r} ({count})" for shape, count in ordered[:_SHOWN])
+    more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
+    text = f"--names matches none of the range names, which are, # being any number: {shown}{more}"
+    return Notice("names-unmatched", text)
 
 
 def missing_ranks(found: Collection[int], world: int | None) -> list[Notice]:

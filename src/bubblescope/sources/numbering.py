@@ -12,6 +12,7 @@ import polars as pl
 
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import ONE_STEP, Notice
+from bubblescope.names.layer_part_ranges import LAYER_PART
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -224,8 +225,9 @@ def number_microbatches(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None, 
 
     Names that repeat within a step, such as the constant "F0.0.0" that Sail's fork of Megatron
     gives every micro-batch of an interleaved schedule, say nothing; their numbers are dropped.
-    With several chunks on a rank the order alone does not tell which micro-batch a task is of, so
-    those stay unnumbered. What is recomputed in the midst of a backward is of its micro-batch.
+    With several chunks on a rank the order alone does not tell which micro-batch a task is of, nor
+    where names are of parts of layers (`attn(F)`), so those stay unnumbered. What is recomputed in the
+    midst of a backward is of its micro-batch.
 
     Returns:
         The tasks, how micro-batches were found (None if stated), and warnings.
@@ -246,7 +248,9 @@ def number_microbatches(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None, 
             for column in ("microbatch", "chunk")
         )
     flush = (pl.col("kind") == Kind.BACKWARD_WEIGHT.value) & pl.col("chunk").is_not_null()
-    bare = compute & pl.col("microbatch").is_null() & ~pl.col("repeated") & ~flush
+    part = pl.col("name").str.contains(LAYER_PART)  # of which a micro-batch has several
+    unnumbered = pl.col("microbatch").is_null() & ~pl.col("repeated") & ~flush
+    bare = compute & unnumbered & ~part.fill_null(value=False)
     tasks = tasks.with_columns(bare=bare)
     if not tasks["bare"].any():
         return tasks.drop("repeated", "bare"), None, notices

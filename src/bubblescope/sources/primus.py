@@ -2,26 +2,31 @@
 
 `--dump_pp_data` writes `pp_rank_{k}.json` (iteration -> lists of milliseconds since the rank's own
 start of that iteration) for one data-parallel replica, and `config.json`
-(AMD-AGI/Primus, `primus/modules/trainer/megatron/utils.py`).
+(AMD-AGI/Primus, `primus/backends/megatron/core/pipeline_parallel/pp_visualizer.py`); its simulator
+writes the same (`primus/core/projection/performance_projection/simulator.py`). Primus's own schedules
+say which micro-batch and chunk a pass is of, Megatron's interleaved one does not.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
 
+from bubblescope.clocks.feasibility import judged
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Contents, Notice
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.sources import megatron_order
 from bubblescope.sources.assembly import assembled, refuse_doubles
+from bubblescope.sources.megatron_order import BACKWARD, FORWARD, WEIGHT
 from bubblescope.sources.plausibility import impossible_times
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from bubblescope.sources.source import ReadOptions
@@ -29,10 +34,11 @@ if TYPE_CHECKING:
 _RANK: Final = re.compile(r"pp_rank_(\d+)\.json")
 _CONFIG: Final = "config.json"
 _LONGEST_MS: Final = 86_400_000.0
-_PASSES: Final = {"fwd": "F", "bwd": "B", "wgrad": "W"}
+_PASSES: Final = {FORWARD: "F", BACKWARD: "B", WEIGHT: "W"}
 _RAW: Final = {
     "step": pl.Int32,
     "way": pl.String,
+    "nth": pl.Int64,
     "microbatch": pl.Int32,
     "chunk": pl.Int16,
     "start": pl.Float64,
@@ -40,12 +46,43 @@ _RAW: Final = {
 }
 
 
-class _Config(msgspec.Struct):
-    """The job's sizes."""
+_Size = Annotated[int, msgspec.Meta(ge=1, lt=2**15)]
 
-    pp_size: int | None = None
-    vp_size: int | None = None
-    num_mbs: int | None = None
+
+class _Config(msgspec.Struct):
+    """The job's sizes, under the names that Primus's trainer or its simulator gives them."""
+
+    pp_size: _Size | None = None
+    vp_size: _Size | None = None
+    vpp_size: _Size | None = None
+    num_mbs: _Size | None = None
+    micro_batches: _Size | None = None
+
+    @property
+    def chunks(self) -> int | None:
+        """Model chunks on each rank."""
+        return self.vp_size or self.vpp_size
+
+    @property
+    def microbatches(self) -> int | None:
+        """Micro-batches of a step."""
+        return self.num_mbs or self.micro_batches
+
+
+class _Numbered(NamedTuple):
+    """Tasks with the numbers that the dumps leave unsaid.
+
+    Attributes:
+        tasks: With microbatch, chunk and stage, null where nothing tells.
+        stages: Rank -> its stages, chunk by chunk; empty if it is not known which.
+        inferred: Field -> how it was inferred.
+        notices: What contradicts, if anything does.
+    """
+
+    tasks: pl.DataFrame
+    stages: dict[int, list[int]]
+    inferred: dict[str, str]
+    notices: list[Notice]
 
 
 class PrimusSource:
@@ -75,31 +112,30 @@ class PrimusSource:
             )
         options.progress.begin("reading dumps", len(dumps))
         config, notices = _config(dumps[0].with_name(_CONFIG))
-        single = config.vp_size in {None, 1}
         numbers = [int(_RANK.findall(path.name)[0]) for path in dumps]
         refuse_doubles(zip(numbers, dumps, strict=True), "give one run")
         parts, totals, contents = [], [], []
         for rank, path in zip(numbers, dumps, strict=True):
             iterations = _decode(path)
-            tasks, total, more = _tasks(path, iterations, single=single)
+            passes, total, more = _passes(path, iterations)
             notices += more
-            parts.append(tasks.with_columns(rank=pl.lit(rank, pl.Int32)))
+            parts.append(passes.with_columns(rank=pl.lit(rank, pl.Int32)))
             totals.append(total)
             contents.append(
                 Contents(
                     path=str(path),
                     host=None,
                     process=None,
-                    counts={"iterations": len(iterations), "tasks": tasks.height},
+                    counts={"iterations": len(iterations), "tasks": passes.height},
                 )
             )
             options.progress.advance()
-        notices += _incomplete(parts, config)
-        tasks = _laid_out(pl.concat(parts), pl.concat(totals))
-        known = pl.lit(None, pl.Int32) if not single else pl.col("rank")
+        passes = pl.concat(parts)
+        notices += _incomplete(passes, config)
+        found = _numbered(passes, config, config.pp_size or max(numbers) + 1)
         ranks = pl.DataFrame(
             [
-                {"rank": rank, "host": "unknown", "stages": [rank] if single else None, "dp": 0}
+                {"rank": rank, "host": "unknown", "stages": found.stages.get(rank), "dp": 0}
                 for rank in sorted(numbers)
             ],
             schema=RANK_SCHEMA,
@@ -107,13 +143,13 @@ class PrimusSource:
         return assembled(
             "primus",
             [(None, path) for path in dumps],
-            tasks.with_columns(stage=known),
+            _laid_out(found.tasks, pl.concat(totals)),
             ranks,
-            notices=(_no_common_clock(), *notices),
+            notices=(_no_common_clock(), *notices, *found.notices),
             contents=contents,
             world=config.pp_size,
-            inferred={"microbatch": "order within the iteration"} if single else {},
-            microbatches=config.num_mbs,
+            inferred=found.inferred,
+            microbatches=config.microbatches,
             common_clock=False,
         )
 
@@ -149,10 +185,10 @@ def _decode(path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _tasks(
-    path: Path, iterations: dict[str, dict[str, Any]], *, single: bool
+def _passes(
+    path: Path, iterations: dict[str, dict[str, Any]]
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[Notice]]:
-    """Return a rank's tasks and the length of each iteration, both from its own zero."""
+    """Return a rank's passes and the length of each iteration, both from its own zero."""
     columns: dict[str, list[Any]] = {name: [] for name in _RAW}
     total = lost = 0
     for key, said in iterations.items():
@@ -162,8 +198,9 @@ def _tasks(
             total, lost = total + max(len(start), len(end)), lost + abs(len(start) - len(end))
             columns["step"] += [int(key)] * size
             columns["way"] += [way] * size
-            columns["microbatch"] += _labels(said, f"{way}_minibatch", size, ordered=single)
-            columns["chunk"] += _labels(said, f"{way}_chunk", size, ordered=False)
+            columns["nth"] += range(size)
+            columns["microbatch"] += _labels(said, f"{way}_minibatch", size)
+            columns["chunk"] += _labels(said, f"{way}_chunk", size)
             columns["start"] += start[:size]
             columns["end"] += end[:size]
     raw = pl.DataFrame(columns, schema=_RAW)
@@ -171,22 +208,20 @@ def _tasks(
         pl.col("start").is_between(-1.0, _LONGEST_MS),
         pl.col("end").is_between(pl.col("start"), _LONGEST_MS),
     )
-    tasks = _kinds(
-        sound.with_columns(
-            start_ns=(pl.col("start") * 1e6).round().cast(pl.Int64),
-            end_ns=(pl.col("end") * 1e6).round().cast(pl.Int64),
-        ).drop("start", "end")
-    )
+    passes = sound.with_columns(
+        start_ns=(pl.col("start") * 1e6).round().cast(pl.Int64),
+        end_ns=(pl.col("end") * 1e6).round().cast(pl.Int64),
+    ).drop("start", "end")
     stated = pl.DataFrame(
         [(int(key), _length_ns(said)) for key, said in iterations.items()],
         schema={"step": pl.Int32, "stated": pl.Int64},
         orient="row",
     )
     lengths = stated.join(
-        tasks.group_by("step").agg(pl.col("end_ns").max()), on="step", how="left"
+        passes.group_by("step").agg(pl.col("end_ns").max()), on="step", how="left"
     ).select("step", length_ns=pl.max_horizontal("stated", "end_ns"))
     lost += raw.height - sound.height
-    return tasks, lengths, impossible_times(lost, total, "tasks", str(path))
+    return passes, lengths, impossible_times(lost, total, "tasks", str(path))
 
 
 def _length_ns(said: dict[str, Any]) -> int:
@@ -205,8 +240,8 @@ def _numbers(path: Path, said: dict[str, Any], name: str) -> list[float]:
     return list(map(float, values))
 
 
-def _labels(said: dict[str, Any], name: str, size: int, *, ordered: bool) -> list[int | None]:
-    """Return micro-batch or chunk numbers: as they stand, in order, or unknown."""
+def _labels(said: dict[str, Any], name: str, size: int) -> list[int | None]:
+    """Return micro-batch or chunk numbers as they stand, or unknown."""
     values = said.get(name)
     if (
         isinstance(values, list)
@@ -214,36 +249,145 @@ def _labels(said: dict[str, Any], name: str, size: int, *, ordered: bool) -> lis
         and all(isinstance(value, int) and 0 <= value < 2**15 for value in values)
     ):
         return list(values[:size])
-    return list(range(size)) if ordered else [None] * size
+    return [None] * size
+
+
+def _numbered(passes: pl.DataFrame, config: _Config, devices: int) -> _Numbered:
+    """Say which micro-batch, chunk and stage the passes are of.
+
+    With one chunk on each rank, the k-th pass is of micro-batch k and the rank is the stage.
+    Otherwise Megatron's order fills what the dumps leave unsaid, and the placement of the chunks is
+    one that no dependency contradicts.
+    """
+    counts = passes.filter(way=FORWARD).group_by("step", "rank").agg(pl.col("nth").max() + 1)
+    steps = counts.group_by("step").agg(forwards=pl.col("nth").max())
+    passes = passes.join(steps, on="step", how="left")
+    early = megatron_order.warm_up(passes)
+    labelled = passes["chunk"].max()
+    chunks = config.chunks or (
+        int(labelled) + 1 if isinstance(labelled, int) else megatron_order.chunks_of(early, devices)
+    )
+    if chunks == 1:
+        known = passes["microbatch"].null_count() == 0
+        one = passes.with_columns(
+            microbatch=pl.coalesce("microbatch", pl.col("nth").cast(pl.Int32))
+        )
+        tasks = _kinds(one).with_columns(stage=pl.col("rank"))
+        how = {} if known else {"microbatch": "order within the iteration"}
+        return _Numbered(tasks, {rank: [rank] for rank in passes["rank"].unique()}, how, [])
+    return _interleaved(passes, early, devices, chunks)
+
+
+def _interleaved(
+    passes: pl.DataFrame,
+    early: dict[int, tuple[int, int]],
+    devices: int,
+    chunks: int,
+) -> _Numbered:
+    """Number passes of several chunks on each rank, and put the numbers to the test.
+
+    Args:
+        passes: Passes of all ranks, with `forwards`.
+        early: How many forwards come before a rank's first backward, as `warm_up` has it.
+        devices: Ranks of the pipeline.
+        chunks: Model chunks on each rank.
+    """
+    unsaid = [name for name in ("microbatch", "chunk") if passes[name].null_count()]
+    # Passes without labels are those of Megatron's own schedule, which deals the chunks out in rounds.
+    placements = {"dealt out in rounds": _in_rounds}
+    if not unsaid:
+        placements["turning around at either end"] = _zigzag
+    group: int | str = devices
+    if len(unsaid) == 2:  # where either is said, the group does not matter
+        group = megatron_order.group_of(early, devices, chunks)
+    wrong = group if isinstance(group, str) else ""
+    uneven = passes.filter(pl.col("forwards") % chunks != 0)
+    if uneven.height and unsaid:
+        row = uneven.row(0, named=True)
+        wrong = f"step {row['step']} has {row['forwards']} forwards, no multiple of {chunks} chunks"
+    if not wrong and isinstance(group, int):
+        tasks = _kinds(megatron_order.in_order(passes, chunks, group))
+        for way, stage in placements.items():
+            placed = _placed(tasks, devices, chunks, stage)
+            verdict = judged(placed)
+            if verdict.contradiction is not None:
+                wrong = wrong or verdict.contradiction
+                continue
+            checked = f"checked against {verdict.demands:,} dependencies between passes"
+            order = f"Megatron's interleaved order in groups of {group} micro-batches"
+            if len(unsaid) == 1:
+                order = "order of the passes of each " + ("chunk", "micro-batch")["chunk" in unsaid]
+            how = dict.fromkeys(unsaid, f"{order}, {checked}")
+            how["stage"] = f"chunks {way}, {checked}"
+            stages = {
+                rank: [stage(rank, chunk, devices) for chunk in range(chunks)]
+                for rank in passes["rank"].unique()
+            }
+            return _Numbered(placed, stages, how, [])
+    unknown = "the dumps do not say which chunk a pass is of, and " if unsaid else ""
+    text = f"it is not known which stage a pass is of: {unknown}{wrong}"
+    blank = passes.with_columns(pl.lit(None, _RAW[name]).alias(name) for name in unsaid)
+    tasks = _kinds(blank).with_columns(stage=pl.lit(None, pl.Int32))
+    return _Numbered(tasks, {}, {}, [Notice("stages-unknown", text)])
+
+
+def _in_rounds(rank: int, chunk: int, devices: int) -> int:
+    """Return the stage of a rank's chunk where they are dealt out in rounds, as Megatron does."""
+    return chunk * devices + rank
+
+
+def _zigzag(rank: int, chunk: int, devices: int) -> int:
+    """Return the stage of a rank's chunk where they turn around at either end, as in ZB-V."""
+    return chunk * devices + (devices - 1 - rank if chunk % 2 else rank)
+
+
+def _placed(
+    tasks: pl.DataFrame, devices: int, chunks: int, stage: Callable[[int, int, int], int]
+) -> pl.DataFrame:
+    """Return tasks with the stages, and those of backward halves, that their chunks are."""
+    places = pl.DataFrame(
+        [
+            (rank, chunk, stage(rank, chunk, devices))
+            for rank in tasks["rank"].unique()
+            for chunk in range(chunks)
+        ],
+        schema={"rank": pl.Int32, "chunk": pl.Int16, "stage": pl.Int32},
+        orient="row",
+    )
+    pairs = places.rename({"chunk": "pair_chunk", "stage": "pair_stage"})
+    return tasks.join(places, on=["rank", "chunk"], how="left", maintain_order="left").join(
+        pairs, on=["rank", "pair_chunk"], how="left", maintain_order="left"
+    )
 
 
 def _kinds(tasks: pl.DataFrame) -> pl.DataFrame:
     """Tell fused from split backwards, and join the halves of passes that were timed as one."""
-    split = (tasks["way"] == "wgrad").any()
-    backward = Kind.BACKWARD_INPUT if split else Kind.BACKWARD
-    kinds = {"fwd": Kind.FORWARD, "bwd": backward, "wgrad": Kind.BACKWARD_WEIGHT}
+    split = (pl.col("way") == WEIGHT).any().over("rank")
+    kinds = {FORWARD: Kind.FORWARD, BACKWARD: Kind.BACKWARD, WEIGHT: Kind.BACKWARD_WEIGHT}
+    kind = pl.col("way").replace_strict({way: kind.value for way, kind in kinds.items()})
+    halved = split & (pl.col("way") == BACKWARD)
     named = tasks.with_columns(
-        kind=pl.col("way").replace_strict({way: kind.value for way, kind in kinds.items()}),
+        kind=pl.when(halved).then(pl.lit(Kind.BACKWARD_INPUT.value)).otherwise(kind),
         lane=pl.lit("compute"),
         name=pl.concat_str(
             pl.col("way").replace_strict(_PASSES),
             pl.col("microbatch").cast(pl.String).fill_null(""),
         ),
     )
-    key = ["step", "start_ns", "end_ns"]
-    forwards = named.filter(way="fwd")
-    halves = named.filter(way="bwd").select(
+    key = ["rank", "step", "start_ns", "end_ns"]
+    forwards = named.filter(way=FORWARD)
+    halves = named.filter(way=BACKWARD).select(
         *key, pair_microbatch="microbatch", pair_chunk="chunk", half="name"
     )
     blank = {"pair_microbatch": pl.Int32, "pair_chunk": pl.Int16}
     pairs = forwards.join(halves, on=key)
     if not pairs.height:
         return named.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in blank.items())
-    alone = named.filter(pl.col("way") != "wgrad").join(pairs, on=key, how="anti")
+    alone = named.filter(pl.col("way") != WEIGHT).join(pairs, on=key, how="anti")
     both = pairs.with_columns(
         kind=pl.lit(Kind.FORWARD_BACKWARD.value), name=pl.col("name") + "+" + pl.col("half")
     ).drop("half")
-    rest = pl.concat([alone, named.filter(way="wgrad")]).with_columns(
+    rest = pl.concat([alone, named.filter(way=WEIGHT)]).with_columns(
         pl.lit(None, dtype).alias(name) for name, dtype in blank.items()
     )
     return pl.concat([rest, both.select(rest.columns)])
@@ -262,18 +406,15 @@ def _laid_out(tasks: pl.DataFrame, lengths: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _incomplete(parts: list[pl.DataFrame], config: _Config) -> list[Notice]:
+def _incomplete(passes: pl.DataFrame, config: _Config) -> list[Notice]:
     """Compare the forwards that are there with what the job says it has."""
-    notices = []
-    if config.num_mbs:
-        expected = config.num_mbs * (config.vp_size or 1)
-        forward = pl.col("kind").is_in([Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value])
-        counts = pl.concat(part.filter(forward) for part in parts).group_by("rank", "step").len()
-        odd = counts.filter(pl.col("len") != expected).height
-        if odd:
-            text = (
-                f"{odd} of {counts.height} iterations of ranks do not have the {expected} forwards "
-                "that config.json says"
-            )
-            notices.append(Notice("unexpected-microbatches", text, odd, counts.height))
-    return notices
+    if not config.microbatches:
+        return []
+    expected = config.microbatches * (config.chunks or 1)
+    counts = passes.filter(way=FORWARD).group_by("rank", "step").len()
+    odd = counts.filter(pl.col("len") != expected).height
+    text = (
+        f"{odd} of {counts.height} iterations of ranks do not have the {expected} forwards "
+        "that config.json says"
+    )
+    return [Notice("unexpected-microbatches", text, odd, counts.height)] if odd else []

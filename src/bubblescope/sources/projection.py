@@ -22,6 +22,7 @@ from bubblescope.model import device_time
 from bubblescope.model.device_time import NO_INTERVALS, NONE, busy_intervals, match_work
 from bubblescope.model.kinds import LANE_OF, Kind, Lane
 from bubblescope.model.provenance import Notice
+from bubblescope.names.layer_part_ranges import LAYER_PART
 from bubblescope.sources.capture import WORK, ByProcess
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def project(capture: Capture, names: NameParser) -> Projection:
     markers = capture.ranges.join(operations.filter(pl.col("kind").is_null()), on="name").select(
         "process", "start_ns", "end_ns", "step", "rank"
     )
-    operations = operations.filter(pl.col("kind").is_not_null())
+    operations = _whole(operations.filter(pl.col("kind").is_not_null()))
     ranges = _task_ranges(capture.ranges, operations)
     # Processes are independent and small enough, one by one, for caches; NumPy frees both cores.
     processes = ranges["process"].unique(maintain_order=True).to_list()
@@ -277,6 +278,19 @@ def _operations(meaning: Mapping[str, Sequence[ParsedName]]) -> pl.DataFrame:
         for said in parsed
     ]
     return pl.DataFrame(rows, schema=_OPERATIONS, orient="row")
+
+
+def _whole(operations: pl.DataFrame) -> pl.DataFrame:
+    """Leave parts of layers out unless they are all that tells forwards from backwards.
+
+    Where whole passes are named they are within those, and forwards alone, as a model written by hand
+    may mark them, leave the backwards to be told by other evidence.
+    """
+    part = pl.col("name").str.contains(LAYER_PART)
+    others = operations.filter(~part)
+    kinds = set(operations.filter(part)["kind"])
+    both = {Kind.FORWARD.value, Kind.BACKWARD.value} <= kinds
+    return operations if both and not pipelined(others) else others
 
 
 def _task_ranges(ranges: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:

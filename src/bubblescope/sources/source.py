@@ -10,8 +10,9 @@ from bubblescope.model.progress import SILENT, Progress
 from bubblescope.names.parser import NameParser
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Executor
+    from os import PathLike
     from pathlib import Path
 
     from bubblescope.model.timeline import Timeline
@@ -21,7 +22,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     """How to read, the same for every source.
 
     Attributes:
-        names: Meaning of range names, with the user's own pattern if there is one.
+        names: Meaning of range names, with the user's own patterns if there are any.
         progress: Where to report progress.
         run: Which run to read from logs that several were appended to, counted from 0; the last
             if None.
@@ -40,8 +41,9 @@ class LoadOptions(TypedDict, total=False):
     """How to read the traces of a run; what is left out is found out.
 
     Attributes:
-        names: Regular expression with named groups for range names of your own; see
-            `bubblescope.names.parser.NameParser`.
+        names: Regular expression with named groups for range names of your own, or the path of a names
+            file (.toml), or several of them; see `bubblescope.names.own_names.OwnNames`.
+        kinds: What words mean that the patterns capture as the kind: word -> kind.
         source: Name of the format, to skip detection.
         progress: Where to report progress.
         run: Which run to read from logs that several were appended to, counted from 0; the last
@@ -55,7 +57,8 @@ class LoadOptions(TypedDict, total=False):
             `bubblescope kernels`. It takes much more memory.
     """
 
-    names: str | None
+    names: str | PathLike[str] | Sequence[str] | None
+    kinds: Mapping[str, str] | None
     source: str | None
     progress: Progress
     run: int | None
