@@ -54,7 +54,9 @@ class Prediction(NamedTuple):
         predicted_ns: The same with the change; of a range, the longer end.
         saved_share: How much less a micro-batch takes, as a share; negative if it takes more. Without
             a pipeline: how much less a step takes.
-        error: How far the method is from the measured step when nothing is changed, as a share.
+        error: How far either end may be off, as a share: how far the method is from the measured step
+            when nothing is changed; for other plans and devices also what chance and guesses add
+            (`bubblescope.analysis.cost_model.Model.error`).
         timeline: Given the run that was asked about, returns its pipeline tasks where the change puts
             them; every step begins when the measured one did. Where the tasks are others, they are as
             long as the model has them, and its mean step is longer or shorter than `predicted_ns` by

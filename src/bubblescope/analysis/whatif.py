@@ -9,14 +9,18 @@ scaled by their ratio.
 What is inside tasks counts as well: idle time of their devices, and single kernels, make tasks shorter.
 Runs without a pipeline are answered for by `bubblescope.analysis.whatif_device`.
 
-Every answer comes with how far the same method is from the measured step when nothing is changed:
-that is as much as it can be trusted. And it can be drawn: `Prediction.timeline` returns the tasks of
-the replay that it was taken from.
+What is slow because of its device stays with the device, and what is long because of its layers moves
+with them (`bubblescope.analysis.slow_devices`); where nobody tells which, answers are ranges.
+
+Every answer comes with how far it may be off: how far the same method is from the measured step when
+nothing is changed, and for other plans and devices what chance and guesses add. And it can be drawn:
+`Prediction.timeline` returns the tasks of the replay that it was taken from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -37,6 +41,7 @@ from bubblescope.analysis.prediction import (
     Prediction,
     ranked,
 )
+from bubblescope.analysis.slow_devices import SlowDevices, depth_of, even
 from bubblescope.analysis.study import ledger_of, study
 from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
 from bubblescope.model.budget import Use
@@ -97,8 +102,10 @@ class WhatIf:
         self._counterfactuals: Counterfactuals = ledger.counterfactuals
         self._error = ledger.replay_error
         self.step_ns = int(self._counterfactuals.run.as_measured.length_ns.mean())
+        device = recognition.coordinates.device if recognition else None
+        self._devices = SlowDevices.of(self._counterfactuals, device)
         self._model = (
-            Model.of(recognition, self._counterfactuals)
+            Model.of(recognition, self._counterfactuals, self._devices)
             if recognition and recognition.plan
             else None
         )
@@ -171,9 +178,21 @@ class WhatIf:
         own = run.rank == rank
         if not own.any():
             raise ScheduleError(f"no rank {rank} ran pipeline tasks; there are {_some(run.rank)}")
-        slower = np.where(own, length.rank_ns - length.stage_ns, 0)
-        duration = np.maximum(length.own_ns - slower, 0)
-        return self._same(f"rank {rank} healthy", "another device", lambda: run.replay(duration))
+        stages = int(run.stage.max()) + 1
+        slower = np.where(own & (length.rank_ns > 0), length.stage_ns / length.rank_ns, 1)
+        told = {rank for held in self._devices.ranks.values() for rank in held} - {
+            rank
+            for held in self._devices.holders
+            for stage in held
+            for rank in self._devices.ranks[stage]
+        }
+        found = []
+        for reading in self._devices.readings(even(stages)):
+            beyond = np.where(own & (run.stage >= 0), reading.slow[run.stage], 1)
+            faster = slower if rank in told else 1 / (beyond * self._factor(own))
+            duration = np.round(run.duration_ns * np.minimum(faster, 1)).astype(np.int64)
+            found.append((duration, reading.words))
+        return self._read(f"rank {rank} healthy", "another device", found)
 
     def scaled(self, what: str, number: int, factor: float) -> Prediction:
         """Answer what it would have taken had the tasks of a stage or rank taken so many times as long.
@@ -205,7 +224,8 @@ class WhatIf:
             count: How many layers move.
             source: The stage that they leave.
             target: The stage that they go to.
-            layers: How many layers each stage has now; a stage's layers are taken to cost the same.
+            layers: How many layers each stage has now; a stage's layers are taken to cost the same. On
+                a slow device each takes as many times longer as the device's own.
 
         Raises:
             ScheduleError: The stages do not have so many layers.
@@ -220,16 +240,11 @@ class WhatIf:
             raise ScheduleError(f"layers move between two of the stages 0 to {stages - 1}")
         if not 0 < count <= layers[source]:
             raise ScheduleError(f"stage {source} has {layers[source]} layers, not {count} to give")
-        moved = run.duration_ns.astype(np.float64)
-        giving, taking = run.stage == source, run.stage == target
-        for kind in np.unique(run.kind[giving]):
-            same = run.kind == kind
-            layer = np.median(moved[giving & same]) / layers[source]
-            moved[taking & same] += count * layer
-        moved[giving] *= 1 - count / layers[source]
-        duration = np.round(moved).astype(np.int64)
+        others = list(layers)
+        others[source] -= count
+        others[target] += count
         change = f"{count} layers from stage {source} to stage {target}"
-        return self._same(change, "another partition", lambda: run.replay(duration))
+        return self._read(change, "another partition", self._partitioned(layers, others))
 
     def microbatches(self, count: int) -> Prediction:
         """Answer what a step with another number of micro-batches would take.
@@ -252,8 +267,10 @@ class WhatIf:
         Raises:
             ScheduleError: The run's schedule is not known, or the other is not for its numbers.
         """
-        model = self._modelled()
-        now, plan = model.plan, alternative(model, name, chunks)
+        return self._scheduled(name, alternative(self._modelled(), name, chunks))
+
+    def _scheduled(self, name: str, plan: Plan) -> Prediction:
+        now = self._modelled().plan
         needs = []
         if plan.chunks != now.chunks:
             needs.append(f"{plan.chunks} chunks on each device")
@@ -291,11 +308,11 @@ class WhatIf:
         for name in SCHEDULES:
             for chunks in (2, 4) if SCHEDULES[name].any_chunks else (None,):
                 try:
-                    one = self.schedule(name, chunks)
+                    plan = alternative(self._model, name, chunks)
                 except ScheduleError:  # not for these numbers
                     continue
-                if one.memory is not None and one.memory <= limit + 1e-9:
-                    yield one
+                if plan.peak_memory().max() <= limit + 1e-9:
+                    yield self._scheduled(name, plan)
         yield self.microbatches(2 * self._model.plan.microbatches)
 
     def _modelled(self) -> Model:
@@ -341,7 +358,13 @@ class WhatIf:
     def _made(self, change: str, needs: str, plan: Plan) -> Prediction:
         model = self._modelled()
         run = self._counterfactuals.run
-        predicted = round(self.step_ns * model.length_ns(plan) / self._unchanged)
+        found = []
+        for reading in self._devices.readings(model.depth):
+            read = model.read_as(reading)
+            scaled = round(self.step_ns * read.length_ns(plan) / self._unchanged)
+            # No step is over before its slowest device has done what it has to.
+            found.append((max(scaled, ceil(read.busiest_ns(plan))), read))
+        (predicted, longest), (best, shortest) = max(found, key=_time), min(found, key=_time)
         each = (predicted / plan.microbatches) / (self.step_ns / model.plan.microbatches)
         return Prediction(
             change,
@@ -349,10 +372,54 @@ class WhatIf:
             self.step_ns,
             predicted,
             1 - each,
-            abs(self._unchanged / self.step_ns - 1),
-            lambda timeline: stepped(timeline, run, model.tasks(plan, run.opens_ns)),
+            abs(self._unchanged / self.step_ns - 1) + longest.error(plan),
+            lambda timeline: stepped(timeline, run, longest.tasks(plan, run.opens_ns)),
             float(plan.peak_memory().max()),
-        )
+        ).down_to(best, shortest.reading.words)
+
+    def _factor(self, own: np.ndarray) -> np.ndarray:
+        """Return how slow tasks are because of their device, as far as anything tells; n long."""
+        run = self._counterfactuals.run
+        return np.where(own, self._devices.factor[run.rank, run.step], 1)
+
+    def _partitioned(self, layers: Sequence[int], others: Sequence[int]) -> list[tuple[Ints, str]]:
+        """Return how long tasks take with other layers at their stages, for each way to read it."""
+        run, cost = self._counterfactuals.run, self._devices.cost_ns
+        now, then = depth_of(layers), depth_of(others)
+        found = []
+        for reading in self._devices.readings(now):
+            part = reading.moved(now, then)
+            share = np.ones(len(run))
+            for kind in np.unique(run.kind):
+                old = np.array([cost.get((kind, stage), 0.0) for stage in range(len(layers))])
+                old = old / reading.slow
+                known = old > 0
+                times = np.divide(part @ old, old, out=np.ones(len(old)), where=known)
+                own = (run.kind == kind) & (run.stage >= 0)
+                share[own] = times[run.stage[own]]
+            duration = np.round(run.duration_ns * share).astype(np.int64)
+            found.append((duration, reading.words))
+        return found
+
+    def _read(self, change: str, needs: str, found: list[tuple[Ints, str]]) -> Prediction:
+        """Return what replays say with lengths of tasks for each way to read the run."""
+        run = self._counterfactuals.run
+        played = [
+            (int(run.replay(duration).length_ns.mean()), duration, words)
+            for duration, words in found
+        ]
+        _, longest, _ = max(played, key=_time)
+        best, _, words = min(played, key=_time)
+        said = self._same(change, needs, lambda: run.replay(longest))
+        return said._replace(error=said.error + self._chance()).down_to(best, words)
+
+    def _chance(self) -> float:
+        """Return how far off what devices and stages are estimated to cost may be, as a share."""
+        return self._model.error(self._model.plan) if self._model else 0.0
+
+
+def _time(found: tuple[Any, ...]) -> Any:
+    return found[0]
 
 
 _SLOWEST: Final = 8

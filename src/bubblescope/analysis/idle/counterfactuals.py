@@ -45,6 +45,7 @@ class Counterfactuals:
 
     Attributes:
         run: The run.
+        ranks: The timeline's ranks.
         lengths: How long its tasks would be with some of what makes them differ.
         present: The causes that made any difference to it.
     """
@@ -53,6 +54,7 @@ class Counterfactuals:
         self, run: MeasuredRun, timeline: Timeline, recognition: Recognition | None
     ) -> None:
         self.run = run
+        self.ranks = timeline.ranks
         parts = self.lengths = lengths(run)
         self._longer = {
             Cause.IMBALANCE: parts.stage_ns - parts.even_ns,
