@@ -87,6 +87,31 @@ def test_layers_that_move_take_as_long_as_their_new_device_makes_them():
     assert said.predicted_ns == pytest.approx(step(Job(plan).play(slow, back)), rel=1e-6)
 
 
+def test_changes_at_once_take_what_they_take_together():
+    plan = generate("1f1b", 4, 8)
+    slow = {(0, 1): 2.0, (1, 2): 1.3}
+    layers, still = [8, 8, 8, 8], Fault(Cause.SLOW_RANK, slow={(1, 2): 1.3})
+    moved = Fault(Cause.IMBALANCE, heavy={0: 1.125, 1: 0.75, 3: 1.125})
+    found = asked(Job(plan).play(Fault(Cause.SLOW_RANK, slow=slow)))
+    moves = (("moved", 1, 1, 0, layers), ("moved", 1, 1, 3, layers))
+    for name, count in (("1f1b", 8), ("1f1b", 24), ("gpipe", 16)):
+        changes = [*moves, ("healthy", 1)]
+        changes += [("microbatches", count)] * (count != 8) + [("schedule", name)] * (
+            name != "1f1b"
+        )
+        truth = Job(generate(name, 4, count)).play(still, moved)
+        assert found.together(*changes).predicted_ns == pytest.approx(step(truth), rel=1e-6)
+    once = found.together(("partitioned", (9, 6, 8, 9), layers), ("healthy", 1))
+    assert once.predicted_ns == found.together(*moves, ("healthy", 1)).predicted_ns
+    faster = found.together(("healthy", 1), ("scaled", "rank", 6, 1 / 1.3))
+    assert faster.predicted_ns == pytest.approx(step(Job(plan).play()), rel=1e-6)
+    chunked = found.together(("schedule", "interleaved-1f1b", 4), ("healthy", 1), ("healthy", 6))
+    truth = Job(generate("interleaved-1f1b", 4, 8, chunks=4)).play()
+    assert chunked.predicted_ns == pytest.approx(step(truth), rel=1e-6)
+    alone = found.together(("without", "slow rank"), ("without", "exposed transfer"))
+    assert alone.predicted_ns == pytest.approx(step(Job(plan).play()), rel=1e-6)
+
+
 def test_a_head_may_be_no_layer():
     plan, other = generate("1f1b", 4, 8), generate("interleaved-1f1b", 4, 8)
     said = asked(Job(plan).play(Fault(Cause.IMBALANCE, heavy={3: 1.5})))

@@ -17,6 +17,8 @@ from bubblescope.schedules.replay import Edges, Graph, edges_of
 from bubblescope.schedules.zb_auto import Times
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.schedule.recognise import Recognition
@@ -78,8 +80,11 @@ class Model(NamedTuple):
         recognition: Recognition,
         counterfactuals: Counterfactuals,
         devices: SlowDevices | None = None,
+        times: Shares | None = None,
     ) -> Model | None:
         """Take a run apart; None if it has no forwards or no backwards.
+
+        Each task may be given to be so many `times` as long as it was, n long.
 
         Where whole backwards were measured only, either gradient is taken to be half of them; where
         none were, a whole one is both.
@@ -96,6 +101,8 @@ class Model(NamedTuple):
         devices = devices or SlowDevices.of(counterfactuals, recognition.coordinates.device)
         factor = devices.factor
         healthy_ns = run.duration_ns / factor[run.rank, run.step]
+        if times is not None:
+            healthy_ns = healthy_ns * times
         table = _table(run, plan, number, healthy_ns, len(keys))
         noise = _noise(table)
         cost = _filled(table)
@@ -116,7 +123,7 @@ class Model(NamedTuple):
         forward, given, weight = (
             int(np.median(cost[:, part]) * share) for part in (_FORWARD, _INPUT, _WEIGHT)
         )
-        times = Times(forward, given, weight, int(np.median(near)) if near else 0)
+        usual = Times(forward, given, weight, int(np.median(near)) if near else 0)
         seat = np.full((replicas, plan.devices), -1)
         for rank, device in recognition.coordinates.device.items():
             seat[recognition.coordinates.replica[rank], device] = rank
@@ -130,7 +137,7 @@ class Model(NamedTuple):
             step,
             seated,
             delay,
-            times,
+            usual,
             slow,
             devices.readings(depth)[0],
             depth,
@@ -161,6 +168,13 @@ class Model(NamedTuple):
             slow[:, device] *= reading.slow[stages[0]] / self.reading.slow[stages[0]]
         share = (self.reading.slow / reading.slow)[None, None, :, None]
         return self._replace(cost_ns=self.cost_ns * share, slow=slow, reading=reading)
+
+    def with_ranks(self, times: Mapping[int, float]) -> Model:
+        """Return the same model with other slowness of some ranks, 1 for a healthy one."""
+        slow = self.slow.copy()
+        for rank, factor in times.items():
+            slow[self.seat == rank] = factor
+        return self._replace(slow=slow)
 
     def evened(self) -> Model:
         """Return the same model with every operation as long as the mean of its kind."""

@@ -123,6 +123,10 @@ class SlowDevices(NamedTuple):
         alone = tuple(sorted(held for held in holders if untold.issuperset(held)))
         return cls(factor, cost, alone, by_stage)
 
+    def told(self, rank: int) -> bool:
+        """Say whether other replicas tell how slow a rank's device is."""
+        return not any(rank in self.ranks[stage] for held in self.holders for stage in held)
+
     def readings(self, depth: Shares) -> list[Reading]:
         """Return the ways to read the run; the first takes all that nobody tells to be layers'.
 
