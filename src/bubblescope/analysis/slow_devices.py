@@ -168,7 +168,7 @@ class SlowDevices(NamedTuple):
         others = dense[~own & wide & (dense > 0)]
         if not len(others) or not (own & wide).any():
             return 1.0
-        return float(dense[own & wide].min() / np.median(others))
+        return float(dense[own & wide].min() / _usual(others))
 
     def _words(self, chosen: Sequence[tuple[int, ...]]) -> str:
         if not chosen:
@@ -260,10 +260,15 @@ def _apart(dense: Shares, wide: NDArray[np.bool_]) -> Shares:
         others = wide & (dense > 0)
         others[stage] = False
         if others.any() and wide[stage]:
-            usual = np.median(dense[others])
+            usual = _usual(dense[others])
             if dense[stage] > _LEAST * usual:
                 share[stage] = 1 - usual / dense[stage]
     return share
+
+
+def _usual(dense: Shares) -> float:
+    """Return the lower median, which one stage in two that takes long does not lift."""
+    return float(np.quantile(dense, 0.5, method="lower"))
 
 
 def _and(one: str, other: str) -> str:
