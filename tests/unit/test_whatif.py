@@ -169,7 +169,7 @@ def test_the_command_answers_questions(run):
         *("--schedule", "zb-v"),
         *("--schedule", "interleaved-1f1b", "--chunks", "4"),
     ]
-    said = json.loads(invoke(run, "--json", *asked_for).stdout)
+    said = json.loads(invoke(run, "--json", "--each", *asked_for).stdout)
     assert [one["change"] for one in said["predictions"]] == [
         "without exposed transfer",
         "stage 2 takes 0.5 times as long",
@@ -182,9 +182,38 @@ def test_the_command_answers_questions(run):
     ]
 
 
+def test_the_command_asks_all_changes_at_once(run):
+    asked_for = [
+        *("--move", "1@3:0", "--move", "1@3:1", "--layers", "8,8,8,8"),
+        *("--healthy", "0", "--microbatches", "32"),
+    ]
+    (said,) = json.loads(invoke(run, "--json", *asked_for).stdout)["predictions"]
+    assert said["change"] == (
+        "rank 0 healthy and 1 layers from stage 3 to stage 0 and 1 layers from stage 3 to stage 1 and "
+        "32 micro-batches"
+    )
+    outright = ("--partition", "9,9,8,6", "--layers", "8,8,8,8", "--healthy", "0")
+    (same,) = json.loads(invoke(run, "--json", *outright, *asked_for[-2:]).stdout)["predictions"]
+    assert same["predicted_ns"] == said["predicted_ns"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("--partition", "9,7,8,8"), "--partition needs --layers"),
+        (
+            ("--partition", "9,8,8,8", "--layers", "8,8,8,8"),
+            "32 layers, and the partition is of 33",
+        ),
+        (("--partition", "16,16", "--layers", "8,8,8,8"), "layers are given for 2"),
+        (("--move", "5@3:0", "--move", "4@3:1", "--layers", "8,8,8,8"), "not 9 to give"),
+        (("--microbatches", "32", "--microbatches", "64"), "one number of micro-batches"),
+        (("--schedule", "zb-v", "--without", "slow rank"), "ask one by one"),
+        (("--without", "stage imbalance", "--healthy", "0"), "nothing left to change"),
+        (
+            ("--schedule", "zb-v", "--move", "1@3:0", "--layers", "8,8,8,8"),
+            "zb-v has 8",
+        ),
         (("--stage", "2"), "is not like 2=0.5"),
         (("--stage", "9=0.5"), "no task is of stage 9"),
         (("--move", "1@3:0"), "--layers"),

@@ -174,7 +174,9 @@ def test_the_command_answers_for_runs_without_a_pipeline(tmp_path):
     said = invoke(path, "-q")
     assert said.exit_code == 0, said.output
     assert "105 ns a step" in said.stdout
-    found = json.loads(invoke(path, "--json", "--host-never-late", "--without", "copy").stdout)
+    found = json.loads(
+        invoke(path, "--json", "--each", "--host-never-late", "--without", "copy").stdout
+    )
     assert found["span"] == "step"
     assert [one["predicted_ns"] for one in found["predictions"]] == [102, 68]
     refused = invoke(path, "--schedule", "zb-v")

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.slow_devices import SlowDevices, even
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.schedules import SCHEDULES, generate
-from bubblescope.schedules.plan import FORWARD_BACKWARD, KINDS, Plan
+from bubblescope.schedules.plan import FORWARD, FORWARD_BACKWARD, KINDS, Plan
 from bubblescope.schedules.replay import Edges, Graph, edges_of
 from bubblescope.schedules.zb_auto import Times
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.schedule.recognise import Recognition
+    from bubblescope.analysis.slow_devices import Reading, Shares
     from bubblescope.model.arrays import Ints
 
 _KINDS: Final = (*KINDS, Kind.RECOMPUTE)
 _FORWARD, _WHOLE, _INPUT, _WEIGHT, _PAIR, _AGAIN = range(6)
+
+_SPLITS: Final = (0.4, 2 / 3)
+"""Which share of a whole backward its input gradient may be.
+
+By the operations that Qi et al. count (arXiv 2401.10241, Table 1) it is (24 h + 8 s) / (48 h + 8 s) of
+a layer of width h with sequences of s tokens: a half for short ones, two thirds for s = 3 h. Weight
+gradients that are added up in single precision take longer.
+"""
+
+_DEVIATIONS: Final = 2.5
+"""Standard errors that a prediction may be off by chance."""
 
 
 class Model(NamedTuple):
@@ -30,12 +46,19 @@ class Model(NamedTuple):
     Attributes:
         plan: The run's own schedule.
         cost_ns: Of each forward, whole backward, input gradient, weight gradient and overlapped pair
-            (by its forward): runs x 5 x S x m. What was not observed is the median of its like; there
-            are no pairs, and it is not a number, where none were.
+            (by its forward) on a device that is not slow: runs x 5 x S x m. What was not observed is
+            the median of its like; there are no pairs, and it is not a number, where none were.
         step: The step of each run, ascending.
         seat: The rank at each device in each run, runs x p; -1 where none was observed.
         delay_ns: Of a result from device to device, p x p; where none was measured, the median.
         times: The same as one number each, for a whole device.
+        slow: How many times as long the device takes in each run, runs x p.
+        reading: How much of what is beyond the usual is devices', and what of stages is no layer's.
+        depth: Where stages begin and end along the depth of the model, S + 1 long.
+        halved: Whether gradients are halves of whole backwards because none was measured.
+        noise: Standard deviation of single operations, as a share of their length, beyond what all
+            operations of a micro-batch have in common.
+        measured: From which device to which results were sent, p x p.
     """
 
     plan: Plan
@@ -44,10 +67,24 @@ class Model(NamedTuple):
     seat: Ints
     delay_ns: Ints
     times: Times
+    slow: Shares
+    reading: Reading
+    depth: Shares
+    halved: bool
+    noise: float
+    measured: np.ndarray
 
     @classmethod
-    def of(cls, recognition: Recognition, counterfactuals: Counterfactuals) -> Model | None:
+    def of(
+        cls,
+        recognition: Recognition,
+        counterfactuals: Counterfactuals,
+        devices: SlowDevices | None = None,
+        times: Shares | None = None,
+    ) -> Model | None:
         """Take a run apart; None if it has no forwards or no backwards.
+
+        Each task may be given to be so many `times` as long as it was, n long.
 
         Where whole backwards were measured only, either gradient is taken to be half of them; where
         none were, a whole one is both.
@@ -61,7 +98,15 @@ class Model(NamedTuple):
             recognition.coordinates.replica.values()
         )
         keys, number = np.unique(run.step * replicas + replica[run.rank], return_inverse=True)
-        cost = _filled(_table(run, plan, number, len(keys)))
+        devices = devices or SlowDevices.of(counterfactuals, recognition.coordinates.device)
+        factor = devices.factor
+        healthy_ns = run.duration_ns / factor[run.rank, run.step]
+        if times is not None:
+            healthy_ns = healthy_ns * times
+        table = _table(run, plan, number, healthy_ns, len(keys))
+        noise = _noise(table)
+        cost = _filled(table)
+        halved = bool(np.isnan(cost[:, _INPUT] + cost[:, _WEIGHT]).any())
         split = np.where(np.isnan(cost[:, _INPUT] + cost[:, _WEIGHT]), 0.5 * cost[:, _WHOLE], 0)
         for part in (_INPUT, _WEIGHT):
             cost[:, part] = np.where(split > 0, split, cost[:, part])
@@ -72,18 +117,34 @@ class Model(NamedTuple):
         cost[:, _INPUT] += again
         if np.isnan(cost[:, : _WEIGHT + 1]).any():
             return None
-        delay = _delays(run, recognition, plan.devices)
+        delay, measured = _delays(run, recognition, plan.devices)
         near = [delay[one, one + 1] for one in range(plan.devices - 1)]
         share = plan.stages / plan.devices
         forward, given, weight = (
             int(np.median(cost[:, part]) * share) for part in (_FORWARD, _INPUT, _WEIGHT)
         )
-        times = Times(forward, given, weight, int(np.median(near)) if near else 0)
+        usual = Times(forward, given, weight, int(np.median(near)) if near else 0)
         seat = np.full((replicas, plan.devices), -1)
         for rank, device in recognition.coordinates.device.items():
             seat[recognition.coordinates.replica[rank], device] = rank
         step, copy = np.divmod(keys, replicas)
-        return cls(plan, cost[:, : _PAIR + 1], step, seat[copy], delay, times)
+        seated = seat[copy]
+        slow = np.where(seated >= 0, factor[np.minimum(seated, len(factor) - 1), step[:, None]], 1)
+        depth = even(plan.stages)
+        return cls(
+            plan,
+            cost[:, : _PAIR + 1],
+            step,
+            seated,
+            delay,
+            usual,
+            slow,
+            devices.readings(depth)[0],
+            depth,
+            halved,
+            noise,
+            measured,
+        )
 
     def replanned(self, microbatches: int) -> Plan:
         """Return the run's own schedule for another number of micro-batches.
@@ -100,19 +161,84 @@ class Model(NamedTuple):
             plan.name, plan.devices, microbatches, chunks=chunks, times=self.times, memory=memory
         )
 
+    def read_as(self, reading: Reading) -> Model:
+        """Return the same run with other slowness of devices beyond what replicas tell."""
+        slow = self.slow.copy()
+        for device, stages in enumerate(self.plan.placement):
+            slow[:, device] *= reading.slow[stages[0]] / self.reading.slow[stages[0]]
+        share = (self.reading.slow / reading.slow)[None, None, :, None]
+        return self._replace(cost_ns=self.cost_ns * share, slow=slow, reading=reading)
+
+    def with_ranks(self, times: Mapping[int, float]) -> Model:
+        """Return the same model with other slowness of some ranks, 1 for a healthy one."""
+        slow = self.slow.copy()
+        for rank, factor in times.items():
+            slow[self.seat == rank] = factor
+        return self._replace(slow=slow)
+
     def evened(self) -> Model:
         """Return the same model with every operation as long as the mean of its kind."""
-        known = ~np.isnan(self.cost_ns)
+        holder = self.plan.device[self.plan.table(FORWARD, FORWARD_BACKWARD)]
+        cost = self.cost_ns * self.slow[:, None, holder]
+        known = ~np.isnan(cost)
         count = known.sum(axis=(0, 2, 3), keepdims=True)
-        total = np.where(known, self.cost_ns, 0).sum(axis=(0, 2, 3), keepdims=True)
+        total = np.where(known, cost, 0).sum(axis=(0, 2, 3), keepdims=True)
         mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-        return self._replace(cost_ns=np.broadcast_to(mean, self.cost_ns.shape))
+        cost = np.broadcast_to(mean, self.cost_ns.shape)
+        reading = self.reading._replace(apart=np.zeros_like(self.reading.apart))
+        return self._replace(cost_ns=cost, slow=np.ones_like(self.slow), reading=reading)
 
     def length_ns(self, plan: Plan) -> float:
         """Return the mean step of a plan, from its first start to the last end of any replica."""
         _, ends = self._played(plan)
+        return self._mean_step(ends.max(axis=1))
+
+    def busiest_ns(self, plan: Plan) -> float:
+        """Return how long the device that has most to do computes in a step of a plan, the mean."""
+        sums = np.add.reduceat(self._lengths(plan), plan.first[:-1], axis=1)
+        return self._mean_step(sums.max(axis=1))
+
+    def error(self, plan: Plan) -> float:
+        """Return how far a plan's length may be off its mean in another run, as a share.
+
+        That is the sum of what chance makes of it, at two and a half standard errors of the difference
+        of two runs, and of what nobody measured: how a backward splits, how long links take that were
+        not used, and how lengths of single operations differ if the model is cut in another way.
+        """
+        now = self.length_ns(plan)
+        if not now:
+            return 0.0
+        ran, runs = (len(one) / plan.devices for one in (self.plan, plan))
+        share = self.noise * np.sqrt((1 / ran + 1 / runs) / len(np.unique(self.step)))
+        # The mean of one run differs from the other's, and estimates of costs from both.
+        error = _DEVIATIONS * np.sqrt(2) * share
+        others = []
+        if self.halved and plan.splits_backward:
+            others.append([self._split(share) for share in _SPLITS])
+        if plan.stages != self.plan.stages and self.noise:
+            others.append([self._replace(cost_ns=_calm(self.cost_ns))])
+        edges, _ = edges_of(plan)
+        unknown = ~self.measured & (self.measured.sum() > 0)
+        if unknown[plan.device[edges.source], plan.device[edges.target]].any():
+            ends = (np.min, np.max)
+            seen = [int(one(self.delay_ns[self.measured])) for one in ends]
+            guessed = [np.where(unknown, one, self.delay_ns) for one in seen]
+            others.append([self._replace(delay_ns=one) for one in guessed])
+        off = [max(abs(one.length_ns(plan) / now - 1) for one in some) for some in others]
+        return float(error + sum(off))
+
+    def _split(self, share: float) -> Model:
+        """Return the same model with another share of whole backwards in input gradients."""
+        cost = self.cost_ns.copy()
+        whole = 2 * self.cost_ns[:, _WEIGHT]
+        cost[:, _INPUT] += (share - 0.5) * whole
+        cost[:, _WEIGHT] = (1 - share) * whole
+        return self._replace(cost_ns=cost)
+
+    def _mean_step(self, length_ns: np.ndarray) -> float:
+        """Return the mean over steps of the longest of their runs."""
         first = np.flatnonzero(np.diff(self.step, prepend=-1))
-        return float(np.maximum.reduceat(ends.max(axis=1), first).mean())
+        return float(np.maximum.reduceat(length_ns, first).mean())
 
     def tasks(self, plan: Plan, opens_ns: Ints) -> pl.DataFrame:
         """Return a plan's operations as tasks of the ranks that were observed.
@@ -145,7 +271,8 @@ class Model(NamedTuple):
         """Return when a plan's operations start and end in each run, runs x n.
 
         A plan for more micro-batches has the same ones again; one with other stages cuts the model
-        into as many equal parts. A transfer is an operation between two others.
+        into as many equal parts. What is slow because of its device stays there. A transfer is
+        an operation between two others.
         """
         lengths = self._lengths(plan)
         edges, _ = edges_of(plan)
@@ -169,7 +296,7 @@ class Model(NamedTuple):
 
     def _lengths(self, plan: Plan) -> Ints:
         """Return how long a plan's operations take in each run, runs x n."""
-        cost = _repartitioned(self.cost_ns, plan.stages)
+        cost = self._cut(plan.stages)
         microbatch = plan.microbatch % cost.shape[3]
         lengths = cost[:, plan.kind, plan.stage, microbatch]
         pairs = np.flatnonzero(plan.kind == FORWARD_BACKWARD)
@@ -178,18 +305,28 @@ class Model(NamedTuple):
             + cost[:, _WHOLE, plan.pair_stage[pairs], plan.pair_microbatch[pairs] % cost.shape[3]]
         )
         lengths[:, pairs] = np.where(np.isnan(lengths[:, pairs]), halves, lengths[:, pairs])
-        rounded: Ints = np.round(lengths).astype(np.int64)
+        rounded: Ints = np.round(lengths * self.slow[:, plan.device]).astype(np.int64)
         return rounded
 
+    def _cut(self, stages: int) -> np.ndarray:
+        """Return what each operation costs with another number of stages, each as deep."""
+        if stages == self.plan.stages:
+            return self.cost_ns
+        part = self.reading.moved(self.depth, even(stages))
+        cut: np.ndarray = np.einsum("js,rksm->rkjm", part, self.cost_ns)
+        return cut
 
-def _table(run: MeasuredRun, plan: Plan, number: Ints, runs: int) -> np.ndarray:
+
+def _table(
+    run: MeasuredRun, plan: Plan, number: Ints, time_ns: np.ndarray, runs: int
+) -> np.ndarray:
     """Return what each operation took, runs x 6 x S x m; not a number where it was not observed."""
     cost = np.full((runs, len(_KINDS), plan.stages, plan.microbatches), np.nan)
     inside = (run.stage >= 0) & (run.stage < plan.stages)
     inside &= (run.microbatch >= 0) & (run.microbatch < plan.microbatches)
     for index, kind in enumerate(_KINDS):
         own = inside & (run.kind == list(Kind).index(kind))
-        cost[number[own], index, run.stage[own], run.microbatch[own]] = run.duration_ns[own]
+        cost[number[own], index, run.stage[own], run.microbatch[own]] = time_ns[own]
     return cost
 
 
@@ -207,30 +344,44 @@ def _filled(cost: np.ndarray) -> np.ndarray:
     return cost
 
 
-def _repartitioned(cost: np.ndarray, stages: int) -> np.ndarray:
-    """Cut the model into another number of stages, each as deep, and return what these cost.
+def _noise(cost: np.ndarray) -> float:
+    """Return the standard deviation of single operations, runs x 6 x S x m, as a share of length.
 
-    A stage's cost is taken to lie evenly over its depth.
+    What a micro-batch has in common in all its operations, as by the length of its sequences, is none.
     """
-    now = cost.shape[2]
-    if now == stages:
-        return cost
-    begin, end = np.arange(stages) / stages, (np.arange(stages) + 1) / stages
-    old_begin, old_end = np.arange(now) / now, (np.arange(now) + 1) / now
-    shared = np.minimum(end[:, None], old_end) - np.maximum(begin[:, None], old_begin)
-    part = np.maximum(shared, 0) * now
-    cut: np.ndarray = np.einsum("js,rksm->rkjm", part, cost)
-    return cut
+    with np.errstate(invalid="ignore", divide="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # all of a kind may be unknown
+        off = cost / np.nanmedian(cost, axis=3, keepdims=True) - 1
+        off = np.where(np.isfinite(off), off, np.nan)
+        known = (~np.isnan(off)).sum(axis=(1, 2), keepdims=True)
+        rest = off - np.nanmean(off, axis=(1, 2), keepdims=True)
+        # Of n operations of a micro-batch n - 1 are free.
+        rest = rest * np.sqrt(known / np.maximum(known - 1, 1))
+        squares = float(np.nanmean(rest**2))
+    return float(np.sqrt(squares)) if np.isfinite(squares) else 0.0
 
 
-def _delays(run: MeasuredRun, recognition: Recognition, devices: int) -> Ints:
-    """Return the median delay of results from device to device."""
+def _calm(cost: np.ndarray) -> np.ndarray:
+    """Return the same costs, runs x 5 x S x m, without what single operations have of their own."""
+    with np.errstate(invalid="ignore", divide="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # there may be no pairs
+        usual = np.nanmedian(cost, axis=3, keepdims=True)
+        off = np.where(usual > 0, cost / usual, np.nan)
+        common = np.nan_to_num(np.nanmean(off, axis=(1, 2), keepdims=True), nan=1.0)
+    calm: np.ndarray = usual * common
+    return calm
+
+
+def _delays(run: MeasuredRun, recognition: Recognition, devices: int) -> tuple[Ints, np.ndarray]:
+    """Return the median delay of results from device to device, and from where to where any were."""
     source, target = (run.rank[edge[run.within :]] for edge in run.graph.edges)
     delay = np.maximum(run.delay_ns[run.within :], 0)
     table = np.full((devices, devices), int(np.median(delay)) if len(delay) else 0, np.int64)
     seat = np.full(int(run.rank.max()) + 1, -1)
     seat[list(recognition.coordinates.device)] = list(recognition.coordinates.device.values())
     link = seat[source] * devices + seat[target]
+    measured = np.zeros((devices, devices), bool)
     for number in np.unique(link).tolist():
         table[divmod(number, devices)] = int(np.median(delay[link == number]))
-    return table
+        measured[divmod(number, devices)] = True
+    return table, measured

@@ -54,15 +54,19 @@ class Prediction(NamedTuple):
         predicted_ns: The same with the change; of a range, the longer end.
         saved_share: How much less a micro-batch takes, as a share; negative if it takes more. Without
             a pipeline: how much less a step takes.
-        error: How far the method is from the measured step when nothing is changed, as a share.
+        error: How far either end may be off, as a share: how far the method is from the measured step
+            when nothing is changed, and `chance`.
         timeline: Given the run that was asked about, returns its pipeline tasks where the change puts
             them; every step begins when the measured one did. Where the tasks are others, they are as
             long as the model has them, and its mean step is longer or shorter than `predicted_ns` by
-            as much as the method is off. None where no tasks are moved, as without a pipeline.
+            as much as the method is off, which is `error` without `chance`. None where no tasks are
+            moved, as without a pipeline.
         memory: Most activations that a device holds, in micro-batches of a p-th of the model; None
             where the schedule stays the same.
         best_ns: The shorter end, where only a range is known; None where it is one number.
         best_if: What has to be so for the shorter end; empty where it is one number.
+        chance: What chance and what was not measured may add for other plans and devices, as a share
+            (`bubblescope.analysis.cost_model.Model.error`); 0 elsewhere.
     """
 
     change: str
@@ -75,6 +79,7 @@ class Prediction(NamedTuple):
     memory: float | None = None
     best_ns: int | None = None
     best_if: str = ""
+    chance: float = 0.0
 
     def down_to(self, best_ns: int, best_if: str) -> Prediction:
         """Return the same as a range, if its shorter end is any shorter."""

@@ -9,14 +9,18 @@ scaled by their ratio.
 What is inside tasks counts as well: idle time of their devices, and single kernels, make tasks shorter.
 Runs without a pipeline are answered for by `bubblescope.analysis.whatif_device`.
 
-Every answer comes with how far the same method is from the measured step when nothing is changed:
-that is as much as it can be trusted. And it can be drawn: `Prediction.timeline` returns the tasks of
-the replay that it was taken from.
+What is slow because of its device stays with the device, and what is long because of its layers moves
+with them (`bubblescope.analysis.slow_devices`); where nobody tells which, answers are ranges.
+
+Every answer comes with how far it may be off: how far the same method is from the measured step when
+nothing is changed, and for other plans and devices what chance and guesses add. And it can be drawn:
+`Prediction.timeline` returns the tasks of the replay that it was taken from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -37,7 +41,9 @@ from bubblescope.analysis.prediction import (
     Prediction,
     ranked,
 )
+from bubblescope.analysis.slow_devices import SlowDevices, depth_of, even
 from bubblescope.analysis.study import ledger_of, study
+from bubblescope.analysis.together import Asked, moved
 from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
 from bubblescope.model.budget import Use
 from bubblescope.model.errors import ScheduleError, TimelineError
@@ -54,6 +60,8 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.schedule.recognise import Recognition
+    from bubblescope.analysis.slow_devices import Reading
+    from bubblescope.analysis.together import Change
     from bubblescope.model.arrays import Ints
     from bubblescope.schedules.plan import Plan
 
@@ -97,8 +105,11 @@ class WhatIf:
         self._counterfactuals: Counterfactuals = ledger.counterfactuals
         self._error = ledger.replay_error
         self.step_ns = int(self._counterfactuals.run.as_measured.length_ns.mean())
+        self._recognition = recognition
+        device = recognition.coordinates.device if recognition else None
+        self._devices = SlowDevices.of(self._counterfactuals, device)
         self._model = (
-            Model.of(recognition, self._counterfactuals)
+            Model.of(recognition, self._counterfactuals, self._devices)
             if recognition and recognition.plan
             else None
         )
@@ -167,13 +178,11 @@ class WhatIf:
         Raises:
             ScheduleError: The run has no such rank.
         """
-        run, length = self._counterfactuals.run, self._counterfactuals.lengths
-        own = run.rank == rank
-        if not own.any():
+        run = self._counterfactuals.run
+        if not (run.rank == rank).any():
             raise ScheduleError(f"no rank {rank} ran pipeline tasks; there are {_some(run.rank)}")
-        slower = np.where(own, length.rank_ns - length.stage_ns, 0)
-        duration = np.maximum(length.own_ns - slower, 0)
-        return self._same(f"rank {rank} healthy", "another device", lambda: run.replay(duration))
+        found = [(self._made_healthy(rank, reading), reading.words) for reading in self._readings()]
+        return self._read(f"rank {rank} healthy", "another device", found)
 
     def scaled(self, what: str, number: int, factor: float) -> Prediction:
         """Answer what it would have taken had the tasks of a stage or rank taken so many times as long.
@@ -205,31 +214,35 @@ class WhatIf:
             count: How many layers move.
             source: The stage that they leave.
             target: The stage that they go to.
-            layers: How many layers each stage has now; a stage's layers are taken to cost the same.
+            layers: How many layers each stage has now; a stage's layers are taken to cost the same. On
+                a slow device each takes as many times longer as the device's own.
 
         Raises:
             ScheduleError: The stages do not have so many layers.
         """
-        run = self._counterfactuals.run
-        stages = int(run.stage.max()) + 1
-        if len(layers) != stages:
-            raise ScheduleError(
-                f"the run has {stages} stages, but layers are given for {len(layers)}"
-            )
-        if not (0 <= source < stages and 0 <= target < stages and source != target):
-            raise ScheduleError(f"layers move between two of the stages 0 to {stages - 1}")
-        if not 0 < count <= layers[source]:
-            raise ScheduleError(f"stage {source} has {layers[source]} layers, not {count} to give")
-        moved = run.duration_ns.astype(np.float64)
-        giving, taking = run.stage == source, run.stage == target
-        for kind in np.unique(run.kind[giving]):
-            same = run.kind == kind
-            layer = np.median(moved[giving & same]) / layers[source]
-            moved[taking & same] += count * layer
-        moved[giving] *= 1 - count / layers[source]
-        duration = np.round(moved).astype(np.int64)
+        self._fits(layers)
+        others = moved(layers, [(count, source, target)])
         change = f"{count} layers from stage {source} to stage {target}"
-        return self._same(change, "another partition", lambda: run.replay(duration))
+        return self._read(change, "another partition", self._partitioned(layers, others))
+
+    def partitioned(self, others: Sequence[int], layers: Sequence[int]) -> Prediction:
+        """Answer what it would have taken with other numbers of layers at its stages.
+
+        Args:
+            others: How many layers each stage has then.
+            layers: How many each has now, as for `moved`.
+
+        Raises:
+            ScheduleError: These are not the same number of layers, or not for the run's stages.
+        """
+        self._fits(layers)
+        self._fits(others)
+        if sum(others) != sum(layers):
+            raise ScheduleError(
+                f"the run has {sum(layers)} layers, and the partition is of {sum(others)}"
+            )
+        change = f"{','.join(map(str, others))} layers at the stages"
+        return self._read(change, "another partition", self._partitioned(layers, others))
 
     def microbatches(self, count: int) -> Prediction:
         """Answer what a step with another number of micro-batches would take.
@@ -237,10 +250,8 @@ class WhatIf:
         Raises:
             ScheduleError: The schedule is not known, or cannot have so many.
         """
-        model = self._modelled()
-        plan = model.replanned(count)
-        needs = f"{count / model.plan.microbatches:g} times the samples in a step"
-        return self._made(f"{count} micro-batches", needs, plan)
+        plan = self._modelled().replanned(count)
+        return self._made(f"{count} micro-batches", self._samples(plan), plan)
 
     def schedule(self, name: str, chunks: int | None = None) -> Prediction:
         """Answer what another schedule would have taken.
@@ -252,8 +263,17 @@ class WhatIf:
         Raises:
             ScheduleError: The run's schedule is not known, or the other is not for its numbers.
         """
-        model = self._modelled()
-        now, plan = model.plan, alternative(model, name, chunks)
+        return self._scheduled(name, alternative(self._modelled(), name, chunks))
+
+    def _scheduled(self, name: str, plan: Plan) -> Prediction:
+        return self._made(_title(name, plan), self._needed(name, plan), plan)
+
+    def _samples(self, plan: Plan) -> str:
+        return f"{plan.microbatches / self._modelled().plan.microbatches:g} times the samples in a step"
+
+    def _needed(self, name: str, plan: Plan) -> str:
+        """Say what a schedule needs that the run's does not."""
+        now = self._modelled().plan
         needs = []
         if plan.chunks != now.chunks:
             needs.append(f"{plan.chunks} chunks on each device")
@@ -264,8 +284,54 @@ class WhatIf:
         more = float(plan.peak_memory().max() / now.peak_memory().max())
         if more > 1:
             needs.append(f"{more:.2f} times the activations")
-        title = f"{name}, {plan.chunks} chunks" if SCHEDULES[name].any_chunks else name
-        return self._made(title, ", ".join(needs), plan)
+        return ", ".join(needs)
+
+    def together(self, *changes: Change) -> Prediction:
+        """Answer what it would have taken with several changes at once.
+
+        Another schedule and other micro-batches go with layers that move, healthy ranks, and stages and
+        ranks that take so many times as long. What makes tasks shorter, and causes, go with these too,
+        where the schedule stays.
+
+        Args:
+            changes: Each the name of a method of this class and its arguments, such as
+                `("moved", 1, 1, 0, [8, 8, 8, 8])` and `("healthy", 6)`.
+
+        Raises:
+            ScheduleError: One of them makes no sense for the run, or they do not go together.
+            TimelineError: The traces do not tell what devices did.
+        """
+        if len(changes) == 1:
+            name, *arguments = changes[0]
+            answer: Prediction = getattr(self, name)(*arguments)
+            return answer
+        asked = Asked.of(changes)
+        plan = self._asked_plan(asked)
+        said = [
+            (one.change, one.needs)
+            for one in (
+                getattr(self, name)(*arguments)
+                for name, *arguments in changes
+                if name not in ("schedule", "microbatches")
+            )
+        ]
+        if plan is not None and asked.schedules:
+            name = asked.schedules[0][0]
+            said.append((_title(name, plan), self._needed(name, plan)))
+        if plan is not None and asked.counts:
+            said.append((f"{plan.microbatches} micro-batches", self._samples(plan)))
+        change = " and ".join(one for one, _ in said)
+        needs = ", ".join(dict.fromkeys(one for _, one in said if one))
+        others = moved(asked.layers, asked.moves) if asked.moves else asked.partition
+        if plan is None:
+            return self._at_once(change, needs, asked, others)
+        stages = self._modelled().plan.stages
+        if others and plan.stages != stages:
+            raise ScheduleError(
+                f"layers are given for the {stages} stages of the run, and {plan.name} has "
+                f"{plan.stages}; ask one by one"
+            )
+        return self._made(change, needs, plan, asked, others)
 
     def advice(self, memory: float | None = None) -> list[Prediction]:
         """Return what would make the run faster, best first.
@@ -291,11 +357,11 @@ class WhatIf:
         for name in SCHEDULES:
             for chunks in (2, 4) if SCHEDULES[name].any_chunks else (None,):
                 try:
-                    one = self.schedule(name, chunks)
+                    plan = alternative(self._model, name, chunks)
                 except ScheduleError:  # not for these numbers
                     continue
-                if one.memory is not None and one.memory <= limit + 1e-9:
-                    yield one
+                if plan.peak_memory().max() <= limit + 1e-9:
+                    yield self._scheduled(name, plan)
         yield self.microbatches(2 * self._model.plan.microbatches)
 
     def _modelled(self) -> Model:
@@ -304,6 +370,11 @@ class WhatIf:
                 "the run's schedule is not recognised, so it cannot be set beside another"
             )
         return self._model
+
+    def _recognised(self) -> Recognition:
+        if self._recognition is None:
+            raise ScheduleError("the run's schedule is not recognised")
+        return self._recognition
 
     def _known(self) -> Timeline:
         if self._timeline is None:
@@ -338,10 +409,25 @@ class WhatIf:
             lambda timeline: _moved(timeline, run, replay()),
         )
 
-    def _made(self, change: str, needs: str, plan: Plan) -> Prediction:
+    def _made(
+        self,
+        change: str,
+        needs: str,
+        plan: Plan,
+        asked: Asked | None = None,
+        others: Sequence[int] = (),
+    ) -> Prediction:
+        """Return what another plan takes, of which tasks are as they were or as is asked."""
         model = self._modelled()
         run = self._counterfactuals.run
-        predicted = round(self.step_ns * model.length_ns(plan) / self._unchanged)
+        found = []
+        for reading in self._readings(asked.layers if asked and others else ()):
+            read = self._altered(asked, others, reading) if asked else model.read_as(reading)
+            scaled = round(self.step_ns * read.length_ns(plan) / self._unchanged)
+            # No step is over before its slowest device has done what it has to.
+            found.append((max(scaled, ceil(read.busiest_ns(plan))), read))
+        (predicted, longest), (best, shortest) = max(found, key=_time), min(found, key=_time)
+        chance = longest.error(plan)
         each = (predicted / plan.microbatches) / (self.step_ns / model.plan.microbatches)
         return Prediction(
             change,
@@ -349,10 +435,165 @@ class WhatIf:
             self.step_ns,
             predicted,
             1 - each,
-            abs(self._unchanged / self.step_ns - 1),
-            lambda timeline: stepped(timeline, run, model.tasks(plan, run.opens_ns)),
+            abs(self._unchanged / self.step_ns - 1) + chance,
+            lambda timeline: stepped(timeline, run, longest.tasks(plan, run.opens_ns)),
             float(plan.peak_memory().max()),
+            chance=chance,
+        ).down_to(best, shortest.reading.words)
+
+    def _altered(self, asked: Asked, others: Sequence[int], reading: Reading) -> Model:
+        """Return the run taken apart with other layers and devices, read in one way."""
+        times = self._resized(others, asked.layers, reading)
+        run = self._counterfactuals.run
+        for what, number, factor in asked.scaled:
+            if what == "stage":
+                times = np.where(run.stage == number, times * factor, times)
+        model = Model.of(self._recognised(), self._counterfactuals, self._devices, times)
+        if model is None:
+            raise ScheduleError("the run has no forwards or no backwards")
+        read = model.read_as(reading).with_ranks(dict.fromkeys(asked.healthy, 1.0))
+        for what, number, factor in asked.scaled:
+            if what == "rank":
+                own = read.seat == number
+                read = read._replace(slow=np.where(own, read.slow * factor, read.slow))
+        return read
+
+    def _at_once(
+        self,
+        change: str,
+        needs: str,
+        asked: Asked,
+        others: Sequence[int],
+    ) -> Prediction:
+        """Return what a replay of the same tasks says of several changes."""
+        found, run = self._counterfactuals, self._counterfactuals.run
+        causes = {Cause(one) for one in asked.without if one in _CAUSES}
+        uses = [class_of(one) for one in asked.without if one not in _CAUSES]
+        if causes & _OF_STAGES and (asked.healthy or asked.scaled or others):
+            raise ScheduleError(
+                "without stage imbalance or slow ranks, layers, stages and ranks have nothing left to "
+                "change; ask one by one"
+            )
+        insides: list[tuple[tuple[Use, ...], str]] = [(tuple(uses), "")]
+        if asked.never_late:
+            causes |= {Cause.LAUNCH, Cause.PAUSE}
+            always = (*dict.fromkeys((*uses, *NOT_AHEAD)),)
+            insides = [(always, ""), (tuple({*always, Use.LATENCY}), AT_ONCE)]
+        left = frozenset(found.present) - causes
+        played = []
+        for inside, condition in insides:
+            shorter = _in_run(run, spent_inside(self._known(), inside)) if inside else None
+            for reading in self._readings(asked.layers if others else ()):
+                times = self._resized(others, asked.layers, reading)
+                for rank in asked.healthy:
+                    times = times * self._made_healthy(rank, reading)
+                for what, number, factor in asked.scaled:
+                    numbers = {"stage": run.stage, "rank": run.rank}[what]
+                    times = np.where(numbers == number, times * factor, times)
+                length = int(found.replay_with(left, shorter, times).length_ns.mean())
+                words = " and ".join(part for part in (condition, reading.words) if part)
+                played.append((length, (shorter, times), words))
+        _, (shorter, times), _ = max(played, key=_time)
+        best, _, words = min(played, key=_time)
+        said = self._same(change, needs, lambda: found.replay_with(left, shorter, times))
+        return self._by_chance(said).down_to(best, words)
+
+    def _asked_plan(self, asked: Asked) -> Plan | None:
+        """Return the plan with the schedule and the micro-batches that are asked for, if any are."""
+        if not asked.schedules and not asked.counts:
+            return None
+        if asked.without or asked.never_late:
+            raise ScheduleError(
+                "another schedule or number of micro-batches has other tasks, so it is not known what "
+                "makes these wait; ask one by one"
+            )
+        model = self._modelled()
+        count = asked.counts[0] if asked.counts else None
+        if asked.schedules:
+            return alternative(model, *asked.schedules[0], microbatches=count)
+        return model.replanned(asked.counts[0])
+
+    def _readings(self, layers: Sequence[int] = ()) -> list[Reading]:
+        """Return the ways to read the run, with these layers of its stages or the same of all."""
+        stages = int(self._counterfactuals.run.stage.max()) + 1
+        return self._devices.readings(depth_of(layers) if layers else even(stages))
+
+    def _made_healthy(self, rank: int, reading: Reading) -> np.ndarray:
+        """Return how many times as long tasks take when a rank is healthy; n long."""
+        run, length = self._counterfactuals.run, self._counterfactuals.lengths
+        own = run.rank == rank
+        if not self._devices.told(rank):
+            beyond = np.where(own & (run.stage >= 0), reading.slow[run.stage], 1)
+            factor = self._devices.factor[run.rank, run.step]
+            return np.minimum(1 / (beyond * np.where(own, factor, 1)), 1)
+        times = np.divide(
+            length.stage_ns,
+            length.rank_ns,
+            out=np.ones(len(run)),
+            where=own & (length.rank_ns > 0),
         )
+        return np.minimum(times, 1)
+
+    def _fits(self, layers: Sequence[int]) -> None:
+        """Refuse layers of other stages than the run's."""
+        stages = int(self._counterfactuals.run.stage.max()) + 1
+        if len(layers) != stages:
+            raise ScheduleError(
+                f"the run has {stages} stages, but layers are given for {len(layers)}"
+            )
+        if not sum(layers):
+            raise ScheduleError("a model without layers cannot be cut into stages")
+
+    def _partitioned(
+        self, layers: Sequence[int], others: Sequence[int]
+    ) -> list[tuple[np.ndarray, str]]:
+        """Return how many times as long tasks take with other layers, for each way to read the run."""
+        return [
+            (self._resized(others, layers, reading), reading.words)
+            for reading in self._readings(layers)
+        ]
+
+    def _resized(
+        self, others: Sequence[int], layers: Sequence[int], reading: Reading
+    ) -> np.ndarray:
+        """Return how many times as long tasks take with other layers at their stages; n long."""
+        run, cost = self._counterfactuals.run, self._devices.cost_ns
+        times = np.ones(len(run))
+        if not others:
+            return times
+        part = reading.moved(depth_of(layers), depth_of(others))
+        for kind in np.unique(run.kind):
+            old = np.array([cost.get((kind, stage), 0.0) for stage in range(len(layers))])
+            old = old / reading.slow
+            share = np.divide(part @ old, old, out=np.ones(len(old)), where=old > 0)
+            own = (run.kind == kind) & (run.stage >= 0)
+            times[own] = share[run.stage[own]]
+        return times
+
+    def _read(self, change: str, needs: str, found: list[tuple[np.ndarray, str]]) -> Prediction:
+        """Return what replays say of tasks so many times as long, for each way to read the run."""
+        run = self._counterfactuals.run
+        played = []
+        for times, words in found:
+            duration = np.round(run.duration_ns * times).astype(np.int64)
+            played.append((int(run.replay(duration).length_ns.mean()), duration, words))
+        _, longest, _ = max(played, key=_time)
+        best, _, words = min(played, key=_time)
+        said = self._same(change, needs, lambda: run.replay(longest))
+        return self._by_chance(said).down_to(best, words)
+
+    def _by_chance(self, said: Prediction) -> Prediction:
+        """Add how far off what devices and stages are estimated to cost may be."""
+        chance = self._model.error(self._model.plan) if self._model else 0.0
+        return said._replace(error=said.error + chance, chance=chance)
+
+
+def _title(name: str, plan: Plan) -> str:
+    return f"{name}, {plan.chunks} chunks" if SCHEDULES[name].any_chunks else name
+
+
+def _time(found: tuple[Any, ...]) -> Any:
+    return found[0]
 
 
 _SLOWEST: Final = 8
@@ -370,6 +611,8 @@ _NEEDS: Final = {
     Cause.CLOCK: "clocks that agree",
 }
 
+
+_OF_STAGES: Final = frozenset({Cause.IMBALANCE, Cause.SLOW_RANK})
 
 _CAUSES: Final = [cause.value for cause in ADDED]
 
@@ -408,13 +651,16 @@ def _moved(timeline: Timeline, run: MeasuredRun, replay: Replay) -> Timeline:
     return Timeline(tasks, timeline.ranks, timeline.run)
 
 
-def alternative(model: Model, name: str, chunks: int | None = None) -> Plan:
-    """Return another schedule for a run's devices and micro-batches.
+def alternative(
+    model: Model, name: str, chunks: int | None = None, microbatches: int | None = None
+) -> Plan:
+    """Return another schedule for a run's devices.
 
     Args:
         model: The run.
         name: One of `bubblescope.schedules.SCHEDULES`.
         chunks: Model chunks on each device, where the schedule leaves that open; 2 if left out.
+        microbatches: Of a step; as many as the run has if left out.
 
     Raises:
         ScheduleError: It is not for these numbers.
@@ -423,7 +669,7 @@ def alternative(model: Model, name: str, chunks: int | None = None) -> Plan:
     return generate(
         name,
         now.devices,
-        now.microbatches,
+        now.microbatches if microbatches is None else microbatches,
         chunks=(chunks or 2) if SCHEDULES[name].any_chunks else None,
         times=model.times,
         memory=now.peak_memory().max() if name == "zb-auto" else None,

@@ -39,6 +39,7 @@ from bubblescope.model.errors import ScheduleError, TimelineError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from bubblescope.analysis.together import Change
     from bubblescope.model.timeline import Timeline
 
 STEP: Final = "step"
@@ -155,6 +156,26 @@ class DeviceWhatIf:
         )
         change = f"kernels of {pattern!r} take {factor:g} times as long"
         return self._removed(change, HOST_AHEAD, removed)
+
+    def together(self, *changes: Change) -> Prediction:
+        """Answer what it would have taken with several changes at once: without several classes.
+
+        Args:
+            changes: Each the name of a method of this class and its arguments.
+
+        Raises:
+            ScheduleError: One of them makes no sense for the run, or they do not go together.
+        """
+        if len(changes) == 1:
+            name, *arguments = changes[0]
+            answer: Prediction = getattr(self, name)(*arguments)
+            return answer
+        if any(name != "without" for name, *_ in changes):
+            raise ScheduleError(
+                "of a run without a pipeline, a host that is never late and faster kernels go with no "
+                "other change; ask one by one"
+            )
+        return self.without(*dict.fromkeys(one for _, *some in changes for one in some))
 
     def advice(self, memory: float | None = None) -> list[Prediction]:
         """Return what would make a step shorter, by what it saves at least, most first."""

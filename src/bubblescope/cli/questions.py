@@ -16,6 +16,7 @@ from bubblescope.schedules import SCHEDULES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from bubblescope.analysis.together import Change
     from bubblescope.analysis.whatif import Question
 
 
@@ -50,7 +51,7 @@ def _layers(text: str) -> list[int]:
 
 
 def _several(flag: str, name: str, kind: Any, metavar: str, meaning: str) -> Any:
-    """Return an option that may be repeated: each time, it is another question."""
+    """Return an option that may be repeated: each time, it is another change."""
     return click.option(flag, name, multiple=True, type=kind, metavar=metavar, help=meaning)
 
 
@@ -90,7 +91,13 @@ _QUESTIONS: Final[dict[str, Any]] = {
         "--layers",
         type=Parsed("layers", _layers),
         metavar="N,N,...",
-        help="Layers of each stage, for --move.",
+        help="Layers of each stage as it is, for --move and --partition.",
+    ),
+    "partition": click.option(
+        "--partition",
+        type=Parsed("layers", _layers),
+        metavar="N,N,...",
+        help="Layers of each stage as it would be.",
     ),
     "microbatches": _several("--microbatches", "microbatches", int, "M", "M micro-batches a step."),
     "schedules": _several(
@@ -123,34 +130,39 @@ beside = click.option(
 )
 
 
+each = click.option("--each", is_flag=True, help="Ask one by one, not all changes at once.")
+
+
 def one_question(options: dict[str, Any]) -> Question | None:
-    """Take the options of `asking` out of a command's; return what they ask, which is at most one.
+    """Take the options of `asking` out of a command's; return what they ask, all changes at once.
 
     Raises:
-        click.UsageError: They ask for more.
+        click.UsageError: Layers are to move, but it is not said how many each stage has.
     """
-    asked = questions(options)
-    if len(asked) > 1:
-        raise click.UsageError(
-            "the page has one lane for what could have been; ask for one change, not "
-            f"{len(asked)} (bubblescope whatif answers several)"
-        )
+    asked = questions(options, one_by_one=False)
     return asked[0] if asked else None
 
 
-def questions(options: dict[str, Any]) -> list[Question]:
+def questions(options: dict[str, Any], *, one_by_one: bool) -> list[Question]:
     """Take the options of `asking` out of a command's, and return what they ask.
 
     Those about kernels make the command read them.
+
+    Args:
+        options: Of the command.
+        one_by_one: Ask about each change by itself, not about all at once.
 
     Raises:
         click.UsageError: Layers are to move, but it is not said how many each stage has.
     """
     options["activities"] = bool(options["kernels"])
-    return list(_questions(**{name: options.pop(name) for name in _QUESTIONS}))
+    changes = list(_changes(**{name: options.pop(name) for name in _QUESTIONS}))
+    if one_by_one or len(changes) < 2:
+        return [methodcaller(*change) for change in changes]
+    return [methodcaller("together", *changes)]
 
 
-def _questions(
+def _changes(
     *,
     causes: tuple[str, ...],
     never_late: bool,
@@ -160,12 +172,14 @@ def _questions(
     scaled: tuple[tuple[int, float], ...],
     moves: tuple[tuple[int, int, int], ...],
     layers: list[int] | None,
+    partition: list[int] | None,
     microbatches: tuple[int, ...],
     schedules: tuple[str, ...],
     chunks: int | None,
-) -> Iterator[Question]:
-    if moves and layers is None:
-        raise click.UsageError("--move needs --layers, how many layers each stage has")
+) -> Iterator[Change]:
+    if (moves or partition) and layers is None:
+        flag = "--move" if moves else "--partition"
+        raise click.UsageError(f"{flag} needs --layers, how many layers each stage has")
     yield from _each("without", [(cause,) for cause in causes])
     yield from _each("host_never_late", [()] * never_late)
     yield from _each("kernels", kernels)
@@ -173,11 +187,12 @@ def _questions(
     yield from _each("scaled", [("rank", *one) for one in scaled])
     yield from _each("healthy", [(rank,) for rank in healthy])
     yield from _each("moved", [(*move, layers) for move in moves])
+    yield from _each("partitioned", [(partition, layers)] if partition else [])
     yield from _each("microbatches", [(count,) for count in microbatches])
     yield from _each("schedule", [(name, chunks) for name in schedules])
 
 
-def _each(method: str, asked: Iterable[tuple[Any, ...]]) -> Iterator[Question]:
+def _each(method: str, asked: Iterable[tuple[Any, ...]]) -> Iterator[Change]:
     """Return the calls of a method, each with its arguments."""
     for arguments in asked:
-        yield methodcaller(method, *arguments)
+        yield (method, *arguments)

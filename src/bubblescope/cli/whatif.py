@@ -8,6 +8,7 @@ import click
 
 from bubblescope.cli.console import answer, warn
 from bubblescope.cli.questions import asking, questions
+from bubblescope.cli.questions import each as one_by_one
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.render.text.whatif import Predictions
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @paths_argument()
 @asking
+@one_by_one
 @click.option(
     "--memory",
     type=float,
@@ -32,14 +34,16 @@ def whatif(
     as_json: bool,
     memory: float | None,
     also: tuple[Plan, ...],
+    each: bool,
     **options: Any,
 ) -> None:
     """Predict what a run would take if something were different.
 
-    Without a question: what would make it faster, best first. Runs without a pipeline are asked about
+    Changes are asked about all at once; with --each, one by one. Without a question: what would make
+    it faster, best first. Runs without a pipeline are asked about
     what their devices spend time on: --without a class of it, --host-never-late, --kernel.
     """
-    asked = questions(options)
+    asked = questions(options, one_by_one=each)
     timeline = read(paths, **options)
     if not timeline.budget.height:
         need_tasks(timeline)

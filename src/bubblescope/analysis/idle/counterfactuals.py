@@ -23,6 +23,7 @@ from bubblescope.schedules.replay import Edges, Graph
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
+    from numpy.typing import NDArray
     from typing_extensions import Self
 
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
@@ -45,6 +46,7 @@ class Counterfactuals:
 
     Attributes:
         run: The run.
+        ranks: The timeline's ranks.
         lengths: How long its tasks would be with some of what makes them differ.
         present: The causes that made any difference to it.
     """
@@ -53,6 +55,7 @@ class Counterfactuals:
         self, run: MeasuredRun, timeline: Timeline, recognition: Recognition | None
     ) -> None:
         self.run = run
+        self.ranks = timeline.ranks
         parts = self.lengths = lengths(run)
         self._longer = {
             Cause.IMBALANCE: parts.stage_ns - parts.even_ns,
@@ -84,18 +87,26 @@ class Counterfactuals:
             return run.as_measured
         return self.replay_with(causes)
 
-    def replay_with(self, causes: AbstractSet[Cause], shorter_ns: Ints | None = None) -> Replay:
+    def replay_with(
+        self,
+        causes: AbstractSet[Cause],
+        shorter_ns: Ints | None = None,
+        times: NDArray[np.float64] | None = None,
+    ) -> Replay:
         """Return the replay of the run with only these causes, also where these are all of them.
 
         Args:
             causes: Which.
             shorter_ns: By how much each task is shorter as well, n long.
+            times: How many times as long each then is, n long.
         """
         run = self.run
         duration = self.lengths.even_ns.copy()
         duration += sum(self._longer[cause] for cause in causes & self._longer.keys())
         if shorter_ns is not None:
             duration -= shorter_ns
+        if times is not None:
+            duration = np.round(duration * times).astype(np.int64)
         lag = np.zeros(len(run), np.int64)
         lag += sum(self._later[cause] for cause in causes & self._later.keys())
         delay = self._kept.copy()

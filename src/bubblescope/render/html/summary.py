@@ -98,9 +98,10 @@ def _said(answer: Prediction) -> str:
     said = (
         f"a step takes {units.duration(answer.predicted_ns)} instead of "
         f"{units.duration(answer.step_ns)}, {units.percent(abs(answer.saved_share))} "
-        f"{'less' if less else 'more'} for a micro-batch; the same method is "
-        f"{units.percent(answer.error)} off the measured step when nothing is changed"
+        f"{'less' if less else 'more'} for a micro-batch, ± {units.percent(answer.error)}"
     )
+    if answer.best_ns is not None:
+        said += f"; {units.duration(answer.best_ns)} if {answer.best_if}"
     return f"{said}; it needs {answer.needs}" if answer.needs else said
 
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from bubblescope.analysis.prediction import Prediction
 
 _CLOSE, _NEAR = 0.01, 0.05
-_MEANING: Final = "± is how far the same method is from the measured step when nothing is changed"
+_MEANING: Final = (
+    "± is how far the same method is from the measured step when nothing is changed, and for other "
+    "schedules, partitions and devices also what chance and what was not measured may add"
+)
 _SPANS: Final = {
     "pipeline phase": " a step, from first forward to last backward",
     STEP: " a step, from its start to the next one's",
@@ -45,7 +48,7 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
             "a micro-batch" if pipeline else "",
             "±",
         )
-        table.add_column("with")
+        table.add_column("with", min_width=16)  # the longest name of a schedule
         table.add_column("needs", style="dim")
         for one in self.predictions:
             first = one is self.predictions[0] and len(self.predictions) > 1
