@@ -99,7 +99,9 @@ class Prediction(NamedTuple):
 
 
 def ranked(found: list[Prediction]) -> list[Prediction]:
-    """Return those that are worth a line, by what they save at least, most first."""
-    return sorted(
-        (one for one in found if one.saved_share >= WORTH), key=lambda one: -one.saved_share
-    )
+    """Return those that are worth a line, by what they save at least, most first.
+
+    What may be off by more than it saves is no advice.
+    """
+    worth = (one for one in found if one.saved_share >= max(WORTH, one.error))
+    return sorted(worth, key=lambda one: -one.saved_share)

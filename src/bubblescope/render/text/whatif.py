@@ -80,7 +80,8 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
 def _length(one: Prediction) -> str:
     """Return what is predicted, as a range if it is one."""
     longest = units.duration(one.predicted_ns)
-    return longest if one.best_ns is None else f"{units.duration(one.best_ns)} to {longest}"
+    shortest = longest if one.best_ns is None else units.duration(one.best_ns)
+    return longest if shortest == longest else f"{shortest} to {longest}"
 
 
 def _style(error: float) -> str:
