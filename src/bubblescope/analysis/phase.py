@@ -32,6 +32,18 @@ def pipeline_phase(
     return phase
 
 
+def partial_steps(tasks: pl.DataFrame) -> list[int]:
+    """Return the steps in which only some of the ranks that ever ran pipeline tasks ran any.
+
+    Args:
+        tasks: As in `Timeline.tasks`.
+    """
+    phase = pipeline_phase(tasks)
+    ranks = phase["rank"].n_unique()
+    held = phase.drop_nulls("step").group_by("step").agg(pl.col("rank").n_unique())
+    return held.filter(pl.col("rank") < ranks)["step"].sort().to_list()
+
+
 def phases(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return when each rank was warming up, steady and cooling down in each step.
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from bubblescope.analysis.changes import OVERALL, RATES, UNSTEPPED, Measured
 from bubblescope.analysis.idle.ledger import ledger
-from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.analysis.phase import partial_steps, pipeline_phase
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
 from bubblescope.model import units
@@ -191,7 +191,20 @@ def task_measures(timeline: Timeline, microbatches: int | None = None) -> StepMe
 
 
 def _recorded_whole(label: str, timeline: Timeline) -> tuple[Timeline, list[int], list[Notice]]:
-    """Leave out steps at the ends with fewer tasks than usual: the recording cut through them."""
+    """Leave out steps that only some ranks have, and those at the ends with fewer tasks than usual.
+
+    The recording cut through them. If no step is on all ranks, they stay, and are not compared across
+    ranks.
+    """
+    partial = partial_steps(timeline.tasks)
+    others = [step for step in timeline.steps if step not in set(partial)]
+    if partial and others:
+        timeline, torn, notes = _recorded_whole(label, timeline.slice(steps=others))
+        text = (
+            f"{units.listed('step', partial)} of {label} left out: only some of the ranks have them"
+        )
+        notice = Notice("partial-steps", text, len(partial), len(partial) + len(others))
+        return timeline, sorted([*torn, *partial]), [notice, *notes]
     counts = pipeline_phase(timeline.tasks).group_by("step").agg(tasks=pl.len()).sort("step")
     if counts.height < 2:
         return timeline, [], []
@@ -303,7 +316,8 @@ def _rows(
         .with_columns(group=pl.lit("stage")),
     ]
     if timeline.run.common_clock:
-        frames.append(table.select("step", name="rank", part=_IDLE, whole=1, group=pl.lit("rank")))
+        shared = table.drop_nulls("makespan_ns")
+        frames.append(shared.select("step", name="rank", part=_IDLE, whole=1, group=pl.lit("rank")))
     if causes is not None:
         frames.append(
             causes.group_by("step", name="cause")
@@ -329,6 +343,8 @@ _OVERALL: Final[dict[str, tuple[pl.Expr, pl.Expr]]] = {
 
 def _overall(table: pl.DataFrame, name: str) -> pl.DataFrame:
     part, whole = _OVERALL[name]
+    if name not in _CLOCKLESS:  # not of steps that only some ranks have
+        table = table.drop_nulls("makespan_ns")
     sums = table.group_by("step").agg(part=part, whole=whole)
     return sums.with_columns(group=pl.lit("overall"), name=pl.lit(name))
 
