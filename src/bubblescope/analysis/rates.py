@@ -34,6 +34,10 @@ clock's rate may be; ``makespan_error``,
 ``over_ideal_error`` and ``excess_error`` are what that makes of the rates. Where ranks share no
 clock, only ``span`` can be known; everything over the makespan is null.
 
+Where pipelines run without waiting for each other at the end of a step, their steps overlap, and T of a
+rank is from the first start to the last end on the ranks of its own pipeline
+(`bubblescope.analysis.phase.pipelines`).
+
 Inside a task the device may still stall between kernels; ``kernel_share`` says how much of the
 tasks' time kernels were really running, where the trace tells.
 """
@@ -45,7 +49,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.analysis.phase import pipeline_phase, pipelines
 from bubblescope.model import intervals, units
 from bubblescope.model.intervals import idle_share
 from bubblescope.model.provenance import Notice
@@ -73,6 +77,7 @@ NO_KERNELS: Final = "the trace does not tell when kernels ran"
 BEYOND: Final = "more than all of the time"
 
 _KEYS = ("step", "rank")
+_WINDOW = ("step", "pipeline")
 _SHARED = pl.col("makespan_ns").is_not_null()
 _KNOWN = pl.col("ideal_ns").is_not_null()
 _TOTALS = [
@@ -136,8 +141,8 @@ class BubbleRates(msgspec.Struct, frozen=True):
         table: Frame with one row per (step, rank): step, rank, start_ns, end_ns, tasks, busy_ns,
             span_ns, makespan_ns, ideal_ns and uncertain_ns (null if unknown), kernel_ns and
             kernel_task_ns (kernel time, and the time of the tasks for which it is known), partial
-            (whether only some of the ranks have the step) and crowded (whether its ideal is left out
-            because ranks worked for longer).
+            (whether only some of the ranks have the step), pipeline (as `phase.pipelines`) and
+            crowded (whether its ideal is left out because ranks worked for longer).
         rate_error: How far the lengths of tasks may be off because clocks drift, as a share.
         notices: Which steps the rates leave out, and why.
     """
@@ -154,25 +159,34 @@ class BubbleRates(msgspec.Struct, frozen=True):
         return [_rates(row, self.rate_error) for row in self.table.iter_rows(named=True)]
 
 
-def bubble_rates(timeline: Timeline, ideal: pl.DataFrame | None = None) -> BubbleRates:
+def bubble_rates(
+    timeline: Timeline, ideal: pl.DataFrame | None = None, own_ideal: pl.DataFrame | None = None
+) -> BubbleRates:
     """Compute the bubble rates of a timeline.
 
     Args:
         timeline: The run.
         ideal: How long its steps would take at best, as `analysis.schedule.ideal.Ideal.steps` has it;
             without it the rates of the ideal are null.
+        own_ideal: The same of each rank's own replica, as `Ideal.own`, for pipelines that run their
+            steps each for itself; `ideal` if left out.
 
     Tasks that belong to no step are measured only where no task belongs to one: they would
     otherwise stretch over the whole run.
     """
-    table = _uncertain(_table(timeline.tasks), timeline)
+    apart = pipelines(timeline)
+    table = _uncertain(_table(timeline.tasks, apart), timeline)
+    several = apart["pipeline"].n_unique() > 1
     if ideal is None:
         table = table.with_columns(ideal_ns=pl.lit(None, pl.Int64))
     else:
-        table = table.join(ideal, on="step", how="left", nulls_equal=True, maintain_order="left")
+        best, key = ideal, ["step"]
+        if several and own_ideal is not None:
+            best, key = own_ideal, ["rank", "step"]
+        table = table.join(best, on=key, how="left", nulls_equal=True, maintain_order="left")
     compared = ~pl.col("partial")
-    busy, best = (pl.col(name).sum().over("step") for name in ("busy_ns", "ideal_ns"))
-    table = table.with_columns(crowded=compared & _KNOWN & (busy > best)).with_columns(
+    busy, room = (pl.col(name).sum().over(_WINDOW) for name in ("busy_ns", "ideal_ns"))
+    table = table.with_columns(crowded=compared & _KNOWN & (busy > room)).with_columns(
         *(pl.when(compared).then(name).alias(name) for name in ("makespan_ns", "uncertain_ns")),
         pl.when(compared & ~pl.col("crowded")).then("ideal_ns").alias("ideal_ns"),
     )
@@ -187,8 +201,18 @@ def bubble_rates(timeline: Timeline, ideal: pl.DataFrame | None = None) -> Bubbl
         per_step={row["step"]: _rates(row, rate) for row in _sums(table, "step")},
         table=table,
         rate_error=rate,
-        notices=_notices(table),
+        notices=(*_notices(table), *([_apart(table)] if several else [])),
     )
+
+
+def _apart(table: pl.DataFrame) -> Notice:
+    """Say that pipelines run their steps each for itself."""
+    count = table["pipeline"].n_unique()
+    text = (
+        f"{count} pipelines do not wait for each other at the end of a step, so steps overlap; each "
+        "pipeline's step is measured from its own first start to its own last end"
+    )
+    return Notice("steps-apart", text)
 
 
 def _notices(table: pl.DataFrame) -> tuple[Notice, ...]:
@@ -212,7 +236,7 @@ def _notices(table: pl.DataFrame) -> tuple[Notice, ...]:
     return tuple(notices)
 
 
-def _table(tasks: pl.DataFrame) -> pl.DataFrame:
+def _table(tasks: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
     phase = pipeline_phase(tasks).sort(*_KEYS, "start_ns")
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(phase, *_KEYS))
     known = pl.col("busy_ns").is_not_null()
@@ -227,9 +251,10 @@ def _table(tasks: pl.DataFrame) -> pl.DataFrame:
             kernel_ns=pl.col("busy_ns").sum(),
             kernel_task_ns=(pl.col("end_ns") - pl.col("start_ns")).filter(known).sum(),
         )
+        .join(apart, on="rank", maintain_order="left")
         .with_columns(
             span_ns=pl.col("end_ns") - pl.col("start_ns"),
-            makespan_ns=pl.col("end_ns").max().over("step") - pl.col("start_ns").min().over("step"),
+            makespan_ns=(pl.col("end_ns").max() - pl.col("start_ns").min()).over(_WINDOW),
             partial=pl.len().over("step") < pl.col("rank").n_unique(),
         )
         .sort(_KEYS)
@@ -248,7 +273,7 @@ def _uncertain(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
     longest = (end + error).max() - (begin - error).min()
     shortest = (end - error).max() - (begin + error).min()
     uncertain = pl.max_horizontal(longest - length, length - shortest)
-    return off.with_columns(uncertain_ns=uncertain.over("step")).drop("clock_error_ns")
+    return off.with_columns(uncertain_ns=uncertain.over(_WINDOW)).drop("clock_error_ns")
 
 
 def _sums(table: pl.DataFrame, key: str) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import polars as pl
 
 from bubblescope.analysis.changes import OVERALL, RATES, UNSTEPPED, Measured
 from bubblescope.analysis.idle.ledger import ledger
+from bubblescope.analysis.idle.slow_ranks import SlowRank, notable
 from bubblescope.analysis.phase import partial_steps, pipeline_phase
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
@@ -104,9 +105,11 @@ def step_measures(label: str, whole: Timeline, also: Sequence[Plan] = ()) -> Ste
         return task_measures(whole, recognition.microbatches)
     bubbles = bubble_rates(timeline)
     phase = pipeline_phase(timeline.tasks)
-    causes, why = _causes(timeline, recognition, phase["step"].unique().sort().to_list())
+    causes, why, slow = _causes(timeline, recognition, phase["step"].unique().sort().to_list())
     if causes is None and not why and timeline.run.common_clock:
         return task_measures(whole)
+    if slow is not None:
+        notes.append(Notice("slow-rank", f"{label}: {slow}, in {slow.steps} of {slow.of} steps"))
     if why:
         text = f"why the ranks of {label} were idle is not known: {why}"
         notes.append(Notice("causes-unknown", text))
@@ -225,33 +228,38 @@ def _recorded_whole(label: str, timeline: Timeline) -> tuple[Timeline, list[int]
 
 def _causes(
     timeline: Timeline, recognition: Recognition | None, steps: list[int]
-) -> tuple[pl.DataFrame | None, str]:
-    """Return step, cause and idle_ns, scattered as this module says, or what kept it from that."""
+) -> tuple[pl.DataFrame | None, str, SlowRank | None]:
+    """Return step, cause and idle_ns, scattered as this module says, or what kept it from that.
+
+    The last is the rank that is slow, if one is.
+    """
     try:
         known = ledger(timeline, recognition)
         if known is None:
-            return None, ""
+            return None, "", None
+        slow = notable(known)
         causes = known.table["cause"].unique().sort().to_list()
         if len(steps) < 2:
-            return known.table.select("step", "cause", "idle_ns"), ""
+            return known.table.select("step", "cause", "idle_ns"), "", slow
         own = _grid(known.table, steps, causes)
         chosen = np.unique(np.linspace(0, len(steps) - 1, _SINGLES).round().astype(int))
         alone = [_alone(timeline, steps[at]) for at in chosen]
     except ScheduleError as error:
-        return None, str(error)
+        return None, str(error), None
     singles = _grid(pl.concat(alone), [steps[at] for at in chosen], causes)
     nearest = np.abs(chosen[:, None] - np.arange(len(steps))).argmin(axis=0)
     off = singles[:, nearest] - singles[:, nearest].mean(axis=1, keepdims=True)
     noisier = (off.var(axis=1) > own.var(axis=1))[:, None]
     scattered = np.where(noisier, own.mean(axis=1, keepdims=True) + off, own)
-    return pl.DataFrame(
+    frame = pl.DataFrame(
         {
             "step": pl.Series(np.tile(steps, len(causes)), dtype=pl.Int32),
             "cause": np.repeat(np.array(causes, dtype=object), len(steps)),
             "idle_ns": scattered.ravel(),
         },
         schema_overrides={"cause": pl.String},
-    ), ""
+    )
+    return frame, "", slow
 
 
 def _alone(timeline: Timeline, step: int) -> pl.DataFrame:

@@ -90,9 +90,15 @@ class Report(Face, report.Report, frozen=True, eq=False):
         return Group(
             Text.assemble(("bubblescope  ", "bold"), " · ".join(facts(timeline))),
             *([device_line(self.budget)] if self.budget is not None else []),
+            *self._slow_rank(),
             Text(f"read from {units.count(len(timeline.run.origins), 'trace')} ({source})", "dim"),
             Text(),
         )
+
+    def _slow_rank(self) -> list[Text]:
+        """Return the line that names the rank that holds up the others, if there is one."""
+        slow = self.study.slow_rank if self.study.pipelined else None
+        return [] if slow is None else [Text.assemble(("slow     ", "yellow"), str(slow))]
 
     def _lanes(self, limit: int) -> RenderableType:
         most = limit if limit > _ROWS else lanes.LANES

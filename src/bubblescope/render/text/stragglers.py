@@ -84,6 +84,13 @@ def _headline(found: stragglers.Stragglers) -> RenderableType:
         if found.base_ns is not None
         else "unknown: the ranks share no clock",
     )
+    if found.odd_workers:
+        place, replica = max(found.odd_workers, key=lambda worker: found.alone[worker])
+        grid.add_row(
+            "slowest",
+            _times(found.alone[place, replica]),
+            f"rank {found.rank[place, replica]}: the slowdown if only it took its own times",
+        )
     if found.model == "compute":
         grid.add_row("", "", "no communication is modelled: what it costs is launch slowdown")
     return Group(
