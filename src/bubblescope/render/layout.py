@@ -58,9 +58,9 @@ def with_rows(tasks: pl.DataFrame, *key: str, exact: bool = False) -> pl.DataFra
     """Add `row`: tasks of one lane and row do not overlap, and each is in the lowest that is free.
 
     Trace viewers take tasks of one row to be nested, and lose those that overlap otherwise. Tasks that
-    overlap by no more than `TOUCHING_NS` or 0.1 % of the shorter of both, and by less than all of it,
-    ran one after the other as far as a trace can tell: they share a row, and the later is drawn from
-    where the earlier ends.
+    overlap by up to `TOUCHING_NS` or 0.1 % of the shorter of both, and by less than half of it, ran one
+    after the other as far as a trace can tell: they share a row, and the later is drawn from where the
+    earlier ends.
 
     Args:
         tasks: Frame with start_ns, end_ns and the columns of the key.
@@ -112,7 +112,7 @@ def _touching(overlap_ns: Any, shorter_ns: Any) -> Any:
         shorter_ns: How long the shorter of both is.
     """
     rounded = (overlap_ns <= TOUCHING_NS) | (overlap_ns <= shorter_ns // _TOUCHING_PARTS)
-    return rounded & (overlap_ns < shorter_ns)
+    return rounded & (2 * overlap_ns < shorter_ns)
 
 
 def _rows(crowded: pl.DataFrame, *, exact: bool) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
@@ -84,8 +85,10 @@ def _headline(found: stragglers.Stragglers) -> RenderableType:
         if found.base_ns is not None
         else "unknown: the ranks share no clock",
     )
-    if found.odd_workers:
-        place, replica = max(found.odd_workers, key=lambda worker: found.alone[worker])
+    lasting = found.slowness.persistent
+    slow = found.odd_workers or ([] if lasting is None else np.argwhere(lasting).tolist())
+    if slow:
+        place, replica = max(slow, key=lambda worker: found.alone[tuple(worker)])
         grid.add_row(
             "slowest",
             _times(found.alone[place, replica]),
