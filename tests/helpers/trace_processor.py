@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bubblescope.render.layout import duration_text, ordered_ranks, short_label, with_rows
+from bubblescope.render.layout import drawn_ns, duration_text, ordered_ranks, short_label, with_rows
 from bubblescope.render.traces.slices import flows, step_spans
 from viewing import context_of
 
@@ -115,7 +115,7 @@ def expected(timeline: Timeline) -> list[Row]:
         pl.col("lane").cast(pl.String),
         "row",
         pl.format("{} {}", short_label(), duration_text()).alias("label"),
-        "start_ns",
+        drawn_ns().alias("start_ns"),
         "end_ns",
         pl.col("kind").cast(pl.String),
     )

@@ -288,7 +288,11 @@ def test_rows_of_a_lane_never_overlap_and_are_as_few_as_can_be(pairs):
     for _, row in placed.group_by("row"):
         ordered = row.sort("start_ns", "end_ns").rows(named=True)
         for one, following in itertools.pairwise(ordered):
-            assert one["end_ns"] <= following["start_ns"]
+            assert one["end_ns"] <= following["start_ns"] + following["cut_ns"]
+            assert (
+                following["cut_ns"] < following["end_ns"] - following["start_ns"]
+                or not following["cut_ns"]
+            )
     deepest = max(
         (sum(1 for s, n in pairs if s <= at < s + n) for at, _ in pairs),
         default=0,

@@ -51,11 +51,13 @@ def covered(timeline: Timeline, width: int) -> list[set[int]]:
 
 
 def test_tasks_that_overlap_share_the_height_and_the_others_have_it_all():
-    timeline = lane(("forward", 0, 50), ("backward", 40, 90), ("backward_weight", 90, 100))
+    timeline = lane(
+        ("forward", 0, 50_000), ("backward", 40_000, 90_000), ("backward_weight", 90_000, 100_000)
+    )
     assert blocks(timeline) == {
-        "F · 50 ns": (0, 9),
-        "B · 50 ns": (9, 9),
-        "W · 10 ns": (0, 18),
+        "F · 50.00 µs": (0, 9),
+        "B · 50.00 µs": (9, 9),
+        "W · 10.00 µs": (0, 18),
     }
 
 

@@ -38,7 +38,8 @@ export interface Cause {
   share: number; // of all idle time
 }
 
-/** Which rows of a table belong to a rank. They are in the order of time and never overlap. */
+/** Which rows of a table belong to a rank. They are in the order of time: starts and ends
+ *  rise. Tasks may overlap by as little as a trace cannot tell from none; then the later is drawn from the earlier's end. */
 export interface Extent {
   rank: number; // index into ranks
   from: number; // first

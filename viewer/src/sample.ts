@@ -26,11 +26,13 @@ export function sample(
   let index = firstEndingAfter(end, from, to, begin);
   const limit = Math.min(firstEndingAfter(end, index, to, begin + count * perPixel) + 1, to);
   if (limit - index <= count) {
+    let drawn = 0; // tasks that touch: the later one begins where the earlier one ends
     for (; index < limit; index++) {
+      let x = Math.max(drawn, Math.ceil((start[index] - begin) / perPixel - 0.5));
+      const until = Math.min(count, Math.ceil((end[index] - begin) / perPixel - 0.5));
+      drawn = Math.max(drawn, until);
       const colour = colours[codes[index]];
       if (colour === 0) continue;
-      let x = Math.max(0, Math.ceil((start[index] - begin) / perPixel - 0.5));
-      const until = Math.min(count, Math.ceil((end[index] - begin) / perPixel - 0.5));
       for (; x < until; x++) pixels[x] = colour;
     }
     return;

@@ -32,8 +32,10 @@ export function totals(head: Head, data: Data, start: number, end: number, ranks
     found.busy += spent;
     computing.set(row.rank, [...(computing.get(row.rank) ?? []), row]);
   }
-  // Tasks in several rows overlap; the time in which any ran counts once.
-  for (const rows of computing.values()) if (rows.length > 1) found.busy -= twice(data.tasks, rows, start, end);
+  // Tasks in several rows overlap, and those of one row may touch; the time in which any ran counts once.
+  for (const rows of computing.values()) {
+    found.busy -= rows.length > 1 ? twice(data.tasks, rows, start, end) : touched(data.tasks, rows[0], start, end);
+  }
   for (const extent of head.gaps) {
     if (wanted.has(extent.rank)) add(data.gaps, extent, start, end, data.gaps.cause, found.causes);
   }
@@ -51,6 +53,17 @@ function add(spans: Spans, { from, to }: Extent, start: number, end: number, cod
     all += length;
   }
   return all;
+}
+
+/** By how much the sum of what lies in one row exceeds the time in which there is anything. */
+function touched(spans: Spans, { from, to }: Extent, start: number, end: number): number {
+  let [reached, excess] = [-Infinity, 0];
+  for (let i = firstEndingAfter(spans.end, from, to, start); i < to && spans.start[i] < end; i++) {
+    const until = Math.min(end, spans.end[i]);
+    excess += Math.max(0, Math.min(until, reached) - Math.max(start, spans.start[i]));
+    reached = until;
+  }
+  return excess;
 }
 
 /** By how much the sum of what lies in some rows exceeds the time in which there is anything. */

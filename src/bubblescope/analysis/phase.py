@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import polars as pl
 
+from bubblescope.model.dependencies import passes
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 
 if TYPE_CHECKING:
@@ -30,6 +32,71 @@ def pipeline_phase(
     if phase["step"].is_not_null().any():
         phase = phase.filter(pl.col("step").is_not_null())
     return phase
+
+
+def partial_steps(tasks: pl.DataFrame) -> list[int]:
+    """Return the steps in which only some of the ranks that ever ran pipeline tasks ran any.
+
+    Args:
+        tasks: As in `Timeline.tasks`.
+    """
+    phase = pipeline_phase(tasks)
+    ranks = phase["rank"].n_unique()
+    held = phase.drop_nulls("step").group_by("step").agg(pl.col("rank").n_unique())
+    return held.filter(pl.col("rank") < ranks)["step"].sort().to_list()
+
+
+def pipelines(timeline: Timeline) -> pl.DataFrame:
+    """Return which pipeline each rank is of, where pipelines run their steps each for itself.
+
+    The ranks of one pass micro-batches to each other. Where replicas wait for each other at the end of
+    a step, its steps do not overlap, and a step is one of all ranks: all are of pipeline 0. Where they
+    do not wait, each drifts away from the others, and the window from the first start to the last end
+    of a step anywhere says nothing: then a step of a pipeline is between its own first start and last
+    end. Pipelines are told apart only if, in the middle one of the steps by that, a step overlaps the
+    next by more than a hundredth of its length.
+
+    Returns:
+        Frame with rank and pipeline, numbered by their lowest ranks.
+    """
+    phase = pipeline_phase(timeline.tasks)
+    ranks = phase.select(pl.col("rank").unique().sort())
+    together = ranks.with_columns(pipeline=pl.lit(0, pl.Int32))
+    start, end = pl.col("start_ns").min(), pl.col("end_ns").max()
+    spans = phase.group_by("step").agg(start, end, ranks=pl.col("rank").n_unique())
+    spans = spans.sort("start_ns")
+    if spans.height < 2:
+        return together
+    begin, until = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
+    overlap, length = until[:-1] - begin[1:], until - begin
+    if np.median(overlap / np.maximum(length[:-1], 1)) <= _OVERLAP:
+        return together
+    [step] = spans.sort("ranks", "step", descending=[True, False]).select("step").head(1)
+    one = timeline.tasks.filter(pl.col("step") == step.item())
+    number = _components(timeline, one, ranks["rank"].to_numpy())
+    if np.bincount(number).min() < 2:  # what some ranks pass on is not known
+        return together
+    return ranks.with_columns(pipeline=pl.Series(number, dtype=pl.Int32))
+
+
+_OVERLAP: Final = 0.01
+"""Share of a step by which it overlaps the next where pipelines do not wait for each other."""
+
+
+def _components(timeline: Timeline, tasks: pl.DataFrame, ranks: np.ndarray) -> np.ndarray:
+    """Number the ranks that pass micro-batches to each other, directly or not, alike."""
+    links = passes(type(timeline)(tasks, timeline.ranks, timeline.run))
+    rank = tasks["rank"].to_numpy()
+    pairs = np.unique(rank[links.select("source", "target").to_numpy()], axis=0)
+    one, other = np.searchsorted(ranks, pairs).T
+    lowest = np.arange(len(ranks))
+    while True:
+        before = lowest.copy()
+        np.minimum.at(lowest, one, lowest[other])
+        np.minimum.at(lowest, other, lowest[one])
+        if (lowest == before).all():
+            number: np.ndarray = np.unique(lowest, return_inverse=True)[1]
+            return number
 
 
 def phases(tasks: pl.DataFrame) -> pl.DataFrame:

@@ -22,11 +22,21 @@ R ranks:
 The last two are null wherever the schedule was not recognised. They are about the steps that were
 recorded whole.
 
+Every rate is from 0 to 1 (``over_ideal`` is 0 or more), or null with the reason, which `Rates.unknown`
+holds: all are checked here, before anyone sees them. A step that only some of the ranks have is not
+compared across ranks: it has a ``span`` and no other rate, and those of the run leave it out. So do
+those of the ideal with a step in which ranks worked for longer than the perfect run of its schedule
+has time for: then its tasks are not those of one such step.
+
 Where ranks are on different clocks whose difference is known up to some error, T may be longer or
 shorter by as much as its first start and its last end may be off, and busy time by as much as a
 clock's rate may be; ``makespan_error``,
 ``over_ideal_error`` and ``excess_error`` are what that makes of the rates. Where ranks share no
 clock, only ``span`` can be known; everything over the makespan is null.
+
+Where pipelines run without waiting for each other at the end of a step, their steps overlap, and T of a
+rank is from the first start to the last end on the ranks of its own pipeline
+(`bubblescope.analysis.phase.pipelines`).
 
 Inside a task the device may still stall between kernels; ``kernel_share`` says how much of the
 tasks' time kernels were really running, where the trace tells.
@@ -39,9 +49,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.phase import pipeline_phase
-from bubblescope.model import intervals
+from bubblescope.analysis.phase import pipeline_phase, pipelines
+from bubblescope.model import intervals, units
 from bubblescope.model.intervals import idle_share
+from bubblescope.model.provenance import Notice
 
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
@@ -55,23 +66,36 @@ DEFINITIONS: Final[dict[str, str]] = {
 }
 """One line for each rate, to be printed beside it."""
 
+NO_WORK: Final = "no forward or backward takes any time"
+NO_CLOCK: Final = "the ranks share no clock"
+PARTIAL: Final = "only some of the ranks have the step, so it is not compared across ranks"
+ALL_PARTIAL: Final = "no step is on all ranks, so none is compared across ranks"
+NO_IDEAL: Final = "no schedule was recognised in steps that were recorded whole"
+CROWDED: Final = "ranks worked for longer than a perfect run of one step has time for"
+SHORTER: Final = "the run is shorter than a perfect run of the recognised schedule"
+NO_KERNELS: Final = "the trace does not tell when kernels ran"
+BEYOND: Final = "more than all of the time"
+
 _KEYS = ("step", "rank")
-_SUMS = ("busy_ns", "span_ns", "makespan_ns", "kernel_ns", "kernel_task_ns", "uncertain_ns")
+_WINDOW = ("step", "pipeline")
+_SHARED = pl.col("makespan_ns").is_not_null()
 _KNOWN = pl.col("ideal_ns").is_not_null()
 _TOTALS = [
+    *(pl.col(name).sum() for name in ("busy_ns", "span_ns", "kernel_ns", "kernel_task_ns")),
     *(
-        pl.when(pl.col(name).has_nulls()).then(None).otherwise(pl.col(name).sum()).alias(name)
-        for name in _SUMS
+        pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
+        for name in ("makespan_ns", "uncertain_ns", "ideal_ns")
     ),
-    pl.col("ideal_ns").sum(),
+    pl.col("busy_ns").filter(_SHARED).sum().alias("shared_busy_ns"),
     pl.col("busy_ns").filter(_KNOWN).sum().alias("ideal_busy_ns"),
     pl.col("makespan_ns").filter(_KNOWN).sum().alias("ideal_makespan_ns"),
     pl.col("uncertain_ns").filter(_KNOWN).sum().alias("ideal_uncertain_ns"),
+    pl.col("partial").all(),
+    pl.col("crowded").any(),
+    pl.len().alias("rows"),
+    pl.col("step").n_unique().alias("steps"),
 ]
-"""Sums in which what is unknown in part is unknown; those of the ideal leave such steps out."""
-
-
-_BOTH = ("busy", "makespan", "uncertain")
+"""Sums in which steps that are not compared are left out; what is unknown of all is unknown."""
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -83,10 +107,12 @@ class Rates(msgspec.Struct, frozen=True):
             differ; null if nothing is known of the clocks.
         kernel_share: Share of the tasks' time in which a kernel was running; null if unknown.
         busy_ns: Time inside tasks, summed over the ranks and steps.
-        idle_ns: Makespan time outside tasks, summed over the ranks and steps; null if unknown.
-        makespan_ns: Step span summed over the ranks and steps; null if unknown.
+        idle_ns: Makespan time outside tasks, summed over the ranks and steps that are compared across
+            ranks; null if unknown.
+        makespan_ns: Step span, summed over the same; null if unknown.
         uncertain_ns: How far idle_ns and makespan_ns may be off; null if nothing is known of the
             clocks.
+        unknown: Name of each rate that is null -> why, as a part of a sentence.
     """
 
     span: float | None
@@ -102,6 +128,7 @@ class Rates(msgspec.Struct, frozen=True):
     idle_ns: int | None
     makespan_ns: int | None
     uncertain_ns: int | None
+    unknown: dict[str, str] = {}
 
 
 class BubbleRates(msgspec.Struct, frozen=True):
@@ -113,8 +140,11 @@ class BubbleRates(msgspec.Struct, frozen=True):
         per_step: Step -> rates over its ranks; the key None holds tasks that belong to no step.
         table: Frame with one row per (step, rank): step, rank, start_ns, end_ns, tasks, busy_ns,
             span_ns, makespan_ns, ideal_ns and uncertain_ns (null if unknown), kernel_ns and
-            kernel_task_ns (kernel time, and the time of the tasks for which it is known).
+            kernel_task_ns (kernel time, and the time of the tasks for which it is known), partial
+            (whether only some of the ranks have the step), pipeline (as `phase.pipelines`) and
+            crowded (whether its ideal is left out because ranks worked for longer).
         rate_error: How far the lengths of tasks may be off because clocks drift, as a share.
+        notices: Which steps the rates leave out, and why.
     """
 
     overall: Rates
@@ -122,28 +152,44 @@ class BubbleRates(msgspec.Struct, frozen=True):
     per_step: dict[int | None, Rates]
     table: pl.DataFrame
     rate_error: float = 0.0
+    notices: tuple[Notice, ...] = ()
 
     def per_rank_step(self) -> list[Rates]:
         """Return the rates of each row of `table`."""
         return [_rates(row, self.rate_error) for row in self.table.iter_rows(named=True)]
 
 
-def bubble_rates(timeline: Timeline, ideal: pl.DataFrame | None = None) -> BubbleRates:
+def bubble_rates(
+    timeline: Timeline, ideal: pl.DataFrame | None = None, own_ideal: pl.DataFrame | None = None
+) -> BubbleRates:
     """Compute the bubble rates of a timeline.
 
     Args:
         timeline: The run.
         ideal: How long its steps would take at best, as `analysis.schedule.ideal.Ideal.steps` has it;
             without it the rates of the ideal are null.
+        own_ideal: The same of each rank's own replica, as `Ideal.own`, for pipelines that run their
+            steps each for itself; `ideal` if left out.
 
     Tasks that belong to no step are measured only where no task belongs to one: they would
     otherwise stretch over the whole run.
     """
-    table = _uncertain(_table(timeline.tasks), timeline)
+    apart = pipelines(timeline)
+    table = _uncertain(_table(timeline.tasks, apart), timeline)
+    several = apart["pipeline"].n_unique() > 1
     if ideal is None:
         table = table.with_columns(ideal_ns=pl.lit(None, pl.Int64))
     else:
-        table = table.join(ideal, on="step", how="left", nulls_equal=True, maintain_order="left")
+        best, key = ideal, ["step"]
+        if several and own_ideal is not None:
+            best, key = own_ideal, ["rank", "step"]
+        table = table.join(best, on=key, how="left", nulls_equal=True, maintain_order="left")
+    compared = ~pl.col("partial")
+    busy, room = (pl.col(name).sum().over(_WINDOW) for name in ("busy_ns", "ideal_ns"))
+    table = table.with_columns(crowded=compared & _KNOWN & (busy > room)).with_columns(
+        *(pl.when(compared).then(name).alias(name) for name in ("makespan_ns", "uncertain_ns")),
+        pl.when(compared & ~pl.col("crowded")).then("ideal_ns").alias("ideal_ns"),
+    )
     if not timeline.run.common_clock:
         unknown = pl.lit(None, pl.Int64)
         table = table.with_columns(makespan_ns=unknown, uncertain_ns=unknown)
@@ -155,10 +201,42 @@ def bubble_rates(timeline: Timeline, ideal: pl.DataFrame | None = None) -> Bubbl
         per_step={row["step"]: _rates(row, rate) for row in _sums(table, "step")},
         table=table,
         rate_error=rate,
+        notices=(*_notices(table), *([_apart(table)] if several else [])),
     )
 
 
-def _table(tasks: pl.DataFrame) -> pl.DataFrame:
+def _apart(table: pl.DataFrame) -> Notice:
+    """Say that pipelines run their steps each for itself."""
+    count = table["pipeline"].n_unique()
+    text = (
+        f"{count} pipelines do not wait for each other at the end of a step, so steps overlap; each "
+        "pipeline's step is measured from its own first start to its own last end"
+    )
+    return Notice("steps-apart", text)
+
+
+def _notices(table: pl.DataFrame) -> tuple[Notice, ...]:
+    """Say which steps are not compared across ranks, or with a perfect run."""
+    total, notices = table["step"].n_unique(), []
+    ranks = table["rank"].n_unique()
+    partial = table.filter("partial").group_by("step").len().sort("step")
+    if partial.height:
+        said = units.listed("step", partial["step"].to_list())
+        theirs = "it" if partial.height == 1 else "them"
+        text = (
+            f"{said} not compared across ranks: only some of the {ranks} ranks have {theirs}, so only "
+            "the rate over each rank's own span is known"
+        )
+        notices.append(Notice("partial-steps", text, partial.height, total))
+    crowded = table.filter("crowded")["step"].unique().sort().to_list()
+    if crowded:
+        named = "the run" if crowded == [None] else units.listed("step", crowded)
+        text = f"{named} not compared with a perfect run: {CROWDED}"
+        notices.append(Notice("crowded-steps", text, len(crowded), total))
+    return tuple(notices)
+
+
+def _table(tasks: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
     phase = pipeline_phase(tasks).sort(*_KEYS, "start_ns")
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(phase, *_KEYS))
     known = pl.col("busy_ns").is_not_null()
@@ -173,9 +251,11 @@ def _table(tasks: pl.DataFrame) -> pl.DataFrame:
             kernel_ns=pl.col("busy_ns").sum(),
             kernel_task_ns=(pl.col("end_ns") - pl.col("start_ns")).filter(known).sum(),
         )
+        .join(apart, on="rank", maintain_order="left")
         .with_columns(
             span_ns=pl.col("end_ns") - pl.col("start_ns"),
-            makespan_ns=pl.col("end_ns").max().over("step") - pl.col("start_ns").min().over("step"),
+            makespan_ns=(pl.col("end_ns").max() - pl.col("start_ns").min()).over(_WINDOW),
+            partial=pl.len().over("step") < pl.col("rank").n_unique(),
         )
         .sort(_KEYS)
     )
@@ -193,7 +273,7 @@ def _uncertain(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
     longest = (end + error).max() - (begin - error).min()
     shortest = (end - error).max() - (begin + error).min()
     uncertain = pl.max_horizontal(longest - length, length - shortest)
-    return off.with_columns(uncertain_ns=uncertain.over("step")).drop("clock_error_ns")
+    return off.with_columns(uncertain_ns=uncertain.over(_WINDOW)).drop("clock_error_ns")
 
 
 def _sums(table: pl.DataFrame, key: str) -> list[dict[str, Any]]:
@@ -201,33 +281,70 @@ def _sums(table: pl.DataFrame, key: str) -> list[dict[str, Any]]:
 
 
 def _rates(sums: dict[str, Any], rate_error: float) -> Rates:
-    busy, span, makespan = sums["busy_ns"], sums["span_ns"], sums["makespan_ns"]
-    idle = None if makespan is None else makespan - busy
-    best = sums["ideal_ns"]
-    # Of a single row, both are its own; of many, those of the steps whose ideal is known.
+    """Return the rates of sums as of `_TOTALS`, or of a row of the table, each checked."""
+    busy, makespan, best = sums["busy_ns"], sums["makespan_ns"], sums["ideal_ns"]
+    # Of a single row, all are its own; of many, those of the steps that are compared.
+    shared = sums.get("shared_busy_ns", busy)
     best_busy, best_makespan, best_uncertain = (
-        sums.get(f"ideal_{name}_ns", sums[f"{name}_ns"]) for name in _BOTH
+        sums.get(f"ideal_{name}_ns", sums[f"{name}_ns"])
+        for name in ("busy", "makespan", "uncertain")
     )
+    idle = None if makespan is None else makespan - shared
     off = sums["uncertain_ns"]
+    excess = (best_makespan - best) / best_makespan if best and best_makespan else None
+    excess_error = _off(best, best_makespan, best_uncertain if best else None, rate_error)
+    if excess is not None and excess < 0 and excess >= -(excess_error or 0):
+        excess = 0.0  # as near to it as a time can be
+    kernels = sums["kernel_ns"] / sums["kernel_task_ns"] if sums["kernel_task_ns"] else None
+    if sums["partial"] and sums.get("rows", 1):
+        apart = ALL_PARTIAL if sums.get("steps", 1) > 1 else PARTIAL
+    else:
+        apart = NO_WORK if makespan is not None or not sums.get("rows", 1) else NO_CLOCK
+    ideal_reason = apart if sums["partial"] else CROWDED if sums["crowded"] else NO_IDEAL
+    checked = _Checked(
+        {
+            "span": (idle_share(busy, sums["span_ns"]), NO_WORK, BEYOND),
+            "makespan": (idle_share(shared, makespan), apart, BEYOND),
+            "over_ideal": (idle / shared if idle is not None and shared else None, apart, BEYOND),
+            "ideal": (idle_share(best_busy, best), ideal_reason, CROWDED),
+            "excess": (excess, ideal_reason if best is None else apart, SHORTER),
+            "kernel_share": (kernels, NO_KERNELS, BEYOND),
+        }
+    )
     return Rates(
-        span=idle_share(busy, span),
-        makespan=idle_share(busy, makespan),
-        over_ideal=idle / busy if idle is not None and busy else None,
-        ideal=idle_share(best_busy, best),
-        excess=(best_makespan - best) / best_makespan if best and best_makespan else None,
-        makespan_error=_off(busy, makespan, off, rate_error),
+        **checked.rates,
+        makespan_error=_off(shared, makespan, off, rate_error),
         over_ideal_error=(
-            (off + rate_error * makespan) / busy if off is not None and busy else None
+            (off + rate_error * makespan) / shared if off is not None and shared else None
         ),
-        excess_error=_off(best, best_makespan, best_uncertain if best else None, rate_error),
-        kernel_share=(
-            sums["kernel_ns"] / sums["kernel_task_ns"] if sums["kernel_task_ns"] else None
-        ),
+        excess_error=excess_error if checked.rates["excess"] is not None else None,
         busy_ns=busy,
         idle_ns=idle,
         makespan_ns=makespan,
         uncertain_ns=off,
+        unknown=checked.unknown,
     )
+
+
+class _Checked:
+    """Rates that are what they are said to be, and why the others are not known.
+
+    Args:
+        found: Name -> rate or None, why it may be None, and what is wrong where it is no share.
+
+    Attributes:
+        rates: Name -> rate, or None.
+        unknown: Name -> why it is None.
+    """
+
+    def __init__(self, found: dict[str, tuple[float | None, str, str]]) -> None:
+        self.rates: dict[str, float | None] = {}
+        self.unknown: dict[str, str] = {}
+        for name, (rate, missing, wrong) in found.items():
+            sound = rate is not None and rate >= 0 and (rate <= 1 or name == "over_ideal")
+            self.rates[name] = rate if sound else None
+            if not sound:
+                self.unknown[name] = missing if rate is None else wrong
 
 
 def _off(part: int, whole: int | None, off: int | None, rate_error: float) -> float | None:

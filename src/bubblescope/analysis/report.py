@@ -143,7 +143,9 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 ],
             },
             "why": self._why_dict(),
-            "warnings": [msgspec.to_builtins(notice) for notice in run.warnings],
+            "warnings": [
+                msgspec.to_builtins(notice) for notice in (*run.warnings, *self.bubbles.notices)
+            ],
         }
 
     def _why_dict(self) -> dict[str, Any] | None:

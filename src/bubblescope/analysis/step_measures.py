@@ -15,7 +15,8 @@ import polars as pl
 
 from bubblescope.analysis.changes import OVERALL, RATES, UNSTEPPED, Measured
 from bubblescope.analysis.idle.ledger import ledger
-from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.analysis.idle.slow_ranks import SlowRank, notable
+from bubblescope.analysis.phase import partial_steps, pipeline_phase
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
 from bubblescope.model import units
@@ -104,9 +105,11 @@ def step_measures(label: str, whole: Timeline, also: Sequence[Plan] = ()) -> Ste
         return task_measures(whole, recognition.microbatches)
     bubbles = bubble_rates(timeline)
     phase = pipeline_phase(timeline.tasks)
-    causes, why = _causes(timeline, recognition, phase["step"].unique().sort().to_list())
+    causes, why, slow = _causes(timeline, recognition, phase["step"].unique().sort().to_list())
     if causes is None and not why and timeline.run.common_clock:
         return task_measures(whole)
+    if slow is not None:
+        notes.append(Notice("slow-rank", f"{label}: {slow}, in {slow.steps} of {slow.of} steps"))
     if why:
         text = f"why the ranks of {label} were idle is not known: {why}"
         notes.append(Notice("causes-unknown", text))
@@ -191,7 +194,20 @@ def task_measures(timeline: Timeline, microbatches: int | None = None) -> StepMe
 
 
 def _recorded_whole(label: str, timeline: Timeline) -> tuple[Timeline, list[int], list[Notice]]:
-    """Leave out steps at the ends with fewer tasks than usual: the recording cut through them."""
+    """Leave out steps that only some ranks have, and those at the ends with fewer tasks than usual.
+
+    The recording cut through them. If no step is on all ranks, they stay, and are not compared across
+    ranks.
+    """
+    partial = partial_steps(timeline.tasks)
+    others = [step for step in timeline.steps if step not in set(partial)]
+    if partial and others:
+        timeline, torn, notes = _recorded_whole(label, timeline.slice(steps=others))
+        text = (
+            f"{units.listed('step', partial)} of {label} left out: only some of the ranks have them"
+        )
+        notice = Notice("partial-steps", text, len(partial), len(partial) + len(others))
+        return timeline, sorted([*torn, *partial]), [notice, *notes]
     counts = pipeline_phase(timeline.tasks).group_by("step").agg(tasks=pl.len()).sort("step")
     if counts.height < 2:
         return timeline, [], []
@@ -212,33 +228,38 @@ def _recorded_whole(label: str, timeline: Timeline) -> tuple[Timeline, list[int]
 
 def _causes(
     timeline: Timeline, recognition: Recognition | None, steps: list[int]
-) -> tuple[pl.DataFrame | None, str]:
-    """Return step, cause and idle_ns, scattered as this module says, or what kept it from that."""
+) -> tuple[pl.DataFrame | None, str, SlowRank | None]:
+    """Return step, cause and idle_ns, scattered as this module says, or what kept it from that.
+
+    The last is the rank that is slow, if one is.
+    """
     try:
         known = ledger(timeline, recognition)
         if known is None:
-            return None, ""
+            return None, "", None
+        slow = notable(known)
         causes = known.table["cause"].unique().sort().to_list()
         if len(steps) < 2:
-            return known.table.select("step", "cause", "idle_ns"), ""
+            return known.table.select("step", "cause", "idle_ns"), "", slow
         own = _grid(known.table, steps, causes)
         chosen = np.unique(np.linspace(0, len(steps) - 1, _SINGLES).round().astype(int))
         alone = [_alone(timeline, steps[at]) for at in chosen]
     except ScheduleError as error:
-        return None, str(error)
+        return None, str(error), None
     singles = _grid(pl.concat(alone), [steps[at] for at in chosen], causes)
     nearest = np.abs(chosen[:, None] - np.arange(len(steps))).argmin(axis=0)
     off = singles[:, nearest] - singles[:, nearest].mean(axis=1, keepdims=True)
     noisier = (off.var(axis=1) > own.var(axis=1))[:, None]
     scattered = np.where(noisier, own.mean(axis=1, keepdims=True) + off, own)
-    return pl.DataFrame(
+    frame = pl.DataFrame(
         {
             "step": pl.Series(np.tile(steps, len(causes)), dtype=pl.Int32),
             "cause": np.repeat(np.array(causes, dtype=object), len(steps)),
             "idle_ns": scattered.ravel(),
         },
         schema_overrides={"cause": pl.String},
-    ), ""
+    )
+    return frame, "", slow
 
 
 def _alone(timeline: Timeline, step: int) -> pl.DataFrame:
@@ -303,7 +324,8 @@ def _rows(
         .with_columns(group=pl.lit("stage")),
     ]
     if timeline.run.common_clock:
-        frames.append(table.select("step", name="rank", part=_IDLE, whole=1, group=pl.lit("rank")))
+        shared = table.drop_nulls("makespan_ns")
+        frames.append(shared.select("step", name="rank", part=_IDLE, whole=1, group=pl.lit("rank")))
     if causes is not None:
         frames.append(
             causes.group_by("step", name="cause")
@@ -329,6 +351,8 @@ _OVERALL: Final[dict[str, tuple[pl.Expr, pl.Expr]]] = {
 
 def _overall(table: pl.DataFrame, name: str) -> pl.DataFrame:
     part, whole = _OVERALL[name]
+    if name not in _CLOCKLESS:  # not of steps that only some ranks have
+        table = table.drop_nulls("makespan_ns")
     sums = table.group_by("step").agg(part=part, whole=whole)
     return sums.with_columns(group=pl.lit("overall"), name=pl.lit(name))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from bubblescope.analysis.idle.ledger import Ledger, ledger
-from bubblescope.analysis.phase import evenly
+from bubblescope.analysis.idle.slow_ranks import SlowRank, notable
+from bubblescope.analysis.phase import evenly, pipelines
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.ideal import Ideal, ideal
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
@@ -38,6 +39,11 @@ class Study(NamedTuple):
     explained: int
     pipelined: bool
 
+    @property
+    def slow_rank(self) -> SlowRank | None:
+        """The slowest rank, if slow ranks make an idle time that is worth a word."""
+        return None if self.ledger is None else notable(self.ledger)
+
 
 def study(timeline: Timeline, also: Sequence[Plan] = (), most: int | None = None) -> Study:
     """Recognise a run's schedule, replay it, measure the run beside it, and explain what was idle.
@@ -49,7 +55,7 @@ def study(timeline: Timeline, also: Sequence[Plan] = (), most: int | None = None
     """
     recognition = recognise(timeline, also)
     best = ideal(timeline, recognition) if recognition else None
-    bubbles = bubble_rates(timeline, best.steps if best else None)
+    bubbles = bubble_rates(timeline, *((best.steps, best.own) if best else ()))
     part = timeline
     if most is not None and len(timeline) > most:
         part = evenly(timeline, max(1, most * len(timeline.steps) // len(timeline)))
@@ -57,7 +63,8 @@ def study(timeline: Timeline, also: Sequence[Plan] = (), most: int | None = None
         recognised_there = recognise(part, also)
     else:
         recognised_there = recognition
-    found = ledger(part, recognised_there)
+    # Steps that lie apart do not overlap, whatever the run's do.
+    found = ledger(part, recognised_there, None if part is timeline else pipelines(timeline))
     if recognition is not None:
         pipelined = recognition.devices > 1
     else:

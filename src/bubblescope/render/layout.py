@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import polars as pl
 
 from bubblescope.model import intervals
@@ -47,42 +48,100 @@ def ordered_ranks(timeline: Timeline) -> pl.DataFrame:
     )
 
 
-def with_rows(tasks: pl.DataFrame, *key: str) -> pl.DataFrame:
-    """Add `row`: tasks of one lane and row never overlap, and rows are as few as can be.
+TOUCHING_NS: Final = 1_000
+"""By how much tasks may overlap and still be one after the other: profilers round to microseconds."""
+_TOUCHING_PARTS: Final = 1_000
+"""Of how many parts of the shorter of two tasks an overlap may be one: clocks are not more precise."""
 
-    Trace viewers take tasks of one row to be nested, and lose those that overlap otherwise.
+
+def with_rows(tasks: pl.DataFrame, *key: str, exact: bool = False) -> pl.DataFrame:
+    """Add `row`: tasks of one lane and row do not overlap, and each is in the lowest that is free.
+
+    Trace viewers take tasks of one row to be nested, and lose those that overlap otherwise. Tasks that
+    overlap by up to `TOUCHING_NS` or 0.1 % of the shorter of both, and by less than half of it, ran one
+    after the other as far as a trace can tell: they share a row, and the later is drawn from where the
+    earlier ends.
 
     Args:
         tasks: Frame with start_ns, end_ns and the columns of the key.
         key: What a lane is told by; rank and lane if left out.
+        exact: Whether any overlap makes a second row, where lengths as drawn are to add up.
 
     Returns:
-        The tasks by key, start and end.
+        The tasks by key, start and end, with `row`, and `cut_ns`: by how much each began before the one
+        before it in its row ended, which is not drawn. Starts and ends are the true ones.
     """
     key = key or ("rank", "lane")
     ordered = tasks.sort(*key, "start_ns", "end_ns", maintain_order=True).with_row_index("_index")
-    _, ends, group = intervals.columns(ordered, *key)
-    reached = pl.Series(intervals.reached_ns(ends, group))
+    start, end, group = intervals.columns(ordered, *key)
     # Tasks from one moment at which none of the lane runs to the next are placed by themselves, so that
-    # those which nothing overlaps are on the first row.
-    together = (pl.col("start_ns") >= reached).cum_sum()
-    ordered = ordered.with_columns(_together=together)
+    # those which nothing overlaps, and which only touch the one before them, are on the first row.
+    reached = intervals.reached_ns(end, group)
+    others = np.append(intervals.NEVER, reached[:-1])  # how far those before the last one reached
+    length = np.minimum(end - start, np.append(0, (end - start)[:-1]))
+    free = start >= reached
+    if not exact:
+        free |= (start >= others) & _touching(reached - start, length)
+    ordered = ordered.with_columns(_together=pl.Series(free).cum_sum())
+    if free.all():
+        over = np.clip(reached - start, 0, None)
+        placed = ordered.with_columns(row=pl.lit(0, pl.Int32), cut_ns=pl.Series(over))
+        return placed.drop("_index", "_together")
     crowded = ordered.filter(pl.len().over("_together") > 1)
-    rows: list[int] = []
-    free: list[tuple[int, int]] = []  # (end of the row's last task, row)
-    last = None
-    for crowd, start, end in crowded.select("_together", "start_ns", "end_ns").iter_rows():
-        if crowd != last:
-            free, last = [], crowd
-        row = heapq.heappop(free)[1] if free and free[0][0] <= start else len(free)
-        rows.append(row)
-        heapq.heappush(free, (end, row))
-    placed = crowded.select("_index", row=pl.Series(rows, dtype=pl.Int32))
-    return (
+    placed = crowded.select("_index", row=pl.Series(_rows(crowded, exact=exact), dtype=pl.Int32))
+    drawn = (
         ordered.join(placed, on="_index", how="left", maintain_order="left")
         .with_columns(pl.col("row").fill_null(0))
         .drop("_index", "_together")
     )
+    before = pl.col("end_ns").shift(1).over(*key, "row")
+    cut = (before - pl.col("start_ns")).clip(lower_bound=0).fill_null(0)
+    return drawn.with_columns(cut_ns=cut)
+
+
+def drawn_ns() -> pl.Expr:
+    """Return where tasks with rows are drawn from."""
+    return pl.col("start_ns") + pl.col("cut_ns")
+
+
+def _touching(overlap_ns: Any, shorter_ns: Any) -> Any:
+    """Say whether tasks ran one after the other, though their times overlap; numbers or arrays.
+
+    Args:
+        overlap_ns: By how much they do.
+        shorter_ns: How long the shorter of both is.
+    """
+    rounded = (overlap_ns <= TOUCHING_NS) | (overlap_ns <= shorter_ns // _TOUCHING_PARTS)
+    return rounded & (2 * overlap_ns < shorter_ns)
+
+
+def _rows(crowded: pl.DataFrame, *, exact: bool) -> list[int]:
+    """Return the lowest free row of each task, those of one `_together` by themselves."""
+    rows: list[int] = []
+    used: list[tuple[int, int]] = []  # (when a row may be free at the earliest, row)
+    open_rows: list[int] = []  # rows that may be free
+    last: dict[int, tuple[int, int]] = {}  # row -> end and length of its last task
+    crowd = None
+    for number, start, end in crowded.select("_together", "start_ns", "end_ns").iter_rows():
+        if number != crowd:
+            used, open_rows, last, crowd = [], [], {}, number
+        while used and used[0][0] <= start:
+            heapq.heappush(open_rows, heapq.heappop(used)[1])
+        length, late = end - start, []
+        while open_rows:
+            row = heapq.heappop(open_rows)
+            over, shorter = last[row][0] - start, min(last[row][1], length)
+            if over <= 0 or (not exact and _touching(over, shorter)):
+                break
+            late.append(row)
+        else:
+            row = len(last)
+        for other in late:
+            heapq.heappush(open_rows, other)
+        rows.append(row)
+        last[row] = (end, length)
+        heapq.heappush(used, (end - max(TOUCHING_NS, length // _TOUCHING_PARTS), row))
+    return rows
 
 
 UNSEEN: Final = "[\\x00-\\x1f\\x7f-\\x9f\\u{200e}\\u{200f}\\u{2028}-\\u{202e}\\u{2066}-\\u{2069}]"

@@ -112,12 +112,21 @@ def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFra
 def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
     """Find where steps begin from markers that enclose them: at the first compute task inside.
 
-    A marker is taken to begin where the one before it ended, should they overlap.
+    A marker is taken to begin where the one before it ended, should they overlap. Where a rank lacks
+    the marker of the next step, which others have, what it launched after a marker's end is in no step:
+    it would otherwise count as more of the step before.
     """
     marks = markers.sort("start_ns").select(
         "rank",
         begin_ns=pl.max_horizontal("start_ns", pl.col("end_ns").shift(1).over("rank")),
         found=pl.coalesce("step", pl.int_range(pl.len()).over("rank")),
+        close_ns="end_ns",
+    )
+    numbers = marks.select(pl.col("found").unique().sort())
+    numbers = numbers.with_columns(expected=pl.col("found").shift(-1))
+    lacks = (pl.col("found").shift(-1).over("rank") != pl.col("expected")).fill_null(value=True)
+    marks = marks.join(numbers, on="found", how="left", maintain_order="left").with_columns(
+        close_ns=pl.when(pl.col("expected").is_not_null() & lacks).then("close_ns")
     )
     passes = pl.col("kind") != Kind.OPTIMIZER.value
     labelled = (
@@ -131,6 +140,11 @@ def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
             check_sortedness=False,
         )
         .filter(pl.col("found").is_not_null())
+        .with_columns(
+            found=pl.when(
+                pl.col("close_ns").is_null() | (pl.col("host_start_ns") < pl.col("close_ns"))
+            ).then("found")
+        )
     )
     begins = pl.col("found").ne_missing(pl.col("found").shift(1).over("rank"))
     return labelled.filter(begins).select(

@@ -75,9 +75,20 @@ class Counterfactuals:
         self.present = tuple(cause for cause in ADDED if self._matters(cause))
 
     @classmethod
-    def of(cls, timeline: Timeline, recognition: Recognition | None) -> Self | None:
-        """Measure a run; None if it has no pipeline tasks, or its ranks share no clock."""
-        run = measured_run(timeline)
+    def of(
+        cls,
+        timeline: Timeline,
+        recognition: Recognition | None,
+        apart: pl.DataFrame | None = None,
+    ) -> Self | None:
+        """Measure a run; None if it has no pipeline tasks, or its ranks share no clock.
+
+        Args:
+            timeline: The run.
+            recognition: The schedule that it followed.
+            apart: As of `measured_run`.
+        """
+        run = measured_run(timeline, apart)
         return None if run is None else cls(run, timeline, recognition)
 
     def with_causes(self, causes: AbstractSet[Cause]) -> Replay:

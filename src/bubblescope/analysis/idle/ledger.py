@@ -71,17 +71,20 @@ class Ledger(msgspec.Struct, frozen=True, eq=False):
         )
 
 
-def ledger(timeline: Timeline, recognition: Recognition | None) -> Ledger | None:
+def ledger(
+    timeline: Timeline, recognition: Recognition | None, apart: pl.DataFrame | None = None
+) -> Ledger | None:
     """Give each idle nanosecond of a run a cause.
 
     Args:
         timeline: The run.
         recognition: The schedule that it followed.
+        apart: Which ranks are of which pipeline, as of `measured_run`; worked out if left out.
 
     Returns:
         None if the run has no pipeline tasks, or its ranks share no clock.
     """
-    counterfactuals = Counterfactuals.of(timeline, recognition)
+    counterfactuals = Counterfactuals.of(timeline, recognition, apart)
     if counterfactuals is None:
         return None
     run, causes = counterfactuals.run, counterfactuals.present
@@ -267,17 +270,21 @@ def _outside(timeline: Timeline, run: MeasuredRun) -> pl.DataFrame:
     phase = pl.DataFrame(
         {
             "step": pl.Series(run.steps, dtype=TASK_SCHEMA["step"]),
+            "pipeline": pl.Series(run.pipeline, dtype=pl.Int32),
             "opens": run.opens_ns,
             "closes": run.opens_ns + run.as_measured.length_ns,
         }
     )
-    tasks = timeline.tasks.join(phase, on="step", nulls_equal=True)
-    steps = tasks.group_by("step").agg(
+    window = ["step", "pipeline"]
+    tasks = timeline.tasks.join(run.pipelines, on="rank", how="left").with_columns(
+        pl.col("pipeline").fill_null(0)  # ranks without tasks of the pipeline
+    )
+    tasks = tasks.join(phase, on=window, nulls_equal=True)
+    steps = tasks.group_by(window).agg(
         pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("opens", "closes").first()
     )
     around = (pl.col("opens") - pl.col("start_ns")) + (pl.col("end_ns") - pl.col("closes"))
-    ranks = pl.DataFrame({"rank": np.unique(run.rank)}, schema={"rank": TASK_SCHEMA["rank"]})
-    window = steps.select("step", window=around).join(ranks, how="cross")
+    idle = steps.select(*window, window=around).join(run.pipelines, on="pipeline")
     kinds = [kind.value for kind in COMPUTE_KINDS]
     work = tasks.filter(pl.col("lane") == Lane.COMPUTE.value, ~pl.col("kind").is_in(kinds)).sort(
         "step", "rank", "start_ns"
@@ -288,7 +295,7 @@ def _outside(timeline: Timeline, run: MeasuredRun) -> pl.DataFrame:
     after = (pl.col("end_ns") - pl.max_horizontal("start_ns", "closes")).clip(lower_bound=0)
     busy = fresh.group_by("step", "rank").agg(busy=(before + after).sum())
     return (
-        window.join(busy, on=["step", "rank"], how="left", nulls_equal=True)
+        idle.join(busy, on=["step", "rank"], how="left", nulls_equal=True)
         .select(
             "step",
             "rank",

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.analysis.phase import pipeline_phase, pipelines
 from bubblescope.model.dependencies import messages, numbered, passes
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.intervals import reached_ns
@@ -70,7 +70,10 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
             since its step's first start, as all times.
         lag_ns: How long it started after that.
         feeder: The task whose result came last, if the task had to wait for it; else -1.
-        steps: The steps; None stands for a run without.
+        steps: The steps; None stands for a run without. Where pipelines run their steps each for
+            itself, each of their steps is one of these, and `s` is the number of all.
+        pipelines: Frame with rank and pipeline, as `bubblescope.analysis.phase.pipelines`.
+        pipeline: Of each of `steps`.
         opens_ns: First start of each step on the timeline's clock.
         first: First task of each group, and n: g + 1 long.
         graph: What waits for what: within a group, each for the one before it that ends last.
@@ -97,6 +100,8 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
     lag_ns: Ints
     feeder: Ints
     steps: list[int | None]
+    pipelines: pl.DataFrame
+    pipeline: list[int]
     opens_ns: Ints
     first: Ints
     graph: Graph
@@ -170,35 +175,30 @@ def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
     return Replay(start, end, gap, tail, length)
 
 
-def measured_run(timeline: Timeline) -> MeasuredRun | None:
-    """Return the graph of a run; None if it has no pipeline tasks or its ranks share no clock."""
+def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> MeasuredRun | None:
+    """Return the graph of a run; None if it has no pipeline tasks or its ranks share no clock.
+
+    Args:
+        timeline: The run.
+        apart: As `bubblescope.analysis.phase.pipelines` returns it, of a run that this is a part of;
+            worked out if left out.
+    """
     if not timeline.run.common_clock:
         return None
     tasks = pipeline_phase(timeline.tasks.with_row_index("task"))
     if not len(tasks):
         return None
-    tasks = tasks.sort("step", "rank", "start_ns", "end_ns", "task", nulls_last=True)
-    column = {
-        values.name: values.to_numpy().astype(np.int64)
-        for values in tasks.select(
-            "task",
-            "rank",
-            "start_ns",
-            "end_ns",
-            pl.col("step").rle_id(),
-            pl.col("stage", "microbatch").fill_null(_NOTHING),
-            kind=pl.col("kind").to_physical(),
-            group=pl.struct("step", "rank").rle_id(),
-        )
-    }
+    apart = pipelines(timeline) if apart is None else apart
+    tasks = tasks.join(apart, on="rank", maintain_order="left")
+    tasks = tasks.sort("step", "pipeline", "rank", "start_ns", "end_ns", "task", nulls_last=True)
+    column = _columns(tasks)
     count, step = len(tasks), column["step"]
     first = np.append(np.flatnonzero(np.diff(column["group"], prepend=-1)), count)
-    opens = np.minimum.reduceat(column["start_ns"], np.flatnonzero(np.diff(step, prepend=-1)))
+    opening = np.flatnonzero(np.diff(step, prepend=-1))
+    opens = np.minimum.reduceat(column["start_ns"], opening)
     measured = as_replay(column.pop("start_ns"), column.pop("end_ns"), first, step)
     start, end = measured.start_ns, measured.end_ns
-    follows = np.ones(count, bool)
-    follows[first[:-1]] = False
-    after = np.flatnonzero(follows)
+    after = np.setdiff1d(np.arange(count), first)
     # Tasks of a rank may overlap: then what is kept is how long one starts before the other ends. A
     # task that lies within another, as recomputation does, does not free the device.
     before = _longest_before(end, column["group"])[after]
@@ -244,7 +244,9 @@ def measured_run(timeline: Timeline) -> MeasuredRun | None:
         ready_ns=ready,
         lag_ns=np.maximum(start - ready, 0),
         feeder=feeder,
-        steps=tasks["step"].unique(maintain_order=True).to_list(),
+        steps=tasks["step"].gather(opening).to_list(),
+        pipelines=apart,
+        pipeline=tasks["pipeline"].gather(opening).to_list(),
         opens_ns=opens,
         first=first,
         graph=graph,
@@ -255,6 +257,23 @@ def measured_run(timeline: Timeline) -> MeasuredRun | None:
         left_out=left_out,
         as_measured=measured,
     )
+
+
+def _columns(tasks: pl.DataFrame) -> dict[str, Ints]:
+    """Return the sorted tasks' columns, with numbers in place of names; step numbers windows."""
+    return {
+        values.name: values.to_numpy().astype(np.int64)
+        for values in tasks.select(
+            "task",
+            "rank",
+            "start_ns",
+            "end_ns",
+            pl.col("stage", "microbatch").fill_null(_NOTHING),
+            kind=pl.col("kind").to_physical(),
+            step=pl.struct("step", "pipeline").rle_id(),
+            group=pl.struct("step", "rank").rle_id(),
+        )
+    }
 
 
 def _longest_before(end: Ints, group: Ints) -> Ints:

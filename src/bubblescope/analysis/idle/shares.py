@@ -82,12 +82,12 @@ def shares(timeline: Timeline, counterfactuals: Counterfactuals) -> Shares:
         counterfactuals: What it would have been without its causes, such as its ledger was made of.
     """
     run = counterfactuals.run
-    of = len(run.steps)
+    of = len(set(run.steps))
     fit = max(1, _MOST * of // max(1, len(run) << len(counterfactuals.present)))
     if fit < of:
         few = evenly(timeline, fit)
         # Its steps have tasks, so that there is a part to replay; the whole would only take longer.
-        counterfactuals = Counterfactuals.of(few, recognise(few)) or counterfactuals
+        counterfactuals = Counterfactuals.of(few, recognise(few), run.pipelines) or counterfactuals
     costs, interactions = shapley(
         counterfactuals.present,
         lambda causes: int(counterfactuals.with_causes(causes).length_ns.mean()),
@@ -98,7 +98,7 @@ def shares(timeline: Timeline, counterfactuals: Counterfactuals) -> Shares:
         bare_ns=bare,
         shares=costs,
         interactions=interactions,
-        steps=len(counterfactuals.run.steps),
+        steps=len(set(counterfactuals.run.steps)),
         of=of,
     )
 

@@ -37,12 +37,14 @@ class Ideal(NamedTuple):
         steps: Frame with step and ideal_ns, how long the step takes from its first forward to its
             last backward, the slowest replica's if there are several. Steps that were cut short
             are not in it.
+        own: Frame with rank, step and ideal_ns, the same of each rank's own replica.
         timeline: The run's pipeline tasks where they would have been; every step begins when the
             measured one did. None if the ranks share no clock.
         imputed: Operations whose length is that of their like, because they were not observed.
     """
 
     steps: pl.DataFrame
+    own: pl.DataFrame
     timeline: Timeline | None
     imputed: int
 
@@ -61,19 +63,16 @@ def ideal(timeline: Timeline, recognition: Recognition) -> Ideal | None:
     # Like the measured step, it lasts from the first start to the last end on the observed devices.
     shown = np.isin(plan.device, list(recognition.coordinates.device.values()))
     spans = end[:, shown].max(axis=1, initial=0) - start[:, shown].min(axis=1, initial=_FAR)
-    steps = (
-        keys.filter(whole)
-        .with_columns(ideal_ns=spans)
-        .group_by("step")
-        .agg(pl.col("ideal_ns").max())
-        .sort("step")
-    )
+    found = keys.filter(whole).with_columns(ideal_ns=spans)
+    steps = found.group_by("step").agg(pl.col("ideal_ns").max()).sort("step")
+    seats = tasks.select("rank", "replica").unique()
+    own = found.join(seats, on="replica").select("rank", "step", "ideal_ns")
     moved = None
     if timeline.run.common_clock:
         place = np.full(len(keys), -1)
         place[whole] = np.arange(whole.sum())
         moved = _moved(timeline, tasks, place, start, end)
-    return Ideal(steps, moved, int((~seen[whole] & (lengths[whole] > 0)).sum()))
+    return Ideal(steps, own, moved, int((~seen[whole] & (lengths[whole] > 0)).sum()))
 
 
 def _tasks(timeline: Timeline, recognition: Recognition) -> pl.DataFrame:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 import numpy as np
 
+from bubblescope.analysis.phase import pipelines
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.stragglers.operations import tabulate
 from bubblescope.analysis.stragglers.replays import Replays
@@ -169,7 +170,8 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         by_replica = _slowdown(replays.alone(np.array(kept[:1]))[0], ideal)
         by_worker = np.minimum(by_place.overall[:, None], by_replica.overall)
         alone = _slowdown(replays.alone(per_place).reshape(rank.size, -1), ideal).overall
-        base = _step_ns(operations) if operations.common_clock else None
+        apart = pipelines(timeline)["pipeline"].n_unique() > 1
+        base = _step_ns(operations, apart=apart) if operations.common_clock else None
         worst = _worst(by_worker, rank)
         chosen = worst[operations.place]
         removed, added = replays.keeping(np.array([~chosen, chosen]))
@@ -298,9 +300,15 @@ def _slowdown(lengths: Array, ideal: Array) -> Slowdown:
     return Slowdown(*(np.where(np.isfinite(ratio), ratio, 1.0) for ratio in ratios))
 
 
-def _step_ns(operations: Operations) -> Array:
-    """Return how long each step was, from the first start to the last end; s long."""
+def _step_ns(operations: Operations, *, apart: bool) -> Array:
+    """Return how long each step was, from the first start to the last end; s long.
+
+    Where pipelines run their steps each for itself, it is the longest of theirs.
+    """
     starts = operations.end_ns - operations.length_ns
+    if apart:
+        each: Array = operations.end_ns.max(axis=0) - starts.min(axis=0)
+        return np.array(each.max(axis=1))
     length: Array = operations.end_ns.max(axis=(0, 2)) - starts.min(axis=(0, 2))
     return length
 

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.causes import INHERENT, Cause
+from bubblescope.analysis.idle.slow_ranks import LEAST, notable, slowest
 from bubblescope.model.kinds import SHORT, Kind
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.shares import Shares
     from bubblescope.analysis.study import Study
     from bubblescope.model.timeline import Timeline
-
-_LEAST: Final = 0.01
-"""Share of the idle time below which a cause is not spoken of."""
 
 _MOST: Final = 4
 """Causes that are spoken of."""
@@ -66,11 +64,15 @@ def findings(timeline: Timeline, study: Study, shares: Shares | None) -> list[Fi
         "other_share": 1 - inherent / whole if whole else None,
     }
     causes = [
-        cause for cause, row in totals.items() if cause not in INHERENT and row["share"] >= _LEAST
+        cause for cause, row in totals.items() if cause not in INHERENT and row["share"] >= LEAST
     ][:_MOST]
+    if Cause.SLOW_RANK not in causes and notable(ledger) is not None:
+        causes = [*causes[: _MOST - 1], Cause.SLOW_RANK]
+    rated = "" if rate is not None else "_unrated"
     if not causes:
-        return [Finding("verdict", "inherent", common), Finding("advice", "inherent", {})]
-    said = [Finding("verdict", "causes", common)]
+        verdict = Finding("verdict", f"inherent{rated}", common)
+        return [verdict, Finding("advice", "inherent", {})]
+    said = [Finding("verdict", f"causes{rated}", common)]
     costs = {share.cause: share for share in shares.shares} if shares else {}
     for index, cause in enumerate(causes):
         saved = costs[cause].last_ns if cause in costs else None
@@ -81,8 +83,9 @@ def findings(timeline: Timeline, study: Study, shares: Shares | None) -> list[Fi
             "saved_ns": saved,
             "saved_share": saved / shares.step_ns if shares and saved is not None else None,
         }
-        shows = saved is None or saved > 0
-        key = ("first" if not index else "next") + ("" if shows else "_hidden")
+        # The steps that were replayed with and without it may not have it.
+        suffix = "_unpriced" if saved is None else "" if saved > 0 else "_hidden"
+        key = ("first" if not index else "next") + suffix
         said.append(Finding("verdict", key, values))
         said.append(_EVIDENCE[cause](timeline, ledger, study))
         said.append(Finding("advice", cause.name.lower(), {}))
@@ -123,33 +126,11 @@ def _imbalance(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
 
 
 def _slow_rank(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
-    run, length = ledger.counterfactuals.run, ledger.counterfactuals.lengths
-    ranks = (
-        pl.DataFrame(
-            {
-                "rank": run.rank,
-                "step": run.step,
-                "was": length.rank_ns,
-                "healthy": length.stage_ns,
-                "task": run.task,
-            }
-        )
-        .group_by("rank")
-        .agg(
-            slow=pl.col("was").sum() / pl.col("healthy").sum(),
-            steps=pl.col("step").filter(pl.col("was") > pl.col("healthy")).n_unique(),
-            task=pl.col("task").filter(pl.col("was") > pl.col("healthy")).first(),
-        )
-        .sort("slow", "rank", descending=[True, False])
-    )
-    top = ranks.row(0, named=True)
-    values = {
-        "rank": top["rank"],
-        "slow_share": top["slow"] - 1,
-        "steps": top["steps"],
-        "of": len(run.steps),
-    }
-    shows = () if top["task"] is None else (top["task"],)
+    top = slowest(ledger)
+    if top is None:
+        raise ValueError("no rank is slow")
+    shows = () if top.task is None else (top.task,)
+    values = {name: getattr(top, name) for name in ("rank", "slow_share", "steps", "of")}
     return Finding("evidence", "slow_rank", values, shows)
 
 

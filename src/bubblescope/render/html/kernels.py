@@ -16,7 +16,7 @@ from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.kinds import Lane
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html.packing import SUMS
-from bubblescope.render.layout import with_rows
+from bubblescope.render.layout import drawn_ns, with_rows
 from bubblescope.render.palette import USE_COLOURS, ink_on
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ MOST_KERNELS: Final = 5_000_000
 
 ROW: Final = ("position", "device", "stream", "row")
 """What tells rows of kernels apart."""
-
-_TOUCHING_NS: Final = 1_000
-"""By how much kernels of a stream may overlap to stay in one row: profilers round to microseconds."""
 
 _NAME: Final = 1_000
 """Letters of a kernel's name that the page holds."""
@@ -99,23 +96,19 @@ def kernels_of(timeline: Timeline, ranks: pl.DataFrame) -> Kernels:
         timeline.activities.lazy()
         .join(ranks.lazy().select("rank", "position"), on="rank")
         .with_columns(pl.col("device", "stream").fill_null(_UNKNOWN))
-        .sort(*_STREAM, "start_ns", "end_ns")
         .collect()
     )
-    start, end, _ = intervals.columns(ran, "rank")
-    ran = ran.with_columns(stretch=pl.struct(_STREAM).rle_id())
-    reached = intervals.reached_ns(end, ran["stretch"].cast(pl.Int64).to_numpy())
-    over = np.maximum(reached - start, 0)
-    touching = (over <= _TOUCHING_NS) & (over < end - start)
-    drawn = ran.with_columns(
-        start_ns=pl.Series(np.where(touching, start + over, start)),
-        cut_ns=pl.Series(np.where(touching, over, 0)),
-        # Before the cut: the host launched it then, and the device began then.
-        lead_ns=(pl.col("start_ns") - pl.col("launch_ns"))
-        .clip(lower_bound=_UNKNOWN)
-        .fill_null(_UNKNOWN),
+    placed = (
+        with_rows(ran, *_STREAM)
+        .with_columns(
+            start_ns=drawn_ns(),
+            # Before the cut: the host launched it then, and the device began then.
+            lead_ns=(pl.col("start_ns") - pl.col("launch_ns"))
+            .clip(lower_bound=_UNKNOWN)
+            .fill_null(_UNKNOWN),
+        )
+        .sort(*ROW, "start_ns", "end_ns")
     )
-    placed = with_rows(drawn, *_STREAM).sort(*ROW, "start_ns", "end_ns")
     name, names = _numbered(placed, "name", "full")
     module, modules = _numbered(placed, "module")
     table = placed.select(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 
 from bubblescope.model import intervals
-from bubblescope.render.layout import duration_text, own_name, short_label, with_rows
+from bubblescope.render.layout import drawn_ns, duration_text, own_name, short_label, with_rows
 from bubblescope.render.palette import COLOURS, INK
 from bubblescope.render.picture.sampling import moments, running
 from bubblescope.render.picture.sheet import DIGIT
@@ -94,8 +94,8 @@ def _drawn(
         "named",
         "fill",
         "ink",
-        left=frame.left + (pl.col("start_ns") - frame.start_ns) * frame.scale,
-        wide=(pl.col("end_ns") - pl.col("start_ns")) * frame.scale,
+        left=frame.left + (drawn_ns() - frame.start_ns) * frame.scale,
+        wide=(pl.col("end_ns") - drawn_ns()) * frame.scale,
         high=high,
         y=pl.col("rank").replace_strict(top, return_dtype=pl.Float64) + high * pl.col("slot"),
         title=_safe(pl.format("{} · {}", short_label(), duration_text())),
@@ -154,7 +154,7 @@ def _shared(tasks: pl.DataFrame) -> pl.DataFrame:
     """Add `slot` and `slots`: which part of its lane's height a task has, and of how many."""
     placed = with_rows(tasks)
     _, ends, rank = intervals.columns(placed, "rank")
-    alone = pl.col("start_ns") >= pl.Series(intervals.reached_ns(ends, rank))
+    alone = drawn_ns() >= pl.Series(intervals.reached_ns(ends, rank))
     return (
         placed.with_columns(group=alone.cum_sum())
         .with_columns(slot=pl.col("row").rank("dense").over("group").cast(pl.Int64) - 1)
@@ -170,7 +170,8 @@ def _runs(tasks: pl.DataFrame, frame: Frame) -> pl.DataFrame:
     """
     key = ("rank", "slot", "slots", "fill")
     at_ns = moments(frame.start_ns, frame.end_ns, frame.columns)
-    shown = running(tasks, at_ns, "fill").sort(*key, "sample")
+    drawn = with_rows(tasks).with_columns(start_ns=drawn_ns())
+    shown = running(drawn, at_ns, "fill").sort(*key, "sample")
     begins = pl.any_horizontal(
         pl.struct(key) != pl.struct(key).shift(1), pl.col("sample") != pl.col("sample").shift(1) + 1
     )

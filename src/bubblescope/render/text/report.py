@@ -73,7 +73,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         unknown = unknowable(self.timeline)
         if unknown is not None:
             parts.append(Text.assemble(("unknown  ", "yellow"), unknown))
-        return Group(*parts, inferred_of(run), warnings_of(run.warnings))
+        return Group(*parts, inferred_of(run), warnings_of((*run.warnings, *self.bubbles.notices)))
 
     def headline(self) -> str:
         """Return schedule, size and bubble rate in one line."""
@@ -90,9 +90,15 @@ class Report(Face, report.Report, frozen=True, eq=False):
         return Group(
             Text.assemble(("bubblescope  ", "bold"), " · ".join(facts(timeline))),
             *([device_line(self.budget)] if self.budget is not None else []),
+            *self._slow_rank(),
             Text(f"read from {units.count(len(timeline.run.origins), 'trace')} ({source})", "dim"),
             Text(),
         )
+
+    def _slow_rank(self) -> list[Text]:
+        """Return the line that names the rank that holds up the others, if there is one."""
+        slow = self.study.slow_rank if self.study.pipelined else None
+        return [] if slow is None else [Text.assemble(("slow     ", "yellow"), str(slow))]
 
     def _lanes(self, limit: int) -> RenderableType:
         most = limit if limit > _ROWS else lanes.LANES
@@ -107,12 +113,13 @@ class Report(Face, report.Report, frozen=True, eq=False):
             grid.add_row(
                 Text(name, style),
                 Text(_rate(overall, name).rjust(8), style),
-                Text(DEFINITIONS[name], "dim"),
+                _defined(DEFINITIONS[name], overall.unknown.get(name)),
             )
+        about = "share of the tasks' time in which a kernel was running"
         grid.add_row(
             "kernel share",
             units.percent(overall.kernel_share).rjust(8),
-            Text("share of the tasks' time in which a kernel was running", "dim"),
+            _defined(about, overall.unknown.get("kernel_share")),
         )
         about = "from first forward to last backward of a step, optimizer left out"
         return titled("Bubble rate", grid, about)
@@ -222,6 +229,12 @@ class Report(Face, report.Report, frozen=True, eq=False):
                 *(units.duration(row[f"{key}_ns"]) for key in ("total", "min", "median", "max")),
             )
         return titled("Tasks", table)
+
+
+def _defined(definition: str, unknown: str | None) -> Text:
+    """Return what a rate is, and why it is not known where it is not."""
+    text = Text(definition, "dim")
+    return text.append(f": {unknown}", "yellow") if unknown else text
 
 
 def _rate(rates: Rates, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
@@ -84,6 +85,15 @@ def _headline(found: stragglers.Stragglers) -> RenderableType:
         if found.base_ns is not None
         else "unknown: the ranks share no clock",
     )
+    lasting = found.slowness.persistent
+    slow = found.odd_workers or ([] if lasting is None else np.argwhere(lasting).tolist())
+    if slow:
+        place, replica = max(slow, key=lambda worker: found.alone[tuple(worker)])
+        grid.add_row(
+            "slowest",
+            _times(found.alone[place, replica]),
+            f"rank {found.rank[place, replica]}: the slowdown if only it took its own times",
+        )
     if found.model == "compute":
         grid.add_row("", "", "no communication is modelled: what it costs is launch slowdown")
     return Group(

@@ -17,7 +17,7 @@ import polars as pl
 from bubblescope.model.counters import in_force
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.render.files import replacing
-from bubblescope.render.layout import duration_text, ordered_ranks, short_label, with_rows
+from bubblescope.render.layout import drawn_ns, duration_text, ordered_ranks, short_label, with_rows
 from bubblescope.render.traces.kernels import KERNEL_ARGUMENTS, kernel_slices
 from bubblescope.render.traces.slices import (
     ARGUMENTS,
@@ -118,8 +118,9 @@ def _placed(timeline: Timeline, origin_ns: int) -> pl.DataFrame:
     return with_rows(timeline.tasks.with_row_index("index")).with_columns(
         plain(pl.col("name"), LONGEST_DETAIL),
         tid=1 + lane * _ROWS_PER_LANE + pl.col("row"),
-        ts=(pl.col("start_ns") - origin_ns) / 1000,
-        dur=(pl.col("end_ns") - pl.col("start_ns")) / 1000,
+        drawn_ns=drawn_ns(),
+        ts=(drawn_ns() - origin_ns) / 1000,
+        dur=(pl.col("end_ns") - drawn_ns()) / 1000,
     )
 
 
@@ -178,8 +179,10 @@ def _flows(timeline: Timeline, tasks: pl.DataFrame, origin_ns: int) -> pl.Series
 
     At the moment when one slice ends and the next begins, Catapult takes an arrow to be of the first.
     """
-    start, end = timeline.tasks["start_ns"], timeline.tasks["end_ns"]
+    start, end = tasks.sort("index")["drawn_ns"], timeline.tasks["end_ns"]
     arrows = flows(timeline)
+    drawn = pl.max_horizontal("at_ns", start.gather(arrows["target"]))
+    arrows = arrows.with_columns(at_ns=drawn)
     arrows = arrows.with_columns(
         leaves_ns=start.gather(arrows["source"]),
         inside_ns=pl.min_horizontal(

@@ -34,7 +34,7 @@ def kernel_slices(timeline: Timeline) -> pl.DataFrame:
         what the track is called below its rank; start_ns, end_ns, use, name, and the columns of
         `KERNEL_ARGUMENTS`. By track and start.
     """
-    kernels = with_rows(timeline.activities, *_PLACE).with_columns(
+    kernels = with_rows(timeline.activities, *_PLACE, exact=True).with_columns(
         launch_delay_ns=pl.col("start_ns") - pl.col("launch_ns"),
         kind=pl.col("kind").cast(pl.String),
         use=pl.col("use").cast(pl.String),

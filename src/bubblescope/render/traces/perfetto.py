@@ -23,7 +23,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 from bubblescope.model.counters import in_force
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.render.files import replacing
-from bubblescope.render.layout import duration_text, ordered_ranks, short_label, with_rows
+from bubblescope.render.layout import drawn_ns, duration_text, ordered_ranks, short_label, with_rows
 from bubblescope.render.traces.kernels import KERNEL_ARGUMENTS, kernel_slices, kernel_tracks
 from bubblescope.render.traces.perfetto_kernels import KernelPackets
 from bubblescope.render.traces.protobuf import encoded
@@ -120,6 +120,7 @@ def _labelled(timeline: Timeline) -> pl.DataFrame:
         )
         .join(sent, on="index", how="left")
         .join(received, on="index", how="left")
+        .with_columns(start_ns=drawn_ns())
         .sort("rank", "lane", "row", "start_ns", "end_ns")
     )
 

@@ -89,4 +89,4 @@ def step_spans(tasks: pl.DataFrame, *, per_rank: bool) -> pl.DataFrame:
         .sort("step")
         .with_columns(lane=pl.lit("steps"))
     )
-    return with_rows(spans).select("rank", "step", "start_ns", "end_ns", "row")
+    return with_rows(spans, exact=True).select("rank", "step", "start_ns", "end_ns", "row")
