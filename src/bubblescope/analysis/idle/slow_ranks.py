@@ -35,6 +35,11 @@ class SlowRank(NamedTuple):
     of: int
     task: int | None
 
+    @property
+    def stands_out(self) -> bool:
+        """Whether it is a twentieth slower in most steps, which chance does not make it."""
+        return self.slow_share >= _SLOW and 2 * self.steps > self.of
+
     def __str__(self) -> str:
         slower = f"{100 * self.slow_share:.0f} % slower"
         return f"rank {self.rank} is {slower} than a healthy rank at its stage"
@@ -50,8 +55,7 @@ def notable(ledger: Ledger) -> SlowRank | None:
     if found is None:
         return None
     totals = dict(ledger.totals().select("cause", "share").iter_rows())
-    lasting = found.slow_share >= _SLOW and 2 * found.steps > found.of
-    return found if lasting or totals[Cause.SLOW_RANK.value] >= LEAST else None
+    return found if found.stands_out or totals[Cause.SLOW_RANK.value] >= LEAST else None
 
 
 def slowest(ledger: Ledger) -> SlowRank | None:
