@@ -70,11 +70,21 @@ def test_the_slow_rank_is_first_everywhere(run):
     totals = why.ledger.totals()["cause"].to_list()
     assert next(cause for cause in totals if cause not in INHERENT) == Cause.SLOW_RANK
     assert totals == report.study.ledger.totals()["cause"].to_list()
-    for said in (str(why), str(report), str(run.stragglers())):
+    for said in (str(why), str(report), str(run.stragglers()), str(run.compare(run))):
         assert f"rank {SLOW}" in " ".join(said.splitlines()[:8]).lower()
     for line in str(why).splitlines():
         if line.startswith(("verdict", "evidence")):
             assert "–" not in line
+
+
+@pytest.mark.parametrize(("times", "named"), [(1.03, False), (1.3, True)])
+def test_the_report_begins_with_a_slow_rank_only_if_it_stands_out(times, named):
+    fault = Fault(Cause.SLOW_RANK, slow={(0, 2): times})
+    one = Trace(Job(generate("1f1b", 4, 8), replicas=4, steps=3).play(fault))
+    slow = one.report().study.slow_rank
+    assert slow is not None
+    assert slow.rank == 2
+    assert any(line.startswith("slow ") for line in str(one.report()).splitlines()[:4]) == named
 
 
 def test_replicas_that_wait_for_each_other_share_their_steps():

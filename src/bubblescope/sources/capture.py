@@ -152,6 +152,17 @@ class ByProcess:
         return self._events.slice(*self._rows.get(process, (0, 0)))
 
 
+def numbered_kernels(called: pl.Series) -> tuple[pl.Series, tuple[str, ...]]:
+    """Return `Capture.kernels` and `Capture.kernel_names`.
+
+    Args:
+        called: What each row of the work is called, null where nothing says so.
+    """
+    names = called.drop_nulls().unique().sort()
+    numbers = called.replace_strict(names, range(len(names)), default=None, return_dtype=pl.Int32)
+    return numbers, tuple(names)
+
+
 SLOW_COPY_NS: Final = 50_000
 """How long a call that should only start a copy takes at least if it waited: others take 5 to 25 us."""
 

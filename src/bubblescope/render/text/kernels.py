@@ -189,7 +189,7 @@ class _Fitted:
 
     def _without(self, left_out: set[str], name: str = "") -> Table:
         """Return the table without some columns; with a name in place of all, if one is given."""
-        kept = [at for at, name in enumerate(self._numbers) if name not in left_out]
+        kept = [at for at, column in enumerate(self._numbers) if column not in left_out]
         table = _numbers([self._numbers[at] for at in kept], self._words)
         words = range(len(self._numbers), len(self._numbers) + len(self._words))
         for row in self._rows:

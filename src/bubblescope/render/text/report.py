@@ -98,11 +98,9 @@ class Report(Face, report.Report, frozen=True, eq=False):
     def _slow_rank(self) -> list[Text]:
         """Return the line that names the rank that holds up the others, if there is one."""
         slow = self.study.slow_rank if self.study.pipelined else None
-        return (
-            []
-            if slow is None or not slow.stands_out
-            else [Text.assemble(("slow     ", "yellow"), str(slow))]
-        )
+        if slow is None or not slow.stands_out:
+            return []
+        return [Text.assemble(("slow     ", "yellow"), str(slow))]
 
     def _lanes(self, limit: int) -> RenderableType:
         most = limit if limit > _ROWS else lanes.LANES

@@ -22,7 +22,7 @@ from bubblescope.sources.ascend.host_activity import (
     read_calls,
     read_framework,
 )
-from bubblescope.sources.capture import RANGES, WAITS, WORK, Capture, Comm
+from bubblescope.sources.capture import RANGES, WAITS, WORK, Capture, Comm, numbered_kernels
 from bubblescope.sources.plausibility import possible
 from bubblescope.sources.sqlite import SqliteTables
 
@@ -159,13 +159,8 @@ def read_device_work(
                 operators.gather(communicating["comm"].cast(pl.UInt32)),
             ]
         ).filter(kept)
-        known = called.drop_nulls().unique().sort()
-        numbers = pl.Series(range(known.len()), dtype=pl.Int32)
-        capture = msgspec.structs.replace(
-            capture,
-            kernels=called.replace_strict(known, numbers, default=None),
-            kernel_names=tuple(known),
-        )
+        numbers, titles = numbered_kernels(called)
+        capture = msgspec.structs.replace(capture, kernels=numbers, kernel_names=titles)
     return DeviceWork(capture, every.height, every.height - work.height)
 
 

@@ -25,6 +25,7 @@ from bubblescope.sources.capture import (
     WORK,
     Capture,
     Comm,
+    numbered_kernels,
     told_by_host,
 )
 from bubblescope.sources.emitted import without_numbers
@@ -265,7 +266,7 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture,
         impossible=every.height - work.height,
     )
     host, host_names = told_by_host(_blocked(calls, events.strings), ranges.select(*RANGES))
-    told = sorted(work["title"].drop_nulls().unique()) if named else []
+    numbers, titles = numbered_kernels(work["title"]) if named else (None, ())
     capture = Capture(
         ranges=ranges.select(*RANGES),
         launches=_launches(calls),
@@ -274,12 +275,8 @@ def read_part(part: Part, *, named: bool = False) -> tuple[RocpdExport, Capture,
         copies=_COPY_SORTS,
         host=host,
         host_names=host_names,
-        kernels=work["title"].replace_strict(
-            told, range(len(told)), default=None, return_dtype=pl.Int32
-        )
-        if named
-        else None,
-        kernel_names=tuple(told),
+        kernels=numbers,
+        kernel_names=titles,
         optimizer_kernels=optimizing,
     )
     return export, capture, Clues(ranges, pl.Series(dtype=pl.Int64))
