@@ -133,6 +133,7 @@ class Session:
             marks=chosen_marks(settings.marks),
             max_mb=settings.max_mb,
             profiler_api=settings.profiler_api,
+            since_ns=settings.since_ns,
         )
         for observer in self._observers:
             recorder.on_step(observer)
