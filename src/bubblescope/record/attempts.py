@@ -161,7 +161,7 @@ def _empty(path: Path) -> None:
 
 
 def _age_ns(process: int) -> int:
-    """Return how long ago a process began; if the system does not say, how long this module is loaded."""
+    """Return how long ago a process began, or, if the system does not say, this module was loaded."""
     try:
         # Field 22, counted behind the name, which may hold anything (man 5 proc_pid_stat).
         told = Path(f"/proc/{process}/stat").read_text("utf-8", "replace")

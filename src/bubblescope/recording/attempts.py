@@ -72,7 +72,7 @@ class Attempt(NamedTuple):
 
     def files(self) -> list[Path]:
         """Return the ranks' files, without the older halves of those that have a limit."""
-        return sorted(path for path in self.folder.glob(_RANK_FILES) if ".older." not in path.name)
+        return sorted(path for path in self.folder.glob(_RANK_FILES) if not is_older_half(path))
 
     def ended(self) -> bool:
         """Say whether every rank ended its file in good order."""
@@ -87,6 +87,11 @@ def folder_name(number: int) -> str:
 def is_attempt(folder: Path) -> bool:
     """Say whether a folder is one attempt."""
     return (folder / MANIFEST).is_file()
+
+
+def is_older_half(path: Path) -> bool:
+    """Say whether a file is what was put aside of a recording with a limit."""
+    return path.name.endswith(".older.bubbles")
 
 
 def number_of(folder: Path) -> int:

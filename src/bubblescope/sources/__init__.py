@@ -19,7 +19,7 @@ from bubblescope.model.provenance import Notice, RecordedStart
 from bubblescope.model.registry import Registry
 from bubblescope.model.timeline import Timeline, concat
 from bubblescope.names.parser import NameParser
-from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, chosen
+from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, chosen, is_older_half
 from bubblescope.sources.inventory import unmatched
 from bubblescope.sources.source import LoadOptions, ReadOptions, Source
 
@@ -89,16 +89,19 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
         run = msgspec.structs.replace(timeline.run, attempts=tuple(found.starts))
         if (others := _others(found.starts)) is not None:
             run = run.warned(Notice("other-attempts", others))
+        if found.beside:
+            shown = _named(found.beside)
+            text = f"what lies beside the recording was not read ({shown}); name it to read it"
+            run = run.warned(Notice("beside-recording", text, len(found.beside)))
         timeline = Timeline(timeline.tasks, timeline.ranks, run, **timeline.tables)
     if found.ignored:
-        names_of = [path.name for path in found.ignored]
-        shown = ", ".join(names_of[:3]) + (", ..." if len(names_of) > 3 else "")
         timeline = timeline.with_notices(
             Notice(
                 "ignored-files",
-                f"{len(names_of)} of the files found are no trace and were not read ({shown})",
-                len(names_of),
-                len(names_of) + len(found.files),
+                f"{len(found.ignored)} of the files found are no trace and were not read "
+                f"({_named(found.ignored)})",
+                len(found.ignored),
+                len(found.ignored) + len(found.files),
             ),
         )
     return timeline
@@ -111,11 +114,13 @@ class Found(NamedTuple):
         traces: The sources that read them, with what each is given.
         ignored: Files met in folders that no source claims.
         starts: The attempts of recordings, also those that are not to be read.
+        beside: What else lies in the folders of recordings.
     """
 
     traces: list[tuple[Source, list[Path]]]
     ignored: list[Path]
     starts: list[RecordedStart]
+    beside: list[Path]
 
     @property
     def files(self) -> list[Path]:
@@ -141,14 +146,12 @@ def find(
         raise SourceError(source, f"is no trace format; the formats are {known}")
     claimed: dict[str, list[Path]] = {}
     ignored: list[Path] = []
-    starts: list[RecordedStart] = []
+    attempts = _Attempts(attempt, [], [])
     for path in _expand(paths):
         if not utf8(path):
             raise SourceError(whole(str(path)), "has a name that is no UTF-8; rename it")
         members = (
-            [path]
-            if not path.is_dir() or _claim(path, source)
-            else _walk(path, source, _Attempts(attempt, starts))
+            [path] if not path.is_dir() or _claim(path, source) else _walk(path, source, attempts)
         )
         found = 0
         for member in members:
@@ -161,27 +164,34 @@ def find(
                 found += 1
         if not found:
             raise _nothing_in(path, members)
-    if attempt is not None and not starts:
+    if attempt is not None and not attempts.starts:
         raise SourceError(paths[0], "is no recording of several attempts; leave --attempt out")
     traces = [(SOURCES[name], sorted(dict.fromkeys(found))) for name, found in claimed.items()]
-    return Found(traces, ignored, starts)
+    return Found(traces, ignored, attempts.starts, attempts.beside)
 
 
 class _Attempts(NamedTuple):
-    """Which attempts of recordings are meant, and those that were met."""
+    """Which attempts of recordings are meant, and what was met in their folders; see `Found`."""
 
     wanted: int | str | None
-    met: list[RecordedStart]
+    starts: list[RecordedStart]
+    beside: list[Path]
 
     def within(self, folder: Path) -> list[Attempt] | None:
         """Return the attempts to read of a recording's folder; None if it is none."""
         attempts = attempts_in(folder)
         if not attempts:
             return None
+        known = {path for attempt in attempts for path in (attempt.folder, *attempt.files())}
+        self.beside.extend(
+            path
+            for path in sorted(folder.iterdir())
+            if path not in known and not path.name.startswith(".") and not is_older_half(path)
+        )
         wanted = chosen(folder, attempts, self.wanted)
         for attempt in attempts:
             start = attempt.start()
-            self.met.append(
+            self.starts.append(
                 RecordedStart(
                     attempt=attempt.number,
                     path=str(attempt.folder),
@@ -206,6 +216,11 @@ def _others(starts: list[RecordedStart]) -> str | None:
         f"the job was started {len(starts)} times: this is attempt {read}; --attempt N reads another "
         f"({others}), --attempt all reads all as one run"
     )
+
+
+def _named(paths: list[Path]) -> str:
+    """Return the names of the first few files."""
+    return ", ".join(path.name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
 
 
 def _expand(paths: Sequence[str | Path]) -> list[Path]:
@@ -257,7 +272,9 @@ def _walk(folder: Path, only: str | None, attempts: _Attempts) -> list[Path]:
             path
             for attempt in wanted
             for path in (
-                _walk(attempt.folder, only, attempts) if attempt.number else attempt.files()
+                _walk(attempt.folder, only, attempts)
+                if attempt.number
+                else sorted(folder.glob("rank*.bubbles"))
             )
         ]
     found: list[Path] = []
