@@ -9,11 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from rich.text import Text
 
 from bubblescope.cli.console import err, out
@@ -21,10 +23,13 @@ from bubblescope.cli.reading import NO_TASKS
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.record.attempts import file_system_ns
 from bubblescope.record.hooks import INTEGRATIONS
+from bubblescope.record.notes import left_in, why_nothing
 from bubblescope.record.prometheus import address_of
+from bubblescope.record.session import LOOP
 from bubblescope.record.settings import Settings
 from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, is_attempt
 from bubblescope.recording.file import recording_to
+from bubblescope.render.wording import recorder
 from bubblescope.sources import load
 
 
@@ -127,8 +132,14 @@ def record(
         prometheus=prometheus,
         since_ns=since_ns,
     )
-    code = _run(command, settings)
-    recorded = _said(folder, since_ns)
+    with tempfile.TemporaryDirectory(prefix="bubblescope-") as notes:
+        code = _run(command, msgspec.structs.replace(settings, notes=notes))
+        recorded = _said(folder, since_ns)
+        if not recorded:
+            known = ", ".join(name for name in INTEGRATIONS if name != LOOP)
+            window = f"{steps[0] or ''}:{'' if steps[1] is None else steps[1]}"
+            why = why_nothing(left_in(Path(notes)), window, known)
+            err.print(Text(f"nothing was recorded: {why}", "yellow"))
     sys.exit(code or (0 if recorded else NO_TASKS))
 
 
@@ -205,22 +216,13 @@ def _run(command: tuple[str, ...], settings: Settings) -> int:
 
 
 def _said(folder: Path, since_ns: int) -> bool:
-    """Say what was recorded since a moment; return whether anything was."""
+    """Say what was recorded since a moment, if anything was; return whether it was."""
     attempts = [
         attempt
         for attempt in attempts_in(folder)
         if attempt.number and attempt.made_ns() >= since_ns
     ] or ([Attempt(0, folder)] if is_attempt(folder) else [])
     if not any(_recorded(attempt.folder) for attempt in attempts):
-        known = ", ".join(name for name in INTEGRATIONS if name != "loop")
-        err.print(
-            Text(
-                "nothing was recorded: no process of the job began a training step, neither of a "
-                f"framework ({known}) nor of a loop with an optimizer of PyTorch; see "
-                "docs/recording.md for marking a loop of your own",
-                "yellow",
-            )
-        )
         return False
     counts = [_told(attempt, alone=len(attempts) == 1) for attempt in attempts]
     last = attempts[-1]
@@ -244,12 +246,17 @@ def _told(attempt: Attempt, *, alone: bool) -> int:
     except BubblescopeError as error:
         err.print(Text(f"what was recorded cannot be read: {error}", "red"))
         return 0
+    if not len(run):
+        return 0
     steps = run.steps
     named = f"steps {steps[0]} to {steps[-1]}" if steps else "no steps"
+    recorders = dict.fromkeys(map(recorder, (one.recorded_by for one in run.run.origins)))
+    by = f", by {' and '.join(filter(None, recorders))}" if any(recorders) else ""
     ended = "" if alone or attempt.ended() else ", ended early"
     out.print(
         Text(
-            f"recorded {run.ranks.height} ranks, {named}, {len(run):,} tasks in {attempt.folder}{ended}"
+            f"recorded {run.ranks.height} ranks, {named}, {len(run):,} tasks{by} in "
+            f"{attempt.folder}{ended}"
         )
     )
     return len(run)

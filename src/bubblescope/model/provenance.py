@@ -16,11 +16,14 @@ class Origin(msgspec.Struct, frozen=True):
         format: Name of the source that read it.
         version: Version of the program or schema that wrote it, if the trace says.
         path: The file or folder, as the user named it.
+        recorded_by: Whose hooks recorded it, if bubblescope did: a framework's name, "loop" for a
+            training loop written by hand; None for marks set by hand.
     """
 
     format: str
     version: str | None
     path: str
+    recorded_by: str | None = None
 
 
 class Notice(msgspec.Struct, frozen=True):

@@ -78,6 +78,7 @@ class Recorder:
             `--capture-range=cudaProfilerApi`, or Ascend's, which then writes beside the recording.
         since_ns: When the job was started, by the clock of the folder's file system; by default when
             this process was.
+        recorded_by: The framework whose hooks call the recorder; None for marks set by hand.
 
     Attributes:
         path: The file, once the recorder is open; None before, and if none could be made.
@@ -108,6 +109,7 @@ class Recorder:
         max_mb: float | None = None,
         profiler_api: bool = False,
         since_ns: int | None = None,
+        recorded_by: str | None = None,
     ) -> None:
         whole("start", start)
         optional("stop", stop)
@@ -134,6 +136,7 @@ class Recorder:
             dp=optional("dp", dp),
             tp=optional("tp", tp),
             cp=optional("cp", cp),
+            recorded_by=recorded_by,
         )
         self.path: Path | None = None
         self._claim = functools.partial(claim, Path(folder), f"rank{rank:05d}.bubbles", since_ns)

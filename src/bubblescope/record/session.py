@@ -14,10 +14,12 @@ import os
 import sys
 import time
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
+from bubblescope.record.notes import Note, leave
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.settings import Settings
 from bubblescope.record.timers import chosen_timer
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     Began = tuple[bytes, int, Any]  # what the recorder wants back at the end of a task
 
 _now: Final = time.monotonic_ns
+LOOP: Final = "loop"
+"""What a training loop written by hand is called among frameworks."""
 
 
 class Begun(NamedTuple):
@@ -52,14 +56,17 @@ class Session:
         recorder: What records, once the first step has begun; None before, and after a failure.
         stages: Global virtual stages of this rank, by chunk.
         pipeline: Place of this rank in its pipeline and how many ranks that has, if a mesh says.
-        frameworks: Modules that only a job imports which has an integration of its own.
+        framework: Name of the framework whose schedules the job uses; None for a loop of its own, or as
+            long as nothing is known.
+        saw: Signs of a training loop of the job's own; see `notes.Note`.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.recorder: Recorder | None = None
         self.stages: list[int] = []
         self.pipeline: tuple[int, int] | None = None
-        self.frameworks: tuple[str, ...] = ()
+        self.framework: str | None = None
+        self.saw: set[str] = set()
         self._shared: dict[Any, Any] = {}
         self._settings = settings
         self._facts: dict[str, Any] = {}
@@ -71,6 +78,9 @@ class Session:
         self._observers: list[Callable[[StepTimes], None]] = []
         self._process = os.getpid()
         self._stop_serving: Callable[[], None] | None = None
+        self._failure: str | None = None
+        if settings.notes is not None:
+            atexit.register(self._leave_note, settings.notes)
 
     def about(self, **facts: Any) -> None:
         """Tell what is known of this rank: rank, stages, schedule, microbatches, dp, tp, cp, device.
@@ -80,6 +90,24 @@ class Session:
         self._facts.update({name: value for name, value in facts.items() if value is not None})
         if "stages" in facts and facts["stages"] is not None:
             self.stages = list(facts["stages"])
+
+    def use(self, framework: str) -> None:
+        """Tell that the job uses a framework's schedules: a loop around them is then none of its own.
+
+        To import a framework says nothing: many do that need only a part of it, or nothing.
+        """
+        self.framework = self.framework or framework
+
+    def used_by(self, owner: Any, framework: str) -> None:
+        """Let a class of a framework tell, as `use` does, when one of its kind is made."""
+        theirs = owner.__init__
+
+        @functools.wraps(theirs)
+        def init(made: Any, *args: Any, **kwargs: Any) -> None:
+            self.use(framework)
+            theirs(made, *args, **kwargs)
+
+        owner.__init__ = init
 
     def on_step(self, callback: Callable[[StepTimes], None]) -> None:
         """Call a function after every recorded step; see `Recorder.on_step`."""
@@ -122,7 +150,7 @@ class Session:
 
     def _open(self) -> None:
         settings = self._settings
-        facts = {"rank": _rank(), **self._facts}
+        facts = {"rank": _rank(), "recorded_by": self.framework or LOOP, **self._facts}
         recorder = Recorder(
             settings.out,
             **facts,
@@ -168,6 +196,7 @@ class Session:
         if self._failed:
             return
         self._failed = True
+        self._failure = f"{type(error).__name__}: {error}"
         recorder, self.recorder = self.recorder, None
         self._retired = recorder
         warnings.warn(
@@ -177,6 +206,13 @@ class Session:
         )
         if recorder is not None:
             recorder.retire()
+
+    def _leave_note(self, folder: str) -> None:
+        """Tell whoever started the job what this process saw, if it is still there to hear it."""
+        note = Note(self._next, self.framework, tuple(sorted(self.saw)), self._failure)
+        if os.getpid() == self._process:
+            with suppress(OSError):
+                leave(folder, note)
 
     def timed(self, function: Function, place: Callable[..., bytes | None]) -> Function:
         """Return a function that does the same and is recorded as a task.

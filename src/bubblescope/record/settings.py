@@ -27,6 +27,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
         prometheus: Where to serve metrics, "host:port"; None for nowhere.
         since_ns: When the job was started, by the clock that stamps the folder's files; None for when
             each of its processes was.
+        notes: Folder of this machine for what processes saw, if nothing is recorded; None for none.
     """
 
     out: str
@@ -39,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     prometheus: str | None = None
     profiler_api: bool = False
     since_ns: int | None = None
+    notes: str | None = None
 
     def environment(self) -> dict[str, str]:
         """Return the variables that tell the job's processes."""

@@ -208,7 +208,7 @@ class _Recording:
         known = {name: getattr(header, name, None) for name in RANK_SCHEMA}
         ranks = pl.DataFrame([known], schema=RANK_SCHEMA)
         run = Run(
-            origins=(Origin("native", header.version, str(self.path)),),
+            origins=(Origin("native", header.version, str(self.path), header.recorded_by),),
             schedule=header.schedule,
             microbatches=header.microbatches,
             warnings=(*_ending(self.path, self.torn), *_dropped(self.path, self.lost, len(tasks))),

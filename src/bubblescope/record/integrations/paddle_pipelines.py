@@ -136,6 +136,7 @@ def _steps(pipeline: Any, session: Session, begin: Callable[[Any], None]) -> Non
         # It may be no training; or a class may call that of its base.
         if said.get("forward_only") or said.get("static_scheduler") or step.running:
             return theirs(self, *args, **kwargs)
+        session.use("paddle")
         try:
             begin(self)
         except Exception as error:  # noqa: BLE001  the job goes on

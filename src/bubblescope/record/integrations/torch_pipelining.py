@@ -37,6 +37,7 @@ def schedules(module: ModuleType, session: Session) -> None:
         schedule = getattr(module, name)
         schedule.step = _stepping(schedule.step, session)
     stage = module._PipelineStageBase  # noqa: SLF001  it has no other name
+    session.used_by(stage, "torch")
     stage.forward_one_chunk = session.timed(stage.forward_one_chunk, _places(Kind.FORWARD, session))
     stage.backward_one_chunk = session.timed(stage.backward_one_chunk, _backward(session))
     stage.backward_weight_one_chunk = session.timed(
@@ -59,6 +60,7 @@ def schedules(module: ModuleType, session: Session) -> None:
 def _stepping(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
     @functools.wraps(step)
     def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        session.use("torch")
         _introduce(self, session)
         session.begin_step()
         return step(self, *args, **kwargs)

@@ -12,6 +12,7 @@ from bubblescope.analysis import info
 from bubblescope.model import units
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import inferred_of, inventory, narrow_table
+from bubblescope.render.wording import recorder
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,7 +30,8 @@ class Info(Face, info.Info, frozen=True, eq=False):
         parts: list[RenderableType] = [Text(repr(timeline))]
         for origin in run.origins:
             version = f" {origin.version}" if origin.version else ""
-            parts.append(Text(f"{origin.path}: {origin.format}{version}"))
+            by = f", by {recorder(origin.recorded_by)}" if origin.recorded_by else ""
+            parts.append(Text(f"{origin.path}: {origin.format}{version}{by}"))
         if run.contents:
             parts.append(inventory(timeline))
         if len(run.attempts) > 1:
