@@ -81,6 +81,7 @@ class Recorder:
         recorded_by: The framework whose hooks call the recorder; None for marks set by hand.
 
     Attributes:
+        header: What the recording says of its rank.
         path: The file, once the recorder is open; None before, and if none could be made.
 
     Raises:
@@ -144,7 +145,7 @@ class Recorder:
         self._timer = timer
         self.plain = isinstance(timer, CpuTimer) and marks is None
         """Whether tasks are timed by the host's clock and told to nobody else: see `add`."""
-        self._header = header
+        self.header = header
         self._marks = marks
         self._limit = None if max_mb is None else int(max_mb * 1e6)
         self._observers: list[Callable[[StepTimes], None]] = []
@@ -176,7 +177,7 @@ class Recorder:
         if self._writer is None:
             take = None if self._timer.tied else self._take
             self._writer = Writer(
-                self._claim, self._header, self._timer, self._limit, self._observers, take
+                self._claim, self.header, self._timer, self._limit, self._observers, take
             )
             self.path = self._writer.path
             if self._profiled:

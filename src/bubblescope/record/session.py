@@ -167,7 +167,7 @@ class Session:
             recorder.on_step(observer)
         recorder.__enter__()
         if settings.prometheus:
-            self._stop_serving = _serve(recorder, settings.prometheus, facts["rank"])
+            self._stop_serving = _serve(recorder, settings.prometheus)
         self.recorder = recorder
         gc.callbacks.append(self._collecting)
         atexit.register(self.close)
@@ -341,12 +341,13 @@ def begin(settings: Settings) -> Session:
     return _session
 
 
-def _serve(recorder: Recorder, address: str, rank: int) -> Callable[[], None] | None:
+def _serve(recorder: Recorder, address: str) -> Callable[[], None] | None:
     """Serve metrics; if that cannot be, say so, and record all the same."""
     from bubblescope.record.prometheus import serve  # noqa: PLC0415  only if asked
 
+    rank = recorder.header.rank
     try:
-        return serve(recorder, address, rank)
+        return serve(recorder, address, _told_by(_LOCAL_RANKS, rank))
     except Exception as error:  # noqa: BLE001  neither the job nor the recording needs them
         warnings.warn(
             f"bubblescope serves no metrics of rank {rank} ({error}); recording goes on",
@@ -361,7 +362,18 @@ def _rank() -> int:
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
         return int(torch.get_rank())
-    for name in ("RANK", "PADDLE_TRAINER_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return 0
+    return _told_by(_RANKS, 0)
+
+
+_RANKS: Final = ("RANK", "PADDLE_TRAINER_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_LOCAL_RANKS: Final = (
+    *("LOCAL_RANK", "PADDLE_RANK_IN_NODE", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"),
+    "SLURM_LOCALID",
+)
+"""Variables by which launchers tell a process its rank in the job and on its machine."""
+
+
+def _told_by(variables: tuple[str, ...], otherwise: int) -> int:
+    """Return the first number that the environment says."""
+    told = (os.environ.get(name, "") for name in variables)
+    return next((int(text) for text in told if text.isdecimal()), otherwise)
