@@ -462,3 +462,33 @@ def test_overwrite_deletes_what_was_recorded_and_nothing_else(tmp_path):
         "notes.txt",
         "trace.json",
     ]
+
+
+EVALUATES = """
+import torch
+from torch import distributed, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+stage = PipelineStage(nn.Linear(4, 4), 0, 1, torch.device("cpu"))
+schedule = Schedule1F1B(stage, 4, loss_fn=nn.functional.mse_loss)
+optimizer = torch.optim.SGD(stage.submod.parameters(), lr=0.1)
+x = torch.ones(8, 4)
+schedule.eval(x, target=x)
+for _ in range(3):
+    schedule.step(x, target=x)
+    optimizer.step()
+    schedule.eval(x, target=x)
+distributed.destroy_process_group()
+"""
+
+
+def test_an_evaluation_is_no_training_step(tmp_path):
+    needs("torch")
+    done = recorded(tmp_path / "out", *python(tmp_path, EVALUATES))
+    assert done.returncode == 0, done.stderr
+    run = sources.load(tmp_path / "out")
+    assert run.steps == [0, 1, 2]
+    assert kinds(run) == {
+        **dict.fromkeys(("forward", "backward", "other"), 12),
+        **dict.fromkeys(("optimizer", "collective"), 3),
+    }

@@ -90,8 +90,8 @@ class Window(click.ParamType):  # type: ignore[type-arg]  # generic in new versi
 @click.option(
     "--prometheus",
     metavar="[HOST:]PORT",
-    help="Serve metrics of each step, such as at 19400; local rank R at PORT + R; to this machine unless "
-    "HOST is given.",
+    help="Serve metrics of each step, such as at 19400; local rank R at PORT + R; only to this machine "
+    "unless HOST is given.",
 )
 def record(
     command: tuple[str, ...],
