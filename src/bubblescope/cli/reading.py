@@ -11,6 +11,7 @@ from rich.text import Text
 from bubblescope.cli.console import Bar, err
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.progress import SILENT
+from bubblescope.recording.attempts import ALL
 from bubblescope.render.text.sections import inventory
 from bubblescope.schedules import torch_csv
 from bubblescope.sources import load
@@ -77,6 +78,13 @@ def word_kind(text: str) -> tuple[str, str]:
     return word, kind
 
 
+def attempt(text: str) -> int | str:
+    """Read which attempt of a recording is meant."""
+    if text != ALL and not text.isdecimal():
+        raise ValueError(f"{text!r} is neither the number of an attempt nor {ALL!r}")
+    return text if text == ALL else int(text)
+
+
 def _among(wanted: list[range] | None, present: list[int]) -> list[int] | None:
     """Return the numbers that are there of each range, or its first, to be refused, if none is."""
     if wanted is None:
@@ -121,6 +129,12 @@ def reading(command: Any) -> Any:
                 type=int,
                 metavar="K",
                 help="Which run, from 0, of logs that hold several; the last by default.",
+            ),
+            click.option(
+                "--attempt",
+                type=Parsed("attempt", attempt),
+                metavar="N|all",
+                help="Which start of a recorded job, or all as one run; the last by default.",
             ),
             click.option(
                 "--clock",

@@ -366,6 +366,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             common_clock=common,
             host_clocks=not common and all(run.common_clock or run.host_clocks for run in runs),
             clock=runs[0].clock if len(runs) == 1 else None,
+            attempts=tuple(attempt for run in runs for attempt in run.attempts),
         ),
         **{name: pl.concat([one.tables[name] for one in timelines]) for name in TABLES},
     )

@@ -43,6 +43,8 @@ class Header(msgspec.Struct, frozen=True):
         utc_ns: UTC minus the monotonic clock, when recording began.
         timer: Name of the timer.
         schedule, microbatches: As the job declared them.
+        recorded_by: What recorded: the framework whose schedules the job used, "loop" for a loop of its
+            own; None for marks set by hand.
         before: Tasks that were recorded before this file, which has a limit.
     """
 
@@ -61,4 +63,5 @@ class Header(msgspec.Struct, frozen=True):
     dp: int | None = None
     tp: int | None = None
     cp: int | None = None
+    recorded_by: str | None = None
     before: int = 0
