@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bubblescope.analysis.idle import counterfactuals
+from bubblescope.analysis.idle.measured_run import measured_run
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.clocks import align
 from bubblescope.model.provenance import Run
@@ -349,3 +351,39 @@ def test_hosts_of_which_nothing_is_known_are_left_as_they_are():
     assert found.tasks.equals(run.timeline().tasks)
     assert "nothing that ran tells how the clocks of 2 hosts differ" in str(codes(found))
     assert bubble_rates(found).overall.makespan_error is None
+
+
+@pytest.mark.parametrize("mode", ["auto", "solve"])
+def test_the_error_holds_before_the_first_message_and_after_the_last(mode):
+    """Twenty seconds are long for clocks that are 100 parts per million fast or slow."""
+    whole = played(3, hosts=2, stages=2, ppm=100, skew_ns=0)
+    others = [
+        (rank, 1, "optimizer", rank, None, at, at + 1e6, "step")
+        for rank in range(2)
+        for at in (-2e10, 2e10)
+    ]
+    rows = [*whole.rows, *others]
+    run = whole._replace(rows=rows, rate=np.array([0.9999, 1.0001]))
+
+    found = align(run.timeline(), mode)
+
+    assert check(run, found) == 1
+    assert found.run.clock.error_ns > 200e-6 * 2e10
+
+
+@pytest.mark.parametrize("mode", ["auto", "solve"])
+def test_why_takes_nothing_between_unbounded_clocks_for_transfer(mode):
+    forwards = played(2, hosts=2, stages=4, forward_ns=3e6, skew_ns=0).kept(
+        lambda rank, _step, kind, *_: kind == "forward" or rank >= 2
+    )
+
+    found = align(forwards.timeline(), mode)
+
+    assert found.run.clock.method == "unbounded"
+    run = measured_run(found)
+    doubt = counterfactuals._doubt(run, found)
+    source, target = (run.rank[edge[run.within :]] for edge in run.graph.edges)
+    between = (source < 2) & (target >= 2)
+    assert between.any()
+    assert (doubt[between] >= run.delay_ns[run.within :][between]).all()
+    assert (doubt[~between] == 0).all()

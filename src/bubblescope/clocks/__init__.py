@@ -147,7 +147,7 @@ class _Group(NamedTuple):
 
 def _unconnected(timeline: Timeline, clocks: int) -> Timeline:
     """Say that nothing tells how the clocks differ, if nobody has said so yet."""
-    if any(one.code in _SETTLED for one in timeline.run.warnings):
+    if any(one.code in {*_SETTLED, "clocks-disconnected"} for one in timeline.run.warnings):
         return timeline
     text = (
         f"nothing that ran tells how the clocks of {clocks} hosts differ: no task on one is known to "

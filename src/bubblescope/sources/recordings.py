@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _RECORDING: Final = ".bubbles"
 _PARQUET_MAGIC: Final = b"PAR1"
+_BOOT: Final = 8
+"""Letters of a boot that tell machines of one name apart."""
 
 
 class NativeSource:
@@ -62,16 +65,21 @@ class NativeSource:
                 timelines.append(Timeline.load(path))
             options.progress.advance()
         recordings = _joined(found, empty)
-        # Processes of one boot share a monotonic clock; one anchor for all keeps them exact.
+        # Processes of one boot share a monotonic clock; one anchor for all keeps them exact. Machines
+        # may share a name, as those of containers do, but boots never share a clock.
         anchors: dict[tuple[str, str], int] = {}
         for recording in recordings:
             anchors.setdefault(recording.clock, recording.header.utc_ns)
-        timelines += [recording.timeline(anchors[recording.clock]) for recording in recordings]
+        named = Counter(host for host, _ in anchors)
+        for recording in recordings:
+            host, boot = recording.clock
+            alone = named[host] == 1
+            name = host if alone else f"{host}-{boot[:_BOOT]}"
+            timelines.append(recording.timeline(anchors[recording.clock], name))
         joined = concat(timelines)
         if recordings and not joined.groups.height:
             tables = joined.tables | {"groups": groups_of_grid(joined.ranks)}
             joined = Timeline(joined.tasks, joined.ranks, joined.run, **tables)
-        # Hosts may share a name; boots never share a clock.
         if len(anchors) > 1:
             joined = joined.with_notices(clocks_unchecked(len(anchors)))
         return joined
@@ -151,7 +159,7 @@ class _Recording:
         """What identifies the monotonic clock."""
         return (self.header.host, self.header.boot)
 
-    def timeline(self, utc_ns: int) -> Timeline:
+    def timeline(self, utc_ns: int, host: str) -> Timeline:
         """Return the rank's tasks, with `utc_ns` added to its monotonic times."""
         header = self.header
         times = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
@@ -162,7 +170,7 @@ class _Recording:
             name=pl.coalesce("name", "kind"),
         )
         known = {name: getattr(header, name, None) for name in RANK_SCHEMA}
-        ranks = pl.DataFrame([known], schema=RANK_SCHEMA)
+        ranks = pl.DataFrame([known | {"host": host}], schema=RANK_SCHEMA)
         run = Run(
             origins=(Origin("native", header.version, str(self.path)),),
             schedule=header.schedule,
