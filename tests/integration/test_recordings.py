@@ -131,9 +131,10 @@ def test_recordings_of_several_hosts_are_joined_with_a_warning(tmp_path):
 
 def test_hosts_of_one_name_are_told_apart_by_their_boot(tmp_path, monkeypatch):
     for rank in (0, 1):
-        monkeypatch.setattr(recorder, "_boot_id", lambda rank=rank: f"boot {rank}")
+        monkeypatch.setattr(recorder, "_boot_id", lambda rank=rank: f"a-boot-{rank}-on")
         record(tmp_path, rank, "localhost")
     timeline = sources.load(tmp_path)
+    assert timeline.ranks["host"].to_list() == ["localhost-a-boot-0", "localhost-a-boot-1"]
     assert [notice.code for notice in timeline.run.warnings] == ["clocks-unchecked"]
 
 

@@ -159,7 +159,13 @@ def test_a_timeline_without_stages_is_left_as_it_is():
     timeline = made([0, 10_000])
     bare = Timeline(timeline.tasks.drop("stage"), timeline.ranks, timeline.run)
 
-    assert align(bare) == bare
+    same = align(bare)
+
+    assert same.tasks.equals(bare.tasks)
+    assert same.ranks.equals(bare.ranks)
+    assert same.run.clock is None
+    assert "nothing that ran tells" in codes(same)["clocks-disconnected"].message
+    assert align(same) == same
 
 
 def test_overlapped_pairs_bound_no_more_than_they_can():
@@ -286,11 +292,14 @@ def test_without_drift_the_bounds_are_the_longest_paths(seed, count):
     for middle in range(count):
         path = np.maximum(path, path[:, [middle]] + path[[middle]])
     low, high = path[0], -path[:, 0]
-    assert (found.begin_ns >= low - 1).all()
-    assert (found.begin_ns <= high + 1).all()
-    expected = np.maximum(found.begin_ns - low, high - found.begin_ns)
-    assert (abs(found.error_ns - expected) <= 3).all()
-    assert (found.slack(Moments(a, b, sent - true[a], arrived - true[b])) >= -1).all()
+    correction = found.ends_ns[0]
+    assert (correction >= low).all()
+    assert (correction <= high).all()
+    expected = np.maximum(correction - low, high - correction)
+    # On the way to the farthest clock, each stamp may have been rounded.
+    assert (found.error_ns >= expected).all()
+    assert (found.error_ns <= expected + count + 2).all()
+    assert (found.slack(Moments(a, b, sent - true[a], arrived - true[b])) >= 0).all()
 
 
 @pytest.mark.parametrize("hosts", [2, 8])
@@ -331,7 +340,9 @@ def test_messages_bound_more_than_passes():
     with_messages, _ = pipeline_on(2, 3, steps=2)
     without, _ = pipeline_on(2, 3, steps=2, messages=False)
     assert align(with_messages).run.clock.constraints == 2 * align(without).run.clock.constraints
-    assert align(with_messages).run.clock.error_ns <= align(without).run.clock.error_ns
+    # They also reach a little further, so drift has more time.
+    longer = 1.001
+    assert align(with_messages).run.clock.error_ns <= align(without).run.clock.error_ns * longer
 
 
 @given(st.integers(0, 10**6), st.sampled_from([2, 4]), st.integers(200_000, 10**8))

@@ -51,6 +51,7 @@ import polars as pl
 
 from bubblescope.analysis.phase import pipeline_phase, pipelines
 from bubblescope.model import intervals, units
+from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.intervals import idle_share
 from bubblescope.model.provenance import Notice
 
@@ -265,15 +266,17 @@ def _uncertain(table: pl.DataFrame, timeline: Timeline) -> pl.DataFrame:
     """Add how much longer or shorter a step may have been, for what the clocks may be off."""
     if timeline.run.clock is None:
         return table.with_columns(uncertain_ns=pl.lit(None, pl.Int64))
-    known = timeline.ranks.select("rank", pl.col("clock_error_ns").fill_null(0))
-    off = table.join(known, on="rank", maintain_order="left")
-    error = pl.col("clock_error_ns")
+    off = table.join(clock_errors(timeline), on="rank", maintain_order="left")
+    error = pl.col("error_ns")
     begin, end = pl.col("start_ns"), pl.col("end_ns")
     length = end.max() - begin.min()
     longest = (end + error).max() - (begin - error).min()
     shortest = (end - error).max() - (begin + error).min()
     uncertain = pl.max_horizontal(longest - length, length - shortest)
-    return off.with_columns(uncertain_ns=uncertain.over(_WINDOW)).drop("clock_error_ns")
+    known = pl.col("group").n_unique() == 1
+    return off.with_columns(
+        uncertain_ns=pl.when(known.over(_WINDOW)).then(uncertain.over(_WINDOW))
+    ).drop("group", "error_ns")
 
 
 def _sums(table: pl.DataFrame, key: str) -> list[dict[str, Any]]:

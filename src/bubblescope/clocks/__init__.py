@@ -17,7 +17,15 @@ import numpy as np
 import polars as pl
 
 from bubblescope.clocks.causality import constraints
-from bubblescope.clocks.solution import Clocks, Conflict, Moments, connected, solve
+from bubblescope.clocks.solution import (
+    ROUNDING_NS,
+    Clocks,
+    Conflict,
+    Moments,
+    bounding,
+    connected,
+    solve,
+)
 from bubblescope.model import units
 from bubblescope.model.provenance import ClockReport, Notice
 from bubblescope.model.timeline import Timeline
@@ -47,9 +55,10 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
 
     Returns:
         The timeline with corrected times, `clock_offset_ns` (added at the beginning of the capture),
-        `clock_error_ns` (how far a rank's times may be off against the first clock) and a
-        `ClockReport`; with the times as they were if no clocks satisfy what was observed, or nothing
-        connects them, and a notice that says so.
+        `clock_error_ns` (how far the times of a rank's tasks may be off against the first clock of
+        its group, `ClockReport.comparable`; null if unknown) and a `ClockReport`; with the times as
+        they were if no clocks satisfy what was observed, or nothing connects them, and a notice that
+        says so.
     """
     by_step = not (timeline.run.common_clock or timeline.run.host_clocks)
     clock_of = _clocks_of(timeline, by_step=by_step)
@@ -66,14 +75,15 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
     pairs = pairs.drop_nulls(["clock_a", "clock_b"]).filter(pl.col("clock_a") != pl.col("clock_b"))
     if by_step:
         pairs = pairs.drop_nulls("step")
-    groups = _groups(pairs, by_step=by_step)
-    if not groups:
-        return timeline
-    before = int((pairs["after_ns"] < pairs["before_ns"]).sum())
+    if pairs.is_empty():
+        return _unconnected(timeline, len(set(clock_of.values())))
+    before = int((pairs["after_ns"] < pairs["before_ns"] - ROUNDING_NS).sum())
     changes = mode == "solve" or not timeline.run.common_clock or before > 0
+    pairs = pairs.with_row_index("row")
+    groups, loose = _groups(pairs, None if by_step else _extent(timeline.tasks, clock_of))
     solved = [group for group in groups if isinstance(group.found, Clocks)]
-    case = _Case(timeline, clock_of, groups, changes=changes, by_step=by_step)
-    said = _report(case, pairs, before)
+    case = _Case(timeline, clock_of, pairs, groups, loose, changes=changes, by_step=by_step)
+    said = _report(case, before)
     whole = _is_whole(case)
     kept = (one for one in timeline.run.warnings if not whole or one.code not in _SETTLED)
     inferred = timeline.run.inferred
@@ -103,34 +113,47 @@ class _Case(NamedTuple):
     Attributes:
         timeline: As it was.
         clock_of: Rank -> number of its clock.
-        groups: Groups of connected clocks, step by step if each has a zero of its own.
+        pairs: What was observed between different clocks.
+        groups: Groups of clocks that bound each other, step by step if each has a zero of its own.
+        loose: Clocks that are bounded against the others from one side only.
         changes: Whether times are corrected.
         by_step: Whether every rank has a clock of its own in every step.
     """
 
     timeline: Timeline
     clock_of: dict[int, int]
+    pairs: pl.DataFrame
     groups: list[_Group]
+    loose: set[int]
     changes: bool
     by_step: bool
 
 
 class _Group(NamedTuple):
-    """Clocks that are connected with each other only.
+    """Clocks that bound each other from both sides.
 
     Attributes:
         step: Of a run in which each step has a zero of its own, else None.
         clocks: Their numbers.
         pairs: What was observed between them.
-        moments: The same, with the clocks numbered within the group.
         found: What follows.
     """
 
     step: int | None
     clocks: Ints
     pairs: pl.DataFrame
-    moments: Moments
     found: Clocks | Conflict
+
+
+def _unconnected(timeline: Timeline, clocks: int) -> Timeline:
+    """Say that nothing tells how the clocks differ, if nobody has said so yet."""
+    if any(one.code in {*_SETTLED, "clocks-disconnected"} for one in timeline.run.warnings):
+        return timeline
+    text = (
+        f"nothing that ran tells how the clocks of {clocks} hosts differ: no task on one is known to "
+        "come before a task on another; between hosts, times are only as good as their synchronisation"
+    )
+    return timeline.with_notices(Notice("clocks-disconnected", text))
 
 
 def _clocks_of(timeline: Timeline, *, by_step: bool) -> dict[int, int]:
@@ -143,31 +166,60 @@ def _clocks_of(timeline: Timeline, *, by_step: bool) -> dict[int, int]:
     return {rank: number[host] for rank, host in ranks.select("rank", "host").iter_rows()}
 
 
-def _groups(pairs: pl.DataFrame, *, by_step: bool) -> list[_Group]:
+def _extent(tasks: pl.DataFrame, clock_of: dict[int, int]) -> tuple[Ints, Ints]:
+    """Return the first and the last moment of the tasks on each clock."""
+    count = max(clock_of.values()) + 1
+    latest = np.iinfo(np.int64).max
+    ends = (
+        tasks.group_by(clock=pl.col("rank").replace_strict(clock_of, return_dtype=pl.Int64))
+        .agg(
+            first=pl.min_horizontal(pl.col(_TIMES).min()),
+            last=pl.max_horizontal(pl.col(_TIMES).max()),
+        )
+        .drop_nulls()
+    )
+    first, last = np.full(count, latest), np.full(count, -latest)
+    clock = ends["clock"].to_numpy()
+    first[clock], last[clock] = ends["first"].to_numpy(), ends["last"].to_numpy()
+    return first, last
+
+
+def _groups(pairs: pl.DataFrame, extent: tuple[Ints, Ints] | None) -> tuple[list[_Group], set[int]]:
+    """Solve each group of clocks that bound each other, step by step if there is no extent.
+
+    Returns:
+        The groups, and the clocks that are bounded against a larger group from one side only.
+    """
     parts = (
         [(key[0], part) for key, part in pairs.group_by("step", maintain_order=True)]
-        if by_step
-        else [(None, pairs)] * bool(len(pairs))
+        if extent is None
+        else [(None, pairs)]
     )
-    groups = []
+    groups, loose = [], set()
     for step, part in parts:
-        moments = Moments(
-            *(part[name].to_numpy() for name in ("clock_a", "clock_b", "before_ns", "after_ns"))
+        a, b, before_ns, after_ns = (
+            part[name].to_numpy() for name in ("clock_a", "clock_b", "before_ns", "after_ns")
         )
-        count = int(max(moments.a.max(), moments.b.max())) + 1
-        for clocks in connected(moments, count):
+        count = int(max(a.max(), b.max())) + 1
+        anywhere = connected(a, b, count)
+        whole: set[int] = set()
+        for clocks in sorted(bounding(a, b, count), key=len, reverse=True):
+            if (one := int(anywhere[clocks[0]])) in whole:
+                loose.update(clocks.tolist())
+            whole.add(one)
             if len(clocks) < 2:
                 continue
-            inside = np.isin(moments.a, clocks)
+            inside = np.isin(a, clocks) & np.isin(b, clocks)
             own = Moments(
-                np.searchsorted(clocks, moments.a[inside]),
-                np.searchsorted(clocks, moments.b[inside]),
-                moments.before_ns[inside],
-                moments.after_ns[inside],
+                np.searchsorted(clocks, a[inside]),
+                np.searchsorted(clocks, b[inside]),
+                before_ns[inside],
+                after_ns[inside],
             )
-            found = solve(own, len(clocks), drift=not by_step)
-            groups.append(_Group(step, clocks, part.filter(pl.Series(inside)), own, found))
-    return groups
+            ends = None if extent is None else (extent[0][clocks], extent[1][clocks])
+            found = solve(own, len(clocks), drift=extent is not None, extent=ends)
+            groups.append(_Group(step, clocks, part.filter(pl.Series(inside)), found))
+    return groups, loose
 
 
 def _moved(tasks: pl.DataFrame, clock_of: dict[int, int], solved: list[_Group]) -> pl.DataFrame:
@@ -202,109 +254,135 @@ def _corrected(
     """Return a column of times as the corrected clocks show them."""
     clock = frame["rank"].replace_strict(clock_of, return_dtype=pl.Int64).to_numpy()
     known = frame[name].is_not_null().to_numpy()
-    times = frame[name].fill_null(0).to_numpy().copy()
+    times = frame[name].fill_null(0).to_numpy()
+    shown = _shown(clock, times, frame["step"] if "step" in frame.columns else None, solved)
+    return pl.when(pl.Series(known)).then(pl.Series(shown))
+
+
+def _shown(clock: Ints, times: Ints, step: pl.Series | None, solved: list[_Group]) -> Ints:
+    """Return times of clocks as the corrected clocks show them."""
+    shown = times.copy()
     for group in solved:
         found: Any = group.found
-        chosen = known & np.isin(clock, group.clocks)
-        if group.step is not None:
-            chosen &= frame["step"].fill_null(_UNSTEPPED).to_numpy() == group.step
+        chosen = np.isin(clock, group.clocks)
+        if group.step is not None and step is not None:
+            chosen &= step.fill_null(_UNSTEPPED).to_numpy() == group.step
         place = np.searchsorted(group.clocks, clock[chosen])
-        times[chosen] += found.correction(place, times[chosen])
-    return pl.when(pl.Series(known)).then(pl.Series(times))
+        shown[chosen] += found.correction(place, times[chosen])
+    return shown
 
 
 def _ranks(case: _Case) -> pl.DataFrame:
     """Return the rank table with what was added to each rank's times, and how far it may be off."""
     offsets: dict[int, int] = {}
     errors: dict[int, int] = {}
+    steps: dict[int, int] = {}
     for group in case.groups:
-        found: Any = group.found
+        found = group.found
         if isinstance(found, Conflict):
             continue
-        for clock, begin, end, error in zip(
-            group.clocks.tolist(),
-            found.begin_ns.tolist(),
-            found.end_ns.tolist(),
-            found.error_ns.tolist(),
-            strict=True,
+        error_ns = found.error_ns if case.changes else found.raw_error_ns
+        for clock, begin, error in zip(
+            group.clocks.tolist(), found.ends_ns[0].tolist(), error_ns.tolist(), strict=True
         ):
-            if error < 0:
-                continue
-            # What was left alone may be off by what it was not corrected by, too.
-            whole = error if case.changes else error + max(abs(begin), abs(end))
-            errors[clock] = max(errors.get(clock, 0), whole)
+            errors[clock] = max(errors.get(clock, 0), error)
+            steps[clock] = steps.get(clock, 0) + 1
             if not case.by_step:
                 offsets[clock] = begin if case.changes else 0
+    if case.by_step:  # of what is known in some steps only, nothing holds for all
+        tasks = case.timeline.tasks.filter(pl.col("step").is_not_null())
+        has = dict(tasks.group_by("rank").agg(pl.col("step").n_unique()).iter_rows())
+        errors = {
+            clock: errors[clock]
+            for rank, clock in case.clock_of.items()
+            if clock in errors and steps[clock] >= has.get(rank, 0)
+        }
     rows = []
     for row in case.timeline.ranks.iter_rows(named=True):
         clock = case.clock_of[row["rank"]]
         before = row["clock_offset_ns"]
         if clock in offsets:
             row["clock_offset_ns"] = (before or 0) + offsets[clock]
-        row["clock_error_ns"] = errors.get(clock, row["clock_error_ns"])
+        row["clock_error_ns"] = errors.get(clock)
         rows.append(row)
     return pl.DataFrame(rows, schema=case.timeline.ranks.schema)
 
 
 def _is_whole(case: _Case) -> bool:
     """Say whether all clocks are on one, in every step if each has a zero of its own."""
-    everything = set(case.clock_of.values())
-    steps: dict[int | None, set[int]] = {}
+    if any(isinstance(group.found, Conflict) for group in case.groups):
+        return False
+    largest: dict[int | None, int] = {}
     for group in case.groups:
-        if isinstance(group.found, Conflict) or not group.found.bounded.all():
-            return False
-        if len(group.clocks) == len(everything):
-            steps[group.step] = everything
-    expected = set(case.timeline.steps) if case.by_step else {None}
-    return set(steps) == expected
+        largest[group.step] = max(largest.get(group.step, 0), len(group.clocks))
+    if not case.by_step:
+        return largest.get(None) == len(set(case.clock_of.values()))
+    tasks = case.timeline.tasks.filter(pl.col("step").is_not_null())
+    ranks = dict(tasks.group_by("step").agg(pl.col("rank").n_unique()).iter_rows())
+    return all(count == 1 or largest.get(step) == count for step, count in ranks.items())
 
 
-def _report(case: _Case, pairs: pl.DataFrame, before: int) -> ClockReport:
+def _comparable(case: _Case) -> tuple[tuple[int, ...], ...]:
+    """Return the ranks of each group of clocks that are on one; each rank is in one group."""
+    if case.by_step and not _is_whole(case):
+        return tuple((rank,) for rank in case.clock_of)
+    of_clock = {clock: clock for clock in case.clock_of.values()}
+    for group in case.groups:
+        if isinstance(group.found, Clocks):
+            of_clock |= dict.fromkeys(group.clocks.tolist(), int(group.clocks[0]))
+    if case.by_step:
+        of_clock = dict.fromkeys(of_clock, 0)
+    ranks: dict[int, list[int]] = {}
+    for rank, clock in case.clock_of.items():
+        ranks.setdefault(of_clock[clock], []).append(rank)
+    return tuple(map(tuple, ranks.values()))
+
+
+def _report(case: _Case, before: int) -> ClockReport:
     """Return the certificate: what was observed, what it says, and what is left."""
-    groups, changes = case.groups, case.changes
+    changes, pairs = case.changes, case.pairs
     hosts = case.timeline.ranks.sort("rank")["host"].unique(maintain_order=True).to_list()
-    after = 0
-    tight: list[tuple[int, str]] = []
+    solved = [group for group in case.groups if isinstance(group.found, Clocks)]
     drift: dict[str, float] = {}
-    error, rate = 0, 0.0
-    for group in groups:
-        found = group.found
-        if isinstance(found, Conflict):
-            after += int((group.pairs["after_ns"] < group.pairs["before_ns"]).sum())
-            continue
-        moments = group.moments
-        slack = found.slack(moments) if changes else moments.after_ns - moments.before_ns
-        after += int((slack < 0).sum())
-        tight += [
-            (int(slack[index]), _pair(group.pairs, index))
-            for index in np.argsort(slack, kind="stable")[:_SHOWN].tolist()
-        ]
-        off = np.maximum(abs(found.begin_ns), abs(found.end_ns)) * (not changes)
-        error = max(error, int((found.error_ns + off).max()))
+    errors, rate = [], 0.0
+    for group in solved:
+        found: Any = group.found
+        errors.append(int((found.error_ns if changes else found.raw_error_ns).max()))
         rate = max(rate, found.rate_error)
         if found.drifts and changes:
-            for clock, begin, end in zip(
-                group.clocks.tolist(), found.begin_ns.tolist(), found.end_ns.tolist(), strict=True
+            for clock, gained, length in zip(
+                group.clocks.tolist(),
+                (found.line_ns[1] - found.line_ns[0]).tolist(),
+                found.length_ns.tolist(),
+                strict=True,
             ):
-                drift[hosts[clock]] = (end - begin) / found.length_ns * 1e6
-    tight.sort()
+                drift[hosts[clock]] = gained / length * 1e6
+    moved = solved if changes else []
+    shown = [
+        _shown(pairs[clock].to_numpy(), pairs[time].to_numpy(), pairs["step"], moved)
+        for clock, time in (("clock_a", "before_ns"), ("clock_b", "after_ns"))
+    ]
+    slack = shown[1] - shown[0]
+    rows = [group.pairs["row"].to_numpy() for group in solved]
+    inside = np.concatenate([np.zeros(0, np.int64), *rows]).astype(np.int64)
+    order = inside[np.argsort(slack[inside], kind="stable")[:_SHOWN]].tolist()
     method = "solved" if changes else "checked"
-    if all(isinstance(group.found, Conflict) for group in groups):
-        method = "refused"
-    elif max(group.found.bounded.sum() for group in groups if isinstance(group.found, Clocks)) < 2:
-        method = "unbounded"
+    if not solved:
+        method = "refused" if case.groups else "unbounded"
+    steps = [group.step for group in solved]
     return ClockReport(
         method=method,
         constraints=len(pairs),
         violations_before=before,
-        violations_after=after,
-        groups=max(
-            sum(group.step == one for group in groups) for one in {group.step for group in groups}
+        violations_after=int((slack < -ROUNDING_NS).sum()),
+        groups=max((steps.count(one) for one in set(steps)), default=0),
+        tightest=tuple(
+            f"{_pair(pairs, index)}: {units.duration(int(slack[index]))}" for index in order
         ),
-        tightest=tuple(f"{text}: {units.duration(slack)}" for slack, text in tight[:_SHOWN]),
         drift_ppm=drift,
-        error_ns=error,
+        error_ns=max(errors, default=None),
         rate_error=rate,
+        comparable=_comparable(case),
     )
 
 
@@ -316,29 +394,30 @@ def _pair(pairs: pl.DataFrame, index: int) -> str:
 
 def _notices(case: _Case, said: ClockReport) -> list[Notice]:
     """Say what was done to the clocks, and what could not be."""
-    groups = case.groups
     notices = []
     what = "ranks" if case.by_step else "hosts"
     total = len(set(case.clock_of.values()))
-    bounded: set[int] = set()
-    loose: set[int] = set()
-    for group in groups:
+    solved: set[int] = set()
+    for group in case.groups:
         if isinstance(group.found, Clocks):
-            bounded |= set(group.clocks[group.found.bounded].tolist())
-            loose |= set(group.clocks[~group.found.bounded].tolist())
-    solved = bounded if len(bounded) > 1 else set()
-    if loose:
+            solved.update(group.clocks.tolist())
+    if case.loose:
         text = (
-            f"the clocks of {len(loose)} of {total} {what} were left as they are: what ran bounds them "
-            "from one side only"
+            f"what ran bounds the clocks of {_named(case, case.loose)} against the other {what} from "
+            "one side only, so they were left as they are: against the others, times are only as good "
+            "as their synchronisation"
         )
         notices.append(Notice("clocks-unbounded", text))
     evidence = f"{said.constraints:,} pairs of tasks of which one must come before the other"
+    within = (
+        f"each is within ±{units.duration(said.error_ns)} of the first "
+        f"{'rank' if case.by_step else 'host'}'s"
+    )
     if solved and case.changes:
         violated = f", {said.violations_before:,} of which did not" if not case.by_step else ""
         text = (
-            f"the clocks of {len(solved)} of {total} {what} were aligned by {evidence}{violated}; "
-            f"times of different {what} are uncertain by up to ±{units.duration(said.error_ns)}"
+            f"the clocks of {len(solved)} of {total} {what} were aligned by {evidence}{violated}; now "
+            f"{within}"
         )
         notices.append(Notice("clocks-aligned", text))
         if said.drift_ppm:
@@ -346,23 +425,34 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
             text = f"clocks drift: that of {host} was corrected by {ppm:+.3g} parts per million"
             notices.append(Notice("clocks-drift", text))
     elif solved:
+        some = "" if len(solved) == total else f"{len(solved)} of "
         text = (
-            f"the clocks of {total} hosts agree with {evidence} and were left as they are; times of "
-            f"different hosts are uncertain by up to ±{units.duration(said.error_ns)}"
+            f"the clocks of {some}{total} hosts agree with {evidence} and were left as they are; "
+            f"{within}"
         )
         notices.append(Notice("clocks-checked", text))
-    conflicts = [group for group in groups if isinstance(group.found, Conflict)]
+    conflicts = [group for group in case.groups if isinstance(group.found, Conflict)]
     if conflicts:
         notices.append(_refusal(conflicts))
-    connected_clocks = {int(clock) for group in groups for clock in group.clocks}
-    alone = total - len(connected_clocks)
-    if said.groups + alone > 1:
+    a, b = (case.pairs[name].to_numpy() for name in ("clock_a", "clock_b"))
+    apart = len(np.unique(connected(a, b, total)))
+    if apart > 1:
         text = (
-            f"{said.groups + alone} groups of {what} exchange nothing with each other: between them "
-            "times are only as good as their synchronisation"
+            f"{apart} groups of {what} exchange nothing with each other: between them times are only "
+            "as good as their synchronisation"
         )
         notices.append(Notice("clocks-disconnected", text))
     return notices
+
+
+def _named(case: _Case, clocks: set[int]) -> str:
+    """Name the hosts of some clocks, or the ranks if each has its own."""
+    names: dict[int, str] = {}
+    for rank, host in case.timeline.ranks.sort("rank").select("rank", "host").iter_rows():
+        names.setdefault(case.clock_of[rank], f"rank {rank}" if case.by_step else str(host))
+    shown = [names[clock] for clock in sorted(clocks)]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return ", ".join(shown[:_SHOWN]) + more
 
 
 def _refusal(conflicts: list[_Group]) -> Notice:

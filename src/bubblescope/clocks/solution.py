@@ -9,6 +9,9 @@ assumption of NTP, whose filter, too, trusts only the samples with the least del
 10). Whatever the truth, it satisfies the inequalities; so the least and the greatest correction that
 do bound the error.
 
+Stamps are whole nanoseconds, so an effect that followed at once may be stamped a nanosecond before its
+cause. By so much every inequality may be missed; else the truth, too, would violate some.
+
 There are as many inequalities as messages, and few matter: those that a solution violates are added to
 the programme until none is left (Kelley, "The Cutting-Plane Method for Solving Convex Programs", 1960).
 """
@@ -35,9 +38,16 @@ parts per million, as its own time counts it. The difference of two clocks may b
 _US: Final = 1_000.0
 """The programmes are in microseconds."""
 _FAR: Final = 1e8
-"""A correction beyond this many microseconds of a clock's rough place has no bound."""
-_EXACT: Final = 1e-3
-"""One nanosecond: what is violated by less is rounding."""
+"""No correction is that many microseconds, and ten times the capture, from a clock's rough place."""
+ROUNDING_NS: Final = 1
+"""What is violated by no more is rounding: two stamps, each rounded to a whole nanosecond."""
+_ROUNDING: Final = ROUNDING_NS / _US
+_EXACT: Final = 1e-6
+"""What a solution is off by in arithmetic alone."""
+_NUDGE: Final = 0.381966
+"""What is added before corrected times are rounded down. Any one number keeps them in order; solutions
+are whole nanoseconds or simple fractions of one, and this keeps clear of those."""
+_LATEST: Final = np.iinfo(np.int64).max
 _ROUNDS: Final = 50
 _PARTS: Final = 8
 """Parts of the capture, of each of which the tightest pairs are looked at together."""
@@ -58,38 +68,45 @@ class Moments(NamedTuple):
 
 
 class Clocks(msgspec.Struct, frozen=True):
-    """How to correct clocks.
+    """How to correct clocks, one element per clock.
 
     Attributes:
         origin_ns: The moment on each clock from which its correction counts.
-        length_ns: How long the corrections hold, the same for all.
-        begin_ns, end_ns: The correction at the origin and `length_ns` later, to be added; a straight
-            line in between.
-        error_ns: How far a correction may be off against clock 0; -1 where it has no bound, and is
-            none at all.
+        length_ns: How long the correction holds.
+        rough_ns: Where the clock is roughly: what is added to its times, but for the line.
+        line_ns: What is added besides at the origin and `length_ns` later, 2 x clocks, in fractions of
+            nanoseconds; a straight line in between.
+        error_ns: How far a correction may be off against clock 0.
+        raw_error_ns: How far the clock is off at most if it is not corrected.
         rate_error: How far the clocks' rates may be off against that of clock 0, as a share.
         drifts: Whether drift was corrected.
     """
 
     origin_ns: Any
-    length_ns: int
-    begin_ns: Any
-    end_ns: Any
+    length_ns: Any
+    rough_ns: Any
+    line_ns: Any
     error_ns: Any
+    raw_error_ns: Any
     rate_error: float
     drifts: bool
 
     @property
-    def bounded(self) -> NDArray[np.bool_]:
-        """Which clocks are bounded from both sides."""
-        known: NDArray[np.bool_] = self.error_ns >= 0
-        return known
+    def ends_ns(self) -> _Ints:
+        """The corrections at the origin and `length_ns` later, 2 x clocks."""
+        ends: _Ints = self.rough_ns + np.floor(self.line_ns + _NUDGE).astype(np.int64)
+        return ends
 
     def correction(self, clock: _Ints, time_ns: _Ints) -> _Ints:
-        """Return what to add to times of clocks."""
-        share = (time_ns - self.origin_ns[clock]) / max(self.length_ns, 1)
-        slope = self.end_ns[clock] - self.begin_ns[clock]
-        moved: _Ints = self.begin_ns[clock] + np.rint(share * slope).astype(np.int64)
+        """Return what to add to times of clocks.
+
+        Corrected times are rounded down, all alike, which leaves them in order: what follows its cause
+        by less than a nanosecond does not come before it.
+        """
+        share = (time_ns - self.origin_ns[clock]) / self.length_ns[clock]
+        begin, end = self.line_ns[:, clock]
+        beside = np.floor(begin + share * (end - begin) + _NUDGE).astype(np.int64)
+        moved: _Ints = self.rough_ns[clock] + beside
         return moved
 
     def slack(self, moments: Moments) -> _Ints:
@@ -112,16 +129,20 @@ class Conflict(NamedTuple):
     pairs: tuple[int, ...]
 
 
-def solve(moments: Moments, count: int, *, drift: bool) -> Clocks | Conflict:
-    """Return how to correct some clocks that are all connected.
+def solve(
+    moments: Moments, count: int, *, drift: bool, extent: tuple[_Ints, _Ints] | None = None
+) -> Clocks | Conflict:
+    """Return how to correct some clocks that all bound each other from both sides.
 
     Args:
         moments: What must come before what.
         count: Number of clocks.
+        extent: The first and the last moment of each clock for which its correction must hold; those
+            of `moments` if left out.
         drift: Whether clocks may drift. Corrections then have the error that this leaves, but are
             straight lines only if that is known well enough, or nothing else satisfies all pairs.
     """
-    frame = _Frame(moments, count)
+    frame = _Frame(moments, count, extent)
     rigid = _Model(frame, drift=False)
     conflict = rigid.fit()
     if not drift:
@@ -137,17 +158,20 @@ def solve(moments: Moments, count: int, *, drift: bool) -> Clocks | Conflict:
 class _Frame:
     """Moments in small numbers: clocks roughly in place, times as shares of the capture."""
 
-    def __init__(self, moments: Moments, count: int) -> None:
+    def __init__(self, moments: Moments, count: int, extent: tuple[_Ints, _Ints] | None) -> None:
         self.moments, self.count = moments, count
         clock = np.concatenate([moments.a, moments.b])
         times = np.concatenate([moments.before_ns, moments.after_ns])
-        self.origin_ns = np.full(count, np.iinfo(np.int64).max)
+        never = np.full(count, _LATEST)
+        first, last = extent or (never, -never)
+        self.origin_ns, until_ns = first.copy(), last.copy()
         np.minimum.at(self.origin_ns, clock, times)
-        self.length_ns = max(1, int((times - self.origin_ns[clock]).max()))
+        np.maximum.at(until_ns, clock, times)
+        self.length_ns = np.maximum(until_ns - self.origin_ns, 1)
         self.shift_ns = self._rough()
         a, b, before, after = moments
-        self.share_a = (before - self.origin_ns[a]) / self.length_ns
-        self.share_b = (after - self.origin_ns[b]) / self.length_ns
+        self.share_a = (before - self.origin_ns[a]) / self.length_ns[a]
+        self.share_b = (after - self.origin_ns[b]) / self.length_ns[b]
         need = (before + self.shift_ns[a]) - (after + self.shift_ns[b])
         self.need = need / _US
         # Both directions between two clocks are one pair of clocks.
@@ -188,28 +212,27 @@ class _Frame:
 
     def clocks(self, chosen: _Model, bounds: _Model) -> Clocks:
         """Return the clocks of one model with the error that another one leaves."""
-        begin, end = chosen.ends()
+        line = np.stack(chosen.ends())
         low, high = bounds.bounds
-        off = np.maximum(
-            np.maximum(high[0] - begin, begin - low[0]), np.maximum(high[1] - end, end - low[1])
+        off = np.maximum(high - line, line - low).max(axis=0)
+        raw = np.maximum(abs(high + self.shift_ns / _US), abs(low + self.shift_ns / _US)).max(
+            axis=0
         )
-        unbounded = (low.min(axis=0) < -_FAR / 2) | (high.max(axis=0) > _FAR / 2)
-        error = np.ceil(np.maximum(off, 0) * _US).astype(np.int64) + 1
-        error[0] = 0
+        error, raw_error = (
+            np.ceil(np.maximum(one, 0) * _US).astype(np.int64) + ROUNDING_NS for one in (off, raw)
+        )
+        error[0] = raw_error[0] = 0
         least, most = bounds.drift
-        rate = (end - begin)[1:]
-        rate_off = float(np.maximum(most - rate, rate - least).max(initial=0))
-        begin_ns, end_ns = (
-            np.where(unbounded, 0, self.shift_ns + np.rint(one * _US).astype(np.int64))
-            for one in (begin, end)
-        )
+        rate = (line[1] - line[0])[1:]
+        rate_off = np.maximum(most - rate, rate - least) * _US / self.length_ns[1:]
         return Clocks(
             self.origin_ns,
             self.length_ns,
-            begin_ns,
-            end_ns,
-            np.where(unbounded, -1, error),
-            rate_error=rate_off * _US / self.length_ns,
+            self.shift_ns,
+            line * _US,
+            error,
+            raw_error,
+            rate_error=float(rate_off.max(initial=0)),
             drifts=chosen.drift_allowed,
         )
 
@@ -231,10 +254,11 @@ class _Model:
         self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         self._highs.setOptionValue("output_flag", False)
         columns = self._fast + frame.pairs
-        lower, upper = np.full(columns, -_FAR), np.full(columns, _FAR)
+        far = _FAR + 10 * float(frame.length_ns.max()) / _US
+        lower, upper = np.full(columns, -far), np.full(columns, far)
         for end in range(self._ends):
             lower[end * frame.count] = upper[end * frame.count] = 0  # clock 0 is the reference
-        upper[self._fast :] = np.where(frame.both_ways, _FAR, 0)
+        upper[self._fast :] = np.where(frame.both_ways, far, 0)
         self._lower, self._upper = lower, upper
         self._highs.addVars(columns, lower, upper)
         self._highs.changeObjectiveSense(highspy.ObjSense.kMaximize)
@@ -254,10 +278,11 @@ class _Model:
         cost[fast] = 1
         self._bound(self._lower, upper)
         self._settle(cost)
-        if self._solution[fast].min(initial=0) < -_EXACT:
+        lacking = np.minimum(self._solution[fast], 0)
+        if lacking.min(initial=0) < -_ROUNDING - _EXACT:
             return self._conflict()
         lower = self._lower.copy()
-        lower[fast] = 0
+        lower[fast] = lacking - _EXACT
         self._bound(lower, self._upper)
         self._settle(np.where(np.arange(len(cost)) < self._fast, 0, cost))
         return None
@@ -271,8 +296,8 @@ class _Model:
     def knows_drift(self) -> bool:
         """Say whether the capture is long enough to tell how fast clocks drift."""
         least, most = self.drift
-        certain = (least > 0).any() or (most < 0).any()
-        known = (most - least).mean() < _KNOWN * 2 * self._most_drift()
+        certain = (least > _EXACT).any() or (most < -_EXACT).any()
+        known = ((most - least) / self._most_drift()[1:]).mean() < _KNOWN * 2
         return bool(certain or known)
 
     @cached_property
@@ -303,8 +328,8 @@ class _Model:
             self._highs.changeColCost(column, 0.0)
         return most
 
-    def _most_drift(self) -> float:
-        """Return how far two clocks may run apart over the capture."""
+    def _most_drift(self) -> _Floats:
+        """Return how far each clock and another one may run apart over its part of the capture."""
         return 2 * _MAX_DRIFT * self._frame.length_ns / _US + _EXACT
 
     @cached_property
@@ -325,18 +350,18 @@ class _Model:
     def _free(self) -> None:
         """Ask for nothing but that all pairs are satisfied: transfers may take no time at all."""
         lower, upper = self._lower.copy(), self._upper.copy()
-        lower[self._fast :] = upper[self._fast :] = 0
+        lower[self._fast :] = upper[self._fast :] = -_ROUNDING - _EXACT
         self._bound(lower, upper)
         self._cost(np.zeros(len(lower)))
 
     def _limit_drift(self) -> None:
         count = self._frame.count
-        most = self._most_drift()
+        most = self._most_drift()[1:]
         clocks = np.arange(1, count)
         rows = len(clocks)
         index = np.stack([clocks, clocks + count], axis=1).ravel()
         value = np.tile([-1.0, 1.0], rows)
-        self._rows(np.full(rows, -most), np.full(rows, most), index, value, 2)
+        self._rows(-most, most, index, value, 2)
 
     def _settle(self, cost: _Floats) -> None:
         """Solve, adding what the solution violates, until it violates nothing."""
@@ -345,9 +370,9 @@ class _Model:
             self._highs.run()
             self._solution = np.array(self._highs.getSolution().col_value)
             slack = self._slack()
-            if slack.min(initial=0) >= -_EXACT / 2:
+            if slack.min(initial=0) >= -_EXACT:
                 return
-            self._add(self._tightest(slack) & (slack < -_EXACT / 2))
+            self._add(self._tightest(slack) & (slack < -_EXACT))
 
     def _slack(self) -> _Floats:
         frame = self._frame
@@ -427,16 +452,61 @@ class _Model:
         return Conflict(round(-2 * float(lacking[worst]) * _US), tuple(named))
 
 
-def connected(moments: Moments, count: int) -> Sequence[_Ints]:
-    """Return the clocks of each group that moments connect, the largest first."""
+def connected(a: _Ints, b: _Ints, count: int) -> _Ints:
+    """Return for each clock the lowest that it is connected with, one way or the other."""
     label = np.arange(count)
     while True:  # every round at least halves the longest chain of labels
         lowest = label.copy()
-        np.minimum.at(lowest, moments.a, label[moments.b])
-        np.minimum.at(lowest, moments.b, label[moments.a])
+        np.minimum.at(lowest, a, label[b])
+        np.minimum.at(lowest, b, label[a])
         lowest = lowest[lowest]
         if (lowest == label).all():
-            break
+            return label
         label = lowest
-    groups = [np.flatnonzero(label == one) for one in np.unique(label)]
-    return sorted(groups, key=len, reverse=True)
+
+
+def bounding(a: _Ints, b: _Ints, count: int) -> Sequence[_Ints]:
+    """Return the clocks of each group in which all bound each other from both sides, by the first.
+
+    What comes before what bounds the difference of two clocks from one side; the other side is bounded
+    if a chain of such pairs leads back: in a strongly connected group of clocks.
+    """
+    ways = np.unique(a * count + b)
+    one, other = ways // count, ways % count
+    back = np.isin(other * count + one, ways)
+    label = connected(one[back], other[back], count)  # most traffic goes both ways
+    links = np.unique(label[one[~back]] * count + label[other[~back]])
+    ahead: dict[int, list[int]] = {}
+    behind: dict[int, list[int]] = {}
+    for link in links.tolist():
+        start, end = divmod(link, count)
+        if start != end:
+            ahead.setdefault(start, []).append(end)
+            behind.setdefault(end, []).append(start)
+    # Kosaraju's algorithm: what reaches a clock, among those that are left, is in its group.
+    seen: set[int] = set()
+    order = [node for start in ahead for node in _reached(start, ahead, seen)]
+    seen = set()
+    for start in reversed(order):
+        group = _reached(start, behind, seen)
+        if len(group) > 1:
+            label[np.isin(label, group)] = min(group)
+    return [np.flatnonzero(label == one) for one in np.unique(label)]
+
+
+def _reached(start: int, following: dict[int, list[int]], seen: set[int]) -> list[int]:
+    """Return what can be reached from a node and was not seen, each after all that it leads to."""
+    if start in seen:
+        return []
+    seen.add(start)
+    done, walk = [], [(start, iter(following.get(start, ())))]
+    while walk:
+        node, rest = walk[-1]
+        new = next((one for one in rest if one not in seen), None)
+        if new is None:
+            done.append(node)
+            walk.pop()
+        else:
+            seen.add(new)
+            walk.append((new, iter(following.get(new, ()))))
+    return done

@@ -95,12 +95,16 @@ class ClockReport(msgspec.Struct, frozen=True):
             "refused" (no clocks satisfy what was observed, left as they were) or "unbounded" (what
             was observed bounds them from one side only, left as they were).
         constraints: Pairs of moments on different clocks of which one must not come after the other.
-        violations_before, violations_after: How many of them were violated as recorded, and are now.
-        groups: Groups of clocks that are connected with each other only.
+        violations_before, violations_after: How many of them were violated as recorded, and are now,
+            by more than the nanosecond that rounding makes.
+        groups: Groups of clocks that bound each other from both sides.
         tightest: The pairs that were left the least room, with how much.
         drift_ppm: Host -> correction of its clock's rate, where drift was corrected.
-        error_ns: How far the times of different clocks may be off.
+        error_ns: How far the times of any clock's tasks may be off against the first of its group;
+            None if nothing is known.
         rate_error: How far a clock's rate, and so the lengths of its tasks, may be off, as a share.
+        comparable: Ranks by group of clocks; of ranks of different groups, nothing is known of how far
+            their times may be off against each other. Each rank is in one group.
     """
 
     method: str
@@ -110,8 +114,9 @@ class ClockReport(msgspec.Struct, frozen=True):
     groups: int
     tightest: tuple[str, ...] = ()
     drift_ppm: dict[str, float] = msgspec.field(default_factory=dict)
-    error_ns: int = 0
+    error_ns: int | None = None
     rate_error: float = 0.0
+    comparable: tuple[tuple[int, ...], ...] = ()
 
 
 class RecordedStart(msgspec.Struct, frozen=True):

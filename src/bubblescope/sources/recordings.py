@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _RECORDING: Final = ".bubbles"
 _PARQUET_MAGIC: Final = b"PAR1"
+_BOOT: Final = 8
+"""Letters of a boot that tell machines of one name apart."""
 
 
 class NativeSource:
@@ -63,16 +66,20 @@ class NativeSource:
                 timelines.append(Timeline.load(path))
             options.progress.advance()
         recordings = _joined(found, empty)
-        # Processes of one boot share a monotonic clock; one anchor for all keeps them exact.
+        # Processes of one boot share a monotonic clock; one anchor for all keeps them exact. Machines
+        # may share a name, as those of containers do, but boots never share a clock.
         anchors: dict[tuple[str, str], int] = {}
         for recording in recordings:
             anchors.setdefault(recording.clock, recording.header.utc_ns)
+        named = Counter(host for host, _ in anchors)
         jobs: dict[Path, dict[int, list[Timeline]]] = {}
         for recording in recordings:
+            host, boot = recording.clock
+            name = host if named[host] == 1 else f"{host}-{boot[:_BOOT]}"
             place = recording.path.parent
             attempts = jobs.setdefault(place.parent if number_of(place) else place, {})
             mine = attempts.setdefault(number_of(place), [])
-            mine.append(recording.timeline(anchors[recording.clock]))
+            mine.append(recording.timeline(anchors[recording.clock], name))
         timelines += [
             _one_after_another({number: concat(attempts[number]) for number in sorted(attempts)})
             for attempts in jobs.values()
@@ -81,7 +88,6 @@ class NativeSource:
         if recordings and not joined.groups.height:
             tables = joined.tables | {"groups": groups_of_grid(joined.ranks)}
             joined = Timeline(joined.tasks, joined.ranks, joined.run, **tables)
-        # Hosts may share a name; boots never share a clock.
         if len(anchors) > 1:
             joined = joined.with_notices(clocks_unchecked(len(anchors)))
         return joined
@@ -195,7 +201,7 @@ class _Recording:
         """What identifies the monotonic clock."""
         return (self.header.host, self.header.boot)
 
-    def timeline(self, utc_ns: int) -> Timeline:
+    def timeline(self, utc_ns: int, host: str) -> Timeline:
         """Return the rank's tasks, with `utc_ns` added to its monotonic times."""
         header = self.header
         times = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
@@ -206,7 +212,7 @@ class _Recording:
             name=pl.coalesce("name", "kind"),
         )
         known = {name: getattr(header, name, None) for name in RANK_SCHEMA}
-        ranks = pl.DataFrame([known], schema=RANK_SCHEMA)
+        ranks = pl.DataFrame([known | {"host": host}], schema=RANK_SCHEMA)
         run = Run(
             origins=(Origin("native", header.version, str(self.path), header.recorded_by),),
             schedule=header.schedule,

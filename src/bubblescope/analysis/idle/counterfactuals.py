@@ -16,6 +16,7 @@ from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.measured_run import clocks, measured_run
 from bubblescope.analysis.idle.task_lengths import lengths
 from bubblescope.model import intervals
+from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
 from bubblescope.schedules.replay import Edges, Graph
@@ -181,14 +182,17 @@ def _doubt(run: MeasuredRun, timeline: Timeline) -> Ints:
     used before it was there.
     """
     clock = clocks(timeline)
-    error = np.zeros(len(clock), np.int64)
-    known = timeline.ranks.select("rank", pl.col("clock_error_ns").fill_null(0))
-    error[known["rank"].to_numpy()] = known["clock_error_ns"].to_numpy()
+    error, group = np.zeros((2, len(clock)), np.int64)
+    known = clock_errors(timeline)
+    error[known["rank"].to_numpy()] = known["error_ns"].to_numpy()
+    group[known["rank"].to_numpy()] = known["group"].to_numpy()
     source, target = (run.rank[edge[run.within :]] for edge in run.graph.edges)
     one, other = clock[source], clock[target]
     wrong = np.zeros((int(clock.max(initial=0)) + 1,) * 2, np.int64)
     np.maximum.at(wrong, (one, other), -run.early_ns)
     doubt: Ints = np.where(one == other, 0, error[source] + error[target] + wrong[other, one])
+    if timeline.run.clock is not None:  # of clocks that nothing bounds, all of it may be made up
+        doubt = np.where(group[source] == group[target], doubt, np.iinfo(np.int64).max)
     return doubt
 
 

@@ -15,6 +15,7 @@ import polars as pl
 
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.idle.slow_ranks import LEAST, notable, slowest
+from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind
 
 if TYPE_CHECKING:
@@ -211,13 +212,16 @@ def _order(_timeline: Timeline, _ledger: Ledger, study: Study) -> Finding:
 
 def _clock(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
     run = ledger.counterfactuals.run
-    values = {
-        "error_ns": int(timeline.ranks["clock_error_ns"].max() or 0),  # type: ignore[arg-type]
+    values: dict[str, Any] = {
         "early": int((run.early_ns < 0).sum()),
         "early_ns": int(-run.early_ns.min(initial=0)),
     }
+    known = clock_errors(timeline)
+    key = "clock_unknown"
+    if timeline.run.clock is not None and known["group"].n_unique() == 1:
+        key, values["error_ns"] = "clock", known["error_ns"].max()
     at = run.graph.edges.target[run.within :][run.early_ns.argmin()] if len(run.early_ns) else 0
-    return Finding("evidence", "clock", values, (int(run.task[at]),))
+    return Finding("evidence", key, values, (int(run.task[at]),))
 
 
 _EVIDENCE: Final[dict[Cause, Callable[[Timeline, Ledger, Study], Finding]]] = {

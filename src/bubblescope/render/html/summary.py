@@ -8,9 +8,12 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
+import polars as pl
+
 from bubblescope.analysis.idle.causes import ADDED, MEANINGS, Cause
 from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.model import units
+from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.model.plain_text import cut
 from bubblescope.render.palette import CAUSE_COLOURS, COLOURS, INK, STRIPED
@@ -20,8 +23,6 @@ from bubblescope.render.wording import facts
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    import polars as pl
 
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.pictured import Reference
@@ -51,13 +52,14 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
     timeline, known = view.timeline, view.study
     bubbles = known.bubbles
     run = timeline.run
+    off = _off(timeline)
     return {
         "origin": str(origin_ns),
         "kinds": [
             {"name": kind.value, "short": SHORT[kind], "fill": COLOURS[kind], "ink": INK[kind]}
             for kind in Kind
         ],
-        "ranks": [_rank(row, bubbles) for row in ranks.iter_rows(named=True)],
+        "ranks": [_rank(row, off, bubbles) for row in ranks.iter_rows(named=True)],
         "steps": _steps(timeline, bubbles, origin_ns),
         "overall": _rates(bubbles.overall),
         "errors": {name: getattr(bubbles.overall, f"{name}_error", None) for name in DEFINITIONS},
@@ -139,12 +141,19 @@ def _departures(known: Study) -> list[str]:
     return [*said, f"and {more:,} more"] if more else said
 
 
-def _rank(row: dict[str, Any], bubbles: BubbleRates) -> dict[str, Any]:
+def _off(timeline: Timeline) -> dict[int, int]:
+    """Return how far the times of ranks may be off against the first host, where it is known."""
+    errors = clock_errors(timeline).sort("rank")
+    known = errors.filter(pl.col("group") == pl.col("group").first())
+    return dict(known.select("rank", "error_ns").iter_rows())
+
+
+def _rank(row: dict[str, Any], off: dict[int, int], bubbles: BubbleRates) -> dict[str, Any]:
     rates = bubbles.per_rank.get(row["rank"])
     return {
         **{key: row[key] for key in _PLACE},
         "host": cut(row["host"], _FACT),
-        "off": row["clock_error_ns"],
+        "off": off.get(row["rank"]),
         "rates": {**_rates(rates), "error": rates.makespan_error} if rates else None,
     }
 

@@ -86,10 +86,15 @@ def _certificate(clock: ClockReport | None) -> list[str]:
     """Say on what the clocks of several hosts rest."""
     if clock is None:
         return []
+    groups = f" in {units.count(clock.groups, 'group')}" if clock.groups else ""
+    off = (
+        "how far clocks are off is unknown"
+        if clock.error_ns is None
+        else f"uncertain by up to ±{units.duration(clock.error_ns)}"
+    )
     evidence = (
-        f"{clock.method}: {clock.constraints:,} pairs of moments in "
-        f"{units.count(clock.groups, 'group')}, {clock.violations_before:,} violated as recorded, "
-        f"{clock.violations_after:,} now; uncertain by up to ±{units.duration(clock.error_ns)}"
+        f"{clock.method}: {clock.constraints:,} pairs of moments{groups}, "
+        f"{clock.violations_before:,} violated as recorded, {clock.violations_after:,} now; {off}"
     )
     return [
         evidence,

@@ -112,6 +112,9 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("evidence", "clock"): (
         "不同主机的时钟可能相差 {error_ns}；{early} 个结果在到达之前就被使用，最多提前 {early_ns}。"
     ),
+    ("evidence", "clock_unknown"): (
+        "不同主机的时钟相差多少未知；{early} 个结果在到达之前就被使用，最多提前 {early_ns}。"
+    ),
     ("advice", "clock"): "同步时钟（PTP），或让 bubblescope 求解（--clock solve）。",
     ("verdict", "device"): "{bound}：设备空闲 {idle_tenth}，其中 {main_whole} 是{reason}。",
     ("verdict", "busy"): "{bound}：设备从不空闲。",

@@ -143,6 +143,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Clocks of different hosts may be off by {error_ns}; {early} results were used before they "
         "were there, by up to {early_ns}."
     ),
+    ("evidence", "clock_unknown"): (
+        "How far the clocks of different hosts are off is unknown; {early} results were used before "
+        "they were there, by up to {early_ns}."
+    ),
     ("advice", "clock"): (
         "Synchronise the clocks (PTP), or let bubblescope solve for them (--clock solve)."
     ),

@@ -1,0 +1,34 @@
+"""How far the times of ranks may be off against each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from bubblescope.model.timeline import Timeline
+
+
+def clock_errors(timeline: Timeline) -> pl.DataFrame:
+    """Return what is known of the clocks of a timeline.
+
+    Returns:
+        Frame with rank, group (ranks of one group may be compared; of those of different groups
+        nothing is known) and error_ns, how far a rank's times may be off against the first clock of
+        its group.
+    """
+    ranks = timeline.ranks.select("rank", "host", error_ns=pl.col("clock_error_ns"))
+    groups = timeline.run.clock.comparable if timeline.run.clock else ()
+    number = {rank: group for group, ranks in enumerate(groups) for rank in ranks}
+    if number:
+        group = pl.col("rank").replace_strict(number, default=-1, return_dtype=pl.Int64)
+    else:  # nobody has looked, or it was saved before groups were
+        known = pl.col("error_ns").is_not_null()
+        group = (
+            pl.when(known)
+            .then(0)
+            .otherwise(pl.col("host").rank("dense").fill_null(0))
+            .cast(pl.Int64)
+        )
+    return ranks.select("rank", group=group, error_ns=pl.col("error_ns").fill_null(0))
