@@ -11,6 +11,7 @@ from bubblescope.analysis.device_budget import budget, unknowable
 from bubblescope.analysis.efficiency import utilization
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.rates import DEFINITIONS
+from bubblescope.analysis.step_lengths import phase_lengths, to_next
 from bubblescope.analysis.study import study
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max(), tasks=pl.len())
             .sort("step")
         )
+        alone, following = phase_lengths(self.bubbles), to_next(timeline)
         return {
             "schema": SCHEMA,
             "run": {
@@ -132,7 +134,12 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                     for rank, rates in self.bubbles.per_rank.items()
                 ],
                 "per_step": [
-                    {"step": step, **msgspec.to_builtins(rates)}
+                    {
+                        "step": step,
+                        **msgspec.to_builtins(rates),
+                        "length_ns": alone.get(step),
+                        "to_next_ns": None if step is None else following.get(step),
+                    }
                     for step, rates in self.bubbles.per_step.items()
                 ],
                 "per_rank_step": [
