@@ -13,6 +13,7 @@ from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.analysis.step_lengths import phase_lengths, to_next
 from bubblescope.analysis.study import study
+from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,6 +109,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 "sources": [msgspec.to_builtins(origin) for origin in run.origins],
                 "schedule": run.schedule,
                 "microbatches": run.microbatches,
+                "timed": timed(timeline.ranks),
                 "common_clock": run.common_clock,
                 "clock": msgspec.to_builtins(run.clock),
                 "inferred": run.inferred,

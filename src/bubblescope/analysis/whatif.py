@@ -48,6 +48,7 @@ from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
 from bubblescope.model.budget import Use
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.timeline import Timeline
+from bubblescope.model.timing import timed
 from bubblescope.schedules import SCHEDULES, generate, named
 
 if TYPE_CHECKING:
@@ -753,6 +754,7 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
         """Return the answers as plain values, following the schema `SCHEMA`."""
         return {
             "schema": SCHEMA,
+            "timed": timed(self.timeline.ranks),
             "step_ns": self.step_ns,
             "span": self.span,
             "open": self.open,

@@ -18,6 +18,7 @@ from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.provenance import Notice, Run
 from bubblescope.model.timeline_tables import TABLES
+from bubblescope.model.timing import TIMED_DTYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,6 +56,7 @@ RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
     "process": pl.Int64(),
     "device": pl.Int32(),
     "device_name": pl.String(),
+    "timed": TIMED_DTYPE,
     "stages": pl.List(pl.Int32()),
     "dp": pl.Int32(),
     "tp": pl.Int32(),

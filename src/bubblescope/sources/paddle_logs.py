@@ -19,6 +19,7 @@ from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import COMPUTE_KINDS, LANE_OF, Kind
 from bubblescope.model.provenance import Contents, NameShape, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled, refuse_doubles
 from bubblescope.sources.paddle_steps import GLOG_THREAD, JOB_MARK, STEP_MARK, numbered, step_ranges
@@ -98,8 +99,9 @@ class PaddleSource:
                     "rank": place.rank,
                     "host": "unknown" if place.machine is None else f"machine{place.machine}",
                     "device": place.device,
+                    "timed": log.timed,
                 }
-                for place in places
+                for place, log in zip(places, logs, strict=True)
             ],
             schema=RANK_SCHEMA,
         )
@@ -146,11 +148,16 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class _Log(msgspec.Struct, frozen=True):
-    """One log: its jobs with step, kind, lane, chunk and name, and what to say of it."""
+    """One log: its jobs with step, kind, lane, chunk and name, what to say of it, and what timed them.
+
+    The executor's lines are written as the device's stream passes, the dygraph pipeline's records by
+    the host.
+    """
 
     jobs: pl.DataFrame
     contents: Contents
     notices: list[Notice]
+    timed: str
 
 
 def machine_number(path: Path) -> int | None:
@@ -225,7 +232,7 @@ def _read(path: Path, run: int | None) -> _Log:
                 total,
             ),
         )
-    return _log(path, known, jobs["type"], notices)
+    return _log(path, known, jobs["type"], notices, DEVICE)
 
 
 def _jobs(
@@ -406,10 +413,12 @@ def _read_records(path: Path, text: str) -> _Log:
                 lines.height,
             )
         )
-    return _log(path, jobs, jobs["type"], notices)
+    return _log(path, jobs, jobs["type"], notices, HOST)
 
 
-def _log(path: Path, jobs: pl.DataFrame, types: pl.Series, notices: list[Notice]) -> _Log:
+def _log(
+    path: Path, jobs: pl.DataFrame, types: pl.Series, notices: list[Notice], timed: str
+) -> _Log:
     """Turn jobs with known times into tasks."""
     total = jobs.height
     if total:
@@ -438,7 +447,7 @@ def _log(path: Path, jobs: pl.DataFrame, types: pl.Series, notices: list[Notice]
     contents = Contents(
         path=str(path), host=None, process=None, counts={"jobs": len(types)}, names=names
     )
-    return _Log(tasks, contents, notices)
+    return _Log(tasks, contents, notices, timed)
 
 
 def _parsed(job: str) -> tuple[Kind, int | None]:

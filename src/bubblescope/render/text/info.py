@@ -10,7 +10,7 @@ from rich.text import Text
 from bubblescope.analysis import info
 from bubblescope.model import units
 from bubblescope.render.text.face import Face
-from bubblescope.render.text.sections import inferred_of, inventory, narrow_table
+from bubblescope.render.text.sections import inferred_of, inventory, narrow_table, times_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,6 +41,7 @@ class Info(Face, info.Info, frozen=True, eq=False):
         parts.append(table)
         if steps := timeline.steps:
             parts.append(Text(f"steps {steps[0]} to {steps[-1]} ({len(steps)})"))
+        parts += times_of(timeline)
         parts.append(inferred_of(run))
         parts += [
             Text.assemble(("clock  ", "cyan"), line, no_wrap=True, overflow="ignore")

@@ -24,6 +24,7 @@ from bubblescope.render.text.sections import (
     inferred_of,
     inventory,
     table_of,
+    times_of,
     titled,
     warnings_of,
     what_schedule,
@@ -91,6 +92,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         return Group(
             Text.assemble(("bubblescope  ", "bold"), " · ".join(facts(timeline))),
             *([device_line(self.budget)] if self.budget is not None else []),
+            *times_of(timeline),
             *self._slow_rank(),
             Text(f"read from {units.count(len(timeline.run.origins), 'trace')} ({source})", "dim"),
             Text(),

@@ -10,7 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from bubblescope.analysis.why import words
 from bubblescope.model import units
+from bubblescope.render.wording import whose_times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -114,6 +116,13 @@ def narrow_table(*numbers: str) -> Table:
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def times_of(timeline: Timeline, language: str = "en") -> list[Text]:
+    """Return the line that says that times are the host's, or may be; none if they are of devices."""
+    said = whose_times(timeline, language)
+    label = words.heading("whose_times", language)
+    return [] if said is None else [Text.assemble((f"{label:<8} ", "yellow"), said)]
 
 
 def warnings_of(notices: Iterable[Notice]) -> RenderableType:
