@@ -152,6 +152,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 ],
             },
             "why": self._why_dict(),
+            "notes": msgspec.to_builtins(run.notes),
             "warnings": [
                 msgspec.to_builtins(notice) for notice in (*run.warnings, *self.bubbles.notices)
             ],

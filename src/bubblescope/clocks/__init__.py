@@ -56,9 +56,11 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
     if len(set(clock_of.values())) <= 1:
         if mode == "auto":
             return timeline
-        return timeline.with_notices(
-            Notice("clocks-single", "all ranks are on the clock of one host: none was corrected")
+        single = Notice(
+            "clocks-single", "all ranks are on the clock of one host: none was corrected"
         )
+        run = timeline.run.noted(single)
+        return Timeline(timeline.tasks, timeline.ranks, run, **timeline.tables)
     pairs = constraints(timeline).with_columns(
         clock_a=pl.col("a").replace_strict(clock_of, default=None, return_dtype=pl.Int64),
         clock_b=pl.col("b").replace_strict(clock_of, default=None, return_dtype=pl.Int64),
@@ -86,6 +88,7 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
         host_clocks=timeline.run.host_clocks and not whole,
         inferred=inferred,
         warnings=(*kept, *_notices(case, said)),
+        notes=(*timeline.run.notes, *_agreement(case, said)),
     )
     tasks, tables = timeline.tasks, timeline.tables
     if changes:
@@ -333,8 +336,8 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
             "from one side only"
         )
         notices.append(Notice("clocks-unbounded", text))
-    evidence = f"{said.constraints:,} pairs of tasks of which one must come before the other"
     if solved and case.changes:
+        evidence = _evidence(said)
         violated = f", {said.violations_before:,} of which did not" if not case.by_step else ""
         text = (
             f"the clocks of {len(solved)} of {total} {what} were aligned by {evidence}{violated}; "
@@ -345,12 +348,6 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
             host, ppm = max(said.drift_ppm.items(), key=lambda item: abs(item[1]))
             text = f"clocks drift: that of {host} was corrected by {ppm:+.3g} parts per million"
             notices.append(Notice("clocks-drift", text))
-    elif solved:
-        text = (
-            f"the clocks of {total} hosts agree with {evidence} and were left as they are; times of "
-            f"different hosts are uncertain by up to ±{units.duration(said.error_ns)}"
-        )
-        notices.append(Notice("clocks-checked", text))
     conflicts = [group for group in groups if isinstance(group.found, Conflict)]
     if conflicts:
         notices.append(_refusal(conflicts))
@@ -363,6 +360,22 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
         )
         notices.append(Notice("clocks-disconnected", text))
     return notices
+
+
+def _agreement(case: _Case, said: ClockReport) -> list[Notice]:
+    """Say that clocks were looked at and agree with what happened, if they do: no cause for worry."""
+    if said.method != "checked":
+        return []
+    text = (
+        f"the clocks of {len(set(case.clock_of.values()))} hosts agree with {_evidence(said)} and were "
+        "left as they are; times of different hosts are uncertain by up to "
+        f"±{units.duration(said.error_ns)}"
+    )
+    return [Notice("clocks-checked", text)]
+
+
+def _evidence(said: ClockReport) -> str:
+    return f"{said.constraints:,} pairs of tasks of which one must come before the other"
 
 
 def _refusal(conflicts: list[_Group]) -> Notice:

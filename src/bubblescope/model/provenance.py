@@ -126,6 +126,7 @@ class Run(msgspec.Struct, frozen=True):
             read; None if nothing was.
         inferred: Field -> how it was inferred, for every field that no trace stated.
         warnings: What was dropped, repaired or assumed.
+        notes: What was found to be in order, such as clocks that agree.
         contents: Inventory of the raw traces, process by process.
         common_clock: Whether the ranks share a clock. If not, each rank's times count from a zero
             of its own, and times of different ranks must not be compared.
@@ -143,6 +144,11 @@ class Run(msgspec.Struct, frozen=True):
     host_clocks: bool = False
     clock: ClockReport | None = None
     world: int | None = None
+    notes: tuple[Notice, ...] = ()
+
+    def noted(self, *notices: Notice) -> Run:
+        """Return the same with more that is in order."""
+        return msgspec.structs.replace(self, notes=(*self.notes, *notices))
 
     def warned(self, *notices: Notice) -> Run:
         """Return the same with more warnings."""

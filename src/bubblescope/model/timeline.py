@@ -364,6 +364,7 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             world=_world(runs, len(owner)),
             inferred=inferred,
             warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
+            notes=tuple(dict.fromkeys(notice for run in runs for notice in run.notes)),
             contents=tuple(content for run in runs for content in run.contents),
             common_clock=common,
             host_clocks=not common and all(run.common_clock or run.host_clocks for run in runs),

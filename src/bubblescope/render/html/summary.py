@@ -66,7 +66,8 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
         "schedule": what_schedule(known.recognition).plain if known.recognition else None,
         "departures": _departures(known),
         "notes": [
-            cut(f"{field} was inferred: {how}", _TEXT) for field, how in run.inferred.items()
+            *(cut(f"{field} was inferred: {how}", _TEXT) for field, how in run.inferred.items()),
+            *(cut(notice.message, _TEXT) for notice in run.notes),
         ],
         "warnings": [
             *filter(None, [whose_times(timeline)]),

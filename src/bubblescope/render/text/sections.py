@@ -131,12 +131,13 @@ def warnings_of(notices: Iterable[Notice]) -> RenderableType:
 
 
 def inferred_of(run: Run) -> RenderableType:
-    """Return what no trace stated, and how it was inferred, a line each."""
+    """Return what no trace stated, and how it was inferred, and what is in order, a line each."""
     return Group(
         *(
             Text.assemble(("inferred  ", "cyan"), f"{field}: {how}")
             for field, how in run.inferred.items()
-        )
+        ),
+        *(Text.assemble(("in order  ", "cyan"), notice.message) for notice in run.notes),
     )
 
 
