@@ -11,7 +11,9 @@ from bubblescope.analysis.device_budget import budget, unknowable
 from bubblescope.analysis.efficiency import utilization
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.rates import DEFINITIONS
+from bubblescope.analysis.step_lengths import phase_lengths, to_next
 from bubblescope.analysis.study import study
+from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,12 +102,14 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max(), tasks=pl.len())
             .sort("step")
         )
+        alone, following = phase_lengths(self.bubbles), to_next(timeline)
         return {
             "schema": SCHEMA,
             "run": {
                 "sources": [msgspec.to_builtins(origin) for origin in run.origins],
                 "schedule": run.schedule,
                 "microbatches": run.microbatches,
+                "timed": timed(timeline.ranks),
                 "common_clock": run.common_clock,
                 "clock": msgspec.to_builtins(run.clock),
                 "inferred": run.inferred,
@@ -132,7 +136,12 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                     for rank, rates in self.bubbles.per_rank.items()
                 ],
                 "per_step": [
-                    {"step": step, **msgspec.to_builtins(rates)}
+                    {
+                        "step": step,
+                        **msgspec.to_builtins(rates),
+                        "length_ns": alone.get(step),
+                        "to_next_ns": None if step is None else following.get(step),
+                    }
                     for step, rates in self.bubbles.per_step.items()
                 ],
                 "per_rank_step": [
@@ -143,6 +152,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 ],
             },
             "why": self._why_dict(),
+            "notes": msgspec.to_builtins(run.notes),
             "warnings": [
                 msgspec.to_builtins(notice) for notice in (*run.warnings, *self.bubbles.notices)
             ],

@@ -48,7 +48,8 @@ from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
 from bubblescope.model.budget import Use
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.timeline import Timeline
-from bubblescope.schedules import SCHEDULES, generate
+from bubblescope.model.timing import timed
+from bubblescope.schedules import SCHEDULES, generate, named
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -257,12 +258,13 @@ class WhatIf:
         """Answer what another schedule would have taken.
 
         Args:
-            name: One of `bubblescope.schedules.SCHEDULES`.
+            name: One of `bubblescope.schedules.SCHEDULES`, or what others call it.
             chunks: Model chunks on each device, where the schedule leaves that open.
 
         Raises:
             ScheduleError: The run's schedule is not known, or the other is not for its numbers.
         """
+        name = named(name).name
         return self._scheduled(name, alternative(self._modelled(), name, chunks))
 
     def _scheduled(self, name: str, plan: Plan) -> Prediction:
@@ -316,7 +318,7 @@ class WhatIf:
             )
         ]
         if plan is not None and asked.schedules:
-            name = asked.schedules[0][0]
+            name = named(asked.schedules[0][0]).name
             said.append((_title(name, plan), self._needed(name, plan)))
         if plan is not None and asked.counts:
             said.append((f"{plan.microbatches} micro-batches", self._samples(plan)))
@@ -658,21 +660,21 @@ def alternative(
 
     Args:
         model: The run.
-        name: One of `bubblescope.schedules.SCHEDULES`.
+        name: One of `bubblescope.schedules.SCHEDULES`, or what others call it.
         chunks: Model chunks on each device, where the schedule leaves that open; 2 if left out.
         microbatches: Of a step; as many as the run has if left out.
 
     Raises:
         ScheduleError: It is not for these numbers.
     """
-    now = model.plan
+    now, schedule = model.plan, named(name)
     return generate(
-        name,
+        schedule.name,
         now.devices,
         now.microbatches if microbatches is None else microbatches,
-        chunks=(chunks or 2) if SCHEDULES[name].any_chunks else None,
+        chunks=(chunks or 2) if schedule.any_chunks else None,
         times=model.times,
-        memory=now.peak_memory().max() if name == "zb-auto" else None,
+        memory=now.peak_memory().max() if schedule.name == "zb-auto" else None,
     )
 
 
@@ -752,6 +754,7 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
         """Return the answers as plain values, following the schema `SCHEMA`."""
         return {
             "schema": SCHEMA,
+            "timed": timed(self.timeline.ranks),
             "step_ns": self.step_ns,
             "span": self.span,
             "open": self.open,

@@ -13,7 +13,7 @@ from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.progress import SILENT
 from bubblescope.recording.attempts import ALL
 from bubblescope.render.text.sections import inventory
-from bubblescope.schedules import torch_csv
+from bubblescope.schedules import named, torch_csv
 from bubblescope.sources import load
 
 if TYPE_CHECKING:
@@ -68,6 +68,10 @@ def _numbers(text: str) -> list[range]:
 
 NUMBERS: Final = Parsed("numbers", _numbers)
 """The type of options that choose steps or ranks."""
+
+
+SCHEDULE: Final = Parsed("schedule", lambda text: named(text).name)
+"""The type of options that name a schedule, as it is called here or elsewhere."""
 
 
 def word_kind(text: str) -> tuple[str, str]:
@@ -159,7 +163,8 @@ planned = click.option(
     multiple=True,
     type=Parsed("plan", torch_csv.read),
     metavar="FILE.csv",
-    help="A schedule of your own to recognise, as PyTorch's CSV. May be repeated.",
+    help="A schedule of your own besides the known ones, as PyTorch's CSV, named as its file is. May "
+    "be repeated.",
 )
 
 with_kernels = click.option(

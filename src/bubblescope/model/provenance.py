@@ -156,6 +156,7 @@ class Run(msgspec.Struct, frozen=True):
             read; None if nothing was.
         inferred: Field -> how it was inferred, for every field that no trace stated.
         warnings: What was dropped, repaired or assumed.
+        notes: What to know that is no cause for worry, such as that clocks agree, or other attempts.
         contents: Inventory of the raw traces, process by process.
         common_clock: Whether the ranks share a clock. If not, each rank's times count from a zero
             of its own, and times of different ranks must not be compared.
@@ -175,6 +176,11 @@ class Run(msgspec.Struct, frozen=True):
     clock: ClockReport | None = None
     world: int | None = None
     attempts: tuple[RecordedStart, ...] = ()
+    notes: tuple[Notice, ...] = ()
+
+    def noted(self, *notices: Notice) -> Run:
+        """Return the same with more notes."""
+        return msgspec.structs.replace(self, notes=(*self.notes, *notices))
 
     def warned(self, *notices: Notice) -> Run:
         """Return the same with more warnings."""

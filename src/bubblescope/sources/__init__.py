@@ -88,11 +88,11 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
     if found.starts:
         run = msgspec.structs.replace(timeline.run, attempts=tuple(found.starts))
         if (others := _others(found.starts)) is not None:
-            run = run.warned(Notice("other-attempts", others))
+            run = run.noted(Notice("other-attempts", others))
         if found.beside:
             shown = _named(found.beside)
             text = f"what lies beside the recording was not read ({shown}); name it to read it"
-            run = run.warned(Notice("beside-recording", text, len(found.beside)))
+            run = run.noted(Notice("beside-recording", text, len(found.beside)))
         timeline = Timeline(timeline.tasks, timeline.ranks, run, **timeline.tables)
     if found.ignored:
         timeline = timeline.with_notices(

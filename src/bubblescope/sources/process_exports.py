@@ -16,6 +16,7 @@ from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Contents, Notice
+from bubblescope.model.timing import DEVICE
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.clock_shift import shifted
@@ -267,6 +268,7 @@ def one_run(
             **({"groups": groups(place)} if groups else {}),
         },
         common_clock=common_clock,
+        timed=DEVICE,
         **declared,
     )
 

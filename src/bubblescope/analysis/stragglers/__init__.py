@@ -16,6 +16,7 @@ from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.stragglers.operations import tabulate
 from bubblescope.analysis.stragglers.replays import Replays
 from bubblescope.analysis.stragglers.slowness import Slowness, outliers, slowness
+from bubblescope.model.timing import timed
 from bubblescope.names.job_trace_operations import TRANSFERS
 
 if TYPE_CHECKING:
@@ -225,6 +226,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         launch, slow = self.launch_slowdown, self.slowness
         return {
             "schema": SCHEMA,
+            "timed": timed(self.timeline.ranks),
             "model": self.model,
             "slowdown": float(self.slowdown.overall[0]),
             "launch_slowdown": None if launch is None else float(launch.overall[0]),

@@ -16,6 +16,7 @@ from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.why import words
 from bubblescope.analysis.why.device_findings import lost, verdict
 from bubblescope.analysis.why.findings import Finding, findings
+from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,6 +107,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         costs = {share.cause: share for share in shares.shares} if shares else {}
         said: dict[str, Any] = {
             "schema": SCHEMA,
+            "timed": timed(self.timeline.ranks),
             "schedule": recognition.schedule if recognition else None,
             "idle_ns": ledger.table["idle_ns"].sum() if ledger else None,
             "outside_ns": ledger.outside["idle_ns"].sum() if ledger else None,

@@ -19,7 +19,7 @@ from bubblescope.model.plain_text import cut
 from bubblescope.render.palette import CAUSE_COLOURS, COLOURS, INK, STRIPED
 from bubblescope.render.text.sections import what_schedule
 from bubblescope.render.traces.slices import step_spans
-from bubblescope.render.wording import facts
+from bubblescope.render.wording import facts, whose_times
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -68,9 +68,13 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
         "schedule": what_schedule(known.recognition).plain if known.recognition else None,
         "departures": _departures(known),
         "notes": [
-            cut(f"{field} was inferred: {how}", _TEXT) for field, how in run.inferred.items()
+            *(cut(f"{field} was inferred: {how}", _TEXT) for field, how in run.inferred.items()),
+            *(cut(notice.message, _TEXT) for notice in run.notes),
         ],
-        "warnings": [cut(notice.message, _TEXT) for notice in run.warnings],
+        "warnings": [
+            *filter(None, [whose_times(timeline)]),
+            *(cut(notice.message, _TEXT) for notice in run.warnings),
+        ],
         "causes": _causes(known.ledger) if known.ledger else [],
         "spread": view.spread.to_dicts(),
     }

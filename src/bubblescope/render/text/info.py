@@ -11,7 +11,7 @@ from rich.text import Text
 from bubblescope.analysis import info
 from bubblescope.model import units
 from bubblescope.render.text.face import Face
-from bubblescope.render.text.sections import inferred_of, inventory, narrow_table
+from bubblescope.render.text.sections import inferred_of, inventory, narrow_table, times_of
 from bubblescope.render.wording import recorder
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Info(Face, info.Info, frozen=True, eq=False):
         parts.append(table)
         if steps := timeline.steps:
             parts.append(Text(f"steps {steps[0]} to {steps[-1]} ({len(steps)})"))
+        parts += times_of(timeline)
         parts.append(inferred_of(run))
         parts += [
             Text.assemble(("clock  ", "cyan"), line, no_wrap=True, overflow="ignore")

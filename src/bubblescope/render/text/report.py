@@ -13,6 +13,7 @@ from bubblescope.analysis import report
 from bubblescope.analysis.device_budget import headline, unknowable
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.rates import DEFINITIONS, Rates
+from bubblescope.analysis.step_lengths import phase_lengths
 from bubblescope.model import units
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.render.text import lanes
@@ -23,6 +24,7 @@ from bubblescope.render.text.sections import (
     inferred_of,
     inventory,
     table_of,
+    times_of,
     titled,
     warnings_of,
     what_schedule,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 
 _ROWS: Final = 24
-_NAMES: Final = ("makespan", "span", "over_ideal", "ideal", "excess")
+_NAMES: Final = ("makespan", "span", "longest_span", "over_ideal", "ideal", "excess")
 _DEPARTURES: Final = 5
 _CAUSES: Final = 4
 
@@ -90,6 +92,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         return Group(
             Text.assemble(("bubblescope  ", "bold"), " · ".join(facts(timeline))),
             *([device_line(self.budget)] if self.budget is not None else []),
+            *times_of(timeline),
             *self._slow_rank(),
             Text(f"read from {units.count(len(timeline.run.origins), 'trace')} ({source})", "dim"),
             Text(),
@@ -208,13 +211,11 @@ class Report(Face, report.Report, frozen=True, eq=False):
         table = table_of("step", "length", "span", *ideal, "makespan", "")
         rows = list(self.bubbles.per_step.items())
         shown = _worst(rows, limit)
-        ranks = self.bubbles.table.group_by("step").len()
-        ranks_of = dict(ranks.iter_rows())
+        lengths = phase_lengths(self.bubbles)
         for step, rates in sorted(shown, key=lambda row: -1 if row[0] is None else row[0]):
-            length_ns = rates.makespan_ns
             table.add_row(
                 units.optional(step),
-                units.duration(length_ns and length_ns // ranks_of[step]),
+                units.duration(lengths[step]),
                 units.percent(rates.span),
                 *(_rate(rates, name) for name in (*ideal, "makespan")),
                 bar_of(rates.makespan),

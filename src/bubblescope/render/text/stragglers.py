@@ -14,7 +14,7 @@ from rich.text import Text
 from bubblescope.analysis import stragglers
 from bubblescope.model import units
 from bubblescope.render.text.face import Face
-from bubblescope.render.text.sections import table_of, warnings_of
+from bubblescope.render.text.sections import table_of, times_of, warnings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -98,6 +98,7 @@ def _headline(found: stragglers.Stragglers) -> RenderableType:
         grid.add_row("", "", "no communication is modelled: what it costs is launch slowdown")
     return Group(
         Text.assemble(("bubblescope  ", "bold"), " · ".join(facts)),
+        *times_of(found.timeline),
         Text(),
         Padding(grid, (0, 0, 1, 2)),
     )

@@ -11,7 +11,7 @@ from bubblescope.analysis import whatif
 from bubblescope.analysis.whatif_device import CAPTURE, STEP
 from bubblescope.model import units
 from bubblescope.render.text.face import Face
-from bubblescope.render.text.sections import narrow_table
+from bubblescope.render.text.sections import narrow_table, times_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,8 +39,9 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
         now = f"now {units.duration(self.step_ns)}{_SPANS[self.span]}"
         if self.open:
             now += ", and more: no step's end is in the trace"
+        times = times_of(self.timeline)
         if not self.predictions:
-            return Group(Text(now), Text("nothing that was tried would make it faster"))
+            return Group(*times, Text(now), Text("nothing that was tried would make it faster"))
         pipeline = self.span == whatif.WhatIf.span
         table = narrow_table(
             "all" if self.span == CAPTURE else "a step",
@@ -63,7 +64,9 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
             )
         conditions = dict.fromkeys(one.best_if for one in self.predictions if one.best_if)
         notes = [_MEANING, *(f"a range: the shorter end if {said}" for said in conditions)]
-        return Group(Text(now), Text(), table, Text(), *(Text(note, "dim") for note in notes))
+        return Group(
+            *times, Text(now), Text(), table, Text(), *(Text(note, "dim") for note in notes)
+        )
 
     def headline(self) -> str:
         """Return the first answer in one line."""

@@ -19,7 +19,7 @@ from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.render.text.face import Face
-from bubblescope.render.text.sections import narrow_table
+from bubblescope.render.text.sections import narrow_table, times_of
 
 if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
@@ -44,7 +44,8 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
             everything: With all ranks and gaps.
         """
         limit = sys.maxsize if everything else _ROWS
-        parts = [self._words(), self._losses(limit)]
+        times: list[RenderableType] = [*times_of(self.timeline, self.language)]
+        parts = [*times, self._words(), self._losses(limit)]
         if self.ledger is not None and self.shares is not None:
             parts += [
                 self._causes(self.ledger, self.shares),

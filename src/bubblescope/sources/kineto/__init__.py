@@ -12,6 +12,7 @@ from bubblescope.model.errors import SourceError
 from bubblescope.model.groups import merged
 from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.clock_shift import shifted
@@ -214,7 +215,7 @@ class _Reader(msgspec.Struct, frozen=True):
             inferred=told.how,
             blank=told.blank,
             untimed=0 if projection.tasks.height else projection.ranges,
-            projection=told.projection,
+            projection=(told.projection if events.on_device else _without_kernels(told.projection)),
             spent=(
                 spent(
                     events.capture,
@@ -272,6 +273,12 @@ class _Reader(msgspec.Struct, frozen=True):
                 f"holds pipeline ranges of {len(marking)} processes ({marking[0]}, {marking[1]}, "
                 "...): it was merged; give the trace that each process wrote",
             )
+
+
+def _without_kernels(projection: Projection) -> Projection:
+    """Return tasks that the host alone timed: what its operators took is no time of kernels."""
+    unknown = pl.lit(None, pl.Int64)
+    return msgspec.structs.replace(projection, tasks=projection.tasks.with_columns(busy_ns=unknown))
 
 
 _APART: Final = "(?i)^(?:## )?optimizer"
@@ -385,6 +392,9 @@ def _ranks(traces: Sequence[_Trace]) -> tuple[list[int], str | None]:
 
 
 def _rank_table(traces: Sequence[_Trace], ranks: list[int]) -> pl.DataFrame:
+    of: dict[int, set[str]] = {}
+    for trace, rank in zip(traces, ranks, strict=True):
+        of.setdefault(rank, set()).add(DEVICE if trace.on_device else HOST)
     rows = {
         rank: {
             "rank": rank,
@@ -392,6 +402,7 @@ def _rank_table(traces: Sequence[_Trace], ranks: list[int]) -> pl.DataFrame:
             "process": trace.process,
             "device": trace.contents.devices[0] if len(trace.contents.devices) == 1 else None,
             "device_name": trace.device_name,
+            "timed": next(iter(of[rank])) if len(of[rank]) == 1 else None,
             **_coordinates(trace, rank),
         }
         for trace, rank in zip(traces, ranks, strict=True)

@@ -194,6 +194,7 @@ HEADINGS: Final = {
     "evidence": "依据",
     "advice": "下一步",
     "causes": "设备空闲的原因",
+    "whose_times": "注意",
     "ranks": "各 rank",
     "gaps": "最长的空隙",
     "cause": "原因",
@@ -227,5 +228,9 @@ NOTES: Final = {
     "doubt": "；时间与先后关系矛盾，原因仅供参考",
     "left_out": "；{count} 个结果在开始产生之前就被使用，已略去",
     "part": "；代价取自 {of} 步中的 {steps} 步",
+    "host_times": "时间来自主机而非设备：任务的长度是 CPU 在其中停留的时间。若其工作在设备上运行，"
+    "设备何时忙碌或空闲是未知的",
+    "mixed_times": "{ranks} 的时间来自主机，其余来自设备：两者的任务和空闲时间不可比较",
+    "unknown_times": "跟踪未说明 {ranks} 的时间来自设备还是主机",
 }
 """What is printed beside the tables."""

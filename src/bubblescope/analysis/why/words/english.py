@@ -186,6 +186,7 @@ HEADINGS: Final = {
     "evidence": "evidence",
     "advice": "next step",
     "causes": "Why devices are idle",
+    "whose_times": "note",
     "ranks": "Ranks",
     "gaps": "Longest gaps",
     "cause": "cause",
@@ -219,5 +220,10 @@ NOTES: Final = {
     "doubt": "; times contradict what must come before what, so take the causes with care",
     "left_out": "; {count} results were used before they were begun to be made, and are left out",
     "part": "; costs of {steps} of {of} steps",
+    "host_times": "times are the host's, not a device's: a task lasts for as long as the CPU was in "
+    "it. If its work ran on a device, when that was busy or idle is not known",
+    "mixed_times": "times of {ranks} are the host's, those of others a device's: tasks and idle times "
+    "of the two do not compare",
+    "unknown_times": "the traces do not say whether times of {ranks} are a device's or the host's",
 }
 """What is printed beside the tables."""
