@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 SCHEMA: Final = "bubblescope.report/1"
 """Name and version of the JSON report, described in docs/report.md. Keys are only ever added."""
 
-_EXPLAINED: Final = 30_000
-"""Tasks whose idle time is explained at most: `bubblescope why` explains all."""
-
 
 class Report(msgspec.Struct, frozen=True, eq=False):
     """Everything that `bubblescope report` says about a timeline.
@@ -77,7 +74,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             .sort("kind")
         )
         used = utilization(timeline, workload)
-        found = study(timeline, also, most=_EXPLAINED)
+        found = study(timeline, also)
         return cls(timeline, found, kinds, budget(timeline), used)
 
     @property
@@ -156,7 +153,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "causes": ledger.totals().to_dicts(),
             "outside_ns": ledger.outside["idle_ns"].sum(),
             "replay_error": ledger.replay_error,
-            "steps": self.study.explained,
+            "steps": len(self.timeline.steps),
         }
 
     def _schedule_dict(self) -> dict[str, Any] | None:

@@ -98,6 +98,10 @@ class Counterfactuals:
             return run.as_measured
         return self.replay_with(causes)
 
+    def step_ns(self, causes: AbstractSet[Cause]) -> int:
+        """Return how long a step of the run would be with only these causes, the mean."""
+        return int(self.with_causes(causes).length_ns.mean())
+
     def replay_with(
         self,
         causes: AbstractSet[Cause],

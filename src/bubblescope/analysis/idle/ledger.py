@@ -170,8 +170,8 @@ class _Items(msgspec.Struct, frozen=True):
         short = np.maximum(due - have, 0)
         # Both as one line of nanoseconds, group by group; where either changes, cut.
         offered, wanted = np.cumsum(taken.T.ravel()), np.cumsum(short.T.ravel())
-        cuts = np.union1d(offered, wanted)
-        cuts = cuts[cuts > 0]
+        cuts = np.sort(np.concatenate([offered, wanted]), kind="stable")  # both are in order
+        cuts = cuts[np.diff(cuts, prepend=0) > 0]
         sizes = np.diff(cuts, prepend=0)
         item = np.searchsorted(offered, cuts) // len(own)
         cause = np.searchsorted(wanted, cuts) % len(own)
@@ -254,8 +254,8 @@ def _roots(run: MeasuredRun) -> Ints:
 
 def _lasts(run: MeasuredRun) -> Ints:
     """Return the task of each step that ends last."""
-    order = np.lexsort((run.as_measured.end_ns, run.step))
-    last: Ints = order[np.append(np.flatnonzero(np.diff(run.step[order])), len(order) - 1)]
+    ends = np.flatnonzero(run.as_measured.end_ns == run.as_measured.length_ns[run.step])
+    last: Ints = ends[np.append(np.diff(run.step[ends]) > 0, True)]
     return last
 
 

@@ -167,9 +167,11 @@ def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
     length = np.maximum.reduceat(end, turn)
     sizes = np.diff(first)
     group = np.repeat(np.arange(len(sizes)), sizes)
-    order = np.lexsort((start, group))
-    reached = np.maximum(reached_ns(end[order], group), 0)
     gap = np.empty_like(start)
+    order: Ints | slice = slice(None)
+    if ((np.diff(start) < 0) & (np.diff(group) == 0)).any():
+        order = np.lexsort((start, group))
+    reached = np.maximum(reached_ns(end[order], group), 0)
     gap[order] = np.maximum(start[order] - reached, 0)
     tail = length[step[begins]] - np.maximum.reduceat(end, begins)
     return Replay(start, end, gap, tail, length)
@@ -198,7 +200,7 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     opens = np.minimum.reduceat(column["start_ns"], opening)
     measured = as_replay(column.pop("start_ns"), column.pop("end_ns"), first, step)
     start, end = measured.start_ns, measured.end_ns
-    after = np.setdiff1d(np.arange(count), first)
+    after = np.delete(np.arange(count), first[:-1])
     # Tasks of a rank may overlap: then what is kept is how long one starts before the other ends. A
     # task that lies within another, as recomputation does, does not free the device.
     before = _longest_before(end, column["group"])[after]
@@ -325,6 +327,9 @@ def _links(timeline: Timeline, column: dict[str, Ints], step: Ints) -> pl.DataFr
         },
     ).filter(pl.col("source") >= 0, pl.col("target") >= 0, pl.col("from") != pl.col("to"))
     met = messages(timeline)
+    if not met.height:
+        unknown = pl.lit(None, pl.Int64).alias("took_ns")
+        return links.select("source", "target", "from", "to", "backward", unknown)
     send, receive = tasks[met["send"]], tasks[met["receive"]]
     carried = met.select(
         "backward",

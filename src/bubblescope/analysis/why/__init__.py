@@ -112,6 +112,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             "replay_error": ledger.replay_error if ledger else None,
             "worst_replay_error": ledger.worst_error if ledger else None,
             "step_ns": shares.step_ns if shares else None,
+            "replayed_ns": shares.replayed_ns if shares else None,
             "bare_ns": shares.bare_ns if shares else None,
             "replayed_steps": shares.steps if shares else None,
             "steps": shares.of if shares else len(self.timeline.steps),

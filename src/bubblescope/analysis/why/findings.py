@@ -46,7 +46,7 @@ class Finding(msgspec.Struct, frozen=True):
     tasks: tuple[int, ...] = ()
 
 
-def findings(timeline: Timeline, study: Study, shares: Shares | None) -> list[Finding]:
+def findings(timeline: Timeline, study: Study, shares: Shares) -> list[Finding]:
     """Return what is to be said of a run, most important first; nothing if it has no ledger."""
     ledger = study.ledger
     if ledger is None:
@@ -73,19 +73,17 @@ def findings(timeline: Timeline, study: Study, shares: Shares | None) -> list[Fi
         verdict = Finding("verdict", f"inherent{rated}", common)
         return [verdict, Finding("advice", "inherent", {})]
     said = [Finding("verdict", f"causes{rated}", common)]
-    costs = {share.cause: share for share in shares.shares} if shares else {}
+    costs = {share.cause: share for share in shares.shares}
     for index, cause in enumerate(causes):
-        saved = costs[cause].last_ns if cause in costs else None
+        saved = costs[cause].last_ns
         values = {
             "cause": cause,
             "idle_share": totals[cause]["share"],
             "idle_ns": totals[cause]["idle_ns"],
             "saved_ns": saved,
-            "saved_share": saved / shares.step_ns if shares and saved is not None else None,
+            "saved_share": saved / shares.step_ns,
         }
-        # The steps that were replayed with and without it may not have it.
-        suffix = "_unpriced" if saved is None else "" if saved > 0 else "_hidden"
-        key = ("first" if not index else "next") + suffix
+        key = ("first" if not index else "next") + ("" if saved > 0 else "_hidden")
         said.append(Finding("verdict", key, values))
         said.append(_EVIDENCE[cause](timeline, ledger, study))
         said.append(Finding("advice", cause.name.lower(), {}))

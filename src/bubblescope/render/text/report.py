@@ -173,8 +173,6 @@ class Report(Face, report.Report, frozen=True, eq=False):
                 row["cause"], units.duration(row["idle_ns"]).rjust(8), units.percent(row["share"])
             )
         about = f"replay {units.percent(ledger.replay_error)} off; bubblescope why has the evidence"
-        if self.study.explained < len(self.timeline.steps):
-            about = f"of {units.count(self.study.explained, 'step')}; {about}, of all"
         return titled("Why idle", table, about)
 
     def _ranks(self, limit: int) -> RenderableType:

@@ -57,10 +57,6 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "next_hidden"): (
         "其次是{cause}：占空闲时间的 {idle_share}（{idle_ns}）；单独去除它不会缩短每步时间。"
     ),
-    ("verdict", "first_unpriced"): (
-        "首要原因是{cause}：占空闲时间的 {idle_share}（所有 rank 合计 {idle_ns}）。"
-    ),
-    ("verdict", "next_unpriced"): "其次是{cause}：占空闲时间的 {idle_share}（{idle_ns}）。",
     ("verdict", "inherent_unrated"): "各 rank 的空闲时间全部是 {schedule} 调度固有的。",
     ("verdict", "causes_unrated"): (
         "各 rank 的空闲时间中，{inherent_share} 是 {schedule} 调度固有的，{other_share} 不是。"

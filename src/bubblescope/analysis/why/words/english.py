@@ -68,10 +68,6 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Then {cause}: {idle_share} of the idle time ({idle_ns}); without it alone, a step would not "
         "be shorter."
     ),
-    ("verdict", "first_unpriced"): (
-        "The first cause is {cause}: {idle_share} of the idle time ({idle_ns} over all ranks)."
-    ),
-    ("verdict", "next_unpriced"): "Then {cause}: {idle_share} of the idle time ({idle_ns}).",
     ("verdict", "inherent_unrated"): "All idle time of the ranks is inherent to {schedule}.",
     ("verdict", "causes_unrated"): (
         "Of the ranks' idle time, {inherent_share} is inherent to {schedule}, {other_share} is not."
