@@ -153,7 +153,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "causes": ledger.totals().to_dicts(),
             "outside_ns": ledger.outside["idle_ns"].sum(),
             "replay_error": ledger.replay_error,
-            "steps": len(self.timeline.steps),
+            "steps": ledger.steps,
         }
 
     def _schedule_dict(self) -> dict[str, Any] | None:

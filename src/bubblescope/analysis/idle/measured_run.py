@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.phase import pipeline_phase, pipelines
+from bubblescope.analysis.phase import compared, pipelines
 from bubblescope.model.dependencies import messages, numbered, passes
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.intervals import reached_ns
@@ -51,6 +51,11 @@ class Replay(msgspec.Struct, frozen=True, eq=False):
     gap_ns: Ints
     tail_ns: Ints
     length_ns: Ints
+
+    @property
+    def step_ns(self) -> int:
+        """How long a step lasted, the mean."""
+        return round(float(self.length_ns.mean()))
 
 
 class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
@@ -180,6 +185,8 @@ def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
 def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> MeasuredRun | None:
     """Return the graph of a run; None if it has no pipeline tasks or its ranks share no clock.
 
+    Steps that only some of the ranks have are left out, as of bubble rates.
+
     Args:
         timeline: The run.
         apart: As `bubblescope.analysis.phase.pipelines` returns it, of a run that this is a part of;
@@ -187,7 +194,7 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     """
     if not timeline.run.common_clock:
         return None
-    tasks = pipeline_phase(timeline.tasks.with_row_index("task"))
+    tasks = compared(timeline.tasks.with_row_index("task"))
     if not len(tasks):
         return None
     apart = pipelines(timeline) if apart is None else apart

@@ -148,6 +148,10 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             "losses": self.losses.ranked().to_dicts() if self.losses else [],
             "per_rank_step": ledger.table.to_dicts() if ledger else [],
             "outside": ledger.outside.to_dicts() if ledger else [],
+            "warnings": [
+                msgspec.to_builtins(notice)
+                for notice in (*self.timeline.run.warnings, *self.study.bubbles.notices)
+            ],
         }
         if gaps and ledger:
             said["gaps"] = ledger.gaps.to_dicts()

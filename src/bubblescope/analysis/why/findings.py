@@ -127,9 +127,8 @@ def _slow_rank(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
     top = slowest(ledger)
     if top is None:
         raise ValueError("no rank is slow")
-    shows = () if top.task is None else (top.task,)
     values = {name: getattr(top, name) for name in ("rank", "slow_share", "steps", "of")}
-    return Finding("evidence", "slow_rank", values, shows)
+    return Finding("evidence", "slow_rank", values, (top.task,))
 
 
 def _variation(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:

@@ -68,7 +68,7 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
         "notes": [
             cut(f"{field} was inferred: {how}", _TEXT) for field, how in run.inferred.items()
         ],
-        "warnings": [cut(notice.message, _TEXT) for notice in run.warnings],
+        "warnings": [cut(notice.message, _TEXT) for notice in (*run.warnings, *bubbles.notices)],
         "causes": _causes(known.ledger) if known.ledger else [],
         "spread": view.spread.to_dicts(),
     }

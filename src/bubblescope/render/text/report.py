@@ -168,7 +168,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         if inherent:
             schedule = "inherent to the schedule"
             table.add_row(schedule, units.duration(idle), units.percent(share), style="dim")
-        for row in list(totals.values())[:_CAUSES]:
+        for row in [row for row in totals.values() if row["idle_ns"]][:_CAUSES]:
             table.add_row(
                 row["cause"], units.duration(row["idle_ns"]).rjust(8), units.percent(row["share"])
             )

@@ -11,7 +11,7 @@ from bubblescope.analysis import whatif
 from bubblescope.analysis.whatif_device import CAPTURE, STEP
 from bubblescope.model import units
 from bubblescope.render.text.face import Face
-from bubblescope.render.text.sections import narrow_table
+from bubblescope.render.text.sections import narrow_table, warnings_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,8 +39,10 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
         now = f"now {units.duration(self.step_ns)}{_SPANS[self.span]}"
         if self.open:
             now += ", and more: no step's end is in the trace"
+        left_out = warnings_of(self.notices)
         if not self.predictions:
-            return Group(Text(now), Text("nothing that was tried would make it faster"))
+            nothing = Text("nothing that was tried would make it faster")
+            return Group(Text(now), nothing, left_out)
         pipeline = self.span == whatif.WhatIf.span
         table = narrow_table(
             "all" if self.span == CAPTURE else "a step",
@@ -55,7 +57,7 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
             table.add_row(
                 _length(one),
                 units.duration(one.saved_ns),
-                f"{-100 * one.saved_share:+.2f} %",
+                units.change(-one.saved_share),
                 Text(units.percent(one.error), _style(one.error)),
                 one.change,
                 one.needs,
@@ -63,7 +65,8 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
             )
         conditions = dict.fromkeys(one.best_if for one in self.predictions if one.best_if)
         notes = [_MEANING, *(f"a range: the shorter end if {said}" for said in conditions)]
-        return Group(Text(now), Text(), table, Text(), *(Text(note, "dim") for note in notes))
+        said = (Text(note, "dim") for note in notes)
+        return Group(Text(now), Text(), table, Text(), *said, left_out)
 
     def headline(self) -> str:
         """Return the first answer in one line."""
