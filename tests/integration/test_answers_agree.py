@@ -284,6 +284,14 @@ def test_what_is_saved_is_the_same_in_why_and_whatif(answers):
         assert [one.saved_ns for one in asked.predictions] == [one["saved_ns"] for one in ranks]
 
 
+def test_what_is_inherent_is_a_part_of_what_is_idle_without_waiting(answers):
+    for row in answers.said["why"]["findings"]:
+        if row["key"] == "no_wait":
+            overall = answers.said["report"]["bubble"]["overall"]
+            assert row["values"]["no_wait_share"] == overall["no_wait"] == overall["ideal"]
+            assert row["values"]["inherent_share"] <= overall["no_wait"] + 1e-9, answers.what
+
+
 def test_texts_have_the_numbers_of_the_json(answers):
     report, why = answers.said["report"], answers.said["why"]
     rate = report["bubble"]["overall"]["makespan"]

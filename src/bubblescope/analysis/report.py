@@ -122,18 +122,18 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "utilization": self.utilization.to_dict() if self.utilization else None,
             "schedule": self._schedule_dict(),
             "bubble": {
-                "definitions": DEFINITIONS,
-                "overall": msgspec.to_builtins(self.bubbles.overall),
+                "definitions": {**DEFINITIONS, "ideal": "the same as no_wait, its first name"},
+                "overall": self.bubbles.overall.to_dict(),
                 "per_rank": [
-                    {"rank": rank, **msgspec.to_builtins(rates)}
+                    {"rank": rank, **rates.to_dict()}
                     for rank, rates in self.bubbles.per_rank.items()
                 ],
                 "per_step": [
-                    {"step": step, **msgspec.to_builtins(rates)}
+                    {"step": step, **rates.to_dict()}
                     for step, rates in self.bubbles.per_step.items()
                 ],
                 "per_rank_step": [
-                    {"step": row["step"], "rank": row["rank"], **msgspec.to_builtins(rates)}
+                    {"step": row["step"], "rank": row["rank"], **rates.to_dict()}
                     for row, rates in zip(
                         table.iter_rows(named=True), self.bubbles.per_rank_step(), strict=True
                     )

@@ -72,7 +72,7 @@ def findings(timeline: Timeline, study: Study, shares: Shares) -> list[Finding]:
     if not causes:
         verdict = Finding("verdict", f"inherent{rated}", common)
         return [verdict, Finding("advice", "inherent", {})]
-    said = [Finding("verdict", f"causes{rated}", common)]
+    said = [Finding("verdict", f"causes{rated}", common), *_no_wait(study, inherent)]
     costs = {share.cause: share for share in shares.shares}
     for index, cause in enumerate(causes):
         saved = costs[cause].last_ns
@@ -88,6 +88,19 @@ def findings(timeline: Timeline, study: Study, shares: Shares) -> list[Finding]:
         said.append(_EVIDENCE[cause](timeline, ledger, study))
         said.append(Finding("advice", cause.name.lower(), {}))
     return said
+
+
+def _no_wait(study: Study, inherent_ns: int) -> list[Finding]:
+    """Set what is inherent beside the rate of the same tasks replayed without waiting."""
+    overall, found = study.bubbles.overall, study.recognition
+    if overall.no_wait is None or not overall.makespan_ns or found is None:
+        return []
+    values = {
+        "schedule": found.schedule,
+        "inherent_share": inherent_ns / overall.makespan_ns,
+        "no_wait_share": overall.no_wait,
+    }
+    return [Finding("evidence", "no_wait", values)]
 
 
 def _task(timeline: Timeline, row: int) -> dict[str, Any]:

@@ -72,6 +72,11 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "causes_unrated"): (
         "Of the ranks' idle time, {inherent_share} is inherent to {schedule}, {other_share} is not."
     ),
+    ("evidence", "no_wait"): (
+        "What is inherent to {schedule} is {inherent_share} of the time. Replayed without waiting, the "
+        "same tasks leave ranks idle {no_wait_share} of a shorter time (no wait, in the report): what "
+        "is inherent, and what stages, ranks and micro-batches of unequal length add."
+    ),
     ("evidence", "imbalance"): (
         "Stage {stage} takes {cost_ns} for a micro-batch, {mean_times} the mean of the stages "
         "({mean_ns})."
