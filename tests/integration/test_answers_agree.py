@@ -18,12 +18,21 @@ from click.testing import CliRunner
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 import bubblescope
+import job_trace_maker
+from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli
+from bubblescope.facade import Trace
 from bubblescope.model import intervals, units
 from bubblescope.model.errors import TimelineError
 from bubblescope.render.html.data import PageData
+from bubblescope.schedules import generate
+from device_exports import kineto
+from device_maker import Mode, make
 from full import FULL
+from injected import Fault, Job
+from kineto_maker import pipeline
+from nsight_maker import Style
 from random_runs import made
 
 if TYPE_CHECKING:
@@ -46,9 +55,8 @@ class Answers:
         steps: What the steps of a Perfetto trace are: name -> start and end.
     """
 
-    def __init__(self, seed: int, folder: Path) -> None:
-        self.what, timeline, self.slow = made(seed)
-        self.run = run = bubblescope.load(timeline.save(folder / "run.parquet"))
+    def __init__(self, what: str, run: Trace, slow: int | None, folder: Path) -> None:
+        self.what, self.run, self.slow = what, run, slow
         answers = {"report": run.report(), "why": run.why(), "whatif": run.whatif()}
         answers["compare"] = run.compare(run)
         with suppress(TimelineError):  # no step of it is whole
@@ -96,9 +104,37 @@ def steps_of(path: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-@pytest.fixture(scope="module", params=range(48 if FULL else 6))
+def with_kernels(folder: Path) -> Trace:
+    """Read traces of PyTorch of a pipeline, with kernels; one rank lacks the marker of a step."""
+    traces, _, _ = pipeline(Style(stages=3, microbatches=4, steps=4))
+    lost = traces[1].events
+    lost[:] = [event for event in lost if event["name"] != "ProfilerStep#2"]
+    for trace in traces:
+        trace.write(folder / f"rank{trace.rank}.json")
+    return bubblescope.load(folder)
+
+
+def of_a_job(folder: Path) -> Trace:
+    """Read a job trace: with messages, collectives and an optimizer."""
+    path = job_trace_maker.make(
+        folder / "job.parquet", replicas=2, steps=3, chunks=1, overlapped=False
+    )
+    return bubblescope.load(path)
+
+
+READ = {"kernels": with_kernels, "job trace": of_a_job}
+"""Runs that are not made of random faults."""
+
+
+@pytest.fixture(scope="module", params=[*READ, *range(48 if FULL else 5)])
 def answers(request, tmp_path_factory):
-    return Answers(request.param, tmp_path_factory.mktemp("run"))
+    folder = tmp_path_factory.mktemp("run")
+    if request.param in READ:
+        (folder / "traces").mkdir()
+        return Answers(request.param, READ[request.param](folder / "traces"), None, folder)
+    what, timeline, slow = made(request.param)
+    run = bubblescope.load(timeline.save(folder / "run.parquet"))
+    return Answers(what, run, slow, folder)
 
 
 def summed(rows: list[dict[str, Any]], *by: str) -> dict[Any, int]:
@@ -208,11 +244,13 @@ def test_steps_that_are_left_out_are_named_by_all(answers):
 
 
 def test_stragglers_have_the_same_steps(answers):
-    """Theirs last from the first operation on a device to the last one."""
+    """Theirs last from the first operation to the last one: of job traces, messages are such, too."""
     found = answers.said.get("stragglers")
     if found is None:
         pytest.skip("no step is whole")
-    computed = answers.run.tasks.filter(lane="compute")
+    computed = answers.run.tasks
+    if found["model"] == "compute":
+        computed = computed.filter(lane="compute")
     apart = "steps-apart" in {row["code"] for row in answers.said["report"]["warnings"]}
     span = pl.col("end_ns").max() - pl.col("start_ns").min()
     for row in found["steps"]:
@@ -328,6 +366,44 @@ def test_sentences_hold_numbers_and_no_signs_for_missing_ones(answers):
     for row in answers.said["why"]["findings"]:
         for wrong in (re.compile("–"), NEVER, NEGATIVE):
             assert not wrong.search(row["text"]), f"{answers.what}: {row['text']}"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_devices_without_a_pipeline_have_one_length_of_steps(tmp_path, seed):
+    """Of those whose ends were recorded: in what-if of the slowest rank, in compare the mean of all."""
+    run = bubblescope.load(kineto(make(Mode(pairs=True, ranks=2), seed), tmp_path))
+    report, why = (json.loads(ask().to_json()) for ask in (run.report, run.why))
+    whatif, compare = (json.loads(ask.to_json()) for ask in (run.whatif(), run.compare(run)))
+    closed: dict[int, list[int]] = {}
+    for device in report["devices"]:
+        for step in device["steps"]:
+            if not step["open"]:
+                closed.setdefault(step["step"], []).append(step["total_ns"])
+    slowest = sum(max(each) for each in closed.values()) / len(closed)
+    assert whatif["step_ns"] == pytest.approx(slowest, abs=SLACK_NS)
+    mean = sum(sum(each) / len(each) for each in closed.values()) / len(closed)
+    [step] = [one for one in compare["changes"]["device"] if one["name"] == "step"]
+    assert step["before"] == pytest.approx(mean, abs=SLACK_NS)
+    assert "on the rank that takes longest" in " ".join(str(run.whatif()).split())
+    assert why["device"] == report["device"]
+    texts = [str(ask) for ask in (run.report(), run.why(), run.whatif(), run.compare(run))]
+    for text in texts:
+        assert not NEVER.search(text)
+    for row in why["findings"]:
+        assert "–" not in row["text"]
+
+
+def test_a_run_of_many_tasks_is_explained_as_a_whole_by_all():
+    """Of more than 30,000 tasks, which are replayed a depth at a time."""
+    slow = Fault(Cause.SLOW_RANK, slow={(1, 3): 1.2})
+    job = Job(generate("1f1b", 8, 32), replicas=4, steps=16, jitter=0.03)
+    run = Trace(job.play(slow))
+    assert len(run) > 30_000
+    report, why = run.report().to_dict(), run.why().to_dict()
+    assert report["why"]["steps"] == why["steps"] == 16
+    causes = [row["cause"] for row in report["why"]["causes"]]
+    assert causes == [row["cause"] for row in why["causes"]]
+    assert report["bubble"]["overall"]["idle_ns"] == why["idle_ns"]
 
 
 def test_the_command_prints_what_the_library_says(tmp_path):

@@ -37,6 +37,8 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
         """Return the answers to be printed; there are never too many."""
         del everything
         now = f"now {units.duration(self.step_ns)}{_SPANS[self.span]}"
+        if self.span == STEP and self.timeline.budget["rank"].n_unique() > 1:
+            now += ", on the rank that takes longest"
         if self.open:
             now += ", and more: no step's end is in the trace"
         left_out = warnings_of(self.notices)
