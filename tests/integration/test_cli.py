@@ -87,7 +87,7 @@ def test_report_as_json_follows_its_schema(trace, tmp_path):
     assert data["run"]["sources"][0]["format"] == "nsight"
     assert [rank["rank"] for rank in data["ranks"]] == [0, 1, 2, 3]
     assert [step["step"] for step in data["steps"]] == [0, 1, 2]
-    names = {"span", "longest_span", "makespan", "over_ideal", "ideal", "excess"}
+    names = {"span", "longest_span", "makespan", "over_ideal", "no_wait", "excess", "ideal"}
     bubble = data["bubble"]
     assert set(bubble["definitions"]) == names
     assert bubble["overall"]["makespan"] == pytest.approx(3 / 11)
@@ -98,6 +98,7 @@ def test_report_as_json_follows_its_schema(trace, tmp_path):
         *bubble["per_rank_step"],
     ):
         assert names <= set(rates)
+        assert rates["ideal"] == rates["no_wait"]
         assert rates["excess"] == pytest.approx(0, abs=1e-6)
     assert len(bubble["per_rank_step"]) == 4 * 3
     assert [notice["code"] for notice in data["notes"]] == ["clocks-checked"]

@@ -78,7 +78,7 @@ export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: B
   context.textAlign = "left";
 }
 
-/** What the lane of an overlay shows, and the bubble rate of the ideal. */
+/** What the lane of an overlay shows, and the bubble rate of the ideal: of the same tasks without waiting. */
 export function drawOverlayTitle(context: CanvasRenderingContext2D, head: Head, { row, height }: Place, y: number, theme: Theme): void {
   const overlay = head.overlays.find(({ lane }) => lane === row.lane);
   if (!overlay || height < 12) return;
@@ -111,7 +111,7 @@ export function drawDevice(context: CanvasRenderingContext2D, band: Band, top: n
 
 /** A rank's bubble rate of what could have been, where that is known: of the ideal. */
 export function overlayRate({ rates }: Rank, lane: Lane): string {
-  const rate = lane === "ideal" ? rates?.ideal : null;
+  const rate = lane === "ideal" ? rates?.no_wait : null;
   return rate == null ? "" : percent(rate);
 }
 

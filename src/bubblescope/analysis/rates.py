@@ -16,10 +16,11 @@ R ranks:
 * ``makespan``: 1 - sum(busy_r) / (R * T), T the step's first start to last end over *all* ranks.
 * ``over_ideal``: (R * T - sum(busy_r)) / sum(busy_r), idle time as a share of useful time: the
   (p - 1) / m of Narayanan et al. (arXiv 2104.04473, section 2.2).
-* ``ideal``: ``makespan`` of a perfect execution of the recognised schedule: the same tasks in the
-  schedule's order, nobody waits for anything but the result that a task needs, and results arrive
-  at once (`bubblescope.analysis.schedule.ideal`). With its makespan I it is 1 - sum(busy_r) / (R * I).
-* ``excess``: idle time beyond that, as a share of R * T: (T - I) / T.
+* ``no_wait``: ``makespan`` of the same tasks replayed without waiting: in the order of the recognised
+  schedule, nobody waits for anything but the result that a task needs, and results arrive at once
+  (`bubblescope.analysis.schedule.ideal`). With its makespan I it is 1 - sum(busy_r) / (R * I). It has
+  what is inherent to the schedule, and what stages, ranks and micro-batches of unequal length add.
+* ``excess``: what waiting adds, as a share of R * T: (T - I) / T.
 
 The last two are null wherever the schedule was not recognised. They are about the steps that were
 recorded whole.
@@ -65,8 +66,9 @@ DEFINITIONS: Final[dict[str, str]] = {
     "makespan": "idle share of the step's span over all ranks, first start to last end anywhere",
     "longest_span": "idle share of the longest rank's span; the Zero Bubble paper's bubble rate",
     "over_ideal": "idle time over that span as a share of busy time; (p-1)/m for ideal 1F1B",
-    "ideal": "makespan rate of a perfect run of the recognised schedule, without waiting",
-    "excess": "idle time beyond that perfect run, as a share of the step's span",
+    "no_wait": "makespan rate of the same tasks replayed without waiting: what is inherent to the "
+    "schedule, and what tasks of unequal length add",
+    "excess": "what waiting adds: idle time beyond that replay, as a share of the step's span",
 }
 """One line for each rate, to be printed beside it."""
 
@@ -107,7 +109,7 @@ class Rates(msgspec.Struct, frozen=True):
     """The bubble rates of a set of ranks and steps, and the times behind them.
 
     Attributes:
-        span, longest_span, makespan, over_ideal, ideal, excess: As defined in this module; null if
+        span, longest_span, makespan, over_ideal, no_wait, excess: As defined in this module; null if
             unknown.
         makespan_error, over_ideal_error, excess_error: How far they may be off because clocks
             differ; null if nothing is known of the clocks.
@@ -125,7 +127,7 @@ class Rates(msgspec.Struct, frozen=True):
     longest_span: float | None
     makespan: float | None
     over_ideal: float | None
-    ideal: float | None
+    no_wait: float | None
     excess: float | None
     makespan_error: float | None
     over_ideal_error: float | None
@@ -136,6 +138,14 @@ class Rates(msgspec.Struct, frozen=True):
     makespan_ns: int | None
     uncertain_ns: int | None
     unknown: dict[str, str] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values; `no_wait` has its first name `ideal` too."""
+        said: dict[str, Any] = msgspec.to_builtins(self)
+        said["ideal"] = self.no_wait
+        if "no_wait" in self.unknown:
+            said["unknown"]["ideal"] = self.unknown["no_wait"]
+        return said
 
 
 class BubbleRates(msgspec.Struct, frozen=True):
@@ -325,7 +335,7 @@ def _rates(sums: dict[str, Any], rate_error: float) -> Rates:
             ),
             "makespan": (idle_share(shared, makespan), apart, BEYOND),
             "over_ideal": (idle / shared if idle is not None and shared else None, apart, BEYOND),
-            "ideal": (idle_share(best_busy, best), ideal_reason, CROWDED),
+            "no_wait": (idle_share(best_busy, best), ideal_reason, CROWDED),
             "excess": (excess, ideal_reason if best is None else apart, SHORTER),
             "kernel_share": (kernels, NO_KERNELS, BEYOND),
         }

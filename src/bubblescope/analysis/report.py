@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 SCHEMA: Final = "bubblescope.report/1"
 """Name and version of the JSON report, described in docs/report.md. Keys are only ever added."""
 
-_EXPLAINED: Final = 30_000
-"""Tasks whose idle time is explained at most: `bubblescope why` explains all."""
-
 
 class Report(msgspec.Struct, frozen=True, eq=False):
     """Everything that `bubblescope report` says about a timeline.
@@ -79,7 +76,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             .sort("kind")
         )
         used = utilization(timeline, workload)
-        found = study(timeline, also, most=_EXPLAINED)
+        found = study(timeline, also)
         return cls(timeline, found, kinds, budget(timeline), used)
 
     @property
@@ -129,23 +126,23 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "utilization": self.utilization.to_dict() if self.utilization else None,
             "schedule": self._schedule_dict(),
             "bubble": {
-                "definitions": DEFINITIONS,
-                "overall": msgspec.to_builtins(self.bubbles.overall),
+                "definitions": {**DEFINITIONS, "ideal": "the same as no_wait, its first name"},
+                "overall": self.bubbles.overall.to_dict(),
                 "per_rank": [
-                    {"rank": rank, **msgspec.to_builtins(rates)}
+                    {"rank": rank, **rates.to_dict()}
                     for rank, rates in self.bubbles.per_rank.items()
                 ],
                 "per_step": [
                     {
                         "step": step,
-                        **msgspec.to_builtins(rates),
+                        **rates.to_dict(),
                         "length_ns": alone.get(step),
                         "to_next_ns": None if step is None else following.get(step),
                     }
                     for step, rates in self.bubbles.per_step.items()
                 ],
                 "per_rank_step": [
-                    {"step": row["step"], "rank": row["rank"], **msgspec.to_builtins(rates)}
+                    {"step": row["step"], "rank": row["rank"], **rates.to_dict()}
                     for row, rates in zip(
                         table.iter_rows(named=True), self.bubbles.per_rank_step(), strict=True
                     )
@@ -166,7 +163,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "causes": ledger.totals().to_dicts(),
             "outside_ns": ledger.outside["idle_ns"].sum(),
             "replay_error": ledger.replay_error,
-            "steps": self.study.explained,
+            "steps": ledger.steps,
         }
 
     def _schedule_dict(self) -> dict[str, Any] | None:

@@ -30,6 +30,7 @@ import polars as pl
 from bubblescope.analysis.cost_model import Model
 from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import ADDED, Cause
+from bubblescope.analysis.idle.slow_ranks import slow_ranks
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.prediction import (
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.slow_devices import Reading
     from bubblescope.analysis.together import Change
     from bubblescope.model.arrays import Ints
+    from bubblescope.model.provenance import Notice
     from bubblescope.schedules.plan import Plan
 
 SCHEMA: Final = "bubblescope.whatif/1"
@@ -105,7 +107,7 @@ class WhatIf:
         self._activities = known if activities is None else activities
         self._counterfactuals: Counterfactuals = ledger.counterfactuals
         self._error = ledger.replay_error
-        self.step_ns = int(self._counterfactuals.run.as_measured.length_ns.mean())
+        self.step_ns = self._counterfactuals.run.as_measured.step_ns
         self._recognition = recognition
         device = recognition.coordinates.device if recognition else None
         self._devices = SlowDevices.of(self._counterfactuals, device)
@@ -170,7 +172,7 @@ class WhatIf:
         most, least = (_in_run(run, _by_task(windows, one, timeline)) for one in saved)
         change = f"kernels of {pattern!r} take {factor:g} times as long"
         longest = self._same(change, HOST_AHEAD, lambda: run.replay(run.duration_ns - least))
-        shortest = int(run.replay(run.duration_ns - most).length_ns.mean())
+        shortest = run.replay(run.duration_ns - most).step_ns
         return longest.down_to(shortest, HOST_SOONER)
 
     def healthy(self, rank: int) -> Prediction:
@@ -350,9 +352,9 @@ class WhatIf:
                 yield self.without(cause)
         if self._timeline is not None and self._timeline.budget.height:
             yield self.host_never_late()
-        run, length = self._counterfactuals.run, self._counterfactuals.lengths
-        for rank in np.unique(run.rank[length.rank_ns > length.stage_ns]).tolist()[:_SLOWEST]:
-            yield self.healthy(rank)
+        run, parts = self._counterfactuals.run, self._counterfactuals.lengths
+        for slow in slow_ranks(run, parts)[:_SLOWEST]:
+            yield self.healthy(slow.rank)
         if self._model is None:
             return
         limit = memory or float(self._model.plan.peak_memory().max())
@@ -399,7 +401,7 @@ class WhatIf:
         It is played again to be drawn: of the many that advice is made of, none is kept.
         """
         run = self._counterfactuals.run
-        predicted = int(replay().length_ns.mean())
+        predicted = replay().step_ns
         saved = 1 - predicted / self.step_ns if self.step_ns else 0.0
         return Prediction(
             change,
@@ -492,7 +494,7 @@ class WhatIf:
                 for what, number, factor in asked.scaled:
                     numbers = {"stage": run.stage, "rank": run.rank}[what]
                     times = np.where(numbers == number, times * factor, times)
-                length = int(found.replay_with(left, shorter, times).length_ns.mean())
+                length = found.replay_with(left, shorter, times).step_ns
                 words = " and ".join(part for part in (condition, reading.words) if part)
                 played.append((length, (shorter, times), words))
         _, (shorter, times), _ = max(played, key=_time)
@@ -578,7 +580,7 @@ class WhatIf:
         played = []
         for times, words in found:
             duration = np.round(run.duration_ns * times).astype(np.int64)
-            played.append((int(run.replay(duration).length_ns.mean()), duration, words))
+            played.append((run.replay(duration).step_ns, duration, words))
         _, longest, _ = max(played, key=_time)
         best, _, words = min(played, key=_time)
         said = self._same(change, needs, lambda: run.replay(longest))
@@ -702,6 +704,7 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
             pipeline "step", a mean one from its start to the next one's, or "capture", a device's time
             from its first operation to its last.
         open: Whether the ends of all steps are missing, so that they are longer than what is known.
+        notices: Which steps are left out, and why.
     """
 
     timeline: Timeline
@@ -709,6 +712,7 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
     predictions: tuple[Prediction, ...]
     span: str = WhatIf.span
     open: bool = False
+    notices: tuple[Notice, ...] = ()
 
     @classmethod
     def of(
@@ -736,12 +740,14 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
         """
         run: WhatIf | DeviceWhatIf
         known = study(timeline, also)
+        notices: tuple[Notice, ...] = ()
         if timeline.budget.height and not known.pipelined:
             run = DeviceWhatIf(timeline, activities)
         else:
+            notices = known.bubbles.notices
             run = WhatIf(known.recognition, ledger_of(known, timeline), timeline, activities)
         answers = [question(run) for question in questions] or run.advice(memory)
-        return cls(timeline, run.step_ns, tuple(answers), run.span, run.open)
+        return cls(timeline, run.step_ns, tuple(answers), run.span, run.open, notices)
 
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step as measured, and as the first answer has it."""
@@ -759,4 +765,8 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
             "span": self.span,
             "open": self.open,
             "predictions": [one.to_dict() for one in self.predictions],
+            "warnings": [
+                msgspec.to_builtins(notice)
+                for notice in (*self.timeline.run.warnings, *self.notices)
+            ],
         }

@@ -114,6 +114,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             "replay_error": ledger.replay_error if ledger else None,
             "worst_replay_error": ledger.worst_error if ledger else None,
             "step_ns": shares.step_ns if shares else None,
+            "replayed_ns": shares.replayed_ns if shares else None,
             "bare_ns": shares.bare_ns if shares else None,
             "replayed_steps": shares.steps if shares else None,
             "steps": shares.of if shares else len(self.timeline.steps),
@@ -149,6 +150,10 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             "losses": self.losses.ranked().to_dicts() if self.losses else [],
             "per_rank_step": ledger.table.to_dicts() if ledger else [],
             "outside": ledger.outside.to_dicts() if ledger else [],
+            "warnings": [
+                msgspec.to_builtins(notice)
+                for notice in (*self.timeline.run.warnings, *self.study.bubbles.notices)
+            ],
         }
         if gaps and ledger:
             said["gaps"] = ledger.gaps.to_dicts()

@@ -73,7 +73,7 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
         ],
         "warnings": [
             *filter(None, [whose_times(timeline)]),
-            *(cut(notice.message, _TEXT) for notice in run.warnings),
+            *(cut(notice.message, _TEXT) for notice in (*run.warnings, *bubbles.notices)),
         ],
         "causes": _causes(known.ledger) if known.ledger else [],
         "spread": view.spread.to_dicts(),

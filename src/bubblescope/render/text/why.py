@@ -19,7 +19,7 @@ from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.render.text.face import Face
-from bubblescope.render.text.sections import narrow_table, times_of
+from bubblescope.render.text.sections import narrow_table, times_of, warnings_of
 
 if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
@@ -52,6 +52,7 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
                 self._ranks(self.ledger, limit),
                 self._longest(self.ledger, limit),
                 self._replay(self.ledger, self.shares),
+                warnings_of(self.study.bubbles.notices),
             ]
         return Group(*parts)
 

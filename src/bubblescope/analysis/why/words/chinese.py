@@ -42,6 +42,11 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "各 rank 有 {rate_share} 的时间空闲：其中 {inherent_share} 是 {schedule} 调度固有的，"
         "{other_share} 不是。"
     ),
+    ("evidence", "no_wait"): (
+        "{schedule} 调度固有的空闲占时间的 {inherent_share}。"
+        "同样的任务不等待地重放一遍，在更短的时间里空闲 {no_wait_share}"
+        "（即 report 的 no wait）：其中既有固有的空闲，也有各级、各 rank、各微批次长短不一所增加的。"
+    ),
     ("verdict", "first"): (
         "首要原因是{cause}：占空闲时间的 {idle_share}（所有 rank 合计 {idle_ns}）。"
         "没有它，每步可缩短 {saved_ns}（{saved_share}）。"
@@ -57,10 +62,6 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "next_hidden"): (
         "其次是{cause}：占空闲时间的 {idle_share}（{idle_ns}）；单独去除它不会缩短每步时间。"
     ),
-    ("verdict", "first_unpriced"): (
-        "首要原因是{cause}：占空闲时间的 {idle_share}（所有 rank 合计 {idle_ns}）。"
-    ),
-    ("verdict", "next_unpriced"): "其次是{cause}：占空闲时间的 {idle_share}（{idle_ns}）。",
     ("verdict", "inherent_unrated"): "各 rank 的空闲时间全部是 {schedule} 调度固有的。",
     ("verdict", "causes_unrated"): (
         "各 rank 的空闲时间中，{inherent_share} 是 {schedule} 调度固有的，{other_share} 不是。"

@@ -68,13 +68,14 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Then {cause}: {idle_share} of the idle time ({idle_ns}); without it alone, a step would not "
         "be shorter."
     ),
-    ("verdict", "first_unpriced"): (
-        "The first cause is {cause}: {idle_share} of the idle time ({idle_ns} over all ranks)."
-    ),
-    ("verdict", "next_unpriced"): "Then {cause}: {idle_share} of the idle time ({idle_ns}).",
     ("verdict", "inherent_unrated"): "All idle time of the ranks is inherent to {schedule}.",
     ("verdict", "causes_unrated"): (
         "Of the ranks' idle time, {inherent_share} is inherent to {schedule}, {other_share} is not."
+    ),
+    ("evidence", "no_wait"): (
+        "What is inherent to {schedule} is {inherent_share} of the time. Replayed without waiting, the "
+        "same tasks leave ranks idle {no_wait_share} of a shorter time (no wait, in the report): what "
+        "is inherent, and what stages, ranks and micro-batches of unequal length add."
     ),
     ("evidence", "imbalance"): (
         "Stage {stage} takes {cost_ns} for a micro-batch, {mean_times} the mean of the stages "
