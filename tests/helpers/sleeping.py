@@ -15,7 +15,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 SCHEDULES: Final = {
@@ -45,8 +48,9 @@ class Job(NamedTuple):
         head: What the loss costs the last stage besides, in layers.
         partition: Layers of each stage; the same number if empty.
         slow: How many times as long everything takes on some ranks.
-        ranks, microbatches, steps: How many; a first step, in which nobody sleeps and which is not
-            recorded, is not counted.
+        replicas: Copies of the pipeline.
+        ranks, microbatches, steps: How many, ranks of each copy; a first step, in which nobody sleeps
+            and which is not recorded, is not counted.
         times_ms: Of a usual layer's forward, input gradient and weight gradient.
         jitter: Standard deviation of single operations of a layer, as a share.
         seed: Of these.
@@ -57,6 +61,7 @@ class Job(NamedTuple):
     head: float = 0.0
     partition: tuple[int, ...] = ()
     slow: dict[int, float] = {}  # noqa: RUF012  never changed
+    replicas: int = 1
     ranks: int = 4
     microbatches: int = 8
     steps: int = 3
@@ -71,9 +76,10 @@ class Job(NamedTuple):
 
     def held(self, rank: int) -> list[int]:
         """Return the stages of a rank."""
+        at = rank % self.ranks
         if self.schedule in SINGLE:
-            return [rank]
-        return [rank, self.stages - 1 - rank if self.schedule in _V else rank + self.ranks]
+            return [at]
+        return [at, self.stages - 1 - at if self.schedule in _V else at + self.ranks]
 
     def costs(self, stage: int) -> list[float]:
         """Return what each layer of a stage costs."""
@@ -84,8 +90,8 @@ class Job(NamedTuple):
         return [*costs, self.head] if self.head and stage == self.stages - 1 else costs
 
 
-def run(job: Job, folder: Path) -> None:
-    """Run a job to its end, recorded into a folder.
+def run(jobs: Mapping[Path, Job], at_once: int = 1) -> None:
+    """Run jobs to their ends, so many at a time, each recorded into its folder.
 
     Raises:
         RuntimeError: A process failed.
@@ -93,51 +99,78 @@ def run(job: Job, folder: Path) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     fork = multiprocessing.get_context("forkserver")
     fork.set_forkserver_preload(["torch.distributed.pipelining.schedules"])  # once for all jobs
-    with tempfile.TemporaryDirectory() as store:
-        ranks = [
-            fork.Process(target=_train, args=(job, rank, str(folder), f"{store}/store"))
-            for rank in range(job.ranks)
-        ]
-        for process in ranks:
-            process.start()
-        for process in ranks:
-            process.join()
-    failed = [rank for rank, process in enumerate(ranks) if process.exitcode]
-    if failed:
-        raise RuntimeError(f"{job}: ranks {failed} failed")
+    waiting = list(jobs.items())
+    running: dict[Path, list[Any]] = {}
+    with tempfile.TemporaryDirectory() as stores:
+        # Processes are waited for in one thread: two that ask for an exit code may both be told wrong.
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                folder, job = waiting.pop(0)
+                store = f"{stores}/{len(waiting)}"
+                running[folder] = [
+                    fork.Process(target=_train, args=(job, rank, str(folder), store))
+                    for rank in range(job.replicas * job.ranks)
+                ]
+                for process in running[folder]:
+                    process.start()
+            time.sleep(0.05)
+            for folder in [one for one, ranks in running.items() if not _alive(ranks)]:
+                ended = [process.exitcode for process in running.pop(folder)]
+                if any(ended):
+                    raise RuntimeError(f"{jobs[folder]}: ranks ended with {ended}")
 
 
-def _train(job: Job, rank: int, folder: str, store: str) -> None:
-    """Train a rank's stages."""
-    import numpy as np
-    import torch
-    from torch import distributed, nn
-    from torch.distributed.pipelining import PipelineStage
-    from torch.distributed.pipelining.schedules import get_schedule_class
-
-    from bubblescope.record import instrument
-
-    with suppress(PermissionError):  # who sleeps is woken in time, where a user may ask for it
+def prompt() -> None:
+    """Ask that this process be woken in time, where its user may ask for that."""
+    with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    random = np.random.default_rng([job.seed, rank])
-    times = job.slow.get(rank, 1.0)
 
-    def work(length_ms: float) -> None:
+
+def _alive(ranks: list[Any]) -> bool:
+    """Say whether a job goes on; where a rank failed the others wait for it, and are ended."""
+    if any(process.exitcode for process in ranks):
+        for process in ranks:
+            process.kill()
+            process.join()
+    return any(process.is_alive() for process in ranks)
+
+
+class _Sleep:
+    """What a rank sleeps instead of working.
+
+    Attributes:
+        awake: Whether it sleeps at all.
+    """
+
+    def __init__(self, job: Job, rank: int) -> None:
+        self.awake = False
+        self._times = 1e-3 * job.slow.get(rank, 1.0)
+        self._jitter = job.jitter
+        self._random = np.random.default_rng([job.seed, rank])
+
+    def work(self, length_ms: float) -> None:
+        """Sleep so many milliseconds, more or less."""
         began = time.monotonic()
-        length = length_ms * 1e-3 * times * max(0.0, 1 + job.jitter * random.standard_normal())
-        length *= awake
+        varied = max(0.0, 1 + self._jitter * self._random.standard_normal())
+        length = length_ms * self._times * varied if self.awake else 0.0
         time.sleep(max(0.0, began + length - time.monotonic()))
+
+
+def _stage(sleep: _Sleep, job: Job, stage: int) -> Any:
+    """Return the layers of a stage."""
+    import torch
+    from torch import nn
 
     class Pass(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any, forward_ms: float, backward_ms: float) -> Any:
             ctx.backward_ms = backward_ms
-            work(forward_ms)
+            sleep.work(forward_ms)
             return x.clone()
 
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
-            work(ctx.backward_ms)
+            sleep.work(ctx.backward_ms)
             return gradient, None, None
 
     class Weight(torch.autograd.Function):
@@ -148,7 +181,7 @@ def _train(job: Job, rank: int, folder: str, store: str) -> None:
 
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
-            work(ctx.backward_ms)
+            sleep.work(ctx.backward_ms)
             return gradient, None
 
     class Layer(nn.Module):
@@ -171,19 +204,38 @@ def _train(job: Job, rank: int, folder: str, store: str) -> None:
         def forward(self, x: Any) -> Any:
             return x + self.weight
 
+    return nn.Sequential(*[Embedding()] * (stage == 0), *map(Layer, job.costs(stage)))
+
+
+def _train(job: Job, rank: int, folder: str, store: str) -> None:
+    """Train a rank's stages."""
+    import torch
+    from torch import distributed, nn
+    from torch.distributed import device_mesh
+    from torch.distributed.pipelining import PipelineStage
+    from torch.distributed.pipelining.schedules import get_schedule_class
+
+    from bubblescope.record import instrument
+
+    prompt()
     torch.set_num_threads(1)
     distributed.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=job.ranks
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=job.replicas * job.ranks
     )
     instrument("torch", folder=folder, start=1)  # step 0 tells the stages their shapes
-    held = job.held(rank)
-    modules = [
-        nn.Sequential(*[Embedding()] * (stage == 0), *map(Layer, job.costs(stage)))
-        for stage in held
-    ]
+    mesh = device_mesh.init_device_mesh(
+        "cpu", (job.replicas, job.ranks), mesh_dim_names=("dp", "pp")
+    )
+    sleep, held = _Sleep(job, rank), job.held(rank)
     stages = [
-        PipelineStage(module, stage, job.stages, torch.device("cpu"))
-        for module, stage in zip(modules, held, strict=True)
+        PipelineStage(
+            _stage(sleep, job, stage),
+            stage,
+            job.stages,
+            torch.device("cpu"),
+            group=mesh["pp"].get_group(),
+        )
+        for stage in held
     ]
     schedule = get_schedule_class(job.schedule)(
         stages[0] if job.schedule in SINGLE else stages,
@@ -191,12 +243,11 @@ def _train(job: Job, rank: int, folder: str, store: str) -> None:
         loss_fn=nn.functional.mse_loss,
     )
     inputs = torch.ones(job.microbatches, _WIDTH)
-    awake = 0
+    given = (inputs,) if 0 in held else ()
     for _ in range(job.steps + 1):
-        given = (inputs,) if 0 in held else ()
         schedule.step(*given, target=inputs if job.stages - 1 in held else None)
-        for module in modules:
-            module.zero_grad()
+        for stage in stages:
+            stage.submod.zero_grad()
         distributed.barrier()
-        awake = 1
+        sleep.awake = True
     distributed.destroy_process_group()

@@ -59,7 +59,8 @@ class Model(NamedTuple):
         noise: Standard deviation of single operations, as a share of their mean length, beyond what
             all operations of a micro-batch have in common.
         measured: From which device to which results were sent, p x p.
-        lag_ns: How long an operation starts after it could, the median.
+        lag_ns: How long an operation starts after its device was free and, where it waited for a
+            result, after that was there: the medians of both.
     """
 
     plan: Plan
@@ -74,7 +75,7 @@ class Model(NamedTuple):
     halved: bool
     noise: float
     measured: np.ndarray
-    lag_ns: int
+    lag_ns: tuple[int, int]
 
     @classmethod
     def of(
@@ -146,7 +147,7 @@ class Model(NamedTuple):
             halved,
             noise,
             measured,
-            int(np.median(run.lag_ns)),
+            _lags(run),
         )
 
     def replanned(self, microbatches: int) -> Plan:
@@ -205,7 +206,8 @@ class Model(NamedTuple):
         """Return how far a plan's length may be off its mean in another run, as a share.
 
         That is the sum of what chance makes of it, at two and a half standard errors of the difference
-        of two runs, and of how lengths of single operations differ if the model is cut in another way.
+        of two runs, of how lengths of single operations differ if the model is cut in another way, and
+        of what comes of operations that start late, where a plan has more or fewer of them.
         """
         now = self.length_ns(plan)
         if not now:
@@ -216,6 +218,10 @@ class Model(NamedTuple):
         error = _DEVIATIONS * np.sqrt(2) * share
         if plan.stages != self.plan.stages and self.noise:
             error += abs(self._replace(cost_ns=_calm(self.cost_ns)).length_ns(plan) / now - 1)
+        if any(self.lag_ns):
+            prompt = self._replace(lag_ns=(0, 0))
+            times = prompt.length_ns(plan) / prompt.length_ns(self.plan)
+            error += abs(times * self.length_ns(self.plan) / now - 1)
         return float(error)
 
     def guesses(self, plan: Plan) -> list[tuple[Model, str]]:
@@ -234,7 +240,10 @@ class Model(NamedTuple):
         unknown = ~self.measured & (self.measured.sum() > 0)
         if unknown[plan.device[edges.source], plan.device[edges.target]].any():
             seen = self.delay_ns[self.measured]
-            ends = ((int(seen.max()), ""), (int(seen.min()), "new links are as fast as the fastest"))
+            ends = (
+                (int(seen.max()), ""),
+                (int(seen.min()), "new links are as fast as the fastest"),
+            )
             found = [
                 (
                     model._replace(delay_ns=np.where(unknown, delay, self.delay_ns)),
@@ -292,9 +301,11 @@ class Model(NamedTuple):
         into as many equal parts. What is slow because of its device stays there. A transfer is
         an operation between two others.
         """
-        lengths = self._lengths(plan) + self.lag_ns
+        # An operation is as much longer as it starts late, and results are as much sooner there.
+        free, fed = self.lag_ns
+        lengths = self._lengths(plan) + free
         edges, _ = edges_of(plan)
-        delay = self.delay_ns[plan.device[edges.source], plan.device[edges.target]]
+        delay = self.delay_ns[plan.device[edges.source], plan.device[edges.target]] + fed - free
         crosses = np.flatnonzero(
             (plan.device[edges.source] != plan.device[edges.target]) & (delay > 0)
         )
@@ -310,7 +321,7 @@ class Model(NamedTuple):
         )
         moves = np.broadcast_to(delay[crosses], (len(lengths), len(crosses)))
         start, end = graph.run_many(np.concatenate([lengths, moves], axis=1))
-        return start[:, : len(plan)] + self.lag_ns, end[:, : len(plan)]
+        return start[:, : len(plan)] + free, end[:, : len(plan)]
 
     def _lengths(self, plan: Plan) -> Ints:
         """Return how long a plan's operations take in each run, runs x n."""
@@ -389,6 +400,14 @@ def _calm(cost: np.ndarray) -> np.ndarray:
     taken, due = (np.nansum(one, axis=(1, 2), keepdims=True) for one in (cost, usual))
     calm: np.ndarray = usual * np.divide(taken, due, out=np.ones_like(due), where=due > 0)
     return calm
+
+
+def _lags(run: MeasuredRun) -> tuple[int, int]:
+    """Return how late tasks start that waited for their device, and for a result: medians."""
+    waited = run.feeder >= 0
+    kinds = (run.lag_ns[~waited], run.lag_ns[waited])
+    free, fed = (int(np.median(lag)) if len(lag) else 0 for lag in kinds)
+    return free, fed
 
 
 def _delays(run: MeasuredRun, recognition: Recognition, devices: int) -> tuple[Ints, np.ndarray]:

@@ -205,7 +205,7 @@ class WhatIf:
         scaled = np.where(own, np.round(run.duration_ns * factor), run.duration_ns)
         duration = scaled.astype(np.int64)
         change = f"{what} {number} takes {factor:g} times as long"
-        return self._same(change, "", lambda: run.replay(duration))
+        return self._by_chance(self._same(change, "", lambda: run.replay(duration)))
 
     def moved(self, count: int, source: int, target: int, layers: Sequence[int]) -> Prediction:
         """Answer what it would have taken with layers of one stage at another.
