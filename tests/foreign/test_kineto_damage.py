@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bubblescope
 from bubblescope import sources
 from bubblescope.model.errors import BubblescopeError, SourceError
 from bubblescope.render.text.report import Report
@@ -234,6 +235,101 @@ def test_a_trace_without_rank_among_others_is_refused(tmp_path):
     stranger.write(tmp_path / "b.json")
     with pytest.raises(SourceError, match=r"b\.json: does not state its rank"):
         sources.load(tmp_path)
+
+
+def test_a_bare_array_of_pytorch_1_8_is_read_whole_and_torn(tmp_path):
+    events = [
+        {
+            "ph": "X",
+            "cat": "Operator",
+            "name": "aten::mm",
+            "pid": 7,
+            "tid": "7",
+            "ts": 10,
+            "dur": 9,
+        },
+        {
+            "ph": "X",
+            "cat": "Runtime",
+            "name": "cudaLaunchKernel",
+            "pid": 7,
+            "tid": "7",
+            "ts": 12,
+            "dur": 2,
+            "args": {"correlation": 4},
+        },
+        {
+            "ph": "X",
+            "cat": "Kernel",
+            "name": "gemm",
+            "pid": 0,
+            "tid": "stream 7",
+            "ts": 20,
+            "dur": 5,
+            "args": {"device": 0, "stream": 7, "correlation": 4},
+        },
+        {"ph": "X", "cat": "Trace", "name": "Profiler", "pid": 7, "tid": "7", "ts": 0, "dur": 40},
+    ]
+    text = " " + json.dumps(events)
+    for name, whole in (("whole", text), ("torn", text[:-30])):
+        path = tmp_path / f"{name}.json"
+        path.write_text(whole)
+        timeline = sources.load(path)
+        assert timeline.tasks.select("start_ns", "end_ns").rows() == [(20_000, 25_000)]
+        assert ("torn-tail" in codes(timeline)) == (name == "torn")
+        if name == "torn":
+            assert codes(timeline)["torn-tail"].lost == len(json.dumps(events[-1])) - 30 + 1
+        [contents] = timeline.run.contents
+        assert contents.counts == {"operators": 1, "calls": 1, "kernels": 1}
+
+
+def test_an_array_of_another_profiler_is_not_taken_for_one(tmp_path):
+    """Ascend's `trace_view.json` is a bare array too, and its operators are PyTorch's."""
+    path = tmp_path / "trace_view.json"
+    path.write_text(
+        json.dumps([{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2}])
+    )
+    with pytest.raises(SourceError, match="known format"):
+        sources.load(path)
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_kernels_of_several_processes_are_refused_and_of_several_devices_are_not(tmp_path, merged):
+    """TraceLens fuses the kernels of all ranks into one file, with processes of its own numbers."""
+    trace = Trace()
+    for device in (0, 1):
+        trace.device = device
+        trace.kernel(100, 200, at=None)
+        trace.events[-1]["pid"] = device * (10**8 + 1) if merged else device
+    if merged:
+        with pytest.raises(
+            SourceError, match=r"kernels of 2 processes .* merged of several traces"
+        ):
+            load(trace.text(), tmp_path)
+    else:
+        assert load(trace.text(), tmp_path).run.contents[0].devices == (0, 1)
+
+
+def test_times_of_the_host_are_called_so_in_the_first_lines(tmp_path):
+    trace = Trace(header={"deviceProperties": []})
+    trace.range("PP:0F0", 1000, 9000)
+    trace.operator("aten::mm", 2000, 3000)
+    trace.range("PP:0B0", 9000, 20_000)
+    trace.operator("aten::mm", 10_000, 19_000)
+    trace.event("mtia_ccp_events", "pe_exe", 1, 9)
+    timeline = load(trace.text(), tmp_path)
+
+    notice = codes(timeline)["host-times"]
+    assert "no work of a device" in notice.message
+    assert "1 of mtia_ccp_events" in notice.message
+    report = bubblescope.report(tmp_path)
+    assert report.to_dict()["bubble"]["overall"]["kernel_share"] is None
+    assert str(report).splitlines()[1].startswith("host     the traces hold no work of a device")
+    assert str(report).count("no work of a device") == 1
+
+
+def test_times_of_a_device_are_not_called_the_hosts(tmp_path):
+    assert "host-times" not in codes(load(one_task().text(), tmp_path))
 
 
 def test_a_trace_merged_of_several_processes_is_refused(tmp_path):

@@ -8,6 +8,9 @@ import msgspec
 
 from bubblescope.model.plain_text import whole
 
+HOST_TIMES: Final = "host-times"
+"""Code of the notice that times are those of the CPU: no trace tells what a device did."""
+
 
 class Origin(msgspec.Struct, frozen=True):
     """One trace that went into a timeline.

@@ -15,6 +15,7 @@ from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.rates import DEFINITIONS, Rates
 from bubblescope.model import units
 from bubblescope.model.kinds import SHORT, Kind
+from bubblescope.model.provenance import HOST_TIMES
 from bubblescope.render.text import lanes
 from bubblescope.render.text.device import device_line, device_section, steps_section
 from bubblescope.render.text.face import Face
@@ -73,7 +74,8 @@ class Report(Face, report.Report, frozen=True, eq=False):
         unknown = unknowable(self.timeline)
         if unknown is not None:
             parts.append(Text.assemble(("unknown  ", "yellow"), unknown))
-        return Group(*parts, inferred_of(run), warnings_of((*run.warnings, *self.bubbles.notices)))
+        notices = [one for one in run.warnings if one.code != HOST_TIMES]  # it stands above
+        return Group(*parts, inferred_of(run), warnings_of((*notices, *self.bubbles.notices)))
 
     def headline(self) -> str:
         """Return schedule, size and bubble rate in one line."""
@@ -90,10 +92,16 @@ class Report(Face, report.Report, frozen=True, eq=False):
         return Group(
             Text.assemble(("bubblescope  ", "bold"), " · ".join(facts(timeline))),
             *([device_line(self.budget)] if self.budget is not None else []),
+            *self._host_times(),
             *self._slow_rank(),
             Text(f"read from {units.count(len(timeline.run.origins), 'trace')} ({source})", "dim"),
             Text(),
         )
+
+    def _host_times(self) -> list[Text]:
+        """Return the line that says that times are the host's, if they are."""
+        said = [one.message for one in self.timeline.run.warnings if one.code == HOST_TIMES]
+        return [Text.assemble(("host     ", "yellow"), message) for message in said]
 
     def _slow_rank(self) -> list[Text]:
         """Return the line that names the rank that holds up the others, if there is one."""

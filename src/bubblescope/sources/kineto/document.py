@@ -2,8 +2,8 @@
 
 The format is Chrome's trace events with Kineto's own keys around them (pytorch/kineto,
 `libkineto/src/output_json.cpp`). A file is one object whose `traceEvents` array may hold millions of
-events, so it is cut at event boundaries into batches: memory stays bounded, and a damaged event or a
-torn end costs no more than itself.
+events (until PyTorch 1.8 it was that array alone), so it is cut at event boundaries into batches: memory
+stays bounded, and a damaged event or a torn end costs no more than itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 _PIECE: Final = 1 << 19
 """Bytes decoded at once: with their events they fit in a processor's cache."""
 _PACKED_PIECE: Final = 1 << 16
-_ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
 _BEFORE_PHASE: Final = re.compile(rb"\}\s*(,)\s*(\{)\s*\Z")
 _BOUNDARY: Final = re.compile(rb'\}(\s*,\s*)(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:)')
 _ARRAY_END: Final = re.compile(rb"\}\s*\](?=\s*[,}])")
@@ -283,13 +283,16 @@ def read_document(
             break
     else:
         raise _no_events(path, buffer, losses)
+    bare = found[0].lstrip() == b"["
     try:
-        header = _header(buffer[: found.end()] + b"]}")
+        header = Header() if bare else _header(buffer[: found.end()] + b"]}")
     except _UNDECODABLE as error:
         raise SourceError(path, f"has a header that makes no sense ({error})") from None
     take = begin(header)
     with _collector_paused():
-        tail = _read_events(chain([buffer[found.end() :]], pieces), take, losses)
+        rest = chain([buffer[found.end() :]], pieces, [b"}"] if bare else [])
+        tail = _read_events(rest, take, losses)
+    losses.torn_bytes -= bare and losses.torn
     for field in ("base_ns", "distributed", "host", "declared", "devices", "schema"):
         if getattr(header, field) is None:
             setattr(header, field, getattr(tail, field))
