@@ -1,4 +1,4 @@
-"""The table of `docs/traces.md`: what bubblescope tells of each trace in a folder, checked against the files.
+"""The table of `docs/traces.md`: what bubblescope tells of each trace, checked against the files.
 
     python benchmarks/traces.py FOLDER [--index benchmarks/traces.toml]
 
@@ -23,11 +23,12 @@ import os
 import sqlite3
 import sys
 import tempfile
-import tomllib
 from collections import defaultdict
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import tomllib
 
 DEVICE_WORK = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 NSIGHT_WORK = ("KERNEL", "MEMCPY", "MEMSET")
@@ -70,7 +71,7 @@ class Origin(NamedTuple):
 
 
 def origins(folder: Path, index: Path | None) -> list[Origin]:
-    """Return what the index names of the folder, and last what it does not name, a row for each file."""
+    """Return what the index names of the folder, and last what it does not, a row for each file."""
     known = tomllib.loads(index.read_text("utf-8")) if index else {}
     found, named = [], set()
     for origin in known.get("origin", []):
@@ -226,7 +227,7 @@ def union(intervals: list[tuple[int, int]]) -> int:
 
 
 def kineto(path: Path) -> list[tuple[Any, int, int]]:
-    """Return device, start and end of what devices did in a trace of PyTorch, or in a folder of them."""
+    """Return device, start and end of what devices did in a trace of PyTorch, or a folder of some."""
     if path.is_dir():
         return [one for file in sorted(path.rglob("*.json*")) for one in kineto(file)]
     packed = path.read_bytes()

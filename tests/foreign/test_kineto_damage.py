@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 import bubblescope
 from bubblescope import sources
 from bubblescope.model.errors import BubblescopeError, SourceError
+from bubblescope.model.progress import SILENT
 from bubblescope.render.text.report import Report
+from bubblescope.sources.kineto import document
 from kineto_maker import BASE, Trace, pipeline
 from nsight_maker import Style
 
@@ -281,6 +283,32 @@ def test_a_bare_array_of_pytorch_1_8_is_read_whole_and_torn(tmp_path):
             assert codes(timeline)["torn-tail"].lost == len(json.dumps(events[-1])) - 30 + 1
         [contents] = timeline.run.contents
         assert contents.counts == {"operators": 1, "calls": 1, "kernels": 1}
+
+
+@pytest.mark.parametrize("order", [sorted, lambda keys: sorted(keys, reverse=True)])
+def test_events_may_have_their_keys_in_any_order(sound, tmp_path, monkeypatch, order):
+    """Meta's MTIA names its processes name first; programs that rewrite traces may sort all keys."""
+    trace = json.loads(sound)
+    for event in trace["traceEvents"]:
+        event["args"] = event.get("args", {}) | {
+            "inner": [{"a": {}}, {"name": "ph"}],
+            "b": '{"ph":',
+        }
+    trace["traceEvents"] = [
+        {key: event[key] for key in order(event)} for event in trace["traceEvents"]
+    ]
+    monkeypatch.setattr(document, "_PIECE", 4096)
+    batches = []
+    text = json.dumps(trace)
+    path = tmp_path / "rank0.json"
+    path.write_text(text)
+    document.read_document(path, lambda _: lambda batch: batches.append(len(batch)), SILENT)
+    assert sum(batches) == len(trace["traceEvents"])
+    assert len(batches) > len(text) / 4096 / 2  # in pieces, not all at once
+
+    rewritten = load(text, tmp_path)
+    assert rewritten.tasks.equals(load(sound, tmp_path).tasks)
+    assert codes(rewritten).keys() == codes(load(sound, tmp_path)).keys()
 
 
 def test_an_array_of_another_profiler_is_not_taken_for_one(tmp_path):
