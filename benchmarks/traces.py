@@ -24,11 +24,13 @@ import sqlite3
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 import tomllib
 
@@ -123,6 +125,7 @@ def _as_a_user(arguments: list[str], out: Path, err: Path) -> None:
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     sys.argv = ["bubblescope", *arguments]
+    os.environ["COLUMNS"] = "9999"
     from bubblescope.cli import main as bubblescope  # noqa: PLC0415  in the new process alone
 
     bubblescope()
@@ -214,7 +217,7 @@ def again(trace: Trace, report: dict[str, Any]) -> str:
         number += sum(map(len, found.values()))
     off = abs(ours - busy)
     same = "the same" if off <= TOLERANCE_NS * number else "NOT THE SAME"
-    return f"busy by {number:,} operations in the files: {busy / 1e6:,.3f} ms, {same}."
+    return f"busy by {_counted(number, 'operation')} in the files: {busy / 1e6:,.3f} ms, {same}."
 
 
 def union(intervals: list[tuple[int, int]]) -> int:
@@ -342,7 +345,7 @@ def main() -> None:
     given = parser.parse_args()
     if not given.folder.is_dir():
         parser.error(f"{given.folder} is no folder")
-    with ThreadPoolExecutor(given.jobs) as pool:
+    with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
         found = origins(given.folder, given.index)
         rows = [pool.map(row, origin.traces) for origin in found]  # all at once
         for origin, told in zip(found, rows, strict=True):
