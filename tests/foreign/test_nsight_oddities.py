@@ -323,6 +323,16 @@ def test_pipeline_ranges_without_any_device_work_are_not_called_unknown(tmp_path
     assert codes(timeline) == {"ranges-without-work": (1, 1), "no-device-work": (1, 1)}
 
 
+def test_an_export_without_any_device_work_says_that_and_not_that_names_are_missing(tmp_path):
+    export = Export()
+    export.process(7).range("my_loop", 0, 50)
+    timeline = load(export, tmp_path)
+    assert len(timeline) == 0
+    [notice] = timeline.run.warnings
+    assert notice.code == "no-device-work"
+    assert "no kernels, copies or fills of any device; profile with `--trace=cuda" in notice.message
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_plain_profile_of_megatron_says_how_to_get_tasks(tmp_path, named):
     """`--profile` marks operators by autograd's `emit_nvtx` at most, and no forward or backward."""

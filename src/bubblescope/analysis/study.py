@@ -69,7 +69,11 @@ def ledger_of(known: Study, timeline: Timeline) -> Ledger:
     if known.ledger is not None:
         return known.ledger
     if timeline.run.common_clock:
-        raise TimelineError("no ledger can be made of a run without forwards and backwards")
+        raise TimelineError(
+            "the traces hold neither forwards and backwards nor work of devices, so there is no idle "
+            "time to explain; if ranges of theirs are forwards or backwards (`bubblescope names` lists "
+            "them), describe them with --names"
+        )
     raise TimelineError(
         "the ranks share no clock, so what waited for what cannot be told; --clock solve tries to find "
         "one"

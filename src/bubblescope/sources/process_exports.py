@@ -191,6 +191,10 @@ def no_tasks(
             known,
             known,
         )
+    if all(export.counts["device"].is_null().all() for export in exports):
+        return Notice(
+            "no-device-work", f"the traces hold no kernels, copies or fills of any device; {timed}"
+        )
     ranges = sum(export.names["count"].sum() for export in exports)
     kinds = sum(export.names["name"].n_unique() for export in exports)
     said = (
