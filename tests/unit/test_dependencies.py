@@ -49,12 +49,15 @@ def test_each_pass_feeds_that_of_the_next_stage_in_its_own_pipeline(dp):
     assert fed(timeline) == expected(timeline)
 
 
-@pytest.mark.parametrize("number", [0, -(2**31), 2**31 - 3])
+@pytest.mark.parametrize("number", [0, -1, -(2**31), 2**31 - 3])
 def test_numbers_may_be_as_large_as_they_are(number):
-    """One step at each end of what there are, and the same for micro-batches: no key is too long."""
+    """Of two steps and of micro-batches that are as far apart as can be, none is taken for another.
+
+    From step -1 to the last there is, 64 bits would come round to the same key.
+    """
     timeline = run(steps=2)
     far = pl.when(pl.col("step") == 0).then(number).otherwise(2**31 - 1)
-    micro = pl.when(pl.col("microbatch") == 3).then(2**31 - 1).otherwise("microbatch")
+    micro = pl.when(pl.col("microbatch") == 3).then(2**31 - 4).otherwise("microbatch")
     tasks = timeline.tasks.with_columns(step=far.cast(pl.Int32), microbatch=micro.cast(pl.Int32))
     timeline = Timeline(tasks, timeline.ranks)
     assert fed(timeline) == expected(timeline)
