@@ -10,7 +10,6 @@ import polars as pl
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, concat
-from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.recording.reader import Torn, header_of, read_stream
 from bubblescope.sources.rank_grid import groups_of_grid
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 _RECORDING: Final = ".bubbles"
 _PARQUET_MAGIC: Final = b"PAR1"
-_TIMED: Final = {"cpu": HOST, **dict.fromkeys(("cuda", "npu", "cupti"), DEVICE)}
-"""What the times of our timers are of, by their names; PyTorch's for ROCm and Paddle's are "cuda"."""
 
 
 class NativeSource:
@@ -165,7 +162,6 @@ class _Recording:
             name=pl.coalesce("name", "kind"),
         )
         known = {name: getattr(header, name, None) for name in RANK_SCHEMA}
-        known["timed"] = _TIMED.get(header.timer)
         ranks = pl.DataFrame([known], schema=RANK_SCHEMA)
         run = Run(
             origins=(Origin("native", header.version, str(self.path)),),
