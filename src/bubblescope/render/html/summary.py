@@ -13,6 +13,7 @@ from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.model import units
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.model.plain_text import cut
+from bubblescope.model.timing import on_host
 from bubblescope.render.palette import CAUSE_COLOURS, COLOURS, INK, STRIPED
 from bubblescope.render.text.sections import what_schedule
 from bubblescope.render.traces.slices import step_spans
@@ -51,6 +52,8 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
     timeline, known = view.timeline, view.study
     bubbles = known.bubbles
     run = timeline.run
+    said = whose_times(timeline)
+    times = [] if said is None else [cut(said, _TEXT)]
     return {
         "origin": str(origin_ns),
         "kinds": [
@@ -68,9 +71,10 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
         "notes": [
             *(cut(f"{field} was inferred: {how}", _TEXT) for field, how in run.inferred.items()),
             *(cut(notice.message, _TEXT) for notice in run.notes),
+            *([] if on_host(timeline.ranks) else times),
         ],
         "warnings": [
-            *filter(None, [whose_times(timeline)]),
+            *(times if on_host(timeline.ranks) else []),
             *(cut(notice.message, _TEXT) for notice in run.warnings),
         ],
         "causes": _causes(known.ledger) if known.ledger else [],
