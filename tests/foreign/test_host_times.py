@@ -163,6 +163,9 @@ def test_the_page_says_it_in_its_heading():
     shown = head(named(["host"] * 4))
     assert "host times" in shown["facts"]
     assert shown["warnings"][0].startswith("times are the host's, not a device's")
+    unknown = head(named([None] * 4))  # which is no reason to worry
+    assert any("do not say whether times" in note for note in unknown["notes"])
+    assert not any("times" in warning for warning in unknown["warnings"])
     assert "host times" not in head(named(["device"] * 4))["facts"]
 
 

@@ -320,6 +320,25 @@ def test_bars_show_the_busy_share(tmp_path):
     assert [(bar.count("█"), idle) for bar, idle in bars] == [(32, "0.00"), (16, "50.00")]
 
 
+@pytest.mark.parametrize(
+    ("timers", "said"),
+    [
+        (("cpu", "cpu"), "host times · ended"),
+        (("cpu", "cuda"), "host times on rank 0 · ended"),
+        (("cuda", "cupti"), None),
+        (("cuda", "of another package"), None),
+    ],
+)
+def test_times_of_the_host_are_said_to_be(tmp_path, timers, said):
+    for rank, timer in enumerate(timers):
+        written = Sink(path(tmp_path, rank), header(rank, timer=timer))
+        written.write(step(0))
+        written.close(complete=True)
+    shown = Watch(tmp_path).shown()
+    assert (said or "ended") in shown
+    assert ("host times" in shown) == (said is not None)
+
+
 def test_once_prints_one_picture(tmp_path):
     empty = CliRunner().invoke(cli, ["watch", "--once", str(tmp_path)])
     assert (empty.exit_code, "no recordings yet" in " ".join(empty.output.split())) == (3, True)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import bubblescope
 from bubblescope import sources
 from bubblescope.cli import cli
+from bubblescope.demo.options import Options
 from bubblescope.facade import write
 from bubblescope.model.errors import BubblescopeError, ScheduleError
 from bubblescope.model.kinds import Kind
@@ -263,6 +264,8 @@ def test_schedules_are_understood_by_the_names_that_others_give_them(name, meani
     assert named(name).name == meaning
     listed = CliRunner().invoke(cli, ["schedules", name, "--json"])
     assert [one["name"] for one in json.loads(listed.output)] == [meaning]
+    if meaning in LINEAR:
+        assert Options(schedule=name).schedule == meaning
 
 
 def test_every_schedule_of_torch_is_understood():
@@ -338,6 +341,7 @@ def test_what_the_check_for_deadlocks_is_about_is_said():
         ((*SIZE, "--save-plan", "no/such/x.csv"), "no/such does not exist; make it first"),
         ((*SIZE, "--plan", "no/such/x.csv"), "no/such/x.csv: cannot be read as a schedule"),
         ((*SIZE, "--schedule", "zbw"), "did you mean zb-v?"),
+        ((*SIZE, "--schedule", ""), "'' is no schedule"),
         ((*SIZE, "--compare", "1f1b", "--schedule", "zb-v"), "goes neither with --schedule"),
         (("--compare", "1f1b", *SIZE, "-o", "no/such/x.svg"), "no/such does not exist"),
     ],

@@ -130,7 +130,7 @@ class _Plans:
                 f"--plan gives {len(self.own)} schedules; name one with --schedule, or set them "
                 f"beside each other with --compare {','.join(self.own)}"
             )
-        return self.add(schedule or next(iter(self.own), _DEFAULT))
+        return self.add(next(iter(self.own), _DEFAULT) if schedule is None else schedule)
 
 
 _DEFAULT: Final = "1f1b"
@@ -179,7 +179,13 @@ def _time(flag: str, meaning: str, default: str | None = None) -> Callable[[Any]
     show_default=True,
     help="Share of a forward's activations that its weight gradient still needs.",
 )
-@click.option("--steps", type=click.IntRange(1), default=1, show_default=True, help="Steps.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Steps; with several, it is told how long it is from step to step in the steady state.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/report.md).")
 @click.option("--to", "fmt", type=click.Choice(list(FORMATS)), help="Also write this format.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write.")

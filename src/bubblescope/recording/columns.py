@@ -65,3 +65,12 @@ class Header(msgspec.Struct, frozen=True):
     cp: int | None = None
     recorded_by: str | None = None
     before: int = 0
+
+    @property
+    def timed(self) -> str | None:
+        """What the times are of, as `timed` of `Timeline.ranks`: null of a timer that is not ours."""
+        return _TIMED.get(self.timer)
+
+
+_TIMED: Final = {"cpu": "host", "cuda": "device", "npu": "device", "cupti": "device"}
+"""What the times of our timers are of, by their names; PyTorch's for ROCm and Paddle's are "cuda"."""

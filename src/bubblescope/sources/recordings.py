@@ -11,7 +11,6 @@ import polars as pl
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, concat
-from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.recording.attempts import number_of
 from bubblescope.recording.reader import Torn, header_of, read_stream
 from bubblescope.sources.rank_grid import groups_of_grid
@@ -26,8 +25,6 @@ _RECORDING: Final = ".bubbles"
 _PARQUET_MAGIC: Final = b"PAR1"
 _BOOT: Final = 8
 """Letters of a boot that tell machines of one name apart."""
-_TIMED: Final = {"cpu": HOST, **dict.fromkeys(("cuda", "npu", "cupti"), DEVICE)}
-"""What the times of our timers are of, by their names; PyTorch's for ROCm and Paddle's are "cuda"."""
 
 
 class NativeSource:
@@ -215,7 +212,7 @@ class _Recording:
             name=pl.coalesce("name", "kind"),
         )
         known = {name: getattr(header, name, None) for name in RANK_SCHEMA}
-        known |= {"host": host, "timed": _TIMED.get(header.timer)}
+        known["host"] = host
         ranks = pl.DataFrame([known], schema=RANK_SCHEMA)
         run = Run(
             origins=(Origin("native", header.version, str(self.path), header.recorded_by),),
