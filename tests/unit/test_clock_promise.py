@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -18,6 +19,7 @@ from bubblescope.analysis.idle import counterfactuals
 from bubblescope.analysis.idle.measured_run import measured_run
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.clocks import align
+from bubblescope.clocks.solution import Moments, solve
 from bubblescope.model.provenance import Run
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.render.text.info import Info
@@ -387,3 +389,28 @@ def test_why_takes_nothing_between_unbounded_clocks_for_transfer(mode):
     assert between.any()
     assert (doubt[between] >= run.delay_ns[run.within :][between]).all()
     assert (doubt[~between] == 0).all()
+
+
+def test_clocks_left_alone_may_be_off_by_more_than_corrected_ones():
+    """Messages take 2 us one way and 20 us the other: half way between is 9 us off, zero is 18."""
+    run = played(4, hosts=2, stages=2, forward_ns=2_000, backward_ns=20_000, jitter=0, skew_ns=0)
+    run = run._replace(offset=np.array([0.0, 18_000.0]))
+
+    left, solved = (align(run.timeline(), mode) for mode in ("auto", "solve"))
+
+    assert check(run, left) == check(run, solved) == 1
+    assert (left.run.clock.method, solved.run.clock.method) == ("checked", "solved")
+    assert left.run.clock.error_ns > 18_000 > solved.run.clock.error_ns
+
+
+def test_rounding_puts_no_effect_before_its_cause():
+    """Two clocks are half a nanosecond off a whole one, and exactly one apart."""
+    a, b, need = np.array([(0, 1, 0), (1, 0, -3), (1, 2, 1), (2, 1, -1)]).T
+    moments = Moments(a, b, need, np.zeros(4, np.int64))
+    solved = solve(moments, 3, drift=False)
+    for off in (0.0, 0.25, -0.25, 0.5):  # whatever the first clock leaves open
+        line = np.array([[0, 1.5 + off, 2.5 + off]] * 2)
+        found = msgspec.structs.replace(solved, rough_ns=np.zeros(3, np.int64), line_ns=line)
+
+        assert (found.slack(moments) >= 0).all()
+    assert (solved.slack(moments) >= 0).all()
