@@ -16,7 +16,7 @@ import pytest
 import bubblescope
 from bubblescope.model.errors import SourceError
 from bubblescope.record import Recorder
-from bubblescope.record.attempts import claim, file_system_ns, make
+from bubblescope.record.claims import claim, file_system_ns, make
 from bubblescope.recording.attempts import attempts_in
 
 JOB = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
@@ -90,7 +90,7 @@ def test_an_attempt_that_is_named_is_the_one(tmp_path):
 ONE_OF_MANY = """
 import sys, time
 from pathlib import Path
-from bubblescope.record.attempts import claim
+from bubblescope.record.claims import claim
 folder, rank, begin = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 time.sleep(max(0, begin - time.time()))
 claim(folder, f"rank{rank:05d}.bubbles")

@@ -5,7 +5,7 @@ import { clip } from "./fitted";
 import { streamOf } from "./kernels";
 import type { Band, Caption, Heading, KernelPlace, Place } from "./layout";
 import type { Theme } from "./theme";
-import { duration, percent } from "./units";
+import { duration, percent, telling } from "./units";
 
 export const GUTTER = 280; // CSS pixels left of the plot
 export const FIGURE_GUTTER = 84; // the same in the look of papers
@@ -118,6 +118,6 @@ export function overlayRate({ rates }: Rank, lane: Lane): string {
 /** A rank's makespan rate in little room: with what the clocks leave open, if that is anything. */
 function shortRate(rates: Rank["rates"]): string {
   if (!rates) return "";
-  if (rates.makespan === null || !rates.error) return percent(rates.makespan);
+  if (rates.makespan === null || !telling(rates.error)) return percent(rates.makespan);
   return `${(100 * rates.makespan).toFixed(2)} ±${Number((100 * rates.error).toPrecision(1))}`;
 }

@@ -21,7 +21,7 @@ from rich.text import Text
 from bubblescope.cli.console import err, out
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.model.errors import BubblescopeError
-from bubblescope.record.attempts import file_system_ns
+from bubblescope.record.claims import file_system_ns
 from bubblescope.record.hooks import INTEGRATIONS
 from bubblescope.record.notes import left_in, why_nothing
 from bubblescope.record.prometheus import address_of

@@ -21,7 +21,7 @@ import msgspec
 from bubblescope.demo.worker import Links, work
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.progress import SILENT, Progress
-from bubblescope.record import attempts
+from bubblescope.record import claims
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,7 +71,7 @@ def run(options: Options, folder: Path, progress: Progress = SILENT) -> Result:
         OSError: The folder cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _pipeline(options, attempts.make(folder).folder) as stages:
+    with _pipeline(options, claims.make(folder).folder) as stages:
         losses, weights, seconds = _follow(options, stages, progress)
     cores = len(os.sched_getaffinity(0))
     return Result(

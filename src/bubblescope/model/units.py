@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,13 +80,17 @@ def percent(rate: float | None) -> str:
     return "–" if rate is None else f"{fixed(100 * rate)} %"
 
 
-def uncertain(rate: float | None, error: float | None) -> str:
-    """Write a share with how far it may be off, if that is known.
+_LAST_DIGIT: Final = 0.0001
+"""What the last digit of a share stands for that is written in percent."""
 
-    >>> uncertain(0.2727, 0.0012), uncertain(0.2727, None)
-    ('27.27 ± 0.12 %', '27.27 %')
+
+def uncertain(rate: float | None, error: float | None) -> str:
+    """Write a share with how far it may be off, if that is known and as much as its last digit tells.
+
+    >>> uncertain(0.2727, 0.0012), uncertain(0.2727, 0.000_004), uncertain(0.2727, None)
+    ('27.27 ± 0.12 %', '27.27 %', '27.27 %')
     """
-    if rate is None or not error:
+    if rate is None or error is None or error < _LAST_DIGIT / 2:
         return percent(rate)
     return f"{fixed(100 * rate)} ± {100 * error:.2g} %"
 

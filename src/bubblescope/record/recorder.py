@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from bubblescope.model.errors import RecorderError
 from bubblescope.model.version import __version__
 from bubblescope.record.arguments import taker
-from bubblescope.record.attempts import claim
 from bubblescope.record.buffer import CAPACITY, LANE_OF_KIND, WIDTH, Buffer, label_of, pack_step
 from bubblescope.record.checks import checked_identity, kind_code, lane_code, optional, whole
+from bubblescope.record.claims import claim
 from bubblescope.record.profiler_api import Switch, switch
 from bubblescope.record.timers import chosen_timer
 from bubblescope.record.timers.timer import CpuTimer, Timer
@@ -58,7 +58,7 @@ class Recorder:
 
     Args:
         folder: The recording's; made if missing. What is there stays: each start of a job records to an
-            attempt of its own, such as `attempt-0001/rank00000.bubbles` (`record.attempts`).
+            attempt of its own, such as `attempt-0001/rank00000.bubbles` (`record.claims`).
         rank: Global rank.
         stages: Global virtual stages that this rank holds, by chunk.
         host: Machine name; the system's own by default.

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.attempts import claim
 from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, identity_of, pack_identity
+from bubblescope.record.claims import claim
 from bubblescope.record.integrations.two_chunks import Names, TwoChunks
 from bubblescope.record.profiler_api import Switch, switch
 from bubblescope.recording.rows import UNKNOWN
