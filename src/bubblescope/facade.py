@@ -528,9 +528,9 @@ def simulate(
     evenly. `bubblescope.schedules.simulate` takes other costs.
 
     Args:
-        schedule: Name of one of `bubblescope.schedules.SCHEDULES`, or a plan.
-        devices: Pipeline devices p; left out for a plan.
-        microbatches: Micro-batches of a step m; left out for a plan.
+        schedule: Name of one of `bubblescope.schedules.SCHEDULES`, or what others call it, or a plan.
+        devices: Pipeline devices p; a plan says how many.
+        microbatches: Micro-batches of a step m; a plan says how many.
         chunks: Model chunks on each device, where the schedule leaves that open; 2 if left out.
         forward_ns: How long a forward takes.
         backward_input_ns: How long an input gradient takes.
@@ -541,6 +541,7 @@ def simulate(
 
     Raises:
         ScheduleError: There is no such schedule, or it is not for these numbers.
+        BubblescopeError: A name is given without numbers, or a plan with others than its own.
     """
     from bubblescope.schedules import generate, named  # noqa: PLC0415
     from bubblescope.schedules.simulate import Costs  # noqa: PLC0415
@@ -554,6 +555,14 @@ def simulate(
         any_chunks = named(schedule).any_chunks
         schedule = generate(
             schedule, devices, microbatches, chunks=chunks if any_chunks else None, times=times
+        )
+    elif (devices or schedule.devices, microbatches or schedule.microbatches) != (
+        schedule.devices,
+        schedule.microbatches,
+    ):
+        raise BubblescopeError(
+            f"the plan {schedule.name} is for {schedule.devices} devices and {schedule.microbatches} "
+            "micro-batches; leave devices and microbatches out"
         )
     costs = Costs.shared(schedule, times, optimizer_ns=optimizer_ns)
     return Trace(simulated(schedule, costs, steps=steps))

@@ -129,7 +129,7 @@ def by_events(tmp_path_factory):
 
 
 def test_events_are_where_the_stream_reached_them(by_events):
-    both, start, end = Truth(by_events).beside(bubblescope.load(by_events / "rank00000.bubbles"))
+    both, start, end = Truth(by_events).beside(bubblescope.load(by_events / "attempt-0001"))
     launched = ~both["sleeps"].to_numpy() & (both["kind"] != "send_forward").to_numpy()
     show("events, tasks whose host does not sleep", start=start[launched], end=end[launched])
     # The end is the last kernel's; the start is before the first one's by as long as its launch took.
@@ -149,7 +149,7 @@ def test_marks_in_a_trace_of_torch_profiler_have_the_kernels_times(by_events):
 def test_cupti_has_the_kernels_times(tmp_path):
     pytest.importorskip("cupti")
     program("tasks", "cupti", tmp_path)
-    both, start, end = Truth(tmp_path).beside(bubblescope.load(tmp_path / "rank00000.bubbles"))
+    both, start, end = Truth(tmp_path).beside(bubblescope.load(tmp_path))
     over = both["busy_ns"] - both["ran"]
     show("CUPTI", start=start, end=end, busy_a_kernel=over / both["kernels"])
     for off in (start, end):

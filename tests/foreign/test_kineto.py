@@ -131,8 +131,8 @@ def test_without_a_device_operators_are_the_work_and_waiting_is_left_out(tmp_pat
 
     columns = ["kind", "start_ns", "end_ns", "busy_ns"]
     assert timeline.tasks.select(columns).rows() == [
-        ("forward", BASE + 4500, BASE + 8000, 2500),
-        ("recv_forward", BASE + 920, BASE + 4000, 3080),
+        ("forward", BASE + 4500, BASE + 8000, None),  # no kernels are known to have run
+        ("recv_forward", BASE + 920, BASE + 4000, None),
     ]
     assert timeline.ranks["device"].to_list() == [None]
 

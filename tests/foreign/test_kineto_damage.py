@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bubblescope
 from bubblescope import sources
 from bubblescope.model.errors import BubblescopeError, SourceError
+from bubblescope.model.progress import SILENT
 from bubblescope.render.text.report import Report
+from bubblescope.sources.kineto import document
 from kineto_maker import BASE, Trace, pipeline
 from nsight_maker import Style
 
@@ -234,6 +237,125 @@ def test_a_trace_without_rank_among_others_is_refused(tmp_path):
     stranger.write(tmp_path / "b.json")
     with pytest.raises(SourceError, match=r"b\.json: does not state its rank"):
         sources.load(tmp_path)
+
+
+def test_a_bare_array_of_pytorch_1_8_is_read_whole_and_torn(tmp_path):
+    events = [
+        {
+            "ph": "X",
+            "cat": "Operator",
+            "name": "aten::mm",
+            "pid": 7,
+            "tid": "7",
+            "ts": 10,
+            "dur": 9,
+        },
+        {
+            "ph": "X",
+            "cat": "Runtime",
+            "name": "cudaLaunchKernel",
+            "pid": 7,
+            "tid": "7",
+            "ts": 12,
+            "dur": 2,
+            "args": {"correlation": 4},
+        },
+        {
+            "ph": "X",
+            "cat": "Kernel",
+            "name": "gemm",
+            "pid": 0,
+            "tid": "stream 7",
+            "ts": 20,
+            "dur": 5,
+            "args": {"device": 0, "stream": 7, "correlation": 4},
+        },
+        {"ph": "X", "cat": "Trace", "name": "Profiler", "pid": 7, "tid": "7", "ts": 0, "dur": 40},
+    ]
+    text = " " + json.dumps(events)
+    for name, whole in (("whole", text), ("torn", text[:-30])):
+        path = tmp_path / f"{name}.json"
+        path.write_text(whole)
+        timeline = sources.load(path)
+        assert timeline.tasks.select("start_ns", "end_ns").rows() == [(20_000, 25_000)]
+        assert ("torn-tail" in codes(timeline)) == (name == "torn")
+        if name == "torn":
+            assert codes(timeline)["torn-tail"].lost == len(json.dumps(events[-1])) - 30 + 1
+        [contents] = timeline.run.contents
+        assert contents.counts == {"operators": 1, "calls": 1, "kernels": 1}
+
+
+@pytest.mark.parametrize("order", [sorted, lambda keys: sorted(keys, reverse=True)])
+def test_events_may_have_their_keys_in_any_order(sound, tmp_path, monkeypatch, order):
+    """Meta's MTIA names its processes name first; programs that rewrite traces may sort all keys."""
+    trace = json.loads(sound)
+    for event in trace["traceEvents"]:
+        event["args"] = event.get("args", {}) | {
+            "inner": [{"a": {}}, {"name": "ph"}],
+            "b": '{"ph":',
+        }
+    trace["traceEvents"] = [
+        {key: event[key] for key in order(event)} for event in trace["traceEvents"]
+    ]
+    monkeypatch.setattr(document, "_PIECE", 4096)
+    batches = []
+    text = json.dumps(trace)
+    path = tmp_path / "rank0.json"
+    path.write_text(text)
+    document.read_document(path, lambda _: lambda batch: batches.append(len(batch)), SILENT)
+    assert sum(batches) == len(trace["traceEvents"])
+    assert len(batches) > len(text) / 4096 / 2  # in pieces, not all at once
+
+    rewritten = load(text, tmp_path)
+    assert rewritten.tasks.equals(load(sound, tmp_path).tasks)
+    assert codes(rewritten).keys() == codes(load(sound, tmp_path)).keys()
+
+
+def test_an_array_of_another_profiler_is_not_taken_for_one(tmp_path):
+    """Ascend's `trace_view.json` is a bare array too, and its operators are PyTorch's."""
+    path = tmp_path / "trace_view.json"
+    path.write_text(
+        json.dumps([{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2}])
+    )
+    with pytest.raises(SourceError, match="known format"):
+        sources.load(path)
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_kernels_of_several_processes_are_refused_and_of_several_devices_are_not(tmp_path, merged):
+    """TraceLens fuses the kernels of all ranks into one file, with processes of its own numbers."""
+    trace = Trace()
+    for device in (0, 1):
+        trace.device = device
+        trace.kernel(100, 200, at=None)
+        trace.events[-1]["pid"] = device * (10**8 + 1) if merged else device
+    if merged:
+        with pytest.raises(
+            SourceError, match=r"kernels of 2 processes .* merged of several traces"
+        ):
+            load(trace.text(), tmp_path)
+    else:
+        assert load(trace.text(), tmp_path).run.contents[0].devices == (0, 1)
+
+
+def test_times_of_the_host_are_called_so_in_the_first_lines(tmp_path):
+    trace = Trace(header={"deviceProperties": []})
+    trace.range("PP:0F0", 1000, 9000)
+    trace.operator("aten::mm", 2000, 3000)
+    trace.range("PP:0B0", 9000, 20_000)
+    trace.operator("aten::mm", 10_000, 19_000)
+    trace.event("mtia_ccp_events", "pe_exe", 1, 9)
+    timeline = load(trace.text(), tmp_path)
+
+    assert timeline.ranks["timed"].to_list() == ["host"]
+    assert "1 of mtia_ccp_events" in codes(timeline)["events-not-read"].message
+    report = bubblescope.report(tmp_path)
+    assert report.to_dict()["bubble"]["overall"]["kernel_share"] is None
+    assert "times are the host's" in str(report).splitlines()[1]
+
+
+def test_times_of_a_device_are_not_called_the_hosts(tmp_path):
+    assert load(one_task().text(), tmp_path).ranks["timed"].to_list() == ["device"]
 
 
 def test_a_trace_merged_of_several_processes_is_refused(tmp_path):

@@ -86,7 +86,7 @@ def test_the_example_records_and_profiles(tmp_path):
 
 def check(folder, schedule):
     """Compare the profiler's tasks of a run with those of our recorder."""
-    recorded = sources.load(*folder.glob("*.bubbles"))
+    recorded = sources.load(*folder.rglob("*.bubbles"))
     profiled = sources.load(*folder.glob("*.json.gz"))
 
     for timeline in (recorded, profiled):

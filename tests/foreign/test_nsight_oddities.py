@@ -323,6 +323,16 @@ def test_pipeline_ranges_without_any_device_work_are_not_called_unknown(tmp_path
     assert codes(timeline) == {"ranges-without-work": (1, 1), "no-device-work": (1, 1)}
 
 
+def test_an_export_without_any_device_work_says_that_and_not_that_names_are_missing(tmp_path):
+    export = Export()
+    export.process(7).range("my_loop", 0, 50)
+    timeline = load(export, tmp_path)
+    assert len(timeline) == 0
+    [notice] = timeline.run.warnings
+    assert notice.code == "no-device-work"
+    assert "no kernels, copies or fills of any device; profile with `--trace=cuda" in notice.message
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_plain_profile_of_megatron_says_how_to_get_tasks(tmp_path, named):
     """`--profile` marks operators by autograd's `emit_nvtx` at most, and no forward or backward."""
@@ -380,3 +390,51 @@ def test_work_without_a_time_or_a_device_is_left_out(tmp_path, column):
     export.process(7).kernel(2000, 2010, at=12)
     export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][-1][column] = None
     assert load(export, tmp_path).tasks["busy_ns"].to_list() == [40]
+
+
+# Device work that does not say its process: old exports, and those that were cut down by hand
+
+
+def without_process(path: Path) -> Path:
+    """Drop `globalPid` from every table of an export."""
+    connection = sqlite3.connect(path)
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master")]
+    dropped = 0
+    for table in tables:
+        columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+        if "globalPid" in columns:
+            connection.execute(f'ALTER TABLE "{table}" DROP COLUMN "globalPid"')
+            dropped += 1
+    connection.commit()
+    connection.close()
+    assert dropped
+    return path
+
+
+def test_device_work_without_a_process_is_that_of_the_only_one(tmp_path):
+    export = Export()
+    process = export.process(7)
+    for at, name in ((0, "F0.0.0"), (2000, "B0.0.0"), (4000, "F1.0.0"), (6000, "B1.0.0")):
+        task(process, name, at)
+    export.process(8).range("launcher", 0, 9000)  # it called nothing of CUDA
+    path = export.write(tmp_path / "one.sqlite")
+    whole = sources.load(path)
+    cut = sources.load(without_process(path))
+    assert len(cut) == 4
+    assert cut == whole
+    assert "unowned-work" not in codes(cut)
+
+
+def test_device_work_of_several_processes_that_are_not_told_apart_is_left_out(tmp_path):
+    export = Export()
+    for pid in (7, 8):  # whose correlation ids are the same
+        process = export.process(pid, device=pid - 7)
+        task(process, "F0.0.0", 0)
+        task(process, "B0.0.0", 2000)
+    path = export.write(tmp_path / "two.sqlite")
+    assert len(sources.load(path)) == 4
+    cut = sources.load(without_process(path))
+    assert not len(cut.tasks.filter(pl.col("kind") == "forward"))
+    assert codes(cut)["unowned-work"] == (4, None)
+    [message] = [one.message for one in cut.run.warnings if one.code == "unowned-work"]
+    assert "do not say their process" in message

@@ -248,8 +248,11 @@ def test_words_are_of_whole_phases_alone():
         Kind.OPTIMIZER,
         Kind.OPTIMIZER,
     ]
+    for optimizer in ("DeepSpeedZeroOptimizer_Stage3.step", "DeepSpeedEngine.step"):
+        assert phase_word(optimizer) is Kind.OPTIMIZER
+    inner = "DeepSpeedZeroOptimizer_Stage3.partition_grads"  # runs in the backward
     for other in ("forward_backward", "feedforward", "forward 3x", "backwards compatible", "step"):
-        assert phase_word(other) is None
+        assert phase_word(other) is phase_word(inner) is None
     assert forward_edge("FSDP::all_gather (a)") is None
     assert forward_edge("FSDP::pre_forward").module == ""
 

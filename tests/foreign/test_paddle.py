@@ -142,6 +142,59 @@ def test_steps_begin_where_the_profiler_did(tmp_path):
     assert steps == [5] * 5 + [6] * 5 + [7] * 5
 
 
+def one_f_one_b(folder, workers, *, chunks=1, skip=()):
+    """Write the logs of a pipeline in which micro-batch 0 passes the workers in turn, but for some."""
+    for worker in range(workers):
+        lines = []
+        for chunk in range(chunks):
+            stage, last = chunk * workers + worker, chunks * workers - 1
+            name = f"(chunk{chunk})" if chunks > 1 else ""
+            at = 10 * stage
+            lines.append((at, line(f"forward{name}", 0, at, at + 8)))
+            at = 10 * (2 * last + 1 - stage)
+            lines.append((at, line(f"backward{name}", 0, at, at + 8)))
+        if worker not in skip:
+            write(folder, *(text for _, text in sorted(lines)), name=f"workerlog.{worker}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("chunks", "workers", "missing"),
+    [(1, 4, {1}), (1, 4, {2}), (1, 4, {0}), (1, 5, {1, 3}), (1, 3, {1}), (2, 4, {1}), (2, 4, {0})],
+)
+def test_a_missing_log_does_not_shift_the_stages(tmp_path, chunks, workers, missing):
+    whole = sources.load(one_f_one_b(tmp_path / "whole", workers, chunks=chunks))
+    cut = sources.load(one_f_one_b(tmp_path / "cut", workers, chunks=chunks, skip=missing))
+    columns = ["rank", "kind", "chunk", "stage", "start_ns"]
+    assert whole.tasks["stage"].max() == workers * chunks - 1
+    expected = whole.tasks.filter(~pl.col("rank").is_in(missing)).select(columns)
+    assert cut.tasks.select(columns).equals(expected)
+    assert f"{max(missing)}, without a log, counted as stages" in cut.run.inferred["stage"]
+    assert "missing-ranks" in codes(cut)
+
+
+def test_workers_evenly_apart_may_be_one_of_several_replicas(tmp_path):
+    every = one_f_one_b(tmp_path / "whole", 4)
+    for folder, names in (("second", (4, 5, 6, 7)), ("other", (0, 2, 4, 6))):
+        for worker, number in enumerate(names):
+            write(
+                tmp_path / folder,
+                (every / f"workerlog.{worker}").read_bytes().decode("latin-1"),
+                name=f"workerlog.{number}",
+            )
+        run = sources.load(tmp_path / folder)
+        stages = dict(run.tasks.select("rank", "stage").unique().iter_rows())
+        assert stages == dict(zip(names, range(4), strict=True))
+        assert "taken to be of other replicas" in run.run.inferred["stage"]
+
+
+def test_one_log_of_a_later_worker_has_no_stage(tmp_path):
+    every = one_f_one_b(tmp_path / "whole", 4)
+    text = (every / "workerlog.2").read_bytes().decode("latin-1")
+    run = sources.load(write(tmp_path / "one", text, name="workerlog.2"))
+    assert run.tasks["stage"].null_count() == len(run)
+
+
 def test_other_lines_bad_bytes_and_mixed_writes_do_no_harm(tmp_path):
     first, second, third = (line("forward", index, index, index + 1) for index in range(3))
     write(

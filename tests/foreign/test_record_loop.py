@@ -864,18 +864,42 @@ class TestOneProcess:
         )
         assert said[:2] == ["[True, True]", "[True]"]
 
-    def test_jobs_of_a_framework_are_left_to_its_integration(self, tmp_path):
+    def test_importing_a_framework_changes_nothing(self, tmp_path):
         program = """
+            import torch.distributed.pipelining, torch.distributed.pipelining.schedules
             model = made()
             optimizer = optimizer_of(model)
-            import torch.distributed.pipelining
             for _ in range(3):
                 model(x).sum().backward()
                 optimizer.step()
         """
         done = recorded(tmp_path / "out", job(tmp_path, program))
+        assert done.returncode == 0
+        assert "following a training loop in PyTorch" in " ".join(done.stdout.split())
+        assert sources.load(tmp_path / "out").steps == [0, 1, 2]
+
+    @pytest.mark.parametrize(
+        ("options", "program", "why"),
+        [
+            ((), "print('no optimizer')", "or made an optimizer of PyTorch"),
+            ((), "optimizer_of(made())", "no module that holds its parameters ran with gradients"),
+            (
+                ("--steps", "5:9"),
+                """
+                model = made()
+                optimizer = optimizer_of(model)
+                for _ in range(3):
+                    model(x).sum().backward()
+                    optimizer.step()
+                """,
+                "of the 3 training steps, from 0 on, --steps 5:9 asks for none",
+            ),
+        ],
+    )
+    def test_where_nothing_was_recorded_it_says_why(self, tmp_path, options, program, why):
+        done = recorded(tmp_path / "out", job(tmp_path, program), *options)
         assert done.returncode == 3
-        assert "nothing was recorded" in done.stderr
+        assert why in " ".join(done.stderr.split())
 
     def test_a_failure_of_ours_is_one_warning(self, tmp_path):
         program = f"""

@@ -514,7 +514,7 @@ class TestStaticGraphs:
 
     def test_logs_of_machines_are_kept_apart(self, tmp_path):
         self.launched(tmp_path, workers="1", nodes="2")
-        kept = sorted((tmp_path / "recording").glob("machine*/workerlog.*"))
+        kept = sorted((tmp_path / "recording").rglob("machine*/workerlog.*"))
         assert [path.parent.name for path in kept] == ["machine0", "machine1"]
 
     def test_it_leaves_after_the_window_if_it_is_to(self, tmp_path):

@@ -372,7 +372,7 @@ def test_compressed_texts_are_refused(tmp_path):
 def test_a_file_without_events_reads_as_empty(tmp_path):
     timeline = one(Process(7), tmp_path)
     assert (len(timeline), timeline.ranks.height) == (0, 0)
-    assert "no-pipeline-ranges" in codes(timeline)
+    assert "no-device-work" in codes(timeline)
 
 
 @pytest.mark.parametrize(

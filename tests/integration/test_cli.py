@@ -71,9 +71,10 @@ def test_report_prints_every_rate_with_its_definition(trace, tmp_path):
     for name, definition in (
         ("makespan 27.27 %", "idle share of the step's span over all ranks"),
         ("span 15.79 %", "idle share of each rank's own span"),
-        ("over_ideal 37.50 %", "as a share of busy time"),
-        ("ideal 27.27 %", "makespan rate of a perfect run of the recognised schedule"),
-        ("excess 0.00 %", "idle time beyond that perfect run"),
+        ("longest span 27.27 %", "the Zero Bubble paper's bubble rate"),
+        ("over ideal 37.50 %", "as a share of busy time"),
+        ("no wait 27.27 %", "makespan rate of the same tasks replayed without waiting"),
+        ("excess 0.00 %", "idle time beyond that replay"),
     ):
         assert f"{name} {definition}" in shown or definition in shown
         assert name in shown
@@ -86,7 +87,7 @@ def test_report_as_json_follows_its_schema(trace, tmp_path):
     assert data["run"]["sources"][0]["format"] == "nsight"
     assert [rank["rank"] for rank in data["ranks"]] == [0, 1, 2, 3]
     assert [step["step"] for step in data["steps"]] == [0, 1, 2]
-    names = {"span", "makespan", "over_ideal", "ideal", "excess"}
+    names = {"span", "longest_span", "makespan", "over_ideal", "no_wait", "excess", "ideal"}
     bubble = data["bubble"]
     assert set(bubble["definitions"]) == names
     assert bubble["overall"]["makespan"] == pytest.approx(3 / 11)
@@ -97,9 +98,11 @@ def test_report_as_json_follows_its_schema(trace, tmp_path):
         *bubble["per_rank_step"],
     ):
         assert names <= set(rates)
+        assert rates["ideal"] == rates["no_wait"]
         assert rates["excess"] == pytest.approx(0, abs=1e-6)
     assert len(bubble["per_rank_step"]) == 4 * 3
-    assert [notice["code"] for notice in data["warnings"]] == ["clocks-checked"]
+    assert [notice["code"] for notice in data["notes"]] == ["clocks-checked"]
+    assert not data["warnings"]
 
 
 def test_the_documented_json_keys_are_the_ones_printed(trace, tmp_path):

@@ -45,7 +45,10 @@ def unread(*arguments: object, cwd: Path, both: bool = False) -> subprocess.Comp
         (("export", RUN, "--to", "svg", "-o", "run.svg"), "run.svg"),
         (("view", RUN, "-o", "run.html"), "run.html"),
         (("simulate", "--stages", 4, "--microbatches", 8, "--to", "svg", "-o", "s.svg"), "s.svg"),
-        (("simulate", "--json", "--stages", 4, "--microbatches", 8, "--plan", "p.csv"), "p.csv"),
+        (
+            ("simulate", "--json", "--stages", 4, "--microbatches", 8, "--save-plan", "p.csv"),
+            "p.csv",
+        ),
         (("simulate", "--compare", "1f1b,zb-h1", "--stages", 4, "--microbatches", 8), None),
     ],
 )

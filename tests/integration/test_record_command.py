@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -15,7 +16,7 @@ import bubblescope
 from bubblescope import sources
 from bubblescope.model.errors import RecorderError
 from bubblescope.model.kinds import Kind
-from bubblescope.record import hooks, instrument, session
+from bubblescope.record import Recorder, hooks, instrument, session
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.settings import VARIABLE, Settings
 from bubblescope.render.text.report import Report
@@ -306,12 +307,12 @@ class TestTheWindow:
         assert sources.load(tmp_path / "out").steps == [1, 2]
         assert "rank 0" not in done.stdout  # it did not reach its end
 
-    def test_what_was_recorded_before_gives_way(self, tmp_path):
-        (tmp_path / "out").mkdir()
-        stale = tmp_path / "out" / "rank00099.bubbles"
-        stale.write_bytes(b"old")
-        self.train(tmp_path, steps=1)
-        assert not stale.exists()
+    def test_each_start_is_an_attempt_and_what_was_recorded_before_stays(self, tmp_path):
+        for steps in (1, 2):
+            done = self.train(tmp_path, steps=steps)
+            assert f"attempt-000{steps}" in done.stdout
+        assert sources.load(tmp_path / "out").steps == [0, 1]
+        assert sources.load(tmp_path / "out", attempt=1).steps == [0]
 
 
 @pytest.mark.parametrize(
@@ -380,7 +381,114 @@ def test_a_session_that_was_closed_writes_no_more(tmp_path):
     job.begin_step()
     job.timed(lambda: None, lambda: identity_of(Kind.FORWARD))()
     session.begin(Settings(out=str(tmp_path / "two"), timer="cpu")).close()
-    written = (tmp_path / "one" / "rank00000.bubbles").read_bytes()
+    [file] = (tmp_path / "one").rglob("rank00000.bubbles")
+    written = file.read_bytes()
     job.begin_step()
     assert job.recorder is None
-    assert (tmp_path / "one" / "rank00000.bubbles").read_bytes() == written
+    assert file.read_bytes() == written
+
+
+LOOP = """
+import torch
+from torch import distributed
+distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+distributed.destroy_process_group()
+"""
+
+
+def test_two_nodes_that_share_the_folder_agree_on_the_attempt(tmp_path):
+    """Each node has its own `bubblescope record`; torchrun counts a restart on one of them only."""
+    needs("torch")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    job, out = python(tmp_path, LOOP), tmp_path / "out"
+    for counts in (("0", "0"), ("1", "0")):
+        nodes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "bubblescope", "record", "--out", str(out), "--", *job],
+                env=ENVIRONMENT
+                | {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+                | {"MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "none"}
+                | {"TORCHELASTIC_RESTART_COUNT": count},
+                stdout=subprocess.DEVNULL,
+            )
+            for rank, count in enumerate(counts)
+        ]
+        assert [node.wait(timeout=300) for node in nodes] == [0, 0]
+    for attempt in (1, 2):
+        run = bubblescope.load(out, attempt=attempt)
+        assert run.ranks["rank"].to_list() == [0, 1]
+        assert run.steps == [0, 1]
+
+
+def write(folder, number):
+    """Record a task as a job does that is done with it."""
+    with Recorder(folder, rank=0, stages=[0]) as recorder, recorder.step(number):
+        with recorder.task("forward", microbatch=0):
+            pass
+    return recorder.path
+
+
+def test_a_typing_error_or_a_running_job_deletes_nothing(tmp_path):
+    out = tmp_path / "out"
+    kept = write(out, 7)
+    done = recorded(out, "pythn", "train.py", options=("--overwrite",))
+    assert done.returncode == 2
+    assert "pythn cannot be run: there is no such program" in " ".join(done.stderr.split())
+    assert sources.load(kept).steps == [7]
+    with Recorder(out, rank=0) as recorder, recorder.step(8), recorder.task("forward"):
+        done = recorded(out, "true", options=("--overwrite",))
+        assert done.returncode == 2
+        assert "is being recorded to by a running job" in " ".join(done.stderr.split())
+    assert sources.load(kept).steps == [7]
+    assert sources.load(recorder.path).steps == [8]
+
+
+def test_overwrite_deletes_what_was_recorded_and_nothing_else(tmp_path):
+    out = tmp_path / "out"
+    attempt = write(out, 7).parent
+    (out / "notes.txt").write_text("mine")
+    (attempt / "trace.json").write_text("a profiler's")
+    write(out, 8)
+    assert recorded(out, "true", options=("--overwrite",)).returncode == 3
+    assert sorted(path.name for path in out.rglob("*")) == [
+        "attempt-0001",
+        "notes.txt",
+        "trace.json",
+    ]
+
+
+EVALUATES = """
+import torch
+from torch import distributed, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+stage = PipelineStage(nn.Linear(4, 4), 0, 1, torch.device("cpu"))
+schedule = Schedule1F1B(stage, 4, loss_fn=nn.functional.mse_loss)
+optimizer = torch.optim.SGD(stage.submod.parameters(), lr=0.1)
+x = torch.ones(8, 4)
+schedule.eval(x, target=x)
+for _ in range(3):
+    schedule.step(x, target=x)
+    optimizer.step()
+    schedule.eval(x, target=x)
+distributed.destroy_process_group()
+"""
+
+
+def test_an_evaluation_is_no_training_step(tmp_path):
+    needs("torch")
+    done = recorded(tmp_path / "out", *python(tmp_path, EVALUATES))
+    assert done.returncode == 0, done.stderr
+    run = sources.load(tmp_path / "out")
+    assert run.steps == [0, 1, 2]
+    assert kinds(run) == {
+        **dict.fromkeys(("forward", "backward", "other"), 12),
+        **dict.fromkeys(("optimizer", "collective"), 3),
+    }

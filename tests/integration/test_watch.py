@@ -206,6 +206,8 @@ def test_a_job_that_begins_anew_is_shown_alone(tmp_path, how):
     written.close(complete=True)
     if how == "replaced":
         path(tmp_path).unlink()  # the next file may be given the same inode
+    else:  # as older versions did
+        os.truncate(path(tmp_path), 0)
     written = Sink(path(tmp_path), header(process=8))
     for number in range(2):
         written.write(step(number, (0, 0.5)))
@@ -316,6 +318,25 @@ def test_bars_show_the_busy_share(tmp_path):
         written.close(complete=True)
     bars = re.findall(r"([█░]+) +([\d.]+) %", Watch(tmp_path).shown())
     assert [(bar.count("█"), idle) for bar, idle in bars] == [(32, "0.00"), (16, "50.00")]
+
+
+@pytest.mark.parametrize(
+    ("timers", "said"),
+    [
+        (("cpu", "cpu"), "host times · ended"),
+        (("cpu", "cuda"), "host times on rank 0 · ended"),
+        (("cuda", "cupti"), None),
+        (("cuda", "of another package"), None),
+    ],
+)
+def test_times_of_the_host_are_said_to_be(tmp_path, timers, said):
+    for rank, timer in enumerate(timers):
+        written = Sink(path(tmp_path, rank), header(rank, timer=timer))
+        written.write(step(0))
+        written.close(complete=True)
+    shown = Watch(tmp_path).shown()
+    assert (said or "ended") in shown
+    assert ("host times" in shown) == (said is not None)
 
 
 def test_once_prints_one_picture(tmp_path):

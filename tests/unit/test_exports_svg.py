@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
+import bubblescope
 from bubblescope import Timeline
 from bubblescope.analysis.pictured import pictured
 from bubblescope.cli import cli
@@ -19,6 +20,7 @@ from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.provenance import Run
 from bubblescope.render.picture import svg
 from bubblescope.render.picture.order import pipeline_order
+from places import SHARED
 from synthetic import empty, hostile, one_f_one_b
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -363,3 +365,51 @@ def test_the_command_takes_a_width_and_a_look(tmp_path):
     done = run("--to", "svg", "--width", "3 feet", "-o", tmp_path / "y.svg")
     assert isinstance(done.exception, BubblescopeError)
     assert not (tmp_path / "y.svg").exists()
+
+
+def without_pipeline() -> Timeline:
+    """Two devices that train whole models: tasks without stages, and what the devices did in them."""
+    made = one_f_one_b(2, 4, 1, hosts=1, comm=False)
+    unknown = {"stage": None, "microbatch": None, "chunk": None}
+    tasks = made.tasks.with_columns(
+        pl.lit(None, made.tasks.schema[name]).alias(name) for name in unknown
+    )
+    begin, length = made.start_ns, made.duration_ns
+    spent = [
+        {"rank": rank, "use": use, "start_ns": begin, "end_ns": begin + length, "spent_ns": ns}
+        for rank, idle in ((0, length // 4), (1, length // 2))
+        for use, ns in (("compute", length - idle), ("host_python", idle))
+    ]
+    run = Run(inferred={"kind": "autograd's engine"})
+    budget = pl.DataFrame(spent).with_columns(step=pl.lit(0))
+    return Timeline(tasks, made.ranks.with_columns(stages=None), run, budget=budget)
+
+
+def test_a_run_without_a_pipeline_says_what_its_devices_did(tmp_path):
+    """There is no bubble rate of it, and nothing at the right edge is one."""
+    run = without_pipeline()
+    drawn = svg.render(pictured(run))
+    assert "bubble" not in drawn
+    assert "devices idle 37.5 %" in drawn
+    assert "compute 62.5 %" in drawn
+    for word in (">idle<", ">25.00 %<", ">50.00 %<", ">step 0 · 37.50 %<", ">no task<"):
+        assert word in drawn
+    for fmt in ("png", "pdf"):
+        assert write(run, tmp_path / f"run.{fmt}", to=fmt).stat().st_size
+
+
+def test_rates_that_are_not_known_are_not_drawn_as_dashes():
+    made = one_f_one_b(4, 8, 1)
+    apart = Timeline(made.tasks, made.ranks, Run(common_clock=False))
+    drawn = svg.render(pictured(apart))
+    assert "–" not in drawn
+    assert "of each rank's span" in drawn.replace("&#x27;", "'")
+    assert ">of its span<" in drawn
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the real traces")
+def test_real_traces_without_a_pipeline_have_no_bubbles_in_their_pictures():
+    run = bubblescope.load(SHARED / "kineto" / "no_ranges" / "hta_alexnet.json.gz").timeline
+    drawn = svg.render(pictured(run))
+    assert "bubble" not in drawn
+    assert "devices idle 99.5 %" in drawn

@@ -53,7 +53,7 @@ def test_a_run_without_waiting_is_its_own_ideal(name, seed):
     timeline = silent(simulate(plan, scattered(plan, seed, sync_ns=0), steps=2))
     known = study(timeline)
     assert known.bubbles.overall.excess == 0
-    assert known.bubbles.overall.ideal == known.bubbles.overall.makespan
+    assert known.bubbles.overall.no_wait == known.bubbles.overall.makespan
     columns = ["rank", "step", "kind", "stage", "microbatch", "start_ns", "end_ns"]
     moved = known.ideal.timeline.tasks.select(columns)
     assert moved.sort(columns).equals(timeline.tasks.select(columns).sort(columns))
@@ -149,7 +149,7 @@ def test_ranks_without_a_common_clock_have_an_ideal_length_but_no_excess():
     assert best.steps["ideal_ns"].to_list() == [made.duration_ns]
     rates = study(timeline).bubbles.overall
     assert rates.excess is None
-    assert rates.ideal == pytest.approx(3 / 11)
+    assert rates.no_wait == pytest.approx(3 / 11)
 
 
 def test_the_slowest_replica_sets_the_ideal_of_a_step():
@@ -176,4 +176,4 @@ def test_an_unknown_schedule_has_no_ideal():
     known = study(Timeline(turned, timeline.ranks))
     if known.recognition.schedule is None:
         assert known.ideal is None
-        assert known.bubbles.overall.ideal is None
+        assert known.bubbles.overall.no_wait is None

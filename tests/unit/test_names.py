@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bubblescope import NamesError
 from bubblescope.model.kinds import LANE_OF, SHORT, Kind
 from bubblescope.names.communication_kernels import is_communication_kernel
+from bubblescope.names.host_ranges import Doing, doing
 from bubblescope.names.parsed import ParsedName
 from bubblescope.names.parser import NameParser
 from bubblescope.names.recorder_ranges import mark_name
@@ -65,6 +66,11 @@ COUNTS = st.integers(0, 10**6)
         ("moe_dispatch backward", [ParsedName(Kind.COLLECTIVE)]),
         ("mlp backward", [ParsedName(Kind.BACKWARD, splits=True)]),
         ("mlp wgrad", [ParsedName(Kind.BACKWARD_WEIGHT)]),
+        ("pre_process forward", [ParsedName(Kind.FORWARD)]),
+        ("post_process backward", [ParsedName(Kind.BACKWARD, splits=True)]),
+        ("nemo.core.optim.mcore_optim.step.step", [ParsedName(Kind.OPTIMIZER)]),
+        ("nemo.core.optim.mcore_optim.step.closure", []),
+        ("layer_3f-layer_4b", []),  # a forward and a backward at once: its parts tell more
         ("attn(X)", []),
         ("attn", []),
         ("training_step_", []),
@@ -80,6 +86,22 @@ COUNTS = st.integers(0, 10**6)
 )
 def test_known_names(name, meaning):
     assert NameParser().parse(name) == meaning
+
+
+@pytest.mark.parametrize(
+    ("name", "about"),
+    [
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", Doing.DATA),
+        ("Get batch", Doing.DATA),
+        ("get_data", Doing.DATA),
+        ("get_data_parallel_rank", Doing.OTHER),
+        ("Optimizer.step#AdamW.step", Doing.OPTIMIZER),
+        ("DeepSpeedZeroOptimizer_Stage3.step", Doing.OPTIMIZER),
+        ("DeepSpeedZeroOptimizer_Stage3.partition_grads", Doing.OTHER),
+    ],
+)
+def test_what_the_host_does_by_name(name, about):
+    assert doing(name) is about
 
 
 @given(

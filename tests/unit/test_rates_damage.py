@@ -20,7 +20,7 @@ from injected import Job
 from kineto_maker import pipeline
 from nsight_maker import Style
 
-SHARES = ("span", "makespan", "ideal", "excess", "kernel_share")
+SHARES = ("span", "makespan", "no_wait", "excess", "kernel_share")
 ALL = (*SHARES, "over_ideal")
 
 
@@ -106,11 +106,11 @@ def test_a_step_with_too_much_work_for_it_is_not_compared_with_a_perfect_run():
 
     found = bubble_rates(run, ideal.with_columns(ideal_ns=short))
 
-    assert found.per_step[1].ideal is None
-    assert found.per_step[1].unknown["ideal"] == CROWDED
+    assert found.per_step[1].no_wait is None
+    assert found.per_step[1].unknown["no_wait"] == CROWDED
     assert found.per_step[1].makespan == pytest.approx(1 / 3)
-    assert found.per_step[2].ideal == pytest.approx(1 / 3)
-    assert found.overall.ideal == pytest.approx(1 / 3)
+    assert found.per_step[2].no_wait == pytest.approx(1 / 3)
+    assert found.overall.no_wait == pytest.approx(1 / 3)
     assert [notice.code for notice in found.notices] == ["crowded-steps"]
 
 
@@ -126,9 +126,9 @@ def test_a_marker_that_one_rank_lacks_changes_no_other_step(tmp_path, missing):
 
     said = SimpleNamespace(**msgspec.json.decode(report.to_json()))
     assert said.bubble["overall"]["makespan"] == pytest.approx(rate)
-    assert said.bubble["overall"]["ideal"] == pytest.approx(rate)
+    assert said.bubble["overall"]["no_wait"] == pytest.approx(rate)
     [partial] = [row for row in said.bubble["per_step"] if row["step"] == missing]
-    assert (partial["makespan"], partial["ideal"]) == (None, None)
+    assert (partial["makespan"], partial["no_wait"]) == (None, None)
     assert partial["unknown"]["makespan"] == PARTIAL
     assert "partial-steps" in {notice["code"] for notice in said.warnings}
     assert f"step {missing} not compared across ranks" in " ".join(str(report).split())

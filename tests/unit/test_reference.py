@@ -105,7 +105,8 @@ def test_a_plan_of_ones_own_may_be_set_above_by_its_name(run):
 
 def test_what_cannot_be_set_above_says_why(run):
     with pytest.raises(
-        ScheduleError, match="'zb-9' is nothing to set a run beside; give ideal, plan"
+        ScheduleError,
+        match=r"'zb-9' is nothing to set a run beside; did you mean zb-.*\? Give ideal, plan",
     ):
         beside(run, "zb-9")
     with pytest.raises(ScheduleError, match="is not recognised"):

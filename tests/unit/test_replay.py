@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
-from bubblescope.schedules import generate
+from bubblescope.schedules import generate, levels
 from bubblescope.schedules.plan import Operation, Plan, linear
 from bubblescope.schedules.replay import MESSAGES, Edges, Graph, data_edges, edges_of
 
@@ -41,10 +41,37 @@ def test_operations_start_when_the_last_of_what_they_need_arrives(data, count):
     lengths = data.draw(st.lists(times, min_size=count, max_size=count))
     ready = data.draw(st.lists(times, min_size=count, max_size=count))
     delays = data.draw(st.lists(times, min_size=len(pairs), max_size=len(pairs)))
-    graph = Graph(count, edges(*pairs))
-    start, end = graph.run(np.array(lengths), np.array(delays, np.int64), np.array(ready))
-    assert start.tolist() == naive(count, pairs, lengths, delays, ready)
+    times = np.array(lengths), np.array(delays, np.int64), np.array(ready)
+    expected = naive(count, pairs, lengths, delays, ready)
+    start, end = Graph(count, edges(*pairs)).run(*times)
+    assert start.tolist() == expected
     assert (end - start).tolist() == lengths
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(levels, "_LARGE", 0)
+        patch.setattr(levels, "_WIDE", 0)
+        by_depth = levels.Levels.of(count, *edges(*pairs))
+    assert (by_depth.ends(*times) - times[0]).tolist() == expected
+
+
+@pytest.mark.parametrize(("p", "m", "copies", "wide"), [(4, 1200, 1, False), (4, 8, 70, True)])
+def test_large_graphs_are_replayed_by_depth_where_they_are_wide(p, m, copies, wide):
+    """One long pipeline is narrow, many short ones beside each other are wide."""
+    plan = generate("1f1b", p, m)
+    source, target = edges_of(plan)[0]
+    offset = len(plan) * np.arange(copies)[:, None]
+    both = Edges((source + offset).ravel(), (target + offset).ravel())
+    assert (levels.Levels.of(copies * len(plan), *both) is not None) == wide
+    lengths = np.random.default_rng(0).integers(0, 100, (copies, len(plan)))
+    start, _ = Graph(copies * len(plan), both).run(lengths.ravel())
+    alone = Graph(len(plan), edges_of(plan)[0])
+    assert start.tolist() == [at for row in lengths for at in alone.run(row)[0].tolist()]
+
+
+def test_a_circle_in_a_large_graph_is_named():
+    copies = np.arange(6000)
+    ring = Edges(np.append(copies, 6000), np.append(copies + 6000, 6000))
+    with pytest.raises(ScheduleError, match="deadlock: 6000, which waits for 6000"):
+        Graph(12000, ring)
 
 
 @given(st.integers(0, 40), st.integers(1, 5), st.integers(1, 6), st.integers(0, 1000))

@@ -79,3 +79,20 @@ def test_of_long_runs_steps_are_taken_evenly(monkeypatch):
     assert (whole.steps, whole.of) == (9, 9)
     assert (part.steps, part.of) == (3, 9)
     assert part.shares == whole.shares
+
+
+def test_what_is_saved_is_of_all_steps_and_costs_are_of_those_replayed(monkeypatch):
+    """One step of nine is late: whether it is replayed with all sets of causes changes no saving."""
+    run = Job(generate("1f1b", 3, 6), replicas=1, steps=9).play(
+        Fault(Cause.LAUNCH, late_ns={(3, 0, 5): 90_000_000}),
+        Fault(Cause.TRANSFER, link_ns={(0, 1): 5_000_000}),
+    )
+    whole = shares(run, Counterfactuals.of(run, recognise(run)))
+    monkeypatch.setattr(module, "_MOST", 3 * 4 * 36)
+    part = shares(run, Counterfactuals.of(run, recognise(run)))
+    assert part.steps < part.of
+    assert part.step_ns == whole.step_ns == round(mean_step(run)) > part.replayed_ns
+    saved = {share.cause: share.last_ns for share in whole.shares}
+    assert {share.cause: share.last_ns for share in part.shares} == saved
+    assert saved[Cause.LAUNCH] > 0
+    assert part.bare_ns + sum(share.cost_ns for share in part.shares) == part.replayed_ns

@@ -158,3 +158,11 @@ def test_depth_is_cut_where_layers_are():
     assert overlap(depth_of([4, 0]), even(2)).tolist() == [[0.5, 0], [0.5, 1]]
     head = Reading(np.ones(2), np.array([0, 0.5]))
     assert head.moved(even(2), even(4)).tolist() == [[0.5, 0], [0.5, 0], [0, 0.25], [0, 0.75]]
+
+
+def test_advice_tries_the_slowest_ranks_and_not_those_of_the_lowest_numbers():
+    slow = {(0, device): 1.05 for device in range(6)} | {(1, device): 1.05 for device in range(5)}
+    run = Job(generate("1f1b", 6, 12), replicas=5).play(
+        Fault(Cause.SLOW_RANK, slow={**slow, (1, 5): 1.4})
+    )
+    assert "rank 11 healthy" in [one.change for one in asked(run).advice()]

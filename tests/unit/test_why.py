@@ -41,12 +41,13 @@ def test_each_cause_is_said_first_with_evidence_and_advice(cause):
     made = job(random)
     run = made.play(fault(cause, random, made))
     found = Explanation.of(run)
-    roles = [finding.role for finding in found.findings[:4]]
-    assert roles == ["verdict", "verdict", "evidence", "advice"]
-    assert found.findings[1].values["cause"] is cause
-    # Nobody has looked at the clocks of this run, so how far they are off is not known.
-    unknown = "_unknown" if cause is Cause.CLOCK else ""
-    assert found.findings[2].key == cause.name.lower() + unknown
+    roles = [(finding.role, finding.key) for finding in found.findings[:5]]
+    key = cause.name.lower()
+    first = roles[2][1]
+    assert first in ("first", "first_hidden")
+    assert roles[:2] == [("verdict", "causes"), ("evidence", "no_wait")]
+    assert roles[2:] == [("verdict", first), ("evidence", key), ("advice", key)]
+    assert found.findings[2].values["cause"] is cause
     for language in LANGUAGES:
         for finding in found.findings:
             said = sentence(finding, language)
@@ -58,16 +59,33 @@ def test_each_cause_is_said_first_with_evidence_and_advice(cause):
 def test_evidence_names_the_rank_the_link_and_the_stage():
     made = Job(generate("1f1b", 4, 12))
     slow = Explanation.of(made.play(Fault(Cause.SLOW_RANK, slow={(1, 2): 1.5})))
-    values = slow.findings[2].values
+    values = slow.findings[3].values
     assert (values["rank"], values["steps"], values["of"]) == (6, 4, 4)
     assert values["slow_share"] == pytest.approx(0.5, abs=1e-6)
     link = Explanation.of(made.play(Fault(Cause.TRANSFER, link_ns={(1, 2): 5_000_000})))
-    values = link.findings[2].values
+    values = link.findings[3].values
     assert (values["from"] % 4, values["to"] % 4, values["delay_ns"]) == (1, 2, 5_000_000)
     heavy = {0: 0.9, 1: 1.3, 2: 0.9, 3: 0.9}
     stage = Explanation.of(made.play(Fault(Cause.IMBALANCE, heavy=heavy)))
-    values = stage.findings[2].values
+    values = stage.findings[3].values
     assert (values["stage"], values["cost_ns"], values["mean_ns"]) == (1, 39_000_000, 30_000_000)
+
+
+def test_no_wait_is_what_is_inherent_and_what_uneven_tasks_add():
+    made = Job(generate("1f1b", 4, 12))
+    even, inherent = 3 / 15, "inherent_share"
+    link = Explanation.of(made.play(Fault(Cause.TRANSFER, link_ns={(1, 2): 5_000_000})))
+    rate, values = link.study.bubbles.overall, link.findings[1].values
+    assert values["no_wait_share"] == pytest.approx(even)
+    # Of the measured step, which is longer than the replay by its excess.
+    assert values[inherent] == pytest.approx(even * (1 - rate.excess))
+    heavy = Fault(Cause.IMBALANCE, heavy={0: 0.9, 1: 1.3, 2: 0.9, 3: 0.9})
+    stage = Explanation.of(made.play(heavy))
+    rate, values = stage.study.bubbles.overall, stage.findings[1].values
+    assert values["no_wait_share"] == rate.makespan
+    uneven = sum(gap["idle_ns"] for gap in stage.to_dict()["causes"] if gap["cost_ns"] is not None)
+    assert values[inherent] == pytest.approx(rate.makespan - uneven / rate.makespan_ns)
+    assert uneven > 0
 
 
 def test_what_is_saved_is_what_the_run_without_it_took():
@@ -78,7 +96,7 @@ def test_what_is_saved_is_what_the_run_without_it_took():
         sum(int(part["end_ns"].max()) - int(part["start_ns"].min()) for part in steps) / 4
         for steps in (one.tasks.partition_by("step") for one in (run, healthy))
     ]
-    assert found.findings[1].values["saved_ns"] == pytest.approx(lengths[0] - lengths[1], abs=1)
+    assert found.findings[2].values["saved_ns"] == pytest.approx(lengths[0] - lengths[1], abs=1)
 
 
 def test_a_timeline_says_why_by_itself():

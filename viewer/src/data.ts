@@ -11,7 +11,7 @@ export interface Rates {
   span: number | null;
   makespan: number | null;
   over_ideal: number | null;
-  ideal: number | null;
+  no_wait: number | null;
   excess: number | null;
 }
 

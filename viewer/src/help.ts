@@ -19,7 +19,7 @@ const KEYS: Fact[] = [
   ["Enter", "go to what a gap waited for"],
   ["l", "arrows: of what is selected, all in sight, none"],
   ["c", "causes of idle time"],
-  ["i", "the ideal, and the what-if"],
+  ["i", "the ideal (the same tasks without waiting), and the what-if"],
   ["o", "the ideal, or the what-if, above all that was measured"],
   ["b", "colour by something else"],
   ["h", "when tasks were launched"],

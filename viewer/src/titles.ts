@@ -5,7 +5,7 @@ import { clip } from "./fitted";
 import { streamOf } from "./kernels";
 import type { Band, Caption, Heading, KernelPlace, Place } from "./layout";
 import type { Theme } from "./theme";
-import { duration, percent } from "./units";
+import { duration, percent, telling } from "./units";
 
 export const GUTTER = 280; // CSS pixels left of the plot
 export const FIGURE_GUTTER = 84; // the same in the look of papers
@@ -78,7 +78,7 @@ export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: B
   context.textAlign = "left";
 }
 
-/** What the lane of an overlay shows, and the bubble rate of the ideal. */
+/** What the lane of an overlay shows, and the bubble rate of the ideal: of the same tasks without waiting. */
 export function drawOverlayTitle(context: CanvasRenderingContext2D, head: Head, { row, height }: Place, y: number, theme: Theme): void {
   const overlay = head.overlays.find(({ lane }) => lane === row.lane);
   if (!overlay || height < 12) return;
@@ -111,13 +111,13 @@ export function drawDevice(context: CanvasRenderingContext2D, band: Band, top: n
 
 /** A rank's bubble rate of what could have been, where that is known: of the ideal. */
 export function overlayRate({ rates }: Rank, lane: Lane): string {
-  const rate = lane === "ideal" ? rates?.ideal : null;
+  const rate = lane === "ideal" ? rates?.no_wait : null;
   return rate == null ? "" : percent(rate);
 }
 
 /** A rank's makespan rate in little room: with what the clocks leave open, if that is anything. */
 function shortRate(rates: Rank["rates"]): string {
   if (!rates) return "";
-  if (rates.makespan === null || !rates.error) return percent(rates.makespan);
+  if (rates.makespan === null || !telling(rates.error)) return percent(rates.makespan);
   return `${(100 * rates.makespan).toFixed(2)} ±${Number((100 * rates.error).toPrecision(1))}`;
 }

@@ -25,9 +25,14 @@ export function percent(rate: number | null): string {
   return rate === null ? "–" : `${(100 * rate).toFixed(2)} %`;
 }
 
-/** A share with how far it may be off, if that is known. */
+/** Whether a share that may be off by so much is written with that: as much as its last digit tells. */
+export function telling(error: number | null): error is number {
+  return error !== null && error >= 0.00005;
+}
+
+/** A share with how far it may be off, if that is known and tells anything. */
 export function uncertain(rate: number | null, error: number | null): string {
-  if (rate === null || !error) return percent(rate);
+  if (rate === null || !telling(error)) return percent(rate);
   return `${(100 * rate).toFixed(2)} ± ${Number((100 * error).toPrecision(2))} %`;
 }
 

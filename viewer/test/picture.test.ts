@@ -24,7 +24,7 @@ const texts = (root: Element): string[] => [...root.querySelectorAll("text")].ma
 const blocks = (root: Element): Element[] => [...root.querySelectorAll("g rect")];
 
 const RUN = made({
-  ranks: [{ rates: { span: null, makespan: 0.125, over_ideal: null, ideal: null, excess: null, error: null } }, {}],
+  ranks: [{ rates: { span: null, makespan: 0.125, over_ideal: null, no_wait: null, excess: null, error: null } }, {}],
   rows: [
     { rank: 0, tasks: [{ start: 0, end: 250, microbatch: 3 }, { start: 500, end: 1000, kind: "forward_backward", microbatch: 4, pair: 2 }] },
     { rank: 0, lane: "ideal", tasks: [{ start: 0, end: 100 }] },
@@ -79,7 +79,7 @@ test("in the look of papers, devices are counted and blocks have edges and micro
 
 describe("with what could have been above what was", () => {
   const overlays = [{ lane: "ideal" as const, name: "the ideal", detail: "" }];
-  const ranks = RUN.head.ranks.map((rank) => ({ ...rank, rates: rank.rates && { ...rank.rates, ideal: 0.0625 } }));
+  const ranks = RUN.head.ranks.map((rank) => ({ ...rank, rates: rank.rates && { ...rank.rates, no_wait: 0.0625 } }));
   const above = { head: { ...RUN.head, ranks, overlays, above: "ideal" as const }, data: RUN.data };
   const opacities = (root: Element): (string | null)[] => [...root.querySelectorAll("g")].map((group) => group.getAttribute("opacity"));
 

@@ -25,6 +25,7 @@ from bubblescope.analysis.step_measures import (
 )
 from bubblescope.model import units
 from bubblescope.model.provenance import Notice
+from bubblescope.model.timing import on_host, timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,11 +103,11 @@ class Comparison(msgspec.Struct, frozen=True, eq=False):
         return cls(
             runs=(before, after),
             labels=labels,
-            before=sides[0],
-            after=sides[1],
-            differs=tuple(_differs(one, other)),
+            before=msgspec.structs.replace(sides[0], timed=timed(before.ranks)),
+            after=msgspec.structs.replace(sides[1], timed=timed(after.ranks)),
+            differs=(*_differs(one, other), *_other_times(before, after)),
             changes=tuple(found),
-            notes=tuple(notes),
+            notes=(*_host_times(before, after), *notes),
             pipelined=pipelined,
         )
 
@@ -237,6 +238,23 @@ def _differs(before: StepMeasures, after: StepMeasures) -> list[Difference]:
         Difference(what, units.optional(mine), units.optional(its))
         for what, mine, its in told
         if mine != its
+    ]
+
+
+def _other_times(before: Timeline, after: Timeline) -> list[Difference]:
+    """Return that the times of one run are the host's and those of the other a device's."""
+    mine, its = timed(before.ranks), timed(after.ranks)
+    if None in (mine, its) or mine == its:
+        return []
+    return [Difference("times are those of", str(mine), str(its))]
+
+
+def _host_times(before: Timeline, after: Timeline) -> list[Notice]:
+    """Note which run's times are the host's."""
+    return [
+        Notice("host-times", f"{label} has {said}: what its devices did meanwhile is not known")
+        for label, run in (("A", before), ("B", after))
+        if (said := on_host(run.ranks))
     ]
 
 

@@ -21,9 +21,9 @@ from bubblescope.analysis.mfu import (
     peak_flops,
     read_model,
 )
+from bubblescope.analysis.step_lengths import step_windows
 from bubblescope.model import units
 from bubblescope.model.budget import Use
-from bubblescope.model.kinds import Lane
 from bubblescope.model.provenance import ONE_STEP
 
 if TYPE_CHECKING:
@@ -398,7 +398,7 @@ def _windows(timeline: Timeline, of_rank: dict[int, int]) -> tuple[pl.DataFrame,
         list(of_rank.items()), schema={"rank": pl.Int32, "devices": pl.Int64}, orient="row"
     ).with_columns(shaped=pl.col("rank").is_in(shaped))
     computing = timeline.budget.filter(use=Use.COMPUTE.value)
-    steps = timeline.step_times if timeline.step_times.height else _of_tasks(timeline)
+    steps = timeline.step_times if timeline.step_times.height else step_windows(timeline)
     if timeline.run.inferred.get("step") == ONE_STEP:
         steps = steps.clear()  # it may as well be several, or a part of one
     closed = steps.filter(~pl.col("open"))
@@ -429,19 +429,6 @@ def _windows(timeline: Timeline, of_rank: dict[int, int]) -> tuple[pl.DataFrame,
 
 
 _WINDOW: Final = ("rank", "step", "devices", "shaped", "device_ns", "compute_ns")
-
-
-def _of_tasks(timeline: Timeline) -> pl.DataFrame:
-    """Return the steps of runs of which tasks alone are known: each to the first task of the next."""
-    following = pl.col("start_ns").shift(-1).over("rank")
-    return (
-        timeline.tasks.drop_nulls("step")
-        .filter(pl.col("lane") == Lane.COMPUTE.value)
-        .group_by(_ON)
-        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-        .sort("rank", "start_ns")
-        .with_columns(end_ns=pl.coalesce(following, "end_ns"), open=following.is_null())
-    )
 
 
 def _peak(timeline: Timeline, said: Workload) -> Peak:

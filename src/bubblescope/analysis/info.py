@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bubblescope.analysis.pictured import pictured
+from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,6 +42,7 @@ class Info(msgspec.Struct, frozen=True, eq=False):
         return {
             "schema": SCHEMA,
             **msgspec.to_builtins(self.timeline.run),
+            "timed": timed(self.timeline.ranks),
             "ranks": self.timeline.ranks.to_dicts(),
             "steps": self.timeline.steps,
             "tasks": len(self.timeline),

@@ -11,6 +11,7 @@ import polars as pl
 from bubblescope.model import intervals
 from bubblescope.model.intervals import idle_share
 from bubblescope.model.kinds import COMPUTE_KINDS, Lane
+from bubblescope.model.timing import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +53,7 @@ class Figures(msgspec.Struct, frozen=True, eq=False):
         stages: Frame with stage and busy_ns (in a step, on average); slowest first.
         silent: Ranks from which nothing came for long, with the seconds.
         closed: Ranks whose recording was ended.
+        host: Ranks whose times are the host's, not a device's, ascending.
         problems: What cannot be read, and why.
     """
 
@@ -65,7 +67,12 @@ class Figures(msgspec.Struct, frozen=True, eq=False):
     stages: pl.DataFrame
     silent: dict[int, float]
     closed: set[int]
+    host: list[int]
     problems: list[str]
+
+
+def _on_host(recording: Recording) -> bool:
+    return recording.header is not None and recording.header.timed == HOST
 
 
 class RunningJob:
@@ -211,6 +218,7 @@ class RunningJob:
             stages=stages,
             silent=self._silent(period_ns, closed),
             closed=closed,
+            host=sorted(rank for rank, one in self._of.items() if _on_host(one)),
             problems=self._problems,
         )
 

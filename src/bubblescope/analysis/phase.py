@@ -46,6 +46,18 @@ def partial_steps(tasks: pl.DataFrame) -> list[int]:
     return held.filter(pl.col("rank") < ranks)["step"].sort().to_list()
 
 
+def compared(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return the pipeline phase without the steps that are not compared across ranks.
+
+    Those are the ones that only some of the ranks have (`partial_steps`), unless there are no others.
+    """
+    phase = pipeline_phase(tasks)
+    partial = partial_steps(tasks)
+    if not partial or len(partial) == phase["step"].n_unique():
+        return phase
+    return phase.filter(~pl.col("step").is_in(partial))
+
+
 def pipelines(timeline: Timeline) -> pl.DataFrame:
     """Return which pipeline each rank is of, where pipelines run their steps each for itself.
 

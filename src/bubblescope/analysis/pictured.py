@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import polars as pl
+
+from bubblescope.analysis.device_budget import budget
+from bubblescope.analysis.phase import pipeline_phase
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 
 if TYPE_CHECKING:
+    from bubblescope.analysis.device_budget import Budget
     from bubblescope.model.timeline import Timeline
 
 
@@ -32,12 +37,15 @@ class Pictured(NamedTuple):
         rates: Its bubble rates.
         title: What it is, if it is not alone.
         above: What it is set beside: drawn above it, on the same axis of time.
+        budget: What its devices spent their time on, where it is no pipeline and its traces tell: it
+            has no bubbles then, but idle devices.
     """
 
     timeline: Timeline
     rates: BubbleRates
     title: str = ""
     above: Pictured | None = None
+    budget: Budget | None = None
 
 
 def pictured(
@@ -52,9 +60,24 @@ def pictured(
     """
     if max_steps is not None and len(timeline.steps) > max_steps:
         timeline = timeline.slice(steps=timeline.steps[:max_steps])
-    shown = Pictured(timeline, bubble_rates(timeline))
+    spent = None if _pipelined(timeline) else budget(timeline)
+    shown = Pictured(timeline, bubble_rates(timeline), budget=spent)
     if beside is None:
         return shown
     planned = beside.timeline.slice(steps=set(timeline.steps) & set(beside.timeline.steps))
     above = Pictured(planned, bubble_rates(planned), beside.title)
     return shown._replace(title="as it ran", above=above)
+
+
+def _pipelined(timeline: Timeline) -> bool:
+    """Say whether a run may be a pipeline, as `bubblescope.analysis.study.Study` does, without replays.
+
+    Stages that differ from rank to rank make one. Without stages, forwards and backwards do, unless
+    they were told by no more than the structure of the trace.
+    """
+    phase = pipeline_phase(timeline.tasks)
+    staged = phase.drop_nulls(["stage", "microbatch"])
+    if staged.height:
+        held = staged.group_by("rank").agg(pl.col("stage").unique().sort())
+        return held["stage"].n_unique() > 1
+    return phase.height > 0 and "kind" not in timeline.run.inferred

@@ -9,15 +9,18 @@ With, for rank r of a step, busy_r the length of the union of its tasks' interva
 R ranks:
 
 * ``span``: 1 - sum(busy_r) / sum(end_r - start_r), each rank over its own first start to last end.
-  The denominator of Qi et al., "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241, section 5.3)
-  is the largest of these spans.
+* ``longest_span``: 1 - sum(busy_r) / (R * max(end_r - start_r)), the longest of these spans in place of
+  each: the bubble rate of Qi et al., "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241, section
+  5.3), (cost - m(T_F + T_B + T_W)) / cost, where cost is the longest span and every rank works for
+  m(T_F + T_B + T_W). A step comes to it where no rank waits for the others at its end.
 * ``makespan``: 1 - sum(busy_r) / (R * T), T the step's first start to last end over *all* ranks.
 * ``over_ideal``: (R * T - sum(busy_r)) / sum(busy_r), idle time as a share of useful time: the
   (p - 1) / m of Narayanan et al. (arXiv 2104.04473, section 2.2).
-* ``ideal``: ``makespan`` of a perfect execution of the recognised schedule: the same tasks in the
-  schedule's order, nobody waits for anything but the result that a task needs, and results arrive
-  at once (`bubblescope.analysis.schedule.ideal`). With its makespan I it is 1 - sum(busy_r) / (R * I).
-* ``excess``: idle time beyond that, as a share of R * T: (T - I) / T.
+* ``no_wait``: ``makespan`` of the same tasks replayed without waiting: in the order of the recognised
+  schedule, nobody waits for anything but the result that a task needs, and results arrive at once
+  (`bubblescope.analysis.schedule.ideal`). With its makespan I it is 1 - sum(busy_r) / (R * I). It has
+  what is inherent to the schedule, and what stages, ranks and micro-batches of unequal length add.
+* ``excess``: what waiting adds, as a share of R * T: (T - I) / T.
 
 The last two are null wherever the schedule was not recognised. They are about the steps that were
 recorded whole.
@@ -61,9 +64,11 @@ if TYPE_CHECKING:
 DEFINITIONS: Final[dict[str, str]] = {
     "span": "idle share of each rank's own span, its first start to its last end in the step",
     "makespan": "idle share of the step's span over all ranks, first start to last end anywhere",
+    "longest_span": "idle share of the longest rank's span; the Zero Bubble paper's bubble rate",
     "over_ideal": "idle time over that span as a share of busy time; (p-1)/m for ideal 1F1B",
-    "ideal": "makespan rate of a perfect run of the recognised schedule, without waiting",
-    "excess": "idle time beyond that perfect run, as a share of the step's span",
+    "no_wait": "makespan rate of the same tasks replayed without waiting: what is inherent to the "
+    "schedule, and what tasks of unequal length add",
+    "excess": "what waiting adds: idle time beyond that replay, as a share of the step's span",
 }
 """One line for each rate, to be printed beside it."""
 
@@ -85,9 +90,10 @@ _TOTALS = [
     *(pl.col(name).sum() for name in ("busy_ns", "span_ns", "kernel_ns", "kernel_task_ns")),
     *(
         pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
-        for name in ("makespan_ns", "uncertain_ns", "ideal_ns")
+        for name in ("makespan_ns", "longest_ns", "uncertain_ns", "ideal_ns")
     ),
     pl.col("busy_ns").filter(_SHARED).sum().alias("shared_busy_ns"),
+    pl.col("busy_ns").filter(pl.col("longest_ns").is_not_null()).sum().alias("longest_busy_ns"),
     pl.col("busy_ns").filter(_KNOWN).sum().alias("ideal_busy_ns"),
     pl.col("makespan_ns").filter(_KNOWN).sum().alias("ideal_makespan_ns"),
     pl.col("uncertain_ns").filter(_KNOWN).sum().alias("ideal_uncertain_ns"),
@@ -103,7 +109,8 @@ class Rates(msgspec.Struct, frozen=True):
     """The bubble rates of a set of ranks and steps, and the times behind them.
 
     Attributes:
-        span, makespan, over_ideal, ideal, excess: As defined in this module; null if unknown.
+        span, longest_span, makespan, over_ideal, no_wait, excess: As defined in this module; null if
+            unknown.
         makespan_error, over_ideal_error, excess_error: How far they may be off because clocks
             differ; null if nothing is known of the clocks.
         kernel_share: Share of the tasks' time in which a kernel was running; null if unknown.
@@ -117,9 +124,10 @@ class Rates(msgspec.Struct, frozen=True):
     """
 
     span: float | None
+    longest_span: float | None
     makespan: float | None
     over_ideal: float | None
-    ideal: float | None
+    no_wait: float | None
     excess: float | None
     makespan_error: float | None
     over_ideal_error: float | None
@@ -131,6 +139,14 @@ class Rates(msgspec.Struct, frozen=True):
     uncertain_ns: int | None
     unknown: dict[str, str] = {}
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values; `no_wait` has its first name `ideal` too."""
+        said: dict[str, Any] = msgspec.to_builtins(self)
+        said["ideal"] = self.no_wait
+        if "no_wait" in self.unknown:
+            said["unknown"]["ideal"] = self.unknown["no_wait"]
+        return said
+
 
 class BubbleRates(msgspec.Struct, frozen=True):
     """Rates at every level.
@@ -140,7 +156,7 @@ class BubbleRates(msgspec.Struct, frozen=True):
         per_rank: Rank -> rates over its steps.
         per_step: Step -> rates over its ranks; the key None holds tasks that belong to no step.
         table: Frame with one row per (step, rank): step, rank, start_ns, end_ns, tasks, busy_ns,
-            span_ns, makespan_ns, ideal_ns and uncertain_ns (null if unknown), kernel_ns and
+            span_ns, longest_ns, makespan_ns, ideal_ns and uncertain_ns (null if unknown), kernel_ns and
             kernel_task_ns (kernel time, and the time of the tasks for which it is known), partial
             (whether only some of the ranks have the step), pipeline (as `phase.pipelines`) and
             crowded (whether its ideal is left out because ranks worked for longer).
@@ -188,7 +204,10 @@ def bubble_rates(
     compared = ~pl.col("partial")
     busy, room = (pl.col(name).sum().over(_WINDOW) for name in ("busy_ns", "ideal_ns"))
     table = table.with_columns(crowded=compared & _KNOWN & (busy > room)).with_columns(
-        *(pl.when(compared).then(name).alias(name) for name in ("makespan_ns", "uncertain_ns")),
+        *(
+            pl.when(compared).then(name).alias(name)
+            for name in ("makespan_ns", "longest_ns", "uncertain_ns")
+        ),
         pl.when(compared & ~pl.col("crowded")).then("ideal_ns").alias("ideal_ns"),
     )
     if not timeline.run.common_clock:
@@ -256,6 +275,7 @@ def _table(tasks: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             span_ns=pl.col("end_ns") - pl.col("start_ns"),
             makespan_ns=(pl.col("end_ns").max() - pl.col("start_ns").min()).over(_WINDOW),
+            longest_ns=(pl.col("end_ns") - pl.col("start_ns")).max().over(_WINDOW),
             partial=pl.len().over("step") < pl.col("rank").n_unique(),
         )
         .sort(_KEYS)
@@ -288,6 +308,7 @@ def _rates(sums: dict[str, Any], rate_error: float) -> Rates:
     busy, makespan, best = sums["busy_ns"], sums["makespan_ns"], sums["ideal_ns"]
     # Of a single row, all are its own; of many, those of the steps that are compared.
     shared = sums.get("shared_busy_ns", busy)
+    longest_busy = sums.get("longest_busy_ns", busy)
     best_busy, best_makespan, best_uncertain = (
         sums.get(f"ideal_{name}_ns", sums[f"{name}_ns"])
         for name in ("busy", "makespan", "uncertain")
@@ -307,9 +328,14 @@ def _rates(sums: dict[str, Any], rate_error: float) -> Rates:
     checked = _Checked(
         {
             "span": (idle_share(busy, sums["span_ns"]), NO_WORK, BEYOND),
+            "longest_span": (
+                idle_share(longest_busy, sums["longest_ns"]),
+                apart if sums["partial"] else NO_WORK,
+                BEYOND,
+            ),
             "makespan": (idle_share(shared, makespan), apart, BEYOND),
             "over_ideal": (idle / shared if idle is not None and shared else None, apart, BEYOND),
-            "ideal": (idle_share(best_busy, best), ideal_reason, CROWDED),
+            "no_wait": (idle_share(best_busy, best), ideal_reason, CROWDED),
             "excess": (excess, ideal_reason if best is None else apart, SHORTER),
             "kernel_share": (kernels, NO_KERNELS, BEYOND),
         }

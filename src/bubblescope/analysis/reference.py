@@ -13,6 +13,7 @@ from bubblescope.analysis.pictured import Reference
 from bubblescope.analysis.whatif import alternative, stepped
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.schedules import SCHEDULES
+from bubblescope.schedules.naming import meant, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +33,8 @@ def reference(timeline: Timeline, name: str, known: Study, also: Sequence[Plan] 
         timeline: The run.
         name: "ideal": the run's own tasks in the order of its schedule, none waiting but for what it
             needs. "plan": the run's schedule with every operation as long as the mean of its kind, and
-            transfers as measured. Any of `SCHEDULES`, or the name of one of `also`: that schedule, in
-            the same way.
+            transfers as measured. Any of `SCHEDULES`, by its own or another's name, or the name of one
+            of `also`: that schedule, in the same way.
         known: What was worked out about the run.
         also: Schedules besides the known ones.
 
@@ -43,11 +44,16 @@ def reference(timeline: Timeline, name: str, known: Study, also: Sequence[Plan] 
         TimelineError: The run's ranks share no clock, or it has no pipeline tasks.
     """
     plans = {plan.name: plan for plan in also}
-    if name not in (IDEAL, PLAN, *SCHEDULES, *plans):
-        raise ScheduleError(
-            f"{name!r} is nothing to set a run beside; give {IDEAL}, {PLAN} or a schedule: "
-            f"{', '.join((*SCHEDULES, *plans))}"
-        )
+    if name not in (IDEAL, PLAN, *plans):
+        schedule = meant(name, SCHEDULES)
+        if schedule is None:
+            near = nearest(name, (IDEAL, PLAN, *SCHEDULES, *plans))
+            raise ScheduleError(
+                f"{name!r} is nothing to set a run beside; "
+                + (f"did you mean {near}? Give " if near else "give ")
+                + f"{IDEAL}, {PLAN} or a schedule: {', '.join((*SCHEDULES, *plans))}"
+            )
+        name = schedule
     recognition = known.recognition
     if recognition is None or recognition.plan is None:
         raise ScheduleError(

@@ -11,7 +11,9 @@ from bubblescope.analysis.device_budget import budget, unknowable
 from bubblescope.analysis.efficiency import utilization
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.rates import DEFINITIONS
+from bubblescope.analysis.step_lengths import phase_lengths, to_next
 from bubblescope.analysis.study import study
+from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "bubblescope.report/1"
 """Name and version of the JSON report, described in docs/report.md. Keys are only ever added."""
-
-_EXPLAINED: Final = 30_000
-"""Tasks whose idle time is explained at most: `bubblescope why` explains all."""
 
 
 class Report(msgspec.Struct, frozen=True, eq=False):
@@ -77,7 +76,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             .sort("kind")
         )
         used = utilization(timeline, workload)
-        found = study(timeline, also, most=_EXPLAINED)
+        found = study(timeline, also)
         return cls(timeline, found, kinds, budget(timeline), used)
 
     @property
@@ -100,12 +99,14 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max(), tasks=pl.len())
             .sort("step")
         )
+        alone, following = phase_lengths(self.bubbles), to_next(timeline)
         return {
             "schema": SCHEMA,
             "run": {
                 "sources": [msgspec.to_builtins(origin) for origin in run.origins],
                 "schedule": run.schedule,
                 "microbatches": run.microbatches,
+                "timed": timed(timeline.ranks),
                 "common_clock": run.common_clock,
                 "clock": msgspec.to_builtins(run.clock),
                 "inferred": run.inferred,
@@ -125,24 +126,30 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "utilization": self.utilization.to_dict() if self.utilization else None,
             "schedule": self._schedule_dict(),
             "bubble": {
-                "definitions": DEFINITIONS,
-                "overall": msgspec.to_builtins(self.bubbles.overall),
+                "definitions": {**DEFINITIONS, "ideal": "the same as no_wait, its first name"},
+                "overall": self.bubbles.overall.to_dict(),
                 "per_rank": [
-                    {"rank": rank, **msgspec.to_builtins(rates)}
+                    {"rank": rank, **rates.to_dict()}
                     for rank, rates in self.bubbles.per_rank.items()
                 ],
                 "per_step": [
-                    {"step": step, **msgspec.to_builtins(rates)}
+                    {
+                        "step": step,
+                        **rates.to_dict(),
+                        "length_ns": alone.get(step),
+                        "to_next_ns": None if step is None else following.get(step),
+                    }
                     for step, rates in self.bubbles.per_step.items()
                 ],
                 "per_rank_step": [
-                    {"step": row["step"], "rank": row["rank"], **msgspec.to_builtins(rates)}
+                    {"step": row["step"], "rank": row["rank"], **rates.to_dict()}
                     for row, rates in zip(
                         table.iter_rows(named=True), self.bubbles.per_rank_step(), strict=True
                     )
                 ],
             },
             "why": self._why_dict(),
+            "notes": msgspec.to_builtins(run.notes),
             "warnings": [
                 msgspec.to_builtins(notice) for notice in (*run.warnings, *self.bubbles.notices)
             ],
@@ -156,7 +163,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "causes": ledger.totals().to_dicts(),
             "outside_ns": ledger.outside["idle_ns"].sum(),
             "replay_error": ledger.replay_error,
-            "steps": self.study.explained,
+            "steps": ledger.steps,
         }
 
     def _schedule_dict(self) -> dict[str, Any] | None:

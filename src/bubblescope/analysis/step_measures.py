@@ -55,6 +55,7 @@ class Side(msgspec.Struct, frozen=True, omit_defaults=True):
         steps: Steps that were compared; null stands for a run without.
         left_out: Steps that were not, since they were not recorded whole.
         pipelined: Whether it may be a pipeline, as against whole models on devices.
+        timed: What its times are of: "device", "host" or "mixed"; null where it is not known.
     """
 
     paths: tuple[str, ...]
@@ -69,6 +70,7 @@ class Side(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: tuple[int | None, ...]
     left_out: tuple[int, ...]
     pipelined: bool = True
+    timed: str | None = None
 
 
 class StepMeasures(NamedTuple):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bubblescope.analysis.idle.ledger import Ledger, ledger
 from bubblescope.analysis.idle.slow_ranks import SlowRank, notable
-from bubblescope.analysis.phase import evenly, pipelines
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.ideal import Ideal, ideal
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
@@ -27,7 +26,6 @@ class Study(NamedTuple):
         ideal: A perfect run of that schedule; None if there is none.
         bubbles: Its bubble rates.
         ledger: Why its ranks were idle; None if they share no clock or it has no pipeline tasks.
-        explained: Number of steps that the ledger is about.
         pipelined: Whether the run may be a pipeline: whether it is not known to run whole models on
             devices. Passes that only the trace's structure tells, without stages, are no sign of one.
     """
@@ -36,7 +34,6 @@ class Study(NamedTuple):
     ideal: Ideal | None
     bubbles: BubbleRates
     ledger: Ledger | None
-    explained: int
     pipelined: bool
 
     @property
@@ -45,33 +42,22 @@ class Study(NamedTuple):
         return None if self.ledger is None else notable(self.ledger)
 
 
-def study(timeline: Timeline, also: Sequence[Plan] = (), most: int | None = None) -> Study:
+def study(timeline: Timeline, also: Sequence[Plan] = ()) -> Study:
     """Recognise a run's schedule, replay it, measure the run beside it, and explain what was idle.
 
     Args:
         timeline: The run.
         also: Schedules to try besides the known ones.
-        most: Tasks to explain at most, as whole steps that lie evenly over the run; all if left out.
     """
     recognition = recognise(timeline, also)
     best = ideal(timeline, recognition) if recognition else None
     bubbles = bubble_rates(timeline, *((best.steps, best.own) if best else ()))
-    part = timeline
-    if most is not None and len(timeline) > most:
-        part = evenly(timeline, max(1, most * len(timeline.steps) // len(timeline)))
-    if part is not timeline and recognition is not None and recognition.departures:
-        recognised_there = recognise(part, also)
-    else:
-        recognised_there = recognition
-    # Steps that lie apart do not overlap, whatever the run's do.
-    found = ledger(part, recognised_there, None if part is timeline else pipelines(timeline))
+    found = ledger(timeline, recognition)
     if recognition is not None:
         pipelined = recognition.devices > 1
     else:
         pipelined = "kind" not in timeline.run.inferred
-    return Study(
-        recognition, best, bubbles, found, len(part.steps), pipelined and found is not None
-    )
+    return Study(recognition, best, bubbles, found, pipelined and found is not None)
 
 
 def ledger_of(known: Study, timeline: Timeline) -> Ledger:
@@ -83,7 +69,11 @@ def ledger_of(known: Study, timeline: Timeline) -> Ledger:
     if known.ledger is not None:
         return known.ledger
     if timeline.run.common_clock:
-        raise TimelineError("no ledger can be made of a run without forwards and backwards")
+        raise TimelineError(
+            "the traces hold neither forwards and backwards nor work of devices, so there is no idle "
+            "time to explain; if ranges of theirs are forwards or backwards (`bubblescope names` lists "
+            "them), describe them with --names"
+        )
     raise TimelineError(
         "the ranks share no clock, so what waited for what cannot be told; --clock solve tries to find "
         "one"

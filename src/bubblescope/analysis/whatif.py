@@ -30,6 +30,7 @@ import polars as pl
 from bubblescope.analysis.cost_model import Model
 from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import ADDED, Cause
+from bubblescope.analysis.idle.slow_ranks import slow_ranks
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.prediction import (
@@ -48,7 +49,8 @@ from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
 from bubblescope.model.budget import Use
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.timeline import Timeline
-from bubblescope.schedules import SCHEDULES, generate
+from bubblescope.model.timing import timed
+from bubblescope.schedules import SCHEDULES, generate, named
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.slow_devices import Reading
     from bubblescope.analysis.together import Change
     from bubblescope.model.arrays import Ints
+    from bubblescope.model.provenance import Notice
     from bubblescope.schedules.plan import Plan
 
 SCHEMA: Final = "bubblescope.whatif/1"
@@ -104,7 +107,7 @@ class WhatIf:
         self._activities = known if activities is None else activities
         self._counterfactuals: Counterfactuals = ledger.counterfactuals
         self._error = ledger.replay_error
-        self.step_ns = int(self._counterfactuals.run.as_measured.length_ns.mean())
+        self.step_ns = self._counterfactuals.run.as_measured.step_ns
         self._recognition = recognition
         device = recognition.coordinates.device if recognition else None
         self._devices = SlowDevices.of(self._counterfactuals, device)
@@ -169,7 +172,7 @@ class WhatIf:
         most, least = (_in_run(run, _by_task(windows, one, timeline)) for one in saved)
         change = f"kernels of {pattern!r} take {factor:g} times as long"
         longest = self._same(change, HOST_AHEAD, lambda: run.replay(run.duration_ns - least))
-        shortest = int(run.replay(run.duration_ns - most).length_ns.mean())
+        shortest = run.replay(run.duration_ns - most).step_ns
         return longest.down_to(shortest, HOST_SOONER)
 
     def healthy(self, rank: int) -> Prediction:
@@ -205,7 +208,7 @@ class WhatIf:
         scaled = np.where(own, np.round(run.duration_ns * factor), run.duration_ns)
         duration = scaled.astype(np.int64)
         change = f"{what} {number} takes {factor:g} times as long"
-        return self._same(change, "", lambda: run.replay(duration))
+        return self._by_chance(self._same(change, "", lambda: run.replay(duration)))
 
     def moved(self, count: int, source: int, target: int, layers: Sequence[int]) -> Prediction:
         """Answer what it would have taken with layers of one stage at another.
@@ -257,12 +260,13 @@ class WhatIf:
         """Answer what another schedule would have taken.
 
         Args:
-            name: One of `bubblescope.schedules.SCHEDULES`.
+            name: One of `bubblescope.schedules.SCHEDULES`, or what others call it.
             chunks: Model chunks on each device, where the schedule leaves that open.
 
         Raises:
             ScheduleError: The run's schedule is not known, or the other is not for its numbers.
         """
+        name = named(name).name
         return self._scheduled(name, alternative(self._modelled(), name, chunks))
 
     def _scheduled(self, name: str, plan: Plan) -> Prediction:
@@ -278,7 +282,7 @@ class WhatIf:
         if plan.chunks != now.chunks:
             needs.append(f"{plan.chunks} chunks on each device")
         if plan.splits_backward and not now.splits_backward:
-            needs.append("a backward that can be split (taken to be half and half)")
+            needs.append("a backward that can be split")
         if name in _TWICE:
             needs.append("every parameter twice")
         more = float(plan.peak_memory().max() / now.peak_memory().max())
@@ -316,7 +320,7 @@ class WhatIf:
             )
         ]
         if plan is not None and asked.schedules:
-            name = asked.schedules[0][0]
+            name = named(asked.schedules[0][0]).name
             said.append((_title(name, plan), self._needed(name, plan)))
         if plan is not None and asked.counts:
             said.append((f"{plan.microbatches} micro-batches", self._samples(plan)))
@@ -348,9 +352,9 @@ class WhatIf:
                 yield self.without(cause)
         if self._timeline is not None and self._timeline.budget.height:
             yield self.host_never_late()
-        run, length = self._counterfactuals.run, self._counterfactuals.lengths
-        for rank in np.unique(run.rank[length.rank_ns > length.stage_ns]).tolist()[:_SLOWEST]:
-            yield self.healthy(rank)
+        run, parts = self._counterfactuals.run, self._counterfactuals.lengths
+        for slow in slow_ranks(run, parts)[:_SLOWEST]:
+            yield self.healthy(slow.rank)
         if self._model is None:
             return
         limit = memory or float(self._model.plan.peak_memory().max())
@@ -397,7 +401,7 @@ class WhatIf:
         It is played again to be drawn: of the many that advice is made of, none is kept.
         """
         run = self._counterfactuals.run
-        predicted = int(replay().length_ns.mean())
+        predicted = replay().step_ns
         saved = 1 - predicted / self.step_ns if self.step_ns else 0.0
         return Prediction(
             change,
@@ -423,11 +427,18 @@ class WhatIf:
         found = []
         for reading in self._readings(asked.layers if asked and others else ()):
             read = self._altered(asked, others, reading) if asked else model.read_as(reading)
-            scaled = round(self.step_ns * read.length_ns(plan) / self._unchanged)
-            # No step is over before its slowest device has done what it has to.
-            found.append((max(scaled, ceil(read.busiest_ns(plan))), read))
-        (predicted, longest), (best, shortest) = max(found, key=_time), min(found, key=_time)
+            found.append((self._predicted(read, plan), read))
+        ends = []
+        for (_, read), end in ((max(found, key=_time), max), (min(found, key=_time), min)):
+            guesses = [
+                (self._predicted(guess, plan), guess, words) for guess, words in read.guesses(plan)
+            ]
+            ends.append(end(guesses, key=_time))
+        (predicted, longest, _), (best, shortest, guess) = ends
+        words = " and ".join(part for part in (shortest.reading.words, guess) if part)
         chance = longest.error(plan)
+        if not shortest.reading.words and predicted - best <= _CLOSE * predicted:
+            chance, best = chance + 1 - best / predicted, predicted
         each = (predicted / plan.microbatches) / (self.step_ns / model.plan.microbatches)
         return Prediction(
             change,
@@ -439,7 +450,13 @@ class WhatIf:
             lambda timeline: stepped(timeline, run, longest.tasks(plan, run.opens_ns)),
             float(plan.peak_memory().max()),
             chance=chance,
-        ).down_to(best, shortest.reading.words)
+        ).down_to(best, words)
+
+    def _predicted(self, model: Model, plan: Plan) -> int:
+        """Return what a step of a plan takes, as a run taken apart in one way says."""
+        scaled = round(self.step_ns * model.length_ns(plan) / self._unchanged)
+        # No step is over before its slowest device has done what it has to.
+        return max(scaled, ceil(model.busiest_ns(plan)))
 
     def _altered(self, asked: Asked, others: Sequence[int], reading: Reading) -> Model:
         """Return the run taken apart with other layers and devices, read in one way."""
@@ -490,7 +507,7 @@ class WhatIf:
                 for what, number, factor in asked.scaled:
                     numbers = {"stage": run.stage, "rank": run.rank}[what]
                     times = np.where(numbers == number, times * factor, times)
-                length = int(found.replay_with(left, shorter, times).length_ns.mean())
+                length = found.replay_with(left, shorter, times).step_ns
                 words = " and ".join(part for part in (condition, reading.words) if part)
                 played.append((length, (shorter, times), words))
         _, (shorter, times), _ = max(played, key=_time)
@@ -576,7 +593,7 @@ class WhatIf:
         played = []
         for times, words in found:
             duration = np.round(run.duration_ns * times).astype(np.int64)
-            played.append((int(run.replay(duration).length_ns.mean()), duration, words))
+            played.append((run.replay(duration).step_ns, duration, words))
         _, longest, _ = max(played, key=_time)
         best, _, words = min(played, key=_time)
         said = self._same(change, needs, lambda: run.replay(longest))
@@ -595,6 +612,9 @@ def _title(name: str, plan: Plan) -> str:
 def _time(found: tuple[Any, ...]) -> Any:
     return found[0]
 
+
+_CLOSE: Final = 0.01
+"""Ends of a range of guesses that are no further apart, as a share, are one number, and less sure."""
 
 _SLOWEST: Final = 8
 """Slow ranks that advice is given about."""
@@ -658,21 +678,21 @@ def alternative(
 
     Args:
         model: The run.
-        name: One of `bubblescope.schedules.SCHEDULES`.
+        name: One of `bubblescope.schedules.SCHEDULES`, or what others call it.
         chunks: Model chunks on each device, where the schedule leaves that open; 2 if left out.
         microbatches: Of a step; as many as the run has if left out.
 
     Raises:
         ScheduleError: It is not for these numbers.
     """
-    now = model.plan
+    now, schedule = model.plan, named(name)
     return generate(
-        name,
+        schedule.name,
         now.devices,
         now.microbatches if microbatches is None else microbatches,
-        chunks=(chunks or 2) if SCHEDULES[name].any_chunks else None,
+        chunks=(chunks or 2) if schedule.any_chunks else None,
         times=model.times,
-        memory=now.peak_memory().max() if name == "zb-auto" else None,
+        memory=now.peak_memory().max() if schedule.name == "zb-auto" else None,
     )
 
 
@@ -700,6 +720,7 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
             pipeline "step", a mean one from its start to the next one's, or "capture", a device's time
             from its first operation to its last.
         open: Whether the ends of all steps are missing, so that they are longer than what is known.
+        notices: Which steps are left out, and why.
     """
 
     timeline: Timeline
@@ -707,6 +728,7 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
     predictions: tuple[Prediction, ...]
     span: str = WhatIf.span
     open: bool = False
+    notices: tuple[Notice, ...] = ()
 
     @classmethod
     def of(
@@ -734,12 +756,14 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
         """
         run: WhatIf | DeviceWhatIf
         known = study(timeline, also)
+        notices: tuple[Notice, ...] = ()
         if timeline.budget.height and not known.pipelined:
             run = DeviceWhatIf(timeline, activities)
         else:
+            notices = known.bubbles.notices
             run = WhatIf(known.recognition, ledger_of(known, timeline), timeline, activities)
         answers = [question(run) for question in questions] or run.advice(memory)
-        return cls(timeline, run.step_ns, tuple(answers), run.span, run.open)
+        return cls(timeline, run.step_ns, tuple(answers), run.span, run.open, notices)
 
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step as measured, and as the first answer has it."""
@@ -752,8 +776,13 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
         """Return the answers as plain values, following the schema `SCHEMA`."""
         return {
             "schema": SCHEMA,
+            "timed": timed(self.timeline.ranks),
             "step_ns": self.step_ns,
             "span": self.span,
             "open": self.open,
             "predictions": [one.to_dict() for one in self.predictions],
+            "warnings": [
+                msgspec.to_builtins(notice)
+                for notice in (*self.timeline.run.warnings, *self.notices)
+            ],
         }

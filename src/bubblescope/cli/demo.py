@@ -11,6 +11,7 @@ from rich.text import Text
 from bubblescope import demo as training
 from bubblescope.cli.console import Bar, out, wrote
 from bubblescope.cli.output import open_page
+from bubblescope.cli.reading import SCHEDULE
 from bubblescope.demo.options import Options
 from bubblescope.facade import write
 from bubblescope.model.progress import SILENT
@@ -20,7 +21,14 @@ from bubblescope.sources import load
 
 
 @click.command()
-@click.option("--schedule", type=click.Choice(LINEAR), default="1f1b", show_default=True)
+@click.option(
+    "--schedule",
+    type=SCHEDULE,
+    default="1f1b",
+    show_default=True,
+    metavar=f"[{'|'.join(LINEAR)}]",
+    help="Pipeline schedule.",
+)
 @click.option("--stages", default=4, show_default=True, help="Pipeline stages, each a process.")
 @click.option("--microbatches", default=8, show_default=True, help="Micro-batches per step.")
 @click.option("--steps", default=6, show_default=True, help="Training steps.")

@@ -10,8 +10,7 @@ import click
 
 from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.whatif_device import REMOVABLE
-from bubblescope.cli.reading import Parsed
-from bubblescope.schedules import SCHEDULES
+from bubblescope.cli.reading import SCHEDULE, Parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -103,7 +102,7 @@ _QUESTIONS: Final[dict[str, Any]] = {
     "schedules": _several(
         "--schedule",
         "schedules",
-        click.Choice(list(SCHEDULES)),
+        SCHEDULE,
         "NAME",
         "Another schedule, one of `bubblescope schedules`.",
     ),

@@ -11,8 +11,9 @@ from rich.text import Text
 from bubblescope.cli.console import Bar, err
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.progress import SILENT
+from bubblescope.recording.attempts import ALL
 from bubblescope.render.text.sections import inventory
-from bubblescope.schedules import torch_csv
+from bubblescope.schedules import named, torch_csv
 from bubblescope.sources import load
 
 if TYPE_CHECKING:
@@ -69,12 +70,23 @@ NUMBERS: Final = Parsed("numbers", _numbers)
 """The type of options that choose steps or ranks."""
 
 
+SCHEDULE: Final = Parsed("schedule", lambda text: named(text).name)
+"""The type of options that name a schedule, as it is called here or elsewhere."""
+
+
 def word_kind(text: str) -> tuple[str, str]:
     """Read what a word means, "Compute=forward"."""
     word, equals, kind = text.rpartition("=")
     if not (equals and word and kind):
         raise ValueError(f"{text!r} is not like Compute=forward")
     return word, kind
+
+
+def attempt(text: str) -> int | str:
+    """Read which attempt of a recording is meant."""
+    if text != ALL and not text.isdecimal():
+        raise ValueError(f"{text!r} is neither the number of an attempt nor {ALL!r}")
+    return text if text == ALL else int(text)
 
 
 def _among(wanted: list[range] | None, present: list[int]) -> list[int] | None:
@@ -123,6 +135,12 @@ def reading(command: Any) -> Any:
                 help="Which run, from 0, of logs that hold several; the last by default.",
             ),
             click.option(
+                "--attempt",
+                type=Parsed("attempt", attempt),
+                metavar="N|all",
+                help="Which start of a recorded job, or all as one run; the last by default.",
+            ),
+            click.option(
                 "--clock",
                 type=click.Choice(["raw", "auto", "solve"]),
                 default="auto",
@@ -145,7 +163,8 @@ planned = click.option(
     multiple=True,
     type=Parsed("plan", torch_csv.read),
     metavar="FILE.csv",
-    help="A schedule of your own to recognise, as PyTorch's CSV. May be repeated.",
+    help="A schedule of your own besides the known ones, as PyTorch's CSV, named as its file is. May "
+    "be repeated.",
 )
 
 with_kernels = click.option(

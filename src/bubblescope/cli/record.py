@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from rich.text import Text
 
 from bubblescope.cli.console import err, out
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.model.errors import BubblescopeError
+from bubblescope.record.claims import file_system_ns
 from bubblescope.record.hooks import INTEGRATIONS
+from bubblescope.record.notes import left_in, why_nothing
 from bubblescope.record.prometheus import address_of
+from bubblescope.record.session import LOOP
 from bubblescope.record.settings import Settings
+from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, is_attempt
+from bubblescope.recording.file import recording_to
+from bubblescope.render.wording import recorder
 from bubblescope.sources import load
 
 
@@ -52,6 +62,12 @@ class Window(click.ParamType):  # type: ignore[type-arg]  # generic in new versi
     show_default=True,
     help="Folder to write to.",
 )
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Delete what was recorded to the folder before; without it, each start of a job adds an "
+    "attempt.",
+)
 @click.option("--exit-after", is_flag=True, help="Leave the job after the last of these steps.")
 @click.option(
     "--timer",
@@ -74,13 +90,15 @@ class Window(click.ParamType):  # type: ignore[type-arg]  # generic in new versi
 @click.option(
     "--prometheus",
     metavar="[HOST:]PORT",
-    help="Serve metrics of each step: rank R at port PORT + R, to this machine by default.",
+    help="Serve metrics of each step, such as at 19400; local rank R at PORT + R; only to this machine "
+    "unless HOST is given.",
 )
 def record(
     command: tuple[str, ...],
     steps: tuple[int, int | None],
     folder: Path,
     *,
+    overwrite: bool,
     exit_after: bool,
     timer: str | None,
     marks: tuple[str, ...],
@@ -99,8 +117,10 @@ def record(
         raise click.UsageError("--max-mb must be more than 0")
     if prometheus is not None:
         address_of(prometheus)
+    if shutil.which(command[0]) is None:  # before anything is deleted
+        raise BubblescopeError(f"{command[0]} cannot be run: there is no such program")
     folder = folder.resolve()
-    _emptied(folder)
+    since_ns = _prepared(folder, overwrite=overwrite)
     settings = Settings(
         out=str(folder),
         start=steps[0],
@@ -111,28 +131,66 @@ def record(
         profiler_api=profiler_api,
         max_mb=max_mb,
         prometheus=prometheus,
+        since_ns=since_ns,
     )
-    code = _run(command, settings)
-    recorded = _said(folder)
+    with tempfile.TemporaryDirectory(prefix="bubblescope-") as notes:
+        code = _run(command, msgspec.structs.replace(settings, notes=notes))
+        recorded = _said(folder, since_ns)
+        if not recorded:
+            known = ", ".join(name for name in INTEGRATIONS if name != LOOP)
+            window = f"{steps[0] or ''}:{'' if steps[1] is None else steps[1]}"
+            why = why_nothing(left_in(Path(notes)), window, known)
+            err.print(Text(f"nothing was recorded: {why}", "yellow"))
     sys.exit(code or (0 if recorded else NO_TASKS))
 
 
-def _emptied(folder: Path) -> None:
-    """Make the folder; take what an earlier job recorded there out of the way of what comes.
+def _prepared(folder: Path, *, overwrite: bool) -> int:
+    """Make the folder; return the time by the clock of its file system.
+
+    Args:
+        folder: Where to record to.
+        overwrite: Whether to delete what was recorded there before.
 
     Raises:
-        BubblescopeError: It cannot be made.
+        BubblescopeError: It cannot be written to, or what is to be deleted is in use.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in _recorded(folder):
-            path.unlink()
+        if overwrite:
+            _delete(folder)
+        return file_system_ns(folder)
     except OSError as error:
         raise BubblescopeError(f"{folder} cannot be written to ({error.strerror})") from None
 
 
+def _delete(folder: Path) -> None:
+    """Delete what was recorded to a folder, and nothing else that lies there.
+
+    Raises:
+        BubblescopeError: A job still records to it.
+        OSError: It cannot be deleted.
+    """
+    attempts = attempts_in(folder)
+    places = {folder, *(attempt.folder for attempt in attempts)}
+    recorded = [path for place in places for path in _recorded(place)]
+    for path in recorded:
+        if not path.is_symlink() and recording_to(path):
+            raise BubblescopeError(
+                f"{path} is being recorded to by a running job; end that job first, or record to "
+                "another folder with --out"
+            )
+    for path in recorded:
+        path.unlink()
+    for place in places - {folder}:
+        (place / MANIFEST).unlink(missing_ok=True)
+        with contextlib.suppress(
+            OSError
+        ):  # something else is left in it, such as a profiler's trace
+            place.rmdir()
+
+
 def _recorded(folder: Path) -> list[Path]:
-    """Return what there is of a recording: our files, and links to logs of Paddle's own profiler."""
+    """Return what there is of an attempt: our files, and links to logs of Paddle's own profiler."""
     logs = (*folder.glob("workerlog.*"), *folder.glob("machine*/workerlog.*"))
     return [*folder.glob("rank*.bubbles"), *(log for log in logs if log.is_symlink())]
 
@@ -158,29 +216,48 @@ def _run(command: tuple[str, ...], settings: Settings) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _said(folder: Path) -> bool:
-    """Say what was recorded; return whether anything was."""
-    if not _recorded(folder):
-        known = ", ".join(name for name in INTEGRATIONS if name != "loop")
-        err.print(
+def _said(folder: Path, since_ns: int) -> bool:
+    """Say what was recorded since a moment, if anything was; return whether it was."""
+    attempts = [
+        attempt
+        for attempt in attempts_in(folder)
+        if attempt.number and attempt.made_ns() >= since_ns
+    ] or ([Attempt(0, folder)] if is_attempt(folder) else [])
+    if not any(_recorded(attempt.folder) for attempt in attempts):
+        return False
+    counts = [_told(attempt, alone=len(attempts) == 1) for attempt in attempts]
+    last = attempts[-1]
+    if counts[-1]:
+        out.print(Text(f"bubblescope report {folder}"))
+    if len(attempts) > 1:
+        earlier = attempts[-2].number
+        out.print(
             Text(
-                "nothing was recorded: no process of the job began a training step, neither of a "
-                f"framework ({known}) nor of a loop with an optimizer of PyTorch; see "
-                "docs/recording.md for marking a loop of your own",
-                "yellow",
+                f"the job was started {len(attempts)} times; the last start, attempt {last.number}, is "
+                f"read unless another is asked for, as by --attempt {earlier} or --attempt all"
             )
         )
-        return False
+    return any(counts)
+
+
+def _told(attempt: Attempt, *, alone: bool) -> int:
+    """Say in a line what an attempt recorded; return how many tasks."""
     try:
-        run = load(folder, clock="raw")
+        run = load(attempt.folder, clock="raw")
     except BubblescopeError as error:
         err.print(Text(f"what was recorded cannot be read: {error}", "red"))
-        return False
+        return 0
+    if not len(run):
+        return 0
     steps = run.steps
     named = f"steps {steps[0]} to {steps[-1]}" if steps else "no steps"
+    recorders = dict.fromkeys(map(recorder, (one.recorded_by for one in run.run.origins)))
+    by = f", by {' and '.join(filter(None, recorders))}" if any(recorders) else ""
+    ended = "" if alone or attempt.ended() else ", ended early"
     out.print(
-        Text(f"recorded {run.ranks.height} ranks, {named}, {len(run):,} tasks in {folder}"),
-        Text(f"bubblescope report {folder}"),
-        sep="\n",
+        Text(
+            f"recorded {run.ranks.height} ranks, {named}, {len(run):,} tasks{by} in "
+            f"{attempt.folder}{ended}"
+        )
     )
-    return len(run) > 0
+    return len(run)

@@ -6,27 +6,30 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import out, print_json
+from bubblescope.cli.reading import SCHEDULE
 from bubblescope.schedules import SCHEDULES
 
 
 @click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...", type=SCHEDULE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def schedules(as_json: bool) -> None:
-    """List the schedules with their formulas and where they were published.
+def schedules(names: tuple[str, ...], as_json: bool) -> None:
+    """List the schedules, or those of some names, with their formulas and where they were published.
 
     Bubble: idle time of a device in a step, without transfers. Memory: most activations on device
     i, in micro-batches of a p-th of the model. p devices, m micro-batches, v chunks; f, b, w: times
     of forward, input gradient and weight gradient; fb of an overlapped pair; Mw: share of the
     activations that a weight gradient needs.
     """
+    listed = [SCHEDULES[name] for name in dict.fromkeys(names or SCHEDULES)]
     if as_json:
         said = [
             {name: getattr(one, name) for name in one.__struct_fields__ if name != "make"}
-            for one in SCHEDULES.values()
+            for one in listed
         ]
         print_json(said)
         return
-    for one in SCHEDULES.values():
+    for one in listed:
         chunks = "" if one.chunks == "1" else f"  {one.chunks} chunks on a device"
         out.print(Text.assemble((one.name, "bold"), f"  {one.title}", (chunks, "dim")))
         if one.bubble:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+from rich.text import Text
 
 from bubblescope.analysis.pictured import Pictured, pictured
+from bubblescope.analysis.step_lengths import phase_lengths, steady_ns
 from bubblescope.cli.console import out, print_json, writable, writing, wrote
-from bubblescope.cli.reading import Parsed
+from bubblescope.cli.reading import Parsed, planned
 from bubblescope.facade import write
 from bubblescope.model import units
 from bubblescope.model.errors import ScheduleError
@@ -17,14 +19,14 @@ from bubblescope.render.files import replacing
 from bubblescope.render.formats import FORMATS, format_of
 from bubblescope.render.picture import svg
 from bubblescope.render.text.report import Report
-from bubblescope.render.text.simulate import Row, comparison, memory_line
+from bubblescope.render.text.simulate import SCHEMA, Row, comparison, memory_line, step_line
 from bubblescope.schedules import SCHEDULES, generate, named, torch_csv
-from bubblescope.schedules.simulate import Costs
+from bubblescope.schedules.simulate import ORDER_ONLY, Costs
 from bubblescope.schedules.simulate import simulate as run
 from bubblescope.schedules.zb_auto import Times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
@@ -46,21 +48,43 @@ class _Wanted(NamedTuple):
     steps: int
 
     def plan(self, schedule: str) -> Plan:
-        """Return the plan of a schedule, or that of a CSV file."""
-        if _is_file(schedule):
-            return torch_csv.read(schedule)
+        """Return the plan of a schedule by its name."""
         if self.devices is None or self.microbatches is None:
             raise click.UsageError("give --stages and --microbatches")
         known = named(schedule)
         return generate(
-            schedule,
+            known.name,
             self.devices,
             self.microbatches,
             chunks=self.chunks if known.any_chunks else None,
             times=self.times,
-            memory=self.memory if schedule == "zb-auto" else None,
+            memory=self.memory if known.name == "zb-auto" else None,
             weight_share=self.weight_share,
         )
+
+    def beside(self, plans: Iterable[Plan]) -> _Wanted:
+        """Return the same with the sizes of plans from files, where no option gives them.
+
+        Raises:
+            click.UsageError: A plan has other sizes than the options say.
+        """
+        wanted = self
+        for plan in plans:
+            for asked, size, flag, what in (
+                (self.devices, plan.devices, "--stages", "devices"),
+                (self.microbatches, plan.microbatches, "--microbatches", "micro-batches"),
+                (self.chunks, plan.chunks, "--chunks", "chunks on each device"),
+            ):
+                if asked not in (None, size):
+                    raise click.UsageError(
+                        f"the plan {plan.name} is for {size} {what}, and {flag} says {asked}; leave "
+                        "the option out"
+                    )
+            wanted = wanted._replace(
+                devices=wanted.devices or plan.devices,
+                microbatches=wanted.microbatches or plan.microbatches,
+            )
+        return wanted
 
     def run(self, plan: Plan) -> Timeline:
         """Return the timeline of a plan."""
@@ -75,8 +99,41 @@ class _Wanted(NamedTuple):
         return run(plan, costs, steps=self.steps)
 
 
-def _is_file(schedule: str) -> bool:
-    return schedule not in SCHEDULES and Path(schedule).suffix == ".csv"
+class _Plans:
+    """Schedules by their names: those that are known, and those from files.
+
+    Args:
+        given: Plans of the option `--plan`.
+    """
+
+    def __init__(self, given: Sequence[Plan]) -> None:
+        self.own = {plan.name: plan for plan in given}
+
+    def add(self, name: str) -> str:
+        """Return the name of a schedule; that of a CSV file is read.
+
+        Raises:
+            ScheduleError: There is no such schedule, or the file is none.
+        """
+        if name in self.own:
+            return name
+        if Path(name).suffix != ".csv":
+            return named(name).name
+        plan = torch_csv.read(name)
+        self.own[plan.name] = plan
+        return plan.name
+
+    def alone(self, schedule: str | None) -> str:
+        """Return the schedule to simulate where only one is: as asked for, the one plan, or 1F1B."""
+        if schedule is None and len(self.own) > 1:
+            raise click.UsageError(
+                f"--plan gives {len(self.own)} schedules; name one with --schedule, or set them "
+                f"beside each other with --compare {','.join(self.own)}"
+            )
+        return self.add(next(iter(self.own), _DEFAULT) if schedule is None else schedule)
+
+
+_DEFAULT: Final = "1f1b"
 
 
 def _time(flag: str, meaning: str, default: str | None = None) -> Callable[[Any], Any]:
@@ -89,13 +146,13 @@ def _time(flag: str, meaning: str, default: str | None = None) -> Callable[[Any]
 @click.command()
 @click.option(
     "--schedule",
-    default="1f1b",
-    show_default=True,
-    metavar="NAME|FILE.csv",
-    help="One of `bubblescope schedules`, or a plan as PyTorch's CSV.",
+    metavar="NAME",
+    help="One of `bubblescope schedules`, or one of --plan, by the name of its file; 1f1b by default.",
 )
 @click.option(
-    "--compare", metavar="NAME,NAME,...", help="Compare several schedules: a table and a picture."
+    "--compare",
+    metavar="NAME,NAME,...",
+    help="Compare several schedules, and those of --plan: a table and a picture.",
 )
 @click.option("--stages", "devices", type=int, metavar="P", help="Pipeline devices p.")
 @click.option("--microbatches", type=int, metavar="M", help="Micro-batches of a step m.")
@@ -122,20 +179,32 @@ def _time(flag: str, meaning: str, default: str | None = None) -> Callable[[Any]
     show_default=True,
     help="Share of a forward's activations that its weight gradient still needs.",
 )
-@click.option("--steps", type=click.IntRange(1), default=1, show_default=True, help="Steps.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Steps; with several, it is told how long it is from step to step in the steady state.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/report.md).")
 @click.option("--to", "fmt", type=click.Choice(list(FORMATS)), help="Also write this format.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write.")
 @click.option(
-    "--plan", "plan_file", type=click.Path(path_type=Path), help="Also write the plan as CSV."
+    "--save-plan",
+    "plan_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="Also write the plan, as PyTorch's CSV; --plan reads it.",
 )
+@planned
 def simulate(
-    schedule: str,
+    schedule: str | None,
     compare: str | None,
     as_json: bool,
     fmt: str | None,
     output: Path | None,
     plan_file: Path | None,
+    also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
     """Simulate a schedule and report on it as if it had been run.
@@ -144,24 +213,27 @@ def simulate(
     them evenly.
     """
     times = Times(**{name: options.pop(name) for name in Times._fields})
-    wanted = _Wanted(times=times, **options)
+    wanted, plans = _Wanted(times=times, **options), _Plans(also)
     for path in filter(None, (output, plan_file)):
         writable(path)
     if compare is not None:
-        _compare(compare.split(","), wanted, output, as_json=as_json)
+        if schedule is not None or plan_file is not None:
+            raise click.UsageError("--compare goes neither with --schedule nor with --save-plan")
+        names = [plans.add(name.strip()) for name in compare.split(",")]
+        wanted = wanted.beside(plans.own.values())
+        _compare(list(dict.fromkeys([*names, *plans.own])), plans, wanted, output, as_json=as_json)
         return
-    plan = wanted.plan(schedule)
+    plan, tried = _chosen(plans, schedule, wanted)
     timeline = wanted.run(plan)
     memory = plan.peak_memory(wanted.weight_share)
-    # What is searched or read from a file is not among the schedules that are recognised anyway.
-    known = plan.name in SCHEDULES and not SCHEDULES[plan.name].searched
-    also = [] if known else [plan]
-    found = Report.of(timeline, also=also)
+    found = Report.of(timeline, also=tried)
     if as_json:
         print_json({**found.to_dict(), "peak_memory": memory.tolist()})
     else:
         out.print(found.shown())
+        out.print(step_line(steady_ns(timeline)))
         out.print(memory_line(plan, memory.tolist()))
+        out.print(Text(ORDER_ONLY, "dim"))
     if plan_file is not None:
         torch_csv.write(plan, plan_file)
         if not as_json:
@@ -171,19 +243,37 @@ def simulate(
     if fmt is not None:
         target = output or Path(f"{plan.name}{FORMATS[fmt].suffix}")
         with writing(target, quiet=as_json):
-            write(timeline, target, to=fmt, also=also)
+            write(timeline, target, to=fmt, also=tried)
         if not as_json:
             wrote(target)
 
 
-def _compare(names: list[str], wanted: _Wanted, output: Path | None, *, as_json: bool) -> None:
-    runs = [_simulated(name.strip(), wanted) for name in names]
+def _chosen(plans: _Plans, schedule: str | None, wanted: _Wanted) -> tuple[Plan, list[Plan]]:
+    """Return the plan to simulate, and those that the run may be recognised as besides known ones."""
+    name = plans.alone(schedule)
+    tried = list(plans.own.values())
+    if name in plans.own:
+        plan = plans.own[name]
+        wanted.beside([plan])
+    else:
+        plan = wanted.plan(name)
+        if SCHEDULES[name].searched:  # for the times at hand, so it is none of the known ones
+            tried.append(plan)
+    return plan, tried
+
+
+def _compare(
+    names: list[str], plans: _Plans, wanted: _Wanted, output: Path | None, *, as_json: bool
+) -> None:
+    runs = [_simulated(name, plans.own.get(name), wanted) for name in names]
     rows = [row for row, _ in runs]
     drawn = [shown for _, shown in runs if shown is not None]
     if not drawn:
         raise ScheduleError("; ".join(row.problem for row in rows))
     if as_json:
-        print_json([_plain(row) for row in rows])
+        print_json(
+            {"schema": SCHEMA, "steps": wanted.steps, "schedules": [row.to_dict() for row in rows]}
+        )
     else:
         out.print(comparison(rows), crop=False)
     target = output or Path("schedules.svg")
@@ -193,30 +283,21 @@ def _compare(names: list[str], wanted: _Wanted, output: Path | None, *, as_json:
         wrote(target)
 
 
-def _plain(row: Row) -> dict[str, Any]:
-    known = not row.problem
-    return {
-        "schedule": row.name,
-        "makespan_ns": row.makespan_ns if known else None,
-        "makespan": row.makespan,
-        "span": row.span,
-        "peak_memory": row.memory if known else None,
-        "copies": row.copies if known else None,
-        "problem": row.problem or None,
-    }
-
-
-def _simulated(name: str, wanted: _Wanted) -> tuple[Row, Pictured | None]:
+def _simulated(name: str, own: Plan | None, wanted: _Wanted) -> tuple[Row, Pictured | None]:
     """Simulate one of the schedules to compare; one that is impossible says why."""
-    if not _is_file(name):
-        named(name)  # what is no schedule is a mistake, not one that is impossible
     try:
-        plan = wanted.plan(name)
+        plan = own or wanted.plan(name)
+        timeline = wanted.run(plan)
     except ScheduleError as error:
         return Row(name, problem=str(error)), None
-    shown = pictured(wanted.run(plan))
-    length = int((shown.rates.table["makespan_ns"].sum() or 0) // plan.devices)
-    overall = shown.rates.overall
-    memory = float(plan.peak_memory(wanted.weight_share).max())
-    row = Row(plan.name, length, overall.makespan, overall.span, memory, plan.copies)
+    shown = pictured(timeline)
+    lengths = [length for length in phase_lengths(shown.rates).values() if length is not None]
+    row = Row(
+        plan.name,
+        length_ns=round(sum(lengths) / len(lengths)) if lengths else None,
+        step_ns=steady_ns(timeline),
+        rates=shown.rates.overall,
+        memory=float(plan.peak_memory(wanted.weight_share).max()),
+        copies=plan.copies,
+    )
     return row, shown

@@ -21,7 +21,7 @@ _ABOVE: Final = 9
 
 
 @click.command()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),

@@ -65,9 +65,11 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
     if len(set(clock_of.values())) <= 1:
         if mode == "auto":
             return timeline
-        return timeline.with_notices(
-            Notice("clocks-single", "all ranks are on the clock of one host: none was corrected")
+        single = Notice(
+            "clocks-single", "all ranks are on the clock of one host: none was corrected"
         )
+        run = timeline.run.noted(single)
+        return Timeline(timeline.tasks, timeline.ranks, run, **timeline.tables)
     pairs = constraints(timeline).with_columns(
         clock_a=pl.col("a").replace_strict(clock_of, default=None, return_dtype=pl.Int64),
         clock_b=pl.col("b").replace_strict(clock_of, default=None, return_dtype=pl.Int64),
@@ -96,6 +98,7 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
         host_clocks=timeline.run.host_clocks and not whole,
         inferred=inferred,
         warnings=(*kept, *_notices(case, said)),
+        notes=(*timeline.run.notes, *_agreement(case, said)),
     )
     tasks, tables = timeline.tasks, timeline.tables
     if changes:
@@ -397,10 +400,7 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
     notices = []
     what = "ranks" if case.by_step else "hosts"
     total = len(set(case.clock_of.values()))
-    solved: set[int] = set()
-    for group in case.groups:
-        if isinstance(group.found, Clocks):
-            solved.update(group.clocks.tolist())
+    solved = _solved(case)
     if case.loose:
         text = (
             f"what ran bounds the clocks of {_named(case, case.loose)} against the other {what} from "
@@ -408,29 +408,17 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
             "as their synchronisation"
         )
         notices.append(Notice("clocks-unbounded", text))
-    evidence = f"{said.constraints:,} pairs of tasks of which one must come before the other"
-    within = (
-        f"each is within ±{units.duration(said.error_ns)} of the first "
-        f"{'rank' if case.by_step else 'host'}'s"
-    )
     if solved and case.changes:
         violated = f", {said.violations_before:,} of which did not" if not case.by_step else ""
         text = (
-            f"the clocks of {len(solved)} of {total} {what} were aligned by {evidence}{violated}; now "
-            f"{within}"
+            f"the clocks of {len(solved)} of {total} {what} were aligned by {_evidence(said)}"
+            f"{violated}; now {_within(case, said)}"
         )
         notices.append(Notice("clocks-aligned", text))
         if said.drift_ppm:
             host, ppm = max(said.drift_ppm.items(), key=lambda item: abs(item[1]))
             text = f"clocks drift: that of {host} was corrected by {ppm:+.3g} parts per million"
             notices.append(Notice("clocks-drift", text))
-    elif solved:
-        some = "" if len(solved) == total else f"{len(solved)} of "
-        text = (
-            f"the clocks of {some}{total} hosts agree with {evidence} and were left as they are; "
-            f"{within}"
-        )
-        notices.append(Notice("clocks-checked", text))
     conflicts = [group for group in case.groups if isinstance(group.found, Conflict)]
     if conflicts:
         notices.append(_refusal(conflicts))
@@ -453,6 +441,38 @@ def _named(case: _Case, clocks: set[int]) -> str:
     shown = [names[clock] for clock in sorted(clocks)]
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return ", ".join(shown[:_SHOWN]) + more
+
+
+def _agreement(case: _Case, said: ClockReport) -> list[Notice]:
+    """Say that clocks were looked at and agree with what happened, if they do: no cause for worry."""
+    solved, total = _solved(case), len(set(case.clock_of.values()))
+    if not solved or case.changes:
+        return []
+    some = "" if len(solved) == total else f"{len(solved)} of "
+    text = (
+        f"the clocks of {some}{total} hosts agree with {_evidence(said)} and were left as they are; "
+        f"{_within(case, said)}"
+    )
+    return [Notice("clocks-checked", text)]
+
+
+def _solved(case: _Case) -> set[int]:
+    """Return the clocks that what ran bounds."""
+    return {
+        clock
+        for group in case.groups
+        if isinstance(group.found, Clocks)
+        for clock in group.clocks.tolist()
+    }
+
+
+def _evidence(said: ClockReport) -> str:
+    return f"{said.constraints:,} pairs of tasks of which one must come before the other"
+
+
+def _within(case: _Case, said: ClockReport) -> str:
+    first = "rank" if case.by_step else "host"
+    return f"each is within ±{units.duration(said.error_ns)} of the first {first}'s"
 
 
 def _refusal(conflicts: list[_Group]) -> Notice:

@@ -21,6 +21,7 @@ import msgspec
 from bubblescope.demo.worker import Links, work
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.progress import SILENT, Progress
+from bubblescope.record import claims
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,18 +62,16 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def run(options: Options, folder: Path, progress: Progress = SILENT) -> Result:
-    """Train in a pipeline of processes, recording every task into `folder`.
+    """Train in a pipeline of processes, recording every task into an attempt of its own in `folder`.
 
-    Recordings that the folder holds already are removed. However this ends, no process is left.
+    However this ends, no process is left.
 
     Raises:
         BubblescopeError: A stage failed; the others are stopped.
-        OSError: The folder cannot be made or emptied.
+        OSError: The folder cannot be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("rank*.bubbles"):
-        old.unlink()
-    with _pipeline(options, folder) as stages:
+    with _pipeline(options, claims.make(folder).folder) as stages:
         losses, weights, seconds = _follow(options, stages, progress)
     cores = len(os.sched_getaffinity(0))
     return Result(

@@ -9,6 +9,7 @@ import msgspec
 
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.schedules import LINEAR
+from bubblescope.schedules.naming import meant
 
 _MOST_STAGES: Final = 64
 _SAMPLES: Final = 384
@@ -18,7 +19,7 @@ class Options(msgspec.Struct, frozen=True):
     """What to train, and how.
 
     Attributes:
-        schedule: One of `bubblescope.schedules.LINEAR`.
+        schedule: One of `bubblescope.schedules.LINEAR`, or what others call it.
         stages: Number of pipeline stages, each a process.
         microbatches: Micro-batches per step.
         steps: Training steps.
@@ -50,10 +51,12 @@ class Options(msgspec.Struct, frozen=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.schedule not in LINEAR:
+        known = meant(self.schedule, LINEAR)
+        if known is None:
             raise BubblescopeError(
                 f"{self.schedule!r} is no schedule of the demo; use one of {', '.join(LINEAR)}",
             )
+        msgspec.structs.force_setattr(self, "schedule", known)
         for name in ("stages", "microbatches", "steps", "width", "layers", "samples"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -16,11 +16,14 @@ class Origin(msgspec.Struct, frozen=True):
         format: Name of the source that read it.
         version: Version of the program or schema that wrote it, if the trace says.
         path: The file or folder, as the user named it.
+        recorded_by: Whose hooks recorded it, if bubblescope did: a framework's name, "loop" for a
+            training loop written by hand; None for marks set by hand.
     """
 
     format: str
     version: str | None
     path: str
+    recorded_by: str | None = None
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -116,6 +119,28 @@ class ClockReport(msgspec.Struct, frozen=True):
     comparable: tuple[tuple[int, ...], ...] = ()
 
 
+class RecordedStart(msgspec.Struct, frozen=True):
+    """One start of a job that recorded itself: an attempt, beside those before and after it.
+
+    Attributes:
+        attempt: Its number, from 1 on; 0 is what older versions recorded.
+        path: The folder.
+        read: Whether it is in the timeline.
+        began_utc_ns: When its first rank began to record, by that rank's clock; None if not known.
+        restart: How often the job's launcher had restarted it by then; None if it does not say.
+        ranks: How many ranks recorded.
+        ended: Whether all of them ended their recording in good order.
+    """
+
+    attempt: int
+    path: str
+    read: bool
+    began_utc_ns: int | None
+    restart: int | None
+    ranks: int
+    ended: bool
+
+
 ONE_STEP: Final = "no sign of a step boundary: all tasks taken as one step"
 """How the steps of a run were inferred of which nothing tells where one ends."""
 
@@ -131,11 +156,13 @@ class Run(msgspec.Struct, frozen=True):
             read; None if nothing was.
         inferred: Field -> how it was inferred, for every field that no trace stated.
         warnings: What was dropped, repaired or assumed.
+        notes: What to know that is no cause for worry, such as that clocks agree, or other attempts.
         contents: Inventory of the raw traces, process by process.
         common_clock: Whether the ranks share a clock. If not, each rank's times count from a zero
             of its own, and times of different ranks must not be compared.
         host_clocks: Whether, where the ranks share no clock, those of one host do.
         clock: What was found out about the clocks, if anything was.
+        attempts: Every start of a recorded job, also those that were not read.
     """
 
     origins: tuple[Origin, ...] = ()
@@ -148,6 +175,12 @@ class Run(msgspec.Struct, frozen=True):
     host_clocks: bool = False
     clock: ClockReport | None = None
     world: int | None = None
+    attempts: tuple[RecordedStart, ...] = ()
+    notes: tuple[Notice, ...] = ()
+
+    def noted(self, *notices: Notice) -> Run:
+        """Return the same with more notes."""
+        return msgspec.structs.replace(self, notes=(*self.notes, *notices))
 
     def warned(self, *notices: Notice) -> Run:
         """Return the same with more warnings."""

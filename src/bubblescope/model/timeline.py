@@ -18,6 +18,7 @@ from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.provenance import Notice, Run
 from bubblescope.model.timeline_tables import TABLES
+from bubblescope.model.timing import TIMED_DTYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,6 +56,7 @@ RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
     "process": pl.Int64(),
     "device": pl.Int32(),
     "device_name": pl.String(),
+    "timed": TIMED_DTYPE,
     "stages": pl.List(pl.Int32()),
     "dp": pl.Int32(),
     "tp": pl.Int32(),
@@ -362,10 +364,12 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             world=_world(runs, len(owner)),
             inferred=inferred,
             warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
+            notes=tuple(dict.fromkeys(notice for run in runs for notice in run.notes)),
             contents=tuple(content for run in runs for content in run.contents),
             common_clock=common,
             host_clocks=not common and all(run.common_clock or run.host_clocks for run in runs),
             clock=runs[0].clock if len(runs) == 1 else None,
+            attempts=tuple(attempt for run in runs for attempt in run.attempts),
         ),
         **{name: pl.concat([one.tables[name] for one in timelines]) for name in TABLES},
     )

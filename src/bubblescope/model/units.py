@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,24 +53,46 @@ def nanoseconds(text: str) -> int:
     return round(float(found[1]) * _UNITS[found[2]])
 
 
+def fixed(value: float, digits: int = 2) -> str:
+    """Write a number with so many digits after the point, and nought without a sign.
+
+    >>> fixed(0.1251), fixed(-0.001)
+    ('0.13', '0.00')
+    """
+    return f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def change(share: float) -> str:
+    """Write by how much something is more or less, as a share of it.
+
+    >>> change(0.5), change(-0.1234), change(-1e-9)
+    ('+50.00 %', '-12.34 %', '+0.00 %')
+    """
+    return f"{round(100 * share, 2) + 0.0:+.2f} %"
+
+
 def percent(rate: float | None) -> str:
     """Write a share, or a dash if it is unknown.
 
     >>> percent(3 / 19), percent(None)
     ('15.79 %', '–')
     """
-    return "–" if rate is None else f"{100 * rate:.2f} %"
+    return "–" if rate is None else f"{fixed(100 * rate)} %"
+
+
+_LAST_DIGIT: Final = 0.0001
+"""What the last digit of a share stands for that is written in percent."""
 
 
 def uncertain(rate: float | None, error: float | None) -> str:
-    """Write a share with how far it may be off, if that is known.
+    """Write a share with how far it may be off, if that is known and as much as its last digit tells.
 
-    >>> uncertain(0.2727, 0.0012), uncertain(0.2727, None)
-    ('27.27 ± 0.12 %', '27.27 %')
+    >>> uncertain(0.2727, 0.0012), uncertain(0.2727, 0.000_004), uncertain(0.2727, None)
+    ('27.27 ± 0.12 %', '27.27 %', '27.27 %')
     """
-    if rate is None or not error:
+    if rate is None or error is None or error < _LAST_DIGIT / 2:
         return percent(rate)
-    return f"{100 * rate:.2f} ± {100 * error:.2g} %"
+    return f"{fixed(100 * rate)} ± {100 * error:.2g} %"
 
 
 def count(number: int, noun: str, nouns: str | None = None) -> str:

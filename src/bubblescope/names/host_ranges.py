@@ -18,9 +18,10 @@ class Doing(Enum):
 
 
 _DATA: Final = re.compile(
-    r"enumerate\(DataLoader\)|(?:\w*[ _.-])?data[ _-]?load(?:er|ing)?\b", re.IGNORECASE
+    r"enumerate\(DataLoader\)|(?:\w*[ _.-])?data[ _-]?load(?:er|ing)?\b|get[ _](?:batch|data)$",
+    re.IGNORECASE,
 )
-_OPTIMIZER: Final = re.compile(r"(?:## )?optimizer", re.IGNORECASE)
+_OPTIMIZER: Final = re.compile(r"(?:## )?optimizer|\w*Optimizer\w*\.step\b", re.IGNORECASE)
 _OPERATOR: Final = re.compile(r"\w+(?:::\w+)+|\w+Backward\d*(?=, seq| |$)")
 _GARBAGE: Final = re.compile(r"Python GC|gc\.collect|<built-in function collect>")
 
@@ -35,7 +36,9 @@ def doing(name: str) -> Doing:
     """Say what an annotation is about, by its name.
 
     `enumerate(DataLoader)#..` and `Optimizer.step#..` are torch.profiler's; `aten::addmm, seq = 5, ..`
-    is what `torch.autograd.profiler.emit_nvtx` calls operators.
+    is what `torch.autograd.profiler.emit_nvtx` calls operators. `Get batch` is GPT-NeoX's
+    (`megatron/training.py`), `get_data` Megatron-LM's (`examples/multimodal/train.py`), and
+    `DeepSpeedZeroOptimizer_Stage3.step` DeepSpeed's (`runtime/zero/stage3.py`).
     """
     if _DATA.match(name):
         return Doing.DATA

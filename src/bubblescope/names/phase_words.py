@@ -16,10 +16,11 @@ _PART: Final = r"(?:[ _-]?(?:pass|step))?(?:\(\))?"
 _WORDS: Final = {
     Kind.FORWARD: rf"(?:model[ ._])?(?:forward|fwd){_PART}|\w*Engine\.forward",
     Kind.BACKWARD: rf"(?:loss[ ._])?(?:backward|bwd){_PART}|\w*Engine\.backward",
-    Kind.OPTIMIZER: r"(?:optimizer|optim|opt)(?:[ ._-]step)?(?:\(\))?|\w*Engine\.step",
+    Kind.OPTIMIZER: r"(?:optimizer|optim|opt)(?:[ ._-]step)?(?:\(\))?|\w*(?:Engine|Optimizer\w*)\.step",
     Kind.RECOMPUTE: rf"recomput(?:e|ation){_PART}",
 }
-"""A whole phase: the words of loops written by hand, and methods of DeepSpeed's engine, which its
+"""A whole phase: the words of loops written by hand, and methods of DeepSpeed's engine and optimizers
+(`DeepSpeedZeroOptimizer_Stage3.step`, in `deepspeed/runtime/zero/stage3.py`), which its
 `instrument_w_nvtx` names by class and function."""
 _PHASE: Final = tuple(
     (kind, re.compile(rf"(?:## )?(?:{words})(?: ##)?", re.IGNORECASE))

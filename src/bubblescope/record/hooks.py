@@ -82,17 +82,6 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
 """Framework -> module to wait for -> module and function of `bubblescope.record.integrations` that
 makes it record; the function is called with the imported module and the session."""
 
-FRAMEWORK_MODULES: tuple[str, ...] = (
-    "torch.distributed.pipelining.schedules",
-    *(
-        module
-        for name, hooks in INTEGRATIONS.items()
-        if name not in {"torch", "loop"}  # whose other modules every job imports
-        for module in hooks
-    ),
-)
-"""Modules that only a job imports which has an integration of its own."""
-
 _waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
 
 
@@ -112,7 +101,6 @@ def _applying(target: str) -> Callable[[ModuleType], None]:
             session = resolve("bubblescope.record.session:current")()
             if session is None:
                 return
-            session.frameworks = FRAMEWORK_MODULES
             resolve(f"bubblescope.record.integrations.{target}")(module, session)
         except Exception as error:  # noqa: BLE001  the user's program must go on, whatever it is
             warnings.warn(

@@ -1,4 +1,8 @@
-"""Steps as Prometheus metrics, for a dashboard that watches a running job."""
+"""Steps as Prometheus metrics, for a dashboard that watches a running job.
+
+Every metric has the labels of its rank: `rank`, `host`, `stage` (several are "0,7"), `dp` and `tp`,
+empty where they are not known. Each rank of a machine listens at a port of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +15,14 @@ if TYPE_CHECKING:
 
     from bubblescope.record.recorder import Recorder
     from bubblescope.record.step_times import StepTimes
+    from bubblescope.recording.columns import Header
 
 _HOST = "127.0.0.1"
 _PORTS = 65536
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """Read "9400" or "0.0.0.0:9400"; without a host, only this machine may ask.
+    """Read "19400" or "0.0.0.0:19400"; without a host, only this machine may ask.
 
     Raises:
         RecorderError: It is neither.
@@ -25,15 +30,18 @@ def address_of(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < _PORTS:
         raise RecorderError(
-            f"{text!r} is no port, such as 9400, nor an address, such as 0.0.0.0:9400"
+            f"{text!r} is no port, such as 19400, nor an address, such as 0.0.0.0:19400"
         )
     return host.strip("[]") or _HOST, int(port)
 
 
-def serve(recorder: Recorder, address: str, rank: int) -> Callable[[], None]:
-    """Serve what each step of a recorder was, at a port that is `rank` further than the one asked for.
+def serve(recorder: Recorder, address: str, local_rank: int) -> Callable[[], None]:
+    """Serve what each step of a recorder was.
 
-    Ranks of one machine so have a port each.
+    Args:
+        recorder: The recorder.
+        address: As `address_of` reads it: of the first rank of the machine.
+        local_rank: How many ranks of the machine come before: so much further is the port.
 
     Returns:
         A function that stops serving.
@@ -49,11 +57,13 @@ def serve(recorder: Recorder, address: str, rank: int) -> Callable[[], None]:
             "metrics need prometheus-client: pip install 'bubblescope[prometheus]'"
         ) from None
     host, port = address_of(address)
-    port += rank
+    port += local_rank
     if port >= _PORTS:
-        raise RecorderError(f"there is no port {port}, which is {rank} after that of {address}")
+        raise RecorderError(
+            f"there is no port {port}, which is {local_rank} after that of {address}"
+        )
     registry = prometheus.CollectorRegistry()
-    metrics = _Metrics(prometheus, registry, rank)
+    metrics = _Metrics(prometheus, registry, recorder.header)
     try:
         server, thread = prometheus.start_http_server(port, addr=host, registry=registry)
     except OSError as error:
@@ -73,14 +83,20 @@ def serve(recorder: Recorder, address: str, rank: int) -> Callable[[], None]:
 class _Metrics:
     """The metrics of one rank."""
 
-    def __init__(self, prometheus: Any, registry: Any, rank: int) -> None:
+    def __init__(self, prometheus: Any, registry: Any, header: Header) -> None:
         def gauge(name: str, meaning: str, *labels: str) -> Any:
             made = prometheus.Gauge(
-                f"bubblescope_{name}", meaning, ["rank", *labels], registry=registry
+                f"bubblescope_{name}", meaning, [*self._labels, *labels], registry=registry
             )
-            return made if labels else made.labels(rank)
+            return made if labels else made.labels(**self._labels)
 
-        self._rank = str(rank)
+        self._labels = {
+            "rank": str(header.rank),
+            "host": header.host,
+            "stage": ",".join(map(str, header.stages or ())),
+            "dp": _known(header.dp),
+            "tp": _known(header.tp),
+        }
         self._seen: set[str] = set()
         self._step = gauge("step", "Last recorded step.")
         self._span = gauge(
@@ -90,8 +106,8 @@ class _Metrics:
         self._bubble = gauge("bubble_ratio", "Share of it in which none ran.")
         self._kinds = gauge("step_task_seconds", "Time of the step's tasks, by kind.", "kind")
         self._steps = prometheus.Counter(
-            "bubblescope_steps", "Steps recorded.", ["rank"], registry=registry
-        ).labels(rank)
+            "bubblescope_steps", "Steps recorded.", [*self._labels], registry=registry
+        ).labels(**self._labels)
 
     def observe(self, times: StepTimes) -> None:
         """Show another step."""
@@ -102,5 +118,9 @@ class _Metrics:
         # A kind that this step did not have must not show what an earlier one took.
         self._seen.update(times.kinds_ns)
         for kind in self._seen:
-            self._kinds.labels(self._rank, kind).set(times.kinds_ns.get(kind, 0) / 1e9)
+            self._kinds.labels(**self._labels, kind=kind).set(times.kinds_ns.get(kind, 0) / 1e9)
         self._steps.inc()
+
+
+def _known(number: int | None) -> str:
+    return "" if number is None else str(number)

@@ -17,7 +17,8 @@ from bubblescope.model.version import __version__
 from bubblescope.record.arguments import taker
 from bubblescope.record.buffer import CAPACITY, LANE_OF_KIND, WIDTH, Buffer, label_of, pack_step
 from bubblescope.record.checks import checked_identity, kind_code, lane_code, optional, whole
-from bubblescope.record.profiler_api import switch
+from bubblescope.record.claims import claim
+from bubblescope.record.profiler_api import Switch, switch
 from bubblescope.record.timers import chosen_timer
 from bubblescope.record.timers.timer import CpuTimer, Timer
 from bubblescope.record.writer import Writer
@@ -56,7 +57,8 @@ class Recorder:
     that uses it.
 
     Args:
-        folder: Where to write `rank00000.bubbles`; made if missing.
+        folder: The recording's; made if missing. What is there stays: each start of a job records to an
+            attempt of its own, such as `attempt-0001/rank00000.bubbles` (`record.claims`).
         rank: Global rank.
         stages: Global virtual stages that this rank holds, by chunk.
         host: Machine name; the system's own by default.
@@ -73,11 +75,18 @@ class Recorder:
             recording says how much that was. None for no limit.
         profiler_api: Whether to switch the device's profiler on for the recorded steps: by
             `cudaProfilerStart` and `cudaProfilerStop`, which Nsight Systems waits for with
-            `--capture-range=cudaProfilerApi`, or Ascend's, which then writes to `folder` too.
+            `--capture-range=cudaProfilerApi`, or Ascend's, which then writes beside the recording.
+        since_ns: When the job was started, by the clock of the folder's file system; by default when
+            this process was.
+        recorded_by: The framework whose hooks call the recorder; None for marks set by hand.
+
+    Attributes:
+        header: What the recording says of its rank.
+        path: The file, once the recorder is open; None before, and if none could be made.
 
     Raises:
         RecorderError: The arguments contradict each other, or, on opening, the recorder was closed
-            before or another is recording to the same file.
+            before.
     """
 
     def __init__(
@@ -100,6 +109,8 @@ class Recorder:
         marks: Marks | None = None,
         max_mb: float | None = None,
         profiler_api: bool = False,
+        since_ns: int | None = None,
+        recorded_by: str | None = None,
     ) -> None:
         whole("start", start)
         optional("stop", stop)
@@ -126,18 +137,22 @@ class Recorder:
             dp=optional("dp", dp),
             tp=optional("tp", tp),
             cp=optional("cp", cp),
+            recorded_by=recorded_by,
         )
-        self.path = Path(folder) / f"rank{rank:05d}.bubbles"
+        self.path: Path | None = None
+        self._claim = functools.partial(claim, Path(folder), f"rank{rank:05d}.bubbles", since_ns)
+        self._folder = folder
         self._timer = timer
         self.plain = isinstance(timer, CpuTimer) and marks is None
         """Whether tasks are timed by the host's clock and told to nobody else: see `add`."""
-        self._header = header
+        self.header = header
         self._marks = marks
         self._limit = None if max_mb is None else int(max_mb * 1e6)
         self._observers: list[Callable[[StepTimes], None]] = []
         self._window = range(start, stop if stop is not None else sys.maxsize)
         self._exit_after = exit_after
-        self._profiler = switch(folder) if profiler_api else None
+        self._profiled = profiler_api
+        self._profiler: Switch | None = None
         self._lock = threading.Lock()
         self._anchor: Any = None
         self._items: list[Any] = []
@@ -157,14 +172,16 @@ class Recorder:
     def __enter__(self) -> Recorder:
         if self._closed:
             raise RecorderError(
-                f"{self.path} is finished, and opening its recorder again would empty it; make "
-                "another recorder, with another folder",
+                f"{self.path} is finished; make another recorder",
             )
         if self._writer is None:
             take = None if self._timer.tied else self._take
             self._writer = Writer(
-                self.path, self._header, self._timer, self._limit, self._observers, take
+                self._claim, self.header, self._timer, self._limit, self._observers, take
             )
+            self.path = self._writer.path
+            if self._profiled:
+                self._profiler = switch(self.path.parent if self.path else self._folder)
             self._record_if(wanted=0 in self._window)
         return self
 

@@ -14,10 +14,12 @@ import os
 import sys
 import time
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
+from bubblescope.record.notes import Note, leave
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.settings import Settings
 from bubblescope.record.timers import chosen_timer
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     Began = tuple[bytes, int, Any]  # what the recorder wants back at the end of a task
 
 _now: Final = time.monotonic_ns
+LOOP: Final = "loop"
+"""What a training loop written by hand is called among frameworks."""
 
 
 class Begun(NamedTuple):
@@ -52,14 +56,17 @@ class Session:
         recorder: What records, once the first step has begun; None before, and after a failure.
         stages: Global virtual stages of this rank, by chunk.
         pipeline: Place of this rank in its pipeline and how many ranks that has, if a mesh says.
-        frameworks: Modules that only a job imports which has an integration of its own.
+        framework: Name of the framework whose schedules the job uses; None for a loop of its own, or as
+            long as nothing is known.
+        saw: Signs of a training loop of the job's own; see `notes.Note`.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.recorder: Recorder | None = None
         self.stages: list[int] = []
         self.pipeline: tuple[int, int] | None = None
-        self.frameworks: tuple[str, ...] = ()
+        self.framework: str | None = None
+        self.saw: set[str] = set()
         self._shared: dict[Any, Any] = {}
         self._settings = settings
         self._facts: dict[str, Any] = {}
@@ -71,6 +78,9 @@ class Session:
         self._observers: list[Callable[[StepTimes], None]] = []
         self._process = os.getpid()
         self._stop_serving: Callable[[], None] | None = None
+        self._failure: str | None = None
+        if settings.notes is not None:
+            atexit.register(self._leave_note, settings.notes)
 
     def about(self, **facts: Any) -> None:
         """Tell what is known of this rank: rank, stages, schedule, microbatches, dp, tp, cp, device.
@@ -80,6 +90,24 @@ class Session:
         self._facts.update({name: value for name, value in facts.items() if value is not None})
         if "stages" in facts and facts["stages"] is not None:
             self.stages = list(facts["stages"])
+
+    def use(self, framework: str) -> None:
+        """Tell that the job uses a framework's schedules: a loop around them is then none of its own.
+
+        To import a framework says nothing: many do that need only a part of it, or nothing.
+        """
+        self.framework = self.framework or framework
+
+    def used_by(self, owner: Any, framework: str) -> None:
+        """Let a class of a framework tell, as `use` does, when one of its kind is made."""
+        theirs = owner.__init__
+
+        @functools.wraps(theirs)
+        def init(made: Any, *args: Any, **kwargs: Any) -> None:
+            self.use(framework)
+            theirs(made, *args, **kwargs)
+
+        owner.__init__ = init
 
     def on_step(self, callback: Callable[[StepTimes], None]) -> None:
         """Call a function after every recorded step; see `Recorder.on_step`."""
@@ -122,7 +150,7 @@ class Session:
 
     def _open(self) -> None:
         settings = self._settings
-        facts = {"rank": _rank(), **self._facts}
+        facts = {"rank": _rank(), "recorded_by": self.framework or LOOP, **self._facts}
         recorder = Recorder(
             settings.out,
             **facts,
@@ -133,15 +161,19 @@ class Session:
             marks=chosen_marks(settings.marks),
             max_mb=settings.max_mb,
             profiler_api=settings.profiler_api,
+            since_ns=settings.since_ns,
         )
         for observer in self._observers:
             recorder.on_step(observer)
         recorder.__enter__()
         if settings.prometheus:
-            self._stop_serving = _serve(recorder, settings.prometheus, facts["rank"])
+            self._stop_serving = _serve(recorder, settings.prometheus)
         self.recorder = recorder
         gc.callbacks.append(self._collecting)
         atexit.register(self.close)
+        processes = sys.modules.get("multiprocessing.util")
+        if processes is not None:  # whose children, where they are forked, do not leave by `atexit`
+            processes.Finalize(None, self.close, exitpriority=0)
 
     def close(self) -> None:
         """End the last step and the file, for good. A process that was forked has neither."""
@@ -167,6 +199,7 @@ class Session:
         if self._failed:
             return
         self._failed = True
+        self._failure = f"{type(error).__name__}: {error}"
         recorder, self.recorder = self.recorder, None
         self._retired = recorder
         warnings.warn(
@@ -176,6 +209,13 @@ class Session:
         )
         if recorder is not None:
             recorder.retire()
+
+    def _leave_note(self, folder: str) -> None:
+        """Tell whoever started the job what this process saw, if it is still there to hear it."""
+        note = Note(self._next, self.framework, tuple(sorted(self.saw)), self._failure)
+        if os.getpid() == self._process:
+            with suppress(OSError):
+                leave(folder, note)
 
     def timed(self, function: Function, place: Callable[..., bytes | None]) -> Function:
         """Return a function that does the same and is recorded as a task.
@@ -304,12 +344,13 @@ def begin(settings: Settings) -> Session:
     return _session
 
 
-def _serve(recorder: Recorder, address: str, rank: int) -> Callable[[], None] | None:
+def _serve(recorder: Recorder, address: str) -> Callable[[], None] | None:
     """Serve metrics; if that cannot be, say so, and record all the same."""
     from bubblescope.record.prometheus import serve  # noqa: PLC0415  only if asked
 
+    rank = recorder.header.rank
     try:
-        return serve(recorder, address, rank)
+        return serve(recorder, address, _told_by(_LOCAL_RANKS, rank))
     except Exception as error:  # noqa: BLE001  neither the job nor the recording needs them
         warnings.warn(
             f"bubblescope serves no metrics of rank {rank} ({error}); recording goes on",
@@ -324,7 +365,18 @@ def _rank() -> int:
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
         return int(torch.get_rank())
-    for name in ("RANK", "PADDLE_TRAINER_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return 0
+    return _told_by(_RANKS, 0)
+
+
+_RANKS: Final = ("RANK", "PADDLE_TRAINER_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_LOCAL_RANKS: Final = (
+    *("LOCAL_RANK", "PADDLE_RANK_IN_NODE", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"),
+    "SLURM_LOCALID",
+)
+"""Variables by which launchers tell a process its rank in the job and on its machine."""
+
+
+def _told_by(variables: tuple[str, ...], otherwise: int) -> int:
+    """Return the first number that the environment says."""
+    told = (os.environ.get(name, "") for name in variables)
+    return next((int(text) for text in told if text.isdecimal()), otherwise)

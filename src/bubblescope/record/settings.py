@@ -25,6 +25,9 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
         max_mb: Most megabytes that a rank may have on disk; None for any number.
         profiler_api: Whether to switch the device's profiler on for the recorded steps.
         prometheus: Where to serve metrics, "host:port"; None for nowhere.
+        since_ns: When the job was started, by the clock that stamps the folder's files; None for when
+            each of its processes was.
+        notes: Folder of this machine for what processes saw, if nothing is recorded; None for none.
     """
 
     out: str
@@ -36,6 +39,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     max_mb: float | None = None
     prometheus: str | None = None
     profiler_api: bool = False
+    since_ns: int | None = None
+    notes: str | None = None
 
     def environment(self) -> dict[str, str]:
         """Return the variables that tell the job's processes."""

@@ -29,7 +29,7 @@ class Writer:
     """Times and writes buffers in a thread of its own; gives up, with one warning, on failure.
 
     Args:
-        path: The file.
+        claim: Returns the file, new and empty; called again if somebody deletes it meanwhile.
         header: Its first row.
         timer: Reads the tasks' marks.
         limit: Most bytes on disk, if any.
@@ -39,11 +39,12 @@ class Writer:
 
     Attributes:
         works: Whether tasks are still accepted.
+        path: The file; None if none could be made.
     """
 
     def __init__(
         self,
-        path: Path,
+        claim: Callable[[], Path],
         header: Header,
         timer: Timer,
         limit: int | None,
@@ -52,21 +53,34 @@ class Writer:
     ) -> None:
         self.works = True
         self._take = take
-        self._path = path
+        self.path: Path | None = None
+        self._claim, self._header, self._limit = claim, header, limit
         self._timer = timer
         self._queue: queue.SimpleQueue[Buffer | int | None] = queue.SimpleQueue()
         self._observers = observers
         self._seen: list[Rows] = []
         """Tasks of the step that has not ended, if anybody wants to know of it."""
+        self._deleted = False
+        """Whether it was warned already that somebody deletes the file."""
         self._error: Exception | None = None
         """What stopped the thread; the job's own thread warns of it."""
         self._sink: Sink | None = None
         try:
-            self._sink = Sink(path, header, limit, busy=timer.sees_kernels)
+            self._sink = self._begun()
         except OSError as error:
             self.give_up(error)
         self._thread = threading.Thread(target=self._run, name="bubblescope-writer", daemon=True)
         self._thread.start()
+
+    def _begun(self) -> Sink:
+        """Begin a file.
+
+        Raises:
+            OSError: It cannot be made or written.
+            RecorderError: The limit is too small.
+        """
+        self.path = self._claim()
+        return Sink(self.path, self._header, self._limit, busy=self._timer.sees_kernels)
 
     def write(self, tasks: Buffer) -> None:
         """Queue tasks to be written."""
@@ -90,11 +104,13 @@ class Writer:
             self.give_up(TimeoutError("the device did not finish the last tasks"))
             return
         self.heed_thread()
-        if self._sink is not None:
-            try:
-                self._sink.close(complete=self.works)
-            except OSError as error:
-                self.give_up(error)
+        if self._sink is None:
+            return
+        try:
+            self._heed_deletion()
+            self._sink.close(complete=self.works)
+        except OSError as error:
+            self.give_up(error)
 
     def give_up(self, error: Exception) -> None:
         """Accept no more tasks, and say why, once. What is queued is still written."""
@@ -102,8 +118,9 @@ class Writer:
             return
         self.works = False
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        where = f"{self.path}: " if self.path else ""
         warnings.warn(
-            f"{self._path}: bubblescope stopped recording ({reason or type(error).__name__}); "
+            f"{where}bubblescope stopped recording ({reason or type(error).__name__}); "
             "training goes on",
             RuntimeWarning,
             stacklevel=4,
@@ -124,11 +141,33 @@ class Writer:
                     self._tell(tasks)
                     continue
                 rows = tasks.rows(self._timer)
+                self._heed_deletion()
                 self._sink.write(rows)
                 if self._observers:
                     self._seen.append(rows)
             except Exception as error:  # noqa: BLE001  whatever it is, training goes on
                 self._error = error
+
+    def _heed_deletion(self) -> None:
+        """Begin a new file if somebody deleted the one there was, and warn of it once.
+
+        Raises:
+            OSError: None can be made.
+        """
+        if self._sink is None or not self._sink.gone():
+            return
+        lost, old = self.path, self._sink
+        old.release()
+        self._sink = None
+        self._sink = self._begun()
+        if not self._deleted:
+            self._deleted = True
+            warnings.warn(
+                f"{lost} was deleted while bubblescope was recording to it: what it held is lost, and "
+                f"recording goes on in {self.path}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _next(self) -> Buffer | int | None:
         """Return what is to be written or told next; None at the end."""

@@ -43,6 +43,8 @@ class Header(msgspec.Struct, frozen=True):
         utc_ns: UTC minus the monotonic clock, when recording began.
         timer: Name of the timer.
         schedule, microbatches: As the job declared them.
+        recorded_by: What recorded: the framework whose schedules the job used, "loop" for a loop of its
+            own; None for marks set by hand.
         before: Tasks that were recorded before this file, which has a limit.
     """
 
@@ -61,4 +63,14 @@ class Header(msgspec.Struct, frozen=True):
     dp: int | None = None
     tp: int | None = None
     cp: int | None = None
+    recorded_by: str | None = None
     before: int = 0
+
+    @property
+    def timed(self) -> str | None:
+        """What the times are of, as `timed` of `Timeline.ranks`: null of a timer that is not ours."""
+        return _TIMED.get(self.timer)
+
+
+_TIMED: Final = {"cpu": "host", "cuda": "device", "npu": "device", "cupti": "device"}
+"""What the times of our timers are of, by their names; PyTorch's for ROCm and Paddle's are "cuda"."""

@@ -45,14 +45,14 @@ class Sink:
     three eighths of it.
 
     Args:
-        path: Where to write.
+        path: Where to write; what is there already must be empty.
         header: What the recording says of its rank.
         limit: Most bytes on disk; None for any number.
         busy: Whether rows say how long kernels ran.
 
     Raises:
         OSError: The file cannot be made or written.
-        RecorderError: It is being recorded to already, or the limit is too small.
+        RecorderError: It is being recorded to already, or holds a recording; or the limit is too small.
     """
 
     def __init__(
@@ -75,14 +75,21 @@ class Sink:
         self._file = _opened(self._path)
         _open.add(self._path)
         try:
-            # In this order: what a killed job leaves behind is one recording, and no mixture of two.
-            _spare(self._path).unlink(missing_ok=True)
-            older(self._path).unlink(missing_ok=True)
-            os.ftruncate(self._file, 0)
-            self._append(first)
+            if not (holds := os.fstat(self._file).st_size):
+                self._append(first)
         except BaseException:
-            self._release()
+            self.release()
             raise
+        if holds:
+            self.release()
+            raise RecorderError(f"{path} holds a recording already, which is not overwritten")
+
+    def gone(self) -> bool:
+        """Say whether somebody deleted the file, or put another in its place."""
+        try:
+            return not os.path.samestat(os.fstat(self._file), self._path.stat())
+        except FileNotFoundError:
+            return True
 
     def write(self, rows: Rows) -> None:
         """Append tasks."""
@@ -101,7 +108,12 @@ class Sink:
             if complete:
                 self._append(END)
         finally:
-            self._release()
+            self.release()
+
+    def release(self) -> None:
+        """Close the file as it is."""
+        _open.discard(self._path)
+        os.close(self._file)  # and with it the lock
 
     def _put_aside(self) -> None:
         """Begin a new file; what was put aside before is dropped.
@@ -135,10 +147,6 @@ class Sink:
         self._size += len(data)
         while data:
             data = data[os.write(self._file, data) :]
-
-    def _release(self) -> None:
-        _open.discard(self._path)
-        os.close(self._file)  # and with it the lock
 
 
 def _spare(path: Path) -> Path:
@@ -187,6 +195,22 @@ def _lock(file: int, path: Path) -> None:
     except OSError as error:
         if error.errno in {errno.EACCES, errno.EAGAIN}:
             raise _busy(path) from None
+
+
+def recording_to(path: Path) -> bool:
+    """Say whether a process records to a file now, as far as its file system knows of locks.
+
+    Raises:
+        OSError: The file cannot be opened for writing.
+    """
+    file = os.open(path, os.O_WRONLY)
+    try:
+        _lock(file, path)
+    except RecorderError:
+        return True
+    finally:
+        os.close(file)
+    return path.resolve() in _open
 
 
 def _busy(path: Path) -> RecorderError:

@@ -13,6 +13,7 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.recording.arrow import END, complete_messages, message_length
+from bubblescope.recording.attempts import attempts_in
 from bubblescope.recording.file import older
 from bubblescope.recording.reader import SCHEMA, header_of, read_stream
 
@@ -186,10 +187,10 @@ class Recording:
 
 
 class Tail:
-    """The recordings of a folder, as they appear and grow.
+    """The recordings of a folder, as they appear and grow; of a job's starts, those of the last.
 
     Args:
-        folder: Where to look, and in the folders in it; it may be empty still.
+        folder: Where to look, and in the folders in it; it may be empty still, or missing.
 
     Attributes:
         recordings: What has been found, by path.
@@ -213,14 +214,22 @@ class Tail:
         return news
 
     def _paths(self) -> list[Path]:
-        return [
-            Path(folder, name)
-            for folder, _, names in os.walk(self._folder)
-            for name in names
-            if name.endswith(_SUFFIX)
-            and not name.endswith(f".older{_SUFFIX}")
-            and not name.startswith(".")
-        ]
+        found: list[Path] = []
+        for folder, folders, names in os.walk(self._folder):
+            if attempts := attempts_in(Path(folder)):
+                folders[:] = [attempts[-1].folder.name]
+                continue
+            found += [Path(folder, name) for name in names if _followed(name)]
+        return found
+
+
+def _followed(name: str) -> bool:
+    """Say whether a file is a recording, and not the older half of one or one being renamed."""
+    return (
+        name.endswith(_SUFFIX)
+        and not name.endswith(f".older{_SUFFIX}")
+        and not name.startswith(".")
+    )
 
 
 def _of(header: Header) -> Header:

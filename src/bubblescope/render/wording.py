@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from bubblescope.analysis.why import words
 from bubblescope.model import units
+from bubblescope.model.timing import DEVICE, HOST, on_host, timed
 
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 
+_RECORDERS: Final = {
+    "torch": "the schedules of torch.distributed.pipelining",
+    "deepspeed": "the schedules of DeepSpeed",
+    "dualpipe": "DualPipe",
+    "megatron": "the schedules of Megatron-LM",
+    "paddle": "the pipelines of PaddlePaddle",
+    "loop": "following a training loop in PyTorch",
+}
+
+
+def recorder(recorded_by: str | None) -> str | None:
+    """Return what a recording was made by, given `Origin.recorded_by`; None for marks set by hand."""
+    return None if recorded_by is None else _RECORDERS.get(recorded_by, recorded_by)
+
+
 def facts(timeline: Timeline) -> list[str]:
-    """Return what a heading says of a timeline: schedule, ranks, steps, tasks and length."""
+    """Return what a heading says of a timeline: schedule, ranks, steps, tasks, length, host times."""
     hosts = timeline.ranks["host"].n_unique()
     counted = [
         units.count(timeline.ranks.height, "rank")
@@ -20,4 +37,27 @@ def facts(timeline: Timeline) -> list[str]:
         units.count(len(timeline), "task"),
         units.duration(timeline.duration_ns or timeline.extent_ns),
     ]
+    counted += filter(None, [on_host(timeline.ranks)])
     return [timeline.run.schedule, *counted] if timeline.run.schedule else counted
+
+
+def whose_times(timeline: Timeline, language: str = "en") -> str | None:
+    """Say in a sentence that times are the host's, or may be; None if they are those of devices.
+
+    Args:
+        timeline: The run. Of one that no trace was read for, nothing is said.
+        language: "en" or "zh".
+    """
+    formats = {origin.format for origin in timeline.run.origins}
+    whose = timed(timeline.ranks)
+    if whose == DEVICE or not formats or "simulation" in formats:
+        return None
+    of = {
+        key: units.listed("rank", ranks["rank"].to_list())
+        for (key,), ranks in timeline.ranks.group_by("timed", maintain_order=True)
+    }
+    if whose == HOST:
+        return words.note("host_times", language)
+    if HOST in of:
+        return words.note("mixed_times", language, ranks=of[HOST])
+    return words.note("unknown_times", language, ranks=of[None])

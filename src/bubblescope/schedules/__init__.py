@@ -14,6 +14,7 @@ import msgspec
 
 from bubblescope.model.errors import ScheduleError
 from bubblescope.schedules import chimera, classic, dualpipe, v_shaped
+from bubblescope.schedules.naming import meant, nearest
 from bubblescope.schedules.zb_auto import Times, zb_auto
 
 if TYPE_CHECKING:
@@ -231,14 +232,20 @@ LINEAR: Final = tuple(
 
 
 def named(name: str) -> Schedule:
-    """Return the schedule of a name.
+    """Return the schedule of a name, its own or what others call it.
+
+    >>> named("ScheduleInterleaved1F1B").name, named("ZB-V").name
+    ('interleaved-1f1b', 'zb-v')
 
     Raises:
-        ScheduleError: There is none; the message lists those that there are.
+        ScheduleError: There is none; the message names the nearest and lists those that there are.
     """
-    if name not in SCHEDULES:
-        raise ScheduleError(f"{name!r} is no schedule; the schedules are {', '.join(SCHEDULES)}")
-    return SCHEDULES[name]
+    found = meant(name, SCHEDULES)
+    if found is None:
+        near = nearest(name, SCHEDULES)
+        hint = f"did you mean {near}? The" if near else "the"
+        raise ScheduleError(f"{name!r} is no schedule; {hint} schedules are {', '.join(SCHEDULES)}")
+    return SCHEDULES[found]
 
 
 def generate(
@@ -254,7 +261,7 @@ def generate(
     """Return the plan of a schedule.
 
     Args:
-        name: One of `SCHEDULES`.
+        name: One of `SCHEDULES`, or what others call it.
         devices: Pipeline devices p.
         microbatches: Micro-batches of a step m.
         chunks: Model chunks on each device v, for schedules that leave it open; 2 if left out.
@@ -267,6 +274,7 @@ def generate(
         ScheduleError: There is no such schedule, or it cannot be made for these numbers.
     """
     schedule = named(name)
+    name = schedule.name
     if devices < 1 or microbatches < 1:
         raise ScheduleError(
             f"{name} needs at least one device and one micro-batch, not {devices} and {microbatches}"

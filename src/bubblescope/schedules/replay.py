@@ -5,11 +5,13 @@ without cycles that is the longest path to it (Kelley and Walker, "Critical-Path
 Scheduling", 1959), found in one pass in an order in which everything comes after what it needs.
 
 The order is found once for a graph; replaying it with other durations is a single loop over plain
-lists of numbers, a fraction of a microsecond for an operation.
+lists of numbers, a fraction of a microsecond for an operation. Large graphs in which many operations do
+not wait for each other are replayed a depth at a time (`bubblescope.schedules.levels`).
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ import polars as pl
 from bubblescope.model.dependencies import feeds
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
+from bubblescope.schedules.levels import NEVER, Levels, slots
 from bubblescope.schedules.plan import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, KINDS
 
 if TYPE_CHECKING:
@@ -30,9 +33,6 @@ MESSAGES: Final = (Kind.SEND_FORWARD, Kind.SEND_BACKWARD, None)
 """What a result travels as: activations, their gradient, or not at all, within a stage."""
 
 _KIND_NAMES: Final = pl.Series([kind.value for kind in KINDS])
-
-_NEVER: Final = -(1 << 62)
-"""Before all time."""
 
 _WIDE: Final = 16
 """Replays from which on a step of all of them together costs less than each by itself."""
@@ -81,19 +81,20 @@ class Graph:
     def __init__(self, count: int, edges: Edges, name: Callable[[int], str] = str) -> None:
         self.count = count
         self.edges = edges
-        self._order = _topological(count, edges, name)
-        place = np.empty(count, np.int64)
-        place[self._order] = np.arange(count)
-        # Edges by the place of their target, up to `width` of them for each: the others of an
-        # operation go to the slots that follow.
-        order = np.argsort(place[edges.target], kind="stable")
-        target = place[edges.target][order]
-        slot = np.arange(len(target)) - np.searchsorted(target, target)
-        width = int(slot.max()) + 1 if len(slot) else 0
-        self._sources = np.full((width, count), -1, np.int64)
-        self._sources[slot, target] = place[edges.source][order]
-        self._edge_at = np.full((width, count), -1, np.int64)
-        self._edge_at[slot, target] = order
+        self._name = name
+        self._levels = Levels.of(count, *edges)
+        if self._levels is None:
+            _ = self._order  # there is one, or else it is said now
+
+    @cached_property
+    def _order(self) -> Ints:
+        return _topological(self.count, self.edges, self._name)
+
+    @cached_property
+    def _slots(self) -> tuple[Ints, Ints]:
+        place = np.empty(self.count, np.int64)
+        place[self._order] = np.arange(self.count)
+        return slots(place, *self.edges)
 
     def run(
         self, duration_ns: Ints, delay_ns: Ints | None = None, ready_ns: Ints | None = None
@@ -109,14 +110,18 @@ class Graph:
         Returns:
             Start and end of each operation, n long, in nanoseconds.
         """
+        if self._levels is not None:
+            end = self._levels.ends(duration_ns, delay_ns, ready_ns)
+            return end - duration_ns, end
         order = self._order
         earliest = np.zeros(self.count, np.int64) if ready_ns is None else ready_ns[order]
         delays = np.zeros(len(self.edges.source) + 1, np.int64)
         if delay_ns is not None:
             delays[:-1] = delay_ns
         columns = []
-        for sources, edges in zip(self._sources, delays[self._edge_at], strict=True):
-            columns += [sources.tolist(), edges.tolist()]
+        sources, edges = self._slots
+        for source, delay in zip(sources, delays[edges], strict=True):
+            columns += [source.tolist(), delay.tolist()]
         ends = _longest(earliest.tolist(), duration_ns[order].tolist(), columns)
         end = np.empty(self.count, np.int64)
         end[order] = ends
@@ -161,7 +166,7 @@ class Graph:
         order = self._order.tolist()
         left = np.bincount(self.edges.source, minlength=self.count).tolist()
         ends: dict[int, Any] = {}
-        for operation, places in zip(order, self._sources.T.tolist(), strict=True):
+        for operation, places in zip(order, self._slots[0].T.tolist(), strict=True):
             sources = [order[place] for place in places if place >= 0]
             begin: Any = 0
             if sources:
@@ -187,7 +192,7 @@ def _longest(earliest: list[int], durations: list[int], columns: list[list[int]]
         columns: Sources and delays of each slot of edges in turn; a source of -1 is none.
     """
     # The last element is what index -1 finds: the end of nothing.
-    ends = [0] * len(durations) + [_NEVER]
+    ends = [0] * len(durations) + [NEVER]
     if len(columns) == 4:
         for index, (start, length, a, da, b, db) in enumerate(
             zip(earliest, durations, *columns, strict=True)

@@ -6,7 +6,7 @@ The result is a `Timeline` like that of a measured run, so every report, view an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -39,6 +39,13 @@ Duration = int | Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Callable
 Transfer = int | np.ndarray | Callable[[Operation, Operation], int]
 """A time for every transfer between devices, a table from device to device, or a function of the
 operation that sends and the one that waits."""
+
+ORDER_ONLY: Final = (
+    "Only the order of computing is checked for deadlocks: transfers have no order of their own here, "
+    "and every result is sent as soon as it is there. A program whose sends and receives wait for each "
+    "other may still hang."
+)
+"""What a plan that can be simulated is not checked for."""
 
 _RECEIVES = (Kind.RECV_FORWARD, Kind.RECV_BACKWARD)
 

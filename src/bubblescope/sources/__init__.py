@@ -10,13 +10,16 @@ import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from bubblescope.model.errors import SourceError
 from bubblescope.model.plain_text import utf8, whole
 from bubblescope.model.progress import SILENT
-from bubblescope.model.provenance import Notice
+from bubblescope.model.provenance import Notice, RecordedStart
 from bubblescope.model.registry import Registry
-from bubblescope.model.timeline import concat
+from bubblescope.model.timeline import Timeline, concat
 from bubblescope.names.parser import NameParser
+from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, chosen, is_older_half
 from bubblescope.sources.inventory import unmatched
 from bubblescope.sources.source import LoadOptions, ReadOptions, Source
 
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from typing_extensions import Unpack
-
-    from bubblescope.model.timeline import Timeline
 
 SOURCES: Final[Registry[Source]] = Registry(
     "bubblescope.sources",
@@ -67,8 +68,14 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
         executor=how.get("executor"),
         activities=how.get("activities", False),
     )
-    found = find(paths, how.get("source"))
-    parts = [chosen.read(traces, options) for chosen, traces in found.traces]
+    found = find(paths, how.get("source"), how.get("attempt"))
+    try:
+        parts = [source.read(traces, options) for source, traces in found.traces]
+    except SourceError as error:
+        if (earlier := _others(found.starts)) is None:
+            raise
+        problem = str(error).removeprefix(f"{error.path}: ")
+        raise SourceError(error.path, f"{problem}; {earlier}") from None
     timeline = parts[0] if len(parts) == 1 else concat(parts)
     clock = how.get("clock", "auto")
     several = timeline.ranks["host"].n_unique() > 1 or not timeline.run.common_clock
@@ -78,15 +85,23 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
         timeline = align(timeline, clock)
     if options.names.own and (missed := unmatched(timeline, options.names)) is not None:
         timeline = timeline.with_notices(missed)
+    if found.starts:
+        run = msgspec.structs.replace(timeline.run, attempts=tuple(found.starts))
+        if (others := _others(found.starts)) is not None:
+            run = run.noted(Notice("other-attempts", others))
+        if found.beside:
+            shown = _named(found.beside)
+            text = f"what lies beside the recording was not read ({shown}); name it to read it"
+            run = run.noted(Notice("beside-recording", text, len(found.beside)))
+        timeline = Timeline(timeline.tasks, timeline.ranks, run, **timeline.tables)
     if found.ignored:
-        names_of = [path.name for path in found.ignored]
-        shown = ", ".join(names_of[:3]) + (", ..." if len(names_of) > 3 else "")
         timeline = timeline.with_notices(
             Notice(
                 "ignored-files",
-                f"{len(names_of)} of the files found are no trace and were not read ({shown})",
-                len(names_of),
-                len(names_of) + len(found.files),
+                f"{len(found.ignored)} of the files found are no trace and were not read "
+                f"({_named(found.ignored)})",
+                len(found.ignored),
+                len(found.ignored) + len(found.files),
             ),
         )
     return timeline
@@ -98,10 +113,14 @@ class Found(NamedTuple):
     Attributes:
         traces: The sources that read them, with what each is given.
         ignored: Files met in folders that no source claims.
+        starts: The attempts of recordings, also those that are not to be read.
+        beside: What else lies in the folders of recordings.
     """
 
     traces: list[tuple[Source, list[Path]]]
     ignored: list[Path]
+    starts: list[RecordedStart]
+    beside: list[Path]
 
     @property
     def files(self) -> list[Path]:
@@ -109,8 +128,15 @@ class Found(NamedTuple):
         return [path for _, paths in self.traces for path in paths]
 
 
-def find(paths: Sequence[str | Path], source: str | None = None) -> Found:
+def find(
+    paths: Sequence[str | Path], source: str | None = None, attempt: int | str | None = None
+) -> Found:
     """Work out which sources read the given paths.
+
+    Args:
+        paths: As for `load`.
+        source: Name of the format, to skip detection.
+        attempt: Which attempts of a recording: a number, "all", or None for the last.
 
     Raises:
         SourceError: As `load`.
@@ -120,10 +146,13 @@ def find(paths: Sequence[str | Path], source: str | None = None) -> Found:
         raise SourceError(source, f"is no trace format; the formats are {known}")
     claimed: dict[str, list[Path]] = {}
     ignored: list[Path] = []
+    attempts = _Attempts(attempt, [], [])
     for path in _expand(paths):
         if not utf8(path):
             raise SourceError(whole(str(path)), "has a name that is no UTF-8; rename it")
-        members = [path] if not path.is_dir() or _claim(path, source) else _walk(path, source)
+        members = (
+            [path] if not path.is_dir() or _claim(path, source) else _walk(path, source, attempts)
+        )
         found = 0
         for member in members:
             # A file that the user both names and gives a format to is of that format.
@@ -135,8 +164,63 @@ def find(paths: Sequence[str | Path], source: str | None = None) -> Found:
                 found += 1
         if not found:
             raise _nothing_in(path, members)
+    if attempt is not None and not attempts.starts:
+        raise SourceError(paths[0], "is no recording of several attempts; leave --attempt out")
     traces = [(SOURCES[name], sorted(dict.fromkeys(found))) for name, found in claimed.items()]
-    return Found(traces, ignored)
+    return Found(traces, ignored, attempts.starts, attempts.beside)
+
+
+class _Attempts(NamedTuple):
+    """Which attempts of recordings are meant, and what was met in their folders; see `Found`."""
+
+    wanted: int | str | None
+    starts: list[RecordedStart]
+    beside: list[Path]
+
+    def within(self, folder: Path) -> list[Attempt] | None:
+        """Return the attempts to read of a recording's folder; None if it is none."""
+        attempts = attempts_in(folder)
+        if not attempts:
+            return None
+        known = {path for attempt in attempts for path in (attempt.folder, *attempt.files())}
+        self.beside.extend(
+            path
+            for path in sorted(folder.iterdir())
+            if path not in known and not path.name.startswith(".") and not is_older_half(path)
+        )
+        wanted = chosen(folder, attempts, self.wanted)
+        for attempt in attempts:
+            start = attempt.start()
+            self.starts.append(
+                RecordedStart(
+                    attempt=attempt.number,
+                    path=str(attempt.folder),
+                    read=attempt in wanted,
+                    began_utc_ns=start.began_utc_ns if start else None,
+                    restart=start.restart if start else None,
+                    ranks=len(attempt.files()),
+                    ended=attempt.ended(),
+                )
+            )
+        return wanted
+
+
+def _others(starts: list[RecordedStart]) -> str | None:
+    """Return the sentence that there are attempts besides the one that is read."""
+    unread = [start for start in starts if not start.read]
+    if not unread:
+        return None
+    read = ", ".join(str(start.attempt) for start in starts if start.read)
+    others = ", ".join(str(start.attempt) for start in unread)
+    return (
+        f"the job was started {len(starts)} times: this is attempt {read}; --attempt N reads another "
+        f"({others}), --attempt all reads all as one run"
+    )
+
+
+def _named(paths: list[Path]) -> str:
+    """Return the names of the first few files."""
+    return ", ".join(path.name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
 
 
 def _expand(paths: Sequence[str | Path]) -> list[Path]:
@@ -178,8 +262,21 @@ def _claim(path: Path, only: str | None) -> str | None:
     )
 
 
-def _walk(folder: Path, only: str | None) -> list[Path]:
-    """List what is under a folder, taking a folder that is itself a trace as one thing."""
+def _walk(folder: Path, only: str | None, attempts: _Attempts) -> list[Path]:
+    """List what is under a folder, taking a folder that is itself a trace as one thing.
+
+    Of a recording only the attempts that are meant count.
+    """
+    if (wanted := attempts.within(folder)) is not None:
+        return [
+            path
+            for attempt in wanted
+            for path in (
+                _walk(attempt.folder, only, attempts)
+                if attempt.number
+                else sorted(folder.glob("rank*.bubbles"))
+            )
+        ]
     found: list[Path] = []
     try:
         entries = sorted(folder.iterdir())
@@ -188,10 +285,10 @@ def _walk(folder: Path, only: str | None) -> list[Path]:
             folder, f"cannot be listed ({error.strerror}); check its rights"
         ) from None
     for entry in entries:
-        if entry.name.startswith("."):
+        if entry.name.startswith(".") or entry.name == MANIFEST:
             continue
         if entry.is_dir() and not _claim(entry, only):
-            found += _walk(entry, only)
+            found += _walk(entry, only, attempts)
         else:
             found.append(entry)
     return found

@@ -10,6 +10,7 @@ import polars as pl
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.provenance import Contents, Notice, Origin, Run
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline, task_columns
+from bubblescope.model.timing import TIMED_DTYPE
 from bubblescope.sources import numbering
 from bubblescope.sources.inventory import missing_ranks
 from bubblescope.sources.steps import in_steps
@@ -54,6 +55,7 @@ def assembled(
     spent: Spent | None = None,
     executed: pl.DataFrame | None = None,
     tables: dict[str, pl.DataFrame] | None = None,
+    timed: str | None = None,
     **declared: Any,
 ) -> Timeline:
     """Return the timeline of a run.
@@ -73,6 +75,8 @@ def assembled(
         spent: What the devices spent their time on, by rank.
         executed: Operators that multiply matrices: rank, start_ns, name and flops, null where unknown.
         tables: Other tables of the timeline, such as counters.
+        timed: What the times of all ranks are of, `model.timing.DEVICE` or `HOST`; the column of
+            `ranks` tells if None.
         declared: What the job says of itself: schedule, microbatches, common_clock.
 
     Raises:
@@ -85,6 +89,8 @@ def assembled(
         warnings=(*missing_ranks(ranks["rank"].to_list(), world), *notices),
         **declared,
     )
+    if timed is not None:
+        ranks = ranks.with_columns(timed=pl.lit(timed, TIMED_DTYPE))
     found, beside = dict(inferred or {}), dict(tables or {})
     if not tasks.height and nothing is not None:
         tasks, number, run = pl.DataFrame(schema=TASK_SCHEMA), None, run.warned(nothing())

@@ -16,6 +16,7 @@ from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import TRANSFERS, Kind
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timeline import UNREADABLE, Timeline
+from bubblescope.model.timing import DEVICE
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.operation_names import (
     contents,
@@ -99,6 +100,7 @@ class JobTraceSource:
             contents=contents(paths, tables, options.names),
             inferred=inferred,
             microbatches=_microbatches(tasks),
+            timed=DEVICE,
         )
 
 

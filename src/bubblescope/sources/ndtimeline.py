@@ -14,6 +14,7 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.model.provenance import Notice
+from bubblescope.model.timing import DEVICE
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.operation_names import (
@@ -123,6 +124,7 @@ class NdtimelineSource:
             notices=(*notices, *more, *_clock(paths, tables)),
             contents=contents(paths, tables, options.names),
             inferred=inferred,
+            timed=DEVICE,  # events on it, as ByteDance's job traces
         )
 
 

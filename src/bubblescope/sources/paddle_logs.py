@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
+from bubblescope.model import units
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import COMPUTE_KINDS, LANE_OF, Kind
 from bubblescope.model.provenance import Contents, NameShape, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled, refuse_doubles
 from bubblescope.sources.paddle_steps import GLOG_THREAD, JOB_MARK, STEP_MARK, numbered, step_ranges
@@ -98,8 +100,9 @@ class PaddleSource:
                     "rank": place.rank,
                     "host": "unknown" if place.machine is None else f"machine{place.machine}",
                     "device": place.device,
+                    "timed": log.timed,
                 }
-                for place in places
+                for place, log in zip(places, logs, strict=True)
             ],
             schema=RANK_SCHEMA,
         )
@@ -122,7 +125,8 @@ class PaddleSource:
         if tasks.height:
             tasks, how_stage = numbering.number_stages(tasks)
             if how_stage:
-                inferred["stage"] = how_stage
+                tasks, how_gaps = _past_missing(tasks, world)
+                inferred["stage"] = how_stage + how_gaps
                 ranks = numbering.with_stages(ranks, tasks)
         return assembled(
             "paddle",
@@ -146,11 +150,78 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class _Log(msgspec.Struct, frozen=True):
-    """One log: its jobs with step, kind, lane, chunk and name, and what to say of it."""
+    """One log: its jobs with step, kind, lane, chunk and name, what to say of it, and what timed them.
+
+    The executor's lines are written as the device's stream passes, the dygraph pipeline's records by
+    the host.
+    """
 
     jobs: pl.DataFrame
     contents: Contents
     notices: list[Notice]
+    timed: str
+
+
+def _past_missing(tasks: pl.DataFrame, world: int) -> tuple[pl.DataFrame, str]:
+    """Leave room for the stages of workers that have no log, so that those of others do not shift.
+
+    Stages were counted along the way of a micro-batch, which a worker without a log is on as well.
+    Workers are stages in the order of their numbers, chunk by chunk, or in a V backwards through the
+    next chunk. Where the workers with a log are evenly apart, and the micro-batch goes from one to the
+    next without the time for a stage between them, or where the workers before them are as many, those
+    without a log may as well be of other replicas: then nothing is changed, and it is said. Of one
+    worker alone the stage stays unknown.
+
+    Args:
+        tasks: With the stages as counted.
+        world: Number of workers, with or without a log.
+
+    Returns:
+        The tasks, and what to add to how stages were inferred.
+    """
+    workers = tasks["rank"].unique().sort()
+    absent = sorted(set(range(world)) - set(workers.to_list()))
+    if not absent:
+        return tasks, ""
+    unknown = pl.lit(None, pl.Int32)
+    if len(workers) == 1:
+        return tasks.with_columns(stage=unknown), ""
+    apart = set(workers.diff().drop_nulls().to_list())
+    before = workers[0] >= len(workers) * workers.diff().drop_nulls()[0]
+    if len(apart) == 1 and (before or (apart != {1} and not _room_between(tasks))):
+        others = units.listed("worker", absent)
+        return tasks, f"; {others}, without a log, taken to be of other replicas"
+    found = []
+    passes = tasks.drop_nulls("stage").with_columns(place=pl.col("chunk").fill_null(0))
+    by_chunk = passes.select("rank", "place", "stage").unique().sort("stage")
+    for index, (_, chunk) in enumerate(by_chunk.group_by("place", maintain_order=True)):
+        if chunk["rank"].is_sorted():
+            stage = pl.col("rank")
+        elif chunk["rank"].is_sorted(descending=True):
+            stage = world - 1 - pl.col("rank")
+        else:
+            return tasks.with_columns(stage=unknown), ""
+        found.append(chunk.select("rank", "place", told=(index * world + stage).cast(pl.Int32)))
+    placed = tasks.with_columns(place=pl.col("chunk").fill_null(0)).join(
+        pl.concat(found), on=["rank", "place"], how="left", maintain_order="left"
+    )
+    counted = pl.when(pl.col("stage").is_not_null()).then("told")
+    said = f"; {units.listed('worker', absent)}, without a log, counted as stages"
+    return placed.with_columns(stage=counted).drop("place", "told"), said
+
+
+def _room_between(tasks: pl.DataFrame) -> bool:
+    """Say whether a micro-batch takes as long from worker to worker as if a stage were between them.
+
+    That is at least half of a forward; a transfer alone takes less.
+    """
+    forwards = tasks.filter(pl.col("kind") == Kind.FORWARD.value, pl.col("chunk").fill_null(0) == 0)
+    first = forwards.filter(pl.col("microbatch") == 0, pl.col("step") == pl.col("step").min()).sort(
+        "start_ns"
+    )
+    between = (first["start_ns"] - first["end_ns"].shift(1)).drop_nulls()
+    length = (forwards["end_ns"] - forwards["start_ns"]).median()
+    return bool(between.len() and (between >= length / 2).all())  # type: ignore[operator]
 
 
 def machine_number(path: Path) -> int | None:
@@ -225,7 +296,7 @@ def _read(path: Path, run: int | None) -> _Log:
                 total,
             ),
         )
-    return _log(path, known, jobs["type"], notices)
+    return _log(path, known, jobs["type"], notices, DEVICE)
 
 
 def _jobs(
@@ -406,10 +477,12 @@ def _read_records(path: Path, text: str) -> _Log:
                 lines.height,
             )
         )
-    return _log(path, jobs, jobs["type"], notices)
+    return _log(path, jobs, jobs["type"], notices, HOST)
 
 
-def _log(path: Path, jobs: pl.DataFrame, types: pl.Series, notices: list[Notice]) -> _Log:
+def _log(
+    path: Path, jobs: pl.DataFrame, types: pl.Series, notices: list[Notice], timed: str
+) -> _Log:
     """Turn jobs with known times into tasks."""
     total = jobs.height
     if total:
@@ -438,7 +511,7 @@ def _log(path: Path, jobs: pl.DataFrame, types: pl.Series, notices: list[Notice]
     contents = Contents(
         path=str(path), host=None, process=None, counts={"jobs": len(types)}, names=names
     )
-    return _Log(tasks, contents, notices)
+    return _Log(tasks, contents, notices, timed)
 
 
 def _parsed(job: str) -> tuple[Kind, int | None]:

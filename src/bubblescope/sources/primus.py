@@ -20,6 +20,7 @@ from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Contents, Notice
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.model.timing import DEVICE
 from bubblescope.sources import megatron_order
 from bubblescope.sources.assembly import assembled, refuse_doubles
 from bubblescope.sources.megatron_order import BACKWARD, FORWARD, WEIGHT
@@ -151,6 +152,7 @@ class PrimusSource:
             inferred=found.inferred,
             microbatches=config.microbatches,
             common_clock=False,
+            timed=DEVICE,
         )
 
 

@@ -16,6 +16,7 @@ from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Contents, Notice
+from bubblescope.model.timing import DEVICE
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.clock_shift import shifted
@@ -190,6 +191,10 @@ def no_tasks(
             known,
             known,
         )
+    if all(export.counts["device"].is_null().all() for export in exports):
+        return Notice(
+            "no-device-work", f"the traces hold no kernels, copies or fills of any device; {timed}"
+        )
     ranges = sum(export.names["count"].sum() for export in exports)
     kinds = sum(export.names["name"].n_unique() for export in exports)
     said = (
@@ -267,6 +272,7 @@ def one_run(
             **({"groups": groups(place)} if groups else {}),
         },
         common_clock=common_clock,
+        timed=DEVICE,
         **declared,
     )
 

@@ -11,6 +11,7 @@ import polars as pl
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, concat
+from bubblescope.recording.attempts import number_of
 from bubblescope.recording.reader import Torn, header_of, read_stream
 from bubblescope.sources.rank_grid import groups_of_grid
 
@@ -71,11 +72,18 @@ class NativeSource:
         for recording in recordings:
             anchors.setdefault(recording.clock, recording.header.utc_ns)
         named = Counter(host for host, _ in anchors)
+        jobs: dict[Path, dict[int, list[Timeline]]] = {}
         for recording in recordings:
             host, boot = recording.clock
-            alone = named[host] == 1
-            name = host if alone else f"{host}-{boot[:_BOOT]}"
-            timelines.append(recording.timeline(anchors[recording.clock], name))
+            name = host if named[host] == 1 else f"{host}-{boot[:_BOOT]}"
+            place = recording.path.parent
+            attempts = jobs.setdefault(place.parent if number_of(place) else place, {})
+            mine = attempts.setdefault(number_of(place), [])
+            mine.append(recording.timeline(anchors[recording.clock], name))
+        timelines += [
+            _one_after_another({number: concat(attempts[number]) for number in sorted(attempts)})
+            for attempts in jobs.values()
+        ]
         joined = concat(timelines)
         if recordings and not joined.groups.height:
             tables = joined.tables | {"groups": groups_of_grid(joined.ranks)}
@@ -83,6 +91,40 @@ class NativeSource:
         if len(anchors) > 1:
             joined = joined.with_notices(clocks_unchecked(len(anchors)))
         return joined
+
+
+def _one_after_another(attempts: dict[int, Timeline]) -> Timeline:
+    """Return the starts of a job as one run, given each by its number, ascending.
+
+    A job that goes on from a checkpoint, or from the beginning, numbers steps again that there were
+    before: those of the later start are then counted on.
+    """
+    numbers, last = list(attempts), attempts[max(attempts)]
+    if len(numbers) == 1:
+        return last
+    parts, counted_on, highest = [], [], -1
+    for number, one in attempts.items():
+        steps = one.steps
+        shift = highest + 1 - steps[0] if steps and steps[0] <= highest else 0
+        if shift:
+            counted_on.append(
+                f"those of attempt {number}, {steps[0]} to {steps[-1]}, are shown as "
+                f"{steps[0] + shift} to {steps[-1] + shift}"
+            )
+        parts.append(one.tasks.with_columns(pl.col("step") + shift))
+        highest = max(highest, steps[-1] + shift) if steps else highest
+    # Where a rank sits may change between starts; what its tasks say of stages stays with them.
+    ranks = pl.concat([one.ranks for one in reversed(attempts.values())])
+    run = concat([Timeline(one.tasks[:0], one.ranks[:0], one.run) for one in attempts.values()]).run
+    if counted_on:
+        text = f"attempts have steps of the same numbers: {'; '.join(counted_on)}"
+        run = run.warned(Notice("steps-counted-on", text))
+    return Timeline(
+        pl.concat(parts),
+        ranks.unique("rank", keep="first", maintain_order=True),
+        run,
+        **last.tables,
+    )
 
 
 class _EmptyError(SourceError):
@@ -170,9 +212,10 @@ class _Recording:
             name=pl.coalesce("name", "kind"),
         )
         known = {name: getattr(header, name, None) for name in RANK_SCHEMA}
-        ranks = pl.DataFrame([known | {"host": host}], schema=RANK_SCHEMA)
+        known["host"] = host
+        ranks = pl.DataFrame([known], schema=RANK_SCHEMA)
         run = Run(
-            origins=(Origin("native", header.version, str(self.path)),),
+            origins=(Origin("native", header.version, str(self.path), header.recorded_by),),
             schedule=header.schedule,
             microbatches=header.microbatches,
             warnings=(*_ending(self.path, self.torn), *_dropped(self.path, self.lost, len(tasks))),

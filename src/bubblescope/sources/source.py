@@ -48,6 +48,7 @@ class LoadOptions(TypedDict, total=False):
         progress: Where to report progress.
         run: Which run to read from logs that several were appended to, counted from 0; the last
             if None.
+        attempt: Which start of a recorded job to read: its number; "all" as one run; the last if None.
         executor: A `concurrent.futures` executor to read large files with, such as a Dask client's
             `get_executor()`; local processes if None.
         clock: "auto", the default, corrects the clocks of several hosts, or of ranks that share none,
@@ -62,6 +63,7 @@ class LoadOptions(TypedDict, total=False):
     source: str | None
     progress: Progress
     run: int | None
+    attempt: int | Literal["all"] | None
     executor: Executor | None
     clock: Literal["raw", "auto", "solve"]
     activities: bool

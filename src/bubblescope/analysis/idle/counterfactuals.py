@@ -99,6 +99,10 @@ class Counterfactuals:
             return run.as_measured
         return self.replay_with(causes)
 
+    def step_ns(self, causes: AbstractSet[Cause]) -> int:
+        """Return how long a step of the run would be with only these causes, the mean."""
+        return self.with_causes(causes).step_ns
+
     def replay_with(
         self,
         causes: AbstractSet[Cause],

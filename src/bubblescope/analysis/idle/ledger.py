@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 _NOBODY = -1
+_TOTALS = {"cause": pl.String, "idle_ns": pl.Int64}
 
 
 class Ledger(msgspec.Struct, frozen=True, eq=False):
@@ -61,12 +62,23 @@ class Ledger(msgspec.Struct, frozen=True, eq=False):
     worst_error: float
     counterfactuals: Counterfactuals
 
+    @property
+    def steps(self) -> int:
+        """Number of steps that it is about; all that are compared across ranks."""
+        return len(set(self.counterfactuals.run.steps))
+
     def totals(self) -> pl.DataFrame:
-        """Return idle_ns and its share of all by cause, largest first."""
+        """Return idle_ns and its share of all by cause, largest first.
+
+        A cause may make steps longer and no idle time: it is among them with 0.
+        """
+        present = [cause.value for cause in self.counterfactuals.present]
+        none = pl.DataFrame({"cause": present, "idle_ns": 0}, schema=_TOTALS)
         return (
-            self.table.group_by("cause")
+            pl.concat([self.table.select(_TOTALS.keys()), none])
+            .group_by("cause")
             .agg(pl.col("idle_ns").sum())
-            .with_columns(share=pl.col("idle_ns") / pl.col("idle_ns").sum())
+            .with_columns(share=(pl.col("idle_ns") / pl.col("idle_ns").sum()).fill_nan(0.0))
             .sort("idle_ns", "cause", descending=[True, False])
         )
 
@@ -170,8 +182,8 @@ class _Items(msgspec.Struct, frozen=True):
         short = np.maximum(due - have, 0)
         # Both as one line of nanoseconds, group by group; where either changes, cut.
         offered, wanted = np.cumsum(taken.T.ravel()), np.cumsum(short.T.ravel())
-        cuts = np.union1d(offered, wanted)
-        cuts = cuts[cuts > 0]
+        cuts = np.sort(np.concatenate([offered, wanted]), kind="stable")  # both are in order
+        cuts = cuts[np.diff(cuts, prepend=0) > 0]
         sizes = np.diff(cuts, prepend=0)
         item = np.searchsorted(offered, cuts) // len(own)
         cause = np.searchsorted(wanted, cuts) % len(own)
@@ -254,8 +266,8 @@ def _roots(run: MeasuredRun) -> Ints:
 
 def _lasts(run: MeasuredRun) -> Ints:
     """Return the task of each step that ends last."""
-    order = np.lexsort((run.as_measured.end_ns, run.step))
-    last: Ints = order[np.append(np.flatnonzero(np.diff(run.step[order])), len(order) - 1)]
+    ends = np.flatnonzero(run.as_measured.end_ns == run.as_measured.length_ns[run.step])
+    last: Ints = ends[np.append(np.diff(run.step[ends]) > 0, True)]
     return last
 
 

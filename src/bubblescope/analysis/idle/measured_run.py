@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.phase import pipeline_phase, pipelines
+from bubblescope.analysis.phase import compared, pipelines
 from bubblescope.model.dependencies import messages, numbered, passes
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.intervals import reached_ns
@@ -51,6 +51,11 @@ class Replay(msgspec.Struct, frozen=True, eq=False):
     gap_ns: Ints
     tail_ns: Ints
     length_ns: Ints
+
+    @property
+    def step_ns(self) -> int:
+        """How long a step lasted, the mean."""
+        return round(float(self.length_ns.mean()))
 
 
 class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
@@ -167,9 +172,11 @@ def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
     length = np.maximum.reduceat(end, turn)
     sizes = np.diff(first)
     group = np.repeat(np.arange(len(sizes)), sizes)
-    order = np.lexsort((start, group))
-    reached = np.maximum(reached_ns(end[order], group), 0)
     gap = np.empty_like(start)
+    order: Ints | slice = slice(None)
+    if ((np.diff(start) < 0) & (np.diff(group) == 0)).any():
+        order = np.lexsort((start, group))
+    reached = np.maximum(reached_ns(end[order], group), 0)
     gap[order] = np.maximum(start[order] - reached, 0)
     tail = length[step[begins]] - np.maximum.reduceat(end, begins)
     return Replay(start, end, gap, tail, length)
@@ -178,6 +185,8 @@ def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
 def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> MeasuredRun | None:
     """Return the graph of a run; None if it has no pipeline tasks or its ranks share no clock.
 
+    Steps that only some of the ranks have are left out, as of bubble rates.
+
     Args:
         timeline: The run.
         apart: As `bubblescope.analysis.phase.pipelines` returns it, of a run that this is a part of;
@@ -185,7 +194,7 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     """
     if not timeline.run.common_clock:
         return None
-    tasks = pipeline_phase(timeline.tasks.with_row_index("task"))
+    tasks = compared(timeline.tasks.with_row_index("task"))
     if not len(tasks):
         return None
     apart = pipelines(timeline) if apart is None else apart
@@ -198,7 +207,7 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     opens = np.minimum.reduceat(column["start_ns"], opening)
     measured = as_replay(column.pop("start_ns"), column.pop("end_ns"), first, step)
     start, end = measured.start_ns, measured.end_ns
-    after = np.setdiff1d(np.arange(count), first)
+    after = np.delete(np.arange(count), first[:-1])
     # Tasks of a rank may overlap: then what is kept is how long one starts before the other ends. A
     # task that lies within another, as recomputation does, does not free the device.
     before = _longest_before(end, column["group"])[after]
@@ -325,6 +334,9 @@ def _links(timeline: Timeline, column: dict[str, Ints], step: Ints) -> pl.DataFr
         },
     ).filter(pl.col("source") >= 0, pl.col("target") >= 0, pl.col("from") != pl.col("to"))
     met = messages(timeline)
+    if not met.height:
+        unknown = pl.lit(None, pl.Int64).alias("took_ns")
+        return links.select("source", "target", "from", "to", "backward", unknown)
     send, receive = tasks[met["send"]], tasks[met["receive"]]
     carried = met.select(
         "backward",

@@ -9,6 +9,7 @@ same mean (Grabisch and Roubens, 1999).
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import combinations
 from math import factorial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.causes import Cause
     from bubblescope.model.timeline import Timeline
 
-_MOST: Final = 4_000_000
-"""Tasks to replay at most, over all replays."""
+_MOST: Final = 16_000_000
+"""Tasks to replay at most, over the replays of all sets of causes."""
 
 
 class Share(NamedTuple):
@@ -34,7 +35,8 @@ class Share(NamedTuple):
         cause: The cause.
         cost_ns: Its Shapley value: time by which it makes a step longer.
         alone_ns: What it would cost were it the only one.
-        last_ns: What would be saved were only it taken away.
+        last_ns: What would be saved were only it taken away; of all steps, as `bubblescope whatif` has
+            it.
     """
 
     cause: Cause
@@ -56,14 +58,16 @@ class Shares(NamedTuple):
 
     Attributes:
         step_ns: How long a step takes.
+        replayed_ns: How long one of those takes that were replayed with every set of causes.
         bare_ns: How long it would take without any of them: the schedule with even stages.
-        shares: Of the causes, largest first; their costs and `bare_ns` add up to `step_ns`.
+        shares: Of the causes, largest first; their costs and `bare_ns` add up to `replayed_ns`.
         interactions: Of each pair, largest first.
-        steps: Number of steps that were replayed.
+        steps: Number of steps that were replayed with every set of causes.
         of: Number of steps that there are.
     """
 
     step_ns: int
+    replayed_ns: int
     bare_ns: int
     shares: tuple[Share, ...]
     interactions: tuple[Interaction, ...]
@@ -75,28 +79,31 @@ def shares(timeline: Timeline, counterfactuals: Counterfactuals) -> Shares:
     """Return what the causes of a run cost.
 
     Every set of causes is replayed. Of runs for which that is too much, steps are taken that lie
-    evenly over the run.
+    evenly over the run; but for what each cause costs beside all others, which is of all steps.
 
     Args:
         timeline: The run.
         counterfactuals: What it would have been without its causes, such as its ledger was made of.
     """
-    run = counterfactuals.run
+    run, causes = counterfactuals.run, counterfactuals.present
+    whole = part = cache(counterfactuals.step_ns)
     of = len(set(run.steps))
     fit = max(1, _MOST * of // max(1, len(run) << len(counterfactuals.present)))
     if fit < of:
         few = evenly(timeline, fit)
         # Its steps have tasks, so that there is a part to replay; the whole would only take longer.
         counterfactuals = Counterfactuals.of(few, recognise(few), run.pipelines) or counterfactuals
-    costs, interactions = shapley(
-        counterfactuals.present,
-        lambda causes: int(counterfactuals.with_causes(causes).length_ns.mean()),
-    )
-    bare = int(counterfactuals.with_causes(frozenset()).length_ns.mean())
+        there, step_ns = frozenset(counterfactuals.present), counterfactuals.step_ns
+        part = cache(lambda some: step_ns(some & there))
+    costs, interactions = shapley(causes, part)
+    step = whole(frozenset(causes))
     return Shares(
-        step_ns=bare + sum(one.cost_ns for one in costs),
-        bare_ns=bare,
-        shares=costs,
+        step_ns=step,
+        replayed_ns=part(frozenset(causes)),
+        bare_ns=part(frozenset()),
+        shares=tuple(
+            one._replace(last_ns=step - whole(frozenset(causes) - {one.cause})) for one in costs
+        ),
         interactions=interactions,
         steps=len(set(counterfactuals.run.steps)),
         of=of,
@@ -119,7 +126,7 @@ def shapley(
         for some in combinations(causes, size)
     }
     everything = frozenset(causes)
-    by_cause = []
+    by_cause, given = [], 0.0
     for cause in causes:
         value = sum(
             _weight(len(some), count - 1) * (known[some | {cause}] - known[some])
@@ -128,7 +135,9 @@ def shapley(
         )
         alone = known[frozenset({cause})] - known[frozenset()]
         last = known[everything] - known[everything - {cause}]
-        by_cause.append(Share(cause, round(value), alone, last))
+        cost = round(given + value) - round(given)  # so that they add up
+        given += value
+        by_cause.append(Share(cause, cost, alone, last))
     pairs = []
     for one, other in combinations(causes, 2):
         value = sum(

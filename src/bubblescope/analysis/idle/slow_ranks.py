@@ -1,4 +1,4 @@
-"""The rank that holds up a run most by being slow."""
+"""The ranks that are slow, and the one that holds up a run most by it: one answer for all who ask."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import polars as pl
 
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.task_lengths import Durations, lengths
+from bubblescope.analysis.phase import compared
 
 if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.analysis.idle.measured_run import MeasuredRun
+    from bubblescope.analysis.idle.task_lengths import Lengths
+    from bubblescope.model.timeline import Timeline
 
 LEAST: Final = 0.01
 """Share of the idle time below which a cause is not spoken of."""
@@ -26,14 +31,14 @@ class SlowRank(NamedTuple):
         slow_share: By how much longer its tasks are than on a healthy rank at its stage.
         steps: Number of steps in which it was.
         of: Number of steps that there are.
-        task: Row in the timeline of the first task that was longer; null if there is none.
+        task: Row in the timeline of the first task that was longer.
     """
 
     rank: int
     slow_share: float
     steps: int
     of: int
-    task: int | None
+    task: int
 
     @property
     def stands_out(self) -> bool:
@@ -62,25 +67,50 @@ def slowest(ledger: Ledger) -> SlowRank | None:
     """Return the slowest rank of a run; None if no idle time is because of slow ranks."""
     if not (ledger.table["cause"] == Cause.SLOW_RANK.value).any():
         return None
-    run, length = ledger.counterfactuals.run, ledger.counterfactuals.lengths
+    found = slow_ranks(ledger.counterfactuals.run, ledger.counterfactuals.lengths)
+    return found[0] if found else None
+
+
+def standing_out(timeline: Timeline) -> SlowRank | None:
+    """Return the slowest rank of a run if it stands out, whether or not the ranks share a clock."""
+    tasks = compared(timeline.tasks.with_row_index("task")).sort("step", "rank", "start_ns")
+    if not tasks.height:
+        return None
+    run = Durations.of(tasks)
+    found = slow_ranks(run, lengths(run))
+    return found[0] if found and found[0].stands_out else None
+
+
+def slow_ranks(run: Durations | MeasuredRun, parts: Lengths) -> list[SlowRank]:
+    """Return the ranks that are slower than healthy ones at their stage, slowest first.
+
+    Args:
+        run: The tasks.
+        parts: Their lengths, taken apart.
+    """
     slow = pl.col("was") > pl.col("healthy")
     tasks = pl.DataFrame(
         {
             "rank": run.rank,
             "step": run.step,
-            "was": length.rank_ns,
-            "healthy": length.stage_ns,
+            "was": parts.rank_ns,
+            "healthy": parts.stage_ns,
             "task": run.task,
         }
     )
-    top = (
+    found = (
         tasks.group_by("rank")
         .agg(
-            times=pl.col("was").sum() / pl.col("healthy").sum(),
+            share=pl.col("was").sum() / pl.col("healthy").sum() - 1,
             steps=pl.col("step").filter(slow).n_unique(),
-            task=pl.col("task").filter(slow).first(),
+            task=pl.col("task").filter(slow).min(),
         )
-        .sort("times", "rank", descending=[True, False])
-        .row(0, named=True)
+        .drop_nulls("task")
+        .filter(pl.col("share") > 0)
+        .sort("share", "rank", descending=[True, False])
     )
-    return SlowRank(top["rank"], top["times"] - 1, top["steps"], len(set(run.steps)), top["task"])
+    of = len(set(run.steps))
+    return [
+        SlowRank(rank, share, steps, of, task)
+        for rank, share, steps, task in found.select("rank", "share", "steps", "task").iter_rows()
+    ]

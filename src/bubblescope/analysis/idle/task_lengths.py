@@ -22,6 +22,8 @@ import numpy as np
 import polars as pl
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.model.arrays import Ints
 
@@ -38,6 +40,38 @@ _OF_DEVIATION: Final = 1.4826
 """Standard deviation over median absolute deviation, for normal noise."""
 
 
+class Durations(NamedTuple):
+    """How long tasks took, without what they waited for, which needs no common clock.
+
+    Attributes:
+        task, rank, step, kind, stage, duration_ns, steps: As of `MeasuredRun`.
+    """
+
+    task: Ints
+    rank: Ints
+    step: Ints
+    kind: Ints
+    stage: Ints
+    duration_ns: Ints
+    steps: list[int | None]
+
+    @classmethod
+    def of(cls, tasks: pl.DataFrame) -> Self:
+        """Take the columns of tasks, sorted by step and rank, with their rows as `task`."""
+        columns = tasks.select(
+            "task",
+            "rank",
+            step=pl.col("step").rle_id(),
+            kind=pl.col("kind").to_physical(),
+            stage=pl.col("stage").fill_null(-1),
+            duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+        )
+        arrays = {
+            column.name: column.to_numpy().astype(np.int64) for column in columns.iter_columns()
+        }
+        return cls(**arrays, steps=tasks["step"].unique().to_list())
+
+
 class Lengths(NamedTuple):
     """Lengths of the tasks of a run, n long each, in nanoseconds.
 
@@ -51,7 +85,7 @@ class Lengths(NamedTuple):
     own_ns: Ints
 
 
-def lengths(run: MeasuredRun) -> Lengths:
+def lengths(run: Durations | MeasuredRun) -> Lengths:
     """Take the lengths of a run's tasks apart."""
     own = run.duration_ns
     tasks = pl.DataFrame(

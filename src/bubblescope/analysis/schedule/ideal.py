@@ -7,7 +7,8 @@ cannot do without, for tasks of these lengths; what was measured beyond it is wa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
@@ -19,6 +20,8 @@ from bubblescope.schedules.plan import BACKWARD_WEIGHT
 from bubblescope.schedules.replay import Graph, edges_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.arrays import Ints
     from bubblescope.schedules.plan import Plan
@@ -30,23 +33,40 @@ _WHOLE: Final = 0.9
 """Share of a step's operations that must have been observed: less is a step cut short."""
 
 
-class Ideal(NamedTuple):
+class Ideal:
     """A perfect execution of a run's schedule.
+
+    Args:
+        steps, own, imputed: The attributes.
+        moved: Returns `timeline`.
 
     Attributes:
         steps: Frame with step and ideal_ns, how long the step takes from its first forward to its
             last backward, the slowest replica's if there are several. Steps that were cut short
             are not in it.
         own: Frame with rank, step and ideal_ns, the same of each rank's own replica.
-        timeline: The run's pipeline tasks where they would have been; every step begins when the
-            measured one did. None if the ranks share no clock.
         imputed: Operations whose length is that of their like, because they were not observed.
     """
 
-    steps: pl.DataFrame
-    own: pl.DataFrame
-    timeline: Timeline | None
-    imputed: int
+    def __init__(
+        self,
+        steps: pl.DataFrame,
+        own: pl.DataFrame,
+        imputed: int,
+        moved: Callable[[], Timeline] | None,
+    ) -> None:
+        self.steps = steps
+        self.own = own
+        self.imputed = imputed
+        self._moved = moved
+
+    @cached_property
+    def timeline(self) -> Timeline | None:
+        """The run's pipeline tasks where they would have been.
+
+        Every step begins when the measured one did. None if the ranks share no clock.
+        """
+        return self._moved() if self._moved else None
 
 
 def ideal(timeline: Timeline, recognition: Recognition) -> Ideal | None:
@@ -71,8 +91,8 @@ def ideal(timeline: Timeline, recognition: Recognition) -> Ideal | None:
     if timeline.run.common_clock:
         place = np.full(len(keys), -1)
         place[whole] = np.arange(whole.sum())
-        moved = _moved(timeline, tasks, place, start, end)
-    return Ideal(steps, own, moved, int((~seen[whole] & (lengths[whole] > 0)).sum()))
+        moved = partial(_moved, timeline, tasks, place, start, end)
+    return Ideal(steps, own, int((~seen[whole] & (lengths[whole] > 0)).sum()), moved)
 
 
 def _tasks(timeline: Timeline, recognition: Recognition) -> pl.DataFrame:
@@ -90,24 +110,23 @@ def _tasks(timeline: Timeline, recognition: Recognition) -> pl.DataFrame:
         },
         schema_overrides={"rank": pl.Int32},
     )
-    group = ["rank", "step"]
-    share = pl.len().over("task")
-    length = pl.col("end_ns") - pl.col("start_ns")
-    return (
+    found = (
         pipeline_phase(tasks)
         .select("task", "rank", "step", "start_ns", "end_ns")
         .join(seats, on="rank")
         .join(halves, on="task", how="left", maintain_order="left_right")
         .sort("rank", "step", "start_ns", "end_ns", "task", maintain_order=True)
         .with_columns(pl.when(pl.col("position") >= 0).then("position").alias("position"))
-        .with_columns(
-            # What the plan does not have (recomputation) goes with what follows it.
-            home=pl.col("position").backward_fill().forward_fill().over(group),
-            # A pair's halves share its length; the first takes what does not divide.
-            length_ns=(length + share - 1 - pl.int_range(pl.len()).over("task")) // share,
-        )
-        .drop_nulls("home")
     )
+    length, home = pl.col("end_ns") - pl.col("start_ns"), pl.col("position")
+    if found["position"].has_nulls():
+        # What the plan does not have (recomputation) goes with what follows it.
+        home = home.backward_fill().forward_fill().over("rank", "step")
+    if (found["task"] == found["task"].shift()).any():
+        # A pair's halves share its length; the first takes what does not divide.
+        share = pl.len().over("task")
+        length = (length + share - 1 - pl.int_range(pl.len()).over("task")) // share
+    return found.with_columns(home=home, length_ns=length).drop_nulls("home")
 
 
 def _lengths(

@@ -40,9 +40,10 @@ from bubblescope.analysis.schedule.observe import (
 )
 from bubblescope.model.errors import ScheduleError
 from bubblescope.schedules import plan as codes
+from bubblescope.schedules.naming import meant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -383,11 +384,10 @@ def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> R
     least = _least(tried)
     equals = [best for best in tried if best.cost == least]
     # Where order cannot tell, believe what the run says of itself.
-    declared = _plain(timeline.run.schedule or "")
-    chosen = next(
-        (best for best in equals if declared and declared.startswith(_plain(best.fit.name))),
-        equals[0],
-    )
+    declared = timeline.run.schedule or ""
+    names = dict.fromkeys(best.fit.name for best in equals)
+    said = meant(declared, names) or _begun(declared, names)
+    chosen = next((best for best in equals if best.fit.name == said), equals[0])
     fit, kept = chosen.fit, chosen.kept
     # One device alone is no pipeline: whatever its order, there is nobody to keep a schedule with.
     known = chosen.departures <= _UNLIKE * len(kept) and fit.shape.devices > 1
@@ -424,6 +424,12 @@ def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> R
         observed=observed,
         position=fit.position,
     )
+
+
+def _begun(declared: str, names: Iterable[str]) -> str | None:
+    """Return which of some schedules what a run declares begins with, such as "1F1B, overlapped"."""
+    plain = _plain(declared)
+    return next((name for name in names if plain.startswith(_plain(name))), None)
 
 
 def _plain(name: str) -> str:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 import numpy as np
 
+from bubblescope.analysis.idle.slow_ranks import SlowRank, standing_out
 from bubblescope.analysis.phase import pipelines
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.stragglers.operations import tabulate
 from bubblescope.analysis.stragglers.replays import Replays
 from bubblescope.analysis.stragglers.slowness import Slowness, outliers, slowness
+from bubblescope.model.timing import timed
 from bubblescope.names.job_trace_operations import TRANSFERS
 
 if TYPE_CHECKING:
@@ -86,7 +88,10 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         model: What is known of communication: "job-trace" (all of it), or "compute" (only that
             stages need each other's results).
         steps: The steps, ascending; [None] if the trace knows none.
-        base_ns: How long each step was, s long; null if the ranks share no clock.
+        base_ns: How long each step was, from its first operation to its last, s long; null if the
+            ranks share no clock.
+        apart: Whether pipelines run their steps each for itself; then `base_ns` is that of the one
+            which took longest.
         no_delay_ns: How long without the time that nothing recorded accounts for, s long.
         ideal_ns: How long if no operation took longer than is usual for its type, s long.
         slowdown: The mean of `no_delay_ns` over that of `ideal_ns`, the paper's S; and per step.
@@ -106,6 +111,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         worst_workers: What they explain. `removed` is M_W.
         odd_steps: Steps that are outliers by their slowdown, indices.
         odd_workers: Workers that are outliers by `by_worker`: index pairs of place and replica.
+        slow_rank: The slowest rank, if it stands out, as `report` and `why` have it.
         slowness: Whose computation is slow, when, and whether together with its micro-batch.
         notices: What was left out.
     """
@@ -114,6 +120,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
     model: Literal["job-trace", "compute"]
     steps: list[int | None]
     base_ns: Array | None
+    apart: bool
     no_delay_ns: Array
     ideal_ns: Array
     slowdown: Slowdown
@@ -132,6 +139,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
     worst_workers: Explained
     odd_steps: list[int]
     odd_workers: list[tuple[int, int]]
+    slow_rank: SlowRank | None
     slowness: Slowness
     notices: tuple[Notice, ...]
 
@@ -181,6 +189,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             model="job-trace" if operations.job_trace else "compute",
             steps=operations.steps,
             base_ns=base,
+            apart=apart,
             no_delay_ns=no_delay,
             ideal_ns=ideal,
             slowdown=of_all,
@@ -206,6 +215,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
                 (place, replica)
                 for place, replica in np.argwhere(outliers(by_worker, _NEGLIGIBLE)).tolist()
             ],
+            slow_rank=standing_out(timeline),
             slowness=slowness(operations),
             notices=operations.notices,
         )
@@ -225,6 +235,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         launch, slow = self.launch_slowdown, self.slowness
         return {
             "schema": SCHEMA,
+            "timed": timed(self.timeline.ranks),
             "model": self.model,
             "slowdown": float(self.slowdown.overall[0]),
             "launch_slowdown": None if launch is None else float(launch.overall[0]),
@@ -268,6 +279,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
                 for place in range(len(self.stages))
                 for replica in replicas
             ],
+            "slow_rank": self._slow_rank(),
             "persistence": slow.persistence,
             "last_stage": msgspec.to_builtins(self.last_stage),
             "worst_workers": {"ranks": self.worst, **msgspec.to_builtins(self.worst_workers)},
@@ -275,6 +287,13 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             "notices": [msgspec.to_builtins(notice) for notice in self.notices],
             "warnings": msgspec.to_builtins(self.timeline.run.warnings),
         }
+
+    def _slow_rank(self) -> dict[str, Any] | None:
+        """Return what is known of the slowest rank, if it stands out."""
+        slow = self.slow_rank
+        if slow is None:
+            return None
+        return {name: getattr(slow, name) for name in ("rank", "slow_share", "steps", "of")}
 
     def _step(self, index: int) -> dict[str, Any]:
         """Return what is known of a step, lists in the order of the whole run's."""

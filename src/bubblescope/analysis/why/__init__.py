@@ -16,6 +16,7 @@ from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.why import words
 from bubblescope.analysis.why.device_findings import lost, verdict
 from bubblescope.analysis.why.findings import Finding, findings
+from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,12 +107,14 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         costs = {share.cause: share for share in shares.shares} if shares else {}
         said: dict[str, Any] = {
             "schema": SCHEMA,
+            "timed": timed(self.timeline.ranks),
             "schedule": recognition.schedule if recognition else None,
             "idle_ns": ledger.table["idle_ns"].sum() if ledger else None,
             "outside_ns": ledger.outside["idle_ns"].sum() if ledger else None,
             "replay_error": ledger.replay_error if ledger else None,
             "worst_replay_error": ledger.worst_error if ledger else None,
             "step_ns": shares.step_ns if shares else None,
+            "replayed_ns": shares.replayed_ns if shares else None,
             "bare_ns": shares.bare_ns if shares else None,
             "replayed_steps": shares.steps if shares else None,
             "steps": shares.of if shares else len(self.timeline.steps),
@@ -147,6 +150,10 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             "losses": self.losses.ranked().to_dicts() if self.losses else [],
             "per_rank_step": ledger.table.to_dicts() if ledger else [],
             "outside": ledger.outside.to_dicts() if ledger else [],
+            "warnings": [
+                msgspec.to_builtins(notice)
+                for notice in (*self.timeline.run.warnings, *self.study.bubbles.notices)
+            ],
         }
         if gaps and ledger:
             said["gaps"] = ledger.gaps.to_dicts()

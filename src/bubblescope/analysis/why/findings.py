@@ -47,7 +47,7 @@ class Finding(msgspec.Struct, frozen=True):
     tasks: tuple[int, ...] = ()
 
 
-def findings(timeline: Timeline, study: Study, shares: Shares | None) -> list[Finding]:
+def findings(timeline: Timeline, study: Study, shares: Shares) -> list[Finding]:
     """Return what is to be said of a run, most important first; nothing if it has no ledger."""
     ledger = study.ledger
     if ledger is None:
@@ -73,24 +73,35 @@ def findings(timeline: Timeline, study: Study, shares: Shares | None) -> list[Fi
     if not causes:
         verdict = Finding("verdict", f"inherent{rated}", common)
         return [verdict, Finding("advice", "inherent", {})]
-    said = [Finding("verdict", f"causes{rated}", common)]
-    costs = {share.cause: share for share in shares.shares} if shares else {}
+    said = [Finding("verdict", f"causes{rated}", common), *_no_wait(study, inherent)]
+    costs = {share.cause: share for share in shares.shares}
     for index, cause in enumerate(causes):
-        saved = costs[cause].last_ns if cause in costs else None
+        saved = costs[cause].last_ns
         values = {
             "cause": cause,
             "idle_share": totals[cause]["share"],
             "idle_ns": totals[cause]["idle_ns"],
             "saved_ns": saved,
-            "saved_share": saved / shares.step_ns if shares and saved is not None else None,
+            "saved_share": saved / shares.step_ns,
         }
-        # The steps that were replayed with and without it may not have it.
-        suffix = "_unpriced" if saved is None else "" if saved > 0 else "_hidden"
-        key = ("first" if not index else "next") + suffix
+        key = ("first" if not index else "next") + ("" if saved > 0 else "_hidden")
         said.append(Finding("verdict", key, values))
         said.append(_EVIDENCE[cause](timeline, ledger, study))
         said.append(Finding("advice", cause.name.lower(), {}))
     return said
+
+
+def _no_wait(study: Study, inherent_ns: int) -> list[Finding]:
+    """Set what is inherent beside the rate of the same tasks replayed without waiting."""
+    overall, found = study.bubbles.overall, study.recognition
+    if overall.no_wait is None or not overall.makespan_ns or found is None:
+        return []
+    values = {
+        "schedule": found.schedule,
+        "inherent_share": inherent_ns / overall.makespan_ns,
+        "no_wait_share": overall.no_wait,
+    }
+    return [Finding("evidence", "no_wait", values)]
 
 
 def _task(timeline: Timeline, row: int) -> dict[str, Any]:
@@ -130,9 +141,8 @@ def _slow_rank(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
     top = slowest(ledger)
     if top is None:
         raise ValueError("no rank is slow")
-    shows = () if top.task is None else (top.task,)
     values = {name: getattr(top, name) for name in ("rank", "slow_share", "steps", "of")}
-    return Finding("evidence", "slow_rank", values, shows)
+    return Finding("evidence", "slow_rank", values, (top.task,))
 
 
 def _variation(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:

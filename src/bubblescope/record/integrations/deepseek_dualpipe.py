@@ -40,6 +40,7 @@ def _record(module: ModuleType, pipe: Any, session: Session) -> None:
         return int(module.dist.distributed_c10d.get_global_rank(pipe.group, peer))
 
     step = pipe.step
+    session.used_by(pipe, "dualpipe")
     chunks = TwoChunks(session, _NAMES, whole)
     chunks.record(pipe, module.WeightGradStore)
 

@@ -49,6 +49,7 @@ def engine(module: ModuleType, session: Session) -> None:
     theirs = pipeline._exec_schedule  # noqa: SLF001  what it runs has no other name
     sums_loss = pipeline._aggregate_total_loss  # noqa: SLF001
     getattr(pipeline, _MAP)
+    session.used_by(pipeline, "deepspeed")
 
     @functools.wraps(theirs)
     def exec_schedule(self: Any, pipe_schedule: Any) -> Any:

@@ -22,8 +22,9 @@ from weakref import WeakKeyDictionary
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, identity_of, pack_identity
+from bubblescope.record.claims import claim
 from bubblescope.record.integrations.two_chunks import Names, TwoChunks
-from bubblescope.record.profiler_api import switch
+from bubblescope.record.profiler_api import Switch, switch
 from bubblescope.recording.rows import UNKNOWN
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ def _steps(pipeline: Any, session: Session, begin: Callable[[Any], None]) -> Non
         # It may be no training; or a class may call that of its base.
         if said.get("forward_only") or said.get("static_scheduler") or step.running:
             return theirs(self, *args, **kwargs)
+        session.use("paddle")
         try:
             begin(self)
         except Exception as error:  # noqa: BLE001  the job goes on
@@ -306,7 +308,7 @@ class _JobProfiler:
         self._trains: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         self._next = 0
         self._works = True
-        self._profiler = switch(self._window.out) if self._window.profiler_api else None
+        self._profiler: Switch | None = None
 
     def wants(self, executor: Any) -> bool:
         """Say whether what an executor begins to run now is to be profiled.
@@ -318,15 +320,16 @@ class _JobProfiler:
         if not self._works or not self._is_training(executor):
             return False
         number, self._next = self._next, self._next + 1
-        if self._profiler is not None:
-            if number == window.start:
-                self._profiler.on()
-            elif number == window.stop:
-                self._profiler.off()
+        if self._profiler is not None and number == window.stop:
+            self._profiler.off()
         if window.exit_after and number == window.stop:
             raise SystemExit(0)
         if number == window.start:
-            self._works = self._announce()
+            link = _kept(Path(window.out), window.since_ns)
+            if window.profiler_api:
+                self._profiler = switch(link.parent if link else window.out)
+                self._profiler.on()
+            self._works = self._announce(kept=link is not None)
         return (
             self._works and number >= window.start and (window.stop is None or number < window.stop)
         )
@@ -342,8 +345,11 @@ class _JobProfiler:
             self._trains[executor] = any(name.startswith("backward") for name in types)
         return self._trains[executor]
 
-    def _announce(self) -> bool:
-        """Tell the log's reader the first step, and put the log into the recording.
+    def _announce(self, *, kept: bool) -> bool:
+        """Tell the log's reader the first step.
+
+        Args:
+            kept: Whether the recording shows the log.
 
         Returns:
             Whether there will be anything to read.
@@ -355,7 +361,7 @@ class _JobProfiler:
         # As `paddle.profiler.utils.switch_job_schedule_profiler` says it.
         sys.stderr.write(f"Schedule Profiler start at step {start} and end at step {stop}\n")
         sys.stderr.flush()
-        if _kept(Path(self._window.out)) is None:
+        if not kept:
             warnings.warn(
                 "Paddle's executor logs its jobs to the standard error of each worker; keep those "
                 "in files workerlog.0, workerlog.1, ... of one folder, which bubblescope reads",
@@ -374,29 +380,29 @@ class _JobProfiler:
         return False
 
 
-def _kept(folder: Path) -> Path | None:
-    """Let a folder show the log that this worker's standard error goes to.
+def _kept(folder: Path, since_ns: int | None) -> Path | None:
+    """Let a recording show the log that this worker's standard error goes to.
+
+    Args:
+        folder: The recording's.
+        since_ns: As in `Settings`.
 
     Returns:
-        The log; None if there is none by the name that Paddle's launcher gives it.
+        The link to the log; None if there is none by the name that Paddle's launcher gives it.
     """
     try:
         log = Path("/proc/self/fd/2").readlink()
         if not _LOG.fullmatch(log.name):
             return None
-        link = _place(folder) / log.name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to(log)
+        return claim(folder, f"{_machine()}{log.name}", since_ns, lambda link: link.symlink_to(log))
     except OSError:
         return None
-    return log
 
 
-def _place(folder: Path) -> Path:
+def _machine() -> str:
     """Return the folder for a worker's log: that of its machine, if there are several."""
     told = os.environ.get
     if int(told("PADDLE_NNODES", "1")) < 2:
-        return folder
+        return ""
     rank, workers = int(told("PADDLE_GLOBAL_RANK", "0")), int(told("PADDLE_LOCAL_SIZE", "1"))
-    return folder / f"machine{rank // workers}"
+    return f"machine{rank // workers}/"

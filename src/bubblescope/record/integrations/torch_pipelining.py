@@ -37,6 +37,7 @@ def schedules(module: ModuleType, session: Session) -> None:
         schedule = getattr(module, name)
         schedule.step = _stepping(schedule.step, session)
     stage = module._PipelineStageBase  # noqa: SLF001  it has no other name
+    session.used_by(stage, "torch")
     stage.forward_one_chunk = session.timed(stage.forward_one_chunk, _places(Kind.FORWARD, session))
     stage.backward_one_chunk = session.timed(stage.backward_one_chunk, _backward(session))
     stage.backward_weight_one_chunk = session.timed(
@@ -57,13 +58,27 @@ def schedules(module: ModuleType, session: Session) -> None:
 
 
 def _stepping(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
+    evaluate = session.alone(step)
+
     @functools.wraps(step)
     def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _evaluates(self):
+            return evaluate(self, *args, **kwargs)
+        session.use("torch")
         _introduce(self, session)
         session.begin_step()
         return step(self, *args, **kwargs)
 
     return begin
+
+
+def _evaluates(schedule: Any) -> bool:
+    """Say whether a step is an evaluation: `schedule.eval` takes one that is to leave out backwards.
+
+    A schedule that never has backwards, for it has no loss, is recorded: inference in a pipeline.
+    """
+    trains = getattr(schedule, "_loss_fn", None) is not None
+    return trains and not getattr(schedule, "_has_backward", True)
 
 
 def _introduce(schedule: Any, session: Session) -> None:

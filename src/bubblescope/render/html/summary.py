@@ -16,10 +16,11 @@ from bubblescope.model import units
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.model.plain_text import cut
+from bubblescope.model.timing import on_host
 from bubblescope.render.palette import CAUSE_COLOURS, COLOURS, INK, STRIPED
 from bubblescope.render.text.sections import what_schedule
 from bubblescope.render.traces.slices import step_spans
-from bubblescope.render.wording import facts
+from bubblescope.render.wording import facts, whose_times
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -53,6 +54,8 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
     bubbles = known.bubbles
     run = timeline.run
     off = _off(timeline)
+    said = whose_times(timeline)
+    times = [] if said is None else [cut(said, _TEXT)]
     return {
         "origin": str(origin_ns),
         "kinds": [
@@ -68,9 +71,14 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
         "schedule": what_schedule(known.recognition).plain if known.recognition else None,
         "departures": _departures(known),
         "notes": [
-            cut(f"{field} was inferred: {how}", _TEXT) for field, how in run.inferred.items()
+            *(cut(f"{field} was inferred: {how}", _TEXT) for field, how in run.inferred.items()),
+            *(cut(notice.message, _TEXT) for notice in run.notes),
+            *([] if on_host(timeline.ranks) else times),
         ],
-        "warnings": [cut(notice.message, _TEXT) for notice in run.warnings],
+        "warnings": [
+            *(times if on_host(timeline.ranks) else []),
+            *(cut(notice.message, _TEXT) for notice in (*run.warnings, *bubbles.notices)),
+        ],
         "causes": _causes(known.ledger) if known.ledger else [],
         "spread": view.spread.to_dicts(),
     }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bubblescope.analysis.device_budget import headline
 from bubblescope.model import units
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.render.layout import ordered_ranks
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bubblescope.analysis.pictured import Pictured
-    from bubblescope.analysis.rates import BubbleRates
     from bubblescope.model.timeline import Timeline
     from bubblescope.render.picture.sheet import Panel, Style
     from bubblescope.render.picture.size import Size
@@ -48,7 +48,7 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
     Raises:
         BubblescopeError: The width leaves no room for the lanes beside their titles.
     """
-    timeline, bubbles = pictured.timeline, pictured.rates
+    timeline = pictured.timeline
     tasks = compute_tasks(timeline)
     titles = _titles(timeline)
     titled = max(
@@ -63,16 +63,18 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
     explains: list[str] = []
     height = bottom + (style.font + 23 if panel.axis else 6)
     if panel.legend:
-        entries = _entries(tasks if panel.tasks is None else panel.tasks)
+        between = "bubble" if pictured.budget is None else "no task"
+        entries = _entries(tasks if panel.tasks is None else panel.tasks, between)
         notes = [f"crowded lanes show what runs at {style.sample}"] if sampled else []
         explains, height = legend(
             entries, notes, (_margin(frame, style), height), size.pixels, style
         )
     parts = [
         *_heading(heading, frame, style),
-        *_steps(timeline, bubbles, frame, style, (top, bottom)),
+        *_steps(pictured, frame, style, (top, bottom)),
         *_hosts(hosts, style),
-        *_lane_titles(titles, bubbles, lanes, frame, style, top),
+        *_lane_titles(titles, lanes, frame, style),
+        *_lane_rates(pictured, lanes, frame, style, top),
         *drawn,
         *(axis(frame, style, bottom) if panel.axis else ()),
         *explains,
@@ -80,7 +82,8 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
     return Drawing("\n".join(parts), height, style.font)
 
 
-def _entries(tasks: pl.DataFrame) -> list[Entry]:
+def _entries(tasks: pl.DataFrame, between: str) -> list[Entry]:
+    """Return what the colours stand for; `between` is what is between tasks."""
     present = set(tasks["kind"].cast(pl.String).unique())
     return [
         *(
@@ -88,7 +91,7 @@ def _entries(tasks: pl.DataFrame) -> list[Entry]:
             for kind in Kind
             if kind.value in present
         ),
-        Entry("bubble", (BUBBLE,), "#cfcfcf"),
+        Entry(between, (BUBBLE,), "#cfcfcf"),
     ]
 
 
@@ -124,14 +127,26 @@ def _lanes(
 
 def _said(pictured: Pictured) -> list[str]:
     """Return what the heading says; of what a run is set beside, only what it is and its rates."""
-    overall = pictured.rates.overall
     beside = pictured.title and pictured.above is None
     return [
         *([pictured.title] if pictured.title else ()),
         *(() if beside else facts(pictured.timeline)),
-        f"bubble rate {units.percent(overall.makespan)} of the makespan",
-        f"{units.percent(overall.span)} of each rank's span",
+        *_idleness(pictured),
     ]
+
+
+def _idleness(pictured: Pictured) -> list[str]:
+    """Return the bubble rates that are known, or what devices did where there are no bubbles."""
+    if pictured.budget is not None:
+        idle, _, busy = headline(pictured.budget.overall).partition("; ")
+        return [f"devices {idle.partition(',')[0]}", *filter(None, busy.split(", "))]
+    overall = pictured.rates.overall
+    known = [
+        f"{units.percent(rate)} of {whole}"
+        for rate, whole in ((overall.makespan, "the makespan"), (overall.span, "each rank's span"))
+        if rate is not None
+    ]
+    return [f"bubble rate {known[0]}", *known[1:]] if known else []
 
 
 def _wrapped(pieces: list[str], frame: Frame, style: Style) -> list[str]:
@@ -161,15 +176,13 @@ def _heading(lines: list[str], frame: Frame, style: Style) -> Iterator[str]:
 
 
 def _steps(
-    timeline: Timeline,
-    bubbles: BubbleRates,
-    frame: Frame,
-    style: Style,
-    extent: tuple[float, float],
+    pictured: Pictured, frame: Frame, style: Style, extent: tuple[float, float]
 ) -> Iterator[str]:
     top, bottom = extent
     steps = (
-        timeline.tasks.filter(pl.col("step").is_not_null(), pl.col("lane") == Lane.COMPUTE.value)
+        pictured.timeline.tasks.filter(
+            pl.col("step").is_not_null(), pl.col("lane") == Lane.COMPUTE.value
+        )
         .group_by("step")
         .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
         .sort("start_ns")
@@ -180,10 +193,19 @@ def _steps(
             f'<path d="M{left:.2f} {number(top - 8)}V{number(bottom)}" stroke="#9a9a9a" '
             'stroke-width="0.7" stroke-dasharray="3 3"/>'
         )
-        rates = bubbles.per_step.get(step)
-        label = f"step {step}" + (f" · {units.percent(rates.makespan)}" if rates else "")
+        rate = _of_step(pictured, step)
+        label = f"step {step}" + ("" if rate is None else f" · {units.percent(rate)}")
         if right - left > style.wide(label):
             yield f'<text x="{left + 3:.2f}" y="{number(top - 12)}" fill="{_GREY}">{label}</text>'
+
+
+def _of_step(pictured: Pictured, step: int) -> float | None:
+    """Return the bubble rate of a step, or how much of it devices idled; None if it is not known."""
+    if pictured.budget is not None:
+        spent = pictured.budget.per_step.get(step)
+        return None if spent is None else spent.share(spent.idle_ns)
+    rates = pictured.rates.per_step.get(step)
+    return None if rates is None else rates.makespan
 
 
 def _hosts(hosts: list[tuple[float, str]], style: Style) -> Iterator[str]:
@@ -195,26 +217,46 @@ def _hosts(hosts: list[tuple[float, str]], style: Style) -> Iterator[str]:
 
 
 def _lane_titles(
-    titles: dict[int, str],
-    bubbles: BubbleRates,
-    lanes: dict[int, float],
-    frame: Frame,
-    style: Style,
-    top: float,
+    titles: dict[int, str], lanes: dict[int, float], frame: Frame, style: Style
 ) -> Iterator[str]:
-    end = number(frame.width - style.gap / 2)
-    yield f'<text x="{end}" y="{number(top - 12)}" text-anchor="end" fill="{_GREY}">bubble</text>'
     left, plot, block = number(frame.left), number(frame.plot), number(style.block)
     for rank, y in lanes.items():
-        middle = number(y + style.block / 2 + style.font * 4 / 11)
+        middle = number(_middle(y, style))
         title = number(frame.left - style.gap)
         yield f'<text x="{title}" y="{middle}" text-anchor="end">{titles[rank]}</text>'
         yield (
             f'<rect x="{left}" y="{number(y)}" width="{plot}" height="{block}" fill="{BUBBLE}"/>'
         )
-        rates = bubbles.per_rank.get(rank)
-        if rates is not None:
+
+
+def _lane_rates(
+    pictured: Pictured, lanes: dict[int, float], frame: Frame, style: Style, top: float
+) -> Iterator[str]:
+    """Draw at the right edge how much each rank idles, if that is known of any."""
+    what, rates = _per_rank(pictured)
+    if all(rate is None for rate in rates.values()):
+        return
+    end = number(frame.width - style.gap / 2)
+    yield f'<text x="{end}" y="{number(top - 12)}" text-anchor="end" fill="{_GREY}">{what}</text>'
+    for rank, y in lanes.items():
+        if rank in rates:
+            middle = number(_middle(y, style))
             yield (
-                f'<text x="{end}" y="{middle}" text-anchor="end">'
-                f"{units.percent(rates.makespan)}</text>"
+                f'<text x="{end}" y="{middle}" text-anchor="end">{units.percent(rates[rank])}</text>'
             )
+
+
+def _per_rank(pictured: Pictured) -> tuple[str, dict[int, float | None]]:
+    """Return what is said of each rank: its bubble rate, or how much of the time its devices idled."""
+    if pictured.budget is not None:
+        spent = pictured.budget.per_rank
+        return "idle", {rank: one.share(one.idle_ns) for rank, one in spent.items()}
+    rates = pictured.rates.per_rank
+    if pictured.rates.overall.makespan is None:
+        return "of its span", {rank: one.span for rank, one in rates.items()}
+    return "bubble", {rank: one.makespan for rank, one in rates.items()}
+
+
+def _middle(y: float, style: Style) -> float:
+    """Return where text stands beside a lane."""
+    return y + style.block / 2 + style.font * 4 / 11

@@ -82,12 +82,12 @@ class Comparison(Face, compare.Comparison, frozen=True, eq=False):
         times = f"{what} takes {units.duration(_ns(step.after))}"
         if not step.difference:
             return f"B is as fast as A: {times} in both."
-        change = f"{100 * step.relative:+.2f} %"
+        change = units.change(step.relative)
         if step.interval is None:
             noise = "no noise known"
         else:
-            low, high = (100 * end / (step.before or 1) for end in step.interval)
-            noise = f"95 % interval {low:+.2f} to {high:+.2f} %"
+            low, high = (units.change(end / (step.before or 1)) for end in step.interval)
+            noise = f"95 % interval {low.removesuffix(' %')} to {high}"
         if step.certain is False:
             return (
                 f"Whether B is slower or faster than A is not certain: {times} instead of "

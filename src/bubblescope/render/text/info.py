@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -10,12 +11,13 @@ from rich.text import Text
 from bubblescope.analysis import info
 from bubblescope.model import units
 from bubblescope.render.text.face import Face
-from bubblescope.render.text.sections import inferred_of, inventory, narrow_table
+from bubblescope.render.text.sections import inferred_of, inventory, narrow_table, times_of
+from bubblescope.render.wording import recorder
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from bubblescope.model.provenance import ClockReport
+    from bubblescope.model.provenance import ClockReport, RecordedStart
 
 
 class Info(Face, info.Info, frozen=True, eq=False):
@@ -28,9 +30,12 @@ class Info(Face, info.Info, frozen=True, eq=False):
         parts: list[RenderableType] = [Text(repr(timeline))]
         for origin in run.origins:
             version = f" {origin.version}" if origin.version else ""
-            parts.append(Text(f"{origin.path}: {origin.format}{version}"))
+            by = f", by {recorder(origin.recorded_by)}" if origin.recorded_by else ""
+            parts.append(Text(f"{origin.path}: {origin.format}{version}{by}"))
         if run.contents:
             parts.append(inventory(timeline))
+        if len(run.attempts) > 1:
+            parts.append(_starts(run.attempts))
         table = narrow_table()
         for column in ("rank", "host", "process", "device", "stages"):
             table.add_column(column)
@@ -41,6 +46,7 @@ class Info(Face, info.Info, frozen=True, eq=False):
         parts.append(table)
         if steps := timeline.steps:
             parts.append(Text(f"steps {steps[0]} to {steps[-1]} ({len(steps)})"))
+        parts += times_of(timeline)
         parts.append(inferred_of(run))
         parts += [
             Text.assemble(("clock  ", "cyan"), line, no_wrap=True, overflow="ignore")
@@ -52,6 +58,29 @@ class Info(Face, info.Info, frozen=True, eq=False):
         """Return formats and size in one line."""
         formats = dict.fromkeys(origin.format for origin in self.timeline.run.origins)
         return f"{', '.join(formats)}: {self.timeline!r}"
+
+
+def _starts(attempts: tuple[RecordedStart, ...]) -> RenderableType:
+    """Return a table of every start of a job that recorded itself."""
+    table = narrow_table()
+    for column in ("attempt", "began (UTC)", "restarts", "ranks", "files", ""):
+        table.add_column(column)
+    for start in attempts:
+        table.add_row(
+            str(start.attempt),
+            "?" if start.began_utc_ns is None else _moment(start.began_utc_ns),
+            units.optional(start.restart),
+            str(start.ranks),
+            "complete" if start.ended else "cut short, or still written",
+            "read here" if start.read else f"--attempt {start.attempt}",
+        )
+    return table
+
+
+def _moment(utc_ns: int) -> str:
+    return datetime.fromtimestamp(utc_ns // 1_000_000_000, timezone.utc).strftime(
+        "%Y-%m-%d %H:%M:%S"
+    )
 
 
 def _certificate(clock: ClockReport | None) -> list[str]:

@@ -13,6 +13,7 @@ from bubblescope.analysis import report
 from bubblescope.analysis.device_budget import headline, unknowable
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.rates import DEFINITIONS, Rates
+from bubblescope.analysis.step_lengths import phase_lengths
 from bubblescope.model import units
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.render.text import lanes
@@ -23,6 +24,7 @@ from bubblescope.render.text.sections import (
     inferred_of,
     inventory,
     table_of,
+    times_of,
     titled,
     warnings_of,
     what_schedule,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 
 _ROWS: Final = 24
-_NAMES: Final = ("makespan", "span", "over_ideal", "ideal", "excess")
+_NAMES: Final = ("makespan", "span", "longest_span", "over_ideal", "no_wait", "excess")
 _DEPARTURES: Final = 5
 _CAUSES: Final = 4
 
@@ -90,6 +92,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         return Group(
             Text.assemble(("bubblescope  ", "bold"), " · ".join(facts(timeline))),
             *([device_line(self.budget)] if self.budget is not None else []),
+            *times_of(timeline),
             *self._slow_rank(),
             Text(f"read from {units.count(len(timeline.run.origins), 'trace')} ({source})", "dim"),
             Text(),
@@ -113,7 +116,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         for name in _NAMES:
             style = "bold" if name == "makespan" else ""
             grid.add_row(
-                Text(name, style),
+                Text(name.replace("_", " "), style),
                 Text(_rate(overall, name).rjust(8), style),
                 _defined(DEFINITIONS[name], overall.unknown.get(name)),
             )
@@ -168,22 +171,21 @@ class Report(Face, report.Report, frozen=True, eq=False):
         if inherent:
             schedule = "inherent to the schedule"
             table.add_row(schedule, units.duration(idle), units.percent(share), style="dim")
-        for row in list(totals.values())[:_CAUSES]:
+        for row in [row for row in totals.values() if row["idle_ns"]][:_CAUSES]:
             table.add_row(
                 row["cause"], units.duration(row["idle_ns"]).rjust(8), units.percent(row["share"])
             )
-        about = f"replay {units.percent(ledger.replay_error)} off; bubblescope why has the evidence"
-        if self.study.explained < len(self.timeline.steps):
-            about = f"of {units.count(self.study.explained, 'step')}; {about}, of all"
+        off = units.percent(ledger.replay_error)
+        about = f"shares of idle time; replay {off} off; bubblescope why has the evidence"
         return titled("Why idle", table, about)
 
     def _ranks(self, limit: int) -> RenderableType:
         ranks = self.timeline.ranks
         # One of them is enough to find a rank, and a terminal has room for one.
         places = [name for name in ("host", "device") if ranks[name].n_unique() > 1][:1]
-        ideal = ["ideal"] * (self.bubbles.overall.ideal is not None)
+        replayed = ["no wait"] * (self.bubbles.overall.no_wait is not None)
         bar = [""] * (not self.bubbles.overall.makespan_error)
-        columns = ("rank", "stage", *places, "busy", "idle", "span", *ideal, "makespan", *bar)
+        columns = ("rank", "stage", *places, "busy", "idle", "span", *replayed, "makespan", *bar)
         table = table_of(*columns)
         facts = {row["rank"]: row for row in ranks.to_dicts()}
         rows = list(self.bubbles.per_rank.items())
@@ -197,26 +199,24 @@ class Report(Face, report.Report, frozen=True, eq=False):
                 units.duration(rates.busy_ns),
                 units.duration(rates.idle_ns),
                 units.percent(rates.span),
-                *(units.percent(rates.ideal) for _ in ideal),
+                *(units.percent(rates.no_wait) for _ in replayed),
                 _rate(rates, "makespan"),
                 *(bar_of(rates.makespan) for _ in bar),
             )
         return titled("Ranks", table, _few(shown, rows, "ranks"))
 
     def _steps(self, limit: int) -> RenderableType:
-        ideal = ["ideal", "excess"] * (self.bubbles.overall.ideal is not None)
-        table = table_of("step", "length", "span", *ideal, "makespan", "")
+        replayed = ["no wait", "excess"] * (self.bubbles.overall.no_wait is not None)
+        table = table_of("step", "length", "span", *replayed, "makespan", "")
         rows = list(self.bubbles.per_step.items())
         shown = _worst(rows, limit)
-        ranks = self.bubbles.table.group_by("step").len()
-        ranks_of = dict(ranks.iter_rows())
+        lengths = phase_lengths(self.bubbles)
         for step, rates in sorted(shown, key=lambda row: -1 if row[0] is None else row[0]):
-            length_ns = rates.makespan_ns
             table.add_row(
                 units.optional(step),
-                units.duration(length_ns and length_ns // ranks_of[step]),
+                units.duration(lengths[step]),
                 units.percent(rates.span),
-                *(_rate(rates, name) for name in (*ideal, "makespan")),
+                *(_rate(rates, name.replace(" ", "_")) for name in (*replayed, "makespan")),
                 bar_of(rates.makespan),
             )
         return titled("Steps", table, _few(shown, rows, "steps"))

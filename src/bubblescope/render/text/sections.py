@@ -10,7 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from bubblescope.analysis.why import words
 from bubblescope.model import units
+from bubblescope.render.wording import whose_times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -116,18 +118,26 @@ def narrow_table(*numbers: str) -> Table:
     return table
 
 
+def times_of(timeline: Timeline, language: str = "en") -> list[Text]:
+    """Return the line that says that times are the host's, or may be; none if they are of devices."""
+    said = whose_times(timeline, language)
+    label = words.heading("whose_times", language)
+    return [] if said is None else [Text.assemble((f"{label:<8} ", "yellow"), said)]
+
+
 def warnings_of(notices: Iterable[Notice]) -> RenderableType:
     """Return what the reader must know, a line each."""
     return Group(*(Text.assemble(("warning  ", "yellow"), notice.message) for notice in notices))
 
 
 def inferred_of(run: Run) -> RenderableType:
-    """Return what no trace stated, and how it was inferred, a line each."""
+    """Return what no trace stated, and how it was inferred, and what else to know, a line each."""
     return Group(
         *(
             Text.assemble(("inferred  ", "cyan"), f"{field}: {how}")
             for field, how in run.inferred.items()
-        )
+        ),
+        *(Text.assemble(("note  ", "cyan"), notice.message) for notice in run.notes),
     )
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from bubblescope.analysis import stragglers
 from bubblescope.model import units
 from bubblescope.render.text.face import Face
-from bubblescope.render.text.sections import table_of, warnings_of
+from bubblescope.render.text.sections import table_of, times_of, warnings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,10 +57,9 @@ class Stragglers(Face, stragglers.Stragglers, frozen=True, eq=False):
 
     def headline(self) -> str:
         """Return the slowdown and the slowest ranks in one line."""
-        return (
-            f"slowdown {_times(self.slowdown.overall[0])}, "
-            f"slowest {units.listed('rank', self.worst)}"
-        )
+        slow = self.slow_rank
+        most = f"most on {units.listed('rank', self.worst)}" if slow is None else str(slow)
+        return f"slowdown {_times(self.slowdown.overall[0])}, {most}"
 
 
 def _headline(found: stragglers.Stragglers) -> RenderableType:
@@ -78,26 +77,31 @@ def _headline(found: stragglers.Stragglers) -> RenderableType:
         f"a step takes {_mean(found.no_delay_ns)}, and {_mean(found.ideal_ns)} if no operation "
         "took longer than is usual for its type",
     )
+    taken = "the longest of a step's pipelines took" if found.apart else "a step took"
     grid.add_row(
         "launch slowdown",
         _times(launch.overall[0] if launch else None),
-        f"a step took {_mean(found.base_ns)}; what nothing recorded accounts for is no part of S"
+        f"{taken} {_mean(found.base_ns)}, from its first operation to its last; what nothing recorded "
+        "accounts for is no part of S"
         if found.base_ns is not None
         else "unknown: the ranks share no clock",
     )
-    lasting = found.slowness.persistent
-    slow = found.odd_workers or ([] if lasting is None else np.argwhere(lasting).tolist())
-    if slow:
-        place, replica = max(slow, key=lambda worker: found.alone[tuple(worker)])
-        grid.add_row(
-            "slowest",
-            _times(found.alone[place, replica]),
-            f"rank {found.rank[place, replica]}: the slowdown if only it took its own times",
-        )
+    alone = "the slowdown if only it took its own times"
+    slow, lasting = found.slow_rank, found.slowness.persistent
+    odd = found.odd_workers or ([] if lasting is None else np.argwhere(lasting).tolist())
+    if slow is not None:
+        held = found.alone[found.rank == slow.rank]
+        said = f"{slow}, in {slow.steps} of {slow.of} steps; {alone}"
+        grid.add_row("slowest", _times(held.max() if held.size else None), said)
+    elif odd:
+        place, replica = max(odd, key=lambda worker: found.alone[tuple(worker)])
+        said = f"rank {found.rank[place, replica]}, its stage included: {alone}"
+        grid.add_row("costs most", _times(found.alone[place, replica]), said)
     if found.model == "compute":
         grid.add_row("", "", "no communication is modelled: what it costs is launch slowdown")
     return Group(
         Text.assemble(("bubblescope  ", "bold"), " · ".join(facts)),
+        *times_of(found.timeline),
         Text(),
         Padding(grid, (0, 0, 1, 2)),
     )
@@ -123,7 +127,7 @@ def _stages(found: stragglers.Stragglers, limit: int) -> RenderableType:
     order = sorted(range(len(values)), key=lambda place: -values[place])[:limit]
     for place in sorted(order):
         correlation = found.slowness.correlation[place]
-        alike = "–" if correlation is None else f"{correlation:.2f}"
+        alike = "–" if correlation is None else units.fixed(correlation)
         table.add_row(_stage(found, place), _times(values[place]), alike)
     head = _title("Stages", "the slowdown if only this one took its own times")
     explained = _explained("The last stage", found.last_stage, "M_S")
@@ -210,7 +214,8 @@ def _patterns(found: stragglers.Stragglers) -> RenderableType:
     if known:
         lines.append(
             "forward and backward of a micro-batch are long together with a correlation of "
-            f"{min(known):.2f} to {max(known):.2f}; near 1, it is the data that differs"
+            f"{units.fixed(min(known))} to {units.fixed(max(known))}; near 1, it is the "
+            "data that differs"
         )
     if not lines:
         return Text()
@@ -220,7 +225,10 @@ def _patterns(found: stragglers.Stragglers) -> RenderableType:
 def _explained(subject: str, explained: Explained | None, name: str, *, many: bool = False) -> str:
     if explained is None or explained.removed is None or explained.added is None:
         return ""
-    removed, added = (f"{100 * share:.1f} %" for share in (explained.removed, explained.added))
+    removed, added = (
+        f"{100 * share:.1f} %" if share > 0 else "none"
+        for share in (explained.removed, explained.added)
+    )
     verb, pronoun = ("explain", "they") if many else ("explains", "it")
     return (
         f"{subject} {verb} {removed} of the slowdown if {pronoun} alone had been ideal ({name}), "

@@ -55,6 +55,9 @@ def heading(folder: Path, figures: Figures) -> Text:
         said.append(f"step {figures.last_step} at {at:%H:%M:%S}")
     if figures.period_ns:
         said.append(f"{60e9 / figures.period_ns:.3g} steps a minute")
+    if figures.host:
+        some = "" if len(figures.host) == count else f" on {units.listed('rank', figures.host)}"
+        said.append(f"host times{some}")
     if len(figures.closed) == count:
         said.append("ended")
     return Text.assemble((str(folder), "bold"), " · ", " · ".join(said))

@@ -11,7 +11,7 @@ from bubblescope.analysis import whatif
 from bubblescope.analysis.whatif_device import CAPTURE, STEP
 from bubblescope.model import units
 from bubblescope.render.text.face import Face
-from bubblescope.render.text.sections import narrow_table
+from bubblescope.render.text.sections import narrow_table, times_of, warnings_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,10 +37,14 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
         """Return the answers to be printed; there are never too many."""
         del everything
         now = f"now {units.duration(self.step_ns)}{_SPANS[self.span]}"
+        if self.span == STEP and self.timeline.budget["rank"].n_unique() > 1:
+            now += ", on the rank that takes longest"
         if self.open:
             now += ", and more: no step's end is in the trace"
+        times, left_out = times_of(self.timeline), warnings_of(self.notices)
         if not self.predictions:
-            return Group(Text(now), Text("nothing that was tried would make it faster"))
+            nothing = Text("nothing that was tried would make it faster")
+            return Group(*times, Text(now), nothing, left_out)
         pipeline = self.span == whatif.WhatIf.span
         table = narrow_table(
             "all" if self.span == CAPTURE else "a step",
@@ -55,7 +59,7 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
             table.add_row(
                 _length(one),
                 units.duration(one.saved_ns),
-                f"{-100 * one.saved_share:+.2f} %",
+                units.change(-one.saved_share),
                 Text(units.percent(one.error), _style(one.error)),
                 one.change,
                 one.needs,
@@ -63,7 +67,8 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
             )
         conditions = dict.fromkeys(one.best_if for one in self.predictions if one.best_if)
         notes = [_MEANING, *(f"a range: the shorter end if {said}" for said in conditions)]
-        return Group(Text(now), Text(), table, Text(), *(Text(note, "dim") for note in notes))
+        said = (Text(note, "dim") for note in notes)
+        return Group(*times, Text(now), Text(), table, Text(), *said, left_out)
 
     def headline(self) -> str:
         """Return the first answer in one line."""

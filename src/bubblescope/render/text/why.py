@@ -19,7 +19,7 @@ from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.render.text.face import Face
-from bubblescope.render.text.sections import narrow_table
+from bubblescope.render.text.sections import narrow_table, times_of, warnings_of
 
 if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
@@ -44,13 +44,15 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
             everything: With all ranks and gaps.
         """
         limit = sys.maxsize if everything else _ROWS
-        parts = [self._words(), self._losses(limit)]
+        times: list[RenderableType] = [*times_of(self.timeline, self.language)]
+        parts = [*times, self._words(), self._losses(limit)]
         if self.ledger is not None and self.shares is not None:
             parts += [
                 self._causes(self.ledger, self.shares),
                 self._ranks(self.ledger, limit),
                 self._longest(self.ledger, limit),
                 self._replay(self.ledger, self.shares),
+                warnings_of(self.study.bubbles.notices),
             ]
         return Group(*parts)
 

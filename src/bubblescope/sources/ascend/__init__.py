@@ -13,6 +13,7 @@ from bubblescope.model.intervals import reached_ns
 from bubblescope.model.kinds import LANE_OF, Kind, Lane
 from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.model.timing import DEVICE
 from bubblescope.sources import numbering
 from bubblescope.sources.ascend.device_work import PROCESS, read_device_work
 from bubblescope.sources.ascend.dualpipev_order import recognise
@@ -149,6 +150,7 @@ def assemble(
         nothing=lambda: _no_tasks(profiles),
         number=lambda tasks: _numbered(tasks, profiles, place),
         inferred={"rank": how_rank} if how_rank else {},
+        timed=DEVICE,
         spent=spendings,
         tables={"groups": place.groups()},
         schedule=place.schedule,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -12,6 +13,7 @@ from bubblescope.model.errors import SourceError
 from bubblescope.model.groups import merged
 from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
+from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.clock_shift import shifted
@@ -41,6 +43,8 @@ _SIGN: Final = re.compile(
     rb'"(?:schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds)"\s*:'
     rb'|"cat"\s*:\s*"(?:cpu_op|user_annotation|kernel|cuda_runtime|Operator|Kernel|Runtime)"',
 )
+_BARE_SIGN: Final = re.compile(rb'"cat"\s*:\s*"(?:Operator|Kernel|Runtime)"')
+"""What PyTorch 1.8 wrote in a bare array of events; other profilers' arrays have categories as well."""
 _RANK_IN_NAME: Final = re.compile(r"(?:^|[^a-zA-Z])rank[-_]?(\d+)", re.IGNORECASE)
 _WORKER_NAME: Final = re.compile(r"^(?P<host>.+?)_(?P<pid>\d+)\.(?:\d+\.)?pt\.trace\.json")
 _AXES: Final = {
@@ -65,7 +69,8 @@ class KinetoSource:
             head = read_head(path, _HEAD)
         except OSError:
             return False
-        return head.lstrip().startswith(b"{") and _SIGN.search(head) is not None
+        sign = {b"{": _SIGN, b"[": _BARE_SIGN}.get(head.lstrip()[:1])
+        return sign is not None and sign.search(head) is not None
 
     def read(self, paths: Sequence[Path], options: ReadOptions) -> Timeline:
         """Read the traces of one run, one or several for each rank.
@@ -96,6 +101,7 @@ class KinetoSource:
             notices=(
                 *_clock_notices(traces),
                 *_file_notices(traces),
+                *_unread(traces),
                 *_task_notices(traces),
                 *_blank(traces),
             ),
@@ -128,6 +134,7 @@ class _Trace(msgspec.Struct, frozen=True):
         base_ns: What to add to its times to make them absolute.
         window_ns: First start and last end of its events, absolute.
         on_device: Whether it holds device work, not operators alone.
+        unread: Category -> number of its events, of those that bubblescope does not read.
         inferred: What was told of its tasks by other things than their names -> how.
         blank: Whether its tasks are no more than steps, or one.
         untimed: Number of ranges that name tasks, where none of them could be timed.
@@ -154,6 +161,7 @@ class _Trace(msgspec.Struct, frozen=True):
     base_ns: int | None
     window_ns: tuple[int, int]
     on_device: bool
+    unread: dict[str, int]
     inferred: dict[str, str]
     blank: bool
     untimed: int
@@ -211,10 +219,11 @@ class _Reader(msgspec.Struct, frozen=True):
             base_ns=_base(header, low),
             window_ns=(low + base_ns, high + base_ns),
             on_device=events.on_device,
+            unread=events.unread,
             inferred=told.how,
             blank=told.blank,
             untimed=0 if projection.tasks.height else projection.ranges,
-            projection=told.projection,
+            projection=(told.projection if events.on_device else _without_kernels(told.projection)),
             spent=(
                 spent(
                     events.capture,
@@ -272,6 +281,19 @@ class _Reader(msgspec.Struct, frozen=True):
                 f"holds pipeline ranges of {len(marking)} processes ({marking[0]}, {marking[1]}, "
                 "...): it was merged; give the trace that each process wrote",
             )
+        homes = {process for process, _ in events.places}
+        if len(homes) > 1 and any(process != device for process, device in events.places):
+            raise SourceError(
+                path,
+                f"holds kernels of {len(homes)} processes whose numbers are not those of devices: it "
+                "was merged of several traces; give the trace that each process wrote",
+            )
+
+
+def _without_kernels(projection: Projection) -> Projection:
+    """Return tasks that the host alone timed: what its operators took is no time of kernels."""
+    unknown = pl.lit(None, pl.Int64)
+    return msgspec.structs.replace(projection, tasks=projection.tasks.with_columns(busy_ns=unknown))
 
 
 _APART: Final = "(?i)^(?:## )?optimizer"
@@ -385,6 +407,9 @@ def _ranks(traces: Sequence[_Trace]) -> tuple[list[int], str | None]:
 
 
 def _rank_table(traces: Sequence[_Trace], ranks: list[int]) -> pl.DataFrame:
+    of: dict[int, set[str]] = {}
+    for trace, rank in zip(traces, ranks, strict=True):
+        of.setdefault(rank, set()).add(DEVICE if trace.on_device else HOST)
     rows = {
         rank: {
             "rank": rank,
@@ -392,6 +417,7 @@ def _rank_table(traces: Sequence[_Trace], ranks: list[int]) -> pl.DataFrame:
             "process": trace.process,
             "device": trace.contents.devices[0] if len(trace.contents.devices) == 1 else None,
             "device_name": trace.device_name,
+            "timed": next(iter(of[rank])) if len(of[rank]) == 1 else None,
             **_coordinates(trace, rank),
         }
         for trace, rank in zip(traces, ranks, strict=True)
@@ -492,6 +518,22 @@ def _task_notices(traces: Sequence[_Trace]) -> list[Notice]:
     on_device = [trace.projection for trace in traces if trace.on_device]
     on_host = [trace.projection for trace in traces if not trace.on_device]
     return losses(on_device, "kernels, copies and fills") + losses(on_host, "operators")
+
+
+def _unread(traces: Sequence[_Trace]) -> list[Notice]:
+    """Name the events of traces without a device's work that nobody reads: they may be a device's."""
+    found: Counter[str] = Counter()
+    for trace in traces:
+        if not trace.on_device:
+            found.update(trace.unread)
+    if not found:
+        return []
+    events = ", ".join(f"{count:,} of {name}" for name, count in sorted(found.items()))
+    text = (
+        "no work of a device is known in traces that hold events which bubblescope does not read "
+        f"({events})"
+    )
+    return [Notice("events-not-read", text, found.total())]
 
 
 def _blank(traces: Sequence[_Trace]) -> list[Notice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import compress, repeat
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, Final
@@ -53,6 +54,7 @@ _GROUPS: Final = {
     "privateuse1_runtime": _LAUNCH,
     "privateuse1_driver": _LAUNCH,
     "xpu_runtime": _LAUNCH,
+    "xpu_driver": _LAUNCH,
     "kernel": _KERNEL,
     "Kernel": _KERNEL,
     "gpu_memcpy": _COPY,
@@ -70,7 +72,10 @@ _COUNTED: Final = {
     _COPY: "copies",
     _FILL: "fills",
 }
+_NO_WORK: Final = frozenset({None, "", "gpu_user_annotation", "Trace", "overhead", "Overhead"})
+"""Categories that are not read and tell nothing of what a device did."""
 _CATEGORY, _NAME, _THREAD = attrgetter("cat"), attrgetter("name"), attrgetter("tid")
+_PROCESS: Final = attrgetter("pid")
 _START, _LENGTH = attrgetter("ts"), attrgetter("dur")
 _STREAM = attrgetter("args.stream")
 _ON_HOST: Final = ("gloo:", "mpi:", "ucc:")
@@ -90,6 +95,8 @@ class Events(msgspec.Struct, frozen=True):
             with what they were called with; empty if no operator tells.
         frames: Frame with those of `FRAMES`, of the functions that `is_frame_of_use` tells.
         on_device: Whether the trace holds device work.
+        unread: Category -> number of its events, of those that are not read, such as `mtia_ccp_events`.
+        places: The process and the device of its device work; Kineto writes the device as both.
         devices: The devices that ran something.
         counts: Number of events by what they are.
         names: Frame with the distinct range names and the count of each.
@@ -105,6 +112,8 @@ class Events(msgspec.Struct, frozen=True):
     products: pl.DataFrame
     frames: pl.DataFrame
     on_device: bool
+    unread: dict[str, int]
+    places: set[tuple[int | str | None, int]]
     devices: tuple[int, ...]
     counts: dict[str, int]
     names: pl.DataFrame
@@ -124,6 +133,8 @@ class Collector:
         self._named = kernels
         self._columns: dict[int, list[tuple[Any, ...]]] = {group: [] for group in _COUNTED}
         self._counts = dict.fromkeys(_COUNTED, 0)
+        self._unread: Counter[str] = Counter()
+        self._places: set[tuple[int | str | None, int]] = set()
         self._processes: dict[int | str | None, set[str]] = {}
         self._threads: dict[int | str | None, int] = {}
         self._calls = CollectiveCalls()
@@ -179,6 +190,7 @@ class Collector:
                 end = start + _nanoseconds(events, _LENGTH)
                 details = self._details(group, events, start, end)
                 self._columns[group].append((start, end, *details))
+        self._unread.update(map(_CATEGORY, held[groups == -1].tolist()))
         self._take_functions(held[groups == _PYTHON].tolist())
         if syncs := held[groups == _SYNC].tolist():
             self._host.take_syncs(syncs, _nanoseconds(syncs, _START))
@@ -233,6 +245,7 @@ class Collector:
         for row in copies:
             copy[row] = self._copies.setdefault(_sort_of_copy(events[row].name), len(self._copies))
         devices, correlation = _devices(events), _correlation(events)
+        self._places.update(zip(map(_PROCESS, events), devices.tolist(), strict=True))
         numbers = map(self._kernels.__getitem__, map(_NAME, events))
         kernel = np.fromiter(numbers, np.int32, len(events))
         return (devices, correlation, comm, copy, _streams(events), kernel)
@@ -316,6 +329,8 @@ class Collector:
             products=self._products.finish(operators),
             frames=frames[_PYTHON],
             on_device=on_device,
+            unread={cat: count for cat, count in self._unread.items() if cat not in _NO_WORK},
+            places=self._places,
             devices=tuple(work["device"].unique().sort()) if on_device else (),
             counts=counts,
             names=ranges.group_by("name").agg(count=pl.len()),

@@ -2,8 +2,8 @@
 
 The format is Chrome's trace events with Kineto's own keys around them (pytorch/kineto,
 `libkineto/src/output_json.cpp`). A file is one object whose `traceEvents` array may hold millions of
-events, so it is cut at event boundaries into batches: memory stays bounded, and a damaged event or a
-torn end costs no more than itself.
+events (until PyTorch 1.8 it was that array alone), so it is cut at event boundaries into batches:
+memory stays bounded, and a damaged event or a torn end costs no more than itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import re
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import reduce
 from itertools import chain
 from operator import or_
@@ -32,8 +32,13 @@ _UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 _PIECE: Final = 1 << 19
 """Bytes decoded at once: with their events they fit in a processor's cache."""
 _PACKED_PIECE: Final = 1 << 16
-_ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
 _BEFORE_PHASE: Final = re.compile(rb"\}\s*(,)\s*(\{)\s*\Z")
+_BEFORE_BRACE: Final = re.compile(rb"\}\s*(,)\s*\Z")
+_TRIES: Final = 64
+"""Among how many phases a boundary is looked for: odd text must not be searched all over again."""
+_REACH: Final = 1 << 16
+"""How far before its phase an event may begin."""
 _BOUNDARY: Final = re.compile(rb'\}(\s*,\s*)(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:)')
 _ARRAY_END: Final = re.compile(rb"\}\s*\](?=\s*[,}])")
 _NO_VALUE: Final = re.compile(
@@ -283,13 +288,16 @@ def read_document(
             break
     else:
         raise _no_events(path, buffer, losses)
+    bare = found[0].lstrip() == b"["
     try:
-        header = _header(buffer[: found.end()] + b"]}")
+        header = Header() if bare else _header(buffer[: found.end()] + b"]}")
     except _UNDECODABLE as error:
         raise SourceError(path, f"has a header that makes no sense ({error})") from None
     take = begin(header)
     with _collector_paused():
-        tail = _read_events(chain([buffer[found.end() :]], pieces), take, losses)
+        rest = chain([buffer[found.end() :]], pieces, [b"}"] if bare else [])
+        tail = _read_events(rest, take, losses)
+    losses.torn_bytes -= bare and losses.torn
     for field in ("base_ns", "distributed", "host", "declared", "devices", "schema"):
         if getattr(header, field) is None:
             setattr(header, field, getattr(tail, field))
@@ -416,11 +424,29 @@ def _header(text: bytes) -> Header:
 def _last_boundary(text: bytes | bytearray, end: int) -> tuple[int, int] | None:
     """Return where the last comma between two events stands before `end`, and the second begins.
 
-    In JSON an unescaped `{"ph":` can stand nowhere but at the start of an object.
+    In JSON an unescaped `{"ph":` can stand nowhere but at the start of an object. So PyTorch writes its
+    events; other writers, and programs that rewrite its traces, put other keys first.
     """
-    while (end := text.rfind(b'"ph"', 0, end)) > 0:
+    for _ in range(_TRIES):
+        end = text.rfind(b'"ph"', 0, end)
+        if end <= 0:
+            break
         if found := _BEFORE_PHASE.search(text, max(0, end - 256), end):
             return found.start(1), found.start(2)
+        if opening := _opening(text, end):
+            return opening
+    return None
+
+
+def _opening(text: bytes | bytearray, phase: int) -> tuple[int, int] | None:
+    """Return where the comma before an event stands and where it begins, by where its phase stands."""
+    brace, least = phase, max(0, phase - _REACH)
+    while (brace := text.rfind(b"{", least, brace)) > 0:
+        if found := _BEFORE_BRACE.search(text, max(0, brace - 256), brace):
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                # That it is an object with one more key shows that "ph" is a key of it itself.
+                msgspec.json.decode(bytes(text[brace:phase]) + b'"ph":0}')
+                return found.start(1), brace
     return None
 
 

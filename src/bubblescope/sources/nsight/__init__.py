@@ -86,7 +86,7 @@ class NsightSource:
                 unknown=_UNKNOWN,
                 none=f"; {_MARKED}",
             ),
-            notices=(*notices, *_unplaced(exports)),
+            notices=(*notices, *_unplaced(exports), *_unowned(exports)),
             groups=lambda places: groups_of_run([export.nccl for export in exports], places),
         )
 
@@ -171,6 +171,20 @@ def _offsets(exports: list[NsightExport]) -> tuple[list[int], list[Notice]]:
             offset = (first.utc_ns or 0) + clock.monotonic_ns - first.monotonic_ns
         offsets.append(offset or 0)
     return offsets, notices
+
+
+def _unowned(exports: list[NsightExport]) -> list[Notice]:
+    """Say that device work of several processes cannot be told apart."""
+    lost = sum(export.unowned for export in exports)
+    if not lost:
+        return []
+    paths = [export.path for export in exports if export.unowned]
+    text = (
+        f"{lost} kernels, copies and fills of {', '.join(paths)} do not say their process (globalPid), "
+        "and several processes used devices, so whose they are is not known and no range is timed by "
+        "them; export the reports again with a newer nsys, or give one export for each process"
+    )
+    return [Notice("unowned-work", text, lost)]
 
 
 def _unplaced(exports: list[NsightExport]) -> list[Notice]:

@@ -71,11 +71,13 @@ class NsightExport(Export, frozen=True):
     Attributes:
         clock: How its times relate to absolute time.
         unplaced_metrics: Whether it has GPU metrics and does not say of whose GPU they are.
+        unowned: How much device work does not say its process, though several used the device.
         nccl: What it tells of NCCL's communicators.
     """
 
     clock: Clock
     unplaced_metrics: bool
+    unowned: int
     nccl: Nccl
 
 
@@ -112,6 +114,11 @@ def read_export(
         tables, told, zero, streams=kernels or waits is not None, titles=kernels
     )
     launches, blocked = _launches(tables, strings)
+    owner = _owner(launches, ranges)
+    work, counts, unowned = _owned(work, counts, owner)
+    if waits is not None:
+        own = pl.lit(owner, pl.Int64)
+        waits = waits.with_columns(pl.col("process").fill_null(own)).drop_nulls()
     host, host_names = told_by_host(blocked, ranges)
     places = counts.filter(pl.col("process") != UNKNOWN).select("process", "device").unique()
     metrics, unplaced = gpu_metrics(tables, places)
@@ -140,6 +147,7 @@ def read_export(
         counters=pl.concat([memory(tables), metrics]),
         device_names=device_names(tables, places),
         unplaced_metrics=unplaced,
+        unowned=unowned,
         nccl=nccl,
     )
     if kernels:
@@ -148,6 +156,35 @@ def read_export(
             capture, kernels=numbers, kernel_names=titles, operators=_sequenced(ranges)
         )
     return export, capture, Clues(ranges, _engine_threads(tables, strings))
+
+
+def _owner(launches: pl.DataFrame, ranges: pl.DataFrame) -> int | None:
+    """Return the one process that an export is of: that of CUDA's calls, else of ranges; else None.
+
+    Exports of old versions, and those that were cut down by hand, have tables of device work without
+    `globalPid`. Correlation ids, which processes share, would not tell whose it is.
+    """
+    for frame in (launches, ranges):
+        processes = frame["process"].drop_nulls().unique()
+        if processes.len():
+            return int(processes[0]) if processes.len() == 1 else None
+    return None
+
+
+def _owned(
+    work: pl.DataFrame, counts: pl.DataFrame, owner: int | None
+) -> tuple[pl.DataFrame, pl.DataFrame, int]:
+    """Give device work that does not say its process to the only one that there is.
+
+    Returns:
+        The work and its counts by process, and how much is still of no process.
+    """
+    unowned = int((work["process"] == UNKNOWN).sum())
+    if not unowned or owner is None:
+        return work, counts, unowned
+    unknown = pl.col("process") == UNKNOWN
+    own = pl.when(unknown).then(pl.lit(owner, pl.Int64)).otherwise("process").alias("process")
+    return work.with_columns(own), counts.with_columns(own), 0
 
 
 def _with_nccl(capture: Capture, tables: Tables, strings: pl.DataFrame) -> tuple[Capture, Nccl]:
@@ -235,7 +272,7 @@ def _waits(tables: Tables) -> pl.DataFrame | None:
         return None
     return (
         found.filter(pl.col("syncType") == _STREAM_WAITS)
-        .drop_nulls()
+        .drop_nulls(["start", "streamId"])
         .select(process=_process("globalPid"), stream="streamId", start_ns="start")
         .select(*WAITS)
     )

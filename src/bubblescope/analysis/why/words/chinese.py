@@ -42,6 +42,11 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "各 rank 有 {rate_share} 的时间空闲：其中 {inherent_share} 是 {schedule} 调度固有的，"
         "{other_share} 不是。"
     ),
+    ("evidence", "no_wait"): (
+        "{schedule} 调度固有的空闲占时间的 {inherent_share}。"
+        "同样的任务不等待地重放一遍，在更短的时间里空闲 {no_wait_share}"
+        "（即 report 的 no wait）：其中既有固有的空闲，也有各级、各 rank、各微批次长短不一所增加的。"
+    ),
     ("verdict", "first"): (
         "首要原因是{cause}：占空闲时间的 {idle_share}（所有 rank 合计 {idle_ns}）。"
         "没有它，每步可缩短 {saved_ns}（{saved_share}）。"
@@ -57,10 +62,6 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "next_hidden"): (
         "其次是{cause}：占空闲时间的 {idle_share}（{idle_ns}）；单独去除它不会缩短每步时间。"
     ),
-    ("verdict", "first_unpriced"): (
-        "首要原因是{cause}：占空闲时间的 {idle_share}（所有 rank 合计 {idle_ns}）。"
-    ),
-    ("verdict", "next_unpriced"): "其次是{cause}：占空闲时间的 {idle_share}（{idle_ns}）。",
     ("verdict", "inherent_unrated"): "各 rank 的空闲时间全部是 {schedule} 调度固有的。",
     ("verdict", "causes_unrated"): (
         "各 rank 的空闲时间中，{inherent_share} 是 {schedule} 调度固有的，{other_share} 不是。"
@@ -103,7 +104,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "{count} 个任务因所在 rank 正在做集合通信或优化器而推迟，共 {late_ns}；"
         "其中 rank {rank} 占 {rank_ns}。"
     ),
-    ("advice", "sync"): "让梯度规约和参数收集与流水线重叠。",
+    ("advice", "sync"): "让集合通信与流水线重叠：梯度规约、参数收集、专家的 all-to-all。",
     ("evidence", "unexplained"): (
         "{count} 个任务推迟开始，共 {late_ns}，跟踪中没有原因；其中 rank {rank} 占 {rank_ns}，"
         "最长一次在 {task} 之前：{longest_ns}。"
@@ -194,6 +195,7 @@ HEADINGS: Final = {
     "evidence": "依据",
     "advice": "下一步",
     "causes": "设备空闲的原因",
+    "whose_times": "注意",
     "ranks": "各 rank",
     "gaps": "最长的空隙",
     "cause": "原因",
@@ -227,5 +229,9 @@ NOTES: Final = {
     "doubt": "；时间与先后关系矛盾，原因仅供参考",
     "left_out": "；{count} 个结果在开始产生之前就被使用，已略去",
     "part": "；代价取自 {of} 步中的 {steps} 步",
+    "host_times": "时间来自主机而非设备：任务的长度是 CPU 在其中停留的时间。若其工作在设备上运行，"
+    "设备何时忙碌或空闲是未知的",
+    "mixed_times": "{ranks} 的时间来自主机，其余来自设备：两者的任务和空闲时间不可比较",
+    "unknown_times": "跟踪未说明 {ranks} 的时间来自设备还是主机",
 }
 """What is printed beside the tables."""

@@ -68,13 +68,14 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "Then {cause}: {idle_share} of the idle time ({idle_ns}); without it alone, a step would not "
         "be shorter."
     ),
-    ("verdict", "first_unpriced"): (
-        "The first cause is {cause}: {idle_share} of the idle time ({idle_ns} over all ranks)."
-    ),
-    ("verdict", "next_unpriced"): "Then {cause}: {idle_share} of the idle time ({idle_ns}).",
     ("verdict", "inherent_unrated"): "All idle time of the ranks is inherent to {schedule}.",
     ("verdict", "causes_unrated"): (
         "Of the ranks' idle time, {inherent_share} is inherent to {schedule}, {other_share} is not."
+    ),
+    ("evidence", "no_wait"): (
+        "What is inherent to {schedule} is {inherent_share} of the time. Replayed without waiting, the "
+        "same tasks leave ranks idle {no_wait_share} of a shorter time (no wait, in the report): what "
+        "is inherent, and what stages, ranks and micro-batches of unequal length add."
     ),
     ("evidence", "imbalance"): (
         "Stage {stage} takes {cost_ns} for a micro-batch, {mean_times} the mean of the stages "
@@ -131,7 +132,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "{count} tasks started late while their rank was in a collective or the optimizer, "
         "{late_ns} in all; {rank_ns} of it on rank {rank}."
     ),
-    ("advice", "sync"): "Overlap gradient reduction and parameter gathering with the pipeline.",
+    ("advice", "sync"): (
+        "Overlap collectives with the pipeline: gradient reduction, parameter gathering, the "
+        "all-to-all of experts."
+    ),
     ("evidence", "unexplained"): (
         "{count} tasks started late, {late_ns} in all, for no reason that the trace knows; {rank_ns} "
         "of it on rank {rank}, the longest before {task}: {longest_ns}."
@@ -186,6 +190,7 @@ HEADINGS: Final = {
     "evidence": "evidence",
     "advice": "next step",
     "causes": "Why devices are idle",
+    "whose_times": "note",
     "ranks": "Ranks",
     "gaps": "Longest gaps",
     "cause": "cause",
@@ -219,5 +224,10 @@ NOTES: Final = {
     "doubt": "; times contradict what must come before what, so take the causes with care",
     "left_out": "; {count} results were used before they were begun to be made, and are left out",
     "part": "; costs of {steps} of {of} steps",
+    "host_times": "times are the host's, not a device's: a task lasts for as long as the CPU was in "
+    "it. If its work ran on a device, when that was busy or idle is not known",
+    "mixed_times": "times of {ranks} are the host's, those of others a device's: tasks and idle times "
+    "of the two do not compare",
+    "unknown_times": "the traces do not say whether times of {ranks} are a device's or the host's",
 }
 """What is printed beside the tables."""

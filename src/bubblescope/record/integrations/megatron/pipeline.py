@@ -70,6 +70,7 @@ class Pipeline:
 
         @functools.wraps(choose)
         def chosen(*args: Any, **kwargs: Any) -> Any:
+            self._session.use("megatron")
             return self.stepping(choose(*args, **kwargs))
 
         return chosen
@@ -102,6 +103,7 @@ class Pipeline:
         def step(*args: Any, **said: Any) -> Any:
             if self._inside:
                 return run(*args, **said)
+            self._session.use("megatron")
             trains = not said.get("forward_only", False)
             if trains:
                 self._begin(getattr(run, "__name__", ""), said, describe)

@@ -12,7 +12,7 @@ Such a loop calls its model, `backward` and an optimizer, and perhaps `torch.dis
 * what fails was no task, and may be tried again;
 * ranks are stages in order if all but the first begin with a receive; otherwise they are replicas.
 
-Jobs that use a framework with an integration of its own are left to that.
+Jobs that use the schedules of a framework with an integration of its own are left to that.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from bubblescope.record.integrations.receipts import awaited
 from bubblescope.record.integrations.torch_loop.graph_origins import Work, made, origin
 from bubblescope.record.integrations.torch_loop.models import Called, models_of, parts_of
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
+from bubblescope.record.notes import FORWARD, OPTIMIZER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,8 +64,9 @@ class Loop:
 
     def adopt(self, optimizer: Any) -> None:
         """Follow the models whose parameters an optimizer holds."""
-        if self._framework():
+        if self._session.framework is not None:
             return
+        self._session.saw.add(OPTIMIZER)
         try:
             self._thread = self._thread or threading.get_ident()
             wanted = [one for group in optimizer.param_groups for one in group["params"]]
@@ -74,10 +76,6 @@ class Loop:
                 self._called, self._tries = False, _TRIES
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
-
-    def _framework(self) -> bool:
-        """Say whether the job uses a framework that has an integration of its own."""
-        return any(module in sys.modules for module in self._session.frameworks)
 
     def _there(self) -> list[Any]:
         return [model for reference in self._models if (model := reference()) is not None]
@@ -124,9 +122,18 @@ class Loop:
 
     def _free(self) -> bool:
         """Say whether this is the loop itself, in no task."""
+        if self._session.framework is not None:
+            self._leave()
         return (
             self._inside is None and threading.get_ident() == self._thread and len(self._models) > 0
         )
+
+    def _leave(self) -> None:
+        """Follow nothing any more: the job turned out to use a framework's schedules."""
+        for model in self._there():
+            if isinstance(called := model._compiled_call_impl, Called):  # noqa: SLF001
+                called.leave()
+        self._models.clear()
 
     def _enter(self, begins: Callable[[], bool] | None = None) -> bool:
         """Say whether what happens now is to be recorded.
@@ -145,10 +152,7 @@ class Loop:
         return recorder is not None and recorder.recording and not self._between
 
     def _begin(self) -> None:
-        """Begin a step, unless it turns out that the job uses a framework."""
-        if self._framework():
-            self._models.clear()
-            return
+        """Begin a step."""
         self._between = False
         recorder = self._session.recorder
         if self._empty:
@@ -294,6 +298,7 @@ class Loop:
         self._called = True
         if not self._torch.is_grad_enabled():
             return function(*args, **kwargs)
+        self._session.saw.add(FORWARD)
         first = self._between
         said = self._said(self._goes, self._always, (called, args, kwargs), {})
         if said is None:

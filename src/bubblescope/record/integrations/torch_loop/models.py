@@ -51,6 +51,12 @@ class Called:
             return caller._call_impl(*args, **kwargs)  # noqa: SLF001
         return self.notice(self, run, args, kwargs)
 
+    def leave(self) -> None:
+        """Let the model be called as if this had never been here."""
+        model: Any = self._model()
+        if model is not None:
+            model._compiled_call_impl = self._theirs  # noqa: SLF001
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()  # a module that says itself how it is saved or copied leaves it in
 

@@ -1,0 +1,64 @@
+"""How long steps take: each by itself, and from one to the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from bubblescope.model.kinds import Lane
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.rates import BubbleRates
+    from bubblescope.model.timeline import Timeline
+
+
+def step_windows(timeline: Timeline) -> pl.DataFrame:
+    """Return the steps of runs of which tasks alone are known: each to the first task of the next.
+
+    Returns:
+        Frame with rank, step, start_ns, end_ns and open: whether no step follows on that rank, so that
+        it ends with its last task.
+    """
+    following = pl.col("start_ns").shift(-1).over("rank")
+    return (
+        timeline.tasks.drop_nulls("step")
+        .filter(pl.col("lane") == Lane.COMPUTE.value)
+        .group_by("rank", "step")
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+        .sort("rank", "start_ns")
+        .with_columns(end_ns=pl.coalesce(following, "end_ns"), open=following.is_null())
+    )
+
+
+def phase_lengths(bubbles: BubbleRates) -> dict[int | None, int | None]:
+    """Return how long each step takes by itself: its pipeline phase, first start to last end anywhere.
+
+    Where pipelines run their steps each for itself, it is the mean over the ranks. None where the ranks
+    share no clock, or only some of them have the step.
+    """
+    lengths = bubbles.table.group_by("step").agg(pl.col("makespan_ns").mean())
+    return {step: None if ns is None else round(ns) for step, ns in lengths.iter_rows()}
+
+
+def to_next(timeline: Timeline) -> dict[int, int]:
+    """Return how long it takes from each step to the next: from start to start, the mean over ranks.
+
+    The last step is left out, and those that the next one by number does not follow.
+    """
+    closed = step_windows(timeline).with_columns(
+        follows=pl.col("step").shift(-1).over("rank") == pl.col("step") + 1
+    )
+    whole = closed.filter("follows").group_by("step").agg(pl.col("end_ns") - pl.col("start_ns"))
+    means = whole.with_columns(pl.col("end_ns").list.mean()).sort("step")
+    return {step: round(ns) for step, ns in means.iter_rows()}
+
+
+def steady_ns(timeline: Timeline) -> int | None:
+    """Return how long a step takes in the steady state: the mean of `to_next` over the later half.
+
+    The first steps fill the pipeline. None of a run of one step.
+    """
+    lengths = list(to_next(timeline).values())
+    later = lengths[len(lengths) // 2 :]
+    return round(sum(later) / len(later)) if later else None

@@ -1,0 +1,79 @@
+"""What processes saw of training, for the sentence that says why nothing was recorded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+OPTIMIZER: Final = "optimizer"
+FORWARD: Final = "forward"
+"""What a training loop is known by: an optimizer is made; a module that holds its parameters runs."""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What one process saw.
+
+    Attributes:
+        steps: Training steps that it began.
+        framework: The framework whose schedules it used; None if it used none.
+        saw: Which signs of a training loop of its own it saw: `OPTIMIZER`, `FORWARD`.
+        failed: Why it stopped recording; None if it did not.
+    """
+
+    steps: int = 0
+    framework: str | None = None
+    saw: tuple[str, ...] = ()
+    failed: str | None = None
+
+
+def leave(folder: str, note: Note) -> None:
+    """Write a note for whoever started the job.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    (Path(folder) / f"{os.getpid()}.json").write_bytes(msgspec.json.encode(note))
+
+
+def left_in(folder: Path) -> list[Note]:
+    """Return the notes of all processes, those that saw most last."""
+    notes = [note for path in folder.glob("*.json") if (note := _read(path)) is not None]
+    return sorted(notes, key=lambda note: (note.steps, note.framework or "", len(note.saw)))
+
+
+def _read(path: Path) -> Note | None:
+    """Return a note; None if its process was killed as it wrote."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Note)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def why_nothing(notes: list[Note], steps: str, known: str) -> str:
+    """Return why nothing was recorded, as far as the processes can tell, and what to do.
+
+    Args:
+        notes: What they saw, as `left_in` returns it.
+        steps: The steps that were to be recorded, as the user gave them.
+        known: The frameworks that are known, listed.
+    """
+    most = notes[-1] if notes else Note()
+    failed = next((note.failed for note in notes if note.failed), None)
+    by_hand = "mark the loop by hand (docs/recording.md)"
+    nobody = f"no process of the job imported PyTorch or a framework that is known ({known})"
+    outside = f"of the {most.steps} training steps, from 0 on, --steps {steps} asks for none"
+    nothing = f"no process ran a training step of a framework that is known ({known})"
+    never = "an optimizer was made, but no module that holds its parameters ran with gradients"
+    reasons = (
+        (not notes, f"{nobody}, or each that did was killed"),
+        (failed, f"recording failed ({failed})"),
+        (most.steps, outside),
+        (most.framework, f"a pipeline of {most.framework} was made, but took no training step"),
+        (OPTIMIZER not in most.saw, f"{nothing} or made an optimizer of PyTorch; {by_hand}"),
+        (FORWARD not in most.saw, f"{never}; {by_hand}"),
+    )
+    otherwise = f"no step was begun by the thread that made the optimizer; {by_hand}"
+    return next((reason for holds, reason in reasons if holds), otherwise)

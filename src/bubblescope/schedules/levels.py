@@ -1,0 +1,130 @@
+"""Replays of many operations at once: of those that are as far from the start, counted in operations.
+
+Steps and replicas of a long run do not wait for each other, so hundreds or thousands of operations are
+at the same depth: the number of operations on the longest path to them. None of these waits for
+another one, and all that they wait for is less deep. So a replay is a few operations on arrays for each
+depth (Kahn, "Topological sorting of large networks", 1962, all at once that have nothing to wait for).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from bubblescope.model.arrays import Ints
+
+NEVER: Final = -(1 << 62)
+"""Before all time."""
+
+_LARGE: Final = 4096
+"""Operations below which a graph is not worth it."""
+
+_WIDE: Final = 16
+"""Operations at one depth, in the mean, from which on all together cost less than one by one."""
+
+_PATIENCE: Final = 256
+"""Depths after which a graph is given up if it has not been wide so far."""
+
+
+class Levels:
+    """Operations by their depth, with what they wait for.
+
+    Args:
+        order: Numbers of the operations, n long, by depth.
+        bounds: Places in `order` at which depths begin, and n.
+        source: What must have ended, for each of e edges.
+        target: What waits for it.
+    """
+
+    def __init__(self, order: Ints, bounds: list[int], source: Ints, target: Ints) -> None:
+        self._order = order
+        self._bounds = bounds
+        self._edges = len(source)
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        self._sources, self._edge_at = slots(place, source, target)
+
+    @classmethod
+    def of(cls, count: int, source: Ints, target: Ints) -> Self | None:
+        """Sort operations by their depth.
+
+        Args:
+            count: Number of operations n.
+            source: What must have ended, for each edge.
+            target: What waits for it.
+
+        Returns:
+            None where few operations are at the same depth, or where some wait for each other in a
+            circle.
+        """
+        if count < _LARGE:
+            return None
+        waiting = np.bincount(target, minlength=count)
+        targets = target[np.argsort(source, kind="stable")]
+        first = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=count))])
+        ready, done = np.flatnonzero(waiting == 0), 0
+        order, turn = [], np.empty(count, np.int64)
+        while len(ready):
+            order.append(ready)
+            done += len(ready)
+            if len(order) >= _PATIENCE and done < _WIDE * len(order):
+                return None
+            begins, sizes = first[ready], first[ready + 1] - first[ready]
+            offset = np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
+            reached = targets[offset + np.arange(len(offset))]
+            np.subtract.at(waiting, reached, 1)
+            found = reached[waiting[reached] == 0]
+            turn[found] = np.arange(len(found))  # one that waited for several is found as often
+            ready = found[turn[found] == np.arange(len(found))]
+        if done < max(count, _WIDE * len(order)):
+            return None
+        bounds = np.cumsum([0, *map(len, order)]).tolist()
+        return cls(np.concatenate(order), bounds, source, target)
+
+    def ends(self, duration_ns: Ints, delay_ns: Ints | None, ready_ns: Ints | None) -> Ints:
+        """Return when every operation ends, n long; as of `bubblescope.schedules.replay.Graph.run`."""
+        order, bounds = self._order, self._bounds
+        duration = duration_ns[order]
+        start = np.zeros(len(order), np.int64) if ready_ns is None else ready_ns[order]
+        delays = np.zeros(self._edges + 1, np.int64)
+        if delay_ns is not None:
+            delays[:-1] = delay_ns
+        # The last element is what index -1 finds: the end of nothing.
+        ends = np.empty(len(order) + 1, np.int64)
+        ends[-1] = NEVER
+        delay = delays[self._edge_at]
+        for low, high in pairwise(bounds):
+            begin = start[low:high]
+            for sources, late in zip(self._sources, delay, strict=True):
+                begin = np.maximum(begin, ends[sources[low:high]] + late[low:high])
+            np.add(begin, duration[low:high], out=ends[low:high])
+        found = np.empty(len(order), np.int64)
+        found[order] = ends[:-1]
+        return found
+
+
+def slots(place: Ints, source: Ints, target: Ints) -> tuple[Ints, Ints]:
+    """Return what each operation waits for, by its place in an order in which they can run.
+
+    Args:
+        place: Of each operation in that order; n long.
+        source: What must have ended, for each edge.
+        target: What waits for it.
+
+    Returns:
+        Places of the sources, and which edges these are: as many rows as an operation has edges at
+        most, n long each, -1 where it has fewer.
+    """
+    order = np.argsort(place[target], kind="stable")
+    at = place[target][order]
+    slot = np.arange(len(at)) - np.searchsorted(at, at)
+    shape = (int(slot.max()) + 1 if len(slot) else 0, len(place))
+    sources, edges = np.full(shape, -1, np.int64), np.full(shape, -1, np.int64)
+    sources[slot, at] = place[source][order]
+    edges[slot, at] = order
+    return sources, edges

@@ -1,0 +1,203 @@
+"""Times of the host are never passed off as those of a device: every reader says which they are, and
+every answer repeats it."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+import bubblescope
+from bubblescope import sources
+from bubblescope.analysis.view import View
+from bubblescope.cli import cli
+from bubblescope.model.provenance import Origin
+from bubblescope.model.timeline import Timeline
+from bubblescope.model.timing import timed
+from bubblescope.record.recorder import Recorder
+from bubblescope.record.timers.timer import CpuTimer
+from bubblescope.render.html.summary import summary
+from bubblescope.render.wording import facts, whose_times
+from job_trace_maker import make
+from kineto_maker import Trace, pipeline
+from nsight_maker import Style
+from nsight_maker import pipeline as nsight
+from paddle_maker import line, write
+from places import SHARED
+from primus_maker import dump, interleaved
+from synthetic import one_f_one_b
+
+
+def on_cpu(rank: int = 0, *, microbatches: int = 4) -> Trace:
+    """A trace of the CPU alone: forwards and backwards of a stage with an operator in each."""
+    trace = Trace(rank=rank, header={"deviceProperties": []})
+    trace.range("ProfilerStep#0", 500, 1000 * (2 * microbatches + 2))
+    for index, (way, micro) in enumerate((way, k) for way in "FB" for k in range(microbatches)):
+        start = 1000 * (index + 1)
+        trace.range(f"PP:{rank}{way}{micro}", start, start + 900)
+        trace.operator("aten::linear", start + 10, start + 890)
+    return trace
+
+
+def named(whose: list[str | None], origin: str = "native") -> Timeline:
+    """A 1F1B run of four ranks with times of devices, of the host, or of nobody knows."""
+    made = one_f_one_b()
+    run = msgspec.structs.replace(made.run, origins=(Origin(origin, None, "run"),))
+    ranks = made.ranks.with_columns(timed=pl.Series(whose, dtype=pl.String))
+    return Timeline(made.tasks, ranks, run)
+
+
+def head(run: Timeline) -> dict:
+    """What the page's head is made of."""
+    return summary(View.of(run), run.ranks, run.start_ns)
+
+
+def test_readers_say_what_timed_their_tasks(tmp_path):
+    (tmp_path / "nsight").mkdir()
+    exported, _, _ = nsight(Style())
+    for index, export in enumerate(exported):
+        export.write(tmp_path / "nsight" / f"host{index}.sqlite")
+    (tmp_path / "kineto").mkdir()
+    for index, trace in enumerate(pipeline(Style())[0]):
+        trace.write(tmp_path / "kineto" / f"rank{index}.json")
+    on_cpu().write(tmp_path / "cpu.json")
+    write(tmp_path / "logs", line("forward", 0, 1, 2), line("backward", 0, 3, 4))
+    records = [
+        f'{{"name": "F0", "cat": "v", "ph": "{phase}", "pid": 0, "tid": 1, "ts": {ms}}}\n'
+        for phase, ms in (("B", 1_700_000_000_000), ("E", 1_700_000_000_005))
+    ]
+    write(tmp_path / "records", *records, name="profile_record_tmp_file_for_rank_0")
+    dump(tmp_path / "primus", interleaved(2, 4, 2))
+    make(tmp_path / "job.parquet", replicas=1, steps=1, chunks=1, overlapped=False)
+    for place, whose in {
+        "nsight": "device",
+        "kineto": "device",
+        "cpu.json": "host",
+        "logs": "device",
+        "records": "host",
+        "primus": "device",
+        "job.parquet": "device",
+    }.items():
+        assert timed(sources.load(tmp_path / place).ranks) == whose, place
+
+
+def test_a_recording_says_it_by_its_timer(tmp_path):
+    recorder = Recorder(tmp_path, rank=0, stages=[0], timer=CpuTimer())
+    with recorder, recorder.step(0):
+        with recorder.task("forward", microbatch=0):
+            pass
+        with recorder.task("backward", microbatch=0):
+            pass
+    run = sources.load(tmp_path)
+    assert timed(run.ranks) == "host"
+    assert timed(sources.load(run.save(tmp_path / "saved.bubbles.parquet")).ranks) == "host"
+
+
+def test_operators_of_the_cpu_are_no_kernels(tmp_path):
+    run = bubblescope.load(on_cpu().write(tmp_path / "rank0.json"))
+    assert run.tasks["busy_ns"].null_count() == len(run)
+    overall = run.report().bubbles.overall
+    assert overall.kernel_share is None
+    assert overall.unknown["kernel_share"] == "the trace does not tell when kernels ran"
+
+
+def test_ranks_that_differ_are_told_apart(tmp_path):
+    """Rank 0 profiled the CPU alone, as where CUPTI failed on one machine; rank 1 its device too."""
+    on_cpu().write(tmp_path / "rank0.json")
+    other = Trace(rank=1)
+    other.range("ProfilerStep#0", 500, 9_000)
+    for index, (way, micro) in enumerate((way, k) for way in "FB" for k in range(4)):
+        start = 1000 * (index + 1)
+        other.range(f"PP:1{way}{micro}", start, start + 100)
+        other.kernel(start + 300, start + 900, at=start + 10)
+    other.write(tmp_path / "rank1.json")
+    run = bubblescope.load(tmp_path)
+    assert timed(run.ranks) == "mixed"
+    assert run.report().to_dict()["run"]["timed"] == "mixed"
+    top = " ".join(str(run.report()).splitlines()[:4])
+    assert "host times on rank 0" in top
+    assert "times of rank 0 are the host's, those of others a device's" in top
+    # What is known of kernels is that of the device alone.
+    assert run.report().bubbles.overall.kernel_share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("whose", "word", "fact"),
+    [
+        (["host"] * 4, "host", "host times"),
+        (["device", "host", "host", "device"], "mixed", "host times on ranks 1, 2"),
+    ],
+)
+def test_every_answer_says_it_first(tmp_path, whose, word, fact):
+    run = named(whose)
+    path = str(run.save(tmp_path / "run.bubbles.parquet"))
+    said = whose_times(run)
+    assert said is not None
+    assert "the host's" in said
+
+    def invoke(*arguments: str) -> str:
+        result = CliRunner().invoke(cli, arguments)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    for command in ("report", "why", "whatif", "stragglers"):
+        top = " ".join(" ".join(invoke(command, path).splitlines()[:5]).split())
+        assert said in top, command
+        plain = json.loads(invoke(command, path, "--json"))
+        assert (plain["run"] if command == "report" else plain)["timed"] == word
+    assert said in " ".join(invoke("info", path).split())
+    assert json.loads(invoke("info", path, "--json"))["timed"] == word
+    assert fact in facts(run)
+    assert fact in repr(bubblescope.load(path).report())
+    assert "主机" in "".join(invoke("why", path, "--lang", "zh").splitlines()[:3])
+    compared = json.loads(invoke("compare", path, path, "--json", "-q"))
+    assert (compared["before"]["timed"], compared["after"]["timed"]) == (word, word)
+    assert [note["code"] for note in compared["notes"]][:2] == ["host-times"] * 2
+    assert f"A has {fact}" in " ".join(invoke("compare", path, path).split())
+
+
+def test_the_page_says_it_in_its_heading():
+    shown = head(named(["host"] * 4))
+    assert "host times" in shown["facts"]
+    assert shown["warnings"][0].startswith("times are the host's, not a device's")
+    unknown = head(named([None] * 4))  # which is no reason to worry
+    assert any("do not say whether times" in note for note in unknown["notes"])
+    assert not any("times" in warning for warning in unknown["warnings"])
+    assert "host times" not in head(named(["device"] * 4))["facts"]
+
+
+def test_runs_of_different_clocks_are_compared_with_a_word_on_it():
+    one, other = (bubblescope.Trace(named([whose] * 4)) for whose in ("host", "device"))
+    found = one.compare(other)
+    assert ("times are those of", "host", "device") in found.differs
+    assert not one.compare(one).differs
+
+
+def test_what_is_not_known_is_said_and_what_is_of_devices_is_not():
+    assert whose_times(named(["device"] * 4)) is None
+    unknown = named([None] * 4)
+    assert "do not say whether times of ranks 0, 1, 2, 3" in str(whose_times(unknown))
+    assert timed(unknown.ranks) is None
+    assert timed(named(["host", "host", "host", None]).ranks) is None
+    assert "of rank 0 are the host's" in str(whose_times(named(["host", None, None, None])))
+    simulated = bubblescope.simulate("1f1b", devices=2, microbatches=2)
+    assert whose_times(simulated.timeline) is None
+    made = one_f_one_b()  # of which no trace could say it
+    assert whose_times(Timeline(made.tasks, made.ranks)) is None
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the real traces")
+def test_real_traces_of_the_cpu_and_of_devices():
+    cpu = bubblescope.load(SHARED / "kineto" / "torch-2.13-gloo" / "1F1B")
+    assert timed(cpu.ranks) == "host"
+    assert cpu.report().bubbles.overall.kernel_share is None
+    for place in (
+        "primus/pp8",
+        "paddle/1f1b",
+        "ascend/1f1b",
+        "kineto/no_ranges/hta_alexnet.json.gz",
+    ):
+        assert timed(sources.load(SHARED / place).ranks) == "device", place
