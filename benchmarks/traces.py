@@ -1,6 +1,6 @@
 """The table of `docs/traces.md`: what bubblescope tells of each trace, checked against the files.
 
-    python benchmarks/traces.py FOLDER [--index benchmarks/traces.toml]
+    python benchmarks/traces.py FOLDER [--index benchmarks/traces.toml] [--jobs 2]
 
 Nothing is fetched: FOLDER holds a folder for each repository, named as the index names it, with the
 files where the repository has them. The index tells where each trace is from; files of the folder that
@@ -24,14 +24,21 @@ import sqlite3
 import sys
 import tempfile
 from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 import tomllib
 
 DEVICE_WORK = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
 NSIGHT_WORK = ("KERNEL", "MEMCPY", "MEMSET")
+ASCEND_WORK = """SELECT deviceId, startNs, endNs FROM TASK JOIN STRING_IDS ON taskType = id
+    WHERE value LIKE 'KERNEL%' OR value LIKE 'MEMCPY%'
+    OR globalTaskId IN (SELECT globalTaskId FROM COMPUTE_TASK_INFO)"""
 TOLERANCE_NS = 2
 """How far one interval may be off: writers round starts and lengths to decimals."""
 PROCESSES = get_context("forkserver")
@@ -118,6 +125,7 @@ def _as_a_user(arguments: list[str], out: Path, err: Path) -> None:
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     sys.argv = ["bubblescope", *arguments]
+    os.environ["COLUMNS"] = "9999"
     from bubblescope.cli import main as bubblescope  # noqa: PLC0415  in the new process alone
 
     bubblescope()
@@ -209,7 +217,7 @@ def again(trace: Trace, report: dict[str, Any]) -> str:
         number += sum(map(len, found.values()))
     off = abs(ours - busy)
     same = "the same" if off <= TOLERANCE_NS * number else "NOT THE SAME"
-    return f"busy by {number:,} operations in the files: {busy / 1e6:,.3f} ms, {same}."
+    return f"busy by {_counted(number, 'operation')} in the files: {busy / 1e6:,.3f} ms, {same}."
 
 
 def union(intervals: list[tuple[int, int]]) -> int:
@@ -274,6 +282,21 @@ def nsight(path: Path) -> list[tuple[Any, int, int]]:
     return found
 
 
+def ascend(path: Path) -> list[tuple[Any, int, int]]:
+    """Return device, start and end of what devices did in the databases of torch_npu or msprof."""
+    found = []
+    for file in sorted(path.rglob("*profiler_*.db")) if path.is_dir() else [path]:
+        with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as base:
+            tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master")}
+            rows = base.execute(ASCEND_WORK)
+            found += [((file, device), start, end) for device, start, end in rows]
+            if "COMMUNICATION_OP" in tables:
+                devices = base.execute("SELECT DISTINCT deviceId FROM TASK").fetchall()
+                rows = base.execute("SELECT startNs, endNs FROM COMMUNICATION_OP")
+                found += [((file, devices[0][0]), start, end) for start, end in rows]
+    return found
+
+
 def primus(path: Path) -> int:
     """Return how many forwards and backwards a folder of Primus's dumps holds."""
     files = sorted(path.glob("pp_rank_*.json")) if path.is_dir() else [path]
@@ -292,12 +315,12 @@ def jobtrace(path: Path) -> int:
     return pl.scan_parquet(path).select(pl.len()).collect().item()
 
 
-INTERVALS = {"kineto": kineto, "nsight": nsight}
+INTERVALS = {"kineto": kineto, "nsight": nsight, "ascend": ascend}
 COUNT = {"primus": primus, "jobtrace": jobtrace}
 
 
-def table(origin: Origin) -> str:
-    """Return the section of one repository."""
+def table(origin: Origin, rows: Iterable[list[str]]) -> str:
+    """Return the section of one repository, given a row for each of its traces."""
     known = ", ".join(filter(None, (origin.commit and f"`{origin.commit[:12]}`", origin.licence)))
     link = f"[{origin.name}](https://github.com/{origin.name})" if origin.commit else origin.name
     lines = [
@@ -306,9 +329,9 @@ def table(origin: Origin) -> str:
         "| trace | what it holds | read as | what bubblescope tells | exit | checked |",
         "|---|---|---|---|---|---|",
     ]
-    for trace in origin.traces:
-        print(trace.name, file=sys.stderr, flush=True)
-        cells = (one.replace("|", "\\|").replace("\n", " ") for one in row(trace))
+    for found in rows:
+        print(found[0], file=sys.stderr, flush=True)
+        cells = (one.replace("|", "\\|").replace("\n", " ") for one in found)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -318,10 +341,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--index", type=Path)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
     if not given.folder.is_dir():
         parser.error(f"{given.folder} is no folder")
-    print("\n\n".join(map(table, origins(given.folder, given.index))))
+    with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
+        found = origins(given.folder, given.index)
+        rows = [pool.map(row, origin.traces) for origin in found]  # all at once
+        for origin, told in zip(found, rows, strict=True):
+            print(table(origin, told), end="\n\n", flush=True)
 
 
 if __name__ == "__main__":

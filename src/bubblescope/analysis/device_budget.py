@@ -293,7 +293,7 @@ BRIEF: Final[dict[Use, str]] = {
 REASONS: Final[dict[str, tuple[tuple[Use, ...], str]]] = {
     "host": (HOST, "the host launched late"),
     "call": ((Use.LAUNCH_CALL,), "launch calls were on their way"),
-    "latency": ((Use.LATENCY,), "launches took effect"),
+    "latency": ((Use.LATENCY,), "launches were still taking effect"),
     "event": ((Use.EVENT_WAIT,), "streams waited for events"),
     "untraced": ((Use.UNTRACED,), "work waited for what is not in the trace"),
     "unlinked": ((Use.UNLINKED,), "it is not known what launched the work"),

@@ -2,7 +2,7 @@
 
 The first are in DeepSeek's published training profile (https://github.com/deepseek-ai/profile-data) and
 in forks of Megatron-Core, the second are Megatron-Core's own, of the nodes of its overlapped 1F1B
-(`ScheduleNode` in `core/pipeline_parallel/utils.py`), which begin with the embedding (`pre_process`) and
+(`ScheduleNode` in `core/pipeline_parallel/utils.py`); they begin with the embedding (`pre_process`) and
 end with the loss (`post_process`, both in `core/models/common/utils.py`). There are several for each
 micro-batch, one for each layer and part, and none says which it is of. The ranges around them, such as
 `layer_3f-layer_4b` (`core/models/common/model_chunk_schedule_plan.py`), hold a forward and a backward

@@ -103,7 +103,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "{count} 个任务因所在 rank 正在做集合通信或优化器而推迟，共 {late_ns}；"
         "其中 rank {rank} 占 {rank_ns}。"
     ),
-    ("advice", "sync"): "让梯度规约和参数收集与流水线重叠。",
+    ("advice", "sync"): "让集合通信与流水线重叠：梯度规约、参数收集、专家的 all-to-all。",
     ("evidence", "unexplained"): (
         "{count} 个任务推迟开始，共 {late_ns}，跟踪中没有原因；其中 rank {rank} 占 {rank_ns}，"
         "最长一次在 {task} 之前：{longest_ns}。"

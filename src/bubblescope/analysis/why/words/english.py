@@ -131,7 +131,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "{count} tasks started late while their rank was in a collective or the optimizer, "
         "{late_ns} in all; {rank_ns} of it on rank {rank}."
     ),
-    ("advice", "sync"): "Overlap gradient reduction and parameter gathering with the pipeline.",
+    ("advice", "sync"): (
+        "Overlap collectives with the pipeline: gradient reduction, parameter gathering, the "
+        "all-to-all of experts."
+    ),
     ("evidence", "unexplained"): (
         "{count} tasks started late, {late_ns} in all, for no reason that the trace knows; {rank_ns} "
         "of it on rank {rank}, the longest before {task}: {longest_ns}."
