@@ -156,5 +156,5 @@ def test_ranks_without_a_common_clock_are_refused(tmp_path):
 
 def test_a_run_without_pipeline_tasks_is_refused():
     timeline = simulate(generate("1f1b", 2, 4), Costs(10, 10, 10))
-    with pytest.raises(TimelineError, match="no ledger"):
+    with pytest.raises(TimelineError, match="neither forwards and backwards nor work of devices"):
         Explanation.of(Timeline(timeline.tasks.head(0), timeline.ranks))
