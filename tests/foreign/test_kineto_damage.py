@@ -344,11 +344,11 @@ def test_times_of_the_host_are_called_so_in_the_first_lines(tmp_path):
     trace.operator("aten::mm", 2000, 3000)
     trace.range("PP:0B0", 9000, 20_000)
     trace.operator("aten::mm", 10_000, 19_000)
-    trace.event("mtia_ccp_events", "pe_exe", 1, 9)
+    trace.event("abacus_events", "pe_exe", 1, 9)
     timeline = load(trace.text(), tmp_path)
 
     assert timeline.ranks["timed"].to_list() == ["host"]
-    assert "1 of mtia_ccp_events" in codes(timeline)["events-not-read"].message
+    assert "1 of abacus_events" in codes(timeline)["events-not-read"].message
     report = bubblescope.report(tmp_path)
     assert report.to_dict()["bubble"]["overall"]["kernel_share"] is None
     assert "times are the host's" in str(report).splitlines()[1]
@@ -375,6 +375,25 @@ def test_a_rank_that_waits_in_a_collective_of_its_pass_is_not_called_slow(tmp_pa
     assert ("Bubble rate" in said) != banners
     assert "slower than a healthy rank" not in said
     assert ("whole model" in report.to_dict()["run"]["inferred"].get("kind", "")) == banners
+
+
+def test_kernels_and_copies_of_mtia_are_a_devices(tmp_path):
+    trace = Trace(header={"deviceProperties": []})
+    trace.range("PP:0F0", 1000, 9000)
+    trace.event("mtia_runtime", "runFunction", 1100, 1200, correlation=7)
+    trace.event("mtia_ccp_events", "fc-dtype_Float", 2000, 5000, 4, correlation=7, stream=1)
+    trace.event("mtia_ccp_events", "dma_request", 4000, 6000, 801)
+    trace.event("mtia_ccp_events", "add-dtype_Float", 8000, 9000, 4)
+    timeline = load(trace.text(), tmp_path)
+
+    assert timeline.ranks["timed"].to_list() == ["device"]
+    spent = bubblescope.report(tmp_path).to_dict()["device"]["capture"]
+    assert spent["total_ns"] == 7000
+    assert spent["compute_ns"] == 4000
+    assert spent["copy_exposed_ns"] == 1000
+    assert spent["idle_ns"] == 2000
+    [task] = timeline.tasks.filter(kind="forward").to_dicts()
+    assert (task["start_ns"], task["end_ns"]) == (BASE + 2000, BASE + 5000)
 
 
 def test_times_of_a_device_are_not_called_the_hosts(tmp_path):

@@ -55,8 +55,10 @@ _GROUPS: Final = {
     "privateuse1_driver": _LAUNCH,
     "xpu_runtime": _LAUNCH,
     "xpu_driver": _LAUNCH,
+    "mtia_runtime": _LAUNCH,
     "kernel": _KERNEL,
     "Kernel": _KERNEL,
+    "mtia_ccp_events": _KERNEL,  # Meta's MTIA: kernels, and copies by `_MTIA_COPY`
     "gpu_memcpy": _COPY,
     "Memcpy": _COPY,
     "gpu_memset": _FILL,
@@ -95,7 +97,7 @@ class Events(msgspec.Struct, frozen=True):
             with what they were called with; empty if no operator tells.
         frames: Frame with those of `FRAMES`, of the functions that `is_frame_of_use` tells.
         on_device: Whether the trace holds device work.
-        unread: Category -> number of its events, of those that are not read, such as `mtia_ccp_events`.
+        unread: Category -> number of its events, of those that are not read: a device's, perhaps.
         places: The process and the device of its kernels; Kineto writes the device as both.
         devices: The devices that ran something.
         counts: Number of events by what they are.
@@ -378,9 +380,15 @@ _ROCM_COPY: Final = ("MEMORY_COPY_", "__amd_rocclr_copyBuffer")
 _COPY_NAME: Final = re.compile(r"Memcpy (\w+) \((\w+) -> (\w+)\)")
 
 
+_MTIA_COPY: Final = "dma_request"
+"""What moves data on Meta's MTIA; Kineto writes it with the kernels, in HTA's public traces."""
+
+
 def _sort_of_kernel(name: str) -> int:
     """Say whether a kernel communicates, copies as ROCm's did until 2023, or else."""
-    return _COMM if is_communication_kernel(name) else _COPIES * name.startswith(_ROCM_COPY)
+    if is_communication_kernel(name):
+        return _COMM
+    return _COPIES * (name.startswith(_ROCM_COPY) or name == _MTIA_COPY)
 
 
 def _sort_of_copy(name: str) -> str:
