@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from contextlib import suppress
@@ -730,3 +731,33 @@ def test_processes_of_one_host_are_on_one_clock(tmp_path):
         tasks.filter(pl.col("rank") == 0)["end_ns"][0]
         < tasks.filter(pl.col("rank") == 1)["start_ns"][0]
     )
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_process_of_multiprocessing_ends_its_last_step(tmp_path, method):
+    """Those that are forked leave without what is registered with atexit."""
+    program = tmp_path / "job.py"
+    program.write_text(
+        textwrap.dedent(f"""
+            import multiprocessing
+            from bubblescope.model.kinds import Kind
+            from bubblescope.record import session
+            from bubblescope.record.buffer import identity_of
+            from bubblescope.record.settings import Settings
+
+            def train():
+                job = session.begin(Settings(out={str(tmp_path / "out")!r}, timer="cpu"))
+                for _ in range(2):
+                    job.begin_step()
+                    job.end(job.begin([identity_of(Kind.FORWARD, stage=0, microbatch=0)]))
+
+            if __name__ == "__main__":
+                process = multiprocessing.get_context({method!r}).Process(target=train)
+                process.start()
+                process.join()
+        """)
+    )
+    subprocess.run([sys.executable, program], check=True, timeout=60)
+    timeline = sources.load(tmp_path / "out")
+    assert timeline.run.warnings == ()
+    assert timeline.tasks.filter(kind="forward")["step"].to_list() == [0, 1]

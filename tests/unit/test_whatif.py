@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 from click.testing import CliRunner
 
@@ -109,6 +110,58 @@ def test_another_schedule_takes_what_it_takes_when_it_is_run(name, chunks):
     said = asked(simulated("zb-h1")).schedule(name, chunks)
     assert said.predicted_ns == pytest.approx(step(simulated(name, chunks=chunks)), abs=2)
     assert said.error < 1e-9
+
+
+@pytest.mark.parametrize("share", [0.4, 0.45, 0.6, 2 / 3])
+def test_how_a_backward_splits_that_was_recorded_whole_is_a_range(share):
+    def run(name: str, weight: int) -> Timeline:
+        return simulate(generate(name, 4, 8), Costs(100_000, 200_000 - weight, weight), steps=2)
+
+    weight = round(200_000 * (1 - share))
+    said = asked(run("1f1b", weight)).schedule("zb-h1")
+    truth = step(run("zb-h1", weight))
+    assert said.error < 1e-9
+    assert said.best_ns is not None
+    assert said.best_ns * (1 - 1e-6) <= truth <= said.predicted_ns * (1 + 1e-6)
+    assert said.best_if == "input gradients are 40% of a backward"
+    again = asked(run("zb-v", weight)).schedule("zb-h1")  # which has recorded both
+    assert again.best_ns is None
+    assert "split" not in again.needs
+
+
+def test_operations_that_start_late_do_so_in_other_schedules():
+    """A host that takes so long for each operation does where there are twice as many."""
+    late = 7_000
+
+    def run(name: str) -> Timeline:
+        plan = generate(name, 4, 8)
+        taken = late + 400_000 // plan.stages
+        timeline = simulate(plan, Costs(taken, taken, taken), steps=2)
+        tasks = timeline.tasks.filter(lane="compute")
+        return Timeline(
+            tasks.with_columns(pl.col("start_ns") + late, busy_ns=None),
+            timeline.ranks,
+            timeline.run,
+        )
+
+    said = asked(run("zb-h1")).schedule("zb-v")
+    assert said.predicted_ns == pytest.approx(step(run("zb-v")), rel=1e-4)
+
+
+def test_short_operations_that_scatter_do_not_make_a_step_unsure():
+    """As the first stage's input gradient in PyTorch, which computes all with the weights'."""
+
+    def run(name: str) -> Timeline:
+        plan = generate(name, 4, 8)
+        random = np.random.default_rng(1)
+        given = np.full((plan.stages, 8), 100_000 * 4 // plan.stages)
+        weight = given.copy()
+        weight[0] += given[0] - 20
+        given[0] = random.integers(10, 30, 8)
+        return simulate(plan, Costs(100_000 * 4 // plan.stages, given, weight), steps=3)
+
+    for name, chunks in (("1f1b", None), ("zb-v", None), ("interleaved-1f1b", 4)):
+        assert asked(run("zb-h1")).schedule(name, chunks).error < 1e-3
 
 
 def test_other_numbers_of_microbatches():

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _KINDS: Final = (*KINDS, Kind.RECOMPUTE)
 _FORWARD, _WHOLE, _INPUT, _WEIGHT, _PAIR, _AGAIN = range(6)
 
-_SPLITS: Final = (0.4, 2 / 3)
+_SPLITS: Final = (0.4, 0.5, 2 / 3)
 """Which share of a whole backward its input gradient may be.
 
 By the operations that Qi et al. count (arXiv 2401.10241, Table 1) it is (24 h + 8 s) / (48 h + 8 s) of
@@ -56,9 +56,11 @@ class Model(NamedTuple):
         reading: How much of what is beyond the usual is devices', and what of stages is no layer's.
         depth: Where stages begin and end along the depth of the model, S + 1 long.
         halved: Whether gradients are halves of whole backwards because none was measured.
-        noise: Standard deviation of single operations, as a share of their length, beyond what all
-            operations of a micro-batch have in common.
+        noise: Standard deviation of single operations, as a share of their mean length, beyond what
+            all operations of a micro-batch have in common.
         measured: From which device to which results were sent, p x p.
+        lag_ns: How long an operation starts after its device was free and, where it waited for a
+            result, after that was there: the medians of both.
     """
 
     plan: Plan
@@ -73,6 +75,7 @@ class Model(NamedTuple):
     halved: bool
     noise: float
     measured: np.ndarray
+    lag_ns: tuple[int, int]
 
     @classmethod
     def of(
@@ -144,6 +147,7 @@ class Model(NamedTuple):
             halved,
             noise,
             measured,
+            _lags(run),
         )
 
     def replanned(self, microbatches: int) -> Plan:
@@ -202,8 +206,8 @@ class Model(NamedTuple):
         """Return how far a plan's length may be off its mean in another run, as a share.
 
         That is the sum of what chance makes of it, at two and a half standard errors of the difference
-        of two runs, and of what nobody measured: how a backward splits, how long links take that were
-        not used, and how lengths of single operations differ if the model is cut in another way.
+        of two runs, of how lengths of single operations differ if the model is cut in another way, and
+        of what comes of operations that start late, where a plan has more or fewer of them.
         """
         now = self.length_ns(plan)
         if not now:
@@ -212,20 +216,43 @@ class Model(NamedTuple):
         share = self.noise * np.sqrt((1 / ran + 1 / runs) / len(np.unique(self.step)))
         # The mean of one run differs from the other's, and estimates of costs from both.
         error = _DEVIATIONS * np.sqrt(2) * share
-        others = []
-        if self.halved and plan.splits_backward:
-            others.append([self._split(share) for share in _SPLITS])
         if plan.stages != self.plan.stages and self.noise:
-            others.append([self._replace(cost_ns=_calm(self.cost_ns))])
+            error += abs(self._replace(cost_ns=_calm(self.cost_ns)).length_ns(plan) / now - 1)
+        if any(self.lag_ns):
+            prompt = self._replace(lag_ns=(0, 0))
+            times = prompt.length_ns(plan) / prompt.length_ns(self.plan)
+            error += abs(times * self.length_ns(self.plan) / now - 1)
+        return float(error)
+
+    def guesses(self, plan: Plan) -> list[tuple[Model, str]]:
+        """Return the ways to take what a plan needs and nobody measured, and what each takes to be so.
+
+        That is how a backward splits, and how long links take that the run did not use. There is one
+        way, without words, where all was measured.
+        """
+        found = [(self, "")]
+        if self.halved and plan.splits_backward:
+            found = [
+                (self._split(share), f"input gradients are {share:.0%} of a backward")
+                for share in _SPLITS
+            ]
         edges, _ = edges_of(plan)
         unknown = ~self.measured & (self.measured.sum() > 0)
         if unknown[plan.device[edges.source], plan.device[edges.target]].any():
-            ends = (np.min, np.max)
-            seen = [int(one(self.delay_ns[self.measured])) for one in ends]
-            guessed = [np.where(unknown, one, self.delay_ns) for one in seen]
-            others.append([self._replace(delay_ns=one) for one in guessed])
-        off = [max(abs(one.length_ns(plan) / now - 1) for one in some) for some in others]
-        return float(error + sum(off))
+            seen = self.delay_ns[self.measured]
+            ends = (
+                (int(seen.max()), ""),
+                (int(seen.min()), "new links are as fast as the fastest"),
+            )
+            found = [
+                (
+                    model._replace(delay_ns=np.where(unknown, delay, self.delay_ns)),
+                    " and ".join(part for part in (words, link) if part),
+                )
+                for model, words in found
+                for delay, link in (ends if seen.min() < seen.max() else ends[:1])
+            ]
+        return found
 
     def _split(self, share: float) -> Model:
         """Return the same model with another share of whole backwards in input gradients."""
@@ -274,9 +301,11 @@ class Model(NamedTuple):
         into as many equal parts. What is slow because of its device stays there. A transfer is
         an operation between two others.
         """
-        lengths = self._lengths(plan)
+        # An operation is as much longer as it starts late, and results are as much sooner there.
+        free, fed = self.lag_ns
+        lengths = self._lengths(plan) + free
         edges, _ = edges_of(plan)
-        delay = self.delay_ns[plan.device[edges.source], plan.device[edges.target]]
+        delay = self.delay_ns[plan.device[edges.source], plan.device[edges.target]] + fed - free
         crosses = np.flatnonzero(
             (plan.device[edges.source] != plan.device[edges.target]) & (delay > 0)
         )
@@ -292,7 +321,7 @@ class Model(NamedTuple):
         )
         moves = np.broadcast_to(delay[crosses], (len(lengths), len(crosses)))
         start, end = graph.run_many(np.concatenate([lengths, moves], axis=1))
-        return start[:, : len(plan)], end[:, : len(plan)]
+        return start[:, : len(plan)] + free, end[:, : len(plan)]
 
     def _lengths(self, plan: Plan) -> Ints:
         """Return how long a plan's operations take in each run, runs x n."""
@@ -345,31 +374,40 @@ def _filled(cost: np.ndarray) -> np.ndarray:
 
 
 def _noise(cost: np.ndarray) -> float:
-    """Return the standard deviation of single operations, runs x 6 x S x m, as a share of length.
+    """Return the standard deviation of single operations, runs x 6 x S x m, as a share of the mean.
 
-    What a micro-batch has in common in all its operations, as by the length of its sequences, is none.
+    Deviations are times, not shares: short operations, which scatter most for their length, add
+    little to a step.
     """
-    with np.errstate(invalid="ignore", divide="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # all of a kind may be unknown
-        off = cost / np.nanmedian(cost, axis=3, keepdims=True) - 1
-        off = np.where(np.isfinite(off), off, np.nan)
-        known = (~np.isnan(off)).sum(axis=(1, 2), keepdims=True)
-        rest = off - np.nanmean(off, axis=(1, 2), keepdims=True)
-        # Of n operations of a micro-batch n - 1 are free.
-        rest = rest * np.sqrt(known / np.maximum(known - 1, 1))
-        squares = float(np.nanmean(rest**2))
-    return float(np.sqrt(squares)) if np.isfinite(squares) else 0.0
+    if not np.nansum(cost):
+        return 0.0
+    known = (~np.isnan(cost)).sum(axis=(1, 2), keepdims=True)
+    # Of n operations of a micro-batch n - 1 are free.
+    rest = (cost - _calm(cost)) * np.sqrt(known / np.maximum(known - 1, 1))
+    return float(np.sqrt(np.nanmean(rest**2)) / np.nanmean(cost))
 
 
 def _calm(cost: np.ndarray) -> np.ndarray:
-    """Return the same costs, runs x 5 x S x m, without what single operations have of their own."""
-    with np.errstate(invalid="ignore", divide="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # there may be no pairs
+    """Return costs, runs x kinds x S x m, without what single operations have of their own.
+
+    That is the median of each operation over the micro-batches, times what a micro-batch has in
+    common in all its operations, as by the length of its sequences.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # all of a kind may be unknown
         usual = np.nanmedian(cost, axis=3, keepdims=True)
-        off = np.where(usual > 0, cost / usual, np.nan)
-        common = np.nan_to_num(np.nanmean(off, axis=(1, 2), keepdims=True), nan=1.0)
-    calm: np.ndarray = usual * common
+    usual = np.where(np.isnan(cost), np.nan, usual)
+    taken, due = (np.nansum(one, axis=(1, 2), keepdims=True) for one in (cost, usual))
+    calm: np.ndarray = usual * np.divide(taken, due, out=np.ones_like(due), where=due > 0)
     return calm
+
+
+def _lags(run: MeasuredRun) -> tuple[int, int]:
+    """Return how late tasks start that waited for their device, and for a result: medians."""
+    waited = run.feeder >= 0
+    kinds = (run.lag_ns[~waited], run.lag_ns[waited])
+    free, fed = (int(np.median(lag)) if len(lag) else 0 for lag in kinds)
+    return free, fed
 
 
 def _delays(run: MeasuredRun, recognition: Recognition, devices: int) -> tuple[Ints, np.ndarray]:

@@ -205,7 +205,7 @@ class WhatIf:
         scaled = np.where(own, np.round(run.duration_ns * factor), run.duration_ns)
         duration = scaled.astype(np.int64)
         change = f"{what} {number} takes {factor:g} times as long"
-        return self._same(change, "", lambda: run.replay(duration))
+        return self._by_chance(self._same(change, "", lambda: run.replay(duration)))
 
     def moved(self, count: int, source: int, target: int, layers: Sequence[int]) -> Prediction:
         """Answer what it would have taken with layers of one stage at another.
@@ -278,7 +278,7 @@ class WhatIf:
         if plan.chunks != now.chunks:
             needs.append(f"{plan.chunks} chunks on each device")
         if plan.splits_backward and not now.splits_backward:
-            needs.append("a backward that can be split (taken to be half and half)")
+            needs.append("a backward that can be split")
         if name in _TWICE:
             needs.append("every parameter twice")
         more = float(plan.peak_memory().max() / now.peak_memory().max())
@@ -423,11 +423,18 @@ class WhatIf:
         found = []
         for reading in self._readings(asked.layers if asked and others else ()):
             read = self._altered(asked, others, reading) if asked else model.read_as(reading)
-            scaled = round(self.step_ns * read.length_ns(plan) / self._unchanged)
-            # No step is over before its slowest device has done what it has to.
-            found.append((max(scaled, ceil(read.busiest_ns(plan))), read))
-        (predicted, longest), (best, shortest) = max(found, key=_time), min(found, key=_time)
+            found.append((self._predicted(read, plan), read))
+        ends = []
+        for (_, read), end in ((max(found, key=_time), max), (min(found, key=_time), min)):
+            guesses = [
+                (self._predicted(guess, plan), guess, words) for guess, words in read.guesses(plan)
+            ]
+            ends.append(end(guesses, key=_time))
+        (predicted, longest, _), (best, shortest, guess) = ends
+        words = " and ".join(part for part in (shortest.reading.words, guess) if part)
         chance = longest.error(plan)
+        if not shortest.reading.words and predicted - best <= _CLOSE * predicted:
+            chance, best = chance + 1 - best / predicted, predicted
         each = (predicted / plan.microbatches) / (self.step_ns / model.plan.microbatches)
         return Prediction(
             change,
@@ -439,7 +446,13 @@ class WhatIf:
             lambda timeline: stepped(timeline, run, longest.tasks(plan, run.opens_ns)),
             float(plan.peak_memory().max()),
             chance=chance,
-        ).down_to(best, shortest.reading.words)
+        ).down_to(best, words)
+
+    def _predicted(self, model: Model, plan: Plan) -> int:
+        """Return what a step of a plan takes, as a run taken apart in one way says."""
+        scaled = round(self.step_ns * model.length_ns(plan) / self._unchanged)
+        # No step is over before its slowest device has done what it has to.
+        return max(scaled, ceil(model.busiest_ns(plan)))
 
     def _altered(self, asked: Asked, others: Sequence[int], reading: Reading) -> Model:
         """Return the run taken apart with other layers and devices, read in one way."""
@@ -595,6 +608,9 @@ def _title(name: str, plan: Plan) -> str:
 def _time(found: tuple[Any, ...]) -> Any:
     return found[0]
 
+
+_CLOSE: Final = 0.01
+"""Ends of a range of guesses that are no further apart, as a share, are one number, and less sure."""
 
 _SLOWEST: Final = 8
 """Slow ranks that advice is given about."""

@@ -142,6 +142,9 @@ class Session:
         self.recorder = recorder
         gc.callbacks.append(self._collecting)
         atexit.register(self.close)
+        processes = sys.modules.get("multiprocessing.util")
+        if processes is not None:  # whose children, where they are forked, do not leave by `atexit`
+            processes.Finalize(None, self.close, exitpriority=0)
 
     def close(self) -> None:
         """End the last step and the file, for good. A process that was forked has neither."""
