@@ -218,9 +218,9 @@ class Model(NamedTuple):
         error = _DEVIATIONS * np.sqrt(2) * share
         if plan.stages != self.plan.stages and self.noise:
             error += abs(self._replace(cost_ns=_calm(self.cost_ns)).length_ns(plan) / now - 1)
-        if any(self.lag_ns):
-            prompt = self._replace(lag_ns=(0, 0))
-            times = prompt.length_ns(plan) / prompt.length_ns(self.plan)
+        prompt = self._replace(lag_ns=(0, 0))
+        if any(self.lag_ns) and (ran_ns := prompt.length_ns(self.plan)):
+            times = prompt.length_ns(plan) / ran_ns
             error += abs(times * self.length_ns(self.plan) / now - 1)
         return float(error)
 
@@ -242,7 +242,7 @@ class Model(NamedTuple):
             seen = self.delay_ns[self.measured]
             ends = (
                 (int(seen.max()), ""),
-                (int(seen.min()), "new links are as fast as the fastest"),
+                (int(seen.min()), "links that the run did not use are as fast as its fastest"),
             )
             found = [
                 (
