@@ -131,7 +131,9 @@ def refusals(seeds: int) -> None:
 
 def sizes(largest: int) -> None:
     """Print time against size: eight ranks on a host, ten steps."""
-    print("| ranks | hosts | tasks | pairs | processor time | error stated | violations before, after |")
+    print(
+        "| ranks | hosts | tasks | pairs | processor time | error stated | violations before, after |"
+    )
     print("|---|---|---|---|---|---|---|")
     hosts = 2
     while hosts <= largest:
