@@ -40,6 +40,10 @@ LINEAR = ("gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2")
 """Schedules of the demo."""
 
 
+_DEMOS = 2
+"""Demos that run at a time: these also compute, while all that sleeps can be many."""
+
+
 class Demo(NamedTuple):
     """A run of the demo.
 
@@ -103,9 +107,19 @@ class Outcome(NamedTuple):
         """Return cells of a table: what was said, ±, what was measured, and how far that is off."""
         said, best = self.said.predicted_ns / 1e9, self.best_ns / 1e9
         words = f"{said:.3f} s" if self.said.best_ns is None else f"{best:.3f} to {said:.3f} s"
-        missed = "" if self.covered else " **missed**"
         measured = f"{self.step_ns / 1e9:.3f} s"
-        return f"{words} | {self.said.error:.2%} | {measured} | {self.off:+.2%}{missed}"
+        return f"{words} | {self.said.error:.2%} | {measured} | {self.off:+.2%}{self.note}"
+
+    def cell(self) -> str:
+        """Return how far what was said is from what was measured, and ±, in per cent."""
+        ends = [100 * (end / self.step_ns - 1) for end in (self.best_ns, self.said.predicted_ns)]
+        words = " to ".join(f"{end:+.2f}" for end in ends[self.said.best_ns is None :])
+        return f"{words} ± {100 * self.said.error:.2f}{self.note}"
+
+    @property
+    def note(self) -> str:
+        """Return a word for a step that is not within what was said."""
+        return "" if self.covered else " **missed**"
 
 
 def made(run: Demo, folder: Path) -> None:
@@ -129,7 +143,7 @@ def made_all(runs: list[Job | Demo], folder: Path, at_once: int) -> list[bubbles
     folders = {folder / str(number): run for number, run in enumerate(runs)}
     missing = {where: run for where, run in folders.items() if not where.exists()}
     demos = {where: run for where, run in missing.items() if isinstance(run, Demo)}
-    with ThreadPoolExecutor(at_once) as pool:
+    with ThreadPoolExecutor(min(at_once, _DEMOS)) as pool:
         list(pool.map(made, demos.values(), demos))
     sleeping.run({at: run for at, run in missing.items() if isinstance(run, Job)}, at_once)
     return [loaded(run, where) for where, run in folders.items()]
@@ -152,16 +166,20 @@ def matrix(options: argparse.Namespace, folder: Path) -> list[Outcome]:
     jobs = [Job(schedule, times_ms=times) for schedule in SCHEDULES]
     traces = dict(zip(SCHEDULES, made_all(jobs, folder, options.at_once), strict=True))
     steps = {schedule: measured_ns(trace) for schedule, trace in traces.items()}
-    print("| recorded | predicted | said | ± | measured | off |")
-    print("|---|---|---|---|---|---|")
+    print(f"| recorded | measured | {' | '.join(SCHEDULES)} |")
+    print("|---" * (2 + len(SCHEDULES)) + "|")
     outcomes = []
     for now, trace in traces.items():
+        cells = [now, f"{steps[now] / 1e9:.3f} s"]
         for then, name in SCHEDULES.items():
-            if now != then:
-                chunks = 2 if KNOWN[name].any_chunks else None
-                (said,) = trace.whatif(question("schedule", name, chunks)).predictions
-                outcomes.append(Outcome(said, steps[then]))
-                print(f"| {now} | {then} | {outcomes[-1].cells()} |")
+            if now == then:
+                cells.append("")
+                continue
+            chunks = 2 if KNOWN[name].any_chunks else None
+            (said,) = trace.whatif(question("schedule", name, chunks)).predictions
+            outcomes.append(Outcome(said, steps[then]))
+            cells.append(outcomes[-1].cell())
+        print(f"| {' | '.join(cells)} |")
     return outcomes
 
 

@@ -23,7 +23,7 @@ from bubblescope.render.html.summary import summary
 from bubblescope.render.wording import facts, whose_times
 from job_trace_maker import make
 from kineto_maker import Trace, pipeline
-from nsight_maker import Style
+from nsight_maker import Export, Style
 from nsight_maker import pipeline as nsight
 from paddle_maker import line, write
 from places import SHARED
@@ -167,6 +167,20 @@ def test_the_page_says_it_in_its_heading():
     assert any("do not say whether times" in note for note in unknown["notes"])
     assert not any("times" in warning for warning in unknown["warnings"])
     assert "host times" not in head(named(["device"] * 4))["facts"]
+
+
+def test_traces_without_tasks_have_no_times_to_speak_of(tmp_path):
+    export = Export()
+    export.process(7).range("launcher", 0, 9000)
+    export.write(tmp_path / "run.sqlite")
+    trace = Trace(rank=0, header={"deviceProperties": []})
+    trace.range("something", 0, 9000)
+    trace.write(tmp_path / "rank0.json")
+    for name in ("run.sqlite", "rank0.json"):
+        result = CliRunner().invoke(cli, ["report", str(tmp_path / name)])
+        assert result.exit_code == 3, result.output
+        assert "host times" not in result.output
+        assert "the host's" not in result.output
 
 
 def test_runs_of_different_clocks_are_compared_with_a_word_on_it():

@@ -250,12 +250,24 @@ def test_ranks_and_hosts_come_from_file_names_if_need_be(tmp_path, names, ranks,
         trace = Trace(rank=None, host=None)
         trace.range("PP:0F0", 100 + index, 200)
         trace.kernel(5000, 5100, at=110)
+        for event in trace.events:
+            event["pid"] = 20 if name.startswith("b_") else event["pid"]
         trace.write(tmp_path / name)
 
     timeline = sources.load(tmp_path)
 
     assert timeline.ranks["rank"].to_list() == ranks
     assert set(timeline.ranks["host"]) == hosts
+
+
+def test_a_file_name_that_ends_in_another_number_than_the_process_names_no_host(tmp_path):
+    """DLRM's eight ranks are `worker0_step_12.1694128201545.pt.trace.json` and so on."""
+    for rank in range(2):
+        trace = Trace(rank=rank, host=None)
+        trace.range("PP:0F0", 100, 200)
+        trace.kernel(5000, 5100, at=110)
+        trace.write(tmp_path / f"worker{rank}_step_12.1694.pt.trace.json")
+    assert set(sources.load(tmp_path).ranks["host"]) == {"unknown"}
 
 
 def test_several_windows_of_one_rank_are_one_rank(tmp_path):

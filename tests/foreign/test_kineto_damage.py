@@ -354,6 +354,29 @@ def test_times_of_the_host_are_called_so_in_the_first_lines(tmp_path):
     assert "times are the host's" in str(report).splitlines()[1]
 
 
+@pytest.mark.parametrize("names", ["## {} ##", "megatron.core.pipeline_parallel.schedules.{}_step"])
+def test_a_rank_that_waits_in_a_collective_of_its_pass_is_not_called_slow(tmp_path, names):
+    """DLRM's ranks hold the whole model: the one that comes first waits longest for the others."""
+    banners = names.startswith("##")
+    for rank, early in ((0, 0), (1, 60_000), (2, 65_000)):
+        trace = Trace(rank=rank, host="node0")
+        begin = 1000 + early
+        trace.range("ProfilerStep#1", 0, 400_000)
+        trace.range(names.format("forward"), begin, begin + 200)
+        trace.kernel(begin + 100, begin + 1100, at=begin + 10)
+        if banners:
+            trace.kernel(begin + 1100, 80_000, at=begin + 20, name="ncclDevKernel_SendRecv()")
+        trace.range(names.format("backward"), 90_000, 90_200)
+        trace.kernel(90_100, 95_000, at=90_010)
+        trace.write(tmp_path / f"rank{rank}.json")
+    report = bubblescope.report(tmp_path)
+
+    said = str(report)
+    assert ("Bubble rate" in said) != banners
+    assert "slower than a healthy rank" not in said
+    assert ("whole model" in report.to_dict()["run"]["inferred"].get("kind", "")) == banners
+
+
 def test_times_of_a_device_are_not_called_the_hosts(tmp_path):
     assert load(one_task().text(), tmp_path).ranks["timed"].to_list() == ["device"]
 

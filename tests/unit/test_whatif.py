@@ -164,6 +164,18 @@ def test_short_operations_that_scatter_do_not_make_a_step_unsure():
         assert asked(run("zb-h1")).schedule(name, chunks).error < 1e-3
 
 
+def test_what_chance_makes_unsure_beyond_a_tenth_is_a_range():
+    for jitter, sure in ((0.05, True), (0.6, False)):
+        run = asked(Job(generate("1f1b", 4, 8), replicas=1, steps=1, jitter=jitter).play())
+        for said in (run.microbatches(16), run.scaled("stage", 1, 0.5)):
+            assert said.error <= 0.1
+            assert ("scatter much" in said.best_if) != sure
+            if not sure:
+                assert said.best_ns < 0.85 * said.predicted_ns
+        taken = said.predicted_ns / said.step_ns
+        assert said.saved_share == pytest.approx(1 - taken, abs=1e-6)
+
+
 def test_other_numbers_of_microbatches():
     said = asked(simulated("1f1b")).microbatches(24)
     truth = step(simulated("1f1b", 24))

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 WORTH: Final = 0.002
 """Share of a step below which advice is not worth its line."""
 
+_UNSURE: Final = 0.1
+"""± beyond which chance is said as a range."""
+
+BY_CHANCE: Final = "operations, which scatter much, happen to be short; more steps would tell more"
+
 HOST_AHEAD: Final = "a host that keeps ahead of its device"
 HOST_SOONER: Final = "hosts that launch late launch as much sooner as kernels are faster"
 AT_ONCE: Final = "launched work begins the moment the device is free, as in a CUDA graph"
@@ -59,8 +64,8 @@ class Prediction(NamedTuple):
         timeline: Given the run that was asked about, returns its pipeline tasks where the change puts
             them; every step begins when the measured one did. Where the tasks are others, they are as
             long as the model has them, and its mean step is longer or shorter than `predicted_ns` by
-            as much as the method is off, which is `error` without `chance`. None where no tasks are
-            moved, as without a pipeline.
+            as much as the method is off, which is `error` without `chance`; of a range by chance it is
+            the middle. None where no tasks are moved, as without a pipeline.
         memory: Most activations that a device holds, in micro-batches of a p-th of the model; None
             where the schedule stays the same.
         best_ns: The shorter end, where only a range is known; None where it is one number.
@@ -86,6 +91,20 @@ class Prediction(NamedTuple):
         if best_ns >= self.predicted_ns:
             return self
         return self._replace(best_ns=best_ns, best_if=best_if)
+
+    def widened(self) -> Prediction:
+        """Return the same as a range of what chance makes of it, where it is not sure to a tenth."""
+        if self.error <= _UNSURE:
+            return self
+        best = self.predicted_ns if self.best_ns is None else self.best_ns
+        return self._replace(
+            predicted_ns=round(self.predicted_ns * (1 + self.chance)),
+            saved_share=1 - (1 - self.saved_share) * (1 + self.chance),
+            error=self.error - self.chance,
+            chance=0.0,
+            best_ns=round(best * max(0.0, 1 - self.chance)),
+            best_if=" and ".join(part for part in (self.best_if, BY_CHANCE) if part),
+        )
 
     @property
     def saved_ns(self) -> int:

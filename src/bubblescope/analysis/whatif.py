@@ -208,7 +208,7 @@ class WhatIf:
         scaled = np.where(own, np.round(run.duration_ns * factor), run.duration_ns)
         duration = scaled.astype(np.int64)
         change = f"{what} {number} takes {factor:g} times as long"
-        return self._by_chance(self._same(change, "", lambda: run.replay(duration)))
+        return self._by_chance(self._same(change, "", lambda: run.replay(duration))).widened()
 
     def moved(self, count: int, source: int, target: int, layers: Sequence[int]) -> Prediction:
         """Answer what it would have taken with layers of one stage at another.
@@ -440,7 +440,7 @@ class WhatIf:
         if not shortest.reading.words and predicted - best <= _CLOSE * predicted:
             chance, best = chance + 1 - best / predicted, predicted
         each = (predicted / plan.microbatches) / (self.step_ns / model.plan.microbatches)
-        return Prediction(
+        said = Prediction(
             change,
             needs,
             self.step_ns,
@@ -450,7 +450,8 @@ class WhatIf:
             lambda timeline: stepped(timeline, run, longest.tasks(plan, run.opens_ns)),
             float(plan.peak_memory().max()),
             chance=chance,
-        ).down_to(best, words)
+        )
+        return said.down_to(best, words).widened()
 
     def _predicted(self, model: Model, plan: Plan) -> int:
         """Return what a step of a plan takes, as a run taken apart in one way says."""
@@ -513,7 +514,7 @@ class WhatIf:
         _, (shorter, times), _ = max(played, key=_time)
         best, _, words = min(played, key=_time)
         said = self._same(change, needs, lambda: found.replay_with(left, shorter, times))
-        return self._by_chance(said).down_to(best, words)
+        return self._by_chance(said).down_to(best, words).widened()
 
     def _asked_plan(self, asked: Asked) -> Plan | None:
         """Return the plan with the schedule and the micro-batches that are asked for, if any are."""
@@ -597,7 +598,7 @@ class WhatIf:
         _, longest, _ = max(played, key=_time)
         best, _, words = min(played, key=_time)
         said = self._same(change, needs, lambda: run.replay(longest))
-        return self._by_chance(said).down_to(best, words)
+        return self._by_chance(said).down_to(best, words).widened()
 
     def _by_chance(self, said: Prediction) -> Prediction:
         """Add how far off what devices and stages are estimated to cost may be."""

@@ -37,7 +37,8 @@ def facts(timeline: Timeline) -> list[str]:
         units.count(len(timeline), "task"),
         units.duration(timeline.duration_ns or timeline.extent_ns),
     ]
-    counted += filter(None, [on_host(timeline.ranks)])
+    if _has_times(timeline):
+        counted += filter(None, [on_host(timeline.ranks)])
     return [timeline.run.schedule, *counted] if timeline.run.schedule else counted
 
 
@@ -45,11 +46,13 @@ def whose_times(timeline: Timeline, language: str = "en") -> str | None:
     """Say in a sentence that times are the host's, or may be; None if they are those of devices.
 
     Args:
-        timeline: The run. Of one that no trace was read for, nothing is said.
+        timeline: The run. Of one that no trace was read for, or that has no times, nothing is said.
         language: "en" or "zh".
     """
     formats = {origin.format for origin in timeline.run.origins}
     whose = timed(timeline.ranks)
+    if not _has_times(timeline):
+        return None
     if whose == DEVICE or not formats or "simulation" in formats:
         return None
     of = {
@@ -61,3 +64,8 @@ def whose_times(timeline: Timeline, language: str = "en") -> str | None:
     if HOST in of:
         return words.note("mixed_times", language, ranks=of[HOST])
     return words.note("unknown_times", language, ranks=of[None])
+
+
+def _has_times(timeline: Timeline) -> bool:
+    """Say whether a run has tasks, or device work, that take time."""
+    return len(timeline) > 0 or timeline.budget.height > 0

@@ -63,7 +63,7 @@ _HOW_REGION: Final = (
     "no operator of a backward, and no name of a pass that bubblescope knows (--names describes "
     "others): tasks are {}"
 )
-_HOW_STAGE: Final = "no transfers between ranks: each is taken to hold the whole model"
+HOW_STAGE: Final = "no transfers between ranks: each is taken to hold the whole model"
 _STEP: Final = "marker of step {}"
 
 _PASSES: Final = [Kind.FORWARD.value, Kind.BACKWARD.value]
@@ -105,7 +105,7 @@ def tell_phases(trace: Traced, steps: Steps, names: NameParser) -> Phases | None
         comm.known_kind() is Kind.OTHER for comm in trace.capture.comms
     )
     if alone:
-        how["stage"] = _HOW_STAGE
+        how["stage"] = HOW_STAGE
     stage = 0 if alone else None
     known = names.parse_all(trace.capture.ranges["name"])
     meaning = {

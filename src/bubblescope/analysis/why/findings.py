@@ -73,7 +73,7 @@ def findings(timeline: Timeline, study: Study, shares: Shares) -> list[Finding]:
     if not causes:
         verdict = Finding("verdict", f"inherent{rated}", common)
         return [verdict, Finding("advice", "inherent", {})]
-    said = [Finding("verdict", f"causes{rated}", common), *_no_wait(study, inherent)]
+    said = [Finding("verdict", f"causes{rated}", common)]
     costs = {share.cause: share for share in shares.shares}
     for index, cause in enumerate(causes):
         saved = costs[cause].last_ns
@@ -88,7 +88,7 @@ def findings(timeline: Timeline, study: Study, shares: Shares) -> list[Finding]:
         said.append(Finding("verdict", key, values))
         said.append(_EVIDENCE[cause](timeline, ledger, study))
         said.append(Finding("advice", cause.name.lower(), {}))
-    return said
+    return [*said, *_no_wait(study, inherent)]
 
 
 def _no_wait(study: Study, inherent_ns: int) -> list[Finding]:

@@ -11,6 +11,7 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.model.groups import merged
+from bubblescope.model.kinds import TRANSFERS, Kind
 from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.model.timing import DEVICE, HOST
@@ -24,6 +25,7 @@ from bubblescope.sources.kineto.operator_flops import counted
 from bubblescope.sources.kineto.operators import infer_ranges
 from bubblescope.sources.kineto.recorder_marks import told_by_marks
 from bubblescope.sources.parallel import read_each
+from bubblescope.sources.phases import HOW_STAGE
 from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.sources.projection import Projection, losses, project
 from bubblescope.sources.spending import NOTHING, Spent, joined, spent
@@ -199,9 +201,18 @@ class _Reader(msgspec.Struct, frozen=True):
         self._refuse_several(path, events)
         projection = project(events.capture, self.names)
         told = Untold(events.capture, projection, {}, blank=False)
+        if _of_whole_models(projection.tasks):
+            tasks = projection.tasks.with_columns(
+                stage=pl.when(pl.col("kind").is_in(_PASSES)).then(0).otherwise("stage")
+            )
+            projection = msgspec.structs.replace(projection, tasks=tasks)
+            how = {"kind": _HOW_BANNERS, "stage": HOW_STAGE}
+            told = Untold(events.capture, projection, how, blank=False)
         if not projection.pipelined:
             told = self._tell(events, apart)
         stated = _WORKER_NAME.match(path.name)
+        if stated and events.process not in (None, int(stated["pid"])):
+            stated = None  # such as worker0_step_12, which names no machine
         distributed = header.distributed or {}
         host = header.host or (stated["host"] if stated else None)
         ranges = events.capture.ranges
@@ -298,10 +309,22 @@ def _without_kernels(projection: Projection) -> Projection:
 
 _APART: Final = "(?i)^(?:## )?optimizer"
 """Ranges whose operators are neither a forward nor a backward."""
+_PASSES: Final = [Kind.FORWARD.value, Kind.BACKWARD.value]
+_BANNER: Final = r"^## \w+ ##$"
+_HOW_BANNERS: Final = (
+    "passes named as Meta's trainers do (## forward ##), which hold the whole model on each rank"
+)
 _HOW_KIND: Final = (
     "operators between two transfers: those that autograd's engine ran are a backward, "
     "others a forward"
 )
+
+
+def _of_whole_models(tasks: pl.DataFrame) -> bool:
+    """Say whether passes are those of trainers that know no pipeline: banners, and no transfers."""
+    passes = tasks.filter(pl.col("kind").is_in(_PASSES))
+    moves = tasks["kind"].is_in([kind.value for kind in TRANSFERS]).any()
+    return bool(passes.height and passes["name"].str.contains(_BANNER).all() and not moves)
 
 
 def _inferred(traces: Sequence[_Trace]) -> dict[str, str]:

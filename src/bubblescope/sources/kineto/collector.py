@@ -96,7 +96,7 @@ class Events(msgspec.Struct, frozen=True):
         frames: Frame with those of `FRAMES`, of the functions that `is_frame_of_use` tells.
         on_device: Whether the trace holds device work.
         unread: Category -> number of its events, of those that are not read, such as `mtia_ccp_events`.
-        places: The process and the device of its device work; Kineto writes the device as both.
+        places: The process and the device of its kernels; Kineto writes the device as both.
         devices: The devices that ran something.
         counts: Number of events by what they are.
         names: Frame with the distinct range names and the count of each.
@@ -245,7 +245,8 @@ class Collector:
         for row in copies:
             copy[row] = self._copies.setdefault(_sort_of_copy(events[row].name), len(self._copies))
         devices, correlation = _devices(events), _correlation(events)
-        self._places.update(zip(map(_PROCESS, events), devices.tolist(), strict=True))
+        if group == _KERNEL:
+            self._places.update(zip(map(_PROCESS, events), devices.tolist(), strict=True))
         numbers = map(self._kernels.__getitem__, map(_NAME, events))
         kernel = np.fromiter(numbers, np.int32, len(events))
         return (devices, correlation, comm, copy, _streams(events), kernel)

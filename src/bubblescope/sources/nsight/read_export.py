@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from bubblescope.names.communication_kernels import is_communication_kernel
@@ -174,17 +175,26 @@ def _owner(launches: pl.DataFrame, ranges: pl.DataFrame) -> int | None:
 def _owned(
     work: pl.DataFrame, counts: pl.DataFrame, owner: int | None
 ) -> tuple[pl.DataFrame, pl.DataFrame, int]:
-    """Give device work that does not say its process to the only one that there is.
+    """Give device work of tables that say no process to the only one that there is.
+
+    A row without one in a table that has them is damage, and stays of no process.
 
     Returns:
-        The work and its counts by process, and how much is still of no process.
+        The work and its counts by process, and how much of such tables is still of no process.
     """
-    unowned = int((work["process"] == UNKNOWN).sum())
-    if not unowned or owner is None:
-        return work, counts, unowned
-    unknown = pl.col("process") == UNKNOWN
-    own = pl.when(unknown).then(pl.lit(owner, pl.Int64)).otherwise("process").alias("process")
-    return work.with_columns(own), counts.with_columns(own), 0
+    size = {what: int(counts.filter(what=what)["count"].sum()) for what in _WORK}
+    lacking = [
+        what
+        for what, rows in size.items()
+        if rows and (counts.filter(what=what)["process"] == UNKNOWN).all()
+    ]
+    if not lacking or owner is None:
+        return work, counts, sum(size[what] for what in lacking)
+    mine = np.repeat([what in lacking for what in size], list(size.values()))
+    own = pl.lit(owner, pl.Int64)
+    given = pl.when(pl.Series(mine)).then(own).otherwise("process").alias("process")
+    counted_so = pl.when(pl.col("what").is_in(lacking)).then(own).otherwise("process")
+    return work.with_columns(given), counts.with_columns(process=counted_so), 0
 
 
 def _with_nccl(capture: Capture, tables: Tables, strings: pl.DataFrame) -> tuple[Capture, Nccl]:
