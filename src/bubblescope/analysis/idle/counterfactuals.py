@@ -153,9 +153,11 @@ def _planned(run: MeasuredRun, recognition: Recognition | None) -> _Planned | No
     """Return the run's tasks in the order of their schedule, where that is another."""
     if recognition is None or recognition.plan is None or not recognition.departures:
         return None
-    position = np.full(int(run.task.max()) + 1, np.iinfo(np.int64).max)
     there = recognition.position >= 0
-    np.minimum.at(position, recognition.observed.task[there], recognition.position[there])
+    observed = recognition.observed.task[there]  # in steps, too, that the run leaves out
+    rows = 1 + max(int(run.task.max()), int(observed.max(initial=0)))
+    position = np.full(rows, np.iinfo(np.int64).max)
+    np.minimum.at(position, observed, recognition.position[there])
     place = pl.DataFrame({"group": run.group, "at": position[run.task]}).select(
         # What the plan does not have (recomputation) goes with what follows it.
         pl.when(pl.col("at") < np.iinfo(np.int64).max)
