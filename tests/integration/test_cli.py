@@ -71,16 +71,10 @@ def test_report_prints_every_rate_with_its_definition(trace, tmp_path):
     for name, definition in (
         ("makespan 27.27 %", "idle share of the step's span over all ranks"),
         ("span 15.79 %", "idle share of each rank's own span"),
-<<<<<<< HEAD
         ("longest span 27.27 %", "the Zero Bubble paper's bubble rate"),
         ("over ideal 37.50 %", "as a share of busy time"),
         ("no wait 27.27 %", "makespan rate of the same tasks replayed without waiting"),
         ("excess 0.00 %", "idle time beyond that replay"),
-=======
-        ("over ideal 37.50 %", "as a share of busy time"),
-        ("no wait 27.27 %", "makespan rate of the same tasks replayed without waiting"),
-        ("excess 0.00 %", "what waiting adds: idle time beyond that replay"),
->>>>>>> agree
     ):
         assert f"{name} {definition}" in shown or definition in shown
         assert name in shown
