@@ -113,7 +113,7 @@ def recording(library, tmp_path_factory):
 
 def utc_ns(folder, rank):
     """Return UTC less monotonic time, as a rank's recording has it."""
-    path = folder / "out" / f"rank{rank:05d}.bubbles"
+    [path] = (folder / "out").rglob(f"rank{rank:05d}.bubbles")
     rows, _ = read_stream(path.read_bytes())
     return header_of(path, rows).utc_ns
 
