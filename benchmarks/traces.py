@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 import tomllib
 
-DEVICE_WORK = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"}
+DEVICE_WORK = {"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "mtia_ccp_events"}
 NSIGHT_WORK = ("KERNEL", "MEMCPY", "MEMSET")
 ASCEND_WORK = """SELECT deviceId, startNs, endNs FROM TASK JOIN STRING_IDS ON taskType = id
     WHERE value LIKE 'KERNEL%' OR value LIKE 'MEMCPY%'
