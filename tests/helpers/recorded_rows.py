@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import zlib
+
 import numpy as np
 
 from bubblescope.model.kinds import Kind, Lane
+from bubblescope.recording.arrow import END, message_length
 from bubblescope.recording.rows import FIELDS, KINDS, LANES, TIMES, UNKNOWN, Rows
 
 
@@ -26,3 +30,25 @@ def recorded(count, *, kind="forward", lane="compute", name=None, **columns):
         times=np.array(times, np.int64),
         names=[name] * count,
     )
+
+
+def batches(data):
+    """Return where the record batches of a stream begin and end."""
+    begin = message_length(data, 0)
+    found = []
+    while begin < len(data) and data[begin : begin + len(END)] != END:
+        end = begin + message_length(data, begin)
+        found.append((begin, end))
+        begin = end
+    return found
+
+
+def sealed(data):
+    """Return a stream with the checksums of what it now holds, as if that had been written."""
+    made = bytearray(data)
+    for begin, end in batches(data):
+        key = data.index(b"crc32", begin, end)
+        found = re.compile(rb"[0-9a-f]{8}").search(data, key - 40, key + 40)
+        made[slice(*found.span())] = b"00000000"
+        made[slice(*found.span())] = b"%08x" % zlib.crc32(made[begin:end])
+    return bytes(made)

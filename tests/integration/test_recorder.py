@@ -759,3 +759,38 @@ def test_a_process_of_multiprocessing_ends_its_last_step(tmp_path, method):
     timeline = sources.load(tmp_path / "out")
     assert timeline.run.warnings == ()
     assert timeline.tasks.filter(kind="forward")["step"].to_list() == [0, 1]
+
+
+FORKS = """
+import os, sys
+from bubblescope.record import Recorder
+children = []
+def child(recorder, how):
+    for _ in range(2):
+        with recorder.step(), recorder.task("backward", microbatch=9):
+            pass
+    if how == "exit":
+        os._exit(0)
+    sys.exit(0)  # through the `with` around it, and `atexit`
+with Recorder(sys.argv[1], rank=0, stages=[0]) as recorder:
+    for step in range(20):
+        with recorder.step(), recorder.task("forward", microbatch=0):
+            pid = os.fork()
+            if not pid:
+                child(recorder, "exit" if step % 2 else "leave")
+            os.waitpid(pid, 0)
+"""
+
+
+def test_processes_that_are_forked_meanwhile_leave_the_recording_alone(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    run = sources.load(tmp_path)
+    assert run.run.warnings == ()
+    assert run.tasks["step"].to_list() == list(range(20))
+    assert set(run.tasks["kind"]) == {"forward"}

@@ -36,7 +36,7 @@ def test_a_path_with_pattern_characters_is_a_path_first(tmp_path):
 
 
 def test_files_that_are_no_trace_are_ignored_in_folders_with_a_warning(tmp_path):
-    record(tmp_path, 0)
+    record(tmp_path / "run", 0)
     (tmp_path / "train.log").write_text("step 1")
     (tmp_path / ".hidden").write_text("")
     [notice] = sources.load(tmp_path).run.warnings
@@ -78,13 +78,25 @@ def test_a_folder_without_traces_is_refused(tmp_path):
 
 
 def test_two_formats_that_claim_one_rank_are_refused_unless_one_is_chosen(tmp_path):
-    record(tmp_path, 0)
+    record(tmp_path / "run", 0)
     [export], _, _ = pipeline(Style(steps=1))
     export.write(tmp_path / "node0.sqlite")
     with pytest.raises(TimelineError, match=r"rank 0 is claimed by two traces: .*node0.sqlite"):
         sources.load(tmp_path)
     assert len(sources.load(tmp_path, source="native")) == 1
     assert len(sources.load(tmp_path, source="nsight")) > 1
+
+
+def test_what_lies_beside_a_recording_is_read_where_it_is_asked_for(tmp_path):
+    record(tmp_path, 0)
+    [export], _, _ = pipeline(Style(steps=1))
+    export.write(tmp_path / "node0.sqlite")
+    recorded = sources.load(tmp_path)
+    assert len(recorded) == 1
+    [note] = recorded.run.notes
+    assert "what lies beside the recording was not read (node0.sqlite)" in note.message
+    assert len(sources.load(tmp_path, source="nsight")) > 1
+    assert len(sources.load(tmp_path / "node0.sqlite")) > 1
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):

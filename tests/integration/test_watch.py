@@ -270,7 +270,7 @@ def test_what_is_no_recording_is_said_and_the_others_are_shown(tmp_path):
     data = bytearray(path(tmp_path).read_bytes())
     data += b"\xaa" * 64
     path(tmp_path).write_bytes(data)
-    assert "rank00000.bubbles is not a recording or is damaged" in watch.shown()
+    assert "rank00000.bubbles is damaged, and the tasks" in watch.shown()
     for number in range(4, 12):
         path(tmp_path, number).write_bytes(b"xxxxxxxx")
     assert "and 7 files more" in watch.shown()
@@ -349,10 +349,19 @@ def test_once_prints_one_picture(tmp_path):
     assert "bubble 0.00 % makespan, step 0" in " ".join(done.output.split())
 
 
+def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path):
+    folder = tmp_path / "later"
+    job = threading.Timer(1, lambda: Sink(path(folder), header()).close(complete=True))
+    job.start()
+    done = CliRunner().invoke(cli, ["watch", "--interval", "0.1", str(folder)])
+    job.join()
+    assert done.exit_code == 0
+    assert "there is no such folder yet" in " ".join(done.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "does not exist"),
         (["--interval", "0", "."], "0.1"),
         ([], "Missing argument"),
     ],

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import click
 from rich.live import Live
+from rich.text import Text
 
 from bubblescope.analysis.live import RunningJob
-from bubblescope.cli.console import out, unread
+from bubblescope.cli.console import err, out, unread
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.recording.follow import Tail
 from bubblescope.render.text.watch import heading, picture, rates_line
@@ -42,6 +43,10 @@ def watch(folder: Path, interval: float, *, once: bool) -> None:
         figures = progress.figures()
         out.print(picture(folder, figures))
         raise SystemExit(0 if figures.steps else NO_TASKS)
+    if not folder.exists():
+        err.print(
+            Text(f"{folder}: there is no such folder yet; a job that records to it is waited for")
+        )
     live: Any = Live(console=out, auto_refresh=False) if out.is_terminal else None
     with contextlib.suppress(KeyboardInterrupt), live or contextlib.nullcontext():
         ended, told = False, None

@@ -87,25 +87,29 @@ def claim(
         since_ns = file_system_ns(folder) - max(own_ns, _age_ns(os.getpgrp()))
     after = 0
     while True:
-        joined = _joinable(folder, job, since_ns, after)
+        there = attempts_in(folder)
+        joined = _joinable(there, job, since_ns, after)
         try:
-            return put_in((joined or make(folder, job)).folder)
+            # What somebody made since that look is not passed by: then all is looked at again.
+            return put_in((joined or make(folder, job, _next(there))).folder)
         except FileExistsError:
             # Somebody has this rank there: that is another start, and so are all before it.
             after = joined.number if joined else after
 
 
-def make(folder: Path, job: dict[str, str] | None = None) -> Attempt:
+def make(folder: Path, job: dict[str, str] | None = None, number: int | None = None) -> Attempt:
     """Begin an attempt; another process sees it complete or not at all.
 
     Args:
         folder: The recording's, which is there.
         job: What its launcher calls the job.
+        number: Its number; by default the next.
 
     Raises:
         OSError: The folder cannot be written to.
-        FileExistsError: Another process began one at the same moment.
+        FileExistsError: Another process began one of this number.
     """
+    number = _next(attempts_in(folder)) if number is None else number
     told = next((os.environ[name] for name in _RESTARTS if os.environ.get(name)), "")
     start = Start(
         host=socket.gethostname(),
@@ -117,7 +121,6 @@ def make(folder: Path, job: dict[str, str] | None = None) -> Attempt:
     hidden.mkdir()
     try:
         (hidden / MANIFEST).write_bytes(msgspec.json.encode(start))
-        number = max((attempt.number for attempt in attempts_in(folder)), default=0) + 1
         place = folder / folder_name(number)
         try:
             hidden.rename(place)  # which fails if that is there and not empty
@@ -147,9 +150,15 @@ def file_system_ns(folder: Path) -> int:
         stamp.unlink(missing_ok=True)
 
 
-def _joinable(folder: Path, job: dict[str, str], since_ns: int, after: int) -> Attempt | None:
+def _next(attempts: list[Attempt]) -> int:
+    return max((attempt.number for attempt in attempts), default=0) + 1
+
+
+def _joinable(
+    attempts: list[Attempt], job: dict[str, str], since_ns: int, after: int
+) -> Attempt | None:
     """Return the newest attempt of this job, if it was made since then and has a higher number."""
-    for attempt in reversed(attempts_in(folder)):
+    for attempt in reversed(attempts):
         start = attempt.start()
         if attempt.number > after and start is not None and start.job == job:
             return attempt if attempt.made_ns() >= since_ns else None

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -53,8 +54,8 @@ class Recorder:
     recording; it never disturbs the training.
 
     Open it, by `with`, once the process has chosen its device. Tasks may come from several threads.
-    A recorder does not survive a fork: make it in the process
-    that uses it.
+    A process that is forked while it is open records nothing, and leaves the file alone: make a
+    recorder in the process that uses it.
 
     Args:
         folder: The recording's; made if missing. What is there stays: each start of a job records to an
@@ -164,6 +165,8 @@ class Recorder:
         self._next_step = 0
         self._writer: Writer | None = None
         self._closed = False
+        self._forgotten = False
+        """Whether this is a process that was forked, where nothing is recorded."""
         self.recording = False
         """Whether tasks are being recorded now. Before the first step, only if step 0 will be."""
         self.settling = False
@@ -175,6 +178,8 @@ class Recorder:
                 f"{self.path} is finished; make another recorder",
             )
         if self._writer is None:
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=_forgetting(weakref.ref(self)))
             take = None if self._timer.tied else self._take
             self._writer = Writer(
                 self._claim, self.header, self._timer, self._limit, self._observers, take
@@ -201,6 +206,13 @@ class Recorder:
             self._rest()
             self._writer.close(patience_s)
             self._writer = None
+
+    def forget(self) -> None:
+        """Be closed without touching the file: in a process that was forked, it is the parent's."""
+        self.recording, self._closed, self._forgotten = False, True, True
+        self._writer, self._profiler = None, None
+        self._lock = threading.Lock()  # whoever held it is not in this process
+        self._items.clear()
 
     def retire(self) -> None:
         """Record nothing more, because something else failed. Never raises.
@@ -365,6 +377,8 @@ class Recorder:
                 self._give_up(error)
 
     def _begin(self, number: int) -> None:
+        if self._forgotten:
+            return
         if self._writer is None:
             raise RecorderError("the recorder is not open: use `with Recorder(...) as recorder:`")
         if self._step is not None:
@@ -379,6 +393,8 @@ class Recorder:
         self._record_if(wanted=number in self._window)
 
     def _end(self, *, failed: bool) -> None:
+        if self._forgotten:
+            return
         number, self._step = self._step, None
         self.what_step = pack_step(UNKNOWN)
         last = number == self._window.stop - 1
@@ -537,6 +553,17 @@ class _Task:
     def __exit__(self, *_: object) -> None:
         if self._began is not None:
             self._recorder.end_task(self._place, self._began, self._name)
+
+
+def _forgetting(recorder: weakref.ref[Recorder]) -> Callable[[], None]:
+    """Return what is to be done in a process that was forked."""
+
+    def forget() -> None:
+        mine = recorder()
+        if mine is not None:
+            mine.forget()
+
+    return forget
 
 
 def _taker(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:

@@ -3,7 +3,8 @@
 Made here and not by a library of frames: what records runs inside of a training job, where a library
 that is not loaded costs neither memory nor time, and of a short step there is little to write. The
 metadata of a batch is a flatbuffer in which, as the columns are always the same, only some numbers
-differ from one batch to the next: those are put into a copy of one that was made before.
+differ from one batch to the next: those are put into a copy of one that was made before. One of them is
+a checksum of the whole message, which readers that do not know it pass over.
 
 The layout is that of https://arrow.apache.org/docs/format/Columnar.html#recordbatch-message, the tables
 are those of https://github.com/apache/arrow/blob/main/format/Message.fbs and Schema.fbs beside it.
@@ -12,6 +13,7 @@ are those of https://github.com/apache/arrow/blob/main/format/Message.fbs and Sc
 from __future__ import annotations
 
 import struct
+import zlib
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -33,8 +35,12 @@ _ZEROS: Final = bytes(_ALIGNED)
 _PREFIX: Final = 8
 """Bytes before the metadata: the continuation marker and its length."""
 
-_VERSION, _HEADER_TYPE, _HEADER, _BODY_LENGTH = range(4)
+_VERSION, _HEADER_TYPE, _HEADER, _BODY_LENGTH, _CUSTOM = range(5)
 """Fields of the table Message."""
+_CHECKSUM: Final = "crc32"
+"""Key, in the custom metadata of a batch, of the CRC-32 (zlib's) of the message, as eight hexadecimal
+digits that are zeros for this purpose."""
+_UNCHECKED: Final = b"00000000"
 _V5: Final = 4
 """MetadataVersion.V5."""
 _SCHEMA, _RECORD_BATCH = 1, 3
@@ -146,7 +152,10 @@ def encode(columns: dict[str, Column], rows: int) -> bytes:
     struct.pack_into("<q", message, template.body_length, at)
     struct.pack_into(f"<{len(nodes)}q", message, template.nodes, *nodes)
     struct.pack_into(f"<{len(buffers)}q", message, template.buffers, *buffers)
-    return b"".join((message, *body))
+    content = b"".join(body)
+    checksum = zlib.crc32(content, zlib.crc32(message))
+    message[template.checksum : template.checksum + len(_UNCHECKED)] = b"%08x" % checksum
+    return b"".join((message, content))
 
 
 def _narrow(row: NDArray[np.int32]) -> NDArray[np.int16]:
@@ -198,13 +207,16 @@ def _described(made: flatbuffers.Builder, name: str, kind: str) -> int:
     return int(made.EndObject())
 
 
-def _message(made: flatbuffers.Builder, kind: int, header: int, body_length: int) -> bytes:
+def _message(
+    made: flatbuffers.Builder, kind: int, header: int, body_length: int, custom: int = 0
+) -> bytes:
     """Finish a Message; return it with its prefix, padded so that the body is aligned."""
     made.StartObject(5)
     made.PrependInt16Slot(_VERSION, _V5, 0)
     made.PrependUint8Slot(_HEADER_TYPE, kind, 0)
     made.PrependUOffsetTRelativeSlot(_HEADER, header, 0)
     made.PrependInt64Slot(_BODY_LENGTH, body_length, 0)
+    made.PrependUOffsetTRelativeSlot(_CUSTOM, custom, 0)
     made.Finish(made.EndObject())
     metadata = bytes(made.Output())
     metadata += _ZEROS[: -len(metadata) % _ALIGNED]
@@ -219,6 +231,7 @@ class _Template(NamedTuple):
     body_length: int
     nodes: int
     buffers: int
+    checksum: int
 
 
 @cache
@@ -237,11 +250,19 @@ def _template(*, busy: bool) -> _Template:
             made.PrependInt64(1)
         vectors.append(made.EndVector())
     buffers, nodes = vectors
+    key, value = made.CreateString(_CHECKSUM), made.CreateString(_UNCHECKED.decode())
+    made.StartObject(2)
+    made.PrependUOffsetTRelativeSlot(0, key, 0)
+    made.PrependUOffsetTRelativeSlot(1, value, 0)
+    pair = made.EndObject()
+    made.StartVector(4, 1, 4)
+    made.PrependUOffsetTRelative(pair)
+    custom = made.EndVector()
     made.StartObject(4)
     made.PrependInt64Slot(_LENGTH, 1, 0)
     made.PrependUOffsetTRelativeSlot(_NODES, nodes, 0)
     made.PrependUOffsetTRelativeSlot(_BUFFERS, buffers, 0)
-    metadata = _message(made, _RECORD_BATCH, made.EndObject(), 1)
+    metadata = _message(made, _RECORD_BATCH, made.EndObject(), 1, custom)
     root = _PREFIX + _value("<I", metadata, _PREFIX)
     header = _field(metadata, root, _HEADER)
     batch = header + _value("<I", metadata, header)
@@ -255,6 +276,7 @@ def _template(*, busy: bool) -> _Template:
         _field(metadata, root, _BODY_LENGTH),
         at_nodes,
         at_buffers,
+        metadata.index(_UNCHECKED),
     )
 
 
@@ -271,15 +293,125 @@ def _value(code: str, data: bytes, at: int) -> int:
     return int(struct.unpack_from(code, data, at)[0])
 
 
-def complete_messages(data: bytes) -> tuple[int, bool]:
-    """Return where the last complete message ends, and whether the end marker follows it."""
-    position = 0
-    while data[position : position + 8] != END:
+class Messages(NamedTuple):
+    """What a stream of messages holds, or a part of one.
+
+    Attributes:
+        sound: Those that are complete and not damaged, one after the other.
+        end: Where the last that is complete ends, or the end marker behind it.
+        closed: Whether the stream ends with its end marker.
+        damaged: Bytes of what was passed over because it is not what was written.
+    """
+
+    sound: bytes
+    end: int
+    closed: bool
+    damaged: int
+
+
+def messages(data: bytes, *, checked: bool) -> Messages:
+    """Return the messages of a stream, which may end anywhere.
+
+    An end marker in the midst is passed over: a process that was forked of the job may have put it
+    there, and the job went on.
+
+    Args:
+        data: The stream, from where any of its messages begins.
+        checked: Whether its batches have checksums, as those of older versions had not.
+
+    Raises:
+        ValueError: It is no stream of Arrow's, or it is damaged and has no checksums to go on by.
+    """
+    runs: list[tuple[int, int]] = []  # of messages that follow each other
+    position = damaged = 0
+    closed = False
+    while position < len(data) and not closed:
+        if data[position : position + len(END)] == END:
+            position += len(END)
+            closed = position == len(data) or not (checked or _begins(data, position))
+            continue
+        length = _length(data, position, checked=checked)
+        following = None if length is None else position + length
+        if length is not None and (not checked or _is_sound(data, position, length)):
+            begun = runs.pop()[0] if runs and runs[-1][1] == position else position
+            runs.append((begun, position + length))
+        else:
+            found = _next_sound(data, position + 1) if checked else None
+            if found is not None:
+                following = found
+            elif following is not None or not _begins(data, position):
+                # Nothing sound comes any more, but perhaps the end.
+                following = len(data) - len(END) * data.endswith(END)
+            damaged += 0 if following is None else following - position
+        if following is None:
+            break
+        position = following
+    parts = [data[begin:end] for begin, end in runs]
+    return Messages(parts[0] if len(parts) == 1 else b"".join(parts), position, closed, damaged)
+
+
+def _begins(data: bytes, position: int) -> bool:
+    """Say whether a message begins there, or may."""
+    try:
+        message_length(data, position)
+    except ValueError:
+        return False
+    return True
+
+
+def _length(data: bytes, position: int, *, checked: bool) -> int | None:
+    """Return the length of the message that begins there; None if it is not complete, or is none.
+
+    Raises:
+        ValueError: No message begins there, and nothing is checked.
+    """
+    try:
         length = message_length(data, position)
-        if length is None or position + length > len(data):
-            return position, False
-        position += length
-    return position, True
+    except ValueError:
+        if not checked:
+            raise
+        return None
+    return None if length is None or position + length > len(data) else length
+
+
+def has_checksum(data: bytes, position: int) -> bool:
+    """Say whether the batch that begins there is of a kind that has a checksum."""
+    return _template_of(data, position) is not None
+
+
+def _template_of(data: bytes, position: int) -> _Template | None:
+    """Return the template of a batch, known by the length of its metadata; None if there is none."""
+    prefix = data[position : position + _PREFIX]
+    templates = (_template(busy=busy) for busy in (False, True))
+    return next((one for one in templates if one.metadata[:_PREFIX] == prefix), None)
+
+
+def _is_sound(data: bytes, position: int, length: int) -> bool:
+    """Say whether a batch is what was written, by its checksum."""
+    template = _template_of(data, position)
+    if template is None:
+        return False
+    whole = memoryview(data)[position : position + length]
+    at, size = template.checksum, len(template.metadata)
+    digits = slice(at, at + len(_UNCHECKED))
+    head = bytearray(whole[:size])
+    written = bytes(head[digits])
+    head[digits] = _UNCHECKED
+    return b"%08x" % zlib.crc32(whole[size:], zlib.crc32(head)) == written
+
+
+def _next_sound(data: bytes, position: int) -> int | None:
+    """Return where the next batch begins that is not damaged; None if there is none."""
+    starts = [_template(busy=busy).metadata[:_PREFIX] for busy in (False, True)]
+    while True:
+        found = [at for start in starts if (at := data.find(start, position)) >= 0]
+        if not found:
+            return None
+        position = min(found)
+        length = _length(data, position, checked=True)
+        if length is not None and _is_sound(data, position, length):
+            return position
+        position += 1
 
 
 def message_length(data: bytes, position: int) -> int | None:

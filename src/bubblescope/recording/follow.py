@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.errors import SourceError
-from bubblescope.recording.arrow import END, complete_messages, message_length
+from bubblescope.recording.arrow import END, has_checksum, message_length, messages
 from bubblescope.recording.attempts import attempts_in
 from bubblescope.recording.file import older
 from bubblescope.recording.reader import SCHEMA, header_of, read_stream
@@ -135,12 +135,18 @@ class Recording:
             return []
         passed = self._pass_over(file, size, most)
         data = os.pread(file, max(0, size - self._offset), self._offset)
-        end, self.closed = complete_messages(data)
-        self._offset += end
-        if not end:
+        found = messages(data, checked=has_checksum(self._first, len(self._schema)))
+        self.closed = found.closed
+        if found.damaged:
+            self.problem = "is damaged, and the tasks in what is not what was written are left out"
+        # A process that was forked may have put the end there: what follows is read from there.
+        self._offset += found.end - (len(END) if found.closed else 0)
+        if not found.sound:
             return []
         try:
-            tasks = pl.read_ipc_stream(io.BytesIO(self._schema + data[:end] + END), columns=_WANTED)
+            tasks = pl.read_ipc_stream(
+                io.BytesIO(self._schema + found.sound + END), columns=_WANTED
+            )
         # Polars panics on some damaged data.
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise ValueError(str(error).partition("\n")[0]) from None

@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.errors import SourceError
-from bubblescope.recording.arrow import END, complete_messages
+from bubblescope.recording.arrow import END, has_checksum, message_length, messages
 from bubblescope.recording.columns import BUSY, COLUMNS, FORMAT, Header
 
 if TYPE_CHECKING:
@@ -28,11 +28,13 @@ class Torn(msgspec.Struct, frozen=True):
         closed: It has an end-of-stream marker.
         lost: Bytes after the last complete message.
         size: Size of the file.
+        damaged: Bytes before that were passed over: they are not what was written.
     """
 
     closed: bool
     lost: int
     size: int
+    damaged: int = 0
 
 
 def read_stream(data: bytes) -> tuple[pl.DataFrame | None, Torn]:
@@ -44,12 +46,15 @@ def read_stream(data: bytes) -> tuple[pl.DataFrame | None, Torn]:
     Raises:
         ValueError: The bytes are no Arrow stream, or one that is corrupt before its end.
     """
-    end, closed = complete_messages(data)
-    torn = Torn(closed=closed, lost=0 if closed else len(data) - end, size=len(data))
-    if end == 0:
-        return None, torn
+    schema = message_length(data, 0)
+    if schema is None or schema > len(data):
+        return None, Torn(closed=False, lost=len(data), size=len(data))
+    # What the first batch has, all have: it is the header, which is written in the same way.
+    found = messages(data[schema:], checked=has_checksum(data, schema))
+    lost = 0 if found.closed else len(data) - schema - found.end
+    torn = Torn(closed=found.closed, lost=lost, size=len(data), damaged=found.damaged)
     try:
-        frame = pl.read_ipc_stream(io.BytesIO(data[:end] + END))
+        frame = pl.read_ipc_stream(io.BytesIO(data[:schema] + found.sound + END))
     # Polars panics on some damaged metadata.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise ValueError(str(error).partition("\n")[0]) from None

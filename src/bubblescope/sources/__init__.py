@@ -85,7 +85,7 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
         timeline = align(timeline, clock)
     if options.names.own and (missed := unmatched(timeline, options.names)) is not None:
         timeline = timeline.with_notices(missed)
-    if found.starts:
+    if len(found.starts) > 1 or found.beside:
         run = msgspec.structs.replace(timeline.run, attempts=tuple(found.starts))
         if (others := _others(found.starts)) is not None:
             run = run.noted(Notice("other-attempts", others))
@@ -105,6 +105,9 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
             ),
         )
     return timeline
+
+
+_RECORDINGS: Final = "native"
 
 
 class Found(NamedTuple):
@@ -267,7 +270,8 @@ def _walk(folder: Path, only: str | None, attempts: _Attempts) -> list[Path]:
 
     Of a recording only the attempts that are meant count.
     """
-    if (wanted := attempts.within(folder)) is not None:
+    ours = only in {None, _RECORDINGS}
+    if ours and (wanted := attempts.within(folder)) is not None:
         return [
             path
             for attempt in wanted

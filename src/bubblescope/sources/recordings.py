@@ -178,6 +178,8 @@ class _Recording:
             raise SourceError(path, f"is not a recording or is damaged ({error})") from None
         if rows is None or not rows.height:
             raise _EmptyError(path, f"is cut short: its {len(data)} bytes hold no complete record")
+        if self.torn.damaged and rows["kind"][0] != "header":
+            raise SourceError(path, "is damaged: what it said of its rank is not what was written")
         self.header = header_of(path, rows)
         self._tasks = rows[1:]
         self.lost = self.header.before
@@ -194,7 +196,12 @@ class _Recording:
         if missing > 0:
             self.lost += missing
         self._tasks = pl.concat([self._tasks, newer._tasks[max(0, -missing) :]])
-        self.path, self.torn = newer.path, newer.torn
+        self.path = newer.path
+        self.torn = msgspec.structs.replace(
+            newer.torn,
+            damaged=self.torn.damaged + newer.torn.damaged,
+            size=self.torn.size + newer.torn.size,
+        )
 
     @property
     def clock(self) -> tuple[str, str]:
@@ -218,7 +225,11 @@ class _Recording:
             origins=(Origin("native", header.version, str(self.path), header.recorded_by),),
             schedule=header.schedule,
             microbatches=header.microbatches,
-            warnings=(*_ending(self.path, self.torn), *_dropped(self.path, self.lost, len(tasks))),
+            warnings=(
+                *_damage(self.path, self.torn),
+                *_ending(self.path, self.torn),
+                *_dropped(self.path, self.lost, len(tasks)),
+            ),
         )
         try:
             return Timeline(tasks, ranks, run)
@@ -243,6 +254,16 @@ def _dropped(path: Path, lost: int, kept: int) -> tuple[Notice, ...]:
         "higher --max-mb keeps more"
     )
     return (Notice("dropped", text, lost, total),)
+
+
+def _damage(path: Path, torn: Torn) -> tuple[Notice, ...]:
+    if not torn.damaged:
+        return ()
+    text = (
+        f"{path.name} is damaged: {torn.damaged} of its {torn.size} bytes are not what was written, "
+        "and the tasks in them were left out"
+    )
+    return (Notice("damaged", text, torn.damaged, torn.size),)
 
 
 def _ending(path: Path, torn: Torn) -> tuple[Notice, ...]:
