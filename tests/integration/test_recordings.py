@@ -199,6 +199,14 @@ def test_no_flipped_bit_makes_other_tasks_without_a_word(several, tmp_path):
         assert tasks.join(whole, on=tasks.columns, how="anti", nulls_equal=True).is_empty()
 
 
+def test_a_damaged_name_of_a_column_beside_other_damage_is_an_error(several, tmp_path):
+    data = several.read_bytes()
+    for word in (b"kind", b"a name"):
+        at = data.index(word)
+        data = data[:at] + b"x" + data[at + 1 :]
+    assert damaged(tmp_path / "rank00000.bubbles", data) == (None, set())
+
+
 def test_a_damaged_message_costs_itself_only(several, tmp_path):
     data, whole = several.read_bytes(), sources.load(several).tasks
     at = data.rindex(b"a name", 0, len(data) // 2)

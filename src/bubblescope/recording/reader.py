@@ -61,13 +61,21 @@ def read_stream(data: bytes) -> tuple[pl.DataFrame | None, Torn]:
     return frame, torn
 
 
-def header_of(path: Path, rows: pl.DataFrame) -> Header:
+def header_of(path: Path, rows: pl.DataFrame, *, damaged: bool = False) -> Header:
     """Return what a recording's first row says.
 
+    Args:
+        path: The file.
+        rows: Those that are left of it, at least one.
+        damaged: Whether any were left out.
+
     Raises:
-        SourceError: The rows are no recording's, or one of a later version.
+        SourceError: The rows are no recording's, or one of a later version; or the first was left out.
     """
-    if dict(rows.schema) not in _SCHEMAS or rows["kind"][0] != "header":
+    headed = dict(rows.schema) in _SCHEMAS and rows["kind"][0] == "header"
+    if not headed and damaged:
+        raise SourceError(path, "is damaged: what it said of its rank is not what was written")
+    if not headed:
         raise SourceError(path, "is an Arrow stream, but not one that bubblescope recorded")
     try:
         header = msgspec.json.decode(rows["name"][0] or "", type=Header)

@@ -178,9 +178,7 @@ class _Recording:
             raise SourceError(path, f"is not a recording or is damaged ({error})") from None
         if rows is None or not rows.height:
             raise _EmptyError(path, f"is cut short: its {len(data)} bytes hold no complete record")
-        if self.torn.damaged and rows["kind"][0] != "header":
-            raise SourceError(path, "is damaged: what it said of its rank is not what was written")
-        self.header = header_of(path, rows)
+        self.header = header_of(path, rows, damaged=self.torn.damaged > 0)
         self._tasks = rows[1:]
         self.lost = self.header.before
         """Tasks that were dropped to keep the recording within its limit."""
