@@ -595,7 +595,7 @@ def test_an_empty_export_reads_as_empty(tmp_path):
     path = Export().write(tmp_path / "run.sqlite", empty_tables=True)
     timeline = sources.load(path)
     assert (len(timeline), timeline.ranks.height) == (0, 0)
-    assert "no-pipeline-ranges" in codes(timeline)
+    assert "no-device-work" in codes(timeline)
 
 
 def test_two_copies_of_one_export_are_refused(tmp_path):

@@ -40,9 +40,9 @@ def _record(module: ModuleType, pipe: Any, session: Session) -> None:
         return int(module.dist.distributed_c10d.get_global_rank(pipe.group, peer))
 
     step = pipe.step
-    session.used_by(pipe, "dualpipe")
     chunks = TwoChunks(session, _NAMES, whole)
     chunks.record(pipe, module.WeightGradStore)
+    session.used_by(pipe, "dualpipe")
 
     @functools.wraps(step)
     def begin(self: Any, *inputs: Any, **how: Any) -> Any:
