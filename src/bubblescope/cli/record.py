@@ -136,7 +136,7 @@ def record(
     with tempfile.TemporaryDirectory(prefix="bubblescope-") as notes:
         code = _run(command, msgspec.structs.replace(settings, notes=notes))
         recorded = _said(folder, since_ns)
-        if not recorded:
+        if recorded is None:
             known = ", ".join(name for name in INTEGRATIONS if name != LOOP)
             window = f"{steps[0] or ''}:{'' if steps[1] is None else steps[1]}"
             why = why_nothing(left_in(Path(notes)), window, known)
@@ -183,9 +183,7 @@ def _delete(folder: Path) -> None:
         path.unlink()
     for place in places - {folder}:
         (place / MANIFEST).unlink(missing_ok=True)
-        with contextlib.suppress(
-            OSError
-        ):  # something else is left in it, such as a profiler's trace
+        with contextlib.suppress(OSError):  # something else is in it, such as a profiler's trace
             place.rmdir()
 
 
@@ -216,15 +214,19 @@ def _run(command: tuple[str, ...], settings: Settings) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _said(folder: Path, since_ns: int) -> bool:
-    """Say what was recorded since a moment, if anything was; return whether it was."""
+def _said(folder: Path, since_ns: int) -> int | None:
+    """Say what was recorded since a moment.
+
+    Returns:
+        How many tasks that is, of those that can be read; None if there are none, and all can be.
+    """
     attempts = [
         attempt
         for attempt in attempts_in(folder)
         if attempt.number and attempt.made_ns() >= since_ns
     ] or ([Attempt(0, folder)] if is_attempt(folder) else [])
-    if not any(_recorded(attempt.folder) for attempt in attempts):
-        return False
+    if not attempts:
+        return None
     counts = [_told(attempt, alone=len(attempts) == 1) for attempt in attempts]
     last = attempts[-1]
     if counts[-1]:
@@ -237,16 +239,17 @@ def _said(folder: Path, since_ns: int) -> bool:
                 f"read unless another is asked for, as by --attempt {earlier} or --attempt all"
             )
         )
-    return any(counts)
+    readable = sum(filter(None, counts))
+    return None if not readable and None not in counts else readable
 
 
-def _told(attempt: Attempt, *, alone: bool) -> int:
-    """Say in a line what an attempt recorded; return how many tasks."""
+def _told(attempt: Attempt, *, alone: bool) -> int | None:
+    """Say in a line what an attempt recorded; return how many tasks, None if it cannot be read."""
     try:
         run = load(attempt.folder, clock="raw")
     except BubblescopeError as error:
         err.print(Text(f"what was recorded cannot be read: {error}", "red"))
-        return 0
+        return None
     if not len(run):
         return 0
     steps = run.steps

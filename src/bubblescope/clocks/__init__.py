@@ -68,8 +68,7 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
         single = Notice(
             "clocks-single", "all ranks are on the clock of one host: none was corrected"
         )
-        run = timeline.run.noted(single)
-        return Timeline(timeline.tasks, timeline.ranks, run, **timeline.tables)
+        return timeline.with_run(timeline.run.noted(single))
     pairs = constraints(timeline).with_columns(
         clock_a=pl.col("a").replace_strict(clock_of, default=None, return_dtype=pl.Int64),
         clock_b=pl.col("b").replace_strict(clock_of, default=None, return_dtype=pl.Int64),

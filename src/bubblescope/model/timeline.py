@@ -264,7 +264,11 @@ class Timeline:
 
     def with_notices(self, *notices: Notice) -> Timeline:
         """Return the same timeline with more warnings."""
-        return Timeline(self.tasks, self.ranks, self.run.warned(*notices), **self.tables)
+        return self.with_run(self.run.warned(*notices))
+
+    def with_run(self, run: Run) -> Timeline:
+        """Return the same timeline, of which something else is known."""
+        return Timeline(self.tasks, self.ranks, run, **self.tables)
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one Parquet file; `Timeline.load` gives an equal timeline back.

@@ -178,8 +178,7 @@ class Recorder:
                 f"{self.path} is finished; make another recorder",
             )
         if self._writer is None:
-            if hasattr(os, "register_at_fork"):
-                os.register_at_fork(after_in_child=_forgetting(weakref.ref(self)))
+            _opened.add(self)
             take = None if self._timer.tied else self._take
             self._writer = Writer(
                 self._claim, self.header, self._timer, self._limit, self._observers, take
@@ -555,15 +554,17 @@ class _Task:
             self._recorder.end_task(self._place, self._began, self._name)
 
 
-def _forgetting(recorder: weakref.ref[Recorder]) -> Callable[[], None]:
-    """Return what is to be done in a process that was forked."""
+_opened: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
+"""Recorders that were opened in this process, or in the one that it was forked of."""
 
-    def forget() -> None:
-        mine = recorder()
-        if mine is not None:
-            mine.forget()
 
-    return forget
+def _forget_all() -> None:
+    for recorder in list(_opened):
+        recorder.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def _taker(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:

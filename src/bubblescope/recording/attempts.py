@@ -70,9 +70,14 @@ class Attempt(NamedTuple):
         except OSError:
             return 0
 
-    def files(self) -> list[Path]:
-        """Return the ranks' files, without the older halves of those that have a limit."""
-        return sorted(path for path in self.folder.glob(_RANK_FILES) if not is_older_half(path))
+    def files(self, *, halves: bool = False) -> list[Path]:
+        """Return the ranks' files.
+
+        Args:
+            halves: Whether to return the older halves of those that have a limit, too.
+        """
+        found = sorted(self.folder.glob(_RANK_FILES))
+        return found if halves else [path for path in found if not is_older_half(path)]
 
     def ended(self) -> bool:
         """Say whether every rank ended its file in good order."""

@@ -13,7 +13,7 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.recording.arrow import END, has_checksum, message_length, messages
-from bubblescope.recording.attempts import attempts_in
+from bubblescope.recording.attempts import attempts_in, is_older_half
 from bubblescope.recording.file import older
 from bubblescope.recording.reader import SCHEMA, header_of, read_stream
 
@@ -231,11 +231,8 @@ class Tail:
 
 def _followed(name: str) -> bool:
     """Say whether a file is a recording, and not the older half of one or one being renamed."""
-    return (
-        name.endswith(_SUFFIX)
-        and not name.endswith(f".older{_SUFFIX}")
-        and not name.startswith(".")
-    )
+    path = Path(name)
+    return path.suffix == _SUFFIX and not is_older_half(path) and not name.startswith(".")
 
 
 def _of(header: Header) -> Header:

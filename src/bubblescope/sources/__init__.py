@@ -93,7 +93,7 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
             shown = _named(found.beside)
             text = f"what lies beside the recording was not read ({shown}); name it to read it"
             run = run.noted(Notice("beside-recording", text, len(found.beside)))
-        timeline = Timeline(timeline.tasks, timeline.ranks, run, **timeline.tables)
+        timeline = timeline.with_run(run)
     if found.ignored:
         timeline = timeline.with_notices(
             Notice(
@@ -278,7 +278,7 @@ def _walk(folder: Path, only: str | None, attempts: _Attempts) -> list[Path]:
             for path in (
                 _walk(attempt.folder, only, attempts)
                 if attempt.number
-                else sorted(folder.glob("rank*.bubbles"))
+                else attempt.files(halves=True)
             )
         ]
     found: list[Path] = []
