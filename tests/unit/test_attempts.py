@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import random
@@ -85,6 +86,34 @@ def test_an_attempt_that_is_named_is_the_one(tmp_path):
     assert claim(attempt.folder, file_of(7)).parent == attempt.folder
     with pytest.raises(FileExistsError):
         claim(attempt.folder, file_of(7))
+
+
+def test_an_attempt_without_its_manifest_is_read_and_never_joined_or_numbered_again(tmp_path):
+    for step in (0, 5):
+        one_step(tmp_path, step)
+    (tmp_path / "attempt-0002" / "attempt.json").unlink()  # or it was left out of a copy
+    assert bubblescope.load(tmp_path).steps == [5]
+    one_step(tmp_path, 6)
+    assert files_in(tmp_path) == {1: [0], 2: [0], 3: [0]}
+
+
+def test_a_folder_of_the_users_own_that_is_named_as_an_attempt_is_left_alone(tmp_path):
+    mine = tmp_path / "attempt-0001" / "notes.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    one_step(tmp_path)
+    assert files_in(tmp_path) == {2: [0]}
+    assert [path.name for path in mine.parent.iterdir()] == ["notes.txt"]
+
+
+def test_a_folder_where_no_attempt_can_be_begun_is_one_error(tmp_path, monkeypatch):
+    def refused(*_):
+        raise PermissionError(errno.EPERM, "no renaming here")
+
+    monkeypatch.setattr(type(tmp_path), "rename", refused)
+    with pytest.raises(PermissionError):
+        claim(tmp_path, file_of(0))
+    assert list(tmp_path.iterdir()) == []
 
 
 ONE_OF_MANY = """

@@ -9,6 +9,7 @@ failed, and not on the others that it restarts too.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
@@ -26,6 +27,7 @@ from bubblescope.recording.attempts import (
     attempts_in,
     folder_name,
     is_attempt,
+    number_of,
 )
 
 if TYPE_CHECKING:
@@ -87,11 +89,11 @@ def claim(
         since_ns = file_system_ns(folder) - max(own_ns, _age_ns(os.getpgrp()))
     after = 0
     while True:
-        there = attempts_in(folder)
-        joined = _joinable(there, job, since_ns, after)
+        # First: what somebody makes from here on is either seen, or is of this number.
+        number = _next(folder)
+        joined = _joinable(attempts_in(folder), job, since_ns, after)
         try:
-            # What somebody made since that look is not passed by: then all is looked at again.
-            return put_in((joined or make(folder, job, _next(there))).folder)
+            return put_in((joined or make(folder, job, number)).folder)
         except FileExistsError:
             # Somebody has this rank there: that is another start, and so are all before it.
             after = joined.number if joined else after
@@ -109,7 +111,7 @@ def make(folder: Path, job: dict[str, str] | None = None, number: int | None = N
         OSError: The folder cannot be written to.
         FileExistsError: Another process began one of this number.
     """
-    number = _next(attempts_in(folder)) if number is None else number
+    number = _next(folder) if number is None else number
     told = next((os.environ[name] for name in _RESTARTS if os.environ.get(name)), "")
     start = Start(
         host=socket.gethostname(),
@@ -125,6 +127,8 @@ def make(folder: Path, job: dict[str, str] | None = None, number: int | None = N
         try:
             hidden.rename(place)  # which fails if that is there and not empty
         except OSError as error:
+            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
+                raise
             raise FileExistsError(f"{place} was made meanwhile") from error
         return Attempt(number, place)
     finally:
@@ -150,8 +154,9 @@ def file_system_ns(folder: Path) -> int:
         stamp.unlink(missing_ok=True)
 
 
-def _next(attempts: list[Attempt]) -> int:
-    return max((attempt.number for attempt in attempts), default=0) + 1
+def _next(folder: Path) -> int:
+    """Return the number after those of all folders named as attempts are, whatever is in them."""
+    return max(map(number_of, folder.iterdir()), default=0) + 1
 
 
 def _joinable(

@@ -114,7 +114,7 @@ def attempts_in(folder: Path) -> list[Attempt]:
         found = sorted(
             Attempt(number_of(path), path)
             for path in folder.iterdir()
-            if number_of(path) and is_attempt(path)
+            if number_of(path) and (is_attempt(path) or any(path.glob(_RANK_FILES)))
         )
     except OSError:
         return []

@@ -71,7 +71,7 @@ def _starts(attempts: tuple[RecordedStart, ...]) -> RenderableType:
             "?" if start.began_utc_ns is None else _moment(start.began_utc_ns),
             units.optional(start.restart),
             str(start.ranks),
-            "complete" if start.ended else "cut short, or still written",
+            "complete" if start.ended else "not closed",
             "read here" if start.read else f"--attempt {start.attempt}",
         )
     return table
