@@ -203,14 +203,17 @@ def recording_to(path: Path) -> bool:
     Raises:
         OSError: The file cannot be opened for writing.
     """
-    file = os.open(path, os.O_WRONLY)
-    try:
-        _lock(file, path)
-    except RecorderError:
-        return True
-    finally:
-        os.close(file)
-    return path.resolve() in _open
+    while True:
+        file = os.open(path, os.O_WRONLY)
+        try:
+            _lock(file, path)
+            # Between the two, the one that holds it may have put this file aside and locked another.
+            if os.path.samestat(os.fstat(file), path.stat()):
+                return path.resolve() in _open
+        except RecorderError:
+            return True
+        finally:
+            os.close(file)
 
 
 def _busy(path: Path) -> RecorderError:
