@@ -40,8 +40,8 @@ LINEAR = ("gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2")
 """Schedules of the demo."""
 
 
-_DEMOS = 2
-"""Demos that run at a time: these also compute, while all that sleeps can be many."""
+_DEMOS = 1
+"""Demos that run at a time: these also compute, most of all when they start."""
 
 
 class Demo(NamedTuple):
@@ -185,7 +185,23 @@ def matrix(options: argparse.Namespace, folder: Path) -> list[Outcome]:
 
 def runs(options: argparse.Namespace, folder: Path) -> list[Outcome]:
     """Ask random questions about random runs."""
-    cases = [case(options.first + number, options.scale) for number in range(options.count)]
+    return _asked(options, folder, case)
+
+
+def demos(options: argparse.Namespace, folder: Path) -> list[Outcome]:
+    """Ask random questions about runs of the demo alone, whose ranks do not wait at a step's end."""
+
+    def one(seed: int, scale: float) -> Case:
+        return _demo(np.random.default_rng(seed), scale)
+
+    return _asked(options, folder, one)
+
+
+def _asked(
+    options: argparse.Namespace, folder: Path, made: Callable[[int, float], Case]
+) -> list[Outcome]:
+    """Make random cases, and print what was said beside what was measured."""
+    cases = [made(options.first + number, options.scale) for number in range(options.count)]
     every = [run for one in cases for run in (one.before, one.after)]
     traces = made_all(every, folder, options.at_once)
     print("| seed | run and question | said | ± | measured | off |")
@@ -319,10 +335,13 @@ def summed_up(outcomes: list[Outcome]) -> None:
     print(f"off: median {np.median(off):.2%}, most {max(off):.2%}")
 
 
+_WHAT = {"matrix": matrix, "runs": runs, "demos": demos}
+
+
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("what", choices=["matrix", "runs"])
+    parser.add_argument("what", choices=[*_WHAT])
     parser.add_argument("--scale", type=float, default=4.0, help="1: forwards of a layer take 5 ms")
     parser.add_argument("--at-once", type=int, default=1, help="jobs that run at a time")
     parser.add_argument("--count", type=int, default=60, help="of runs that are asked about")
@@ -331,8 +350,7 @@ def main() -> None:
     options = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        ask = matrix if options.what == "matrix" else runs
-        summed_up(ask(options, options.keep or Path(folder)))
+        summed_up(_WHAT[options.what](options, options.keep or Path(folder)))
     print(f"{time.monotonic() - began:.0f} s")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.chained import settled
 from bubblescope.analysis.slow_devices import SlowDevices, even
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind, Lane
@@ -19,6 +20,7 @@ from bubblescope.schedules.zb_auto import Times
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from bubblescope.analysis.chained import Chain
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.schedule.recognise import Recognition
@@ -61,6 +63,11 @@ class Model(NamedTuple):
         measured: From which device to which results were sent, p x p.
         lag_ns: How long an operation starts after its device was free and, where it waited for a
             result, after that was there: the medians of both.
+        before: Where steps follow one another without ranks waiting for each other: the run of the
+            same replica before each, itself for a first one, or -1 if nothing ran before that. None
+            where each step is by itself.
+        rest_ns: How long after its last operation there each device could begin, runs x p; empty
+            without `before`.
     """
 
     plan: Plan
@@ -76,6 +83,8 @@ class Model(NamedTuple):
     noise: float
     measured: np.ndarray
     lag_ns: tuple[int, int]
+    before: Ints | None
+    rest_ns: Ints
 
     @classmethod
     def of(
@@ -84,10 +93,12 @@ class Model(NamedTuple):
         counterfactuals: Counterfactuals,
         devices: SlowDevices | None = None,
         times: Shares | None = None,
+        chain: Chain | None = None,
     ) -> Model | None:
         """Take a run apart; None if it has no forwards or no backwards.
 
-        Each task may be given to be so many `times` as long as it was, n long.
+        Each task may be given to be so many `times` as long as it was, n long. With a chain, steps
+        follow one another as in it; without, each is by itself.
 
         Where whole backwards were measured only, either gradient is taken to be half of them; where
         none were, a whole one is both.
@@ -134,6 +145,7 @@ class Model(NamedTuple):
         seated = seat[copy]
         slow = np.where(seated >= 0, factor[np.minimum(seated, len(factor) - 1), step[:, None]], 1)
         depth = even(plan.stages)
+        before, rest = _followed(chain, keys, replicas, seated)
         return cls(
             plan,
             cost[:, : _PAIR + 1],
@@ -148,6 +160,8 @@ class Model(NamedTuple):
             noise,
             measured,
             _lags(run),
+            before,
+            rest,
         )
 
     def replanned(self, microbatches: int) -> Plan:
@@ -194,8 +208,8 @@ class Model(NamedTuple):
 
     def length_ns(self, plan: Plan) -> float:
         """Return the mean step of a plan, from its first start to the last end of any replica."""
-        _, ends = self._played(plan)
-        return self._mean_step(ends.max(axis=1))
+        starts, ends = self._played(plan)
+        return self._mean_step(ends.max(axis=1) - starts.min(axis=1))
 
     def busiest_ns(self, plan: Plan) -> float:
         """Return how long the device that has most to do computes in a step of a plan, the mean."""
@@ -222,7 +236,20 @@ class Model(NamedTuple):
         if any(self.lag_ns) and (ran_ns := prompt.length_ns(self.plan)):
             times = prompt.length_ns(plan) / ran_ns
             error += abs(times * self.length_ns(self.plan) / now - 1)
-        return float(error)
+        return float(error + self._begun(plan) / now)
+
+    def _begun(self, plan: Plan) -> float:
+        """Return how much longer or shorter a step of a plan is if nothing ran before the first.
+
+        Whether anything did, the run need not tell: that step was as long either way, maybe, and is
+        not with another plan.
+        """
+        if self.before is None:
+            return 0.0
+        number = np.arange(len(self.before))
+        cold = self._replace(before=np.where(self.before == number, -1, self.before))
+        same = self.length_ns(self.plan) / cold.length_ns(self.plan)
+        return abs(cold.length_ns(plan) * same - self.length_ns(plan))
 
     def guesses(self, plan: Plan) -> list[tuple[Model, str]]:
         """Return the ways to take what a plan needs and nobody measured, and what each takes to be so.
@@ -320,8 +347,34 @@ class Model(NamedTuple):
             ),
         )
         moves = np.broadcast_to(delay[crosses], (len(lengths), len(crosses)))
-        start, end = graph.run_many(np.concatenate([lengths, moves], axis=1))
+        taken = np.concatenate([lengths, moves], axis=1)
+        if self.before is None:
+            start, end = graph.run_many(taken)
+        else:
+            start, end = self._chained(plan, graph, taken, self.before)
         return start[:, : len(plan)] + free, end[:, : len(plan)]
+
+    def _chained(self, plan: Plan, graph: Graph, taken: Ints, before: Ints) -> tuple[Ints, Ints]:
+        """Return when operations start and end in runs that follow one another, runs x n.
+
+        That a device becomes free is an operation, which its first one waits for.
+        """
+        frees = graph.count + np.arange(plan.devices)
+        source, target = graph.edges
+        opened = Graph(
+            graph.count + plan.devices,
+            Edges(np.append(source, frees), np.append(target, plan.first[:-1])),
+        )
+        rest = np.maximum(self.rest_ns - self.lag_ns[0], 0)
+        follows = before[:, None] >= 0
+
+        def left(free: Ints) -> tuple[Ints, Ints]:
+            _, end = opened.run_many(np.concatenate([taken, free], axis=1))
+            after = end[before][:, plan.first[1:] - 1] + rest
+            return np.where(follows, after - after.min(axis=1, keepdims=True), 0), end
+
+        end = settled(left, np.zeros((len(taken), plan.devices), np.int64))[:, : graph.count]
+        return end - taken, end
 
     def _lengths(self, plan: Plan) -> Ints:
         """Return how long a plan's operations take in each run, runs x n."""
@@ -400,6 +453,31 @@ def _calm(cost: np.ndarray) -> np.ndarray:
     taken, due = (np.nansum(one, axis=(1, 2), keepdims=True) for one in (cost, usual))
     calm: np.ndarray = usual * np.divide(taken, due, out=np.ones_like(due), where=due > 0)
     return calm
+
+
+def _followed(
+    chain: Chain | None, keys: Ints, replicas: int, seated: Ints
+) -> tuple[Ints | None, Ints]:
+    """Return the run before each, and how long after it each device could begin: as in `Model`.
+
+    Args:
+        chain: How steps follow one another.
+        keys: Number of the step times `replicas`, and of the replica, of each run; ascending.
+        replicas: How many there are.
+        seated: The rank at each device in each run, runs x p; -1 where none was observed.
+    """
+    if chain is None:
+        return None, np.zeros((len(keys), 0), np.int64)
+    step, copy = np.divmod(keys, replicas)
+    before = np.arange(len(keys))
+    wanted = chain.before[step] * replicas + copy
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    there = (chain.before[step] >= 0) & (keys[at] == wanted)
+    before[there] = at[there]
+    rest = chain.rest_ns[np.maximum(seated, 0), step[:, None]]
+    known = seated >= 0
+    usual = int(np.median(rest[known])) if known.any() else 0
+    return before, np.where(known, rest, usual)
 
 
 def _lags(run: MeasuredRun) -> tuple[int, int]:

@@ -46,6 +46,33 @@ def partial_steps(tasks: pl.DataFrame) -> list[int]:
     return held.filter(pl.col("rank") < ranks)["step"].sort().to_list()
 
 
+def torn_steps(tasks: pl.DataFrame) -> list[int]:
+    """Return the first and the last step, where they have fewer tasks than usual: they were cut.
+
+    A recording that begins or ends in the middle of a step has only a part of it, which is shorter than
+    a step. Where ranks do not wait for each other, it may cut the next one as well, which overlaps.
+    Usual is the median number of tasks of the pipeline phase.
+
+    Args:
+        tasks: As in `Timeline.tasks`.
+    """
+    start, end = pl.col("start_ns").min(), pl.col("end_ns").max()
+    steps = pipeline_phase(tasks).drop_nulls("step").group_by("step").agg(start, end, tasks=pl.len())
+    if steps.height < 2:
+        return []
+    rows = steps.sort("step").with_columns(few=pl.col("tasks") < pl.col("tasks").median())
+    numbers, starts, ends, few = (rows[name].to_list() for name in ("step", *_SPAN, "few"))
+    torn = {at for at in (0, len(few) - 1) if few[at]}
+    if 0 in torn and few[1] and starts[1] < ends[0]:
+        torn.add(1)
+    if len(few) - 1 in torn and few[-2] and starts[-1] < ends[-2]:
+        torn.add(len(few) - 2)
+    return [numbers[at] for at in sorted(torn)]
+
+
+_SPAN: Final = ("start_ns", "end_ns")
+
+
 def compared(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return the pipeline phase without the steps that are not compared across ranks.
 

@@ -16,7 +16,7 @@ import polars as pl
 from bubblescope.analysis.changes import OVERALL, RATES, UNSTEPPED, Measured
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.idle.slow_ranks import SlowRank, notable
-from bubblescope.analysis.phase import partial_steps, pipeline_phase
+from bubblescope.analysis.phase import partial_steps, pipeline_phase, torn_steps
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
 from bubblescope.model import units
@@ -215,7 +215,7 @@ def _recorded_whole(label: str, timeline: Timeline) -> tuple[Timeline, list[int]
         return timeline, [], []
     few = (counts["tasks"] < counts["tasks"].median()).to_list()
     steps = counts["step"].to_list()
-    torn = [steps[at] for at in (0, -1) if few[at]]
+    torn = torn_steps(timeline.tasks)
     inner = [step for step, short in zip(steps[1:-1], few[1:-1], strict=True) if short]
     notes = []
     if torn:

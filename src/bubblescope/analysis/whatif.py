@@ -27,11 +27,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.chained import Chain
 from bubblescope.analysis.cost_model import Model
 from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.slow_ranks import slow_ranks
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
+from bubblescope.analysis.phase import torn_steps
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.prediction import (
     AT_ONCE,
@@ -46,8 +48,10 @@ from bubblescope.analysis.slow_devices import SlowDevices, depth_of, even
 from bubblescope.analysis.study import ledger_of, study
 from bubblescope.analysis.together import Asked, moved
 from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
+from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.model.errors import ScheduleError, TimelineError
+from bubblescope.model.provenance import Notice
 from bubblescope.model.timeline import Timeline
 from bubblescope.model.timing import timed
 from bubblescope.schedules import SCHEDULES, generate, named
@@ -65,7 +69,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.slow_devices import Reading
     from bubblescope.analysis.together import Change
     from bubblescope.model.arrays import Ints
-    from bubblescope.model.provenance import Notice
     from bubblescope.schedules.plan import Plan
 
 SCHEMA: Final = "bubblescope.whatif/1"
@@ -111,8 +114,9 @@ class WhatIf:
         self._recognition = recognition
         device = recognition.coordinates.device if recognition else None
         self._devices = SlowDevices.of(self._counterfactuals, device)
+        self._chain = Chain.of(self._counterfactuals.run, timeline) if timeline else None
         self._model = (
-            Model.of(recognition, self._counterfactuals, self._devices)
+            Model.of(recognition, self._counterfactuals, self._devices, chain=self._chain)
             if recognition and recognition.plan
             else None
         )
@@ -171,8 +175,8 @@ class WhatIf:
         saved = faster.saved(windows)
         most, least = (_in_run(run, _by_task(windows, one, timeline)) for one in saved)
         change = f"kernels of {pattern!r} take {factor:g} times as long"
-        longest = self._same(change, HOST_AHEAD, lambda: run.replay(run.duration_ns - least))
-        shortest = run.replay(run.duration_ns - most).step_ns
+        longest = self._lasting(change, HOST_AHEAD, run.duration_ns - least)
+        shortest = self._length(self._replay(run.duration_ns - most))
         return longest.down_to(shortest, HOST_SOONER)
 
     def healthy(self, rank: int) -> Prediction:
@@ -208,7 +212,7 @@ class WhatIf:
         scaled = np.where(own, np.round(run.duration_ns * factor), run.duration_ns)
         duration = scaled.astype(np.int64)
         change = f"{what} {number} takes {factor:g} times as long"
-        return self._by_chance(self._same(change, "", lambda: run.replay(duration))).widened()
+        return self._by_chance(self._lasting(change, "", duration)).widened()
 
     def moved(self, count: int, source: int, target: int, layers: Sequence[int]) -> Prediction:
         """Answer what it would have taken with layers of one stage at another.
@@ -413,6 +417,29 @@ class WhatIf:
             lambda timeline: _moved(timeline, run, replay()),
         )
 
+    def _lasting(self, change: str, needs: str, duration_ns: Ints) -> Prediction:
+        """Return what a replay of the same tasks says when they take so long, n long."""
+        said = self._same(change, needs, lambda: self._replay(duration_ns))
+        if self._chain is None:
+            return said
+        taken = self._length(self._replay(duration_ns))
+        # Whether the first step had one before it that was not recorded, nobody knows.
+        error = said.error + abs(said.predicted_ns / taken - 1) if taken else said.error
+        saved = 1 - taken / self.step_ns if self.step_ns else 0.0
+        return said._replace(predicted_ns=taken, saved_share=saved, error=error)
+
+    def _replay(self, duration_ns: Ints) -> Replay:
+        """Return the run with tasks that take so long, n long."""
+        run = self._counterfactuals.run
+        return self._chain.replay(run, duration_ns) if self._chain else run.replay(duration_ns)
+
+    def _length(self, replay: Replay) -> int:
+        """Return the mean step of a replay; in a chain, as those with one before."""
+        if self._chain is None:
+            return replay.step_ns
+        measured = self._chain.step_ns(self._counterfactuals.run.as_measured)
+        return round(self.step_ns * self._chain.step_ns(replay) / measured) if measured else 0
+
     def _made(
         self,
         change: str,
@@ -466,7 +493,9 @@ class WhatIf:
         for what, number, factor in asked.scaled:
             if what == "stage":
                 times = np.where(run.stage == number, times * factor, times)
-        model = Model.of(self._recognised(), self._counterfactuals, self._devices, times)
+        model = Model.of(
+            self._recognised(), self._counterfactuals, self._devices, times, self._chain
+        )
         if model is None:
             raise ScheduleError("the run has no forwards or no backwards")
         read = model.read_as(reading).with_ranks(dict.fromkeys(asked.healthy, 1.0))
@@ -498,18 +527,23 @@ class WhatIf:
             always = (*dict.fromkeys((*uses, *NOT_AHEAD)),)
             insides = [(always, ""), (tuple({*always, Use.LATENCY}), AT_ONCE)]
         left = frozenset(found.present) - causes
+        resized = []
+        for reading in self._readings(asked.layers if others else ()):
+            times = self._resized(others, asked.layers, reading)
+            for rank in asked.healthy:
+                times = times * self._made_healthy(rank, reading)
+            for what, number, factor in asked.scaled:
+                numbers = {"stage": run.stage, "rank": run.rank}[what]
+                times = np.where(numbers == number, times * factor, times)
+            resized.append((times, reading.words))
+        if not causes and not uses and not asked.never_late:
+            return self._read(change, needs, resized)
         played = []
         for inside, condition in insides:
             shorter = _in_run(run, spent_inside(self._known(), inside)) if inside else None
-            for reading in self._readings(asked.layers if others else ()):
-                times = self._resized(others, asked.layers, reading)
-                for rank in asked.healthy:
-                    times = times * self._made_healthy(rank, reading)
-                for what, number, factor in asked.scaled:
-                    numbers = {"stage": run.stage, "rank": run.rank}[what]
-                    times = np.where(numbers == number, times * factor, times)
+            for times, reading_words in resized:
                 length = found.replay_with(left, shorter, times).step_ns
-                words = " and ".join(part for part in (condition, reading.words) if part)
+                words = " and ".join(part for part in (condition, reading_words) if part)
                 played.append((length, (shorter, times), words))
         _, (shorter, times), _ = max(played, key=_time)
         best, _, words = min(played, key=_time)
@@ -594,10 +628,10 @@ class WhatIf:
         played = []
         for times, words in found:
             duration = np.round(run.duration_ns * times).astype(np.int64)
-            played.append((run.replay(duration).step_ns, duration, words))
+            played.append((self._length(self._replay(duration)), duration, words))
         _, longest, _ = max(played, key=_time)
         best, _, words = min(played, key=_time)
-        said = self._same(change, needs, lambda: run.replay(longest))
+        said = self._lasting(change, needs, longest)
         return self._by_chance(said).down_to(best, words).widened()
 
     def _by_chance(self, said: Prediction) -> Prediction:
@@ -703,6 +737,20 @@ def stepped(timeline: Timeline, run: MeasuredRun, tasks: pl.DataFrame) -> Timeli
     return Timeline(tasks.with_columns(step=step), timeline.ranks, timeline.run)
 
 
+def recorded_whole(timeline: Timeline) -> tuple[Timeline, tuple[Notice, ...]]:
+    """Return a run without the steps at its ends that were not recorded whole, and a word about these.
+
+    What is left of them is shorter than a step, and is no part of the mean step.
+    """
+    steps = timeline.steps
+    torn = torn_steps(timeline.tasks)
+    left = [step for step in steps if step not in torn]
+    if not torn or not left:
+        return timeline, ()
+    text = f"{units.listed('step', torn)} left out: not recorded whole"
+    return timeline.slice(steps=left), (Notice("torn-steps", text, len(torn), len(steps)),)
+
+
 Question: TypeAlias = Callable[[Any], Prediction]
 """What is asked about a run, such as `lambda run: run.schedule("zb-v")`.
 
@@ -761,7 +809,10 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
         if timeline.budget.height and not known.pipelined:
             run = DeviceWhatIf(timeline, activities)
         else:
-            notices = known.bubbles.notices
+            whole, torn = recorded_whole(timeline)
+            if torn:
+                timeline, known = whole, study(whole, also)
+            notices = (*torn, *known.bubbles.notices)
             run = WhatIf(known.recognition, ledger_of(known, timeline), timeline, activities)
         answers = [question(run) for question in questions] or run.advice(memory)
         return cls(timeline, run.step_ns, tuple(answers), run.span, run.open, notices)

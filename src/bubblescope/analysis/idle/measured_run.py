@@ -236,6 +236,7 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     clock = clocks(timeline)[column["rank"]]
     in_time |= clock[source] != clock[target]
     awaited = end[source] >= free[target]
+    awaited &= ~_in_step_before(column, opens[step], end, first)[target]
     if (awaited & in_time).any():
         awaited &= in_time
     took = _transfers(links, wait, awaited)
@@ -283,6 +284,35 @@ def _columns(tasks: pl.DataFrame) -> dict[str, Ints]:
             group=pl.struct("step", "rank").rle_id(),
         )
     }
+
+
+def _in_step_before(column: dict[str, Ints], opens: Ints, end: Ints, first: Ints) -> np.ndarray:
+    """Return which tasks are a rank's first of a step that opened elsewhere before its last one ended.
+
+    A rank's first step of all may have had one before it that was not recorded: it is as its others.
+
+    Args:
+        column: As `_columns` returns them.
+        opens: First start of each task's step.
+        end: Of each task, since then.
+        first: First task of each group, and n.
+
+    Returns:
+        n long.
+    """
+    begins = first[:-1]
+    rank, step = column["rank"][begins], column["step"][begins]
+    left = opens[begins] + np.maximum.reduceat(end, begins)
+    order = np.lexsort((step, rank))
+    again = np.diff(rank[order]) == 0
+    before, after = order[:-1][again], order[1:][again]
+    busy = left[before] > opens[begins[after]]
+    ever = np.zeros(int(rank.max()) + 1, bool)
+    ever[rank[after[busy]]] = True
+    within = np.zeros(len(end), bool)
+    within[begins] = ever[rank]
+    within[begins[after]] = busy
+    return within
 
 
 def _longest_before(end: Ints, group: Ints) -> Ints:
