@@ -6,7 +6,9 @@ own last task has ended and it has done what it does between steps (optimizer, d
 ranks may still be in this one. How late each is free for a step then depends on the step before.
 
 A run shows that its ranks do not wait where one of them begins to compute or to receive for the next
-step before the last task of this one has ended anywhere.
+step before the last task of this one has ended anywhere; and that they do where one that has ended
+early could begin the next step, and does not before all have ended. Where the rank that ends last is
+the only one of which it is known when it could begin, a run shows neither.
 """
 
 from __future__ import annotations
@@ -52,16 +54,18 @@ class Chain(NamedTuple):
         group_before: The group of the same rank in the step before, g long; -1 for none.
         late_ns: How long the first task of each group starts after its device was free and its
             results were there, g long.
+        sure: Whether the run shows that ranks do not wait; if not, it shows nothing.
     """
 
     before: Ints
     rest_ns: Ints
     group_before: Ints
     late_ns: Ints
+    sure: bool
 
     @classmethod
     def of(cls, run: MeasuredRun, timeline: Timeline) -> Chain | None:
-        """Return what follows what; None if ranks wait for each other, or nothing shows otherwise.
+        """Return what follows what; None if ranks wait for each other, or no step follows another.
 
         How soon a rank could have begun is known where its first task needs no result, and where it
         was waiting to receive that before it was made. The latter may have waited for others between
@@ -82,12 +86,17 @@ class Chain(NamedTuple):
         begun = np.minimum(_begun(run, timeline, rank, step), start)
         end = np.maximum.reduceat(run.as_measured.end_ns, begins) + opens
         consecutive = there[_consecutive(run, before)[step[there]]]
-        if not _early(run, before, step[consecutive], begun[consecutive]):
-            return None
         feeder = run.feeder[begins]
         made = np.where(feeder >= 0, run.as_measured.end_ns[feeder] + opens, np.iinfo(np.int64).max)
         known = np.zeros(len(begins), bool)
         known[consecutive] = ((feeder < 0) | (begun < made))[consecutive]
+        length = run.as_measured.length_ns[before[step]]
+        over = run.opens_ns[before[step]] + length
+        early = (over - begun) / np.maximum(length, 1)
+        sure = _earliest(early[consecutive], step[consecutive]) > _EARLY
+        told = known & ((over - end[group_before]) / np.maximum(length, 1) > _EARLY)
+        if not sure and told.any():
+            return None
         gap = np.zeros(len(begins), np.int64)
         gap[there] = np.maximum(begun[there] - end[group_before[there]], 0)
         usual = np.quantile(gap[known], 0.5, method="lower") if known.any() else 0
@@ -100,7 +109,7 @@ class Chain(NamedTuple):
         late = np.maximum(run.as_measured.start_ns[begins] - np.maximum(ready, free), 0)
         table = np.zeros(at.shape, np.int64)
         table[rank, step] = rest
-        return cls(before, table, group_before, late)
+        return cls(before, table, group_before, late, sure)
 
     def replay(self, run: MeasuredRun, duration_ns: Ints) -> Replay:
         """Return the run with other durations, each step after the one before it.
@@ -184,13 +193,10 @@ def _begun(run: MeasuredRun, timeline: Timeline, rank: Ints, step: Ints) -> Ints
     return begun
 
 
-def _early(run: MeasuredRun, before: Ints, step: Ints, begun: Ints) -> bool:
-    """Say whether most steps are begun somewhere before the one before them has ended."""
+def _earliest(early: np.ndarray, step: Ints) -> float:
+    """Return by which share of a step the next is begun before its end, the median of all."""
     if not len(step):
-        return False
-    opened = np.full(len(before), np.iinfo(np.int64).max)
-    np.minimum.at(opened, step, begun)
-    steps = np.unique(step)
-    length = run.as_measured.length_ns[before[steps]]
-    early = run.opens_ns[before[steps]] + length - opened[steps]
-    return bool(np.median(early / np.maximum(length, 1)) > _EARLY)
+        return 0.0
+    most = np.full(int(step.max()) + 1, -np.inf)
+    np.maximum.at(most, step, early)
+    return float(np.median(most[np.unique(step)]))

@@ -57,7 +57,9 @@ def torn_steps(tasks: pl.DataFrame) -> list[int]:
         tasks: As in `Timeline.tasks`.
     """
     start, end = pl.col("start_ns").min(), pl.col("end_ns").max()
-    steps = pipeline_phase(tasks).drop_nulls("step").group_by("step").agg(start, end, tasks=pl.len())
+    steps = (
+        pipeline_phase(tasks).drop_nulls("step").group_by("step").agg(start, end, tasks=pl.len())
+    )
     if steps.height < 2:
         return []
     rows = steps.sort("step").with_columns(few=pl.col("tasks") < pl.col("tasks").median())

@@ -17,11 +17,16 @@ WORTH: Final = 0.002
 _UNSURE: Final = 0.1
 """± beyond which chance is said as a range."""
 
+CLOSE: Final = 0.01
+"""Ends of a range of guesses that are no further apart, as a share, are one number, and less sure."""
+
 BY_CHANCE: Final = "operations, which scatter much, happen to be short; more steps would tell more"
 
 HOST_AHEAD: Final = "a host that keeps ahead of its device"
 HOST_SOONER: Final = "hosts that launch late launch as much sooner as kernels are faster"
 AT_ONCE: Final = "launched work begins the moment the device is free, as in a CUDA graph"
+IN_STEP: Final = "ranks wait for each other at the end of every step"
+EACH_ON: Final = "ranks begin the next step without waiting for each other"
 NO_WAITING: Final = "no rank has to wait for another any more"
 
 NOT_AHEAD: Final = (*HOST, Use.LAUNCH_CALL)
@@ -105,6 +110,30 @@ class Prediction(NamedTuple):
             best_ns=round(best * max(0.0, 1 - self.chance)),
             best_if=" and ".join(part for part in (self.best_if, BY_CHANCE) if part),
         )
+
+    def or_else(self, other: Prediction, condition: str, otherwise: str) -> Prediction:
+        """Return what is said where another prediction may hold instead, nobody knows which.
+
+        Ends that are close are one, and less sure. Elsewhere it is a range over both.
+
+        Args:
+            other: The other prediction of the same change.
+            condition: What has to be so for this one.
+            otherwise: What has to be so for the other.
+        """
+        ends = [(one.predicted_ns if one.best_ns is None else one.best_ns) for one in (self, other)]
+        longest = max(self, other, key=lambda one: one.predicted_ns)
+        apart = longest.predicted_ns / max(1, min(self.predicted_ns, other.predicted_ns)) - 1
+        apart = max(apart, max(ends) / max(1, min(ends)) - 1)
+        error = max(self.error, other.error)
+        if apart <= CLOSE:
+            return longest._replace(error=error + apart, chance=longest.chance + apart)
+        shortest = self if ends[0] <= ends[1] else other
+        words = [shortest.best_if]
+        if shortest is not longest:
+            words.append(condition if shortest is self else otherwise)
+        said = longest._replace(error=error, best_ns=None, best_if="")
+        return said.down_to(min(ends), " and ".join(word for word in words if word))
 
     @property
     def saved_ns(self) -> int:

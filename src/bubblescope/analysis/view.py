@@ -114,7 +114,7 @@ def _answer(timeline: Timeline, known: Study, question: Question) -> Prediction:
             "a what-if needs a run with forwards and backwards whose ranks share a clock; "
             "--clock solve tries to find one"
         )
-    return question(WhatIf(known.recognition, known.ledger, timeline))
+    return WhatIf(known.recognition, known.ledger, timeline).ask(question)
 
 
 def _links_of(timeline: Timeline) -> pl.DataFrame:

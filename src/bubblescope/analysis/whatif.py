@@ -37,8 +37,11 @@ from bubblescope.analysis.phase import torn_steps
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.prediction import (
     AT_ONCE,
+    CLOSE,
+    EACH_ON,
     HOST_AHEAD,
     HOST_SOONER,
+    IN_STEP,
     NEEDS,
     NOT_AHEAD,
     Prediction,
@@ -88,6 +91,8 @@ class WhatIf:
         timeline: The run, for questions about what is inside tasks.
         activities: What its devices ran, for questions about kernels; the run's own if left out. As in
             `bubblescope.analysis.inside_tasks.FasterKernels`.
+        chained: Where the run does not show whether ranks wait for each other at the end of a step,
+            they do not.
 
     Attributes:
         step_ns: The mean pipeline phase of a step, from its first forward to its last backward.
@@ -104,6 +109,8 @@ class WhatIf:
         ledger: Ledger,
         timeline: Timeline | None = None,
         activities: pl.DataFrame | None = None,
+        *,
+        chained: bool = False,
     ) -> None:
         self._timeline = timeline
         known = timeline.activities if timeline is not None else None
@@ -114,7 +121,11 @@ class WhatIf:
         self._recognition = recognition
         device = recognition.coordinates.device if recognition else None
         self._devices = SlowDevices.of(self._counterfactuals, device)
-        self._chain = Chain.of(self._counterfactuals.run, timeline) if timeline else None
+        chain = Chain.of(self._counterfactuals.run, timeline) if timeline else None
+        self._chain = chain if chain and (chain.sure or chained) else None
+        self._unlike: WhatIf | None = None
+        if chain is not None and self._chain is None:
+            self._unlike = WhatIf(recognition, ledger, timeline, activities, chained=True)
         self._model = (
             Model.of(recognition, self._counterfactuals, self._devices, chain=self._chain)
             if recognition and recognition.plan
@@ -123,6 +134,13 @@ class WhatIf:
         self._unchanged = self._model.length_ns(self._model.plan) if self._model else 0.0
         if not self._unchanged or not self.step_ns:  # tasks that take no time say nothing
             self._model = None
+
+    def ask(self, question: Question) -> Prediction:
+        """Answer a question; where the run does not show whether ranks wait between steps, for both."""
+        said = question(self)
+        if self._unlike is None:
+            return said
+        return said.or_else(question(self._unlike), IN_STEP, EACH_ON)
 
     def without(self, *what: Cause | Use | str) -> Prediction:
         """Answer what the run would have taken without some of what made it long.
@@ -348,9 +366,14 @@ class WhatIf:
             memory: Activations that a device may hold, in micro-batches of a p-th of the model; what
                 the run's own schedule holds if left out.
         """
-        return ranked(list(self._every(memory)))
+        found = self.tried(memory)
+        if self._unlike is None:
+            return ranked(list(found))
+        both = zip(found, self._unlike.tried(memory), strict=True)
+        return ranked([one.or_else(other, IN_STEP, EACH_ON) for one, other in both])
 
-    def _every(self, memory: float | None) -> Iterator[Prediction]:
+    def tried(self, memory: float | None = None) -> Iterator[Prediction]:
+        """Yield everything that advice is chosen from; `memory` as there."""
         for cause in self._counterfactuals.present:
             if cause not in (Cause.CLOCK, Cause.UNEXPLAINED):
                 yield self.without(cause)
@@ -464,7 +487,7 @@ class WhatIf:
         (predicted, longest, _), (best, shortest, guess) = ends
         words = " and ".join(part for part in (shortest.reading.words, guess) if part)
         chance = longest.error(plan)
-        if not shortest.reading.words and predicted - best <= _CLOSE * predicted:
+        if not shortest.reading.words and predicted - best <= CLOSE * predicted:
             chance, best = chance + 1 - best / predicted, predicted
         each = (predicted / plan.microbatches) / (self.step_ns / model.plan.microbatches)
         said = Prediction(
@@ -648,9 +671,6 @@ def _time(found: tuple[Any, ...]) -> Any:
     return found[0]
 
 
-_CLOSE: Final = 0.01
-"""Ends of a range of guesses that are no further apart, as a share, are one number, and less sure."""
-
 _SLOWEST: Final = 8
 """Slow ranks that advice is given about."""
 
@@ -814,7 +834,7 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
                 timeline, known = whole, study(whole, also)
             notices = (*torn, *known.bubbles.notices)
             run = WhatIf(known.recognition, ledger_of(known, timeline), timeline, activities)
-        answers = [question(run) for question in questions] or run.advice(memory)
+        answers = [run.ask(question) for question in questions] or run.advice(memory)
         return cls(timeline, run.step_ns, tuple(answers), run.span, run.open, notices)
 
     def pictured(self) -> list[Pictured]:

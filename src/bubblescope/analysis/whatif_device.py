@@ -37,7 +37,7 @@ from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use
 from bubblescope.model.errors import ScheduleError, TimelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from bubblescope.analysis.together import Change
     from bubblescope.model.timeline import Timeline
@@ -176,6 +176,10 @@ class DeviceWhatIf:
                 "other change; ask one by one"
             )
         return self.without(*dict.fromkeys(one for _, *some in changes for one in some))
+
+    def ask(self, question: Callable[[DeviceWhatIf], Prediction]) -> Prediction:
+        """Answer a question."""
+        return question(self)
 
     def advice(self, memory: float | None = None) -> list[Prediction]:
         """Return what would make a step shorter, by what it saves at least, most first."""
