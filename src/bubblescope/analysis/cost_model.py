@@ -208,13 +208,27 @@ class Model(NamedTuple):
 
     def length_ns(self, plan: Plan) -> float:
         """Return the mean step of a plan, from its first start to the last end of any replica."""
-        starts, ends = self._played(plan)
-        return self._mean_step(ends.max(axis=1) - starts.min(axis=1))
+        return float(self._lasting(plan).mean())
+
+    def scatter(self, length_ns: Ints) -> float:
+        """Return how far off a mean of measured steps may be by what makes single ones longer, a share.
+
+        That is what is not the lengths of their operations, such as operations that start late: two
+        and a half standard errors of the difference of two runs of as many steps.
+
+        Args:
+            length_ns: How long each step was, of as many as the run has; s long.
+        """
+        beyond = length_ns - self._lasting(self.plan)
+        if len(beyond) <= 1 or not length_ns.any():
+            return 0.0
+        each = float(beyond.std(ddof=1)) / float(length_ns.mean())
+        return float(_DEVIATIONS * np.sqrt(2 / len(beyond)) * each)
 
     def busiest_ns(self, plan: Plan) -> float:
         """Return how long the device that has most to do computes in a step of a plan, the mean."""
         sums = np.add.reduceat(self._lengths(plan), plan.first[:-1], axis=1)
-        return self._mean_step(sums.max(axis=1))
+        return float(self._by_step(sums.max(axis=1)).mean())
 
     def error(self, plan: Plan) -> float:
         """Return how far a plan's length may be off its mean in another run, as a share.
@@ -289,10 +303,17 @@ class Model(NamedTuple):
         cost[:, _WEIGHT] = (1 - share) * whole
         return self._replace(cost_ns=cost)
 
-    def _mean_step(self, length_ns: np.ndarray) -> float:
-        """Return the mean over steps of the longest of their runs."""
-        first = np.flatnonzero(np.diff(self.step, prepend=-1))
-        return float(np.maximum.reduceat(length_ns, first).mean())
+    def _lasting(self, plan: Plan) -> np.ndarray:
+        """Return how long each step of a plan takes, s long."""
+        starts, ends = self._played(plan)
+        return self._by_step(ends.max(axis=1) - starts.min(axis=1))
+
+    def _by_step(self, length_ns: np.ndarray) -> np.ndarray:
+        """Return the longest of the runs of each step, s long."""
+        longest: np.ndarray = np.maximum.reduceat(
+            length_ns, np.flatnonzero(np.diff(self.step, prepend=-1))
+        )
+        return longest
 
     def tasks(self, plan: Plan, opens_ns: Ints) -> pl.DataFrame:
         """Return a plan's operations as tasks of the ranks that were observed.

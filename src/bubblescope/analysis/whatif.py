@@ -134,6 +134,8 @@ class WhatIf:
         self._unchanged = self._model.length_ns(self._model.plan) if self._model else 0.0
         if not self._unchanged or not self.step_ns:  # tasks that take no time say nothing
             self._model = None
+        measured = self._counterfactuals.run.as_measured.length_ns
+        self._scatter = self._model.scatter(measured) if self._model else 0.0
 
     def ask(self, question: Question) -> Prediction:
         """Answer a question; where the run does not show whether ranks wait between steps, for both."""
@@ -486,7 +488,7 @@ class WhatIf:
             ends.append(end(guesses, key=_time))
         (predicted, longest, _), (best, shortest, guess) = ends
         words = " and ".join(part for part in (shortest.reading.words, guess) if part)
-        chance = longest.error(plan)
+        chance = longest.error(plan) + self._scatter
         if not shortest.reading.words and predicted - best <= CLOSE * predicted:
             chance, best = chance + 1 - best / predicted, predicted
         each = (predicted / plan.microbatches) / (self.step_ns / model.plan.microbatches)
@@ -659,7 +661,7 @@ class WhatIf:
 
     def _by_chance(self, said: Prediction) -> Prediction:
         """Add how far off what devices and stages are estimated to cost may be."""
-        chance = self._model.error(self._model.plan) if self._model else 0.0
+        chance = self._model.error(self._model.plan) + self._scatter if self._model else 0.0
         return said._replace(error=said.error + chance, chance=chance)
 
 
