@@ -511,8 +511,8 @@ def _lags(run: MeasuredRun) -> tuple[int, int]:
 
 def _delays(run: MeasuredRun, recognition: Recognition, devices: int) -> tuple[Ints, np.ndarray]:
     """Return the median delay of results from device to device, and from where to where any were."""
-    source, target = (run.rank[edge[run.within :]] for edge in run.graph.edges)
-    delay = np.maximum(run.delay_ns[run.within :], 0)
+    source, target = (run.rank[edge[run.links]] for edge in run.graph.edges)
+    delay = np.maximum(run.delay_ns[run.links], 0)
     table = np.full((devices, devices), int(np.median(delay)) if len(delay) else 0, np.int64)
     seat = np.full(int(run.rank.max()) + 1, -1)
     seat[list(recognition.coordinates.device)] = list(recognition.coordinates.device.values())

@@ -171,7 +171,7 @@ class WhatIf:
         Raises:
             TimelineError: The traces do not tell what devices did.
         """
-        change, causes = "the host never late", (Cause.LAUNCH, Cause.PAUSE)
+        change, causes = "the host never late", _HOST
         least = self._without(change, HOST_AHEAD, causes, NOT_AHEAD)
         most = self._without(change, HOST_AHEAD, causes, (*NOT_AHEAD, Use.LATENCY))
         return least.down_to(most.predicted_ns, AT_ONCE)
@@ -548,7 +548,7 @@ class WhatIf:
             )
         insides: list[tuple[tuple[Use, ...], str]] = [(tuple(uses), "")]
         if asked.never_late:
-            causes |= {Cause.LAUNCH, Cause.PAUSE}
+            causes |= {*_HOST}
             always = (*dict.fromkeys((*uses, *NOT_AHEAD)),)
             insides = [(always, ""), (tuple({*always, Use.LATENCY}), AT_ONCE)]
         left = frozenset(found.present) - causes
@@ -684,10 +684,15 @@ _NEEDS: Final = {
     Cause.TRANSFER: "transfers that nothing waits for",
     Cause.PAUSE: "garbage collection, data and checkpoints in the background",
     Cause.LAUNCH: "a host that keeps ahead of its device",
+    Cause.SEND: "sends that nothing waits for",
+    Cause.CODE: "code of the job that does not keep tasks waiting",
     Cause.SYNC: "collectives that nothing waits for",
     Cause.CLOCK: "clocks that agree",
 }
 
+
+_HOST: Final = (Cause.LAUNCH, Cause.PAUSE, Cause.CODE)
+"""What a host is late by."""
 
 _OF_STAGES: Final = frozenset({Cause.IMBALANCE, Cause.SLOW_RANK})
 

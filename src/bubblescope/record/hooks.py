@@ -22,6 +22,12 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
         "torch.distributed.device_mesh": "torch_common:device_mesh",
         "torch.optim.optimizer": "torch_common:optimizer",
     },
+    "aside": {
+        "torch.utils.data.dataloader": "torch_aside:data",
+        "torch.serialization": "torch_aside:checkpoints",
+        "torch.distributed.checkpoint.state_dict_saver": "torch_aside:distributed_checkpoints",
+        "torch.nn.utils.clip_grad": "torch_aside:clipping",
+    },
     "loop": {
         "torch.autograd": "torch_loop:backwards",
         "torch.optim.optimizer": "torch_loop:optimizers",

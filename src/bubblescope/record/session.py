@@ -12,18 +12,20 @@ import functools
 import gc
 import os
 import sys
+import threading
 import time
 import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from bubblescope.model.kinds import Kind
+from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.notes import Note, leave
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.settings import Settings
 from bubblescope.record.timers import chosen_timer
 from bubblescope.record.vendor_marks import chosen_marks
+from bubblescope.recording.columns import SPOILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -132,6 +134,9 @@ class Session:
         """
         if self._failed or self._closed or os.getpid() != self._process:
             return
+        if self._spoiled:  # it is that step that is tried again, or another in its place
+            self._spoiled = False
+            return
         try:
             self._end_step()
             if self.recorder is None:
@@ -142,6 +147,20 @@ class Session:
             self._next += 1
         except Exception as error:  # noqa: BLE001  the job goes on
             self.fail(error)
+
+    def spoil_step(self) -> None:
+        """Tell that the step failed: the next one has its number, and what it did is of no step.
+
+        So ranks of which one leaves out a batch, or tries it again, number the others alike.
+        """
+        recorder = self.recorder
+        if self._step is None or recorder is None:
+            return
+        self._spoiled = True
+        if recorder.recording:
+            recorder.end_task(_SPOILED, recorder.begin_task(_SPOILED, SPOILED), SPOILED)
+
+    _spoiled = False
 
     def _end_step(self) -> None:
         step, self._step = self._step, None
@@ -259,6 +278,37 @@ class Session:
 
         return call  # type: ignore[return-value]  # functools.wraps keeps the signature
 
+    def beside(self, function: Function, place: bytes, name: str | None = None) -> Function:
+        """Return a function that does the same and is recorded as something beside the passes.
+
+        It is not in other threads, while `torch.compile` looks at it, and within another such function.
+
+        Args:
+            function: What to record.
+            place: Where it belongs, packed.
+            name: What to call it; by default what its place says.
+        """
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            torch = sys.modules.get("torch")
+            if torch is not None and torch.compiler.is_compiling():
+                return function(*args, **kwargs)
+            recorder = self.recorder
+            if recorder is None or not recorder.recording or self._aside or not _in_main_thread():
+                return function(*args, **kwargs)
+            self._aside = True
+            began = recorder.begin_task(place, name)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._aside = False
+                recorder.end_task(place, began, name)
+
+        return call  # type: ignore[return-value]  # functools.wraps keeps the signature
+
+    _aside = False
+
     def alone(self, function: Function) -> Function:
         """Return a function that does the same, and inside of which nothing is recorded."""
 
@@ -322,6 +372,7 @@ class Session:
 
 
 _GC = identity_of(Kind.GC)
+_SPOILED = identity_of(Kind.OTHER, lane=Lane.HOST)
 _session: Session | None = None
 
 
@@ -358,6 +409,10 @@ def _serve(recorder: Recorder, address: str) -> Callable[[], None] | None:
             stacklevel=4,
         )
         return None
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _rank() -> int:

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.idle.shares import Shares
     from bubblescope.analysis.study import Study
+    from bubblescope.analysis.wall_clock import WallClock
     from bubblescope.model.timeline import Timeline
 
 _MOST: Final = 4
 """Causes that are spoken of."""
+_OUTSIDE: Final = 0.05
+"""Share of a step outside of the pipeline phase from which on it is spoken of."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -89,6 +92,46 @@ def findings(timeline: Timeline, study: Study, shares: Shares) -> list[Finding]:
         said.append(_EVIDENCE[cause](timeline, ledger, study))
         said.append(Finding("advice", cause.name.lower(), {}))
     return [*said, *_no_wait(study, inherent)]
+
+
+def outside(wall: WallClock) -> list[Finding]:
+    """Return what makes steps longer than their pipeline phase, if that is worth a word."""
+    whole = wall.step_ns
+    totals = wall.totals().sort("outside_ns", "what", descending=[True, False]).to_dicts()
+    rest = sum(row["outside_ns"] for row in totals)
+    if not whole or rest < _OUTSIDE * whole:
+        return []
+    values = {"step_ns": whole, "phase_share": 1 - rest / whole}
+    said = [Finding("verdict", "whole_step", values)]
+    for row in [row for row in totals if row["outside_ns"] >= LEAST * whole][:_MOST]:
+        ranks = (
+            wall.table.filter(what=row["what"])
+            .group_by("rank")
+            .agg(outside_ns=(pl.col("spent_ns") - pl.col("phase_ns")).sum() / _steps_of(wall))
+            .sort("outside_ns", "rank", descending=[True, False])
+        )
+        top, ns = ranks.row(0)
+        told = {"what": row["what"], "outside_ns": row["outside_ns"]}
+        told |= {"time_share": row["outside_ns"] / whole, "rank": top, "rank_ns": round(ns)}
+        said.append(Finding("evidence", "outside", told))
+        if row["what"] in _ADVISED:
+            said.append(Finding("advice", _ADVISED[row["what"]], {}))
+    return said
+
+
+def _steps_of(wall: WallClock) -> float:
+    """Return how many steps each rank has, the mean."""
+    return wall.steps.height / wall.steps["rank"].n_unique()
+
+
+_ADVISED: Final = {
+    "data loading": "host_data",
+    "checkpoint": "checkpoint",
+    "evaluation": "evaluation",
+    "in no task": "no_task",
+    "receiving": "receiving",
+}
+"""What is outside the pipeline phase, and the advice about it."""
 
 
 def _no_wait(study: Study, inherent_ns: int) -> list[Finding]:
@@ -161,13 +204,13 @@ def _variation(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
 
 def _transfer(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
     run = ledger.counterfactuals.run
-    source, target = (edge[run.within :] for edge in run.graph.edges)
+    source, target = (edge[run.links] for edge in run.graph.edges)
     links = (
         pl.DataFrame(
             {
                 "from": run.rank[source],
                 "to": run.rank[target],
-                "ns": run.delay_ns[run.within :],
+                "ns": run.delay_ns[run.links],
                 "task": run.task[target],
             }
         )
@@ -211,6 +254,8 @@ def _late(key: str, timeline: Timeline, ledger: Ledger, _study: Study) -> Findin
         "task": _task(timeline, top["task"]),
         "longest_ns": top["longest"],
     }
+    if key == "pause":
+        values["pause"], values["pause_ns"] = ledger.counterfactuals.longest_pause()
     return Finding("evidence", key, values, (top["task"],))
 
 
@@ -230,7 +275,7 @@ def _clock(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
     key = "clock_unknown"
     if timeline.run.clock is not None and known["group"].n_unique() == 1:
         key, values["error_ns"] = "clock", known["error_ns"].max()
-    at = run.graph.edges.target[run.within :][run.early_ns.argmin()] if len(run.early_ns) else 0
+    at = run.graph.edges.target[run.links][run.early_ns.argmin()] if len(run.early_ns) else 0
     return Finding("evidence", key, values, (int(run.task[at]),))
 
 
@@ -242,6 +287,8 @@ _EVIDENCE: Final[dict[Cause, Callable[[Timeline, Ledger, Study], Finding]]] = {
     Cause.TRANSFER: _transfer,
     Cause.PAUSE: partial(_late, "pause"),
     Cause.LAUNCH: partial(_late, "launch"),
+    Cause.SEND: partial(_late, "send"),
+    Cause.CODE: partial(_late, "code"),
     Cause.SYNC: partial(_late, "sync"),
     Cause.UNEXPLAINED: partial(_late, "unexplained"),
     Cause.CLOCK: _clock,

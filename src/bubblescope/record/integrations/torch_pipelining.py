@@ -10,15 +10,21 @@ stages' `get_..._ops(microbatch)`, is started by the module's `_batch_p2p` and w
 from __future__ import annotations
 
 import functools
+import time
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import identity_of, kind_of
+from bubblescope.model.kinds import Kind, Lane
+from bubblescope.record.buffer import identity_of, kind_of, place_of
+from bubblescope.record.integrations.torch_aside import ASIDE
+from bubblescope.recording.columns import WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from bubblescope.record.recorder import Recorder
     from bubblescope.record.session import Session
 
 _OPERATIONS: Final = {
@@ -29,6 +35,8 @@ _OPERATIONS: Final = {
 }
 _RECEIVES: Final = (Kind.RECV_FORWARD, Kind.RECV_BACKWARD)
 _PLACE: Final = "_bubblescope_place"
+_WAITED_NS: Final = 50_000
+"""How long a send is waited for at least to be worth a task: most have long been done."""
 
 
 def schedules(module: ModuleType, session: Session) -> None:
@@ -58,7 +66,7 @@ def schedules(module: ModuleType, session: Session) -> None:
 
 
 def _stepping(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
-    evaluate = session.alone(step)
+    evaluate = session.beside(session.alone(step), ASIDE, "evaluation")
 
     @functools.wraps(step)
     def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -67,7 +75,11 @@ def _stepping(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
         session.use("torch")
         _introduce(self, session)
         session.begin_step()
-        return step(self, *args, **kwargs)
+        try:
+            return step(self, *args, **kwargs)
+        except Exception:
+            session.spoil_step()
+            raise
 
     return begin
 
@@ -155,8 +167,9 @@ def _placed(get: Callable[..., Any], kind: Kind, session: Session) -> Callable[.
 
 
 class _Works(list[Any]):
-    """Operations that were started, and which receives are among them."""
+    """Operations that were started, and which task each of them is; none if they are one."""
 
+    places: tuple[bytes, ...] = ()
     receives: tuple[bytes, ...] = ()
 
 
@@ -165,34 +178,70 @@ def _started(batch: Callable[..., Any], session: Session) -> Callable[..., Any]:
 
     @functools.wraps(batch)
     def start(operations: Any, *args: Any, **kwargs: Any) -> Any:
-        places: set[bytes] = {getattr(operation, _PLACE, b"") for operation in operations} - {b""}
+        each = tuple(getattr(operation, _PLACE, b"") for operation in operations)
+        places = set(each) - {b""}
         begun = session.begin(place for place in places if not _receiving(place))
         try:
             works = _Works(batch(operations, *args, **kwargs))
         finally:
             session.end(begun)
         works.receives = tuple(place for place in places if _receiving(place))
+        works.places = each if len(works) == len(each) else ()
         return works
 
     return start
 
 
 def _awaited(wait: Callable[..., Any], session: Session) -> Callable[..., Any]:
-    """Return a function that records receives, as long as they are waited for.
+    """Return a function that records receives, as long as they are waited for, and waiting for sends.
 
     On a GPU, waiting for a receive makes the compute stream wait: marks on that stream before and
-    after say how long it did.
+    after say how long it did. There what is waited for together is one; on the host's clock it is
+    waited for one by one, so that a send that nobody takes is told from a receive that nobody sends.
     """
 
     @functools.wraps(wait)
     def waited(works: Any) -> Any:
+        recorder = session.recorder
+        places = getattr(works, "places", ())
+        if places and recorder is not None and recorder.plain:
+            for place, those in groupby(zip(places, works, strict=True), key=itemgetter(0)):
+                _wait_for(place, [work for _, work in those], recorder)
+            return None
         begun = session.begin(getattr(works, "receives", ()))
         try:
             return wait(works)
         finally:
             session.end(begun)
 
+    def _wait_for(place: bytes, works: list[Any], recorder: Recorder) -> None:
+        receiving = bool(place) and _receiving(place)
+        began = recorder.begin_task(place)
+        wait(works)
+        if not recorder.recording:
+            return
+        if receiving:
+            recorder.end_task(place, began)
+        elif time.monotonic_ns() - began[1] >= _WAITED_NS:
+            recorder.end_task(_sending(place), began, WAITING)
+
     return waited
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _sending(place: bytes) -> bytes:
+    """Return where waiting for a send belongs: to its micro-batch, of the stage that it is for."""
+    if not place:
+        return identity_of(Kind.OTHER, lane=Lane.COMM)
+    of = place_of(place)
+    ahead = 1 if kind_of(place) is Kind.SEND_FORWARD else -1
+    return identity_of(
+        Kind.OTHER,
+        stage=of["stage"] + ahead,
+        microbatch=of["microbatch"],
+        peer=of["peer"],
+        lane=Lane.COMM,
+    )
 
 
 def _receiving(place: bytes) -> bool:
