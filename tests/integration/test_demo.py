@@ -14,12 +14,15 @@ import numpy as np
 import polars as pl
 import pytest
 
+import bubblescope
 from bubblescope import BubblescopeError, sources
 from bubblescope.demo import Result, contention_note, network, run
 from bubblescope.demo.network import Data, Stage, loss_and_gradient
 from bubblescope.demo.options import Options
 from bubblescope.render.text.report import Report
 from bubblescope.schedules import LINEAR, generate
+from full import FULL
+from unsynchronised import Pipeline
 
 SMALL = {"width": 16, "samples": 8, "layers": 1, "steps": 3, "microbatches": 5}
 
@@ -265,3 +268,35 @@ def test_the_environment_is_left_as_it_was(tmp_path):
     before = dict(os.environ)
     run(Options(stages=1, **SMALL), tmp_path)
     assert dict(os.environ) == before
+
+
+@pytest.mark.skipif(not FULL, reason="./check --full runs it")
+def test_a_demo_takes_what_another_says(tmp_path):
+    """Its ranks do not wait for each other: a step begins while others are in the one before."""
+    sleep = 20.0
+    other = {"zb-h2": "1f1b", "1f1b": "zb-h1"}
+    pipelines = {
+        name: Pipeline(name, (1.0, 1.6, 1.0), microbatches=6, steps=4)
+        for name in ("zb-h2", "1f1b", "zb-h1")
+    }
+    runs, steps, late = {}, {}, {}
+    for name, pipeline in pipelines.items():
+        options = Options(
+            schedule=name,
+            stages=3,
+            microbatches=6,
+            steps=4,
+            sleep_compute_ms=sleep,
+            stage_work=pipeline.work,
+            width=16,
+        )
+        run(options, tmp_path / name)
+        runs[name] = bubblescope.load(tmp_path / name).slice(steps=range(1, 4))
+        steps[name] = runs[name].whatif(lambda one: one.microbatches(12)).step_ns
+        late[name] = steps[name] / (pipeline.step_ns(skip=1) * sleep / 10) - 1
+    for now, then in other.items():
+        (said,) = runs[now].whatif(lambda one, then=then: one.schedule(then)).predictions
+        # By how much longer they slept than asked for is the machine's, in either run.
+        slack = said.error + max(late[now], late[then], 0)
+        best = said.predicted_ns if said.best_ns is None else said.best_ns
+        assert best * (1 - slack) <= steps[then] <= said.predicted_ns * (1 + slack)

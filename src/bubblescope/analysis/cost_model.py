@@ -38,6 +38,15 @@ a layer of width h with sequences of s tokens: a half for short ones, two thirds
 gradients that are added up in single precision take longer.
 """
 
+_APART: Final = 0.005
+"""Share of a step by which runs of the same job differ, however regular one of them was.
+
+What other programs do on the machine in another run, a few quiet steps do not tell.
+"""
+
+_EXACT: Final = 1e-6
+"""Share of a step by which playing one is off that was made by playing it."""
+
 _DEVIATIONS: Final = 2.5
 """Standard errors that a prediction may be off by chance."""
 
@@ -214,16 +223,18 @@ class Model(NamedTuple):
         """Return how far off a mean of measured steps may be by what makes single ones longer, a share.
 
         That is what is not the lengths of their operations, such as operations that start late: two
-        and a half standard errors of the difference of two runs of as many steps.
+        and a half standard errors of the difference of two runs of as many steps, and at least what
+        runs of the same job differ by. A run that is played to the nanosecond was not measured.
 
         Args:
             length_ns: How long each step was, of as many as the run has; s long.
         """
-        beyond = length_ns - self._lasting(self.plan)
-        if len(beyond) <= 1 or not length_ns.any():
+        beyond = (length_ns - self._lasting(self.plan)) / max(1.0, float(length_ns.mean()))
+        if np.abs(beyond).max() <= _EXACT:
             return 0.0
-        each = float(beyond.std(ddof=1)) / float(length_ns.mean())
-        return float(_DEVIATIONS * np.sqrt(2 / len(beyond)) * each)
+        if len(beyond) == 1:
+            return _APART
+        return max(_APART, _DEVIATIONS * float(np.sqrt(2 / len(beyond)) * beyond.std(ddof=1)))
 
     def busiest_ns(self, plan: Plan) -> float:
         """Return how long the device that has most to do computes in a step of a plan, the mean."""

@@ -240,16 +240,7 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
         edges = _edges((before, after), (source, target), held)
         graph = Graph(count, edges)
     wait = start[target] - end[source]
-    # A task that its host launched late was not waiting for its result alone. But a host that itself
-    # waits for results, as on a CPU, launches everything late; and clocks that differ tell nothing.
-    launched = timeline.tasks["host_start_ns"].fill_null(np.iinfo(np.int64).min).to_numpy()
-    in_time = launched[column["task"][target]] <= end[source] + opens[step[source]]
-    clock = clocks(timeline)[column["rank"]]
-    in_time |= clock[source] != clock[target]
-    awaited = end[source] >= free[target]
-    awaited &= ~_in_step_before(column, opens[step], end, first)[target]
-    if (awaited & in_time).any():
-        awaited &= in_time
+    awaited = _awaited(timeline, column, (opens, end, free), first, (source, target))
     took = _transfers(links, wait, awaited)
     # Of an overlapped pair no one knows when either half ran, so it may feed and be fed meanwhile.
     pair = column["kind"] == list(Kind).index(Kind.FORWARD_BACKWARD)
@@ -323,15 +314,49 @@ def _columns(tasks: pl.DataFrame) -> dict[str, Ints]:
     }
 
 
-def _in_step_before(column: dict[str, Ints], opens: Ints, end: Ints, first: Ints) -> np.ndarray:
+def _awaited(
+    timeline: Timeline,
+    column: dict[str, Ints],
+    times: tuple[Ints, Ints, Ints],
+    first: Ints,
+    links: tuple[Ints, Ints],
+) -> NDArray[np.bool_]:
+    """Return of which results from stage to stage the receiver was waiting for nothing else.
+
+    Args:
+        timeline: The run.
+        column: As `_columns` returns them.
+        times: First start of each step; when each task ended, since then; and when its device was free.
+        first: First task of each group, and n.
+        links: What feeds what: e sources and targets.
+    """
+    opens, end, free = times
+    source, target = links
+    step = column["step"]
+    # A task that its host launched late was not waiting for its result alone. But a host that itself
+    # waits for results, as on a CPU, launches everything late; and clocks that differ tell nothing.
+    launched = timeline.tasks["host_start_ns"].fill_null(np.iinfo(np.int64).min).to_numpy()
+    in_time = launched[column["task"][target]] <= end[source] + opens[step[source]]
+    clock = clocks(timeline)[column["rank"]]
+    distant = clock[source] != clock[target]
+    in_time |= distant
+    # Nor was one whose rank was still in the step before.
+    freed = distant | ~_in_step_before(column, opens, end, first)[target]
+    awaited: NDArray[np.bool_] = freed & (end[source] >= free[target])
+    return awaited & in_time if (awaited & in_time).any() else awaited
+
+
+def _in_step_before(
+    column: dict[str, Ints], opens: Ints, end: Ints, first: Ints
+) -> NDArray[np.bool_]:
     """Return which tasks are a rank's first of a step that opened elsewhere before its last one ended.
 
     A rank's first step of all may have had one before it that was not recorded: it is as its others.
 
     Args:
         column: As `_columns` returns them.
-        opens: First start of each task's step.
-        end: Of each task, since then.
+        opens: First start of each step.
+        end: When each task ended, since then; n long.
         first: First task of each group, and n.
 
     Returns:
@@ -339,11 +364,11 @@ def _in_step_before(column: dict[str, Ints], opens: Ints, end: Ints, first: Ints
     """
     begins = first[:-1]
     rank, step = column["rank"][begins], column["step"][begins]
-    left = opens[begins] + np.maximum.reduceat(end, begins)
+    left = opens[step] + np.maximum.reduceat(end, begins)
     order = np.lexsort((step, rank))
     again = np.diff(rank[order]) == 0
     before, after = order[:-1][again], order[1:][again]
-    busy = left[before] > opens[begins[after]]
+    busy = left[before] > opens[step[after]]
     ever = np.zeros(int(rank.max()) + 1, bool)
     ever[rank[after[busy]]] = True
     within = np.zeros(len(end), bool)
