@@ -17,7 +17,7 @@ from bubblescope.analysis.whatif import WhatIf
 from bubblescope.cli import cli
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.provenance import Run
-from bubblescope.schedules import generate
+from bubblescope.schedules import generate, torch_csv
 from bubblescope.schedules.simulate import Costs, simulate
 from bubblescope.schedules.zb_auto import Times
 from injected import Fault, Job, fault, job
@@ -260,6 +260,24 @@ def test_the_command_asks_all_changes_at_once(run):
     outright = ("--partition", "9,9,8,6", "--layers", "8,8,8,8", "--healthy", "0")
     (same,) = json.loads(invoke(run, "--json", *outright, *asked_for[-2:]).stdout)["predictions"]
     assert same["predicted_ns"] == said["predicted_ns"]
+
+
+def test_a_schedule_may_be_a_plan_of_a_file(run, tmp_path):
+    mine = tmp_path / "mine.csv"
+    torch_csv.write(generate("zb-h1", 4, 16), mine)
+    known = json.loads(invoke(run, "--json", "--schedule", "zb-h1").stdout)["predictions"][0]
+    asked_for = ("--plan", str(mine), "--schedule", "mine")
+    (said,) = json.loads(invoke(run, "--json", *asked_for).stdout)["predictions"]
+    assert said["change"] == "mine"
+    assert said["predicted_ns"] == known["predicted_ns"]
+    together = json.loads(invoke(run, "--json", *asked_for, "--healthy", "0").stdout)
+    assert together["predictions"][0]["change"] == "rank 0 healthy and mine"
+    for other in (("--microbatches", "32"), ("--chunks", "2")):
+        result = invoke(run, *asked_for, *other)
+        assert result.exit_code != 0
+        assert "mine is a plan for" in (result.output + str(result.exception))
+    torch_csv.write(generate("zb-h1", 8, 16), mine)
+    assert "8 devices" in str(invoke(run, *asked_for).exception)
 
 
 @pytest.mark.parametrize(

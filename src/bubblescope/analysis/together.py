@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from bubblescope.schedules.plan import Plan
+
 Change: TypeAlias = tuple[Any, ...]
 """The name of a method of `bubblescope.analysis.whatif.WhatIf`, and what it is given."""
 
@@ -27,7 +29,7 @@ class Asked(NamedTuple):
         moves: How many layers move from which stage to which.
         partition: Layers of each stage then; empty if it is not given outright.
         counts: Micro-batches of a step; one at most.
-        schedules: Its name and chunks; one at most.
+        schedules: Its name or plan, and chunks; one at most.
     """
 
     without: tuple[Any, ...]
@@ -38,7 +40,7 @@ class Asked(NamedTuple):
     moves: tuple[tuple[int, int, int], ...]
     partition: tuple[int, ...]
     counts: tuple[int, ...]
-    schedules: tuple[tuple[str, int | None], ...]
+    schedules: tuple[tuple[str | Plan, int | None], ...]
 
     @classmethod
     def of(cls, changes: Sequence[Change]) -> Self:

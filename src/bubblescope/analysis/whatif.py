@@ -58,6 +58,7 @@ from bubblescope.model.provenance import Notice
 from bubblescope.model.timeline import Timeline
 from bubblescope.model.timing import timed
 from bubblescope.schedules import SCHEDULES, generate, named
+from bubblescope.schedules.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
     from bubblescope.analysis.slow_devices import Reading
     from bubblescope.analysis.together import Change
     from bubblescope.model.arrays import Ints
-    from bubblescope.schedules.plan import Plan
 
 SCHEMA: Final = "bubblescope.whatif/1"
 """Name and version of the JSON, described in docs/why.md. Keys are only ever added."""
@@ -280,18 +280,17 @@ class WhatIf:
         plan = self._modelled().replanned(count)
         return self._made(f"{count} micro-batches", self._samples(plan), plan)
 
-    def schedule(self, name: str, chunks: int | None = None) -> Prediction:
+    def schedule(self, name: str | Plan, chunks: int | None = None) -> Prediction:
         """Answer what another schedule would have taken.
 
         Args:
-            name: One of `bubblescope.schedules.SCHEDULES`, or what others call it.
+            name: One of `bubblescope.schedules.SCHEDULES`, or what others call it; or a plan.
             chunks: Model chunks on each device, where the schedule leaves that open.
 
         Raises:
             ScheduleError: The run's schedule is not known, or the other is not for its numbers.
         """
-        name = named(name).name
-        return self._scheduled(name, alternative(self._modelled(), name, chunks))
+        return self._scheduled(_called(name), alternative(self._modelled(), name, chunks))
 
     def _scheduled(self, name: str, plan: Plan) -> Prediction:
         return self._made(_title(name, plan), self._needed(name, plan), plan)
@@ -344,7 +343,7 @@ class WhatIf:
             )
         ]
         if plan is not None and asked.schedules:
-            name = named(asked.schedules[0][0]).name
+            name = _called(asked.schedules[0][0])
             said.append((_title(name, plan), self._needed(name, plan)))
         if plan is not None and asked.counts:
             said.append((f"{plan.microbatches} micro-batches", self._samples(plan)))
@@ -665,8 +664,13 @@ class WhatIf:
         return said._replace(error=said.error + chance, chance=chance)
 
 
+def _called(name: str | Plan) -> str:
+    return name.name if isinstance(name, Plan) else named(name).name
+
+
 def _title(name: str, plan: Plan) -> str:
-    return f"{name}, {plan.chunks} chunks" if SCHEDULES[name].any_chunks else name
+    free = name in SCHEDULES and SCHEDULES[name].any_chunks
+    return f"{name}, {plan.chunks} chunks" if free else name
 
 
 def _time(found: tuple[Any, ...]) -> Any:
@@ -734,24 +738,35 @@ def _moved(timeline: Timeline, run: MeasuredRun, replay: Replay) -> Timeline:
 
 
 def alternative(
-    model: Model, name: str, chunks: int | None = None, microbatches: int | None = None
+    model: Model, name: str | Plan, chunks: int | None = None, microbatches: int | None = None
 ) -> Plan:
     """Return another schedule for a run's devices.
 
     Args:
         model: The run.
-        name: One of `bubblescope.schedules.SCHEDULES`, or what others call it.
+        name: One of `bubblescope.schedules.SCHEDULES`, or what others call it; or a plan.
         chunks: Model chunks on each device, where the schedule leaves that open; 2 if left out.
         microbatches: Of a step; as many as the run has if left out.
 
     Raises:
         ScheduleError: It is not for these numbers.
     """
-    now, schedule = model.plan, named(name)
+    now = model.plan
+    count = now.microbatches if microbatches is None else microbatches
+    if isinstance(name, Plan):
+        if (name.devices, name.microbatches) != (now.devices, count):
+            raise ScheduleError(
+                f"{name.name} is a plan for {name.devices} devices and {name.microbatches} "
+                f"micro-batches, but {now.devices} and {count} are asked about"
+            )
+        if chunks not in (None, name.chunks):
+            raise ScheduleError(f"{name.name} is a plan for {name.chunks} chunks, not {chunks}")
+        return name
+    schedule = named(name)
     return generate(
         schedule.name,
         now.devices,
-        now.microbatches if microbatches is None else microbatches,
+        count,
         chunks=(chunks or 2) if schedule.any_chunks else None,
         times=model.times,
         memory=now.peak_memory().max() if schedule.name == "zb-auto" else None,

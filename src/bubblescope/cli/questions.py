@@ -10,13 +10,15 @@ import click
 
 from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.whatif_device import REMOVABLE
-from bubblescope.cli.reading import SCHEDULE, Parsed
+from bubblescope.cli.reading import Parsed
+from bubblescope.schedules import named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from bubblescope.analysis.together import Change
     from bubblescope.analysis.whatif import Question
+    from bubblescope.schedules.plan import Plan
 
 
 _NUMBER: Final = r"(\d+(?:\.\d*)?|\.\d+)"
@@ -102,9 +104,9 @@ _QUESTIONS: Final[dict[str, Any]] = {
     "schedules": _several(
         "--schedule",
         "schedules",
-        SCHEDULE,
+        str,
         "NAME",
-        "Another schedule, one of `bubblescope schedules`.",
+        "Another schedule, one of `bubblescope schedules`, or one of --plan, by the name of its file.",
     ),
     "chunks": click.option(
         "--chunks", type=int, metavar="V", help="Its chunks on each device; 2 by default."
@@ -132,29 +134,34 @@ beside = click.option(
 each = click.option("--each", is_flag=True, help="Ask one by one, not all changes at once.")
 
 
-def one_question(options: dict[str, Any]) -> Question | None:
+def one_question(options: dict[str, Any], plans: Sequence[Plan]) -> Question | None:
     """Take the options of `asking` out of a command's; return what they ask, all changes at once.
 
     Raises:
         click.UsageError: Layers are to move, but it is not said how many each stage has.
     """
-    asked = questions(options, one_by_one=False)
+    asked = questions(options, plans, one_by_one=False)
     return asked[0] if asked else None
 
 
-def questions(options: dict[str, Any], *, one_by_one: bool) -> list[Question]:
+def questions(
+    options: dict[str, Any], plans: Sequence[Plan], *, one_by_one: bool
+) -> list[Question]:
     """Take the options of `asking` out of a command's, and return what they ask.
 
     Those about kernels make the command read them.
 
     Args:
         options: Of the command.
+        plans: Schedules that can be named besides the known ones.
         one_by_one: Ask about each change by itself, not about all at once.
 
     Raises:
         click.UsageError: Layers are to move, but it is not said how many each stage has.
     """
     options["activities"] = bool(options["kernels"])
+    own = {plan.name: plan for plan in plans}
+    options["schedules"] = [own.get(name) or named(name).name for name in options["schedules"]]
     changes = list(_changes(**{name: options.pop(name) for name in _QUESTIONS}))
     if one_by_one or len(changes) < 2:
         return [methodcaller(*change) for change in changes]
@@ -173,7 +180,7 @@ def _changes(
     layers: list[int] | None,
     partition: list[int] | None,
     microbatches: tuple[int, ...],
-    schedules: tuple[str, ...],
+    schedules: list[str | Plan],
     chunks: int | None,
 ) -> Iterator[Change]:
     if (moves or partition) and layers is None:

@@ -55,7 +55,7 @@ def serve(
     address that nobody can guess. Ends with Ctrl+C. With --kernels, it loads the kernels of ranks that
     are unfolded.
     """
-    question = one_question(options)
+    question = one_question(options, also)
     quiet = options["quiet"]
     options["activities"] |= unfolding
     timeline = read(paths, **options)

@@ -54,7 +54,7 @@ def view(
     --microbatches or --schedule. With --with, a schedule stands above the run. With --kernels, tasks
     unfold into the kernels that ran in them.
     """
-    question = one_question(options)
+    question = one_question(options, also)
     options["activities"] |= unfolding
     timeline = read(paths, **options)
     need_tasks(timeline)

@@ -43,7 +43,7 @@ def whatif(
     it faster, best first. Runs without a pipeline are asked about
     what their devices spend time on: --without a class of it, --host-never-late, --kernel.
     """
-    asked = questions(options, one_by_one=each)
+    asked = questions(options, also, one_by_one=each)
     timeline = read(paths, **options)
     if not timeline.budget.height:
         need_tasks(timeline)
