@@ -163,6 +163,11 @@ class Plan:
         return max(map(len, self.placement))
 
     @property
+    def per_round(self) -> int:
+        """Micro-batches of each round."""
+        return self.microbatches // self.rounds
+
+    @property
     def copies(self) -> float:
         """How often the model's parameters are held: 2 in bidirectional pipelines."""
         return sum(map(len, self.placement)) / self.stages
