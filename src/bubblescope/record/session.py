@@ -180,7 +180,7 @@ class Session:
         self.optimizes = True
 
     def optimized(self) -> None:
-        """Tell that an optimizer has made a step, or left it out because gradients overflowed."""
+        """Tell that an optimizer has made a step, left it out, or thrown gradients away."""
         self.optimizes = self._optimized = self._ever_optimized = True
 
     def spoil_round(self) -> None:
