@@ -174,7 +174,7 @@ class Model(NamedTuple):
         )
 
     def replanned(self, microbatches: int) -> Plan:
-        """Return the run's own schedule for another number of micro-batches.
+        """Return the run's own schedule for another number of micro-batches, in as many rounds.
 
         Raises:
             ScheduleError: The schedule is not one of `SCHEDULES`, or not for that number.
@@ -186,7 +186,7 @@ class Model(NamedTuple):
         memory = float(plan.peak_memory().max()) if plan.name == "zb-auto" else None
         return generate(
             plan.name, plan.devices, microbatches, chunks=chunks, times=self.times, memory=memory
-        )
+        ).repeated(plan.rounds)
 
     def read_as(self, reading: Reading) -> Model:
         """Return the same run with other slowness of devices beyond what replicas tell."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 PASSES: Final = "forward and backward"
+WAITS: Final = ("collectives", "receiving", "sending", "waiting for send")
+"""What ranks are in while they wait for each other, besides what it takes."""
 UNRECORDED: Final = "in no task"
 OTHER: Final = "other tasks"
 
@@ -70,6 +72,26 @@ class WallClock(msgspec.Struct, frozen=True, eq=False):
     def phase_ns(self) -> int:
         """How much of that is the pipeline phase, the mean."""
         return int(self.table["phase_ns"].sum()) // self.steps.height
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.steps["rank"].n_unique()
+
+    def per_rank(self) -> pl.DataFrame:
+        """Return rank, what, per_step_ns and outside_ns, both the mean of the rank's steps."""
+        counts = self.steps.group_by("rank").len("steps")
+        return (
+            self.table.group_by("rank", "what")
+            .agg(pl.col("spent_ns", "phase_ns").sum())
+            .join(counts, on="rank")
+            .select(
+                "rank",
+                "what",
+                per_step_ns=pl.col("spent_ns") // pl.col("steps"),
+                outside_ns=(pl.col("spent_ns") - pl.col("phase_ns")) // pl.col("steps"),
+            )
+        )
 
     def totals(self) -> pl.DataFrame:
         """Return what, per_step_ns and outside_ns (both a rank and step, the mean), share; most first.

@@ -272,13 +272,13 @@ class WhatIf:
         return self._read(change, "another partition", self._partitioned(layers, others))
 
     def microbatches(self, count: int) -> Prediction:
-        """Answer what a step with another number of micro-batches would take.
+        """Answer what a step with another number of micro-batches, in each round, would take.
 
         Raises:
             ScheduleError: The schedule is not known, or cannot have so many.
         """
         plan = self._modelled().replanned(count)
-        return self._made(f"{count} micro-batches", self._samples(plan), plan)
+        return self._made(_counted(plan), self._samples(plan), plan)
 
     def schedule(self, name: str | Plan, chunks: int | None = None) -> Prediction:
         """Answer what another schedule would have taken.
@@ -346,7 +346,7 @@ class WhatIf:
             name = _called(asked.schedules[0][0])
             said.append((_title(name, plan), self._needed(name, plan)))
         if plan is not None and asked.counts:
-            said.append((f"{plan.microbatches} micro-batches", self._samples(plan)))
+            said.append((_counted(plan), self._samples(plan)))
         change = " and ".join(one for one, _ in said)
         needs = ", ".join(dict.fromkeys(one for _, one in said if one))
         others = moved(asked.layers, asked.moves) if asked.moves else asked.partition
@@ -394,7 +394,7 @@ class WhatIf:
                     continue
                 if plan.peak_memory().max() <= limit + 1e-9:
                     yield self._scheduled(name, plan)
-        yield self.microbatches(2 * self._model.plan.microbatches)
+        yield self.microbatches(2 * self._model.plan.per_round)
 
     def _modelled(self) -> Model:
         if self._model is None:
@@ -673,6 +673,11 @@ def _title(name: str, plan: Plan) -> str:
     return f"{name}, {plan.chunks} chunks" if free else name
 
 
+def _counted(plan: Plan) -> str:
+    rounds = f" in each of {plan.rounds} rounds" if plan.rounds > 1 else ""
+    return f"{plan.per_round} micro-batches{rounds}"
+
+
 def _time(found: tuple[Any, ...]) -> Any:
     return found[0]
 
@@ -746,13 +751,14 @@ def alternative(
         model: The run.
         name: One of `bubblescope.schedules.SCHEDULES`, or what others call it; or a plan.
         chunks: Model chunks on each device, where the schedule leaves that open; 2 if left out.
-        microbatches: Of a step; as many as the run has if left out.
+        microbatches: Of each round of a step, of which there are as many as in the run; as many as that
+            has if left out.
 
     Raises:
         ScheduleError: It is not for these numbers.
     """
     now = model.plan
-    count = now.microbatches if microbatches is None else microbatches
+    count = now.per_round if microbatches is None else microbatches
     if isinstance(name, Plan):
         if (name.devices, name.microbatches) != (now.devices, count):
             raise ScheduleError(
@@ -761,7 +767,7 @@ def alternative(
             )
         if chunks not in (None, name.chunks):
             raise ScheduleError(f"{name.name} is a plan for {name.chunks} chunks, not {chunks}")
-        return name
+        return name.repeated(now.rounds)
     schedule = named(name)
     return generate(
         schedule.name,
@@ -770,7 +776,7 @@ def alternative(
         chunks=(chunks or 2) if schedule.any_chunks else None,
         times=model.times,
         memory=now.peak_memory().max() if schedule.name == "zb-auto" else None,
-    )
+    ).repeated(now.rounds)
 
 
 def stepped(timeline: Timeline, run: MeasuredRun, tasks: pl.DataFrame) -> Timeline:

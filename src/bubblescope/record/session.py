@@ -61,6 +61,8 @@ class Session:
         framework: Name of the framework whose schedules the job uses; None for a loop of its own, or as
             long as nothing is known.
         saw: Signs of a training loop of the job's own; see `notes.Note`.
+        optimizes: Whether the job has made an optimizer of PyTorch's.
+        first_microbatch: Number, within the step, of the first micro-batch of the round that has begun.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -69,6 +71,10 @@ class Session:
         self.pipeline: tuple[int, int] | None = None
         self.framework: str | None = None
         self.saw: set[str] = set()
+        self.optimizes = False
+        self.first_microbatch = 0
+        self._round = self._rounds = 0
+        self._optimized = self._ever_optimized = self._spoiled = False
         self._shared: dict[Any, Any] = {}
         self._settings = settings
         self._facts: dict[str, Any] = {}
@@ -134,9 +140,6 @@ class Session:
         """
         if self._failed or self._closed or os.getpid() != self._process:
             return
-        if self._spoiled:  # it is that step that is tried again, or another in its place
-            self._spoiled = False
-            return
         try:
             self._end_step()
             if self.recorder is None:
@@ -148,8 +151,40 @@ class Session:
         except Exception as error:  # noqa: BLE001  the job goes on
             self.fail(error)
 
-    def spoil_step(self) -> None:
-        """Tell that the step failed: the next one has its number, and what it did is of no step.
+    def begin_round(self, microbatches: int) -> None:
+        """Begin a round of a schedule: a step, or more of the step that has begun.
+
+        A step ends with the optimizer's. Where a job calls its schedule several times before that, to
+        accumulate gradients, these are rounds of one step, and the micro-batches of each are numbered
+        on. A job that has no optimizer of PyTorch's, or makes no step with it for many rounds, has a
+        step for each.
+
+        Args:
+            microbatches: How many the round has.
+        """
+        if self._spoiled and self._step is not None:  # that round again, or another in its place
+            self._spoiled = False
+            return
+        more = self._step is not None and self.optimizes and not self._optimized
+        if more and (self._ever_optimized or self._rounds < _PATIENT):
+            self.first_microbatch += self._round
+            self._rounds += 1
+        else:
+            self.first_microbatch = 0
+            self._rounds = 1
+            self.begin_step()
+        self._round, self._optimized = microbatches, False
+
+    def made_optimizer(self) -> None:
+        """Tell that the job has made an optimizer."""
+        self.optimizes = True
+
+    def optimized(self) -> None:
+        """Tell that an optimizer has made a step, left it out, or thrown gradients away."""
+        self.optimizes = self._optimized = self._ever_optimized = True
+
+    def spoil_round(self) -> None:
+        """Tell that the round failed: the next one takes its place, and what it did is of no step.
 
         So ranks of which one leaves out a batch, or tries it again, number the others alike.
         """
@@ -158,9 +193,8 @@ class Session:
             return
         self._spoiled = True
         if recorder.recording:
-            recorder.end_task(_SPOILED, recorder.begin_task(_SPOILED, SPOILED), SPOILED)
-
-    _spoiled = False
+            what = identity_of(Kind.OTHER, lane=Lane.HOST, microbatch=self.first_microbatch)
+            recorder.end_task(what, recorder.begin_task(what, SPOILED), SPOILED)
 
     def _end_step(self) -> None:
         step, self._step = self._step, None
@@ -372,7 +406,8 @@ class Session:
 
 
 _GC = identity_of(Kind.GC)
-_SPOILED = identity_of(Kind.OTHER, lane=Lane.HOST)
+_PATIENT = 32
+"""Rounds after which a job that has an optimizer, but never made a step with it, makes no steps."""
 _session: Session | None = None
 
 

@@ -255,11 +255,12 @@ def _without_failed(tasks: pl.DataFrame) -> tuple[pl.DataFrame, list[int]]:
     failed = tasks.filter(name=SPOILED).drop_nulls("step")
     if not failed.height:
         return tasks, []
-    until = failed.group_by("step").agg(until_ns=pl.col("host_start_ns").max())
-    kept = tasks.join(until, on="step", how="left", maintain_order="left").with_columns(
-        step=pl.when(pl.col("host_start_ns") > pl.col("until_ns").fill_null(-1)).then("step")
-    )
-    return kept.drop("until_ns"), failed["step"].to_list()
+    # A round of a step begins with the micro-batch that the row says; rounds before it are done.
+    for row in failed.iter_rows(named=True):
+        of = (pl.col("step") == row["step"]) & (pl.col("host_start_ns") <= row["host_start_ns"])
+        of &= pl.col("microbatch") >= row["microbatch"]
+        tasks = tasks.with_columns(step=pl.when(~of.fill_null(value=False)).then("step"))
+    return tasks, failed["step"].to_list()
 
 
 def _failed(rank: int, steps: list[int]) -> tuple[Notice, ...]:

@@ -15,6 +15,7 @@ import polars as pl
 
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.idle.slow_ranks import LEAST, notable, slowest
+from bubblescope.analysis.wall_clock import PASSES, UNRECORDED, WAITS
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _MOST: Final = 4
 """Causes that are spoken of."""
 _OUTSIDE: Final = 0.05
-"""Share of a step outside of the pipeline phase from which on it is spoken of."""
+"""Share of a step from which on what a rank does beside forwards and backwards is spoken of."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -95,33 +96,39 @@ def findings(timeline: Timeline, study: Study, shares: Shares) -> list[Finding]:
 
 
 def outside(wall: WallClock) -> list[Finding]:
-    """Return what makes steps longer than their pipeline phase, if that is worth a word."""
+    """Return what makes steps longer than their pipeline phase, if that is worth a word.
+
+    First what most time goes to on some rank. That ranks wait for each other is a consequence of such,
+    and is told only where there is nothing else.
+    """
     whole = wall.step_ns
-    totals = wall.totals().sort("outside_ns", "what", descending=[True, False]).to_dicts()
-    rest = sum(row["outside_ns"] for row in totals)
-    if not whole or rest < _OUTSIDE * whole:
+    if not whole:
         return []
-    values = {"step_ns": whole, "phase_share": 1 - rest / whole}
-    said = [Finding("verdict", "whole_step", values)]
-    for row in [row for row in totals if row["outside_ns"] >= LEAST * whole][:_MOST]:
-        ranks = (
-            wall.table.filter(what=row["what"])
-            .group_by("rank")
-            .agg(outside_ns=(pl.col("spent_ns") - pl.col("phase_ns")).sum() / _steps_of(wall))
-            .sort("outside_ns", "rank", descending=[True, False])
+    # In no task within the phase is idle time, which has causes of its own.
+    idle = pl.col("what") == UNRECORDED
+    own = (
+        wall.per_rank()
+        .filter(pl.col("what") != PASSES)
+        .with_columns(per_step_ns=pl.when(idle).then("outside_ns").otherwise("per_step_ns"))
+        .sort("per_step_ns", "what", "rank", descending=[True, False, False])
+        .group_by("what", maintain_order=True)
+        .agg(
+            pl.col("rank", "per_step_ns").first(), mean_ns=pl.col("per_step_ns").sum() // wall.ranks
         )
-        top, ns = ranks.row(0)
-        told = {"what": row["what"], "outside_ns": row["outside_ns"]}
-        told |= {"time_share": row["outside_ns"] / whole, "rank": top, "rank_ns": round(ns)}
+        .filter(pl.col("per_step_ns") >= _OUTSIDE * whole)
+    )
+    does = own.filter(~pl.col("what").is_in(WAITS))
+    rest = 1 - wall.phase_ns / whole
+    if rest < _OUTSIDE and not does.height:
+        return []
+    said = [Finding("verdict", "whole_step", {"step_ns": whole, "phase_share": 1 - rest})]
+    for row in (does if does.height else own).head(_MOST).to_dicts():
+        told = {"what": row["what"], "rank": row["rank"], "rank_ns": row["per_step_ns"]}
+        told |= {"time_share": row["per_step_ns"] / whole, "mean_ns": row["mean_ns"]}
         said.append(Finding("evidence", "outside", told))
         if row["what"] in _ADVISED:
             said.append(Finding("advice", _ADVISED[row["what"]], {}))
     return said
-
-
-def _steps_of(wall: WallClock) -> float:
-    """Return how many steps each rank has, the mean."""
-    return wall.steps.height / wall.steps["rank"].n_unique()
 
 
 _ADVISED: Final = {
@@ -131,7 +138,7 @@ _ADVISED: Final = {
     "in no task": "no_task",
     "receiving": "receiving",
 }
-"""What is outside the pipeline phase, and the advice about it."""
+"""What ranks do beside forwards and backwards, and the advice about it."""
 
 
 def _no_wait(study: Study, inherent_ns: int) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What a training job does beside its passes: loading data, checkpoints, clipping gradients.
+"""What a training job does beside its passes: loading data, checkpoints, clipping, its own collectives.
 
 All of it is recorded as tasks on the host, whatever framework the passes are of. Nothing is that runs
 in other threads, in `torch.compile`, or inside of another such task.
@@ -6,6 +6,7 @@ in other threads, in `torch.compile`, or inside of another such task.
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 ASIDE: Final = identity_of(Kind.OTHER, lane=Lane.HOST)
 _DATA: Final = identity_of(Kind.DATA)
+_COLLECTIVE: Final = identity_of(Kind.COLLECTIVE)
 
 
 def data(module: ModuleType, session: Session) -> None:
@@ -52,6 +54,30 @@ def clipping(module: ModuleType, session: Session) -> None:
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         recorded = session.beside(getattr(module, name), ASIDE, "gradient clipping")
         _replace(module, name, recorded, "torch.nn.utils")
+
+
+def collectives(module: ModuleType, session: Session) -> None:
+    """Record collectives that a job calls itself beside torch's schedules, which call none of these."""
+    for name in (
+        "barrier",
+        "all_reduce",
+        "broadcast",
+        "all_gather_object",
+        "broadcast_object_list",
+    ):
+        theirs = getattr(module, name)
+        recorded = session.beside(theirs, _COLLECTIVE)
+        _replace(module, name, _under_torch(theirs, recorded, session), "torch.distributed")
+
+
+def _under_torch(
+    theirs: Callable[..., Any], recorded: Callable[..., Any], session: Session
+) -> Callable[..., Any]:
+    @functools.wraps(theirs)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (recorded if session.framework == "torch" else theirs)(*args, **kwargs)
+
+    return call
 
 
 def _replace(module: ModuleType, name: str, recorded: Callable[..., Any], home: str) -> None:

@@ -55,7 +55,10 @@ def schedules(module: ModuleType, session: Session) -> None:
         stage.perform_reduce_grad, lambda *_, **__: identity_of(Kind.COLLECTIVE)
     )
     schedule = module._PipelineSchedule  # noqa: SLF001
-    schedule._maybe_compute_loss = session.timed(schedule._maybe_compute_loss, _loss)  # noqa: SLF001
+    schedule._maybe_compute_loss = session.timed(  # noqa: SLF001
+        schedule._maybe_compute_loss,  # noqa: SLF001
+        _loss(session),
+    )
     for name, kind in _OPERATIONS.items():
         setattr(stage, name, _placed(getattr(stage, name), kind, session))
     module._batch_p2p = _started(module._batch_p2p, session)  # type: ignore[attr-defined]  # noqa: SLF001
@@ -74,11 +77,11 @@ def _stepping(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
             return evaluate(self, *args, **kwargs)
         session.use("torch")
         _introduce(self, session)
-        session.begin_step()
+        session.begin_round(self._n_microbatches)
         try:
             return step(self, *args, **kwargs)
         except Exception:
-            session.spoil_step()
+            session.spoil_round()
             raise
 
     return begin
@@ -110,8 +113,8 @@ def _introduce(schedule: Any, session: Session) -> None:
 
 def _places(kind: Kind, session: Session) -> Callable[..., bytes]:
     def place(stage: Any, microbatch: int, *_: Any, **__: Any) -> bytes:
-        index = stage.stage_index
-        return identity_of(kind, stage=index, chunk=session.chunk_of(index), microbatch=microbatch)
+        index, number = stage.stage_index, session.first_microbatch + microbatch
+        return identity_of(kind, stage=index, chunk=session.chunk_of(index), microbatch=number)
 
     return place
 
@@ -133,13 +136,24 @@ def _backward(session: Session) -> Callable[..., bytes]:
     return place
 
 
-def _loss(
-    _schedule: Any, stage: Any, _output: Any, _targets: Any, microbatch: int, *_: Any, **__: Any
-) -> bytes | None:
+def _loss(session: Session) -> Callable[..., bytes | None]:
     """The loss belongs to no forward, which has ended, and to no backward, which has not begun."""
-    if not stage.is_last:
-        return None
-    return identity_of(Kind.OTHER, stage=stage.stage_index, microbatch=microbatch)
+
+    def place(
+        _schedule: Any,
+        stage: Any,
+        _output: Any,
+        _targets: Any,
+        microbatch: int,
+        *_: Any,
+        **__: Any,
+    ) -> bytes | None:
+        if not stage.is_last:
+            return None
+        number = session.first_microbatch + microbatch
+        return identity_of(Kind.OTHER, stage=stage.stage_index, microbatch=number)
+
+    return place
 
 
 def _placed(get: Callable[..., Any], kind: Kind, session: Session) -> Callable[..., Any]:
@@ -155,7 +169,7 @@ def _placed(get: Callable[..., Any], kind: Kind, session: Session) -> Callable[.
                     kind,
                     stage=index,
                     chunk=session.chunk_of(index),
-                    microbatch=microbatch,
+                    microbatch=session.first_microbatch + microbatch,
                     peer=operation.peer,
                 )
                 setattr(operation, _PLACE, place)

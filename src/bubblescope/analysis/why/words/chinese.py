@@ -135,7 +135,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "其中前向和反向所在的流水线阶段占 {phase_share}（其空闲见下文）。"
     ),
     ("evidence", "outside"): (
-        "此外每个 rank 每步有 {outside_ns}（{time_share}）用于{what}；最多的是 rank {rank}：{rank_ns}。"
+        "rank {rank} 每步有 {rank_ns}（{time_share}）用于{what}；各 rank 平均为 {mean_ns}。"
     ),
     ("advice", "checkpoint"): (
         "在后台写检查点（torch.distributed.checkpoint.async_save），或降低频率。"

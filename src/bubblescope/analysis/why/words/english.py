@@ -175,8 +175,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "backwards anywhere are {phase_share} of that (their idle time is explained below)."
     ),
     ("evidence", "outside"): (
-        "Outside of them a rank spends {outside_ns} a step ({time_share}) {what}; most on rank {rank}: "
-        "{rank_ns}."
+        "Rank {rank} spends {rank_ns} a step ({time_share}) {what}; the mean of all ranks is {mean_ns}."
     ),
     ("advice", "checkpoint"): (
         "Write checkpoints in the background (torch.distributed.checkpoint.async_save), or less often."
