@@ -3,8 +3,8 @@
 `matrix` runs each of torch's schedules once and predicts every one from the recording of every other.
 `runs` makes random jobs, asks one question about each, and makes the run that answers it: jobs of
 torch.distributed.pipelining with slow ranks, heavy layers, heads, uneven stages and random lengths, and
-the demo with stages of different work; `demos` makes the latter only. All work is sleep, so the fewer other programs run the less is
-chance; `--scale` makes everything take longer, which has the same effect.
+the demo with stages of different work; `demos` makes the latter only. All work is sleep, so the fewer
+other programs run the less is chance; `--scale` makes all take longer, which has the same effect.
 """
 
 from __future__ import annotations

@@ -99,6 +99,14 @@ def test_a_first_step_with_nothing_before_it_is_covered():
         assert covers(one, other.step_ns())
 
 
+@pytest.mark.parametrize("ranks", [(0, 1, 2), (1, 2, 3)])
+def test_a_rank_that_was_not_recorded_is_taken_to_be_like_the_others(ranks):
+    run = Pipeline("zb-h2", EVEN)
+    recorded = run.play(skip=1).slice(ranks=ranks)
+    one = said(recorded, "schedule", "1f1b")
+    assert one.predicted_ns == pytest.approx(run._replace(schedule="1f1b").step_ns(), rel=0.1)
+
+
 def test_unchanged_it_takes_what_was_measured():
     run, chain = chain_of(Pipeline("zb-h2", (0.6, 1.0, 1.3, 0.8)).play())
     assert chain.sure

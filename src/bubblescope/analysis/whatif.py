@@ -591,7 +591,8 @@ class WhatIf:
 
     def _readings(self, layers: Sequence[int] = ()) -> list[Reading]:
         """Return the ways to read the run, with these layers of its stages or the same of all."""
-        stages = int(self._counterfactuals.run.stage.max()) + 1
+        seen = int(self._counterfactuals.run.stage.max()) + 1
+        stages = max(seen, self._model.plan.stages if self._model else 0)
         return self._devices.readings(depth_of(layers) if layers else even(stages))
 
     def _made_healthy(self, rank: int, reading: Reading) -> np.ndarray:
