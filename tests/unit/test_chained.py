@@ -97,6 +97,11 @@ def test_a_first_step_with_nothing_before_it_is_covered():
         one = said(run.play(), *asked)
         assert one.error > 0
         assert covers(one, other.step_ns())
+    # That it differs from the others is no chance.
+    four = Pipeline("zb-h2", uneven.work, steps=4)
+    one = said(four.play(), "schedule", "1f1b")
+    assert one.best_ns is None
+    assert covers(one, four._replace(schedule="1f1b").step_ns())
 
 
 @pytest.mark.parametrize("ranks", [(0, 1, 2), (1, 2, 3)])
