@@ -133,7 +133,7 @@ def test_events_are_where_the_stream_reached_them(by_events):
     launched = ~both["sleeps"].to_numpy() & (both["kind"] != "send_forward").to_numpy()
     show("events, tasks whose host does not sleep", start=start[launched], end=end[launched])
     # The end is the last kernel's; the start is before the first one's by as long as its launch took.
-    assert np.abs(end[launched]).max() < 20_000
+    assert np.abs(end[launched]).max() < 50_000
     assert start[launched].max() < 5_000
     assert np.median(start[launched]) > -10_000
 

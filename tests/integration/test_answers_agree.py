@@ -126,7 +126,7 @@ READ = {"kernels": with_kernels, "job trace": of_a_job}
 """Runs that are not made of random faults."""
 
 
-@pytest.fixture(scope="module", params=[*READ, *range(48 if FULL else 5)])
+@pytest.fixture(scope="module", params=[*READ, *range(20 if FULL else 5)])
 def answers(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     if request.param in READ:

@@ -102,6 +102,18 @@ def test_passes_without_backwards_need_not_overlap():
     assert agreed(timeline) is timeline
 
 
+def test_evaluations_between_steps_are_left_alone():
+    """Their forwards come one after the other; that a rank missed a step changes nothing of them."""
+    healthy = one_f_one_b(ranks=3, microbatches=1, steps=STEPS, hosts=1)
+    forwards = healthy.tasks.filter(pl.col("step") != 3, kind="forward")
+    others = healthy.tasks.filter((pl.col("step") == 3) | (pl.col("kind") != "forward"))
+    evaluated = healthy.tasks.filter(step=3, kind="forward")
+    tasks = pl.concat([forwards, others.filter(pl.col("step") != 3), evaluated])
+    tasks = tasks.filter((pl.col("rank") != 2) | (pl.col("step") != 4))
+    timeline = Timeline(tasks, healthy.ranks, healthy.run)
+    assert agreed(timeline) is timeline
+
+
 def test_replicas_that_nothing_tells_apart_are_left_alone():
     one = run()
     other = one.tasks.with_columns(pl.col("rank") + 3, pl.col("start_ns", "end_ns") + 10**9)

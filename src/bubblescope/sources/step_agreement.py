@@ -126,8 +126,11 @@ def _renumbered(own: pl.DataFrame, *, contradicted: bool) -> pl.DataFrame:
 
     Ranks that cannot be matched keep theirs if nothing contradicts them.
     """
-    ranks = own.partition_by("rank", as_dict=True, maintain_order=True)
-    fewest = min(ranks, key=lambda rank: (ranks[rank].height, rank))
+    # Forwards alone, as of an evaluation, or of a batch that failed, need not overlap.
+    whole = own.filter("both")
+    ranks = whole.partition_by("rank", as_dict=True, maintain_order=True)
+    begun = dict(own.group_by("rank").len().iter_rows())
+    fewest = min(ranks, key=lambda rank: (begun[rank[0]], rank))
     reference = ranks[fewest]
     matches = {rank: _matched(one, reference) for rank, one in ranks.items()}
     # Which numbers the ranks have for each step of the reference; its own first, where it is a draw.
@@ -154,7 +157,11 @@ def _renumbered(own: pl.DataFrame, *, contradicted: bool) -> pl.DataFrame:
             ]
         parts.append(one.with_columns(number=pl.Series(number, dtype=pl.Int32)))
     found = pl.concat(parts)
-    return found.filter(~pl.col("step").eq_missing(pl.col("number")))
+    found = found.filter(~pl.col("step").eq_missing(pl.col("number")))
+    taken = found.select("rank", step="number").drop_nulls()
+    beside = own.filter(~pl.col("both")).join(taken, on=["rank", "step"], how="semi")
+    nameless = beside.select("rank", "step", number=pl.lit(None, pl.Int32))
+    return pl.concat([found, nameless])
 
 
 def _matched(one: pl.DataFrame, reference: pl.DataFrame) -> Ints | None:
