@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, concat
 from bubblescope.recording.attempts import number_of
@@ -86,11 +87,42 @@ class NativeSource:
         ]
         joined = concat(timelines)
         if recordings and not joined.groups.height:
-            tables = joined.tables | {"groups": groups_of_grid(joined.ranks)}
+            tables = joined.tables | {"groups": _groups(recordings, joined.ranks)}
             joined = Timeline(joined.tasks, joined.ranks, joined.run, **tables)
         if len(anchors) > 1:
             joined = joined.with_notices(clocks_unchecked(len(anchors)))
         return joined
+
+
+def _groups(recordings: list[_Recording], ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return the groups that ranks said they were part of; if none did, those of their grid.
+
+    Of several starts of a job, the last counts, in which ranks may sit elsewhere.
+    """
+    last = max(number_of(recording.path.parent) for recording in recordings)
+    # Each of the ranks of a group tells of it.
+    said = dict.fromkeys(
+        group
+        for recording in recordings
+        if number_of(recording.path.parent) == last
+        for group in recording.header.groups
+    )
+    if not said:
+        return groups_of_grid(ranks)
+    return merged(
+        tabled(
+            Group(
+                name=group.name,
+                ranks=group.ranks,
+                size=len(group.ranks),
+                role=group.role,
+                how=group.how,
+                description=group.description,
+                backend=group.backend,
+            )
+            for group in said
+        )
+    )
 
 
 def _one_after_another(attempts: dict[int, Timeline]) -> Timeline:
