@@ -30,6 +30,8 @@ COLUMNS: Final[dict[str, str]] = {
 }
 """Columns of the stream and their types. Times are on the host's monotonic clock."""
 
+HEADER: Final = "header"
+"""Stands for the kind of task in a row that holds the header, as JSON in its name."""
 BUSY: Final = "busy_ns"
 WITH_BUSY: Final[dict[str, str]] = {**COLUMNS, BUSY: "int64"}
 """The same of a timer that sees kernels: how long any of a task's ran. Null for a task without."""
@@ -88,6 +90,9 @@ class Header(msgspec.Struct, frozen=True):
             own; None for marks set by hand.
         before: Tasks that were recorded before this file, which has a limit.
         groups: The communication groups that it is part of, of more than one rank.
+        dropped: Tasks that were not written until here, for there were too many to be held. Where it
+            changes, the header is repeated in the midst of the file.
+        dropped_steps: The first and the last step that they were of; None if they were of none.
     """
 
     format: int
@@ -112,6 +117,12 @@ class Header(msgspec.Struct, frozen=True):
     etp: int | None = None
     edp: int | None = None
     groups: tuple[Membership, ...] = ()
+    dropped: int = 0
+    dropped_steps: tuple[int, int] | None = None
+
+    def of_its_rank(self) -> Header:
+        """Return what is the same in all headers of a recording."""
+        return msgspec.structs.replace(self, before=0, dropped=0, dropped_steps=None)
 
     @property
     def timed(self) -> str | None:

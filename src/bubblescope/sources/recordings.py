@@ -13,6 +13,7 @@ from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, concat
 from bubblescope.recording.attempts import number_of
+from bubblescope.recording.columns import HEADER
 from bubblescope.recording.reader import Torn, header_of, read_stream
 from bubblescope.sources.rank_grid import groups_of_grid
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from bubblescope.recording.columns import Header
     from bubblescope.sources.source import ReadOptions
 
 _RECORDING: Final = ".bubbles"
@@ -172,8 +174,7 @@ def _joined(recordings: list[_Recording], empty: dict[Path, _EmptyError]) -> lis
     order = sorted(recordings, key=lambda one: (one.header.before, one.path == one.whole))
     found: dict[tuple[Path, bytes], _Recording] = {}
     for recording in order:
-        header = msgspec.structs.replace(recording.header, before=0)
-        of = recording.whole, msgspec.json.encode(header)
+        of = recording.whole, msgspec.json.encode(recording.header.of_its_rank())
         if of in found:
             found[of].append(recording)
         else:
@@ -211,7 +212,10 @@ class _Recording:
         if rows is None or not rows.height:
             raise _EmptyError(path, f"is cut short: its {len(data)} bytes hold no complete record")
         self.header = header_of(path, rows, damaged=self.torn.damaged > 0)
-        self._tasks = rows[1:]
+        # Where it is repeated, the last says how many tasks are missing.
+        repeated = rows[1:].filter(pl.col("kind") == HEADER)
+        self._last = header_of(path, repeated[-1:]) if repeated.height else self.header
+        self._tasks = rows[1:].filter(pl.col("kind") != HEADER)
         self.lost = self.header.before
         """Tasks that were dropped to keep the recording within its limit."""
 
@@ -226,7 +230,7 @@ class _Recording:
         if missing > 0:
             self.lost += missing
         self._tasks = pl.concat([self._tasks, newer._tasks[max(0, -missing) :]])
-        self.path = newer.path
+        self.path, self._last = newer.path, newer._last
         self.torn = msgspec.structs.replace(
             newer.torn,
             damaged=self.torn.damaged + newer.torn.damaged,
@@ -259,6 +263,7 @@ class _Recording:
                 *_damage(self.path, self.torn),
                 *_ending(self.path, self.torn),
                 *_dropped(self.path, self.lost, len(tasks)),
+                *_overrun(self.path, self._last, self.lost + len(tasks)),
             ),
         )
         try:
@@ -284,6 +289,20 @@ def _dropped(path: Path, lost: int, kept: int) -> tuple[Notice, ...]:
         "higher --max-mb keeps more"
     )
     return (Notice("dropped", text, lost, total),)
+
+
+def _overrun(path: Path, header: Header, written: int) -> tuple[Notice, ...]:
+    if not header.dropped:
+        return ()
+    total = header.dropped + written
+    first, last = header.dropped_steps or (None, None)
+    steps = f"step {first}" if first == last else f"steps {first} to {last}"
+    of = "" if first is None else f" They are of {steps}, whose figures lack them."
+    text = (
+        f"{path.name} lacks {header.dropped:,} of {total:,} tasks: they came faster than they could be "
+        f"written.{of}"
+    )
+    return (Notice("overrun", text, header.dropped, total),)
 
 
 def _damage(path: Path, torn: Torn) -> tuple[Notice, ...]:
