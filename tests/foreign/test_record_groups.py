@@ -102,6 +102,13 @@ def plain_groups(rank):
     run_stage(model, rank // 2, pipelines[rank % 2], 1)  # PyTorch's replicas fail in a second step
     return {"pp": rank // 2, "dp": rank % 2}
 
+def pipelines_of_shards(rank):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp"))
+    model = nn.Linear(4, 4)
+    torch.distributed.fsdp.fully_shard(model, mesh=mesh["dp"])
+    run_stage(model, rank // 2, mesh.get_group("pp"), 2)
+    return {"pp": rank // 2, "dp": rank % 2}
+
 def unflattened(rank):
     world = init_device_mesh("cpu", (8,), mesh_dim_names=("world",))
     dense = world._unflatten(0, (2, 1, 2, 2), ("pp", "dp_replicate", "fsdp", "tp"))
@@ -122,7 +129,8 @@ def flattened(rank):
 if __name__ == "__main__":
     for job, size in (
         (hybrid_shards, 4), (replicas_without_a_mesh, 4), (mesh_of_all_ranks, 4),
-        (shards_without_names, 4), (plain_groups, 4), (unflattened, 8), (flattened, 8),
+        (shards_without_names, 4), (plain_groups, 4), (pipelines_of_shards, 4),
+        (unflattened, 8), (flattened, 8),
     ):
         fork(f"{sys.argv[1]}/{job.__name__}", size, job)
 """
@@ -133,6 +141,7 @@ GROUPS = {
     "mesh_of_all_ranks": {"dp": [[0, 1, 2, 3]]},
     "shards_without_names": {"fsdp": [[0, 1, 2, 3]]},
     "plain_groups": {"pp": [[0, 2], [1, 3]], "dp": [[0, 1], [2, 3]]},
+    "pipelines_of_shards": {"pp": [[0, 2], [1, 3]], "dp": [[0, 1], [2, 3]]},
     "unflattened": {
         "pp": [[0, 4], [1, 5], [2, 6], [3, 7]],
         "tp": [[0, 1], [2, 3], [4, 5], [6, 7]],
