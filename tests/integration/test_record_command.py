@@ -484,11 +484,68 @@ distributed.destroy_process_group()
 
 def test_an_evaluation_is_no_training_step(tmp_path):
     needs("torch")
-    done = recorded(tmp_path / "out", *python(tmp_path, EVALUATES))
+    done = recorded(tmp_path / "out", *python(tmp_path, "import gc; gc.disable()" + EVALUATES))
     assert done.returncode == 0, done.stderr
     run = sources.load(tmp_path / "out")
     assert run.steps == [0, 1, 2]
     assert kinds(run) == {
-        **dict.fromkeys(("forward", "backward", "other"), 12),
+        **dict.fromkeys(("forward", "backward"), 12),
         **dict.fromkeys(("optimizer", "collective"), 3),
+        "other": 12 + 3,  # losses, and evaluations
     }
+    beside = run.tasks.filter(name="evaluation")
+    assert beside["step"].to_list() == [0, 1, 2]
+    assert beside["lane"].unique().to_list() == ["host"]
+
+
+ACCUMULATES = """
+import gc, sys, torch
+from torch import distributed, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+gc.disable()
+distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+stage = PipelineStage(nn.Linear(4, 4), 0, 1, torch.device("cpu"))
+schedule = Schedule1F1B(stage, 4, loss_fn=nn.functional.mse_loss)
+mode = sys.argv[1]
+optimizer = None if mode == "none" else torch.optim.SGD(stage.submod.parameters(), lr=0.1)
+x, wrong = torch.ones(8, 4), torch.ones(8, 3)
+for step in range(3):
+    for turn in range(3):
+        if mode == "fails" and (step, turn) in ((1, 0), (1, 2), (2, 1)):
+            try:
+                schedule.step(wrong, target=x)
+            except (RuntimeError, ValueError):
+                pass
+        schedule.step(x, target=x)
+        if mode == "zero":
+            optimizer.zero_grad()
+    if mode in ("steps", "fails"):
+        optimizer.step()
+distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("mode", ["steps", "fails"])
+def test_calls_that_accumulate_are_rounds_of_one_step(tmp_path, mode):
+    """Whatever fails is tried again, and shifts nothing."""
+    needs("torch")
+    done = recorded(tmp_path / "out", *python(tmp_path, ACCUMULATES), mode)
+    assert done.returncode == 0, done.stderr
+    run = sources.load(tmp_path / "out")
+    assert run.steps == [0, 1, 2]
+    for step in run.steps:
+        own = run.tasks.filter(step=step)
+        for kind in ("forward", "backward"):
+            assert own.filter(kind=kind)["microbatch"].to_list() == list(range(12))
+        assert own.filter(kind="optimizer").height == 1
+    told = [one for one in run.run.warnings if one.code == "failed-steps"]
+    assert [one.lost for one in told] == [3] * (mode == "fails")
+
+
+@pytest.mark.parametrize("mode", ["none", "zero"])
+def test_without_steps_of_an_optimizer_each_call_is_a_step(tmp_path, mode):
+    needs("torch")
+    assert recorded(tmp_path / "out", *python(tmp_path, ACCUMULATES), mode).returncode == 0
+    run = sources.load(tmp_path / "out")
+    assert run.steps == list(range(9))
+    assert run.tasks.filter(kind="forward")["microbatch"].max() == 3

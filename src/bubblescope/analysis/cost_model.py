@@ -151,7 +151,7 @@ class Model(NamedTuple):
         )
 
     def replanned(self, microbatches: int) -> Plan:
-        """Return the run's own schedule for another number of micro-batches.
+        """Return the run's own schedule for another number of micro-batches, in as many rounds.
 
         Raises:
             ScheduleError: The schedule is not one of `SCHEDULES`, or not for that number.
@@ -163,7 +163,7 @@ class Model(NamedTuple):
         memory = float(plan.peak_memory().max()) if plan.name == "zb-auto" else None
         return generate(
             plan.name, plan.devices, microbatches, chunks=chunks, times=self.times, memory=memory
-        )
+        ).repeated(plan.rounds)
 
     def read_as(self, reading: Reading) -> Model:
         """Return the same run with other slowness of devices beyond what replicas tell."""
@@ -412,8 +412,8 @@ def _lags(run: MeasuredRun) -> tuple[int, int]:
 
 def _delays(run: MeasuredRun, recognition: Recognition, devices: int) -> tuple[Ints, np.ndarray]:
     """Return the median delay of results from device to device, and from where to where any were."""
-    source, target = (run.rank[edge[run.within :]] for edge in run.graph.edges)
-    delay = np.maximum(run.delay_ns[run.within :], 0)
+    source, target = (run.rank[edge[run.links]] for edge in run.graph.edges)
+    delay = np.maximum(run.delay_ns[run.links], 0)
     table = np.full((devices, devices), int(np.median(delay)) if len(delay) else 0, np.int64)
     seat = np.full(int(run.rank.max()) + 1, -1)
     seat[list(recognition.coordinates.device)] = list(recognition.coordinates.device.values())

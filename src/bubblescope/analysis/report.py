@@ -13,6 +13,7 @@ from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.analysis.step_lengths import phase_lengths, to_next
 from bubblescope.analysis.study import study
+from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.rates import BubbleRates
     from bubblescope.analysis.study import Study
+    from bubblescope.analysis.wall_clock import WallClock
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
@@ -41,6 +43,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         kinds: Frame with kind, count, total_ns, min_ns, median_ns and max_ns of the tasks.
         budget: What the devices spent their time on; None if the traces do not tell.
         utilization: How much of the devices' peak the run made use of; None if nothing tells FLOPs.
+        wall: What ranks were in, in whole steps; None as of `analysis.wall_clock.wall_clock`.
     """
 
     timeline: Timeline
@@ -48,6 +51,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
     kinds: pl.DataFrame
     budget: Budget | None
     utilization: Efficiency | None
+    wall: WallClock | None
 
     @classmethod
     def of(
@@ -77,7 +81,8 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         )
         used = utilization(timeline, workload)
         found = study(timeline, also)
-        return cls(timeline, found, kinds, budget(timeline), used)
+        wall = wall_clock(timeline, found.ledger)
+        return cls(timeline, found, kinds, budget(timeline), used, wall)
 
     @property
     def bubbles(self) -> BubbleRates:
@@ -123,6 +128,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             "device": self.budget.to_dict() if self.budget else None,
             "device_unknown": unknowable(self.timeline),
             "devices": self.budget.to_dicts() if self.budget else [],
+            "wall_clock": self.wall.to_dict() if self.wall else None,
             "utilization": self.utilization.to_dict() if self.utilization else None,
             "schedule": self._schedule_dict(),
             "bubble": {

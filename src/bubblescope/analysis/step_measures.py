@@ -104,7 +104,7 @@ def step_measures(label: str, whole: Timeline, also: Sequence[Plan] = ()) -> Ste
     timeline, left_out, notes = _recorded_whole(label, whole)
     recognition = recognise(timeline, also)
     if recognition is not None and recognition.devices == 1:
-        return task_measures(whole, recognition.microbatches)
+        return task_measures(whole, recognition.microbatches * recognition.rounds)
     bubbles = bubble_rates(timeline)
     phase = pipeline_phase(timeline.tasks)
     causes, why, slow = _causes(timeline, recognition, phase["step"].unique().sort().to_list())
@@ -131,7 +131,11 @@ def step_measures(label: str, whole: Timeline, also: Sequence[Plan] = ()) -> Ste
         schedule=(recognition.schedule if recognition else None) or timeline.run.schedule,
         ranks=tuple(bubbles.per_rank),
         stages=None if phase["stage"].max() is None else int(phase["stage"].max()) + 1,  # type: ignore[arg-type]
-        microbatches=recognition.microbatches if recognition else timeline.run.microbatches,
+        microbatches=(
+            recognition.microbatches * recognition.rounds
+            if recognition
+            else timeline.run.microbatches
+        ),
         **_shape(recognition),
         steps=tuple(bubbles.per_step),
         left_out=tuple(left_out),

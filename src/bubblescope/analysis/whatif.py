@@ -147,7 +147,7 @@ class WhatIf:
         Raises:
             TimelineError: The traces do not tell what devices did.
         """
-        change, causes = "the host never late", (Cause.LAUNCH, Cause.PAUSE)
+        change, causes = "the host never late", _HOST
         least = self._without(change, HOST_AHEAD, causes, NOT_AHEAD)
         most = self._without(change, HOST_AHEAD, causes, (*NOT_AHEAD, Use.LATENCY))
         return least.down_to(most.predicted_ns, AT_ONCE)
@@ -248,13 +248,13 @@ class WhatIf:
         return self._read(change, "another partition", self._partitioned(layers, others))
 
     def microbatches(self, count: int) -> Prediction:
-        """Answer what a step with another number of micro-batches would take.
+        """Answer what a step with another number of micro-batches, in each round, would take.
 
         Raises:
             ScheduleError: The schedule is not known, or cannot have so many.
         """
         plan = self._modelled().replanned(count)
-        return self._made(f"{count} micro-batches", self._samples(plan), plan)
+        return self._made(_counted(plan), self._samples(plan), plan)
 
     def schedule(self, name: str, chunks: int | None = None) -> Prediction:
         """Answer what another schedule would have taken.
@@ -323,7 +323,7 @@ class WhatIf:
             name = named(asked.schedules[0][0]).name
             said.append((_title(name, plan), self._needed(name, plan)))
         if plan is not None and asked.counts:
-            said.append((f"{plan.microbatches} micro-batches", self._samples(plan)))
+            said.append((_counted(plan), self._samples(plan)))
         change = " and ".join(one for one, _ in said)
         needs = ", ".join(dict.fromkeys(one for _, one in said if one))
         others = moved(asked.layers, asked.moves) if asked.moves else asked.partition
@@ -366,7 +366,7 @@ class WhatIf:
                     continue
                 if plan.peak_memory().max() <= limit + 1e-9:
                     yield self._scheduled(name, plan)
-        yield self.microbatches(2 * self._model.plan.microbatches)
+        yield self.microbatches(2 * self._model.plan.per_round)
 
     def _modelled(self) -> Model:
         if self._model is None:
@@ -494,7 +494,7 @@ class WhatIf:
             )
         insides: list[tuple[tuple[Use, ...], str]] = [(tuple(uses), "")]
         if asked.never_late:
-            causes |= {Cause.LAUNCH, Cause.PAUSE}
+            causes |= {*_HOST}
             always = (*dict.fromkeys((*uses, *NOT_AHEAD)),)
             insides = [(always, ""), (tuple({*always, Use.LATENCY}), AT_ONCE)]
         left = frozenset(found.present) - causes
@@ -610,6 +610,11 @@ def _title(name: str, plan: Plan) -> str:
     return f"{name}, {plan.chunks} chunks" if SCHEDULES[name].any_chunks else name
 
 
+def _counted(plan: Plan) -> str:
+    rounds = f" in each of {plan.rounds} rounds" if plan.rounds > 1 else ""
+    return f"{plan.per_round} micro-batches{rounds}"
+
+
 def _time(found: tuple[Any, ...]) -> Any:
     return found[0]
 
@@ -628,10 +633,15 @@ _NEEDS: Final = {
     Cause.TRANSFER: "transfers that nothing waits for",
     Cause.PAUSE: "garbage collection, data and checkpoints in the background",
     Cause.LAUNCH: "a host that keeps ahead of its device",
+    Cause.SEND: "sends that nothing waits for",
+    Cause.CODE: "code of the job that does not keep tasks waiting",
     Cause.SYNC: "collectives that nothing waits for",
     Cause.CLOCK: "clocks that agree",
 }
 
+
+_HOST: Final = (Cause.LAUNCH, Cause.PAUSE, Cause.CODE)
+"""What a host is late by."""
 
 _OF_STAGES: Final = frozenset({Cause.IMBALANCE, Cause.SLOW_RANK})
 
@@ -681,7 +691,8 @@ def alternative(
         model: The run.
         name: One of `bubblescope.schedules.SCHEDULES`, or what others call it.
         chunks: Model chunks on each device, where the schedule leaves that open; 2 if left out.
-        microbatches: Of a step; as many as the run has if left out.
+        microbatches: Of each round of a step, of which there are as many as in the run; as many as that
+            has if left out.
 
     Raises:
         ScheduleError: It is not for these numbers.
@@ -690,11 +701,11 @@ def alternative(
     return generate(
         schedule.name,
         now.devices,
-        now.microbatches if microbatches is None else microbatches,
+        now.per_round if microbatches is None else microbatches,
         chunks=(chunks or 2) if schedule.any_chunks else None,
         times=model.times,
         memory=now.peak_memory().max() if schedule.name == "zb-auto" else None,
-    )
+    ).repeated(now.rounds)
 
 
 def stepped(timeline: Timeline, run: MeasuredRun, tasks: pl.DataFrame) -> Timeline:

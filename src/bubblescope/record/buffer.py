@@ -48,12 +48,14 @@ PAIRED: Final = KINDS.index(Kind.FORWARD_BACKWARD)
 
 def label_of(place: bytes, step: int | None) -> str:
     """Return the name of a task for a vendor's profiler, from its packed place."""
-    said = {
-        name: number
-        for name, number in zip(PLACE, _unpack_identity(place), strict=True)
-        if name in _NAMED and number != UNKNOWN
-    }
+    said = {name: number for name, number in place_of(place).items() if name in _NAMED}
     return mark_name(kind_of(place), step=step, **said)
+
+
+def place_of(place: bytes) -> dict[str, int]:
+    """Return what is known of a packed place, by the names of `PLACE`."""
+    numbers = zip(PLACE, _unpack_identity(place), strict=True)
+    return {name: number for name, number in numbers if number != UNKNOWN}
 
 
 def kind_of(place: bytes) -> Kind:

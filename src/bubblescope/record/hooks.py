@@ -22,6 +22,13 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
         "torch.distributed.device_mesh": "torch_groups:device_mesh",
         "torch.optim.optimizer": "torch_common:optimizer",
     },
+    "aside": {
+        "torch.utils.data.dataloader": "torch_aside:data",
+        "torch.serialization": "torch_aside:checkpoints",
+        "torch.distributed.checkpoint.state_dict_saver": "torch_aside:distributed_checkpoints",
+        "torch.nn.utils.clip_grad": "torch_aside:clipping",
+        "torch.distributed.distributed_c10d": "torch_aside:collectives",
+    },
     "loop": {
         "torch.autograd": "torch_loop:backwards",
         "torch.optim.optimizer": "torch_loop:optimizers",
@@ -87,7 +94,7 @@ _waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
 
 def install(*names: str) -> None:
     """Make frameworks record as soon as they are imported; all of them if none is named."""
-    for name in names or INTEGRATIONS:
+    for name in (*names, "aside") if names else INTEGRATIONS:
         for module, target in INTEGRATIONS[name].items():
             when_imported(module, _applying(target))
 

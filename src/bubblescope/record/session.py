@@ -12,18 +12,20 @@ import functools
 import gc
 import os
 import sys
+import threading
 import time
 import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from bubblescope.model.kinds import Kind
+from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.notes import Note, leave
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.settings import Settings
 from bubblescope.record.timers import chosen_timer
 from bubblescope.record.vendor_marks import chosen_marks
+from bubblescope.recording.columns import SPOILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,6 +61,8 @@ class Session:
         framework: Name of the framework whose schedules the job uses; None for a loop of its own, or as
             long as nothing is known.
         saw: Signs of a training loop of the job's own; see `notes.Note`.
+        optimizes: Whether the job has made an optimizer of PyTorch's.
+        first_microbatch: Number, within the step, of the first micro-batch of the round that has begun.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -67,6 +71,10 @@ class Session:
         self.pipeline: tuple[int, int] | None = None
         self.framework: str | None = None
         self.saw: set[str] = set()
+        self.optimizes = False
+        self.first_microbatch = 0
+        self._round = self._rounds = 0
+        self._optimized = self._ever_optimized = self._spoiled = False
         self._shared: dict[Any, Any] = {}
         self._settings = settings
         self._facts: dict[str, Any] = {}
@@ -147,6 +155,51 @@ class Session:
             self._next += 1
         except Exception as error:  # noqa: BLE001  the job goes on
             self.fail(error)
+
+    def begin_round(self, microbatches: int) -> None:
+        """Begin a round of a schedule: a step, or more of the step that has begun.
+
+        A step ends with the optimizer's. Where a job calls its schedule several times before that, to
+        accumulate gradients, these are rounds of one step, and the micro-batches of each are numbered
+        on. A job that has no optimizer of PyTorch's, or makes no step with it for many rounds, has a
+        step for each.
+
+        Args:
+            microbatches: How many the round has.
+        """
+        if self._spoiled and self._step is not None:  # that round again, or another in its place
+            self._spoiled = False
+            return
+        more = self._step is not None and self.optimizes and not self._optimized
+        if more and (self._ever_optimized or self._rounds < _PATIENT):
+            self.first_microbatch += self._round
+            self._rounds += 1
+        else:
+            self.first_microbatch = 0
+            self._rounds = 1
+            self.begin_step()
+        self._round, self._optimized = microbatches, False
+
+    def made_optimizer(self) -> None:
+        """Tell that the job has made an optimizer."""
+        self.optimizes = True
+
+    def optimized(self) -> None:
+        """Tell that an optimizer has made a step, left it out, or thrown gradients away."""
+        self.optimizes = self._optimized = self._ever_optimized = True
+
+    def spoil_round(self) -> None:
+        """Tell that the round failed: the next one takes its place, and what it did is of no step.
+
+        So ranks of which one leaves out a batch, or tries it again, number the others alike.
+        """
+        recorder = self.recorder
+        if self._step is None or recorder is None:
+            return
+        self._spoiled = True
+        if recorder.recording:
+            what = identity_of(Kind.OTHER, lane=Lane.HOST, microbatch=self.first_microbatch)
+            recorder.end_task(what, recorder.begin_task(what, SPOILED), SPOILED)
 
     def _end_step(self) -> None:
         step, self._step = self._step, None
@@ -266,6 +319,37 @@ class Session:
 
         return call  # type: ignore[return-value]  # functools.wraps keeps the signature
 
+    def beside(self, function: Function, place: bytes, name: str | None = None) -> Function:
+        """Return a function that does the same and is recorded as something beside the passes.
+
+        It is not in other threads, while `torch.compile` looks at it, and within another such function.
+
+        Args:
+            function: What to record.
+            place: Where it belongs, packed.
+            name: What to call it; by default what its place says.
+        """
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            torch = sys.modules.get("torch")
+            if torch is not None and torch.compiler.is_compiling():
+                return function(*args, **kwargs)
+            recorder = self.recorder
+            if recorder is None or not recorder.recording or self._aside or not _in_main_thread():
+                return function(*args, **kwargs)
+            self._aside = True
+            began = recorder.begin_task(place, name)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._aside = False
+                recorder.end_task(place, began, name)
+
+        return call  # type: ignore[return-value]  # functools.wraps keeps the signature
+
+    _aside = False
+
     def alone(self, function: Function) -> Function:
         """Return a function that does the same, and inside of which nothing is recorded."""
 
@@ -329,6 +413,8 @@ class Session:
 
 
 _GC = identity_of(Kind.GC)
+_PATIENT = 32
+"""Rounds after which a job that has an optimizer, but never made a step with it, makes no steps."""
 _session: Session | None = None
 
 
@@ -365,6 +451,10 @@ def _serve(recorder: Recorder, address: str) -> Callable[[], None] | None:
             stacklevel=4,
         )
         return None
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _rank() -> int:

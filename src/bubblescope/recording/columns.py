@@ -37,6 +37,14 @@ WITH_BUSY: Final[dict[str, str]] = {**COLUMNS, BUSY: "int64"}
 """The same of a timer that sees kernels: how long any of a task's ran. Null for a task without."""
 
 
+SPOILED: Final = "failed step"
+"""Name of the row that says that what was recorded before it of the same step failed."""
+
+WAITING: Final = "waiting for send"
+"""Name of a task of kind other, among communication, in which a rank waited until a send was done; its
+stage and micro-batch are those that it was for."""
+
+
 class Membership(msgspec.Struct, frozen=True, omit_defaults=True):
     """A communication group that a rank is part of.
 

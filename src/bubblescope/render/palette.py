@@ -80,6 +80,8 @@ CAUSE_COLOURS: Final[dict[Cause, str]] = {
     Cause.TRANSFER: "#3f9a96",
     Cause.PAUSE: "#a0822a",
     Cause.LAUNCH: "#a0822a",
+    Cause.SEND: "#3f9a96",
+    Cause.CODE: "#a0822a",
     Cause.SYNC: "#3f9a96",
     Cause.UNEXPLAINED: "#c2185b",
     Cause.CLOCK: "#4a52c9",
@@ -87,7 +89,8 @@ CAUSE_COLOURS: Final[dict[Cause, str]] = {
 """Colour of each cause of idle time: grey where it is inherent, else one of five hues.
 
 Five are as many as people with any of the common deficiencies can tell apart, on dark and on light;
-of the two causes with the same hue, one is striped.
+of the two causes with the same hue, one is striped. Host code is what launches are on a device, and a
+blocked send is a transfer: they look alike.
 """
 
 STRIPED: Final = frozenset(

@@ -86,11 +86,13 @@ class Plan:
         columns: For each device an array of its operations in order, 5 x n: index into `KINDS`,
             stage, micro-batch, and stage and micro-batch of the pair or -1. `Plan.of` takes lists
             of `Operation`.
+        rounds: As the attribute.
 
     Attributes:
         devices: Number of pipeline devices p.
         stages: Number of virtual stages S along the model.
-        microbatches: Micro-batches of a step m.
+        microbatches: Micro-batches of a step m, of all its rounds.
+        rounds: How often a step runs the schedule, where it accumulates gradients; see `repeated`.
         device, kind, stage, microbatch, pair_stage, pair_microbatch: Arrays of one element per
             operation, device after device, each in order; `kind` indexes `KINDS`, and the pair is
             -1 where there is none.
@@ -106,8 +108,10 @@ class Plan:
         name: str,
         placement: Sequence[Sequence[int]],
         columns: Sequence[Ints],
+        rounds: int = 1,
     ) -> None:
         self.name = name
+        self.rounds = rounds
         self.placement = tuple(tuple(stages) for stages in placement)
         self.devices = len(columns)
         sizes = [part.shape[1] for part in columns]
@@ -159,6 +163,11 @@ class Plan:
         return max(map(len, self.placement))
 
     @property
+    def per_round(self) -> int:
+        """Micro-batches of each round."""
+        return self.microbatches // self.rounds
+
+    @property
     def copies(self) -> float:
         """How often the model's parameters are held: 2 in bidirectional pipelines."""
         return sum(map(len, self.placement)) / self.stages
@@ -172,6 +181,28 @@ class Plan:
     def overlaps(self) -> bool:
         """Whether some forwards run overlapped with a backward."""
         return bool((self.kind == FORWARD_BACKWARD).any())
+
+    def repeated(self, rounds: int) -> Plan:
+        """Return the plan of a step that runs this one so many times, for more micro-batches each time.
+
+        That is how a job accumulates gradients that calls its schedule more than once a step: round r
+        has micro-batches r m to (r + 1) m - 1, and a device begins it when it is done with the one
+        before.
+        """
+        if rounds == 1:
+            return self
+        table = np.array(
+            (self.kind, self.stage, self.microbatch, self.pair_stage, self.pair_microbatch)
+        )
+        shift = np.zeros((rounds, *table.shape), np.int64)
+        more = np.arange(rounds)[:, None] * self.microbatches
+        shift[:, 2] = more
+        shift[:, 4] = np.where(table[4] >= 0, more, 0)
+        columns = [
+            np.concatenate(list((table + shift)[:, :, begin:end]), axis=1)
+            for begin, end in zip(self.first[:-1], self.first[1:], strict=True)
+        ]
+        return Plan(self.name, self.placement, columns, rounds * self.rounds)
 
     def order(self, device: int) -> list[Operation]:
         """Return what a device runs, in order."""

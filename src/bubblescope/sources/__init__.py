@@ -22,6 +22,7 @@ from bubblescope.names.parser import NameParser
 from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, chosen, is_older_half
 from bubblescope.sources.inventory import unmatched
 from bubblescope.sources.source import LoadOptions, ReadOptions, Source
+from bubblescope.sources.step_agreement import agreed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +84,7 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
         from bubblescope.clocks import align  # noqa: PLC0415  slow, and only several clocks need it
 
         timeline = align(timeline, clock)
+    timeline = agreed(timeline)
     if options.names.own and (missed := unmatched(timeline, options.names)) is not None:
         timeline = timeline.with_notices(missed)
     if len(found.starts) > 1 or found.beside:

@@ -19,6 +19,8 @@ class Cause(str, Enum):
     TRANSFER = "exposed transfer"
     PAUSE = "host pause"
     LAUNCH = "host launch"
+    SEND = "blocked send"
+    CODE = "host code"
     SYNC = "synchronisation"
     UNEXPLAINED = "unexplained"
     CLOCK = "clock uncertainty"
@@ -33,8 +35,10 @@ MEANINGS: Final = {
     Cause.VARIATION: "micro-batches do not cost the same",
     Cause.ORDER: "tasks ran in another order than the schedule's",
     Cause.TRANSFER: "results on their way between ranks",
-    Cause.PAUSE: "garbage collection, data loading or a checkpoint on the host",
+    Cause.PAUSE: "garbage collection, data loading, a checkpoint or an evaluation on the host",
     Cause.LAUNCH: "the host launched a task after it could have run",
+    Cause.SEND: "a rank was sending, or waited until another took what it sent",
+    Cause.CODE: "code of the job that is not recorded ran before a task could",
     Cause.SYNC: "collectives and the optimizer",
     Cause.UNEXPLAINED: "a task could have run and did not; the trace does not say why",
     Cause.CLOCK: "within what clocks of different hosts may be off",

@@ -18,7 +18,8 @@ from bubblescope.analysis.idle.task_lengths import lengths
 from bubblescope.model import intervals
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.errors import ScheduleError
-from bubblescope.model.kinds import Kind
+from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.timing import HOST
 from bubblescope.schedules.replay import Edges, Graph
 
 if TYPE_CHECKING:
@@ -33,7 +34,14 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 _INTERVAL: Final = ("rank", "start_ns", "end_ns")
-_PAUSES: Final = [Kind.GC.value, Kind.DATA.value]
+_ON_HOST: Final = (pl.col("kind") == Kind.OTHER.value) & (pl.col("lane") == Lane.HOST.value)
+_NAMED: Final = 8
+"""Names of pauses that are told apart."""
+_SENDS: Final = [Kind.SEND_FORWARD.value, Kind.SEND_BACKWARD.value]
+_SENDING: Final = pl.col("kind").is_in(_SENDS) | (
+    (pl.col("kind") == Kind.OTHER.value) & (pl.col("lane") == Lane.COMM.value)
+)
+"""Sends, and waiting until they are done."""
 _SYNCS: Final = [Kind.COLLECTIVE.value, Kind.OPTIMIZER.value]
 
 
@@ -63,7 +71,7 @@ class Counterfactuals:
             Cause.SLOW_RANK: parts.rank_ns - parts.stage_ns,
             Cause.VARIATION: parts.own_ns - parts.rank_ns,
         }
-        across = run.delay_ns[run.within :]
+        across = run.delay_ns[run.links]
         doubt = _doubt(run, timeline)
         self._kept = np.minimum(run.delay_ns, 0)
         sure = np.maximum(across - doubt, 0)
@@ -71,7 +79,7 @@ class Counterfactuals:
             Cause.TRANSFER: sure,
             Cause.CLOCK: np.maximum(across, 0) - sure,
         }
-        self._later = _lags(run, timeline)
+        self._pauses, self._later = _lags(run, timeline)
         self._planned = _planned(run, recognition)
         self.present = tuple(cause for cause in ADDED if self._matters(cause))
 
@@ -126,7 +134,7 @@ class Counterfactuals:
         lag = np.zeros(len(run), np.int64)
         lag += sum(self._later[cause] for cause in causes & self._later.keys())
         delay = self._kept.copy()
-        delay[run.within :] += sum(self._sent[cause] for cause in causes & self._sent.keys())
+        delay[run.links] += sum(self._sent[cause] for cause in causes & self._sent.keys())
         graph = None
         if self._planned and Cause.ORDER not in causes:
             graph = self._planned.graph
@@ -136,6 +144,12 @@ class Counterfactuals:
     def late_ns(self, cause: Cause) -> Ints:
         """Return how late a cause made each task start itself, n long; 0 for one that does not."""
         return self._later.get(cause, np.zeros(len(self.run), np.int64))
+
+    def longest_pause(self) -> tuple[str, int]:
+        """Return what hosts paused for longest while a task waited, and for how long."""
+        sums = {name: int(late.sum()) for name, late in self._pauses.items()}
+        name = max(sums, key=lambda one: sums[one])
+        return name, sums[name]
 
     def _matters(self, cause: Cause) -> bool:
         if cause is Cause.ORDER:
@@ -192,7 +206,7 @@ def _doubt(run: MeasuredRun, timeline: Timeline) -> Ints:
     known = clock_errors(timeline)
     error[known["rank"].to_numpy()] = known["error_ns"].to_numpy()
     group[known["rank"].to_numpy()] = known["group"].to_numpy()
-    source, target = (run.rank[edge[run.within :]] for edge in run.graph.edges)
+    source, target = (run.rank[edge[run.links]] for edge in run.graph.edges)
     one, other = clock[source], clock[target]
     wrong = np.zeros((int(clock.max(initial=0)) + 1,) * 2, np.int64)
     np.maximum.at(wrong, (one, other), -run.early_ns)
@@ -202,21 +216,45 @@ def _doubt(run: MeasuredRun, timeline: Timeline) -> Ints:
     return doubt
 
 
-def _lags(run: MeasuredRun, timeline: Timeline) -> dict[Cause, Ints]:
-    """Take apart how late tasks started, by what their rank was doing meanwhile."""
+def _lags(run: MeasuredRun, timeline: Timeline) -> tuple[dict[str, Ints], dict[Cause, Ints]]:
+    """Take apart how late tasks started, by what their rank was doing meanwhile.
+
+    Returns:
+        The pauses of hosts by what they were, and all causes.
+    """
     opens = run.opens_ns[run.step]
     ready, start = run.ready_ns + opens, run.as_measured.start_ns + opens
     left = run.lag_ns
-    lags = {}
-    for cause, kinds in ((Cause.PAUSE, _PAUSES), (Cause.SYNC, _SYNCS)):
-        tasks = timeline.tasks.filter(pl.col("kind").is_in(kinds))
+
+    def meanwhile(tasks: pl.DataFrame) -> Ints:
+        """Return for how much of what is left the ranks were in tasks, and take it off."""
+        nonlocal left
         tasks = tasks.sort("rank", "start_ns")
         rank, begin, end = (tasks[name].to_numpy().astype(np.int64) for name in _INTERVAL)
-        covered = intervals.covered_ns((rank, begin, end), (run.rank, ready, start))
-        lags[cause] = np.minimum(covered, left)
-        left = left - lags[cause]
-    launched = timeline.tasks["host_start_ns"].fill_null(np.iinfo(np.int64).min)
+        covered: Ints = intervals.covered_ns((rank, begin, end), (run.rank, ready, start))
+        covered = np.minimum(covered, left)
+        left = left - covered
+        return covered
+
+    tasks = timeline.tasks
+    pauses = {kind.value: meanwhile(tasks.filter(kind=kind.value)) for kind in (Kind.GC, Kind.DATA)}
+    others = tasks.filter(_ON_HOST)
+    spent = others.group_by("name").agg((pl.col("end_ns") - pl.col("start_ns")).sum())
+    for name in spent.sort("end_ns", "name", descending=[True, False])["name"].head(_NAMED):
+        pauses[name] = meanwhile(others.filter(name=name))
+    pauses["other"] = meanwhile(others)
+    lags = {Cause.PAUSE: np.sum([*pauses.values()], axis=0)}
+    lags[Cause.SYNC] = meanwhile(tasks.filter(pl.col("kind").is_in(_SYNCS)))
+    # On the host's clock nothing is launched: what keeps a rank is what it does itself.
+    on_host = timeline.ranks.filter(pl.col("timed") == HOST)["rank"]
+    hosted = np.isin(run.rank, on_host.to_numpy())
+    held_up = meanwhile(tasks.filter(_SENDING, pl.col("rank").is_in(on_host.implode())))
+    launched = tasks["host_start_ns"].fill_null(np.iinfo(np.int64).min)
     late = launched.to_numpy()[run.task] > ready
-    lags[Cause.LAUNCH] = np.where(late, left, 0)
-    lags[Cause.UNEXPLAINED] = left - lags[Cause.LAUNCH]
-    return lags
+    return pauses, {
+        **lags,
+        Cause.LAUNCH: np.where(late & ~hosted, left, 0),
+        Cause.SEND: held_up,
+        Cause.CODE: np.where(hosted, left, 0),
+        Cause.UNEXPLAINED: np.where(late | hosted, 0, left),
+    }

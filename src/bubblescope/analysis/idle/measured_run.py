@@ -14,12 +14,13 @@ among those that their receiver, launched before, was waiting for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.idle.held_sends import held_sends
 from bubblescope.analysis.phase import compared, pipelines
 from bubblescope.model.dependencies import messages, numbered, passes
 from bubblescope.model.errors import ScheduleError
@@ -62,7 +63,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
     """The pipeline tasks of a run, in the order in which each rank ran them in each step.
 
     There are n tasks in g groups, one for each rank in each of s steps, and e edges: those within
-    groups come first, then those from stage to stage.
+    groups come first, then those from stage to stage, then those of sends that were held up.
 
     Attributes:
         task: Row in the timeline; n long, as all up to `feeder`.
@@ -86,8 +87,10 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
         delay_ns: For each edge, how long after its source's end its target may start: how long the
             result was on its way, or less than 0 where tasks of a group overlap, and where either
             task is an overlapped pair, of whose halves no one knows when they ran.
+        held: Number of the edges from a task to what another rank could begin only after the task's
+            rank had taken what that other one sent; their delays are mostly less than 0.
         early_ns: For each edge from stage to stage, by how much its target started before its
-            source's end, which clocks or trace must have wrong; 0 or less, e - within long.
+            source's end, which clocks or trace must have wrong; 0 or less, e - within - held long.
         recorded: Number of transfers that were recorded, not inferred.
         left_out: Number of results that are no edges, because tasks would wait for each other in a
             circle: they were used before they were begun to be made.
@@ -111,6 +114,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
     first: Ints
     graph: Graph
     within: int
+    held: int
     delay_ns: Ints
     early_ns: Ints
     recorded: int
@@ -119,6 +123,11 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
 
     def __len__(self) -> int:
         return len(self.task)
+
+    @property
+    def links(self) -> slice:
+        """Which of the edges are from stage to stage."""
+        return slice(self.within, len(self.delay_ns) - self.held)
 
     @property
     def duration_ns(self) -> Ints:
@@ -216,7 +225,8 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     free[after] = end[before] + overlap
     links = _links(timeline, column, step)
     source, target = _ends(links)
-    edges = Edges(np.concatenate([before, source]), np.concatenate([after, target]))
+    held = held_sends(timeline, tasks, (source, target), (start + opens[step], end + opens[step]))
+    edges = _edges((before, after), (source, target), held)
     left_out = 0
     try:
         graph = Graph(count, edges)
@@ -226,7 +236,8 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
         left_out = int((~possible).sum())
         links = links.filter(pl.Series(possible))
         source, target = _ends(links)
-        edges = Edges(np.concatenate([before, source]), np.concatenate([after, target]))
+        held = held.clear()
+        edges = _edges((before, after), (source, target), held)
         graph = Graph(count, edges)
     wait = start[target] - end[source]
     # A task that its host launched late was not waiting for its result alone. But a host that itself
@@ -244,10 +255,13 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     blurred = pair[source] | pair[target]
     delay = np.where(blurred, np.minimum(took, wait), np.clip(took, 0, np.maximum(wait, 0)))
     arrival = end[source] + delay
-    ready, feeder = free.copy(), np.full(count, _NOTHING)
-    last = np.argsort(arrival, kind="stable")
-    last = last[arrival[last] > free[target[last]]]
-    ready[target[last]], feeder[target[last]] = arrival[last], source[last]
+    lifted, lifting = held["until_ns"].to_numpy() - opens[step[held["target"]]], _ends(held)
+    arrived = (
+        np.concatenate([source, lifting[0]]),
+        np.concatenate([target, lifting[1]]),
+        np.concatenate([arrival, lifted]),
+    )
+    ready, feeder = _ready(free, *arrived)
     return MeasuredRun(
         **column,
         ready_ns=ready,
@@ -260,12 +274,35 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
         first=first,
         graph=graph,
         within=len(after),
-        delay_ns=np.concatenate([overlap, delay]),
+        held=held.height,
+        delay_ns=np.concatenate([overlap, delay, lifted - end[lifting[0]]]),
         early_ns=np.where(blurred, 0, np.minimum(wait, 0)),
         recorded=int(links["took_ns"].is_not_null().sum()),
         left_out=left_out,
         as_measured=measured,
     )
+
+
+def _edges(*parts: tuple[Any, Any] | pl.DataFrame) -> Edges:
+    """Return all edges as one, in the order of the parts."""
+    pairs = [_ends(one) if isinstance(one, pl.DataFrame) else one for one in parts]
+    return Edges(*(np.concatenate(each) for each in zip(*pairs, strict=True)))
+
+
+def _ready(free: Ints, source: Ints, target: Ints, arrival: Ints) -> tuple[Ints, Ints]:
+    """Return when each task could have started, and the task that it waited for; -1 for none.
+
+    Args:
+        free: When its device was free.
+        source: What was waited for.
+        target: What waited for it.
+        arrival: When that was there.
+    """
+    ready, feeder = free.copy(), np.full(len(free), _NOTHING)
+    last = np.argsort(arrival, kind="stable")
+    last = last[arrival[last] > free[target[last]]]
+    ready[target[last]], feeder[target[last]] = arrival[last], source[last]
+    return ready, feeder
 
 
 def _columns(tasks: pl.DataFrame) -> dict[str, Ints]:

@@ -82,6 +82,11 @@ class Candidate(NamedTuple):
     variant: str
     make: Callable[[int], Plan]
 
+    def in_rounds(self, rounds: int) -> Candidate:
+        """Return the candidate of a step that runs the schedule so many times."""
+        make = self.make
+        return self._replace(make=lambda count: make(count // rounds).repeated(rounds))
+
     @classmethod
     def given(cls, plan: Plan, variant: str) -> Candidate:
         """Return the candidate that is this plan."""

@@ -112,6 +112,8 @@ class Recognition(msgspec.Struct, frozen=True):
         equals: Other schedules of which the run can tell no difference.
         placement: "linear", "looped", "zigzag" (a V), or "mirrored" (two opposite pipelines).
         devices, microbatches, chunks: p, m and v.
+        rounds: How often a step runs the schedule, each time for m micro-batches; more than once where
+            it accumulates gradients.
         replicas: Copies of the pipeline: data and tensor parallel.
         splits_backward: Whether weight gradients are operations of their own.
         fused_ranks: Ranks with whole backwards in a run that splits them elsewhere.
@@ -136,6 +138,7 @@ class Recognition(msgspec.Struct, frozen=True):
     placement: str
     devices: int
     microbatches: int
+    rounds: int
     chunks: int
     replicas: int
     splits_backward: bool
@@ -210,6 +213,7 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
     observed = observe(timeline)
     if not (observed.work == FORWARD).any():
         return None
+    rounds = _rounds(timeline, observed)
     order = timeline.ranks.sort("dp", "tp", "cp", "rank", nulls_last=True)["rank"].to_list()
     tried: list[_Best] = []
     seen = []
@@ -218,12 +222,27 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
             break  # a device more would need a reason
         seats = coordinates(observed, shape, order)
         seen.append((shape, seats))
-        tried += _tried(observed, shape, seats, known(shape, also))
+        candidates = known(shape, also)
+        if rounds > 1:
+            repeated = [one.in_rounds(rounds) for one in candidates]
+            count = observed.microbatches
+            tried += _exact(observed, _fits(observed, shape, seats, repeated, count))
+            if any(not best.departures for best in tried):
+                break
+        tried += _tried(observed, shape, seats, candidates)
     if not tried:
         return None
-    if seen[0][0].name == "linear" and (observed.work == WEIGHT).any():
+    if rounds == 1 and seen[0][0].name == "linear" and (observed.work == WEIGHT).any():
         tried += _searched(timeline, observed, seen, tried)
     return _answer(timeline, observed, tried)
+
+
+def _rounds(timeline: Timeline, observed: Observed) -> int:
+    """Return how often a step ran the schedule, by how many micro-batches the run says that has."""
+    declared = timeline.run.microbatches
+    if not declared or observed.microbatches % declared:
+        return 1
+    return observed.microbatches // declared
 
 
 def _tried(
@@ -405,7 +424,8 @@ def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> R
         equals=tuple(others) if known else (),
         placement=fit.shape.name,
         devices=fit.shape.devices,
-        microbatches=observed.microbatches,
+        microbatches=observed.microbatches // fit.plan.rounds,
+        rounds=fit.plan.rounds,
         chunks=fit.shape.chunks,
         replicas=1 + max(fit.seats.replica.values()),
         splits_backward=splits,

@@ -13,9 +13,10 @@ from bubblescope.analysis.idle.shares import Shares, shares
 from bubblescope.analysis.losses import losses
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.study import Study, ledger_of, study
+from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.analysis.why import words
 from bubblescope.analysis.why.device_findings import lost, verdict
-from bubblescope.analysis.why.findings import Finding, findings
+from bubblescope.analysis.why.findings import Finding, findings, outside
 from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.losses import Losses
     from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.wall_clock import WallClock
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
@@ -44,6 +46,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         findings: What is to be said.
         budget: What the devices spent their time on; None if the traces do not tell.
         losses: What makes its steps long, all causes together; None likewise.
+        wall: What ranks were in, in whole steps; None as of `analysis.wall_clock.wall_clock`.
         language: "en" or "zh".
     """
 
@@ -53,6 +56,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
     findings: tuple[Finding, ...]
     budget: Budget | None
     losses: Losses | None
+    wall: WallClock | None = None
     language: str = "en"
 
     @classmethod
@@ -79,13 +83,14 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         if spent is not None and not known.pipelined:
             held = losses(timeline, None)
             said = [verdict(spent), *(lost(spent, held) if held else [])]
-            return cls(timeline, known, None, tuple(said), spent, held, language)
+            return cls(timeline, known, None, tuple(said), spent, held, language=language)
         cost = shares(timeline, ledger_of(known, timeline).counterfactuals)
-        said = findings(timeline, known, cost)
+        wall = wall_clock(timeline, known.ledger)
+        said = [*(outside(wall) if wall else []), *findings(timeline, known, cost)]
         held = losses(timeline, known.ledger)
         if spent is not None and held is not None:
             said = [verdict(spent), *said, *lost(spent, held)]
-        return cls(timeline, known, cost, tuple(said), spent, held, language)
+        return cls(timeline, known, cost, tuple(said), spent, held, wall, language)
 
     @property
     def ledger(self) -> Ledger | None:
@@ -147,6 +152,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
                 for finding in self.findings
             ],
             "device": self.budget.to_dict() if self.budget else None,
+            "wall_clock": self.wall.to_dict() if self.wall else None,
             "losses": self.losses.ranked().to_dicts() if self.losses else [],
             "per_rank_step": ledger.table.to_dicts() if ledger else [],
             "outside": ledger.outside.to_dicts() if ledger else [],

@@ -15,6 +15,7 @@ import polars as pl
 
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.idle.slow_ranks import LEAST, notable, slowest
+from bubblescope.analysis.wall_clock import PASSES, UNRECORDED, WAITS
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind
 
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.idle.shares import Shares
     from bubblescope.analysis.study import Study
+    from bubblescope.analysis.wall_clock import WallClock
     from bubblescope.model.timeline import Timeline
 
 _MOST: Final = 4
 """Causes that are spoken of."""
+_OUTSIDE: Final = 0.05
+"""Share of a step from which on what a rank does beside forwards and backwards is spoken of."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -89,6 +93,52 @@ def findings(timeline: Timeline, study: Study, shares: Shares) -> list[Finding]:
         said.append(_EVIDENCE[cause](timeline, ledger, study))
         said.append(Finding("advice", cause.name.lower(), {}))
     return [*said, *_no_wait(study, inherent)]
+
+
+def outside(wall: WallClock) -> list[Finding]:
+    """Return what makes steps longer than their pipeline phase, if that is worth a word.
+
+    First what most time goes to on some rank. That ranks wait for each other is a consequence of such,
+    and is told only where there is nothing else.
+    """
+    whole = wall.step_ns
+    if not whole:
+        return []
+    # In no task within the phase is idle time, which has causes of its own.
+    idle = pl.col("what") == UNRECORDED
+    own = (
+        wall.per_rank()
+        .filter(pl.col("what") != PASSES)
+        .with_columns(per_step_ns=pl.when(idle).then("outside_ns").otherwise("per_step_ns"))
+        .sort("per_step_ns", "what", "rank", descending=[True, False, False])
+        .group_by("what", maintain_order=True)
+        .agg(
+            pl.col("rank", "per_step_ns").first(), mean_ns=pl.col("per_step_ns").sum() // wall.ranks
+        )
+        .filter(pl.col("per_step_ns") >= _OUTSIDE * whole)
+    )
+    does = own.filter(~pl.col("what").is_in(WAITS))
+    rest = 1 - wall.phase_ns / whole
+    if rest < _OUTSIDE and not does.height:
+        return []
+    said = [Finding("verdict", "whole_step", {"step_ns": whole, "phase_share": 1 - rest})]
+    for row in (does if does.height else own).head(_MOST).to_dicts():
+        told = {"what": row["what"], "rank": row["rank"], "rank_ns": row["per_step_ns"]}
+        told |= {"time_share": row["per_step_ns"] / whole, "mean_ns": row["mean_ns"]}
+        said.append(Finding("evidence", "outside", told))
+        if row["what"] in _ADVISED:
+            said.append(Finding("advice", _ADVISED[row["what"]], {}))
+    return said
+
+
+_ADVISED: Final = {
+    "data loading": "host_data",
+    "checkpoint": "checkpoint",
+    "evaluation": "evaluation",
+    "in no task": "no_task",
+    "receiving": "receiving",
+}
+"""What ranks do beside forwards and backwards, and the advice about it."""
 
 
 def _no_wait(study: Study, inherent_ns: int) -> list[Finding]:
@@ -161,13 +211,13 @@ def _variation(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
 
 def _transfer(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
     run = ledger.counterfactuals.run
-    source, target = (edge[run.within :] for edge in run.graph.edges)
+    source, target = (edge[run.links] for edge in run.graph.edges)
     links = (
         pl.DataFrame(
             {
                 "from": run.rank[source],
                 "to": run.rank[target],
-                "ns": run.delay_ns[run.within :],
+                "ns": run.delay_ns[run.links],
                 "task": run.task[target],
             }
         )
@@ -211,6 +261,8 @@ def _late(key: str, timeline: Timeline, ledger: Ledger, _study: Study) -> Findin
         "task": _task(timeline, top["task"]),
         "longest_ns": top["longest"],
     }
+    if key == "pause":
+        values["pause"], values["pause_ns"] = ledger.counterfactuals.longest_pause()
     return Finding("evidence", key, values, (top["task"],))
 
 
@@ -230,7 +282,7 @@ def _clock(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
     key = "clock_unknown"
     if timeline.run.clock is not None and known["group"].n_unique() == 1:
         key, values["error_ns"] = "clock", known["error_ns"].max()
-    at = run.graph.edges.target[run.within :][run.early_ns.argmin()] if len(run.early_ns) else 0
+    at = run.graph.edges.target[run.links][run.early_ns.argmin()] if len(run.early_ns) else 0
     return Finding("evidence", key, values, (int(run.task[at]),))
 
 
@@ -242,6 +294,8 @@ _EVIDENCE: Final[dict[Cause, Callable[[Timeline, Ledger, Study], Finding]]] = {
     Cause.TRANSFER: _transfer,
     Cause.PAUSE: partial(_late, "pause"),
     Cause.LAUNCH: partial(_late, "launch"),
+    Cause.SEND: partial(_late, "send"),
+    Cause.CODE: partial(_late, "code"),
     Cause.SYNC: partial(_late, "sync"),
     Cause.UNEXPLAINED: partial(_late, "unexplained"),
     Cause.CLOCK: _clock,

@@ -6,6 +6,7 @@ optimizer's step.
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,29 @@ def optimizer(module: ModuleType, session: Session) -> None:
             begun.append(session.begin([what]))
 
     def after(*_: Any) -> None:
-        if begun and not compiling():
+        if compiling():
+            return
+        session.optimized()
+        if begun:
             session.end(begun.pop())
 
+    theirs = module.Optimizer.__init__
+
+    @functools.wraps(theirs)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        session.made_optimizer()
+        theirs(self, *args, **kwargs)
+
+    zero = module.Optimizer.zero_grad
+
+    @functools.wraps(zero)
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
+        # Some jobs measure passes alone: gradients that are thrown away end a step as well.
+        if not compiling():
+            session.optimized()
+        zero(self, *args, **kwargs)
+
+    module.Optimizer.__init__ = init
+    module.Optimizer.zero_grad = zero_grad
     module.register_optimizer_step_pre_hook(before)
     module.register_optimizer_step_post_hook(after)

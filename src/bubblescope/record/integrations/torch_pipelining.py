@@ -10,16 +10,22 @@ stages' `get_..._ops(microbatch)`, is started by the module's `_batch_p2p` and w
 from __future__ import annotations
 
 import functools
+import time
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import identity_of, kind_of
+from bubblescope.model.kinds import Kind, Lane
+from bubblescope.record.buffer import identity_of, kind_of, place_of
+from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_groups import groups_of
+from bubblescope.recording.columns import WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from bubblescope.record.recorder import Recorder
     from bubblescope.record.session import Session
 
 _OPERATIONS: Final = {
@@ -30,6 +36,8 @@ _OPERATIONS: Final = {
 }
 _RECEIVES: Final = (Kind.RECV_FORWARD, Kind.RECV_BACKWARD)
 _PLACE: Final = "_bubblescope_place"
+_WAITED_NS: Final = 50_000
+"""How long a send is waited for at least to be worth a task: most have long been done."""
 
 
 def schedules(module: ModuleType, session: Session) -> None:
@@ -48,7 +56,10 @@ def schedules(module: ModuleType, session: Session) -> None:
         stage.perform_reduce_grad, lambda *_, **__: identity_of(Kind.COLLECTIVE)
     )
     schedule = module._PipelineSchedule  # noqa: SLF001
-    schedule._maybe_compute_loss = session.timed(schedule._maybe_compute_loss, _loss)  # noqa: SLF001
+    schedule._maybe_compute_loss = session.timed(  # noqa: SLF001
+        schedule._maybe_compute_loss,  # noqa: SLF001
+        _loss(session),
+    )
     for name, kind in _OPERATIONS.items():
         setattr(stage, name, _placed(getattr(stage, name), kind, session))
     module._batch_p2p = _started(module._batch_p2p, session)  # type: ignore[attr-defined]  # noqa: SLF001
@@ -59,7 +70,7 @@ def schedules(module: ModuleType, session: Session) -> None:
 
 
 def _stepping(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
-    evaluate = session.alone(step)
+    evaluate = session.beside(session.alone(step), ASIDE, "evaluation")
 
     @functools.wraps(step)
     def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -67,8 +78,12 @@ def _stepping(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
             return evaluate(self, *args, **kwargs)
         session.use("torch")
         _introduce(self, session)
-        session.begin_step()
-        return step(self, *args, **kwargs)
+        session.begin_round(self._n_microbatches)
+        try:
+            return step(self, *args, **kwargs)
+        except Exception:
+            session.spoil_round()
+            raise
 
     return begin
 
@@ -103,8 +118,8 @@ def _introduce(schedule: Any, session: Session) -> None:
 
 def _places(kind: Kind, session: Session) -> Callable[..., bytes]:
     def place(stage: Any, microbatch: int, *_: Any, **__: Any) -> bytes:
-        index = stage.stage_index
-        return identity_of(kind, stage=index, chunk=session.chunk_of(index), microbatch=microbatch)
+        index, number = stage.stage_index, session.first_microbatch + microbatch
+        return identity_of(kind, stage=index, chunk=session.chunk_of(index), microbatch=number)
 
     return place
 
@@ -126,13 +141,24 @@ def _backward(session: Session) -> Callable[..., bytes]:
     return place
 
 
-def _loss(
-    _schedule: Any, stage: Any, _output: Any, _targets: Any, microbatch: int, *_: Any, **__: Any
-) -> bytes | None:
+def _loss(session: Session) -> Callable[..., bytes | None]:
     """The loss belongs to no forward, which has ended, and to no backward, which has not begun."""
-    if not stage.is_last:
-        return None
-    return identity_of(Kind.OTHER, stage=stage.stage_index, microbatch=microbatch)
+
+    def place(
+        _schedule: Any,
+        stage: Any,
+        _output: Any,
+        _targets: Any,
+        microbatch: int,
+        *_: Any,
+        **__: Any,
+    ) -> bytes | None:
+        if not stage.is_last:
+            return None
+        number = session.first_microbatch + microbatch
+        return identity_of(Kind.OTHER, stage=stage.stage_index, microbatch=number)
+
+    return place
 
 
 def _placed(get: Callable[..., Any], kind: Kind, session: Session) -> Callable[..., Any]:
@@ -148,7 +174,7 @@ def _placed(get: Callable[..., Any], kind: Kind, session: Session) -> Callable[.
                     kind,
                     stage=index,
                     chunk=session.chunk_of(index),
-                    microbatch=microbatch,
+                    microbatch=session.first_microbatch + microbatch,
                     peer=operation.peer,
                 )
                 setattr(operation, _PLACE, place)
@@ -160,8 +186,9 @@ def _placed(get: Callable[..., Any], kind: Kind, session: Session) -> Callable[.
 
 
 class _Works(list[Any]):
-    """Operations that were started, and which receives are among them."""
+    """Operations that were started, and which task each of them is; none if they are one."""
 
+    places: tuple[bytes, ...] = ()
     receives: tuple[bytes, ...] = ()
 
 
@@ -170,34 +197,70 @@ def _started(batch: Callable[..., Any], session: Session) -> Callable[..., Any]:
 
     @functools.wraps(batch)
     def start(operations: Any, *args: Any, **kwargs: Any) -> Any:
-        places: set[bytes] = {getattr(operation, _PLACE, b"") for operation in operations} - {b""}
+        each = tuple(getattr(operation, _PLACE, b"") for operation in operations)
+        places = set(each) - {b""}
         begun = session.begin(place for place in places if not _receiving(place))
         try:
             works = _Works(batch(operations, *args, **kwargs))
         finally:
             session.end(begun)
         works.receives = tuple(place for place in places if _receiving(place))
+        works.places = each if len(works) == len(each) else ()
         return works
 
     return start
 
 
 def _awaited(wait: Callable[..., Any], session: Session) -> Callable[..., Any]:
-    """Return a function that records receives, as long as they are waited for.
+    """Return a function that records receives, as long as they are waited for, and waiting for sends.
 
     On a GPU, waiting for a receive makes the compute stream wait: marks on that stream before and
-    after say how long it did.
+    after say how long it did. There what is waited for together is one; on the host's clock it is
+    waited for one by one, so that a send that nobody takes is told from a receive that nobody sends.
     """
 
     @functools.wraps(wait)
     def waited(works: Any) -> Any:
+        recorder = session.recorder
+        places = getattr(works, "places", ())
+        if places and recorder is not None and recorder.plain:
+            for place, those in groupby(zip(places, works, strict=True), key=itemgetter(0)):
+                _wait_for(place, [work for _, work in those], recorder)
+            return None
         begun = session.begin(getattr(works, "receives", ()))
         try:
             return wait(works)
         finally:
             session.end(begun)
 
+    def _wait_for(place: bytes, works: list[Any], recorder: Recorder) -> None:
+        receiving = bool(place) and _receiving(place)
+        began = recorder.begin_task(place)
+        wait(works)
+        if not recorder.recording:
+            return
+        if receiving:
+            recorder.end_task(place, began)
+        elif time.monotonic_ns() - began[1] >= _WAITED_NS:
+            recorder.end_task(_sending(place), began, WAITING)
+
     return waited
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _sending(place: bytes) -> bytes:
+    """Return where waiting for a send belongs: to its micro-batch, of the stage that it is for."""
+    if not place:
+        return identity_of(Kind.OTHER, lane=Lane.COMM)
+    of = place_of(place)
+    ahead = 1 if kind_of(place) is Kind.SEND_FORWARD else -1
+    return identity_of(
+        Kind.OTHER,
+        stage=of["stage"] + ahead,
+        microbatch=of["microbatch"],
+        peer=of["peer"],
+        lane=Lane.COMM,
+    )
 
 
 def _receiving(place: bytes) -> bool:

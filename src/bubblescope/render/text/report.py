@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+import polars as pl
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -40,6 +41,8 @@ _ROWS: Final = 24
 _NAMES: Final = ("makespan", "span", "longest_span", "over_ideal", "no_wait", "excess")
 _DEPARTURES: Final = 5
 _CAUSES: Final = 4
+_LEAST_SPENT: Final = 0.001
+"""Share of a step from which on what ranks were in is listed."""
 
 
 class Report(Face, report.Report, frozen=True, eq=False):
@@ -63,6 +66,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
             parts += [
                 self._lanes(limit),
                 self._rates(),
+                self._whole_step(),
                 self._schedule(limit),
                 self._why(),
                 self._ranks(limit),
@@ -158,6 +162,22 @@ class Report(Face, report.Report, frozen=True, eq=False):
         if len(shown) < count:
             lines.append(Text(f"  and {count - len(shown):,} more; --all shows them", "dim"))
         return titled("Schedule", Group(*lines))
+
+    def _whole_step(self) -> RenderableType:
+        """Return what ranks were in, from the start of a step to the start of the next."""
+        if self.wall is None:
+            return Group()
+        table = table_of("", "a step", "share", "outside the pipeline phase", left=("",))
+        for row in self.wall.totals().filter(pl.col("share") >= _LEAST_SPENT).to_dicts():
+            table.add_row(
+                row["what"],
+                units.duration(row["per_step_ns"]),
+                units.percent(row["share"]),
+                units.duration(row["outside_ns"]) if row["outside_ns"] else "",
+            )
+        whole = units.duration(self.wall.step_ns)
+        about = f"{whole} from its start to the next one's, the mean of all ranks and whole steps"
+        return titled("Step", table, about)
 
     def _why(self) -> RenderableType:
         ledger = self.study.ledger

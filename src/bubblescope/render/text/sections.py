@@ -37,7 +37,8 @@ def what_schedule(found: Recognition) -> Text:
     backward = "split backward" if found.splits_backward else "whole backward"
     parts = [
         units.count(found.devices, "device"),
-        units.count(found.microbatches, "micro-batch", "micro-batches"),
+        units.count(found.microbatches, "micro-batch", "micro-batches")
+        + (f" in each of {found.rounds} rounds" * (found.rounds > 1)),
         f"{_PLACEMENTS[found.placement]}" + (f" of {found.chunks} chunks" * (found.chunks > 1)),
         backward + (", forwards and backwards overlapped" if found.overlaps else ""),
     ]

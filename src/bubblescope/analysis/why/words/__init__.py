@@ -27,6 +27,8 @@ _TABLES: Final = {
         "bound": "BOUNDS",
         "reason": "REASONS",
         "place": "PLACES",
+        "pause": "PAUSES",
+        "what": "SPENT",
     }.items()
 }
 """Values that are words themselves, by the name of the value."""
@@ -45,10 +47,13 @@ def cause_name(cause: Cause, language: str) -> str:
 
 
 def word(sort: str, value: Any, language: str) -> str:
-    """Return the word for a cause, or for a value of "use", "bound", "reason" or "place"."""
+    """Return the word for a cause, or for a value of "use", "bound", "reason", "place" or "pause".
+
+    What a table lacks, such as the name that a job gives a pause, is a word as it is.
+    """
     if isinstance(value, Cause):
         return cause_name(value, language)
-    name: str = _TABLES[sort][language][value]
+    name: str = _TABLES[sort][language].get(value, value)
     return name
 
 

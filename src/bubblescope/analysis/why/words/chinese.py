@@ -86,8 +86,8 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ),
     ("advice", "transfer"): "尽早或在后台发送，把相邻的级放在同一台机器上，或检查这条链路。",
     ("evidence", "pause"): (
-        "主机在 {count} 个任务之前停顿，共 {late_ns}；其中 rank {rank} 占 {rank_ns}，"
-        "最长一次在 {task} 之前：{longest_ns}。"
+        "主机在 {count} 个任务之前停顿，共 {late_ns}，其中 {pause_ns} 用于{pause}；"
+        "rank {rank} 占 {rank_ns}，最长一次在 {task} 之前：{longest_ns}。"
     ),
     ("advice", "pause"): (
         "让所有 rank 在同一步做垃圾回收（gc.disable，每隔若干步 gc.collect），"
@@ -99,6 +99,19 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ),
     ("advice", "launch"): (
         "主机跟不上设备：增大微批次、使用 CUDA Graph、减少同步、为每个 rank 留一个空闲 CPU 核。"
+    ),
+    ("evidence", "send"): (
+        "{count} 个任务之前所在 rank 仍在发送，共 {late_ns}；其中 rank {rank} 占 {rank_ns}，"
+        "最长一次在 {task} 之前：{longest_ns}。"
+    ),
+    ("advice", "send"): "查看接收方为何迟到；在后台发送（isend，复用缓冲区之前再等待）。",
+    ("evidence", "code"): (
+        "{count} 个任务本可更早开始，共 {late_ns}，但所在 rank 正在执行未记录的代码；"
+        "其中 rank {rank} 占 {rank_ns}，最长一次在 {task} 之前：{longest_ns}。"
+    ),
+    ("advice", "code"): (
+        "查看作业在那里做什么（py-spy 等 Python 性能分析器可以看到），或把它记录为任务；"
+        "没有独占 CPU 核的 rank 处处都慢。"
     ),
     ("evidence", "sync"): (
         "{count} 个任务因所在 rank 正在做集合通信或优化器而推迟，共 {late_ns}；"
@@ -117,6 +130,21 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "不同主机的时钟相差多少未知；{early} 个结果在到达之前就被使用，最多提前 {early_ns}。"
     ),
     ("advice", "clock"): "同步时钟（PTP），或让 bubblescope 求解（--clock solve）。",
+    ("verdict", "whole_step"): (
+        "一步从开始到下一步开始为 {step_ns}（各 rank 平均），"
+        "其中前向和反向所在的流水线阶段占 {phase_share}（其空闲见下文）。"
+    ),
+    ("evidence", "outside"): (
+        "rank {rank} 每步有 {rank_ns}（{time_share}）用于{what}；各 rank 平均为 {mean_ns}。"
+    ),
+    ("advice", "checkpoint"): (
+        "在后台写检查点（torch.distributed.checkpoint.async_save），或降低频率。"
+    ),
+    ("advice", "evaluation"): "降低评估频率、减少批次，或放到单独的作业中。",
+    ("advice", "no_task"): (
+        "查看作业在那里做什么（日志、.item()、指标；py-spy 可以看到），或把它记录为任务。"
+    ),
+    ("advice", "receiving"): "各 rank 在等待该步的第一个结果：查看第一级在此之前做什么。",
     ("verdict", "device"): "{bound}：设备空闲 {idle_tenth}，其中 {main_whole} 是{reason}。",
     ("verdict", "busy"): "{bound}：设备从不空闲。",
     ("verdict", "loss"): "{use}：每步每个 rank {per_step_ns}（{time_share}），{place}。",
@@ -173,6 +201,32 @@ PLACES: Final = {
 }
 """Where time is lost."""
 
+PAUSES: Final = {
+    "data": "数据加载",
+    "gc": "垃圾回收",
+    "checkpoint": "检查点",
+    "evaluation": "评估",
+    "gradient clipping": "梯度裁剪",
+}
+"""What a host pauses for; other pauses have names of their own."""
+
+SPENT: Final = {
+    "forward and backward": "前向和反向",
+    "optimizer": "优化器",
+    "garbage collection": "垃圾回收",
+    "data loading": "等待数据",
+    "collectives": "集合通信",
+    "receiving": "等待接收",
+    "sending": "发送",
+    "checkpoint": "写检查点",
+    "evaluation": "评估",
+    "gradient clipping": "梯度裁剪",
+    "waiting for send": "等待发送完成",
+    "in no task": "未记录的代码",
+    "other tasks": "其他任务",
+}
+"""What a rank is in."""
+
 CAUSES: Final = {
     Cause.WARM_UP: ("预热", "调度固有，rank 的第一个反向之前"),
     Cause.STEADY: ("稳态", "调度固有，第一个反向与最后一个前向之间"),
@@ -182,8 +236,10 @@ CAUSES: Final = {
     Cause.VARIATION: ("微批次差异", "各微批次的计算量不同"),
     Cause.ORDER: ("顺序偏离", "任务没有按调度的顺序执行"),
     Cause.TRANSFER: ("暴露的传输", "结果在 rank 之间传输"),
-    Cause.PAUSE: ("主机停顿", "主机上的垃圾回收、数据加载或检查点"),
+    Cause.PAUSE: ("主机停顿", "主机上的垃圾回收、数据加载、检查点或评估"),
     Cause.LAUNCH: ("主机下发", "任务本可执行，主机下发过晚"),
+    Cause.SEND: ("发送阻塞", "rank 正在发送，或等待对方接收"),
+    Cause.CODE: ("主机代码", "任务之前运行了作业中未记录的代码"),
     Cause.SYNC: ("同步", "集合通信和优化器"),
     Cause.UNEXPLAINED: ("未知", "任务本可执行却没有执行，跟踪没有说明原因"),
     Cause.CLOCK: ("时钟误差", "在不同主机时钟可能的误差之内"),

@@ -113,8 +113,8 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "that link."
     ),
     ("evidence", "pause"): (
-        "The host paused before {count} tasks, {late_ns} in all; {rank_ns} of it on rank {rank}, "
-        "the longest before {task}: {longest_ns}."
+        "The host paused before {count} tasks, {late_ns} in all, {pause_ns} of it for {pause}; "
+        "{rank_ns} on rank {rank}, the longest before {task}: {longest_ns}."
     ),
     ("advice", "pause"): (
         "Collect garbage at the same step on all ranks (gc.disable, gc.collect every so many "
@@ -127,6 +127,22 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("advice", "launch"): (
         "The host is too slow for the device: larger micro-batches, CUDA graphs, fewer "
         "synchronisations, a free CPU core for each rank."
+    ),
+    ("evidence", "send"): (
+        "Before {count} tasks their rank was still sending, {late_ns} in all; {rank_ns} of it on rank "
+        "{rank}, the longest before {task}: {longest_ns}."
+    ),
+    ("advice", "send"): (
+        "Look at why the receiver comes late; send in the background (isend, waited for before the "
+        "buffer is used again)."
+    ),
+    ("evidence", "code"): (
+        "{count} tasks could have begun earlier, {late_ns} in all, but their rank was in code that is "
+        "not recorded; {rank_ns} of it on rank {rank}, the longest before {task}: {longest_ns}."
+    ),
+    ("advice", "code"): (
+        "Look at what the job does there (a profiler of Python, such as py-spy, shows it), or record "
+        "it as a task; a rank without a CPU core of its own is slow in all of it."
     ),
     ("evidence", "sync"): (
         "{count} tasks started late while their rank was in a collective or the optimizer, "
@@ -153,6 +169,24 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ),
     ("advice", "clock"): (
         "Synchronise the clocks (PTP), or let bubblescope solve for them (--clock solve)."
+    ),
+    ("verdict", "whole_step"): (
+        "A step takes {step_ns} from its start to the next one's, the mean of all ranks; forwards and "
+        "backwards anywhere are {phase_share} of that (their idle time is explained below)."
+    ),
+    ("evidence", "outside"): (
+        "Rank {rank} spends {rank_ns} a step ({time_share}) {what}; the mean of all ranks is {mean_ns}."
+    ),
+    ("advice", "checkpoint"): (
+        "Write checkpoints in the background (torch.distributed.checkpoint.async_save), or less often."
+    ),
+    ("advice", "evaluation"): "Evaluate less often, on fewer batches, or in a job of its own.",
+    ("advice", "no_task"): (
+        "Look at what the job does there (logging, .item(), metrics; py-spy shows it), or record it as "
+        "a task."
+    ),
+    ("advice", "receiving"): (
+        "Ranks wait there for the first result of the step: look at what the first stage does before."
     ),
     ("verdict", "device"): "{bound}: devices idle {idle_tenth}, of it {main_whole} {reason}.",
     ("verdict", "busy"): "{bound}: devices are never idle.",
@@ -181,6 +215,26 @@ REASONS: Final = {key: said for key, (_, said) in device_budget.REASONS.items()}
 
 PLACES: Final = {place: place for place in (INSIDE, BETWEEN, OUTSIDE, WHOLE)}
 """Where time is lost."""
+
+PAUSES: Final = {"data": "data loading", "gc": "garbage collection"}
+"""What a host pauses for; other pauses have names of their own."""
+
+SPENT: Final = {
+    "forward and backward": "in forwards and backwards",
+    "optimizer": "in the optimizer",
+    "garbage collection": "collecting garbage",
+    "data loading": "waiting for data",
+    "collectives": "in collectives",
+    "receiving": "waiting to receive",
+    "sending": "sending",
+    "checkpoint": "writing checkpoints",
+    "evaluation": "evaluating",
+    "gradient clipping": "clipping gradients",
+    "waiting for send": "waiting until sends are done",
+    "in no task": "in code that is not recorded",
+    "other tasks": "in other tasks",
+}
+"""What a rank is in."""
 
 CAUSES: Final = {cause: (cause.value, MEANINGS[cause]) for cause in Cause}
 """Name and meaning of each cause."""

@@ -1,0 +1,252 @@
+"""Where the time of whole steps goes, from the start of each to the start of the next.
+
+A pipeline's rates and the causes of its idle time are about its forwards and backwards. What a job pays
+for is more: it loads data, reduces gradients, steps its optimizer, writes checkpoints, evaluates. Every
+nanosecond of a rank's step is here what the rank was in then. Where tasks overlap, the first of `ORDER`
+counts; pauses of the host that have names come after, most time first; then what else was recorded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from bubblescope.model import intervals
+from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.model.arrays import Ints
+    from bubblescope.model.timeline import Timeline
+
+PASSES: Final = "forward and backward"
+WAITS: Final = ("collectives", "receiving", "sending", "waiting for send")
+"""What ranks are in while they wait for each other, besides what it takes."""
+UNRECORDED: Final = "in no task"
+OTHER: Final = "other tasks"
+
+ORDER: Final[dict[str, tuple[Kind, ...]]] = {
+    PASSES: tuple(COMPUTE_KINDS),
+    "optimizer": (Kind.OPTIMIZER,),
+    "garbage collection": (Kind.GC,),
+    "data loading": (Kind.DATA,),
+    "collectives": (Kind.COLLECTIVE,),
+    "receiving": (Kind.RECV_FORWARD, Kind.RECV_BACKWARD),
+    "sending": (Kind.SEND_FORWARD, Kind.SEND_BACKWARD),
+}
+"""What a rank is in, and the kinds of tasks that are it."""
+
+_NAMED: Final = 8
+"""Names of pauses that are told apart."""
+_SCHEMA: Final[dict[str, pl.DataType]] = {
+    "rank": pl.Int32(),
+    "step": pl.Int32(),
+    "what": pl.String(),
+    "spent_ns": pl.Int64(),
+    "phase_ns": pl.Int64(),
+}
+
+
+class WallClock(msgspec.Struct, frozen=True, eq=False):
+    """What ranks were in, in each of their steps.
+
+    Attributes:
+        steps: Frame with rank, step, start_ns and end_ns: from the step's first task to that of the
+            rank's next step. The last of a rank has no end, and is left out.
+        table: Frame with rank, step, what, spent_ns and phase_ns, how much of that was in the pipeline
+            phase of a step; only where not 0. Of a rank and step, spent_ns adds up to the step.
+    """
+
+    steps: pl.DataFrame
+    table: pl.DataFrame
+
+    @property
+    def step_ns(self) -> int:
+        """How long a step of a rank lasts, the mean."""
+        return round(float((self.steps["end_ns"] - self.steps["start_ns"]).mean()))  # type: ignore[arg-type]
+
+    @property
+    def phase_ns(self) -> int:
+        """How much of that is the pipeline phase, the mean."""
+        return int(self.table["phase_ns"].sum()) // self.steps.height
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.steps["rank"].n_unique()
+
+    def per_rank(self) -> pl.DataFrame:
+        """Return rank, what, per_step_ns and outside_ns, both the mean of the rank's steps."""
+        counts = self.steps.group_by("rank").len("steps")
+        return (
+            self.table.group_by("rank", "what")
+            .agg(pl.col("spent_ns", "phase_ns").sum())
+            .join(counts, on="rank")
+            .select(
+                "rank",
+                "what",
+                per_step_ns=pl.col("spent_ns") // pl.col("steps"),
+                outside_ns=(pl.col("spent_ns") - pl.col("phase_ns")) // pl.col("steps"),
+            )
+        )
+
+    def totals(self) -> pl.DataFrame:
+        """Return what, per_step_ns and outside_ns (both a rank and step, the mean), share; most first.
+
+        `outside_ns` is what is not in the pipeline phase, `share` that of per_step_ns in the step.
+        """
+        count, whole = self.steps.height, int(self.table["spent_ns"].sum())
+        return (
+            self.table.group_by("what")
+            .agg(pl.col("spent_ns", "phase_ns").sum())
+            .select(
+                "what",
+                per_step_ns=pl.col("spent_ns") // count,
+                outside_ns=(pl.col("spent_ns") - pl.col("phase_ns")) // count,
+                share=pl.col("spent_ns") / whole,
+            )
+            .sort("per_step_ns", "what", descending=[True, False])
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "step_ns": self.step_ns,
+            "phase_ns": self.phase_ns,
+            "spent": self.totals().to_dicts(),
+            "per_rank": self.table.group_by("rank", "what")
+            .agg(pl.col("spent_ns", "phase_ns").sum())
+            .sort("rank", "spent_ns", "what", descending=[False, True, False])
+            .to_dicts(),
+        }
+
+
+def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
+    """Take whole steps apart by what each rank was in.
+
+    Args:
+        timeline: The run.
+        ledger: Its ledger, which knows when pipeline phases were.
+
+    Returns:
+        None if no rank has two steps that follow each other, so that the length of none is known; or
+        if the traces say what devices did all the time, which is told elsewhere (`Timeline.budget`).
+    """
+    if timeline.budget.height or ledger is None:
+        return None
+    steps = _steps(timeline.tasks)
+    if not steps.height:
+        return None
+    phase = _phases(ledger)
+    windows = tuple(steps[name].to_numpy().astype(np.int64) for name in ("rank", *_EDGES))
+    phases = tuple(phase[name].to_numpy().astype(np.int64) for name in ("rank", *_EDGES))
+    at, inner = _shared(windows, phases)
+    parts = []
+    spent, within = (np.zeros(steps.height, np.int64) for _ in range(2))
+    sofar: list[pl.DataFrame] = []
+    for what, tasks in _sorts(timeline.tasks):
+        if not tasks.height:
+            continue
+        sofar.append(tasks)
+        covering = _columns(pl.concat(sofar).sort("rank", "start_ns"))
+        whole = intervals.covered_ns(covering, windows)  # type: ignore[arg-type]
+        meanwhile = _summed(at, intervals.covered_ns(covering, inner), steps.height)
+        parts.append(_part(steps, what, whole - spent, meanwhile - within))
+        spent, within = whole, meanwhile
+    length = windows[2] - windows[1]
+    phase_ns = _summed(at, inner[2] - inner[1], steps.height)
+    parts.append(_part(steps, UNRECORDED, length - spent, phase_ns - within))
+    table = pl.concat(parts).filter(pl.col("spent_ns") > 0)
+    return WallClock(steps, table.sort("rank", "step", maintain_order=True))
+
+
+_EDGES: Final = ("start_ns", "end_ns")
+
+
+def _steps(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return rank, step, start_ns and end_ns of all steps of which the next is known."""
+    return (
+        tasks.drop_nulls("step")
+        .group_by("rank", "step")
+        .agg(pl.col("start_ns").min())
+        .sort("rank", "step")
+        .with_columns(
+            end_ns=pl.col("start_ns").shift(-1).over("rank"),
+            after=pl.col("step").shift(-1).over("rank"),
+        )
+        # What was not recorded in between is no part of a step.
+        .filter(pl.col("after") == pl.col("step") + 1, pl.col("end_ns") >= pl.col("start_ns"))
+        .drop("after")
+    )
+
+
+def _phases(ledger: Ledger) -> pl.DataFrame:
+    """Return rank, start_ns and end_ns of the pipeline phases of all steps."""
+    run = ledger.counterfactuals.run
+    opens = pl.DataFrame(
+        {
+            "pipeline": pl.Series(run.pipeline, dtype=pl.Int32),
+            "start_ns": run.opens_ns,
+            "end_ns": run.opens_ns + run.as_measured.length_ns,
+        }
+    )
+    return opens.join(run.pipelines, on="pipeline")
+
+
+def _sorts(tasks: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+    """Return what ranks may be in, and the tasks that are it, in the order in which it counts."""
+    tasks = tasks.select("rank", "kind", "lane", "name", *_EDGES)
+    found = [
+        (what, tasks.filter(pl.col("kind").is_in([kind.value for kind in kinds])))
+        for what, kinds in ORDER.items()
+    ]
+    others = tasks.filter(kind=Kind.OTHER.value)
+    aside = others.filter(pl.col("lane") != Lane.COMPUTE.value)
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    names = (
+        aside.group_by("name").agg(length.alias("ns")).sort("ns", "name", descending=[True, False])
+    )
+    found += [(name, aside.filter(name=name)) for name in names["name"].head(_NAMED)]
+    return [(what, part.select("rank", *_EDGES)) for what, part in [*found, (OTHER, others)]]
+
+
+def _columns(frame: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
+    rank, start, end = (frame[name].to_numpy().astype(np.int64) for name in ("rank", *_EDGES))
+    return rank, start, end
+
+
+def _shared(
+    windows: tuple[Ints, ...], phases: tuple[Ints, ...]
+) -> tuple[Ints, tuple[Ints, Ints, Ints]]:
+    """Return where steps and phases of the same rank overlap: the step's index, and the parts."""
+    steps = pl.DataFrame(dict(zip(("rank", *_EDGES), windows, strict=True))).with_row_index("at")
+    inner = pl.DataFrame(dict(zip(("rank", "opens", "closes"), phases, strict=True)))
+    met = steps.join_where(
+        inner.rename({"rank": "of"}),
+        pl.col("rank") == pl.col("of"),
+        pl.col("opens") < pl.col("end_ns"),
+        pl.col("closes") > pl.col("start_ns"),
+    ).select(
+        "at",
+        "rank",
+        start_ns=pl.max_horizontal("start_ns", "opens"),
+        end_ns=pl.min_horizontal("end_ns", "closes"),
+    )
+    return met["at"].to_numpy().astype(np.int64), _columns(met)
+
+
+def _summed(at: Ints, lengths: Ints, count: int) -> Ints:
+    return np.bincount(at, lengths, minlength=count).astype(np.int64)
+
+
+def _part(steps: pl.DataFrame, what: str, spent_ns: Ints, phase_ns: Ints) -> pl.DataFrame:
+    return steps.select(
+        "rank",
+        "step",
+        what=pl.lit(what),
+        spent_ns=pl.Series(spent_ns),
+        phase_ns=pl.Series(phase_ns),
+    ).cast(_SCHEMA)  # type: ignore[arg-type]

@@ -1,0 +1,183 @@
+"""Steps that the ranks of a pipeline number alike.
+
+Each process counts its own steps, and a rank that leaves out a batch, tries one again or misses the
+first counts otherwise than the others. But whatever the schedule, a rank works on a step between the
+first stage's forwards and backwards of its micro-batches: the times of any two stages in one step
+overlap. Where those of one number do not, ranks do not mean the same step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.provenance import Notice
+from bubblescope.model.timeline import Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bubblescope.model.arrays import Ints
+
+_FORWARDS: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
+_BACKWARDS: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value, Kind.FORWARD_BACKWARD.value]
+_SURE: Final = 0.5
+"""Share of the shorter of two steps by which they must overlap to be one."""
+_CLOCK: Final = 0.1
+"""Share of a step that clocks may be off, for overlaps to tell anything."""
+
+
+def agreed(timeline: Timeline) -> Timeline:
+    """Return a run whose ranks number steps alike, as far as their times tell.
+
+    Ranks are compared within a pipeline, where one clock tells when all of them ran. Steps are matched
+    by when they were; the number that most ranks have for one is the number of all. What overlaps no
+    step of the others, and has the number of one, is of no step; so are all steps of a rank that cannot
+    be matched.
+
+    Returns:
+        The run itself where nothing contradicts its numbers; else one with a warning. Where tables
+        beside the tasks have steps too, the numbers stay as they are, and the warning says so.
+    """
+    windows = _windows(timeline.tasks)
+    changed = [
+        part
+        for own, contradicted in _pipelines(timeline, windows)
+        if len(part := _renumbered(own, contradicted=contradicted))
+    ]
+    if not changed:
+        return timeline
+    numbers = pl.concat(changed)
+    ranks = numbers["rank"].unique().sort().to_list()
+    of = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:8]))}"
+    if timeline.budget.height or timeline.step_times.height:
+        text = (
+            f"steps of {of} do not overlap those of the same number of other ranks of their pipeline, "
+            "so ranks do not mean the same steps, and what compares them is wrong"
+        )
+        return timeline.with_notices(Notice("steps-disagree", text, len(numbers)))
+    lost = numbers["number"].null_count()
+    moved = len(numbers) - lost
+    parts = [f"{moved} of their steps were given the numbers of the others'"] * (moved > 0)
+    parts += [f"{lost} that match none are of no step"] * (lost > 0)
+    text = f"{of} did not number steps as the rest of the pipeline: {' and '.join(parts)}"
+    tasks = (
+        timeline.tasks.join(
+            numbers.with_columns(pl.lit(value=True).alias("changed")),
+            on=["rank", "step"],
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(step=pl.when("changed").then("number").otherwise("step"))
+        .drop("number", "changed")
+    )
+    run = timeline.run.warned(Notice("steps-renumbered", text, len(numbers)))
+    return Timeline(tasks, timeline.ranks, run, **timeline.tables)
+
+
+def _windows(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return from when to when each rank ran forwards and backwards of a step, of those with both."""
+    kinds = [kind.value for kind in COMPUTE_KINDS]
+    kind = pl.col("kind")
+    return (
+        tasks.filter(kind.is_in(kinds), pl.col("lane") == Lane.COMPUTE.value)
+        .drop_nulls("step")
+        .group_by("rank", "step")
+        .agg(
+            pl.col("start_ns").min(),
+            pl.col("end_ns").max(),
+            stage=pl.col("stage").min(),
+            both=kind.is_in(_FORWARDS).any() & kind.is_in(_BACKWARDS).any(),
+        )
+        .sort("rank", "start_ns")
+    )
+
+
+def _pipelines(timeline: Timeline, windows: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, bool]]:
+    """Yield the windows of each pipeline whose ranks may not agree, and whether they surely do not.
+
+    They surely do not where some of one number do not overlap; they may not where some ranks lack
+    steps that others have.
+    """
+    coordinates = ["dp", "tp", "cp"]
+    ranks = timeline.ranks.select("rank", "host", "clock_error_ns", *coordinates)
+    apart = windows.join(ranks, on="rank", maintain_order="left")
+    for _, own in apart.group_by(coordinates, maintain_order=True):
+        held = own.drop_nulls("stage").group_by("rank").agg(pl.col("stage").min())
+        if held.height < 2 or held["stage"].n_unique() < held.height:
+            continue  # no pipeline, or several that nothing tells apart
+        error = 0 if own["host"].n_unique() == 1 else own["clock_error_ns"].max()
+        span = float((own["end_ns"] - own["start_ns"]).median() or 0)  # type: ignore[arg-type]
+        if error is None or error > _CLOCK * span:  # type: ignore[operator]
+            continue
+        whole = own.filter("both")
+        start, end = pl.col("start_ns"), pl.col("end_ns")
+        spread = whole.group_by("step").agg(apart=(start.max() - end.min()), ranks=pl.len())
+        contradicted = (spread["apart"] > 2 * error).any()  # type: ignore[operator]
+        if contradicted or (spread["ranks"] < own["rank"].n_unique()).any():
+            yield own, contradicted
+
+
+def _renumbered(own: pl.DataFrame, *, contradicted: bool) -> pl.DataFrame:
+    """Return which steps of a pipeline's ranks get which numbers: rank, step, number; null for none.
+
+    Ranks that cannot be matched keep theirs if nothing contradicts them.
+    """
+    ranks = own.partition_by("rank", as_dict=True, maintain_order=True)
+    fewest = min(ranks, key=lambda rank: (ranks[rank].height, rank))
+    reference = ranks[fewest]
+    matches = {rank: _matched(one, reference) for rank, one in ranks.items()}
+    # Which numbers the ranks have for each step of the reference; its own first, where it is a draw.
+    votes: list[list[int]] = [[number] for number in reference["step"].to_list()]
+    for rank, match in matches.items():
+        if match is None or rank == fewest:
+            continue
+        for step, at in zip(ranks[rank]["step"].to_list(), match.tolist(), strict=True):
+            if at >= 0:
+                votes[at].append(step)
+    numbers = [max(said, key=said.count) for said in votes]
+    if len(set(numbers)) < len(numbers):
+        numbers = reference["step"].to_list()
+    parts = []
+    for rank, match in matches.items():
+        one = ranks[rank].select("rank", "step")
+        if match is None:
+            kept = [None] * one.height if contradicted else one["step"].to_list()
+            number: list[int | None] = kept
+        else:
+            number = [
+                numbers[at] if at >= 0 else (None if step in numbers else step)
+                for step, at in zip(one["step"].to_list(), match.tolist(), strict=True)
+            ]
+        parts.append(one.with_columns(number=pl.Series(number, dtype=pl.Int32)))
+    found = pl.concat(parts)
+    return found.filter(~pl.col("step").eq_missing(pl.col("number")))
+
+
+def _matched(one: pl.DataFrame, reference: pl.DataFrame) -> Ints | None:
+    """Return the row of the reference's step that each step of a rank is, by time; -1 for none.
+
+    Returns:
+        None if that is not sure: a step that is begun overlaps two, or less than half of one.
+    """
+    start, end = (one[name].to_numpy()[:, None] for name in ("start_ns", "end_ns"))
+    begin, until = (reference[name].to_numpy() for name in ("start_ns", "end_ns"))
+    # Steps of a rank come one after the other: only those around the middle of this one can be it.
+    around = np.searchsorted(begin, (start + end) // 2) + np.arange(-2, 2)
+    near = np.clip(around, 0, len(begin) - 1)
+    overlap = np.minimum(end, until[near]) - np.maximum(start, begin[near])
+    overlap[around != near] = 0
+    overlap = np.maximum(overlap, 0)
+    column, row = overlap.argmax(axis=1), np.arange(one.height)
+    best, most = near[row, column], overlap[row, column]
+    second = np.sort(overlap, axis=1)[:, -2]
+    shorter = np.minimum((end - start)[:, 0], (until - begin)[best])
+    found: Ints = np.where(most > 0, best, -1)
+    sure = (most == 0) | ((most >= _SURE * shorter) & (second <= _SURE * most))
+    known = found[found >= 0]
+    if not sure.all() or (np.diff(known) <= 0).any():
+        return None
+    return found
