@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.console import Console
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "integration"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 from test_record_kill import TASKS as KILLED_TASKS
 from test_record_kill import THREADS, kill_once
 from test_watch import header, tasks
 
 from bubblescope import record
-from bubblescope.cli.watch import Progress, picture
+from bubblescope.analysis.live import RunningJob
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.integrations import megatron, torch_pipelining
@@ -34,12 +35,14 @@ from bubblescope.record.session import Session, current
 from bubblescope.record.settings import Settings
 from bubblescope.recording.file import Sink
 from bubblescope.recording.follow import Tail
+from bubblescope.render.text.watch import picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import polars as pl
     from numpy.typing import NDArray
+
+    from bubblescope.recording.rows import Rows
 
 CALLS, ROUNDS = 4000, 60
 FORWARD = Kind.FORWARD  # members of an enumeration are slow to look up
@@ -322,7 +325,7 @@ def kills(count: int) -> None:
 
 
 def watching() -> None:
-    def one(number: int) -> pl.DataFrame:
+    def one(number: int) -> Rows:
         starts = range(number * SECOND, (number + 1) * SECOND, SECOND // 64)
         return tasks(*((number, at, at + SECOND // 80) for at in starts))
 
@@ -330,7 +333,7 @@ def watching() -> None:
         files = [
             Sink(Path(folder, f"rank{rank:05d}.bubbles"), header(rank)) for rank in range(RANKS)
         ]
-        tail, progress = Tail(Path(folder)), Progress()
+        tail, progress = Tail(Path(folder)), RunningJob()
         console = Console(file=io.StringIO(), width=120)
         took = []
         for number in range(STEPS):
@@ -341,7 +344,7 @@ def watching() -> None:
             console.print(picture(Path(folder), progress.figures()))
             took.append(time.perf_counter() - began)
         began = time.perf_counter()
-        late, other = Tail(Path(folder)), Progress()
+        late, other = Tail(Path(folder)), RunningJob()
         other.update(late.news(), late)
         first = time.perf_counter() - began
         for file in files:

@@ -114,8 +114,11 @@ class Grid:
         return 2 * stage + self.rank % 2
 
     def topology(self):
+        lines = {"pipe": [[0, 2], [1, 3]], "data": [[0, 1], [2, 3]]}
         return SimpleNamespace(
-            get_coord=lambda rank: SimpleNamespace(pipe=rank // 2, data=rank % 2)
+            get_coord=lambda rank: SimpleNamespace(pipe=rank // 2, data=rank % 2),
+            get_axis_names=lambda: list(lines),
+            get_axis_comm_lists=lines.get,
         )
 
 
@@ -258,6 +261,7 @@ class TestOfItsStructure:
         assert timeline.ranks.select("stages", "dp", "device").rows() == [
             (places, rank % 2, 5) for rank, places in enumerate(stages)
         ]
+        assert timeline.ranks["pp"].to_list() == [0, 0, 1, 1]
         other = timeline.tasks.filter(kind="other").height
         assert other == (STEPS * 2 * RANKS * MICROBATCHES if chunks == 1 else 0)
 

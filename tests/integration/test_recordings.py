@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bubblescope
 from bubblescope import SourceError, TimelineError, sources
 from bubblescope.record import Recorder, recorder
 from bubblescope.recording import reader
+from bubblescope.recording.columns import Membership, runs_of
 from full import examples
 from recorded_rows import batches, sealed
 
@@ -111,6 +113,39 @@ def test_a_task_that_breaks_the_models_rules_is_an_error_that_names_its_file(tmp
         SourceError, match=r"rank00000\.bubbles: is damaged \(tasks row 0: kind must"
     ):
         sources.load(path)
+
+
+def test_ranks_say_which_groups_they_are_part_of(tmp_path):
+    line = {"how": "mesh", "description": "mesh_tp", "name": "7"}
+    for rank in range(4):
+        pair = (0, 2) if rank % 2 == 0 else (3, 1)
+        groups = [
+            Membership(runs_of(pair), "tp", **line),
+            Membership(runs_of(range(4))),
+        ]
+        place = {"dp": rank % 2, "tp": pair.index(rank), "edp": 0}
+        with Recorder(tmp_path, rank=rank, **place, groups=groups):
+            pass
+    timeline = sources.load(tmp_path)
+    assert timeline.ranks.select("dp", "tp", "edp", "ep").rows() == [
+        (0, 0, 0, None),
+        (1, 1, 0, None),
+        (0, 1, 0, None),
+        (1, 0, 0, None),
+    ]
+    assert timeline.groups.select("ranks", "size", "role", "how", "name").rows() == [
+        ([0, 1, 2, 3], 4, None, None, None),
+        ([0, 2], 2, "tp", "mesh", "7"),
+        ([3, 1], 2, "tp", "mesh", "7"),
+    ]
+    info = bubblescope.load(str(tmp_path)).info()
+    assert info.to_dict()["groups"] == timeline.groups.to_dicts()
+    text = " ".join(str(info).split())
+    assert "stages dp tp edp 0" in text
+    assert "groups tp: 2 groups of 2 ranks: 0, 2; 3, 1" in text
+    assert "of no known role: 1 group of 4 ranks: 0, 1, 2, 3" in text
+    timeline.save(tmp_path / "saved.parquet")
+    assert sources.load(tmp_path / "saved.parquet").groups.equals(timeline.groups)
 
 
 def test_two_files_of_one_rank_are_refused_by_name(tmp_path):

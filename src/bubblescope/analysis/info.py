@@ -44,6 +44,7 @@ class Info(msgspec.Struct, frozen=True, eq=False):
             **msgspec.to_builtins(self.timeline.run),
             "timed": timed(self.timeline.ranks),
             "ranks": self.timeline.ranks.to_dicts(),
+            "groups": self.timeline.groups.to_dicts(),
             "steps": self.timeline.steps,
             "tasks": len(self.timeline),
         }

@@ -32,11 +32,20 @@ backend: The library, or libraries by kind of device, as "cuda:nccl".
 """
 
 HOW: Final = (
-    *("description", "parallel_group_info", "annotation", "communicator"),
+    *(
+        "framework",
+        "mesh",
+        "description",
+        "use",
+        "parallel_group_info",
+        "annotation",
+        "communicator",
+    ),
     *("inferred from operations", "coordinates"),
 )
-"""Where a group's role may be known from, the surest first. Others come after these. An annotation is
-what the host says around the calls that launch the group's operations."""
+"""Where a group's role may be known from, the surest first. Others come after these. A mesh names its
+dimensions; of use is what a pipeline's stage or a wrapper for replicas and shards is given. An
+annotation is what the host says around the calls that launch the group's operations."""
 
 _KEY: Final = ("name", "ranks", "size")
 

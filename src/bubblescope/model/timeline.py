@@ -61,6 +61,10 @@ RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
     "dp": pl.Int32(),
     "tp": pl.Int32(),
     "cp": pl.Int32(),
+    "pp": pl.Int32(),
+    "ep": pl.Int32(),
+    "etp": pl.Int32(),
+    "edp": pl.Int32(),
     "clock_offset_ns": pl.Int64(),
     "clock_error_ns": pl.Int64(),
 }

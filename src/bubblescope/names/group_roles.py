@@ -86,11 +86,11 @@ _NAMES: Final[dict[str, str]] = {
     **dict.fromkeys(("efsdp", "dp_shard_mod_ep"), "efsdp"),
     **dict.fromkeys(("loss", "loss_mesh"), "dp_cp"),
     **dict.fromkeys(("ulysses", "sequence_parallel"), "sp"),
-    "data_parallel": "dp",
-    "tensor_parallel": "tp",
-    "pipeline_parallel": "pp",
-    "context_parallel": "cp",
-    "expert_parallel": "ep",
+    **dict.fromkeys(("data", "data_parallel"), "dp"),
+    **dict.fromkeys(("tensor", "tensor_parallel"), "tp"),
+    **dict.fromkeys(("pipe", "pipeline", "pipeline_parallel"), "pp"),
+    **dict.fromkeys(("context", "context_parallel"), "cp"),
+    **dict.fromkeys(("expert", "expert_parallel"), "ep"),
 }
 """Descriptions in lower case, and their roles."""
 

@@ -30,6 +30,7 @@ pack_step: Final = struct.Struct("<i").pack
 pack_identity: Final = struct.Struct(f"<{len(PLACE)}i").pack
 """All that describes a task but its step: the same in every step, so that it need be packed once."""
 
+_unpack_step: Final = struct.Struct("<i").unpack
 _unpack_identity: Final = struct.Struct(f"<{len(PLACE)}i").unpack
 
 KIND_CODES: Final[dict[str, int]] = {
@@ -98,6 +99,12 @@ class Buffer:
 
     def __len__(self) -> int:
         return len(self._items) // WIDTH
+
+    def steps(self) -> tuple[int, int] | None:
+        """Return the steps of the first and the last task; None if they are of none."""
+        ends = (_unpack_step(self._items[at])[0] for at in (0, -WIDTH))
+        known = [step for step in ends if step != UNKNOWN]
+        return (min(known), max(known)) if known else None
 
     def rows(self, timer: Timer) -> Rows:
         """Return the tasks, timed."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INTEGRATIONS: dict[str, dict[str, str]] = {
     "torch": {
         "torch.distributed.pipelining.schedules": "torch_pipelining:schedules",
-        "torch.distributed.device_mesh": "torch_common:device_mesh",
+        "torch.distributed.device_mesh": "torch_groups:device_mesh",
         "torch.optim.optimizer": "torch_common:optimizer",
     },
     "aside": {

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bubblescope.model.kinds import Kind, Lane
     from bubblescope.record.step_times import StepTimes
     from bubblescope.record.vendor_marks import Marks
+    from bubblescope.recording.columns import Membership
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -66,7 +67,9 @@ class Recorder:
         device: Device ordinal.
         schedule: Name of the pipeline schedule, as the job knows it.
         microbatches: Micro-batches per step.
-        dp, tp, cp: Coordinates in the other parallel dimensions.
+        dp, tp, cp, pp, ep, etp, edp: Coordinates in the parallel dimensions: replica, tensor, context,
+            pipeline, expert, tensor within an expert, replica of the experts.
+        groups: The communication groups that it is part of.
         timer: Clock; by default CUDA events if the job has loaded PyTorch with CUDA, else the CPU.
         start: First step to record.
         stop: First step not to record any more; None for all.
@@ -103,6 +106,11 @@ class Recorder:
         dp: int | None = None,
         tp: int | None = None,
         cp: int | None = None,
+        pp: int | None = None,
+        ep: int | None = None,
+        etp: int | None = None,
+        edp: int | None = None,
+        groups: Sequence[Membership] = (),
         timer: Timer | None = None,
         start: int = 0,
         stop: int | None = None,
@@ -138,6 +146,11 @@ class Recorder:
             dp=optional("dp", dp),
             tp=optional("tp", tp),
             cp=optional("cp", cp),
+            pp=optional("pp", pp),
+            ep=optional("ep", ep),
+            etp=optional("etp", etp),
+            edp=optional("edp", edp),
+            groups=tuple(groups),
             recorded_by=recorded_by,
         )
         self.path: Path | None = None

@@ -78,6 +78,7 @@ class Session:
         self._shared: dict[Any, Any] = {}
         self._settings = settings
         self._facts: dict[str, Any] = {}
+        self._asked: list[Callable[[], dict[str, Any]]] = []
         self._step: Any = None
         self._next = 0
         self._failed = self._closed = False
@@ -91,13 +92,17 @@ class Session:
             atexit.register(self._leave_note, settings.notes)
 
     def about(self, **facts: Any) -> None:
-        """Tell what is known of this rank: rank, stages, schedule, microbatches, dp, tp, cp, device.
+        """Tell what is known of this rank: what `Recorder` takes of it, such as stages, schedule, dp.
 
         What is told after the first step began has no effect: it is in the file's first line.
         """
         self._facts.update({name: value for name, value in facts.items() if value is not None})
         if "stages" in facts and facts["stages"] is not None:
             self.stages = list(facts["stages"])
+
+    def ask(self, facts: Callable[[], dict[str, Any]]) -> None:
+        """Have this called when the first step begins, for what nobody has told until then."""
+        self._asked.append(facts)
 
     def use(self, framework: str) -> None:
         """Tell that the job uses a framework's schedules: a loop around them is then none of its own.
@@ -204,6 +209,8 @@ class Session:
     def _open(self) -> None:
         settings = self._settings
         facts = {"rank": _rank(), "recorded_by": self.framework or LOOP, **self._facts}
+        for ask in self._asked:
+            facts = {**ask(), **facts}
         recorder = Recorder(
             settings.out,
             **facts,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 import warnings
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bubblescope.record.buffer import Buffer
 from bubblescope.record.step_times import step_times
 from bubblescope.recording.file import Sink
 
@@ -15,18 +17,47 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from bubblescope.record.buffer import Buffer
     from bubblescope.record.step_times import StepTimes
     from bubblescope.record.timers.timer import Timer
     from bubblescope.recording.columns import Header
     from bubblescope.recording.rows import Rows
 
-_PERIOD_S = 0.25
+_PERIOD_S: Final = 0.25
 """How long tasks may wait that nobody hands over."""
+_MOST: Final = 1 << 18
+"""Tasks that wait to be written at most, some 120 bytes each; and of one step, those that are kept for
+observers. The job never waits for a disk: what comes while there are as many is dropped and counted."""
+
+
+class _Dropped(NamedTuple):
+    """Tasks that were not written.
+
+    Attributes:
+        tasks: How many.
+        steps: The first and the last step that they were of; None if they were of none.
+    """
+
+    tasks: int
+    steps: tuple[int, int] | None
+
+    def and_of(self, buffer: Buffer) -> _Dropped:
+        """Return these and all of a buffer."""
+        steps = [*(self.steps or ()), *(buffer.steps() or ())]
+        return _Dropped(self.tasks + len(buffer), (min(steps), max(steps)) if steps else None)
+
+    def of(self, step: int) -> bool:
+        """Say whether some may be of a step."""
+        return self.steps is not None and self.steps[0] <= step <= self.steps[1]
+
+
+_NOTHING: Final = _Dropped(0, None)
 
 
 class Writer:
     """Times and writes buffers in a thread of its own; gives up, with one warning, on failure.
+
+    Buffers that come while too many tasks wait are dropped. The file says how many those were, and so
+    does a warning at the end.
 
     Args:
         claim: Returns the file, new and empty; called again if somebody deletes it meanwhile.
@@ -58,8 +89,15 @@ class Writer:
         self._timer = timer
         self._queue: queue.SimpleQueue[Buffer | int | None] = queue.SimpleQueue()
         self._observers = observers
+        self._queued = self._fetched = 0
+        """Tasks that were queued until now, and those of them that the thread has fetched."""
+        self._dropped = _NOTHING
+        self._told = _NOTHING
+        """What the file says was dropped."""
         self._seen: list[Rows] = []
         """Tasks of the step that has not ended, if anybody wants to know of it."""
+        self._unseen = False
+        """Whether they were too many to be kept."""
         self._deleted = False
         """Whether it was warned already that somebody deletes the file."""
         self._error: Exception | None = None
@@ -83,10 +121,18 @@ class Writer:
         return Sink(self.path, self._header, self._limit, busy=self._timer.sees_kernels)
 
     def write(self, tasks: Buffer) -> None:
-        """Queue tasks to be written."""
+        """Queue tasks to be written, or drop them if too many wait; one thread at a time."""
         self.heed_thread()
-        if self.works:
-            self._queue.put(tasks)
+        if not self.works:
+            return
+        waiting = self._queued - self._fetched
+        if waiting > _MOST // 2:
+            time.sleep(0)  # what the thread lacks may be the interpreter; a disk is not waited for
+        if waiting + len(tasks) > _MOST:
+            self._dropped = self._dropped.and_of(tasks)
+            return
+        self._queued += len(tasks)
+        self._queue.put(tasks)
 
     def end_step(self, number: int) -> None:
         """Queue that all tasks of a step have been written."""
@@ -108,9 +154,17 @@ class Writer:
             return
         try:
             self._heed_deletion()
+            self._tell_dropped(self._sink)
             self._sink.close(complete=self.works)
         except OSError as error:
             self.give_up(error)
+        if self._dropped.tasks:
+            warnings.warn(
+                f"{self.path}: bubblescope dropped {self._dropped.tasks:,} tasks, which came faster "
+                "than they could be written",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     def give_up(self, error: Exception) -> None:
         """Accept no more tasks, and say why, once. What is queued is still written."""
@@ -142,11 +196,18 @@ class Writer:
                     continue
                 rows = tasks.rows(self._timer)
                 self._heed_deletion()
+                self._tell_dropped(self._sink)
                 self._sink.write(rows)
                 if self._observers:
-                    self._seen.append(rows)
+                    self._see(rows)
             except Exception as error:  # noqa: BLE001  whatever it is, training goes on
                 self._error = error
+
+    def _tell_dropped(self, sink: Sink) -> None:
+        """Write how many tasks were dropped, if that is news."""
+        if self._dropped != self._told:
+            self._told = self._dropped
+            sink.dropped(*self._told)
 
     def _heed_deletion(self) -> None:
         """Begin a new file if somebody deleted the one there was, and warn of it once.
@@ -159,7 +220,7 @@ class Writer:
         lost, old = self.path, self._sink
         old.release()
         self._sink = None
-        self._sink = self._begun()
+        self._sink, self._told = self._begun(), _NOTHING
         if not self._deleted:
             self._deleted = True
             warnings.warn(
@@ -171,19 +232,27 @@ class Writer:
 
     def _next(self) -> Buffer | int | None:
         """Return what is to be written or told next; None at the end."""
-        if self._take is None:
-            return self._queue.get()
         while True:
             with suppress(queue.Empty):
-                return self._queue.get(timeout=_PERIOD_S)
-            tasks = self._take()
+                found = self._queue.get(timeout=_PERIOD_S if self._take else None)
+                self._fetched += len(found) if isinstance(found, Buffer) else 0
+                return found
+            tasks = self._take() if self._take else None
             if tasks is not None:
                 return tasks
 
+    def _see(self, rows: Rows) -> None:
+        """Keep tasks until their step has ended."""
+        self._seen.append(rows)
+        if sum(map(len, self._seen)) > _MOST:
+            self._seen.clear()
+            self._unseen = True
+
     def _tell(self, number: int) -> None:
-        """Tell the observers what a step was."""
-        seen, self._seen = self._seen, []
-        times = step_times(number, seen)
+        """Tell the observers what a step was; not of one of which tasks were dropped."""
+        lacks = self._unseen or self._dropped.of(number)
+        seen, self._seen, self._unseen = self._seen, [], False
+        times = None if lacks else step_times(number, seen)
         if times is None:
             return
         for observer in list(self._observers):

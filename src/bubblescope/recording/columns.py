@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FORMAT: Final = 1
 
@@ -27,6 +30,8 @@ COLUMNS: Final[dict[str, str]] = {
 }
 """Columns of the stream and their types. Times are on the host's monotonic clock."""
 
+HEADER: Final = "header"
+"""Stands for the kind of task in a row that holds the header, as JSON in its name."""
 BUSY: Final = "busy_ns"
 WITH_BUSY: Final[dict[str, str]] = {**COLUMNS, BUSY: "int64"}
 """The same of a timer that sees kernels: how long any of a task's ran. Null for a task without."""
@@ -40,13 +45,51 @@ WAITING: Final = "waiting for send"
 stage and micro-batch are those that it was for."""
 
 
+class Membership(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A communication group that a rank is part of.
+
+    Attributes:
+        runs: Its global ranks in the group's own order, as stretches of equal distance: first rank,
+            distance, how many. Those of large jobs would otherwise fill the file's first row.
+        role, name, how, description, backend: As in `Timeline.groups`.
+    """
+
+    runs: tuple[tuple[int, int, int], ...]
+    role: str | None = None
+    name: str | None = None
+    how: str | None = None
+    description: str | None = None
+    backend: str | None = None
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Its global ranks, in the group's own order."""
+        return tuple(
+            first + turn * step for first, step, count in self.runs for turn in range(count)
+        )
+
+
+def runs_of(ranks: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+    """Return ranks as stretches of equal distance, as `Membership` has them."""
+    runs: list[tuple[int, int, int]] = []
+    for rank in ranks:
+        first, step, count = runs[-1] if runs else (0, 0, 0)
+        if count == 1:
+            runs[-1] = first, rank - first, 2
+        elif count > 1 and rank == first + step * count:
+            runs[-1] = first, step, count + 1
+        else:
+            runs.append((rank, 1, 1))
+    return tuple(runs)
+
+
 class Header(msgspec.Struct, frozen=True):
     """What a recording says of its rank.
 
     Attributes:
         format: Version of this format.
         version: Version of bubblescope that recorded.
-        rank, stages, host, process, device, dp, tp, cp: As in `Timeline.ranks`.
+        rank, stages, host, process, device, pp, dp, tp, cp, ep, etp, edp: As in `Timeline.ranks`.
         boot: Identifies the host's boot; recordings of one boot share a monotonic clock.
         utc_ns: UTC minus the monotonic clock, when recording began.
         timer: Name of the timer.
@@ -54,6 +97,10 @@ class Header(msgspec.Struct, frozen=True):
         recorded_by: What recorded: the framework whose schedules the job used, "loop" for a loop of its
             own; None for marks set by hand.
         before: Tasks that were recorded before this file, which has a limit.
+        groups: The communication groups that it is part of, of more than one rank.
+        dropped: Tasks that were not written until here, for there were too many to be held. Where it
+            changes, the header is repeated in the midst of the file.
+        dropped_steps: The first and the last step that they were of; None if they were of none.
     """
 
     format: int
@@ -73,6 +120,17 @@ class Header(msgspec.Struct, frozen=True):
     cp: int | None = None
     recorded_by: str | None = None
     before: int = 0
+    pp: int | None = None
+    ep: int | None = None
+    etp: int | None = None
+    edp: int | None = None
+    groups: tuple[Membership, ...] = ()
+    dropped: int = 0
+    dropped_steps: tuple[int, int] | None = None
+
+    def of_its_rank(self) -> Header:
+        """Return what is the same in all headers of a recording."""
+        return msgspec.structs.replace(self, before=0, dropped=0, dropped_steps=None)
 
     @property
     def timed(self) -> str | None:

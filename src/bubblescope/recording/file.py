@@ -13,7 +13,7 @@ import numpy as np
 from bubblescope.model.errors import RecorderError
 from bubblescope.recording import arrow
 from bubblescope.recording.arrow import END
-from bubblescope.recording.columns import COLUMNS, WITH_BUSY, Header
+from bubblescope.recording.columns import COLUMNS, HEADER, WITH_BUSY, Header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +101,20 @@ class Sink:
                 self._put_aside()
             self._append(data)
             self._rows += count
+
+    def dropped(self, count: int, steps: tuple[int, int] | None) -> None:
+        """Append that so many tasks, of these steps, were not written until here.
+
+        Args:
+            count: How many, since the recording began.
+            steps: The first and the last that they were of; None if they were of none.
+        """
+        self._header = msgspec.structs.replace(self._header, dropped=count, dropped_steps=steps)
+        row = _header_row(self._header, busy=self._busy)
+        if self._half is not None and self._size + len(row) > self._half:
+            self._put_aside()  # whose header says so
+        else:
+            self._append(row)
 
     def close(self, *, complete: bool) -> None:
         """Close the file, with the end-of-stream marker if it holds all that it was to hold."""
@@ -224,8 +238,13 @@ def _busy(path: Path) -> RecorderError:
 
 def _first_messages(header: Header, *, busy: bool) -> bytes:
     """Return the schema and the row that holds the header."""
+    return arrow.schema(busy=busy) + _header_row(header, busy=busy)
+
+
+def _header_row(header: Header, *, busy: bool) -> bytes:
+    """Return the row that holds the header."""
     zero = np.zeros(1, np.int64)
-    said = {"kind": b"header", "lane": b"", "name": msgspec.json.encode(header)}
+    said = {"kind": HEADER.encode(), "lane": b"", "name": msgspec.json.encode(header)}
     columns = {
         name: arrow.texts([said[name]])
         if name in said
@@ -234,7 +253,7 @@ def _first_messages(header: Header, *, busy: bool) -> bytes:
         else arrow.unknown(kind)
         for name, kind in (WITH_BUSY if busy else COLUMNS).items()
     }
-    return arrow.schema(busy=busy) + arrow.encode(columns, 1)
+    return arrow.encode(columns, 1)
 
 
 def _pieces(rows: Rows, most: int) -> Iterator[tuple[bytes, int]]:

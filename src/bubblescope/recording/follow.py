@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
 import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.recording.arrow import END, has_checksum, message_length, messages
 from bubblescope.recording.attempts import attempts_in, is_older_half
+from bubblescope.recording.columns import HEADER
 from bubblescope.recording.file import older
 from bubblescope.recording.reader import SCHEMA, header_of, read_stream
 
@@ -150,6 +150,7 @@ class Recording:
         # Polars panics on some damaged data.
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise ValueError(str(error).partition("\n")[0]) from None
+        tasks = tasks.filter(pl.col("kind") != HEADER)
         # Of the first step after a leap, tasks may be missing.
         return [
             tasks.filter(pl.col("step") != pl.col("step").drop_nulls().first()) if passed else tasks
@@ -160,6 +161,8 @@ class Recording:
         data = os.pread(file, _HEAD, 0)
         schema = message_length(data, 0)
         length = None if schema is None else message_length(data, schema)
+        if schema is not None and length is not None and schema + length > len(data):
+            data = os.pread(file, schema + length, 0)  # of a rank of many groups
         if schema is None or length is None or schema + length > len(data):
             return False
         rows, _ = read_stream(data[: schema + length])
@@ -237,7 +240,7 @@ def _followed(name: str) -> bool:
 
 def _of(header: Header) -> Header:
     """Return what tells one job's recording from another's."""
-    return msgspec.structs.replace(header, before=0)
+    return header.of_its_rank()
 
 
 def _none() -> pl.DataFrame:

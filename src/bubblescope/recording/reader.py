@@ -10,7 +10,7 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.recording.arrow import END, has_checksum, message_length, messages
-from bubblescope.recording.columns import BUSY, COLUMNS, FORMAT, Header
+from bubblescope.recording.columns import BUSY, COLUMNS, FORMAT, HEADER, Header
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,7 +72,7 @@ def header_of(path: Path, rows: pl.DataFrame, *, damaged: bool = False) -> Heade
     Raises:
         SourceError: The rows are no recording's, or one of a later version; or the first was left out.
     """
-    headed = dict(rows.schema) in _SCHEMAS and rows["kind"][0] == "header"
+    headed = dict(rows.schema) in _SCHEMAS and rows["kind"][0] == HEADER
     if not headed and damaged:
         raise SourceError(path, "is damaged: what it said of its rank is not what was written")
     if not headed:

@@ -9,10 +9,11 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, concat
 from bubblescope.recording.attempts import number_of
-from bubblescope.recording.columns import SPOILED
+from bubblescope.recording.columns import HEADER, SPOILED
 from bubblescope.recording.reader import Torn, header_of, read_stream
 from bubblescope.sources.rank_grid import groups_of_grid
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from bubblescope.recording.columns import Header
     from bubblescope.sources.source import ReadOptions
 
 _RECORDING: Final = ".bubbles"
@@ -87,11 +89,42 @@ class NativeSource:
         ]
         joined = concat(timelines)
         if recordings and not joined.groups.height:
-            tables = joined.tables | {"groups": groups_of_grid(joined.ranks)}
+            tables = joined.tables | {"groups": _groups(recordings, joined.ranks)}
             joined = Timeline(joined.tasks, joined.ranks, joined.run, **tables)
         if len(anchors) > 1:
             joined = joined.with_notices(clocks_unchecked(len(anchors)))
         return joined
+
+
+def _groups(recordings: list[_Recording], ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return the groups that ranks said they were part of; if none did, those of their grid.
+
+    Of several starts of a job, the last counts, in which ranks may sit elsewhere.
+    """
+    last = max(number_of(recording.path.parent) for recording in recordings)
+    # Each of the ranks of a group tells of it.
+    said = dict.fromkeys(
+        group
+        for recording in recordings
+        if number_of(recording.path.parent) == last
+        for group in recording.header.groups
+    )
+    if not said:
+        return groups_of_grid(ranks)
+    return merged(
+        tabled(
+            Group(
+                name=group.name,
+                ranks=group.ranks,
+                size=len(group.ranks),
+                role=group.role,
+                how=group.how,
+                description=group.description,
+                backend=group.backend,
+            )
+            for group in said
+        )
+    )
 
 
 def _one_after_another(attempts: dict[int, Timeline]) -> Timeline:
@@ -141,8 +174,7 @@ def _joined(recordings: list[_Recording], empty: dict[Path, _EmptyError]) -> lis
     order = sorted(recordings, key=lambda one: (one.header.before, one.path == one.whole))
     found: dict[tuple[Path, bytes], _Recording] = {}
     for recording in order:
-        header = msgspec.structs.replace(recording.header, before=0)
-        of = recording.whole, msgspec.json.encode(header)
+        of = recording.whole, msgspec.json.encode(recording.header.of_its_rank())
         if of in found:
             found[of].append(recording)
         else:
@@ -180,7 +212,10 @@ class _Recording:
         if rows is None or not rows.height:
             raise _EmptyError(path, f"is cut short: its {len(data)} bytes hold no complete record")
         self.header = header_of(path, rows, damaged=self.torn.damaged > 0)
-        self._tasks = rows[1:]
+        # Where it is repeated, the last says how many tasks are missing.
+        repeated = rows[1:].filter(pl.col("kind") == HEADER)
+        self._last = header_of(path, repeated[-1:]) if repeated.height else self.header
+        self._tasks = rows[1:].filter(pl.col("kind") != HEADER)
         self.lost = self.header.before
         """Tasks that were dropped to keep the recording within its limit."""
 
@@ -195,7 +230,7 @@ class _Recording:
         if missing > 0:
             self.lost += missing
         self._tasks = pl.concat([self._tasks, newer._tasks[max(0, -missing) :]])
-        self.path = newer.path
+        self.path, self._last = newer.path, newer._last
         self.torn = msgspec.structs.replace(
             newer.torn,
             damaged=self.torn.damaged + newer.torn.damaged,
@@ -229,6 +264,7 @@ class _Recording:
                 *_damage(self.path, self.torn),
                 *_ending(self.path, self.torn),
                 *_dropped(self.path, self.lost, len(tasks)),
+                *_overrun(self.path, self._last, self.lost + len(tasks)),
                 *_failed(header.rank, failed),
             ),
         )
@@ -287,6 +323,20 @@ def _dropped(path: Path, lost: int, kept: int) -> tuple[Notice, ...]:
         "higher --max-mb keeps more"
     )
     return (Notice("dropped", text, lost, total),)
+
+
+def _overrun(path: Path, header: Header, written: int) -> tuple[Notice, ...]:
+    if not header.dropped:
+        return ()
+    total = header.dropped + written
+    first, last = header.dropped_steps or (None, None)
+    steps = f"step {first}" if first == last else f"steps {first} to {last}"
+    of = "" if first is None else f" They are of {steps}, whose figures lack them."
+    text = (
+        f"{path.name} lacks {header.dropped:,} of {total:,} tasks: they came faster than they could be "
+        f"written.{of}"
+    )
+    return (Notice("overrun", text, header.dropped, total),)
 
 
 def _damage(path: Path, torn: Torn) -> tuple[Notice, ...]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
+from bubblescope.record.integrations.torch_groups import FRAMEWORK, groups_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,8 @@ _KINDS: Final = {
 }
 """Instruction -> what it does; any other is other work."""
 
+_ROLES: Final = {"pipe": "pp", "data": "dp", "model": "tp"}
+"""Axis of a grid -> role of the groups along it."""
 _COMMIT: Final = "CommitP2P"
 _DOWNSTREAM: Final = (Kind.SEND_FORWARD, Kind.RECV_BACKWARD)
 _UPSTREAM: Final = (Kind.RECV_FORWARD, Kind.SEND_BACKWARD)
@@ -90,18 +93,30 @@ def _introduce(engine: Any, schedule: Any, session: Session) -> None:
     """Tell the session what the engine knows of itself."""
     try:
         grid = engine.grid
-        place = grid.topology().get_coord(engine.global_rank)
+        topology = grid.topology()
+        place = topology.get_coord(engine.global_rank)
+        if session.recorder is None:
+            _group(topology, engine.global_rank, session)
         session.about(
             rank=engine.global_rank,
             stages=_stages(engine, schedule),
             schedule=type(schedule).__name__,
             microbatches=schedule.micro_batches,
             device=getattr(engine.device, "index", None),
+            pp=getattr(place, "pipe", None),
             dp=getattr(place, "data", None),
             tp=getattr(place, "model", None),
         )
     except Exception as error:  # noqa: BLE001  the job goes on
         session.fail(error)
+
+
+def _group(topology: Any, rank: int, session: Session) -> None:
+    """Tell of the groups along the axes of the engine's grid."""
+    for axis in topology.get_axis_names():
+        for ranks in topology.get_axis_comm_lists(axis):
+            if rank in ranks:
+                groups_of(session).tell(_ROLES.get(axis), ranks, FRAMEWORK, description=axis)
 
 
 def _stages(engine: Any, schedule: Any) -> list[int]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of, kind_of, place_of
 from bubblescope.record.integrations.torch_aside import ASIDE
+from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.recording.columns import WAITING
 
 if TYPE_CHECKING:
@@ -107,6 +108,10 @@ def _introduce(schedule: Any, session: Session) -> None:
             microbatches=schedule._n_microbatches,  # noqa: SLF001
             device=device,
         )
+        if session.recorder is None:
+            for stage in stages:
+                groups_of(session).used(stage.group, "pp")
+                groups_of(session).used_in(stage.submod)
     except Exception as error:  # noqa: BLE001  the job goes on
         session.fail(error)
 

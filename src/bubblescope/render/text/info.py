@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Group
 from rich.text import Text
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bubblescope.model.provenance import ClockReport, RecordedStart
+    from bubblescope.model.timeline import Timeline
+
+
+_PLACE: Final = ("rank", "host", "process", "device")
+_AXES: Final = ("pp", "dp", "tp", "cp", "ep", "etp", "edp")
+"""Coordinates of ranks; a column for each that is known of any."""
+_SHOWN: Final = 8
+"""Ranks of a group that are named."""
+_SHOWN_GROUPS: Final = 4
+"""Groups of a role and size whose ranks are named."""
 
 
 class Info(Face, info.Info, frozen=True, eq=False):
@@ -37,13 +47,19 @@ class Info(Face, info.Info, frozen=True, eq=False):
         if len(run.attempts) > 1:
             parts.append(_starts(run.attempts))
         table = narrow_table()
-        for column in ("rank", "host", "process", "device", "stages"):
+        known = [axis for axis in _AXES if timeline.ranks[axis].null_count() < len(timeline.ranks)]
+        for column in (*_PLACE, "stages", *known):
             table.add_column(column)
         for row in timeline.ranks.iter_rows(named=True):
             stages = ", ".join(map(str, row["stages"] or [])) or "?"
-            cells = (units.optional(row[key]) for key in ("rank", "host", "process", "device"))
-            table.add_row(*map(Text, cells), stages)
+            cells = [units.optional(row[key]) for key in (*_PLACE, *known)]
+            cells.insert(len(_PLACE), stages)
+            table.add_row(*map(Text, cells))
         parts.append(table)
+        parts += [
+            Text.assemble(("" if at else "groups  ", "cyan"), " " * 8 if at else "", line)
+            for at, line in enumerate(_groups(timeline))
+        ]
         if steps := timeline.steps:
             parts.append(Text(f"steps {steps[0]} to {steps[-1]} ({len(steps)})"))
         parts += times_of(timeline)
@@ -58,6 +74,21 @@ class Info(Face, info.Info, frozen=True, eq=False):
         """Return formats and size in one line."""
         formats = dict.fromkeys(origin.format for origin in self.timeline.run.origins)
         return f"{', '.join(formats)}: {self.timeline!r}"
+
+
+def _groups(timeline: Timeline) -> list[str]:
+    """Say which groups communicate: how many of each role and size, and the ranks of a few."""
+    alike = timeline.groups.group_by("role", "size", maintain_order=True).agg("ranks")
+    lines = []
+    for role, size, ranks in alike.sort("role", "size", nulls_last=True).iter_rows():
+        one = list(dict.fromkeys(", ".join(map(str, each[:_SHOWN])) for each in ranks if each))
+        cut = ", …" if (size or 0) > _SHOWN else ""
+        shown = "; ".join(f"{each}{cut}" for each in one[:_SHOWN_GROUPS])
+        more = "; …" if len(one) > _SHOWN_GROUPS else ""
+        count = units.count(len(ranks), "group")
+        of = f" of {units.count(size, 'rank')}" if size else ""
+        lines.append(f"{role or 'of no known role'}: {count}{of}: {shown}{more}".rstrip(": "))
+    return lines
 
 
 def _starts(attempts: tuple[RecordedStart, ...]) -> RenderableType:

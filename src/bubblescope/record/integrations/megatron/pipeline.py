@@ -14,6 +14,7 @@ from bubblescope.record.integrations.megatron.placement import (
     pipeline_place,
 )
 from bubblescope.record.integrations.megatron.turns import Origins, Progress
+from bubblescope.record.integrations.torch_groups import groups_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -147,7 +148,8 @@ class Pipeline:
         if not self._introduced:
             self._introduced = True
             device = next((p.device.index for p in models[0].parameters()), None)
-            self._session.about(**facts, **coordinates(said.get("pg_collection")), device=device)
+            place = coordinates(said.get("pg_collection"), groups_of(self._session))
+            self._session.about(**facts, **place, device=device)
 
     def _layout(
         self, models: list[Any], stages: list[int], rank: int, ranks: int, microbatches: int

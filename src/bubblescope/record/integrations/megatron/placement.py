@@ -7,16 +7,29 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, identity_of, pack_identity
+from bubblescope.record.integrations.torch_groups import FRAMEWORK
 from bubblescope.recording.rows import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.model.kinds import Kind
+    from bubblescope.record.integrations.torch_groups import Groups
     from bubblescope.record.recorder import Recorder
     from bubblescope.record.session import Session
 
 _STATE: Final = "megatron.core.parallel_state"
+_DIMENSIONS: Final = {
+    "pp": ("pp", "pipeline_model"),
+    "dp": ("dp", "data"),
+    "tp": ("tp", "tensor_model"),
+    "cp": ("cp", "context"),
+    "ep": ("ep", "expert_model"),
+    "etp": ("expt_tp", "expert_tensor"),
+    "edp": ("expt_dp", "expert_data"),
+}
+"""Coordinate -> what its group is called in a `ProcessGroupCollection`, and in the functions of the
+state that all versions have."""
 
 
 class Work(NamedTuple):
@@ -167,18 +180,22 @@ def pipeline_place(communicator: Any) -> tuple[int, int]:
     )
 
 
-def coordinates(groups: Any) -> dict[str, int]:
-    """Return this rank's place in the other dimensions, as far as it is known.
+def coordinates(groups: Any, known: Groups) -> dict[str, int]:
+    """Return this rank's coordinates, as far as they are known.
 
     Args:
         groups: The schedule's own process groups; None if it has none.
+        known: Is told of the groups.
     """
     state = sys.modules.get(_STATE)
     found = {}
-    for name, usual in (("dp", "data"), ("tp", "tensor_model"), ("cp", "context")):
-        group = getattr(groups, name, None)
+    for name, (field, usual) in _DIMENSIONS.items():
+        group = getattr(groups, field, None)
+        # Without its group, the state asserts instead of answering; some versions lack some groups.
+        with suppress(Exception):
+            group = getattr(state, f"get_{usual}_parallel_group")() if group is None else group
+            known.used(group, name, FRAMEWORK)
         ask = getattr(state, f"get_{usual}_parallel_rank", None) if group is None else group.rank
-        # Without its group, the state asserts instead of answering.
         with suppress(Exception):
             found[name] = int(ask())  # type: ignore[misc]  # None is suppressed as well
     return found

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.integrations.receipts import awaited
+from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_loop.graph_origins import Work, made, origin
 from bubblescope.record.integrations.torch_loop.models import Called, models_of, parts_of
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
@@ -179,10 +180,13 @@ class Loop:
             models = self._there()
             self._standing = self._standing or self._stands(receives=False)
             device = next((one.device for model in models for one in model.parameters()), None)
+            groups = groups_of(self._session)
+            for model in models:
+                groups.used_in(model)
             self._session.about(
                 # Several models may be parts of one stage; that shows when they are called.
                 stages=[self._standing.stage] if len(models) == 1 else None,
-                dp=self._standing.replica,
+                dp=groups.coordinates().get("dp", self._standing.replica),
                 device=getattr(device, "index", None),
             )
         except Exception as error:  # noqa: BLE001  the job goes on
