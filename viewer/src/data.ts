@@ -9,7 +9,6 @@ export interface Kind {
 
 export interface Rates {
   span: number | null;
-  longest_span: number | null;
   makespan: number | null;
   over_ideal: number | null;
   no_wait: number | null;

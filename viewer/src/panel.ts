@@ -12,7 +12,7 @@ import { duration, exact, uncertain } from "./units";
 const NAME = 120; // letters of a task's name over its details
 const HEADING = 240; // letters of a line of the heading
 
-export const RATES = ["makespan", "span", "longest_span", "over_ideal", "no_wait", "excess"] as const;
+export const RATES = ["makespan", "span", "over_ideal", "no_wait", "excess"] as const;
 
 export function heading(head: Head): HTMLElement {
   const rates = RATES.map((name) =>

@@ -51,7 +51,7 @@ export interface Run {
   head?: Partial<Head>;
 }
 
-const NOTHING = { span: null, longest_span: null, makespan: null, over_ideal: null, no_wait: null, excess: null };
+const NOTHING = { span: null, makespan: null, over_ideal: null, no_wait: null, excess: null };
 
 export const KINDS: Kind[] = [
   { name: "forward", short: "F", fill: "#4e79a7", ink: "#ffffff" },

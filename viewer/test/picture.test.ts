@@ -24,7 +24,7 @@ const texts = (root: Element): string[] => [...root.querySelectorAll("text")].ma
 const blocks = (root: Element): Element[] => [...root.querySelectorAll("g rect")];
 
 const RUN = made({
-  ranks: [{ rates: { span: null, longest_span: null, makespan: 0.125, over_ideal: null, no_wait: null, excess: null, error: null } }, {}],
+  ranks: [{ rates: { span: null, makespan: 0.125, over_ideal: null, no_wait: null, excess: null, error: null } }, {}],
   rows: [
     { rank: 0, tasks: [{ start: 0, end: 250, microbatch: 3 }, { start: 500, end: 1000, kind: "forward_backward", microbatch: 4, pair: 2 }] },
     { rank: 0, lane: "ideal", tasks: [{ start: 0, end: 100 }] },
