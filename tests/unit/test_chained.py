@@ -161,29 +161,6 @@ def test_where_nothing_tells_it_is_a_range():
     assert conditions & {EACH_ON, IN_STEP}
 
 
-@pytest.mark.parametrize("share", [0.02, 0.5, 0.9])
-@pytest.mark.parametrize("now", ["1f1b", "zb-h2"])
-def test_a_step_that_the_recording_cuts_does_not_count(now, share):
-    whole = Pipeline(now, (0.6, 1.0, 1.3, 0.8)).play()
-    last = whole.tasks.filter(lane="compute", step=4)
-    begun, over = int(last["start_ns"].min()), int(last["end_ns"].max())
-    cut = whole.slice(end_ns=round(begun + share * (over - begun)))
-    asked = [lambda one: one.microbatches(12)]
-    found, expected = (
-        Predictions.of(one, asked) for one in (cut, whole.slice(steps=found_whole(cut)))
-    )
-    assert found.step_ns == expected.step_ns
-    assert found.predictions[0].predicted_ns == expected.predictions[0].predicted_ns
-    assert "torn-steps" in {notice.code for notice in found.notices}
-    assert not {notice.code for notice in expected.notices}
-
-
-def found_whole(timeline):
-    """Return the steps of which all 4 ranks have all that they have in the first one."""
-    counts = timeline.tasks.filter(lane="compute").group_by("step").len().sort("step")
-    return counts.filter(counts["len"] == counts["len"][0])["step"].to_list()
-
-
 def test_a_measured_run_is_never_as_sure_as_a_played_one():
     played = Pipeline("1f1b", (1.0, 1.3, 1.0)).play()
     assert said(played, "microbatches", 12).error == 0

@@ -102,6 +102,18 @@ def test_passes_without_backwards_need_not_overlap():
     assert agreed(timeline) is timeline
 
 
+def test_ranks_that_ran_one_after_the_other_are_not_compared():
+    """Their numbers may be right, and their clocks wrong: nobody knows."""
+    healthy = run()
+    later = pl.when(pl.col("rank") == 2).then(10**10).otherwise(0)
+    times = ["start_ns", "end_ns", "host_start_ns"]
+    tasks = healthy.tasks.with_columns(pl.col(times) + later)
+    found = agreed(Timeline(tasks, healthy.ranks, healthy.run))
+    assert found.tasks.equals(Timeline(tasks, healthy.ranks, healthy.run).tasks)
+    assert not found.run.common_clock
+    assert "rank 2 do not overlap" in found.run.warnings[-1].message
+
+
 def test_evaluations_between_steps_are_left_alone():
     """Their forwards come one after the other; that a rank missed a step changes nothing of them."""
     healthy = one_f_one_b(ranks=3, microbatches=1, steps=STEPS, hosts=1)

@@ -10,7 +10,7 @@ import polars as pl
 from bubblescope.analysis.phase import phases
 from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.study import study
-from bubblescope.analysis.whatif import WhatIf, recorded_whole
+from bubblescope.analysis.whatif import WhatIf
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.kinds import Lane
@@ -76,15 +76,12 @@ class View(msgspec.Struct, frozen=True, eq=False):
             ScheduleError: The what-if makes no sense for the run.
         """
         known = study(timeline, also)
-        prediction, asked = None, timeline
-        if whatif:
-            asked, torn = recorded_whole(timeline)
-            prediction = _answer(asked, study(asked, also) if torn else known, whatif)
+        prediction = _answer(timeline, known, whatif) if whatif else None
         overlays = {}
         if known.ideal is not None and known.ideal.timeline is not None:
             overlays["ideal"] = known.ideal.timeline
         if prediction is not None and prediction.timeline is not None:
-            overlays["whatif"] = prediction.timeline(asked)
+            overlays["whatif"] = prediction.timeline(timeline)
         planned, above = None, None
         if beside is not None:
             planned = reference(timeline, beside, known, also)

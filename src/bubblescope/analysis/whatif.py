@@ -33,7 +33,6 @@ from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.slow_ranks import slow_ranks
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
-from bubblescope.analysis.phase import torn_steps
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.prediction import (
     AT_ONCE,
@@ -51,10 +50,8 @@ from bubblescope.analysis.slow_devices import SlowDevices, depth_of, even
 from bubblescope.analysis.study import ledger_of, study
 from bubblescope.analysis.together import Asked, moved
 from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
-from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.model.errors import ScheduleError, TimelineError
-from bubblescope.model.provenance import Notice
 from bubblescope.model.timeline import Timeline
 from bubblescope.model.timing import timed
 from bubblescope.schedules import SCHEDULES, generate, named
@@ -73,6 +70,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.slow_devices import Reading
     from bubblescope.analysis.together import Change
     from bubblescope.model.arrays import Ints
+    from bubblescope.model.provenance import Notice
 
 SCHEMA: Final = "bubblescope.whatif/1"
 """Name and version of the JSON, described in docs/why.md. Keys are only ever added."""
@@ -786,20 +784,6 @@ def stepped(timeline: Timeline, run: MeasuredRun, tasks: pl.DataFrame) -> Timeli
     return Timeline(tasks.with_columns(step=step), timeline.ranks, timeline.run)
 
 
-def recorded_whole(timeline: Timeline) -> tuple[Timeline, tuple[Notice, ...]]:
-    """Return a run without the steps at its ends that were not recorded whole, and a word about these.
-
-    What is left of them is shorter than a step, and is no part of the mean step.
-    """
-    steps = timeline.steps
-    torn = torn_steps(timeline.tasks)
-    left = [step for step in steps if step not in torn]
-    if not torn or not left:
-        return timeline, ()
-    text = f"{units.listed('step', torn)} left out: not recorded whole"
-    return timeline.slice(steps=left), (Notice("torn-steps", text, len(torn), len(steps)),)
-
-
 Question: TypeAlias = Callable[[Any], Prediction]
 """What is asked about a run, such as `lambda run: run.schedule("zb-v")`.
 
@@ -858,10 +842,7 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
         if timeline.budget.height and not known.pipelined:
             run = DeviceWhatIf(timeline, activities)
         else:
-            whole, torn = recorded_whole(timeline)
-            if torn:
-                timeline, known = whole, study(whole, also)
-            notices = (*torn, *known.bubbles.notices)
+            notices = known.bubbles.notices
             run = WhatIf(known.recognition, ledger_of(known, timeline), timeline, activities)
         answers = [run.ask(question) for question in questions] or run.advice(memory)
         return cls(timeline, run.step_ns, tuple(answers), run.span, run.open, notices)

@@ -84,8 +84,7 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
         from bubblescope.clocks import align  # noqa: PLC0415  slow, and only several clocks need it
 
         timeline = align(timeline, clock)
-    if clock != "raw":  # then times of different ranks are not to be compared
-        timeline = agreed(timeline)
+    timeline = agreed(timeline)
     if options.names.own and (missed := unmatched(timeline, options.names)) is not None:
         timeline = timeline.with_notices(missed)
     if len(found.starts) > 1 or found.beside:

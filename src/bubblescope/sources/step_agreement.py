@@ -8,11 +8,13 @@ overlap. Where those of one number do not, ranks do not mean the same step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.model import units
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timeline import Timeline
@@ -35,34 +37,36 @@ def agreed(timeline: Timeline) -> Timeline:
 
     Ranks are compared within a pipeline, where one clock tells when all of them ran. Steps are matched
     by when they were; the number that most ranks have for one is the number of all. What overlaps no
-    step of the others, and has the number of one, is of no step; so are all steps of a rank that cannot
-    be matched.
+    step of the others, and has the number of one, is of no step. Where ranks surely do not agree and
+    cannot be matched, or tables beside the tasks have steps too, all stays, but ranks are not compared.
 
     Returns:
-        The run itself where nothing contradicts its numbers; else one with a warning. Where tables
-        beside the tasks have steps too, the numbers stay as they are, and the warning says so.
+        The run itself where nothing contradicts its numbers; else one with a warning.
     """
-    windows = _windows(timeline.tasks)
-    changed = [
-        part
-        for own, contradicted in _pipelines(timeline, windows)
-        if len(part := _renumbered(own, contradicted=contradicted))
+    answers = [
+        _renumbered(own, contradicted=contradicted)
+        for own, contradicted in _pipelines(timeline, _windows(timeline.tasks))
     ]
+    doubtful = sorted({rank for answer in answers for rank in answer.doubtful})
+    changed = [answer.numbers for answer in answers if answer.numbers.height]
+    if changed and (timeline.budget.height or timeline.step_times.height):
+        doubtful = sorted({*doubtful, *pl.concat(changed)["rank"].to_list()})
+        changed = []
+    if doubtful:
+        text = (
+            f"steps of {_named(doubtful)} do not overlap those of the same number of other ranks of "
+            "their pipeline: either clocks or numbers are wrong, so ranks are not compared"
+        )
+        run = timeline.run.warned(Notice("steps-disagree", text, len(doubtful)))
+        timeline = timeline.with_run(msgspec.structs.replace(run, common_clock=False))
     if not changed:
         return timeline
     numbers = pl.concat(changed)
-    ranks = numbers["rank"].unique().sort().to_list()
-    of = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:8]))}"
-    if timeline.budget.height or timeline.step_times.height:
-        text = (
-            f"steps of {of} do not overlap those of the same number of other ranks of their pipeline, "
-            "so ranks do not mean the same steps, and what compares them is wrong"
-        )
-        return timeline.with_notices(Notice("steps-disagree", text, len(numbers)))
     lost = numbers["number"].null_count()
     moved = len(numbers) - lost
     parts = [f"{moved} of their steps were given the numbers of the others'"] * (moved > 0)
     parts += [f"{lost} that match none are of no step"] * (lost > 0)
+    of = _named(numbers["rank"].unique().sort().to_list())
     text = f"{of} did not number steps as the rest of the pipeline: {' and '.join(parts)}"
     tasks = (
         timeline.tasks.join(
@@ -76,6 +80,10 @@ def agreed(timeline: Timeline) -> Timeline:
     )
     run = timeline.run.warned(Notice("steps-renumbered", text, len(numbers)))
     return Timeline(tasks, timeline.ranks, run, **timeline.tables)
+
+
+def _named(ranks: list[int]) -> str:
+    return units.listed("rank", ranks)
 
 
 def _windows(tasks: pl.DataFrame) -> pl.DataFrame:
@@ -121,10 +129,22 @@ def _pipelines(timeline: Timeline, windows: pl.DataFrame) -> Iterator[tuple[pl.D
             yield own, contradicted
 
 
-def _renumbered(own: pl.DataFrame, *, contradicted: bool) -> pl.DataFrame:
-    """Return which steps of a pipeline's ranks get which numbers: rank, step, number; null for none.
+class _Answer(NamedTuple):
+    """What becomes of the steps of a pipeline's ranks.
 
-    Ranks that cannot be matched keep theirs if nothing contradicts them.
+    Attributes:
+        numbers: Frame with rank, step and number, for steps that get another one; null for none.
+        doubtful: Ranks that surely do not agree with the others, and cannot be matched.
+    """
+
+    numbers: pl.DataFrame
+    doubtful: list[int]
+
+
+def _renumbered(own: pl.DataFrame, *, contradicted: bool) -> _Answer:
+    """Return which steps of a pipeline's ranks get which numbers.
+
+    Ranks that cannot be matched keep theirs, and are doubtful if something contradicts them.
     """
     # Forwards alone, as of an evaluation, or of a batch that failed, need not overlap.
     whole = own.filter("both")
@@ -133,6 +153,9 @@ def _renumbered(own: pl.DataFrame, *, contradicted: bool) -> pl.DataFrame:
     fewest = min(ranks, key=lambda rank: (begun[rank[0]], rank))
     reference = ranks[fewest]
     matches = {rank: _matched(one, reference) for rank, one in ranks.items()}
+    unmatched = [int(rank[0]) for rank, match in matches.items() if match is None]
+    if unmatched:
+        return _Answer(pl.DataFrame(schema=_NUMBERS), unmatched if contradicted else [])
     # Which numbers the ranks have for each step of the reference; its own first, where it is a draw.
     votes: list[list[int]] = [[number] for number in reference["step"].to_list()]
     for rank, match in matches.items():
@@ -148,27 +171,29 @@ def _renumbered(own: pl.DataFrame, *, contradicted: bool) -> pl.DataFrame:
     for rank, match in matches.items():
         one = ranks[rank].select("rank", "step")
         if match is None:
-            kept = [None] * one.height if contradicted else one["step"].to_list()
-            number: list[int | None] = kept
-        else:
-            number = [
-                numbers[at] if at >= 0 else (None if step in numbers else step)
-                for step, at in zip(one["step"].to_list(), match.tolist(), strict=True)
-            ]
+            continue
+        number = [
+            numbers[at] if at >= 0 else (None if step in numbers else step)
+            for step, at in zip(one["step"].to_list(), match.tolist(), strict=True)
+        ]
         parts.append(one.with_columns(number=pl.Series(number, dtype=pl.Int32)))
     found = pl.concat(parts)
     found = found.filter(~pl.col("step").eq_missing(pl.col("number")))
     taken = found.select("rank", step="number").drop_nulls()
     beside = own.filter(~pl.col("both")).join(taken, on=["rank", "step"], how="semi")
     nameless = beside.select("rank", "step", number=pl.lit(None, pl.Int32))
-    return pl.concat([found, nameless])
+    return _Answer(pl.concat([found, nameless]), [])
+
+
+_NUMBERS: Final = {"rank": pl.Int32(), "step": pl.Int32(), "number": pl.Int32()}
 
 
 def _matched(one: pl.DataFrame, reference: pl.DataFrame) -> Ints | None:
     """Return the row of the reference's step that each step of a rank is, by time; -1 for none.
 
     Returns:
-        None if that is not sure: a step that is begun overlaps two, or less than half of one.
+        None if that is not sure: a step that is begun overlaps two, or less than half of one; or less
+        than half of the steps that there could be are matched.
     """
     start, end = (one[name].to_numpy()[:, None] for name in ("start_ns", "end_ns"))
     begin, until = (reference[name].to_numpy() for name in ("start_ns", "end_ns"))
@@ -185,6 +210,7 @@ def _matched(one: pl.DataFrame, reference: pl.DataFrame) -> Ints | None:
     found: Ints = np.where(most > 0, best, -1)
     sure = (most == 0) | ((most >= _SURE * shorter) & (second <= _SURE * most))
     known = found[found >= 0]
-    if not sure.all() or (np.diff(known) <= 0).any():
+    few = 2 * len(known) < min(one.height, reference.height)
+    if few or not sure.all() or (np.diff(known) <= 0).any():
         return None
     return found
