@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.beside import by_name
 from bubblescope.model import intervals
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 
@@ -39,8 +40,6 @@ ORDER: Final[dict[str, tuple[Kind, ...]]] = {
 }
 """What a rank is in, and the kinds of tasks that are it."""
 
-_NAMED: Final = 8
-"""Names of pauses that are told apart."""
 _SCHEMA: Final[dict[str, pl.DataType]] = {
     "rank": pl.Int32(),
     "step": pl.Int32(),
@@ -205,11 +204,7 @@ def _sorts(tasks: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
     ]
     others = tasks.filter(kind=Kind.OTHER.value)
     aside = others.filter(pl.col("lane") != Lane.COMPUTE.value)
-    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    names = (
-        aside.group_by("name").agg(length.alias("ns")).sort("ns", "name", descending=[True, False])
-    )
-    found += [(name, aside.filter(name=name)) for name in names["name"].head(_NAMED)]
+    found += by_name(aside).items()
     return [(what, part.select("rank", *_EDGES)) for what, part in [*found, (OTHER, others)]]
 
 

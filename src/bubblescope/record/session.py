@@ -22,6 +22,7 @@ from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.notes import Note, leave
 from bubblescope.record.recorder import Recorder
+from bubblescope.record.rounds import Rounds
 from bubblescope.record.settings import Settings
 from bubblescope.record.timers import chosen_timer
 from bubblescope.record.vendor_marks import chosen_marks
@@ -61,8 +62,7 @@ class Session:
         framework: Name of the framework whose schedules the job uses; None for a loop of its own, or as
             long as nothing is known.
         saw: Signs of a training loop of the job's own; see `notes.Note`.
-        optimizes: Whether the job has made an optimizer of PyTorch's.
-        first_microbatch: Number, within the step, of the first micro-batch of the round that has begun.
+        rounds: Which calls of a schedule are rounds of one step.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -71,10 +71,8 @@ class Session:
         self.pipeline: tuple[int, int] | None = None
         self.framework: str | None = None
         self.saw: set[str] = set()
-        self.optimizes = False
-        self.first_microbatch = 0
-        self._round = self._rounds = 0
-        self._optimized = self._ever_optimized = self._spoiled = False
+        self.rounds = Rounds()
+        self._aside = False
         self._shared: dict[Any, Any] = {}
         self._settings = settings
         self._facts: dict[str, Any] = {}
@@ -157,36 +155,9 @@ class Session:
             self.fail(error)
 
     def begin_round(self, microbatches: int) -> None:
-        """Begin a round of a schedule: a step, or more of the step that has begun.
-
-        A step ends with the optimizer's. Where a job calls its schedule several times before that, to
-        accumulate gradients, these are rounds of one step, and the micro-batches of each are numbered
-        on. A job that has no optimizer of PyTorch's, or makes no step with it for many rounds, has a
-        step for each.
-
-        Args:
-            microbatches: How many the round has.
-        """
-        if self._spoiled and self._step is not None:  # that round again, or another in its place
-            self._spoiled = False
-            return
-        more = self._step is not None and self.optimizes and not self._optimized
-        if more and (self._ever_optimized or self._rounds < _PATIENT):
-            self.first_microbatch += self._round
-            self._rounds += 1
-        else:
-            self.first_microbatch = 0
-            self._rounds = 1
+        """Begin a round of a schedule with so many micro-batches, and a step if it is its first."""
+        if self.rounds.begin(microbatches, within=self._step is not None):
             self.begin_step()
-        self._round, self._optimized = microbatches, False
-
-    def made_optimizer(self) -> None:
-        """Tell that the job has made an optimizer."""
-        self.optimizes = True
-
-    def optimized(self) -> None:
-        """Tell that an optimizer has made a step, left it out, or thrown gradients away."""
-        self.optimizes = self._optimized = self._ever_optimized = True
 
     def spoil_round(self) -> None:
         """Tell that the round failed: the next one takes its place, and what it did is of no step.
@@ -196,9 +167,10 @@ class Session:
         recorder = self.recorder
         if self._step is None or recorder is None:
             return
-        self._spoiled = True
+        self.rounds.failed = True
         if recorder.recording:
-            what = identity_of(Kind.OTHER, lane=Lane.HOST, microbatch=self.first_microbatch)
+            first = self.rounds.first_microbatch
+            what = identity_of(Kind.OTHER, lane=Lane.HOST, microbatch=first)
             recorder.end_task(what, recorder.begin_task(what, SPOILED), SPOILED)
 
     def _end_step(self) -> None:
@@ -348,8 +320,6 @@ class Session:
 
         return call  # type: ignore[return-value]  # functools.wraps keeps the signature
 
-    _aside = False
-
     def alone(self, function: Function) -> Function:
         """Return a function that does the same, and inside of which nothing is recorded."""
 
@@ -413,8 +383,6 @@ class Session:
 
 
 _GC = identity_of(Kind.GC)
-_PATIENT = 32
-"""Rounds after which a job that has an optimizer, but never made a step with it, makes no steps."""
 _session: Session | None = None
 
 

@@ -178,14 +178,14 @@ def _linked(path: Path, other: Path) -> bool:
     return True
 
 
-def _opened(path: Path) -> int:
+def _opened(path: Path, flags: int = os.O_WRONLY | os.O_CREAT | os.O_APPEND) -> int:
     """Open and lock a file, which is not emptied: another process may be recording to it.
 
     Raises:
         RecorderError: It is.
     """
     while True:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        file = os.open(path, flags, 0o644)
         try:
             _lock(file, path)
             # Between the two, the one that held it may have put the file aside.
@@ -217,17 +217,13 @@ def recording_to(path: Path) -> bool:
     Raises:
         OSError: The file cannot be opened for writing.
     """
-    while True:
-        file = os.open(path, os.O_WRONLY)
-        try:
-            _lock(file, path)
-            # Between the two, the one that holds it may have put this file aside and locked another.
-            if os.path.samestat(os.fstat(file), path.stat()):
-                return path.resolve() in _open
-        except RecorderError:
-            return True
-        finally:
-            os.close(file)
+    if path.resolve() in _open:
+        return True
+    try:
+        os.close(_opened(path, os.O_WRONLY))
+    except RecorderError:
+        return True
+    return False
 
 
 def _busy(path: Path) -> RecorderError:

@@ -104,7 +104,11 @@ class Recording:
         self.grown_s = time.monotonic()
         if fresh:
             self.grown_s -= max(0.0, time.time() - now.st_mtime)
-        anew = before is not None and self.header is not None and _of(before) != _of(self.header)
+        anew = (
+            before is not None
+            and self.header is not None
+            and before.of_its_rank() != self.header.of_its_rank()
+        )
         if not anew:
             tasks = rest + tasks
         return News(self, pl.concat(tasks) if tasks else _none(), anew)
@@ -236,11 +240,6 @@ def _followed(name: str) -> bool:
     """Say whether a file is a recording, and not the older half of one or one being renamed."""
     path = Path(name)
     return path.suffix == _SUFFIX and not is_older_half(path) and not name.startswith(".")
-
-
-def _of(header: Header) -> Header:
-    """Return what tells one job's recording from another's."""
-    return header.of_its_rank()
 
 
 def _none() -> pl.DataFrame:

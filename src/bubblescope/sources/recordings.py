@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
+from bubblescope.model import units
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
@@ -302,16 +303,11 @@ def _without_failed(tasks: pl.DataFrame) -> tuple[pl.DataFrame, list[int]]:
 def _failed(rank: int, steps: list[int]) -> tuple[Notice, ...]:
     if not steps:
         return ()
-    told = ", ".join(map(str, steps[:_NAMED])) + (" …" if len(steps) > _NAMED else "")
     text = (
-        f"rank {rank} failed {len(steps)} time{'s' * (len(steps) > 1)} in a step and went on (step "
-        f"{told}); what it had done of it is of no step"
+        f"rank {rank} failed {units.count(len(steps), 'time')} in a step and went on "
+        f"({units.listed('step', steps)}); what it had done of it is of no step"
     )
     return (Notice("failed-steps", text, len(steps)),)
-
-
-_NAMED: Final = 5
-"""Steps that a notice names."""
 
 
 def _dropped(path: Path, lost: int, kept: int) -> tuple[Notice, ...]:

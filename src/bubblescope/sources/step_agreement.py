@@ -54,8 +54,8 @@ def agreed(timeline: Timeline) -> Timeline:
         changed = []
     if doubtful:
         text = (
-            f"steps of {_named(doubtful)} do not overlap those of the same number of other ranks of "
-            "their pipeline: either clocks or numbers are wrong, so ranks are not compared"
+            f"steps of {units.listed('rank', doubtful)} do not overlap those of the same number of "
+            "other ranks of their pipeline: either clocks or numbers are wrong, so ranks are not compared"
         )
         run = timeline.run.warned(Notice("steps-disagree", text, len(doubtful)))
         timeline = timeline.with_run(msgspec.structs.replace(run, common_clock=False))
@@ -66,7 +66,7 @@ def agreed(timeline: Timeline) -> Timeline:
     moved = len(numbers) - lost
     parts = [f"{moved} of their steps were given the numbers of the others'"] * (moved > 0)
     parts += [f"{lost} that match none are of no step"] * (lost > 0)
-    of = _named(numbers["rank"].unique().sort().to_list())
+    of = units.listed("rank", numbers["rank"].unique().sort().to_list())
     text = f"{of} did not number steps as the rest of the pipeline: {' and '.join(parts)}"
     tasks = (
         timeline.tasks.join(
@@ -80,10 +80,6 @@ def agreed(timeline: Timeline) -> Timeline:
     )
     run = timeline.run.warned(Notice("steps-renumbered", text, len(numbers)))
     return Timeline(tasks, timeline.ranks, run, **timeline.tables)
-
-
-def _named(ranks: list[int]) -> str:
-    return units.listed("rank", ranks)
 
 
 def _windows(tasks: pl.DataFrame) -> pl.DataFrame:
@@ -152,14 +148,15 @@ def _renumbered(own: pl.DataFrame, *, contradicted: bool) -> _Answer:
     begun = dict(own.group_by("rank").len().iter_rows())
     fewest = min(ranks, key=lambda rank: (begun[rank[0]], rank))
     reference = ranks[fewest]
-    matches = {rank: _matched(one, reference) for rank, one in ranks.items()}
-    unmatched = [int(rank[0]) for rank, match in matches.items() if match is None]
-    if unmatched:
+    found = {rank: _matched(one, reference) for rank, one in ranks.items()}
+    matches = {rank: match for rank, match in found.items() if match is not None}
+    if len(matches) < len(found):
+        unmatched = [int(rank[0]) for rank in found if rank not in matches]
         return _Answer(pl.DataFrame(schema=_NUMBERS), unmatched if contradicted else [])
     # Which numbers the ranks have for each step of the reference; its own first, where it is a draw.
     votes: list[list[int]] = [[number] for number in reference["step"].to_list()]
     for rank, match in matches.items():
-        if match is None or rank == fewest:
+        if rank == fewest:
             continue
         for step, at in zip(ranks[rank]["step"].to_list(), match.tolist(), strict=True):
             if at >= 0:
@@ -170,19 +167,16 @@ def _renumbered(own: pl.DataFrame, *, contradicted: bool) -> _Answer:
     parts = []
     for rank, match in matches.items():
         one = ranks[rank].select("rank", "step")
-        if match is None:
-            continue
         number = [
             numbers[at] if at >= 0 else (None if step in numbers else step)
             for step, at in zip(one["step"].to_list(), match.tolist(), strict=True)
         ]
         parts.append(one.with_columns(number=pl.Series(number, dtype=pl.Int32)))
-    found = pl.concat(parts)
-    found = found.filter(~pl.col("step").eq_missing(pl.col("number")))
-    taken = found.select("rank", step="number").drop_nulls()
+    changed = pl.concat(parts).filter(~pl.col("step").eq_missing(pl.col("number")))
+    taken = changed.select("rank", step="number").drop_nulls()
     beside = own.filter(~pl.col("both")).join(taken, on=["rank", "step"], how="semi")
     nameless = beside.select("rank", "step", number=pl.lit(None, pl.Int32))
-    return _Answer(pl.concat([found, nameless]), [])
+    return _Answer(pl.concat([changed, nameless]), [])
 
 
 _NUMBERS: Final = {"rank": pl.Int32(), "step": pl.Int32(), "number": pl.Int32()}

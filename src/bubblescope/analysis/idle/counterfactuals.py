@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.beside import AWAITS_SENDS, ON_HOST, by_name
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.measured_run import clocks, measured_run
 from bubblescope.analysis.idle.task_lengths import lengths
 from bubblescope.model import intervals
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.errors import ScheduleError
-from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.kinds import Kind
 from bubblescope.model.timing import HOST
 from bubblescope.schedules.replay import Edges, Graph
 
@@ -34,14 +35,7 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 _INTERVAL: Final = ("rank", "start_ns", "end_ns")
-_ON_HOST: Final = (pl.col("kind") == Kind.OTHER.value) & (pl.col("lane") == Lane.HOST.value)
-_NAMED: Final = 8
-"""Names of pauses that are told apart."""
 _SENDS: Final = [Kind.SEND_FORWARD.value, Kind.SEND_BACKWARD.value]
-_SENDING: Final = pl.col("kind").is_in(_SENDS) | (
-    (pl.col("kind") == Kind.OTHER.value) & (pl.col("lane") == Lane.COMM.value)
-)
-"""Sends, and waiting until they are done."""
 _SYNCS: Final = [Kind.COLLECTIVE.value, Kind.OPTIMIZER.value]
 
 
@@ -238,17 +232,17 @@ def _lags(run: MeasuredRun, timeline: Timeline) -> tuple[dict[str, Ints], dict[C
 
     tasks = timeline.tasks
     pauses = {kind.value: meanwhile(tasks.filter(kind=kind.value)) for kind in (Kind.GC, Kind.DATA)}
-    others = tasks.filter(_ON_HOST)
-    spent = others.group_by("name").agg((pl.col("end_ns") - pl.col("start_ns")).sum())
-    for name in spent.sort("end_ns", "name", descending=[True, False])["name"].head(_NAMED):
-        pauses[name] = meanwhile(others.filter(name=name))
+    others = tasks.filter(ON_HOST)
+    for name, named in by_name(others).items():
+        pauses[name] = meanwhile(named)
     pauses["other"] = meanwhile(others)
     lags = {Cause.PAUSE: np.sum([*pauses.values()], axis=0)}
     lags[Cause.SYNC] = meanwhile(tasks.filter(pl.col("kind").is_in(_SYNCS)))
     # On the host's clock nothing is launched: what keeps a rank is what it does itself.
     on_host = timeline.ranks.filter(pl.col("timed") == HOST)["rank"]
     hosted = np.isin(run.rank, on_host.to_numpy())
-    held_up = meanwhile(tasks.filter(_SENDING, pl.col("rank").is_in(on_host.implode())))
+    sending = pl.col("kind").is_in(_SENDS) | AWAITS_SENDS
+    held_up = meanwhile(tasks.filter(sending, pl.col("rank").is_in(on_host.implode())))
     launched = tasks["host_start_ns"].fill_null(np.iinfo(np.int64).min)
     late = launched.to_numpy()[run.task] > ready
     return pauses, {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.model.kinds import Kind, Lane
+from bubblescope.analysis.beside import AWAITS_SENDS
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
@@ -35,8 +35,7 @@ def held_sends(
         send was done.
     """
     nothing = pl.DataFrame(schema=_HELD)
-    waiting = (pl.col("kind") == Kind.OTHER.value) & (pl.col("lane") == Lane.COMM.value)
-    waits = timeline.tasks.filter(waiting).drop_nulls(["stage", "microbatch", "step"])
+    waits = timeline.tasks.filter(AWAITS_SENDS).drop_nulls(["stage", "microbatch", "step"])
     source, target = links
     if not waits.height or not len(source):
         return nothing

@@ -14,7 +14,7 @@ among those that their receiver, launched before, was waiting for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -226,7 +226,7 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     links = _links(timeline, column, step)
     source, target = _ends(links)
     held = held_sends(timeline, tasks, (source, target), (start + opens[step], end + opens[step]))
-    edges = _edges((before, after), (source, target), held)
+    edges = _edges((before, after), (source, target), _ends(held))
     left_out = 0
     try:
         graph = Graph(count, edges)
@@ -237,7 +237,7 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
         links = links.filter(pl.Series(possible))
         source, target = _ends(links)
         held = held.clear()
-        edges = _edges((before, after), (source, target), held)
+        edges = _edges((before, after), (source, target), _ends(held))
         graph = Graph(count, edges)
     wait = start[target] - end[source]
     awaited = _awaited(timeline, column, (opens, end, free), first, (source, target))
@@ -275,10 +275,9 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     )
 
 
-def _edges(*parts: tuple[Any, Any] | pl.DataFrame) -> Edges:
+def _edges(*parts: tuple[Ints, Ints]) -> Edges:
     """Return all edges as one, in the order of the parts."""
-    pairs = [_ends(one) if isinstance(one, pl.DataFrame) else one for one in parts]
-    return Edges(*(np.concatenate(each) for each in zip(*pairs, strict=True)))
+    return Edges(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
 def _ready(free: Ints, source: Ints, target: Ints, arrival: Ints) -> tuple[Ints, Ints]:

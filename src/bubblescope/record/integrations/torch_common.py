@@ -35,7 +35,7 @@ def optimizer(module: ModuleType, session: Session) -> None:
     def after(*_: Any) -> None:
         if compiling():
             return
-        session.optimized()
+        session.rounds.optimized()
         if begun:
             session.end(begun.pop())
 
@@ -43,7 +43,7 @@ def optimizer(module: ModuleType, session: Session) -> None:
 
     @functools.wraps(theirs)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        session.made_optimizer()
+        session.rounds.made_optimizer()
         theirs(self, *args, **kwargs)
 
     zero = module.Optimizer.zero_grad
@@ -52,7 +52,7 @@ def optimizer(module: ModuleType, session: Session) -> None:
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
         # Some jobs measure passes alone: gradients that are thrown away end a step as well.
         if not compiling():
-            session.optimized()
+            session.rounds.optimized()
         zero(self, *args, **kwargs)
 
     module.Optimizer.__init__ = init

@@ -118,7 +118,7 @@ def _introduce(schedule: Any, session: Session) -> None:
 
 def _places(kind: Kind, session: Session) -> Callable[..., bytes]:
     def place(stage: Any, microbatch: int, *_: Any, **__: Any) -> bytes:
-        index, number = stage.stage_index, session.first_microbatch + microbatch
+        index, number = stage.stage_index, session.rounds.first_microbatch + microbatch
         return identity_of(kind, stage=index, chunk=session.chunk_of(index), microbatch=number)
 
     return place
@@ -155,7 +155,7 @@ def _loss(session: Session) -> Callable[..., bytes | None]:
     ) -> bytes | None:
         if not stage.is_last:
             return None
-        number = session.first_microbatch + microbatch
+        number = session.rounds.first_microbatch + microbatch
         return identity_of(Kind.OTHER, stage=stage.stage_index, microbatch=number)
 
     return place
@@ -174,7 +174,7 @@ def _placed(get: Callable[..., Any], kind: Kind, session: Session) -> Callable[.
                     kind,
                     stage=index,
                     chunk=session.chunk_of(index),
-                    microbatch=session.first_microbatch + microbatch,
+                    microbatch=session.rounds.first_microbatch + microbatch,
                     peer=operation.peer,
                 )
                 setattr(operation, _PLACE, place)

@@ -56,7 +56,7 @@ def scalers(module: ModuleType, session: Session) -> None:
     @functools.wraps(theirs)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = theirs(self, *args, **kwargs)
-        session.optimized()
+        session.rounds.optimized()
         loop.end_step()
         return result
 
