@@ -55,7 +55,8 @@ def agreed(timeline: Timeline) -> Timeline:
     if doubtful:
         text = (
             f"steps of {units.listed('rank', doubtful)} do not overlap those of the same number of "
-            "other ranks of their pipeline: either clocks or numbers are wrong, so ranks are not compared"
+            "other ranks of their pipeline: either clocks or numbers are wrong, so ranks are not "
+            "compared"
         )
         run = timeline.run.warned(Notice("steps-disagree", text, len(doubtful)))
         timeline = timeline.with_run(msgspec.structs.replace(run, common_clock=False))
