@@ -13,7 +13,7 @@ the only one of which it is known when it could begin, a run shows neither.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
+
+_Played = TypeVar("_Played")
 
 _BEGIN: Final = [kind.value for kind in (*COMPUTE_KINDS, Kind.RECV_FORWARD, Kind.RECV_BACKWARD)]
 """Kinds of tasks that show that a rank has begun a step."""
@@ -145,21 +147,20 @@ class Chain(NamedTuple):
         return float(replay.length_ns[self.before >= 0].mean())
 
 
-def settled(left: Callable[[Ints], tuple[Ints, Ints]], free_ns: Ints) -> Ints:
-    """Play steps one after the other until nothing changes, all at once; return the ends of the last.
+def settled(left: Callable[[Ints], tuple[Ints, _Played]], free_ns: Ints) -> _Played:
+    """Play steps one after the other until nothing changes, all at once; return what was played last.
 
     Args:
         left: Given when devices are free for each step, since the first of them is, returns when they
-            are free for the same step after that before it has been played so, and when its tasks
-            ended.
+            are free for the same step after that before it has been played so, and what was played.
         free_ns: When they are free at first.
     """
     for _ in range(_ROUNDS):
-        then, end = left(free_ns)
+        then, played = left(free_ns)
         if (then == free_ns).all():
             break
         free_ns = then
-    return end
+    return played
 
 
 def _before(run: MeasuredRun) -> Ints:

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from bubblescope.analysis.chained import settled
+from bubblescope.analysis.plan_replays import Costs, replays_of
 from bubblescope.analysis.slow_devices import SlowDevices, even
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.schedules import SCHEDULES, generate
 from bubblescope.schedules.plan import FORWARD, FORWARD_BACKWARD, KINDS, Plan
-from bubblescope.schedules.replay import Edges, Graph, edges_of
 from bubblescope.schedules.zb_auto import Times
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from bubblescope.analysis.chained import Chain
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.schedule.recognise import Recognition
+    from bubblescope.analysis.plan_replays import Played
     from bubblescope.analysis.slow_devices import Reading, Shares
     from bubblescope.model.arrays import Ints
 
@@ -57,7 +58,7 @@ class Model(NamedTuple):
     Attributes:
         plan: The run's own schedule.
         cost_ns: Of each forward, whole backward, input gradient, weight gradient and overlapped pair
-            (by its forward) on a device that is not slow: runs x 5 x S x m. What was not observed is
+            (by its forward) on a device that is not slow: 5 x S x m x runs. What was not observed is
             the median of its like; there are no pairs, and it is not a number, where none were.
         step: The step of each run, ascending.
         seat: The rank at each device in each run, runs x p; -1 where none was observed.
@@ -77,6 +78,7 @@ class Model(NamedTuple):
             where each step is by itself.
         rest_ns: How long after its last operation there each device could begin, runs x p; empty
             without `before`.
+        known: What was worked out before of this very model: other models, and lengths of plans.
     """
 
     plan: Plan
@@ -94,6 +96,7 @@ class Model(NamedTuple):
     lag_ns: tuple[int, int]
     before: Ints | None
     rest_ns: Ints
+    known: dict[Any, Any]
 
     @classmethod
     def of(
@@ -129,22 +132,22 @@ class Model(NamedTuple):
         table = _table(run, plan, number, healthy_ns, len(keys))
         noise = _noise(table)
         cost = _filled(table)
-        halved = bool(np.isnan(cost[:, _INPUT] + cost[:, _WEIGHT]).any())
-        split = np.where(np.isnan(cost[:, _INPUT] + cost[:, _WEIGHT]), 0.5 * cost[:, _WHOLE], 0)
+        halved = bool(np.isnan(cost[_INPUT] + cost[_WEIGHT]).any())
+        split = np.where(np.isnan(cost[_INPUT] + cost[_WEIGHT]), 0.5 * cost[_WHOLE], 0)
         for part in (_INPUT, _WEIGHT):
-            cost[:, part] = np.where(split > 0, split, cost[:, part])
-        both = cost[:, _INPUT] + cost[:, _WEIGHT]
-        cost[:, _WHOLE] = np.where(np.isnan(cost[:, _WHOLE]), both, cost[:, _WHOLE])
-        again = np.nan_to_num(cost[:, _AGAIN])
-        cost[:, _WHOLE] += again
-        cost[:, _INPUT] += again
-        if np.isnan(cost[:, : _WEIGHT + 1]).any():
+            cost[part] = np.where(split > 0, split, cost[part])
+        both = cost[_INPUT] + cost[_WEIGHT]
+        cost[_WHOLE] = np.where(np.isnan(cost[_WHOLE]), both, cost[_WHOLE])
+        again = np.nan_to_num(cost[_AGAIN])
+        cost[_WHOLE] += again
+        cost[_INPUT] += again
+        if np.isnan(cost[: _WEIGHT + 1]).any():
             return None
         delay, measured = _delays(run, recognition, plan.devices)
         near = [delay[one, one + 1] for one in range(plan.devices - 1)]
         share = plan.stages / plan.devices
         forward, given, weight = (
-            int(np.median(cost[:, part]) * share) for part in (_FORWARD, _INPUT, _WEIGHT)
+            int(np.median(cost[part]) * share) for part in (_FORWARD, _INPUT, _WEIGHT)
         )
         usual = Times(forward, given, weight, int(np.median(near)) if near else 0)
         seat = np.full((replicas, plan.devices), -1)
@@ -157,7 +160,7 @@ class Model(NamedTuple):
         before, rest = _followed(chain, keys, replicas, seated)
         return cls(
             plan,
-            cost[:, : _PAIR + 1],
+            cost[: _PAIR + 1],
             step,
             seated,
             delay,
@@ -171,6 +174,7 @@ class Model(NamedTuple):
             _lags(run),
             before,
             rest,
+            {},
         )
 
     def replanned(self, microbatches: int) -> Plan:
@@ -188,32 +192,47 @@ class Model(NamedTuple):
             plan.name, plan.devices, microbatches, chunks=chunks, times=self.times, memory=memory
         ).repeated(plan.rounds)
 
+    def altered(self, **changes: Any) -> Model:
+        """Return the same model with other values of its attributes."""
+        return self._replace(**changes, known={})
+
     def read_as(self, reading: Reading) -> Model:
         """Return the same run with other slowness of devices beyond what replicas tell."""
-        slow = self.slow.copy()
-        for device, stages in enumerate(self.plan.placement):
-            slow[:, device] *= reading.slow[stages[0]] / self.reading.slow[stages[0]]
-        share = (self.reading.slow / reading.slow)[None, None, :, None]
-        return self._replace(cost_ns=self.cost_ns * share, slow=slow, reading=reading)
+
+        def read() -> Model:
+            slow = self.slow.copy()
+            for device, stages in enumerate(self.plan.placement):
+                slow[:, device] *= reading.slow[stages[0]] / self.reading.slow[stages[0]]
+            share = (self.reading.slow / reading.slow)[None, :, None, None]
+            cost = self.cost_ns if (share == 1).all() else self.cost_ns * share
+            return self.altered(cost_ns=cost, slow=slow, reading=reading)
+
+        return self._once(("read", reading.slow.tobytes(), reading.apart.tobytes()), read)
 
     def with_ranks(self, times: Mapping[int, float]) -> Model:
         """Return the same model with other slowness of some ranks, 1 for a healthy one."""
         slow = self.slow.copy()
         for rank, factor in times.items():
             slow[self.seat == rank] = factor
-        return self._replace(slow=slow)
+        return self.altered(slow=slow)
 
     def evened(self) -> Model:
         """Return the same model with every operation as long as the mean of its kind."""
         holder = self.plan.device[self.plan.table(FORWARD, FORWARD_BACKWARD)]
-        cost = self.cost_ns * self.slow[:, None, holder]
+        cost = self.cost_ns * self.slow.T[holder]
         known = ~np.isnan(cost)
-        count = known.sum(axis=(0, 2, 3), keepdims=True)
-        total = np.where(known, cost, 0).sum(axis=(0, 2, 3), keepdims=True)
+        count = known.sum(axis=(1, 2, 3), keepdims=True)
+        total = np.where(known, cost, 0).sum(axis=(1, 2, 3), keepdims=True)
         mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-        cost = np.broadcast_to(mean, self.cost_ns.shape)
+        cost = np.ascontiguousarray(np.broadcast_to(mean, self.cost_ns.shape))
         reading = self.reading._replace(apart=np.zeros_like(self.reading.apart))
-        return self._replace(cost_ns=cost, slow=np.ones_like(self.slow), reading=reading)
+        return self.altered(cost_ns=cost, slow=np.ones_like(self.slow), reading=reading)
+
+    def _once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what was made of this model under the same key, or make it."""
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
 
     def length_ns(self, plan: Plan) -> float:
         """Return the mean step of a plan, from its first start to the last end of any replica."""
@@ -241,8 +260,7 @@ class Model(NamedTuple):
 
     def busiest_ns(self, plan: Plan) -> float:
         """Return how long the device that has most to do computes in a step of a plan, the mean."""
-        sums = np.add.reduceat(self._lengths(plan), plan.first[:-1], axis=1)
-        return float(self._by_step(sums.max(axis=1)).mean())
+        return float(self._lasting(plan)[1].mean())
 
     def error(self, plan: Plan) -> float:
         """Return how far a plan's length may be off its mean in another run, as a share.
@@ -259,8 +277,9 @@ class Model(NamedTuple):
         # The mean of one run differs from the other's, and estimates of costs from both.
         error = _DEVIATIONS * np.sqrt(2) * share
         if plan.stages != self.plan.stages and self.noise:
-            error += abs(self._replace(cost_ns=_calm(self.cost_ns)).length_ns(plan) / now - 1)
-        prompt = self._replace(lag_ns=(0, 0))
+            calm = self._once("calm", lambda: self.altered(cost_ns=_calm(self.cost_ns)))
+            error += abs(calm.length_ns(plan) / now - 1)
+        prompt = self._once("prompt", lambda: self.altered(lag_ns=(0, 0)))
         if any(self.lag_ns) and (ran_ns := prompt.length_ns(self.plan)):
             times = prompt.length_ns(plan) / ran_ns
             error += abs(times * self.length_ns(self.plan) / now - 1)
@@ -271,7 +290,8 @@ class Model(NamedTuple):
         if self.before is None:
             return self
         number = np.arange(len(self.before))
-        return self._replace(before=np.where(self.before == number, -1, self.before))
+        before = np.where(self.before == number, -1, self.before)
+        return self._once("first", lambda: self.altered(before=before))
 
     def _begun(self, plan: Plan) -> float:
         """Return how much longer or shorter a step of a plan is if nothing ran before the first.
@@ -297,9 +317,8 @@ class Model(NamedTuple):
                 (self._split(share), f"input gradients are {share:.0%} of a backward")
                 for share in _SPLITS
             ]
-        edges, _ = edges_of(plan)
         unknown = ~self.measured & (self.measured.sum() > 0)
-        if unknown[plan.device[edges.source], plan.device[edges.target]].any():
+        if unknown[replays_of(plan).links()].any():
             seen = self.delay_ns[self.measured]
             ends = (
                 (int(seen.max()), ""),
@@ -307,7 +326,7 @@ class Model(NamedTuple):
             )
             found = [
                 (
-                    model._replace(delay_ns=np.where(unknown, delay, self.delay_ns)),
+                    model.linked(unknown, delay),
                     " and ".join(part for part in (words, link) if part),
                 )
                 for model, words in found
@@ -315,18 +334,36 @@ class Model(NamedTuple):
             ]
         return found
 
+    def linked(self, links: np.ndarray, delay_ns: int) -> Model:
+        """Return the same model with a delay of some links, p x p."""
+        delay = np.where(links, delay_ns, self.delay_ns)
+        return self._once(("linked", delay_ns), lambda: self.altered(delay_ns=delay))
+
     def _split(self, share: float) -> Model:
         """Return the same model with another share of whole backwards in input gradients."""
-        cost = self.cost_ns.copy()
-        whole = 2 * self.cost_ns[:, _WEIGHT]
-        cost[:, _INPUT] += (share - 0.5) * whole
-        cost[:, _WEIGHT] = (1 - share) * whole
-        return self._replace(cost_ns=cost)
+
+        def split() -> Model:
+            cost = self.cost_ns.copy()
+            whole = 2 * self.cost_ns[_WEIGHT]
+            cost[_INPUT] += (share - 0.5) * whole
+            cost[_WEIGHT] = (1 - share) * whole
+            return self.altered(cost_ns=cost)
+
+        return self._once(("split", share), split)
 
     def lasting_ns(self, plan: Plan) -> np.ndarray:
         """Return how long each step of a plan takes, s long."""
-        starts, ends = self._played(plan)
-        return self._by_step(ends.max(axis=1) - starts.min(axis=1))
+        return self._lasting(plan)[0]
+
+    def _lasting(self, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+        """Return how long each step of a plan takes, and how long its busiest device computes."""
+
+        def played() -> tuple[np.ndarray, np.ndarray]:
+            found = self._played(plan)
+            length = found.last_ns - found.first_ns
+            return self._by_step(length), self._by_step(found.busy_ns.max(axis=0))
+
+        return self._once(plan, played)
 
     def _by_step(self, length_ns: np.ndarray) -> np.ndarray:
         """Return the longest of the runs of each step, s long."""
@@ -349,7 +386,11 @@ class Model(NamedTuple):
         shown = rank >= 0
         run, at = np.nonzero(shown)
         step = self.step[run]
-        start, end = (times[shown] for times in self._played(plan))
+        replays, costs = replays_of(plan), self._costs(plan)
+        start, end = (
+            times[shown]
+            for times in replays.times(costs, self._links_ns(), self._settled(plan, costs)[0])
+        )
         first = np.full(len(opens_ns), np.iinfo(np.int64).max)
         np.minimum.at(first, step, start)
         zero = opens_ns[step] - first[step]
@@ -362,136 +403,136 @@ class Model(NamedTuple):
             name=pl.lit(plan.name),
         )
 
-    def _played(self, plan: Plan) -> tuple[Ints, Ints]:
-        """Return when a plan's operations start and end in each run, runs x n.
+    def _played(self, plan: Plan) -> Played:
+        """Return when a plan runs in each run.
 
         A plan for more micro-batches has the same ones again; one with other stages cuts the model
-        into as many equal parts. What is slow because of its device stays there. A transfer is
-        an operation between two others.
+        into as many equal parts. What is slow because of its device stays there.
         """
-        # An operation is as much longer as it starts late, and results are as much sooner there.
-        free, fed = self.lag_ns
-        lengths = self._lengths(plan) + free
-        edges, _ = edges_of(plan)
-        delay = self.delay_ns[plan.device[edges.source], plan.device[edges.target]] + fed - free
-        crosses = np.flatnonzero(
-            (plan.device[edges.source] != plan.device[edges.target]) & (delay > 0)
-        )
-        sends = len(plan) + np.arange(len(crosses))
-        target = edges.target.copy()
-        target[crosses] = sends
-        graph = Graph(
-            len(plan) + len(sends),
-            Edges(
-                np.concatenate([edges.source, sends]),
-                np.concatenate([target, edges.target[crosses]]),
-            ),
-        )
-        moves = np.broadcast_to(delay[crosses], (len(lengths), len(crosses)))
-        taken = np.concatenate([lengths, moves], axis=1)
+        return self._settled(plan, self._costs(plan))[1]
+
+    def _settled(self, plan: Plan, costs: Costs) -> tuple[Ints | None, Played]:
+        """Return when devices are free for each run, p x runs, if not from the start; and a plan then."""
+        replays, delay = replays_of(plan), self._links_ns()
         if self.before is None:
-            start, end = graph.run_many(taken)
-        else:
-            start, end = self._chained(plan, graph, taken, self.before)
-        return start[:, : len(plan)] + free, end[:, : len(plan)]
+            return None, replays.play(costs, delay)
+        before, follows = self.before, self.before >= 0
+        rest = np.maximum(self.rest_ns - self.lag_ns[0], 0).T
 
-    def _chained(self, plan: Plan, graph: Graph, taken: Ints, before: Ints) -> tuple[Ints, Ints]:
-        """Return when operations start and end in runs that follow one another, runs x n.
+        def left(free: Ints) -> tuple[Ints, tuple[Ints, Played]]:
+            played = replays.play(costs, delay, free)
+            after = played.left_ns[:, before] + rest
+            return np.where(follows, after - after.min(axis=0), 0), (free, played)
 
-        That a device becomes free is an operation, which its first one waits for.
+        return settled(left, np.zeros(rest.shape, np.int64))
+
+    def _links_ns(self) -> Ints:
+        """Return how long results are on their way, p x p.
+
+        An operation is as much longer as it starts late, and results are as much sooner there.
         """
-        frees = graph.count + np.arange(plan.devices)
-        source, target = graph.edges
-        opened = Graph(
-            graph.count + plan.devices,
-            Edges(np.append(source, frees), np.append(target, plan.first[:-1])),
-        )
-        rest = np.maximum(self.rest_ns - self.lag_ns[0], 0)
-        follows = before[:, None] >= 0
+        free, fed = self.lag_ns
+        return self.delay_ns + fed - free
 
-        def left(free: Ints) -> tuple[Ints, Ints]:
-            _, end = opened.run_many(np.concatenate([taken, free], axis=1))
-            after = end[before][:, plan.first[1:] - 1] + rest
-            return np.where(follows, after - after.min(axis=1, keepdims=True), 0), end
+    def _costs(self, plan: Plan) -> Costs:
+        """Return what a plan's operations take in each run."""
+        _, stages, count, runs = self.cost_ns.shape
+        part = None
+        if plan.stages != stages:
+            part = self.reading.moved(self.depth, even(plan.stages))
+        microbatch = plan.microbatch % count
+        terms = _terms(part, plan.kind, plan.stage, microbatch, (stages, count))
+        pairs = plan.kind == FORWARD_BACKWARD
+        if pairs.any() and np.isnan(self.cost_ns[_PAIR]).any():
+            # Where no pair was measured, it takes as long as its halves.
+            kind = np.where(pairs, FORWARD, plan.kind)
+            terms = _terms(part, kind, plan.stage, microbatch, (stages, count))
+            back = plan.pair_microbatch % count
+            whole = _terms(part, np.full(len(plan), _WHOLE), plan.pair_stage, back, (stages, count))
+            terms += [(row, np.where(pairs, weight, 0)) for row, weight in whole]
+        rows, weights = (np.stack(each) for each in zip(*terms, strict=True))
+        table = self.cost_ns.reshape(-1, runs)
+        slow = None if (self.slow == 1).all() else np.ascontiguousarray(self.slow.T)
+        alone = len(rows) == 1 and bool((weights == 1).all())
+        return Costs(table, rows, None if alone else weights, slow, self.lag_ns[0])
 
-        end = settled(left, np.zeros((len(taken), plan.devices), np.int64))[:, : graph.count]
-        return end - taken, end
 
-    def _lengths(self, plan: Plan) -> Ints:
-        """Return how long a plan's operations take in each run, runs x n."""
-        cost = self._cut(plan.stages)
-        microbatch = plan.microbatch % cost.shape[3]
-        lengths = cost[:, plan.kind, plan.stage, microbatch]
-        pairs = np.flatnonzero(plan.kind == FORWARD_BACKWARD)
-        halves = (
-            cost[:, _FORWARD, plan.stage[pairs], microbatch[pairs]]
-            + cost[:, _WHOLE, plan.pair_stage[pairs], plan.pair_microbatch[pairs] % cost.shape[3]]
-        )
-        lengths[:, pairs] = np.where(np.isnan(lengths[:, pairs]), halves, lengths[:, pairs])
-        rounded: Ints = np.round(lengths * self.slow[:, plan.device]).astype(np.int64)
-        return rounded
+def _terms(
+    part: Shares | None, kind: Ints, stage: Ints, microbatch: Ints, shape: tuple[int, int]
+) -> list[tuple[Ints, Shares]]:
+    """Return what operations cost as sums of costs of others: rows and weights, each n long.
 
-    def _cut(self, stages: int) -> np.ndarray:
-        """Return what each operation costs with another number of stages, each as deep."""
-        if stages == self.plan.stages:
-            return self.cost_ns
-        part = self.reading.moved(self.depth, even(stages))
-        cut: np.ndarray = np.einsum("js,rksm->rkjm", part, self.cost_ns)
-        return cut
+    Args:
+        part: Which share of the stages there were is in those that there are, J x S; None where these
+            are the same.
+        kind, stage, microbatch: Of each operation, with the stages that there are.
+        shape: Stages that there were, and micro-batches.
+    """
+    stages, count = shape
+    if part is None:
+        return [((kind * stages + stage) * count + microbatch, np.ones(len(kind)))]
+    # The stages of which each new one has a share, in their order, and then any without one.
+    of = np.argsort(part == 0, axis=1, kind="stable")
+    share = np.take_along_axis(part, of, axis=1)
+    most = int((part != 0).sum(axis=1).max())
+    return [
+        ((kind * stages + of[stage, term]) * count + microbatch, share[stage, term])
+        for term in range(most)
+    ]
 
 
 def _table(
     run: MeasuredRun, plan: Plan, number: Ints, time_ns: np.ndarray, runs: int
 ) -> np.ndarray:
-    """Return what each operation took, runs x 6 x S x m; not a number where it was not observed."""
-    cost = np.full((runs, len(_KINDS), plan.stages, plan.microbatches), np.nan)
+    """Return what each operation took, 6 x S x m x runs; not a number where it was not observed."""
+    cost = np.full((len(_KINDS), plan.stages, plan.microbatches, runs), np.nan)
     inside = (run.stage >= 0) & (run.stage < plan.stages)
     inside &= (run.microbatch >= 0) & (run.microbatch < plan.microbatches)
     for index, kind in enumerate(_KINDS):
         own = inside & (run.kind == list(Kind).index(kind))
-        cost[number[own], index, run.stage[own], run.microbatch[own]] = time_ns[own]
+        cost[index, run.stage[own], run.microbatch[own], number[own]] = time_ns[own]
     return cost
 
 
 def _filled(cost: np.ndarray) -> np.ndarray:
     """Give operations without a measurement the median of their stage, or else the mean of stages."""
-    for kind in range(cost.shape[1]):
-        known = ~np.isnan(cost[:, kind])
+    for kind in cost:
+        known = ~np.isnan(kind)
         if known.all() or not known.any():
             continue
-        usual = np.full(cost.shape[2], np.nan)
-        for stage in np.flatnonzero(known.any(axis=(0, 2))):
-            usual[stage] = np.median(cost[:, kind, stage][known[:, stage]])
+        usual = np.full(len(kind), np.nan)
+        for stage in np.flatnonzero(known.any(axis=(1, 2))):
+            usual[stage] = np.median(kind[stage][known[stage]])
         usual[np.isnan(usual)] = np.nanmean(usual)
-        cost[:, kind] = np.where(known, cost[:, kind], usual[None, :, None])
+        kind[:] = np.where(known, kind, usual[:, None, None])
     return cost
 
 
 def _noise(cost: np.ndarray) -> float:
-    """Return the standard deviation of single operations, runs x 6 x S x m, as a share of the mean.
+    """Return the standard deviation of single operations, 6 x S x m x runs, as a share of the mean.
 
     Deviations are times, not shares: short operations, which scatter most for their length, add
     little to a step.
     """
     if not np.nansum(cost):
         return 0.0
-    known = (~np.isnan(cost)).sum(axis=(1, 2), keepdims=True)
+    known = (~np.isnan(cost)).sum(axis=(0, 1), keepdims=True)
     # Of n operations of a micro-batch n - 1 are free.
     rest = (cost - _calm(cost)) * np.sqrt(known / np.maximum(known - 1, 1))
     return float(np.sqrt(np.nanmean(rest**2)) / np.nanmean(cost))
 
 
 def _calm(cost: np.ndarray) -> np.ndarray:
-    """Return costs, runs x kinds x S x m, without what single operations have of their own.
+    """Return costs, kinds x S x m x runs, without what single operations have of their own.
 
     That is the median of each operation over the micro-batches, times what a micro-batch has in
     common in all its operations, as by the length of its sequences.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # all of a kind may be unknown
-        usual = np.nanmedian(cost, axis=3, keepdims=True)
+        usual = np.nanmedian(cost, axis=2, keepdims=True)
     usual = np.where(np.isnan(cost), np.nan, usual)
-    taken, due = (np.nansum(one, axis=(1, 2), keepdims=True) for one in (cost, usual))
+    taken, due = (np.nansum(one, axis=(0, 1), keepdims=True) for one in (cost, usual))
     calm: np.ndarray = usual * np.divide(taken, due, out=np.ones_like(due), where=due > 0)
     return calm
 

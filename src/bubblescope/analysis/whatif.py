@@ -524,7 +524,7 @@ class WhatIf:
         for what, number, factor in asked.scaled:
             if what == "rank":
                 own = read.seat == number
-                read = read._replace(slow=np.where(own, read.slow * factor, read.slow))
+                read = read.altered(slow=np.where(own, read.slow * factor, read.slow))
         return read
 
     def _at_once(

@@ -4,12 +4,14 @@ Steps and replicas of a long run do not wait for each other, so hundreds or thou
 at the same depth: the number of operations on the longest path to them. None of these waits for
 another one, and all that they wait for is less deep. So a replay is a few operations on arrays for each
 depth (Kahn, "Topological sorting of large networks", 1962, all at once that have nothing to wait for).
+
+Many replays of a graph that is not wide are as well done a depth at a time, all replays together.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -31,6 +33,13 @@ _PATIENCE: Final = 256
 """Depths after which a graph is given up if it has not been wide so far."""
 
 
+class Taken(Protocol):
+    """Tells how long operations take in many replays."""
+
+    def __call__(self, low: int, high: int, out: Ints) -> None:
+        """Write how long those at the places from `low` to `high` take, each in r replays."""
+
+
 class Levels:
     """Operations by their depth, with what they wait for.
 
@@ -39,30 +48,35 @@ class Levels:
         bounds: Places in `order` at which depths begin, and n.
         source: What must have ended, for each of e edges.
         target: What waits for it.
+
+    Attributes:
+        order: As above.
+        place: Of each operation in it, n long.
     """
 
     def __init__(self, order: Ints, bounds: list[int], source: Ints, target: Ints) -> None:
-        self._order = order
+        self.order = order
+        self.place = np.empty(len(order), np.int64)
+        self.place[order] = np.arange(len(order))
         self._bounds = bounds
         self._edges = len(source)
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        self._sources, self._edge_at = slots(place, source, target)
+        self._sources, self._edge_at = slots(self.place, source, target)
 
     @classmethod
-    def of(cls, count: int, source: Ints, target: Ints) -> Self | None:
+    def of(cls, count: int, source: Ints, target: Ints, *, replays: int = 1) -> Self | None:
         """Sort operations by their depth.
 
         Args:
             count: Number of operations n.
             source: What must have ended, for each edge.
             target: What waits for it.
+            replays: How many will be made at once.
 
         Returns:
-            None where few operations are at the same depth, or where some wait for each other in a
-            circle.
+            None where few operations are at the same depth, those of all replays together, or where
+            some wait for each other in a circle.
         """
-        if count < _LARGE:
+        if count * replays < _LARGE:
             return None
         waiting = np.bincount(target, minlength=count)
         targets = target[np.argsort(source, kind="stable")]
@@ -72,7 +86,7 @@ class Levels:
         while len(ready):
             order.append(ready)
             done += len(ready)
-            if len(order) >= _PATIENCE and done < _WIDE * len(order):
+            if len(order) >= _PATIENCE and done * replays < _WIDE * len(order):
                 return None
             begins, sizes = first[ready], first[ready + 1] - first[ready]
             offset = np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
@@ -81,24 +95,21 @@ class Levels:
             found = reached[waiting[reached] == 0]
             turn[found] = np.arange(len(found))  # one that waited for several is found as often
             ready = found[turn[found] == np.arange(len(found))]
-        if done < max(count, _WIDE * len(order)):
+        if done < count or done * replays < _WIDE * len(order):
             return None
         bounds = np.cumsum([0, *map(len, order)]).tolist()
         return cls(np.concatenate(order), bounds, source, target)
 
     def ends(self, duration_ns: Ints, delay_ns: Ints | None, ready_ns: Ints | None) -> Ints:
         """Return when every operation ends, n long; as of `bubblescope.schedules.replay.Graph.run`."""
-        order, bounds = self._order, self._bounds
+        order = self.order
         duration = duration_ns[order]
         start = np.zeros(len(order), np.int64) if ready_ns is None else ready_ns[order]
-        delays = np.zeros(self._edges + 1, np.int64)
-        if delay_ns is not None:
-            delays[:-1] = delay_ns
         # The last element is what index -1 finds: the end of nothing.
         ends = np.empty(len(order) + 1, np.int64)
         ends[-1] = NEVER
-        delay = delays[self._edge_at]
-        for low, high in pairwise(bounds):
+        delay = self._delays(delay_ns)
+        for low, high in pairwise(self._bounds):
             begin = start[low:high]
             for sources, late in zip(self._sources, delay, strict=True):
                 begin = np.maximum(begin, ends[sources[low:high]] + late[low:high])
@@ -106,6 +117,72 @@ class Levels:
         found = np.empty(len(order), np.int64)
         found[order] = ends[:-1]
         return found
+
+    def sweep(
+        self,
+        taken: Taken,
+        replays: int,
+        delay_ns: Ints | None = None,
+        ready_ns: tuple[Ints, Ints] | None = None,
+    ) -> Ints:
+        """Return when operations end in many replays at once.
+
+        Args:
+            taken: Tells how long they take; asked once for each.
+            replays: How many there are, r.
+            delay_ns: For each edge, how long after its source's end the target may start, 0 or more.
+            ready_ns: Some operations, and their earliest starts: k, and k x r.
+
+        Returns:
+            The ends, n x r, in the order of `order`.
+        """
+        count = len(self.order)
+        ends = np.empty((count + 1, replays), np.int64)
+        ends[count] = NEVER
+        delay = self._delays(delay_ns)
+        late_at = delay.any(axis=1).tolist()
+        widest = max(high - low for low, high in pairwise(self._bounds))
+        begins, others = np.empty((2, widest, replays), np.int64)
+        held = self._held(ready_ns)
+        for low, high in pairwise(self._bounds):
+            begin, other = begins[: high - low], others[: high - low]
+            if not low:  # what waits for nothing
+                begin[:] = 0
+            # Of what is deeper, the first slot is never empty: there is an end in it.
+            for slot, sources in enumerate(self._sources if low else ()):
+                arrival = other if slot else begin
+                # Index -1 wraps around to the end of nothing.
+                np.take(ends, sources[low:high], axis=0, out=arrival, mode="wrap")
+                if late_at[slot]:
+                    arrival += delay[slot, low:high, None]
+                if slot:
+                    np.maximum(begin, other, out=begin)
+            if low in held:
+                at, ready = held[low]
+                begin[at] = np.maximum(begin[at], ready)
+            taken(low, high, other)
+            np.add(begin, other, out=ends[low:high])
+        return ends[:count]
+
+    def _delays(self, delay_ns: Ints | None) -> Ints:
+        """Return the delay of each edge in its slot; 0 where there is none."""
+        delays = np.zeros(self._edges + 1, np.int64)
+        if delay_ns is not None:
+            delays[:-1] = delay_ns
+        found: Ints = delays[self._edge_at]
+        return found
+
+    def _held(self, ready_ns: tuple[Ints, Ints] | None) -> dict[int, tuple[Ints, Ints]]:
+        """Return, by the first place of a depth, which of its operations start when at the earliest."""
+        if ready_ns is None:
+            return {}
+        operations, ready = ready_ns
+        places, bounds = self.place[operations], np.array(self._bounds)
+        low = bounds[np.searchsorted(bounds, places, "right") - 1]
+        return {
+            first: (places[low == first] - first, ready[low == first])
+            for first in np.unique(low).tolist()
+        }
 
 
 def slots(place: Ints, source: Ints, target: Ints) -> tuple[Ints, Ints]:

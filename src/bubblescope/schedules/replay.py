@@ -34,10 +34,6 @@ MESSAGES: Final = (Kind.SEND_FORWARD, Kind.SEND_BACKWARD, None)
 
 _KIND_NAMES: Final = pl.Series([kind.value for kind in KINDS])
 
-_WIDE: Final = 16
-"""Replays from which on a step of all of them together costs less than each by itself."""
-
-
 class Edges(NamedTuple):
     """What operations wait for, one element per edge.
 
@@ -96,6 +92,10 @@ class Graph:
         place[self._order] = np.arange(self.count)
         return slots(place, *self.edges)
 
+    def by_depth(self, replays: int) -> Levels | None:
+        """Return the operations by their depth; None where so many replays are faster one by one."""
+        return self._levels or Levels.of(self.count, *self.edges, replays=replays)
+
     def run(
         self, duration_ns: Ints, delay_ns: Ints | None = None, ready_ns: Ints | None = None
     ) -> tuple[Ints, Ints]:
@@ -136,21 +136,22 @@ class Graph:
         Returns:
             Start and end of each operation, replays x n, in nanoseconds.
         """
-        if len(durations_ns) < _WIDE:
+        replays = len(durations_ns)
+        levels = self.by_depth(replays)
+        if levels is None:
             runs = [self.run(durations) for durations in durations_ns]
             starts, ends = (
                 np.array([run[side] for run in runs], np.int64).reshape(durations_ns.shape)
                 for side in (0, 1)
             )
             return starts, ends
-        lengths = np.ascontiguousarray(durations_ns.T)
-        ends = np.empty((self.count, len(durations_ns)), np.int64)
+        lengths = np.ascontiguousarray(durations_ns.T[levels.order])
 
-        def finish(operation: int, begin: Any) -> Any:
-            return np.add(np.maximum(begin, 0), lengths[operation], out=ends[operation])
+        def taken(low: int, high: int, out: Ints) -> None:
+            out[:] = lengths[low:high]
 
-        self.sweep(finish)
-        end = np.ascontiguousarray(ends.T)
+        end = np.empty(durations_ns.shape, np.int64)
+        end[:, levels.order] = levels.sweep(taken, replays).T
         return end - durations_ns, end
 
     def sweep(self, finish: Callable[[int, Any], Any]) -> None:

@@ -1,0 +1,151 @@
+"""Replays of a plan in all runs of its operations at once, with what each costs looked up on the way.
+
+A long job has thousands of runs (steps of replicas), and advice plays dozens of plans many times. So no
+table of what every operation takes in every run is made: at each depth of the plan
+(`bubblescope.schedules.levels`) the costs of its few operations are gathered, while they are in a
+processor's cache.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from bubblescope.model.errors import ScheduleError
+from bubblescope.schedules.replay import Graph, edges_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bubblescope.model.arrays import Ints
+    from bubblescope.schedules.plan import Plan
+
+    Floats = NDArray[np.float64]
+
+_MANY: Final = 1 << 30
+"""So many replays that all at one depth together cost less than one by one, however few these are."""
+
+
+class Costs(NamedTuple):
+    """What a plan's n operations take in each of r runs: a weighted sum of known costs.
+
+    Attributes:
+        table: The known costs, k x r.
+        rows: Which of them each operation is made of, terms x n.
+        weights: And how much of each, terms x n; None for one term that is all of it.
+        slow: How many times as long each of p devices takes, p x r; None where all are healthy.
+        late_ns: How long after it could each operation starts.
+    """
+
+    table: Floats
+    rows: Ints
+    weights: Floats | None
+    slow: Floats | None
+    late_ns: int
+
+
+class Played(NamedTuple):
+    """When a plan ran.
+
+    Attributes:
+        first_ns: First start in each run, r long.
+        last_ns: Last end, r long.
+        left_ns: When each device was done, p x r.
+        busy_ns: How long each was busy with operations, p x r.
+    """
+
+    first_ns: Ints
+    last_ns: Ints
+    left_ns: Ints
+    busy_ns: Ints
+
+
+class PlanReplays:
+    """A plan that can be replayed in many runs at once.
+
+    Raises:
+        ScheduleError: Operations wait for each other in a circle; the message names it.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        edges, _ = edges_of(plan)
+        self._plan = plan
+        self._link = plan.device[edges.source], plan.device[edges.target]
+        levels = Graph(len(plan), edges).by_depth(_MANY)
+        if levels is None:
+            raise ScheduleError("a plan without operations cannot be replayed")
+        self._levels = levels
+        self._device = plan.device[self._levels.order]
+
+    def links(self) -> tuple[Ints, Ints]:
+        """Return from which device to which each result is sent, or kept where these are the same."""
+        return self._link
+
+    def play(self, costs: Costs, delay_ns: Ints, free_ns: Ints | None = None) -> Played:
+        """Return when the plan ran.
+
+        Args:
+            costs: What its operations take.
+            delay_ns: How long results are on their way from device to device, p x p.
+            free_ns: When each device is free, p x r; from the start if left out.
+        """
+        busy = np.zeros((self._plan.devices, costs.table.shape[1]), np.int64)
+        ends = self._ends(costs, delay_ns, free_ns, busy)
+        place = self._levels.place[self._plan.first[:-1]]
+        begun = np.empty((len(place), ends.shape[1]), np.int64)
+        for device, at in enumerate(place.tolist()):
+            self._gather(costs, at, at + 1, begun[device : device + 1])
+        left = ends[self._levels.place[self._plan.first[1:] - 1]]
+        first = (ends[place] - begun).min(axis=0)
+        return Played(first, left.max(axis=0), left, busy)
+
+    def times(
+        self, costs: Costs, delay_ns: Ints, free_ns: Ints | None = None
+    ) -> tuple[Ints, Ints]:
+        """Return when every operation starts and ends in each run, r x n; arguments as of `play`."""
+        ends = self._ends(costs, delay_ns, free_ns, None)
+        taken = np.empty_like(ends)
+        self._gather(costs, 0, len(ends), taken)
+        place = self._levels.place
+        end, length = (np.ascontiguousarray(one[place].T) for one in (ends, taken))
+        return end - length, end
+
+    def _ends(
+        self, costs: Costs, delay_ns: Ints, free_ns: Ints | None, busy_ns: Ints | None
+    ) -> Ints:
+        """Return when operations end, n x r by depth, and add up what devices compute."""
+
+        def taken(low: int, high: int, out: Ints) -> None:
+            self._gather(costs, low, high, out)
+            if busy_ns is not None:
+                # No two operations of a device are at one depth: each waits for the one before it.
+                busy_ns[self._device[low:high]] += out
+            if costs.late_ns:
+                out += costs.late_ns
+
+        source, target = self._link
+        delay = np.where(source != target, np.maximum(delay_ns[source, target], 0), 0)
+        ready = None if free_ns is None else (self._plan.first[:-1], free_ns)
+        return self._levels.sweep(taken, costs.table.shape[1], delay, ready)
+
+    def _gather(self, costs: Costs, low: int, high: int, out: Ints) -> None:
+        """Write what the operations from one place to another take, rounded to nanoseconds."""
+        own = self._levels.order[low:high]
+        total = costs.table[costs.rows[0, own]]
+        if costs.weights is not None:
+            total *= costs.weights[0, own, None]
+            for row, weight in zip(costs.rows[1:], costs.weights[1:], strict=True):
+                some = np.flatnonzero(weight[own])
+                total[some] += costs.table[row[own[some]]] * weight[own[some], None]
+        if costs.slow is not None:
+            total *= costs.slow[self._device[low:high]]
+        np.rint(total, out=total)
+        out[:] = total
+
+
+@lru_cache(maxsize=64)
+def replays_of(plan: Plan) -> PlanReplays:
+    """Return a plan's replays, the same ones for the same plan."""
+    return PlanReplays(plan)
