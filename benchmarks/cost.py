@@ -111,7 +111,9 @@ def cost(source: Path, arguments: list[str], answer: Path) -> Cost:
         )
     _, status, usage = os.wait4(child, 0)
     if status:
-        sys.exit(f"{' '.join(arguments)} of {source} ended with {os.waitstatus_to_exitcode(status)}")
+        sys.exit(
+            f"{' '.join(arguments)} of {source} ended with {os.waitstatus_to_exitcode(status)}"
+        )
     wall = time.perf_counter() - begin
     return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
@@ -129,14 +131,22 @@ def main() -> None:
     print(f"| command | tasks | wall | CPU | peak | wall a task | peak a task |{ratios}")
     print("|---|---|---|---|---|---|---|" + "---|" * ratios.count("|"))
     with tempfile.TemporaryDirectory() as folder:
-        trace, page, answer = Path(folder, "run.parquet"), Path(folder, "run.html"), Path(folder, "out")
+        trace, page, answer = (
+            Path(folder, "run.parquet"),
+            Path(folder, "run.html"),
+            Path(folder, "out"),
+        )
         for steps in asked.steps:
             run = make(steps)
             count = len(run.tasks)
             write(run, trace, to="parquet")
             del run
             for command in asked.only:
-                arguments = [*COMMANDS[command], *([str(page)] if command == "view" else []), str(trace)]
+                arguments = [
+                    *COMMANDS[command],
+                    *([str(page)] if command == "view" else []),
+                    str(trace),
+                ]
                 least = [Cost(np.inf, np.inf, 2**62)] * len(sources)
                 for _ in range(asked.runs):
                     for index, source in enumerate(sources):

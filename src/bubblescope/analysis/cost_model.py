@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from bubblescope.analysis.chained import Chain
     from bubblescope.analysis.idle.counterfactuals import Counterfactuals
     from bubblescope.analysis.idle.measured_run import MeasuredRun
-    from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.analysis.plan_replays import Played
+    from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.analysis.slow_devices import Reading, Shares
     from bubblescope.model.arrays import Ints
 

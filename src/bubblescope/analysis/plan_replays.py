@@ -101,9 +101,7 @@ class PlanReplays:
         first = (ends[place] - begun).min(axis=0)
         return Played(first, left.max(axis=0), left, busy)
 
-    def times(
-        self, costs: Costs, delay_ns: Ints, free_ns: Ints | None = None
-    ) -> tuple[Ints, Ints]:
+    def times(self, costs: Costs, delay_ns: Ints, free_ns: Ints | None = None) -> tuple[Ints, Ints]:
         """Return when every operation starts and ends in each run, r x n; arguments as of `play`."""
         ends = self._ends(costs, delay_ns, free_ns, None)
         taken = np.empty_like(ends)

@@ -56,6 +56,7 @@ from bubblescope.analysis.phase import pipeline_phase, pipelines
 from bubblescope.model import intervals, units
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.intervals import idle_share
+from bubblescope.model.ordering import in_order
 from bubblescope.model.provenance import Notice
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ def _notices(table: pl.DataFrame) -> tuple[Notice, ...]:
 
 
 def _table(tasks: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
-    phase = pipeline_phase(tasks).sort(*_KEYS, "start_ns")
+    phase = in_order(pipeline_phase(tasks), "rank", "step", "start_ns")
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(phase, *_KEYS))
     known = pl.col("busy_ns").is_not_null()
     return (

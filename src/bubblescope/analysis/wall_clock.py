@@ -17,6 +17,7 @@ import polars as pl
 from bubblescope.analysis.beside import by_name
 from bubblescope.model import intervals
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.ordering import in_order
 
 if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
@@ -143,6 +144,7 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
     windows = tuple(steps[name].to_numpy().astype(np.int64) for name in ("rank", *_EDGES))
     phases = tuple(phase[name].to_numpy().astype(np.int64) for name in ("rank", *_EDGES))
     at, inner = _shared(windows, phases)
+    both = tuple(np.concatenate(edges) for edges in zip(windows, inner, strict=True))
     parts = []
     spent, within = (np.zeros(steps.height, np.int64) for _ in range(2))
     sofar: list[pl.DataFrame] = []
@@ -150,9 +152,10 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
         if not tasks.height:
             continue
         sofar.append(tasks)
-        covering = _columns(pl.concat(sofar).sort("rank", "start_ns"))
-        whole = intervals.covered_ns(covering, windows)  # type: ignore[arg-type]
-        meanwhile = _summed(at, intervals.covered_ns(covering, inner), steps.height)
+        covering = _columns(in_order(pl.concat(sofar), "rank", "start_ns"))
+        covered = intervals.covered_ns(covering, both)
+        whole = covered[: steps.height]
+        meanwhile = _summed(at, covered[steps.height :], steps.height)
         parts.append(_part(steps, what, whole - spent, meanwhile - within))
         spent, within = whole, meanwhile
     length = windows[2] - windows[1]

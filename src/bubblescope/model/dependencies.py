@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import polars as pl
 
 from bubblescope.model.kinds import Kind, Lane
 
 if TYPE_CHECKING:
+    from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
 _FORWARD: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
@@ -51,12 +53,14 @@ def feeds(works: pl.DataFrame, within: tuple[str, ...] = ()) -> pl.DataFrame:
     for one, ahead in ((forwards, 1), (backwards, -1)):
         known = one.drop_nulls(["stage", "microbatch"])
         known = _keyed(known.with_columns(copy=_copies(known, within)), (*within, "copy"))
-        known = known.filter(pl.col("key").is_unique())
+        source, target = _following(known["key"].to_numpy(), ahead)
         found.append(
-            known.with_columns(pl.col("key") + ahead)
-            .join(known.select("work", "key"), on="key", suffix="_fed")
-            .select(
-                "microbatch", "stage", source="work", target="work_fed", backward=pl.lit(ahead < 0)
+            known[source].select(
+                "microbatch",
+                "stage",
+                source="work",
+                target=known["work"].gather(target),
+                backward=pl.lit(ahead < 0),
             )
         )
     return pl.concat(found).select("microbatch", "source", "target", "backward", "stage")
@@ -86,6 +90,22 @@ def _keyed(works: pl.DataFrame, within: tuple[str, ...]) -> pl.DataFrame:
         return works.with_columns(key=key)
     several = pl.struct(*within, "microbatch").rank("dense").cast(pl.Int64)
     return works.with_columns(key=several * count + pl.col("stage") - low)
+
+
+def _following(key: Ints, ahead: int) -> tuple[Ints, Ints]:
+    """Return the places of keys that are there once, and of those that are so many more.
+
+    Keys are sorted and looked up in their order, which is many times as fast as joining them.
+    """
+    order = np.argsort(key, kind="stable")
+    keys = key[order]
+    twice = np.zeros(len(keys), bool)
+    twice[1:] = keys[1:] == keys[:-1]
+    twice[:-1] |= twice[1:]
+    order, keys = order[~twice], keys[~twice]
+    at = np.minimum(np.searchsorted(keys, keys + ahead), max(len(keys) - 1, 0))
+    there = keys[at] == keys + ahead
+    return order[there], order[at[there]]
 
 
 def passes(timeline: Timeline) -> pl.DataFrame:

@@ -98,8 +98,13 @@ def covered_ns(intervals: tuple[Ints, Ints, Ints], windows: tuple[Ints, Ints, In
     zero = min(int(begin.min()), int(start.min()))
     length = max(int(until.max()), int(end.max())) - zero + 1
     # Groups stand one after the other on one axis.
-    groups = np.union1d(group, own)
-    shift, own_shift = (np.searchsorted(groups, of) * length - zero for of in (group, own))
+    lowest, highest = min(int(group[0]), int(own.min())), max(int(group[-1]), int(own.max()))
+    if (highest - lowest + 1) * length < 1 << 62:
+        group, own = group - lowest, own - lowest
+    else:  # numbers with wide gaps
+        groups = np.union1d(group, own)
+        group, own = (np.searchsorted(groups, of) for of in (group, own))
+    shift, own_shift = (of.astype(np.int64) * length - zero for of in (group, own))
     start, end = start + shift, end + shift
     before = np.concatenate([[0], np.cumsum(end - start)])
 

@@ -16,6 +16,7 @@ import polars as pl
 from bubblescope.model.counters import in_force
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.ordering import in_order
 from bubblescope.model.provenance import Notice, Run
 from bubblescope.model.timeline_tables import TABLES
 from bubblescope.model.timing import TIMED_DTYPE
@@ -161,7 +162,7 @@ class Timeline:
             given = pl.DataFrame(schema=table.schema) if frame is None else frame
             beside[name] = _conform(given, table.schema, table.required, name)
         _check(tasks, ranks, beside)
-        self.tasks = tasks.sort("rank", "lane", "start_ns", "end_ns", maintain_order=True)
+        self.tasks = in_order(tasks, "rank", "lane", "start_ns", "end_ns")
         self.ranks = ranks.sort("rank")
         self.run = run.encodable() if run is not None else Run()
         for name, frame in beside.items():

@@ -34,6 +34,7 @@ MESSAGES: Final = (Kind.SEND_FORWARD, Kind.SEND_BACKWARD, None)
 
 _KIND_NAMES: Final = pl.Series([kind.value for kind in KINDS])
 
+
 class Edges(NamedTuple):
     """What operations wait for, one element per edge.
 

@@ -103,7 +103,10 @@ class Counterfactuals:
 
     def step_ns(self, causes: AbstractSet[Cause]) -> int:
         """Return how long a step of the run would be with only these causes, the mean."""
-        return self.with_causes(causes).step_ns
+        run = self.run
+        if set(causes) == set(self.present):
+            return run.as_measured.step_ns
+        return round(float(self.lengths_with(causes).mean()))
 
     def replay_with(
         self,
@@ -118,6 +121,19 @@ class Counterfactuals:
             shorter_ns: By how much each task is shorter as well, n long.
             times: How many times as long each then is, n long.
         """
+        return self.run.replay(*self._altered(causes, shorter_ns, times))
+
+    def lengths_with(self, causes: AbstractSet[Cause]) -> Ints:
+        """Return how long each step of `replay_with` is, s long."""
+        return self.run.lengths(*self._altered(causes))
+
+    def _altered(
+        self,
+        causes: AbstractSet[Cause],
+        shorter_ns: Ints | None = None,
+        times: NDArray[np.float64] | None = None,
+    ) -> tuple[Ints, Ints, Ints, Graph | None]:
+        """Return durations, lags, delays and order of the run, as `MeasuredRun.replay` takes them."""
         run = self.run
         duration = self.lengths.even_ns.copy()
         duration += sum(self._longer[cause] for cause in causes & self._longer.keys())
@@ -133,7 +149,7 @@ class Counterfactuals:
         if self._planned and Cause.ORDER not in causes:
             graph = self._planned.graph
             delay[: run.within] = self._planned.overlap_ns
-        return run.replay(np.maximum(duration, 0), lag, delay, graph)
+        return np.maximum(duration, 0), lag, delay, graph
 
     def late_ns(self, cause: Cause) -> Ints:
         """Return how late a cause made each task start itself, n long; 0 for one that does not."""

@@ -16,7 +16,7 @@ and to end late. All of it that is where it would not be by the right clock is g
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 _NOBODY = -1
+_NAMES: Final = pl.Series([cause.value for cause in Cause])
+
+_AT_ONCE: Final = 1 << 14
+"""Gaps that are looked at at once."""
+
 _TOTALS = {"cause": pl.String, "idle_ns": pl.Int64}
 
 
@@ -100,17 +105,18 @@ def ledger(
     if counterfactuals is None:
         return None
     run, causes = counterfactuals.run, counterfactuals.present
-    # With all of its causes it is the measured run itself.
-    replays = [
-        counterfactuals.with_causes(frozenset(causes[:count])) for count in range(len(causes) + 1)
-    ]
     items = _Items.of(run)
-    gaps = _rows(run, items, causes, items.given(replays, displaced=Cause.CLOCK in causes))
-    again = counterfactuals.replay_with(frozenset(causes) - {Cause.CLOCK}).length_ns
+    # With all of its causes it is the measured run itself.
+    some = (frozenset(causes[:count]) for count in range(len(causes) + 1))
+    idle = np.stack([items.idle(counterfactuals.with_causes(one)) for one in some])
+    parts = _parts(causes, _given(idle, items.begins, displaced=Cause.CLOCK in causes))
+    again = counterfactuals.lengths_with(frozenset(causes) - {Cause.CLOCK})
     error = np.abs(again - run.as_measured.length_ns) / np.maximum(run.as_measured.length_ns, 1)
+    phase = _phase(run, items)
+    parts = parts._replace(cause=np.where(parts.cause == 0, phase[parts.item], parts.cause))
     return Ledger(
-        gaps=gaps,
-        table=_sums(gaps),
+        gaps=_rows(run, items, parts),
+        table=_sums(run, items, parts),
         outside=_outside(timeline, run),
         replay_error=float(error.mean()),
         worst_error=float(error.max()),
@@ -148,71 +154,96 @@ class _Items(msgspec.Struct, frozen=True):
         length = run.as_measured.length_ns[run.step[run.first[1:] - 1]]
         return np.concatenate([run.as_measured.start_ns, length])[self.place]
 
-    def sums(self, values: Ints) -> Ints:
-        """Sum over each group, in the last axis."""
-        return np.add.reduceat(values, self.begins, axis=-1)
 
-    def given(self, replays: list[Replay], *, displaced: bool) -> Ints:
-        """Return how much of each gap each replay in turn is responsible for: replays x gaps.
+class _Parts(NamedTuple):
+    """What gaps are made of: stretches with one cause each, in the order of time.
 
-        With `displaced`, the last of them is given all by which it makes gaps longer, also what it
-        makes others shorter by.
-        """
-        idle = np.stack([self.idle(one) for one in replays])
-        own = np.diff(np.minimum(np.maximum.accumulate(idle, axis=0), idle[-1]), axis=0, prepend=0)
-        totals = self.sums(idle)
-        if displaced:
-            totals[:-1] = np.minimum(totals[:-1], totals[-1] - self.sums(own)[-1])
-        levels = np.minimum.accumulate(totals[::-1], axis=0)[::-1]
-        due = np.diff(levels, axis=0, prepend=0)
-        return self._balanced(own, due)
+    Attributes:
+        item: The gap of each.
+        cause: Index among the causes.
+        size_ns: How long it is.
+    """
 
-    def _balanced(self, own: Ints, due: Ints) -> Ints:
-        """Take what is beyond its due from each cause's latest gaps, and give it where it is short.
-
-        `own` are amounts, causes x gaps, and `due` what they are to add up to, causes x groups.
-        """
-        have = self.sums(own)
-        surplus = np.maximum(have - due, 0)
-        up_to = np.cumsum(own, axis=1)
-        ends = np.append(self.begins[1:], own.shape[1]) - 1
-        after = up_to[:, ends][:, self.group] - up_to
-        taken = np.clip(surplus[:, self.group] - after, 0, own)
-        rest: Ints = own - taken
-        short = np.maximum(due - have, 0)
-        # Both as one line of nanoseconds, group by group; where either changes, cut.
-        offered, wanted = np.cumsum(taken.T.ravel()), np.cumsum(short.T.ravel())
-        cuts = np.sort(np.concatenate([offered, wanted]), kind="stable")  # both are in order
-        cuts = cuts[np.diff(cuts, prepend=0) > 0]
-        sizes = np.diff(cuts, prepend=0)
-        item = np.searchsorted(offered, cuts) // len(own)
-        cause = np.searchsorted(wanted, cuts) % len(own)
-        np.add.at(rest, (cause, item), sizes)
-        return rest
+    item: Ints
+    cause: Ints
+    size_ns: Ints
 
 
-def _rows(run: MeasuredRun, items: _Items, causes: tuple[Cause, ...], given: Ints) -> pl.DataFrame:
-    """Lay the amounts of each gap one after the other, as rows of `Ledger.gaps`.
+def _given(idle: Ints, begins: Ints, *, displaced: bool) -> Ints:
+    """Return how much of each gap each replay in turn is responsible for: replays x gaps.
+
+    Groups have nothing to do with each other. Some at a time are looked at, so that what is worked out
+    stays in a processor's cache, and takes little memory.
+
+    Args:
+        idle: How long each gap is in each replay, replays x gaps.
+        begins: The first gap of each group.
+        displaced: Whether the last replay is given all by which it makes gaps longer, also what it
+            makes others shorter by.
+    """
+    given = np.empty_like(idle)
+    edges = np.append(begins, idle.shape[1])
+    low = 0
+    while low < len(begins):
+        high = max(low + 1, int(np.searchsorted(edges, edges[low] + _AT_ONCE, "right")) - 1)
+        own = slice(edges[low], edges[high])
+        given[:, own] = _shared_out(idle[:, own], edges[low : high + 1] - edges[low], displaced)
+        low = high
+    return given
+
+
+def _shared_out(idle: Ints, edges: Ints, displaced: bool) -> Ints:
+    """Return the same of a few groups, whose gaps begin at `edges` and end at the last of these."""
+    begins = edges[:-1]
+    group = np.repeat(np.arange(len(begins)), np.diff(edges))
+    own = np.diff(np.minimum(np.maximum.accumulate(idle, axis=0), idle[-1]), axis=0, prepend=0)
+    totals, have = (np.add.reduceat(values, begins, axis=1) for values in (idle, own))
+    if displaced:
+        totals[:-1] = np.minimum(totals[:-1], totals[-1] - have[-1])
+    levels = np.minimum.accumulate(totals[::-1], axis=0)[::-1]
+    due = np.diff(levels, axis=0, prepend=0)
+    # What is beyond its due is taken from each cause's latest gaps, and given where it is short.
+    surplus = np.maximum(have - due, 0)
+    up_to = np.cumsum(own, axis=1)
+    after = up_to[:, edges[1:] - 1][:, group] - up_to
+    taken = np.clip(surplus[:, group] - after, 0, own)
+    rest: Ints = own - taken
+    short = np.maximum(due - have, 0)
+    # Both as one line of nanoseconds, group by group; where either changes, cut.
+    offered, wanted = np.cumsum(taken.T.ravel()), np.cumsum(short.T.ravel())
+    cuts = np.sort(np.concatenate([offered, wanted]), kind="stable")  # both are in order
+    cuts = cuts[np.diff(cuts, prepend=0) > 0]
+    sizes = np.diff(cuts, prepend=0)
+    item = np.searchsorted(offered, cuts) // len(own)
+    cause = np.searchsorted(wanted, cuts) % len(own)
+    np.add.at(rest, (cause, item), sizes)
+    return rest
+
+
+def _parts(causes: tuple[Cause, ...], given: Ints) -> _Parts:
+    """Return what gaps are made of.
 
     `causes` were added to the replays one after the other, and `given` is what each replay is
     responsible for of each gap, the first for what is inherent.
     """
-    count = len(run)
-    names = [cause.value for cause in Cause]
     code = np.array([0, *(list(Cause).index(cause) for cause in causes)])
     item, player = np.nonzero(given.T)
-    size = given[player, item]
+    return _Parts(item, code[player], given[player, item])
+
+
+def _rows(run: MeasuredRun, items: _Items, parts: _Parts) -> pl.DataFrame:
+    """Lay the parts of each gap one after the other, as rows of `Ledger.gaps`."""
+    count = len(run)
+    item, size = parts.item, parts.size_ns
     place = items.place[item]
     group = items.group[item]
     last = run.first[1:] - 1
     until = np.cumsum(size)
-    whole = np.bincount(item, size, minlength=given.shape[1]).astype(np.int64)
+    whole = np.bincount(item, size, minlength=len(items.place)).astype(np.int64)
     passed = until - (np.cumsum(whole) - whole)[item]
     end = items.ends(run)[item] - whole[item] + passed
     step = run.step[last][group]
     opens = run.opens_ns[step]
-    cause = code[player]
-    cause[player == 0] = _phase(run, items)[item][player == 0]
     roots = np.concatenate([_roots(run), _lasts(run)[run.step[last]]])
     # A gap after the last task is waiting for whoever is last.
     roots[count:] = roots[roots[count:]]
@@ -223,11 +254,29 @@ def _rows(run: MeasuredRun, items: _Items, causes: tuple[Cause, ...], given: Int
             "rank": pl.Series(run.rank[last][group], dtype=TASK_SCHEMA["rank"]),
             "start_ns": opens + end - size,
             "end_ns": opens + end,
-            "cause": pl.Series(names).gather(cause),
+            "cause": _NAMES.gather(parts.cause),
             "task": task,
             "root": run.task[roots[place]],
         }
     ).with_columns(task=pl.when(pl.col("task") >= 0).then("task"))
+
+
+def _sums(run: MeasuredRun, items: _Items, parts: _Parts) -> pl.DataFrame:
+    """Return the rows of `Ledger.table`."""
+    kinds, groups = len(_NAMES), len(items.begins)
+    total = np.zeros(groups * kinds, np.int64)
+    np.add.at(total, items.group[parts.item] * kinds + parts.cause, parts.size_ns)
+    group, cause = np.divmod(np.flatnonzero(total), kinds)
+    first = run.first[:-1][group]
+    key = ["step", "rank", "cause"]
+    table = {
+        "step": pl.Series(run.steps, dtype=TASK_SCHEMA["step"]).gather(run.step[first]),
+        "rank": pl.Series(run.rank[first], dtype=TASK_SCHEMA["rank"]),
+        "cause": _NAMES.gather(cause),
+        "idle_ns": total[total > 0],
+    }
+    # Steps of pipelines that run theirs each for itself are the same step.
+    return pl.DataFrame(table).group_by(key).agg(pl.col("idle_ns").sum()).sort(key)
 
 
 def _phase(run: MeasuredRun, items: _Items) -> Ints:
@@ -269,12 +318,6 @@ def _lasts(run: MeasuredRun) -> Ints:
     ends = np.flatnonzero(run.as_measured.end_ns == run.as_measured.length_ns[run.step])
     last: Ints = ends[np.append(np.diff(run.step[ends]) > 0, True)]
     return last
-
-
-def _sums(gaps: pl.DataFrame) -> pl.DataFrame:
-    key = ["step", "rank", "cause"]
-    idle = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    return gaps.group_by(key).agg(idle_ns=idle).sort(key)
 
 
 def _outside(timeline: Timeline, run: MeasuredRun) -> pl.DataFrame:

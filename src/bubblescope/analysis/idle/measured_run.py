@@ -26,6 +26,7 @@ from bubblescope.model.dependencies import messages, numbered, passes
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.intervals import reached_ns
 from bubblescope.model.kinds import Kind
+from bubblescope.model.ordering import order_of_runs
 from bubblescope.schedules.replay import Edges, Graph
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 _NOTHING: Final = -1
+
+_NEEDED: Final = (*("task", "rank", "step", "kind", "stage", "microbatch", "start_ns", "end_ns"),)
+"""Columns of tasks that a measured run is made of."""
 
 
 class Replay(msgspec.Struct, frozen=True, eq=False):
@@ -158,11 +162,34 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
             delay_ns: How long results are on their way, by edge.
             graph: Another order of the same tasks, whose edges begin with those within groups.
         """
+        return as_replay(*self._times(duration_ns, lag_ns, delay_ns, graph), self.first, self.step)
+
+    def lengths(
+        self,
+        duration_ns: Ints | None = None,
+        lag_ns: Ints | None = None,
+        delay_ns: Ints | None = None,
+        graph: Graph | None = None,
+    ) -> Ints:
+        """Return how long each step of `replay` is, s long, without looking for its idle time."""
+        start, end = self._times(duration_ns, lag_ns, delay_ns, graph)
+        turn = np.flatnonzero(np.diff(self.step, prepend=-1))
+        length: Ints = np.maximum.reduceat(end, turn) - np.minimum.reduceat(start, turn)
+        return length
+
+    def _times(
+        self,
+        duration_ns: Ints | None,
+        lag_ns: Ints | None,
+        delay_ns: Ints | None,
+        graph: Graph | None,
+    ) -> tuple[Ints, Ints]:
+        """Return when each task starts and ends; arguments as of `replay`."""
         duration = self.duration_ns if duration_ns is None else duration_ns
         lag = self.lag_ns if lag_ns is None else lag_ns
         delay = self.delay_ns if delay_ns is None else delay_ns
         _, end = (graph or self.graph).run(duration + lag, delay)
-        return as_replay(end - duration, end, self.first, self.step)
+        return end - duration, end
 
 
 def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
@@ -207,8 +234,10 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     if not len(tasks):
         return None
     apart = pipelines(timeline) if apart is None else apart
-    tasks = tasks.join(apart, on="rank", maintain_order="left")
-    tasks = tasks.sort("step", "pipeline", "rank", "start_ns", "end_ns", "task", nulls_last=True)
+    tasks = tasks.select(_NEEDED).join(apart, on="rank", maintain_order="left")
+    # Tasks of a timeline are by rank, start and end already; those without a step come last.
+    step = tasks["step"].cast(pl.Int64).fill_null(np.iinfo(np.int32).max + 1).to_numpy()
+    tasks = tasks[order_of_runs(step * (apart.height + 1) + tasks["pipeline"].to_numpy())]
     column = _columns(tasks)
     count, step = len(tasks), column["step"]
     first = np.append(np.flatnonzero(np.diff(column["group"], prepend=-1)), count)

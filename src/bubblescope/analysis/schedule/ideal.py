@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.model.ordering import in_order
 from bubblescope.model.timeline import Timeline
 from bubblescope.schedules.plan import BACKWARD_WEIGHT
 from bubblescope.schedules.replay import Graph, edges_of
@@ -110,14 +111,13 @@ def _tasks(timeline: Timeline, recognition: Recognition) -> pl.DataFrame:
         },
         schema_overrides={"rank": pl.Int32},
     )
-    found = (
+    found = in_order(
         pipeline_phase(tasks)
         .select("task", "rank", "step", "start_ns", "end_ns")
         .join(seats, on="rank")
-        .join(halves, on="task", how="left", maintain_order="left_right")
-        .sort("rank", "step", "start_ns", "end_ns", "task", maintain_order=True)
-        .with_columns(pl.when(pl.col("position") >= 0).then("position").alias("position"))
-    )
+        .join(halves, on="task", how="left", maintain_order="left_right"),
+        *("rank", "step", "start_ns", "end_ns", "task"),
+    ).with_columns(pl.when(pl.col("position") >= 0).then("position").alias("position"))
     length, home = pl.col("end_ns") - pl.col("start_ns"), pl.col("position")
     if found["position"].has_nulls():
         # What the plan does not have (recomputation) goes with what follows it.

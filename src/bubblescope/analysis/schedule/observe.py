@@ -10,6 +10,7 @@ import polars as pl
 
 from bubblescope.analysis.phase import pipeline_phase
 from bubblescope.model.kinds import Kind
+from bubblescope.model.ordering import in_order
 from bubblescope.schedules.plan import looped, mirrored, zigzag
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ def observe(timeline: Timeline) -> Observed:
         fused=pl.lit(value=True),
         half=pl.lit(1),
     )
-    both = pl.concat([known, backs]).sort("rank", "step", "start_ns", "end_ns", "task", "half")
+    both = pl.concat([known, backs])
+    both = in_order(both, "rank", "step", "start_ns", "end_ns", "task", "half")
     held = dict(timeline.ranks.select("rank", "stages").iter_rows())
     seen = dict(both.group_by("rank").agg(pl.col("stage").unique()).iter_rows())
     columns: dict[str, Any] = {
