@@ -6,6 +6,7 @@ import base64
 import itertools
 import json
 import re
+import zlib
 
 import msgspec
 import numpy as np
@@ -23,6 +24,7 @@ from bubblescope.facade import write
 from bubblescope.model.counters import COUNTER_SCHEMA
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.provenance import Run
+from bubblescope.render.html import packing
 from bubblescope.render.html import page as html
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.packing import packed
@@ -424,3 +426,9 @@ def test_the_command_refuses_what_it_cannot_show(run, tmp_path, asked, words):
     assert result.exit_code != 0
     assert words in (result.output + str(result.exception))
     assert not path.exists()
+
+
+@pytest.mark.parametrize("size", [0, 1, packing._PIECE, packing._PIECE + 1, 3 * packing._PIECE])
+def test_large_tables_are_compressed_in_pieces_that_are_one_stream(size):
+    data = np.random.default_rng(size).integers(0, 7, size, np.uint8).tobytes()
+    assert zlib.decompress(packing.deflated(data, 4)) == data

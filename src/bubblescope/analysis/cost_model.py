@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.analysis.slow_devices import Reading, Shares
     from bubblescope.model.arrays import Ints
+
+_Made = TypeVar("_Made")
 
 _KINDS: Final = (*KINDS, Kind.RECOMPUTE)
 _FORWARD, _WHOLE, _INPUT, _WEIGHT, _PAIR, _AGAIN = range(6)
@@ -228,11 +230,12 @@ class Model(NamedTuple):
         reading = self.reading._replace(apart=np.zeros_like(self.reading.apart))
         return self.altered(cost_ns=cost, slow=np.ones_like(self.slow), reading=reading)
 
-    def _once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def _once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
         """Return what was made of this model under the same key, or make it."""
         if key not in self.known:
             self.known[key] = make()
-        return self.known[key]
+        found: _Made = self.known[key]
+        return found
 
     def length_ns(self, plan: Plan) -> float:
         """Return the mean step of a plan, from its first start to the last end of any replica."""
@@ -412,7 +415,10 @@ class Model(NamedTuple):
         return self._settled(plan, self._costs(plan))[1]
 
     def _settled(self, plan: Plan, costs: Costs) -> tuple[Ints | None, Played]:
-        """Return when devices are free for each run, p x runs, if not from the start; and a plan then."""
+        """Return when devices are free for each run, if not from the start; and when the plan ran.
+
+        What is free when is p x runs.
+        """
         replays, delay = replays_of(plan), self._links_ns()
         if self.before is None:
             return None, replays.play(costs, delay)
@@ -465,7 +471,9 @@ def _terms(
     Args:
         part: Which share of the stages there were is in those that there are, J x S; None where these
             are the same.
-        kind, stage, microbatch: Of each operation, with the stages that there are.
+        kind: Of each operation.
+        stage: Of each, of the stages that there are.
+        microbatch: Of each.
         shape: Stages that there were, and micro-batches.
     """
     stages, count = shape

@@ -144,7 +144,7 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
     windows = tuple(steps[name].to_numpy().astype(np.int64) for name in ("rank", *_EDGES))
     phases = tuple(phase[name].to_numpy().astype(np.int64) for name in ("rank", *_EDGES))
     at, inner = _shared(windows, phases)
-    both = tuple(np.concatenate(edges) for edges in zip(windows, inner, strict=True))
+    rank, begin, end = (np.concatenate(edges) for edges in zip(windows, inner, strict=True))
     parts = []
     spent, within = (np.zeros(steps.height, np.int64) for _ in range(2))
     sofar: list[pl.DataFrame] = []
@@ -153,7 +153,7 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
             continue
         sofar.append(tasks)
         covering = _columns(in_order(pl.concat(sofar), "rank", "start_ns"))
-        covered = intervals.covered_ns(covering, both)
+        covered = intervals.covered_ns(covering, (rank, begin, end))
         whole = covered[: steps.height]
         meanwhile = _summed(at, covered[steps.height :], steps.height)
         parts.append(_part(steps, what, whole - spent, meanwhile - within))

@@ -140,7 +140,7 @@ class Levels:
         ends = np.empty((count + 1, replays), np.int64)
         ends[count] = NEVER
         delay = self._delays(delay_ns)
-        late_at = delay.any(axis=1).tolist()
+        late_at = [bool(one.any()) for one in delay]
         widest = max(high - low for low, high in pairwise(self._bounds))
         begins, others = np.empty((2, widest, replays), np.int64)
         held = self._held(ready_ns)
