@@ -11,46 +11,106 @@ import sys
 from typing import Final, NoReturn
 
 import click
-from click.shell_completion import get_completion_class
-from rich.text import Text
+from click.shell_completion import CompletionItem, get_completion_class
 
-from bubblescope.cli.console import Outlet, err
+from bubblescope.cli.outlet import Outlet
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.registry import Registry
 from bubblescope.model.version import __version__
 
+_OURS: Final = {
+    "ascend": (
+        "ascend_chart",
+        "Make what Ascend's own tools make of NPU profiles.",
+    ),
+    "compare": (
+        "compare",
+        "Say what changed from run A to run B, and whether it is more than noise.",
+    ),
+    "demo": (
+        "demo",
+        "Train a small model in a real pipeline here, record it, and show the result.",
+    ),
+    "export": (
+        "export",
+        "Write a run for another program: Perfetto, Chrome, a table or a picture.",
+    ),
+    "formats": (
+        "formats",
+        "List the trace formats that can be read and the formats that can be written.",
+    ),
+    "info": (
+        "info",
+        "Say what traces are: format, hosts, ranks, steps, what was inferred, what was lost.",
+    ),
+    "kernels": (
+        "kernels",
+        "Print what ran on the devices: how often, how long, and what makes one rank slower.",
+    ),
+    "names": (
+        "names",
+        "List the range names of a trace and what each is taken for.",
+    ),
+    "paddle": (
+        "paddle_profile",
+        "Make pipeline_profile.json and pipeline_profile_perfetto.json of Paddle's worker logs.",
+    ),
+    "record": (
+        "record",
+        "Record a training job as it is: bubblescope record -- torchrun ... train.py.",
+    ),
+    "report": (
+        "report",
+        "Print the bubble rates of a run, and which definition each number follows.",
+    ),
+    "schedules": (
+        "schedules",
+        "List the schedules, or those of some names, with their formulas and where they were "
+        "published.",
+    ),
+    "serve": (
+        "serve",
+        "Show the interactive timeline of a run that is too large for one file.",
+    ),
+    "simulate": (
+        "simulate",
+        "Simulate a schedule and report on it as if it had been run.",
+    ),
+    "stragglers": (
+        "stragglers",
+        "Say what slow operations, stages and workers cost a job.",
+    ),
+    "view": (
+        "view",
+        "Write the interactive timeline as one HTML file, and open it.",
+    ),
+    "watch": (
+        "watch",
+        "Watch a job that is recording to FOLDER: bubble rate, slowest stage, idle time of each rank.",
+    ),
+    "whatif": (
+        "whatif",
+        "Predict what a run would take if something were different.",
+    ),
+    "why": (
+        "why",
+        "Say why devices are idle: a cause for every nanosecond, and what to do about it.",
+    ),
+}
+"""Each command's module in this package, and the first sentence of its help.
+
+So that what lists commands imports none of them.
+"""
+
 COMMANDS: Final[Registry[click.Command]] = Registry(
     "bubblescope.commands",
-    {
-        name: f"bubblescope.cli.{module}:{name}"
-        for name, module in {
-            "ascend": "ascend_chart",
-            "compare": "compare",
-            "demo": "demo",
-            "export": "export",
-            "formats": "formats",
-            "info": "info",
-            "kernels": "kernels",
-            "names": "names",
-            "paddle": "paddle_profile",
-            "record": "record",
-            "report": "report",
-            "schedules": "schedules",
-            "serve": "serve",
-            "simulate": "simulate",
-            "stragglers": "stragglers",
-            "view": "view",
-            "watch": "watch",
-            "whatif": "whatif",
-            "why": "why",
-        }.items()
-    },
+    {name: f"bubblescope.cli.{module}:{name}" for name, (module, _) in _OURS.items()},
 )
 """The commands by name; another package adds one by an entry point that is a click command."""
 
 
 class _Commands(click.Group):
-    """The commands, imported one by one: all of them take longer than most of their work."""
+    """The commands, each imported only to be run: importing takes longer than most of their work."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the order of the alphabet."""
@@ -60,6 +120,28 @@ class _Commands(click.Group):
         """Import a command."""
         own = super().get_command(ctx, cmd_name)
         return own if own is not None or cmd_name not in COMMANDS else COMMANDS[cmd_name]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        names = self.list_commands(ctx)
+        width = formatter.width - 6 - max(map(len, names))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._summary(ctx, name, width)) for name in names])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin so."""
+        own = [
+            CompletionItem(name, help=self._summary(ctx, name, 80))
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return own + click.Command.shell_complete(self, ctx, incomplete)
+
+    def _summary(self, ctx: click.Context, name: str, width: int) -> str:
+        if name in _OURS:
+            return click.Command(name, help=_OURS[name][1]).get_short_help_str(width)
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str(width) if command else ""
 
 
 @click.group(
@@ -110,5 +192,9 @@ def main() -> NoReturn:
 
 
 def _fail(message: str, code: int) -> NoReturn:
+    from rich.text import Text  # noqa: PLC0415  slow, and seldom needed
+
+    from bubblescope.cli.console import err  # noqa: PLC0415  as above
+
     err.print(Text.assemble(("error  ", "bold red"), message), soft_wrap=True)
     sys.exit(code)

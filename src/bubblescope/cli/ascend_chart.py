@@ -13,7 +13,8 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out, print_json, warn
-from bubblescope.cli.reading import NO_TASKS, Parsed
+from bubblescope.cli.reading import NO_TASKS
+from bubblescope.cli.values import Parsed
 from bubblescope.model.errors import SourceError
 from bubblescope.model.progress import SILENT
 from bubblescope.model.provenance import Notice

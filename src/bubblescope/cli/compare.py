@@ -12,7 +12,8 @@ from rich.text import Text
 from bubblescope.analysis.gate import condition, judge
 from bubblescope.analysis.pictured import pictured
 from bubblescope.cli.console import err, out, print_json, writable, wrote
-from bubblescope.cli.reading import NUMBERS, Parsed, need_tasks, planned, read, reading
+from bubblescope.cli.reading import need_tasks, planned, read, reading
+from bubblescope.cli.values import NUMBERS, Parsed
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.files import replacing
 from bubblescope.render.picture import svg

@@ -11,7 +11,7 @@ from rich.text import Text
 from bubblescope import demo as training
 from bubblescope.cli.console import Bar, out, wrote
 from bubblescope.cli.output import open_page
-from bubblescope.cli.reading import SCHEDULE
+from bubblescope.cli.values import SCHEDULE
 from bubblescope.demo.options import Options
 from bubblescope.facade import write
 from bubblescope.model.progress import SILENT

@@ -8,7 +8,8 @@ import click
 
 from bubblescope.analysis.kernels import BY, COLUMNS
 from bubblescope.cli.console import answer
-from bubblescope.cli.reading import Parsed, paths_argument, read_kernels, reading
+from bubblescope.cli.reading import paths_argument, read_kernels, reading
+from bubblescope.cli.values import Parsed
 from bubblescope.render.text.kernels import Kernels
 
 

@@ -10,7 +10,7 @@ import click
 
 from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.whatif_device import REMOVABLE
-from bubblescope.cli.reading import Parsed
+from bubblescope.cli.values import Parsed
 from bubblescope.schedules import named
 
 if TYPE_CHECKING:

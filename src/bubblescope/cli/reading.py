@@ -9,11 +9,11 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err
-from bubblescope.model.errors import BubblescopeError
+from bubblescope.cli.values import NUMBERS, Parsed
 from bubblescope.model.progress import SILENT
 from bubblescope.recording.attempts import ALL
 from bubblescope.render.text.sections import inventory
-from bubblescope.schedules import named, torch_csv
+from bubblescope.schedules import torch_csv
 from bubblescope.sources import load
 
 if TYPE_CHECKING:
@@ -26,52 +26,6 @@ if TYPE_CHECKING:
 
 NO_TASKS: Final = 3
 """Exit code where traces were read but hold neither tasks nor work of a device."""
-
-
-class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """What a function reads from a text; it raises ValueError if it cannot, and says why.
-
-    Args:
-        name: What to call such a value.
-        read: The function.
-    """
-
-    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
-        self.name = name
-        self._read = read
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Read the text; click also asks for what has been read before."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._read(value)
-        except BubblescopeError:  # which is a sentence of its own
-            raise
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-def _numbers(text: str) -> list[range]:
-    """Read whole numbers and half-open ranges, "3", "2:5", "0,4:6"; a number is a range of its own."""
-    try:
-        parts = [part.partition(":") for part in text.split(",")]
-        chosen = [
-            range(int(low), int(high) if colon else int(low) + 1) for low, colon, high in parts
-        ]
-    except ValueError:
-        chosen = []
-    if not all(chosen) or not chosen:
-        raise ValueError(f"{text!r} is not like 3 or 2:5 or 0,4:6")
-    return chosen
-
-
-NUMBERS: Final = Parsed("numbers", _numbers)
-"""The type of options that choose steps or ranks."""
-
-
-SCHEDULE: Final = Parsed("schedule", lambda text: named(text).name)
-"""The type of options that name a schedule, as it is called here or elsewhere."""
 
 
 def word_kind(text: str) -> tuple[str, str]:

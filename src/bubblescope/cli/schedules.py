@@ -6,7 +6,7 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import out, print_json
-from bubblescope.cli.reading import SCHEDULE
+from bubblescope.cli.values import SCHEDULE
 from bubblescope.schedules import SCHEDULES
 
 
@@ -24,7 +24,7 @@ def schedules(names: tuple[str, ...], as_json: bool) -> None:
     listed = [SCHEDULES[name] for name in dict.fromkeys(names or SCHEDULES)]
     if as_json:
         said = [
-            {name: getattr(one, name) for name in one.__struct_fields__ if name != "make"}
+            {name: getattr(one, name) for name in one.__struct_fields__ if name != "maker"}
             for one in listed
         ]
         print_json(said)

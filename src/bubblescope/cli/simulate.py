@@ -11,7 +11,8 @@ from rich.text import Text
 from bubblescope.analysis.pictured import Pictured, pictured
 from bubblescope.analysis.step_lengths import phase_lengths, steady_ns
 from bubblescope.cli.console import out, print_json, writable, writing, wrote
-from bubblescope.cli.reading import Parsed, planned
+from bubblescope.cli.reading import planned
+from bubblescope.cli.values import Parsed
 from bubblescope.facade import write
 from bubblescope.model import units
 from bubblescope.model.errors import ScheduleError

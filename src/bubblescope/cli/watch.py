@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.text import Text
 
 from bubblescope.analysis.live import RunningJob
-from bubblescope.cli.console import err, out, unread
+from bubblescope.cli.console import err, out
+from bubblescope.cli.outlet import unread
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.recording.follow import Tail
 from bubblescope.render.text.watch import heading, picture, rates_line

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bubblescope.model.errors import ScheduleError
-from bubblescope.schedules import chimera, classic, dualpipe, v_shaped
+from bubblescope.model.registry import resolve
 from bubblescope.schedules.naming import meant, nearest
-from bubblescope.schedules.zb_auto import Times, zb_auto
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from bubblescope.schedules.plan import Plan
+    from bubblescope.schedules.zb_auto import Times
+
+_SEARCHED: Final = "bubblescope.schedules.zb_auto:zb_auto"
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -34,7 +36,7 @@ class Schedule(msgspec.Struct, frozen=True):
     Attributes:
         name: Its name here.
         title: Its name in print.
-        make: Makes the plan from p and m, and from v where `chunks` is "v".
+        maker: Where the function is that makes the plan; loaded only when it is asked for one.
         chunks: Model chunks on each device: "1", "2", "v", or "2w" for an even number.
         bubble: Idle time of a device in a step, without transfers; empty where only a simulation
             tells.
@@ -48,7 +50,7 @@ class Schedule(msgspec.Struct, frozen=True):
 
     name: str
     title: str
-    make: Callable[..., Plan]
+    maker: str
     source: str
     chunks: str = "1"
     bubble: str = ""
@@ -64,7 +66,13 @@ class Schedule(msgspec.Struct, frozen=True):
     @property
     def searched(self) -> bool:
         """Whether the plan depends on how long things take."""
-        return self.make is zb_auto
+        return self.maker == _SEARCHED
+
+    @property
+    def make(self) -> Callable[..., Plan]:
+        """What makes the plan from p and m, and from v where `chunks` is open."""
+        found: Callable[..., Plan] = resolve(self.maker)
+        return found
 
 
 _ZB: Final = 'Qi et al., "Zero Bubble Pipeline Parallelism", arXiv 2401.10241'
@@ -78,7 +86,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
         Schedule(
             "gpipe",
             "GPipe",
-            classic.gpipe,
+            "bubblescope.schedules.classic:gpipe",
             'Huang et al., "GPipe", arXiv 1811.06965',
             bubble="(p - 1) * (f + b + w)",
             exact="True",
@@ -87,7 +95,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
         Schedule(
             "1f1b",
             "1F1B",
-            classic.one_f_one_b,
+            "bubblescope.schedules.classic:one_f_one_b",
             'Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", arXiv 2006.09503',
             bubble="(p - 1) * (f + b + w)",
             exact="True",
@@ -96,7 +104,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
         Schedule(
             "eager-1f1b",
             "Eager 1F1B",
-            classic.eager_1f1b,
+            "bubblescope.schedules.classic:eager_1f1b",
             'Zhuang et al., "On Optimizing the Communication ...", arXiv 2211.05322',
             bubble="(p - 1) * (f + b + w)",
             exact="True",
@@ -105,7 +113,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
         Schedule(
             "interleaved-1f1b",
             "Interleaved 1F1B (VPP)",
-            classic.interleaved_1f1b,
+            "bubblescope.schedules.classic:interleaved_1f1b",
             _VPP,
             chunks="v",
             bubble="(p - 1) * (f + b + w) / v",
@@ -115,7 +123,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
         Schedule(
             "looped-bfs",
             "Looped BFS",
-            classic.looped_bfs,
+            "bubblescope.schedules.classic:looped_bfs",
             'Lamy-Poirier, "Breadth-First Pipeline Parallelism", arXiv 2211.05953',
             chunks="v",
             bubble="(p - 1) * (f + b + w) / v",
@@ -125,14 +133,14 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
         Schedule(
             "interleaved-zb",
             "Interleaved 1F1B, split backward",
-            classic.interleaved_zb,
+            "bubblescope.schedules.classic:interleaved_zb",
             "PyTorch, torch.distributed.pipelining, ScheduleInterleavedZeroBubble; after " + _ZB,
             chunks="v",
         ),
         Schedule(
             "zb-h1",
             "ZB-H1",
-            classic.zb_h1,
+            "bubblescope.schedules.classic:zb_h1",
             _ZB,
             bubble="(p - 1) * (f + b - w)",
             exact="m >= p and w <= min(f, b)",
@@ -141,20 +149,20 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
         Schedule(
             "zb-h2",
             "ZB-H2",
-            classic.zb_h2,
+            "bubblescope.schedules.classic:zb_h2",
             _ZB,
             bubble="max(0, (p - 1) * (f + b - 2 * w))",
             over="span",
             exact="m >= 2 * p - 1 and w <= f",
             memory="(2 * p - 2 * i - 1) + 2 * i * Mw",
         ),
-        Schedule("zb-1p", "ZB-1p (searched, memory of 1F1B)", zb_auto, _ZB),
-        Schedule("zb-2p", "ZB-2p (searched, twice the memory)", zb_auto, _ZB),
-        Schedule("zb-auto", "ZB (searched, any memory limit)", zb_auto, _ZB),
+        Schedule("zb-1p", "ZB-1p (searched, memory of 1F1B)", _SEARCHED, _ZB),
+        Schedule("zb-2p", "ZB-2p (searched, twice the memory)", _SEARCHED, _ZB),
+        Schedule("zb-auto", "ZB (searched, any memory limit)", _SEARCHED, _ZB),
         Schedule(
             "zb-v",
             "ZB-V",
-            v_shaped.zb_v,
+            "bubblescope.schedules.v_shaped:zb_v",
             _ZB,
             chunks="2",
             bubble="0",
@@ -165,7 +173,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
         Schedule(
             "v-half",
             "V-Half",
-            v_shaped.v_half,
+            "bubblescope.schedules.v_shaped:v_half",
             _MEMORY,
             chunks="2",
             bubble="(p - 1) * (f + b + w) / 2",
@@ -175,7 +183,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
         Schedule(
             "v-min",
             "V-Min",
-            v_shaped.v_min,
+            "bubblescope.schedules.v_shaped:v_min",
             _MEMORY,
             chunks="2",
             bubble="(p - 1) * (f + b + w) * 2 / 3",
@@ -185,7 +193,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
         Schedule(
             "hanayo",
             "Hanayo",
-            chimera.hanayo,
+            "bubblescope.schedules.chimera:hanayo",
             'Liu et al., "Hanayo", arXiv 2308.15762',
             chunks="2w",
             bubble="2 * (p - 1) * f / v",
@@ -194,7 +202,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
         Schedule(
             "chimera",
             "Chimera",
-            chimera.chimera,
+            "bubblescope.schedules.chimera:chimera",
             'Li and Hoefler, "Chimera", arXiv 2107.06925',
             chunks="2",
             bubble="(p - 2) * f",
@@ -204,7 +212,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
         Schedule(
             "dualpipe",
             "DualPipe",
-            dualpipe.dualpipe,
+            "bubblescope.schedules.dualpipe:dualpipe",
             _DUALPIPE,
             chunks="2",
             bubble="(p / 2 - 1) * (fb + b + w - 3 * w)",
@@ -214,7 +222,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = {
         Schedule(
             "dualpipev",
             "DualPipeV",
-            dualpipe.dualpipev,
+            "bubblescope.schedules.dualpipe:dualpipev",
             "Sea AI Lab and DeepSeek-AI, https://github.com/deepseek-ai/DualPipe",
             chunks="2",
             bubble="(p - 1) * (fb + b + w - 3 * w) / 2",
@@ -285,7 +293,8 @@ def generate(
             raise ScheduleError(f"{name} needs a memory limit, in micro-batches")
         if memory not in (None, limit):
             raise ScheduleError(f"{name} has a memory limit of its own; take zb-auto for another")
-        return zb_auto(devices, microbatches, times or Times(1, 1, 1), limit, name, weight_share)
+        alike = resolve("bubblescope.schedules.zb_auto:Times")(1, 1, 1)
+        return schedule.make(devices, microbatches, times or alike, limit, name, weight_share)
     if memory is not None:
         raise ScheduleError(f"{name} takes no memory limit; zb-auto does")
     if not schedule.any_chunks:
