@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import bubblescope
-from bubblescope.cli import COMMANDS
+from bubblescope.cli import _OURS, COMMANDS
 from bubblescope.record.hooks import INTEGRATIONS
 from places import ROOT as PROJECT
 
@@ -158,6 +158,27 @@ def test_what_records_loads_nothing_of_what_reads():
     assert not [name for name in modules if name.startswith("bubblescope.analysis")]
     _, alone = loaded("import numpy")
     assert size - alone < 8_000_000
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "schedules", "completion bash"])
+def test_what_reads_no_traces_loads_no_columns(words):
+    run = f"import sys; sys.argv = ['', *{words.split()}]\nfrom bubblescope.cli import main\n"
+    quiet = "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()):\n"
+    modules, _ = loaded(f"{run}{quiet}    with contextlib.suppress(SystemExit):\n        main()")
+    assert "click" in modules
+    assert not modules & {
+        "numpy",
+        "polars",
+        "highspy",
+        "bubblescope.sources",
+        "bubblescope.analysis",
+    }
+
+
+@pytest.mark.parametrize("name", COMMANDS.built_in)
+def test_what_help_says_of_a_command_is_what_the_command_says(name):
+    of_all = _OURS[name][1]
+    assert COMMANDS[name].get_short_help_str(1000) == of_all
 
 
 def test_the_package_itself_loads_next_to_nothing():

@@ -136,3 +136,25 @@ def test_every_operation_of_a_circle_is_in_it(count):
 def test_nothing_takes_no_time():
     start, end = Graph(0, edges()).run(np.zeros(0, np.int64))
     assert len(start) == len(end) == 0
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 4), st.integers(0, 1000), st.booleans())
+def test_a_sweep_by_depth_is_as_many_replays_with_delays_and_late_starts(p, m, runs, seed, late):
+    plan = generate("zb-h1", p, m)
+    random = np.random.default_rng(seed)
+    edges, _ = edges_of(plan)
+    lengths = random.integers(0, 100, (len(plan), runs))
+    delay = random.integers(0, 30, len(edges.source)) * random.integers(0, 2)
+    ready = random.integers(0, 200, (p, runs)) * late
+    graph = Graph(len(plan), edges)
+    by_depth = graph.by_depth(1 << 30)
+
+    def taken(low, high, out):
+        out[:] = lengths[by_depth.order[low:high]]
+
+    ends = by_depth.sweep(taken, runs, delay, (plan.first[:-1], ready))
+    for run in range(runs):
+        first = np.zeros(len(plan), np.int64)
+        first[plan.first[:-1]] = ready[:, run]
+        _, end = graph.run(lengths[:, run], delay, first)
+        assert ends[by_depth.place, run].tolist() == end.tolist()

@@ -65,8 +65,10 @@ _OURS: Final = {
     ),
     "schedules": (
         "schedules",
-        "List the schedules, or those of some names, with their formulas and where they were "
-        "published.",
+        (
+            "List the schedules, or those of some names, with their formulas and where they were "
+            "published."
+        ),
     ),
     "serve": (
         "serve",

@@ -1,0 +1,39 @@
+"""Rows that are in order already are left where they are; others are sorted."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bubblescope.model.ordering import in_order, order_of_runs
+
+NUMBERS = st.one_of(st.none(), st.integers(-2, 2))
+
+
+@given(
+    st.lists(st.tuples(NUMBERS, st.integers(0, 2), st.integers(0, 2)), max_size=12), st.booleans()
+)
+def test_rows_are_in_the_order_in_which_sorting_puts_them(rows, sort_first):
+    frame = pl.DataFrame(rows, {"a": pl.Int32, "b": pl.Int64, "c": pl.Int8}, orient="row")
+    frame = frame.sort("a", "b") if sort_first else frame
+    frame = frame.with_row_index("at")
+    assert in_order(frame, "a", "b").equals(frame.sort("a", "b", maintain_order=True))
+
+
+def test_what_is_in_order_is_not_copied():
+    frame = pl.DataFrame({"a": [0, 0, 1], "b": [1, 2, 0]})
+    assert in_order(frame, "a", "b") is frame
+    assert in_order(frame, "b", "a") is not frame
+
+
+def test_an_enumeration_counts_by_its_categories():
+    kinds = pl.Series("kind", ["z", "a", "z"], pl.Enum(["z", "a"]))
+    assert in_order(kinds.to_frame(), "kind")["kind"].to_list() == ["z", "z", "a"]
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(1, 4)), max_size=10))
+def test_runs_are_sorted_as_their_members_would_be(runs):
+    key = np.array([value for value, times in runs for _ in range(times)], np.int64)
+    assert order_of_runs(key).tolist() == np.argsort(key, kind="stable").tolist()
