@@ -16,12 +16,18 @@ kept.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
-from bubblescope.schedules.plan import Operation, Plan, linear
+from bubblescope.schedules.plan import KINDS, Plan, linear
+
+if TYPE_CHECKING:
+    from bubblescope.model.arrays import Ints
 
 _F, _B, _W = range(3)
 _KINDS = (Kind.FORWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
@@ -68,6 +74,15 @@ def zb_auto(
     """
     if memory < 1:
         raise ScheduleError(f"{name} needs memory for at least one micro-batch, not {memory:g}")
+    orders = _shortest(devices, microbatches, times, memory, weight_share)
+    return Plan(name, linear(devices), [_columns(*one) for one in enumerate(orders)])
+
+
+@lru_cache(maxsize=8)
+def _shortest(
+    devices: int, microbatches: int, times: Times, memory: float, weight_share: float
+) -> list[list[int]]:
+    """Return the kinds that each device runs, in order; the limits of two schedules may be the same."""
     best = min(
         (
             _Search(devices, microbatches, times, memory, weight_share, _Taste(*taste)).run()
@@ -75,7 +90,19 @@ def zb_auto(
         ),
         key=lambda search: search.longest_ns(),
     )
-    return Plan.of(name, linear(devices), best.orders)
+    return best.orders
+
+
+def _columns(device: int, order: list[int]) -> Ints:
+    """Return a device's operations as columns of a plan; each kind takes the micro-batches in turn."""
+    kinds = np.array(order)
+    microbatch = np.zeros(len(kinds), np.int64)
+    for kind in range(len(_KINDS)):
+        own = kinds == kind
+        microbatch[own] = np.arange(own.sum())
+    none = np.full(len(kinds), -1)
+    code = np.array([KINDS.index(kind) for kind in _KINDS])[kinds]
+    return np.stack([code, np.full(len(kinds), device), microbatch, none, none])
 
 
 class _Search:
@@ -90,7 +117,7 @@ class _Search:
         weight_share: float,
         taste: _Taste,
     ) -> None:
-        self.orders: list[list[Operation]] = [[] for _ in range(devices)]
+        self.orders: list[list[int]] = [[] for _ in range(devices)]
         self._p, self._m, self._taste = devices, microbatches, taste
         self._limit = memory + _ROUNDING
         self._stores = (1.0, weight_share - 1.0, -weight_share)
@@ -139,7 +166,7 @@ class _Search:
         if kind != _W:
             self._ends[device][kind].append(self._free[device])
         self._held[device] += self._stores[kind]
-        self.orders[device].append(Operation(_KINDS[kind], device, done[kind]))
+        self.orders[device].append(kind)
         done[kind] += 1
 
     def _warm_up(self) -> None:
