@@ -331,7 +331,8 @@ def _outside(timeline: Timeline, run: MeasuredRun) -> pl.DataFrame:
         }
     )
     window = ["step", "pipeline"]
-    tasks = timeline.tasks.join(run.pipelines, on="rank", how="left").with_columns(
+    tasks = timeline.tasks.select("rank", "step", "kind", "lane", "start_ns", "end_ns")
+    tasks = tasks.join(run.pipelines, on="rank", how="left").with_columns(
         pl.col("pipeline").fill_null(0)  # ranks without tasks of the pipeline
     )
     tasks = tasks.join(phase, on=window, nulls_equal=True)
