@@ -140,7 +140,7 @@ def test_steps_between_which_some_were_not_recorded_are_left_out():
 
 def test_where_steps_overlap_no_time_is_of_the_pipeline_phase_twice():
     """Ranks begin a step while others are in the one before: both phases are on."""
-    found = taken_apart(Pipeline("1f1b", (1.0, 1.0, 1.0, 1.0), rest=0.0).play())
+    found = taken_apart(Pipeline("zb-h2", (1.0, 1.0, 1.0, 1.0), rest=0.0).play())
     sums = found.table.group_by("rank", "step").agg(pl.col("spent_ns", "phase_ns").sum())
     assert (sums["phase_ns"] <= sums["spent_ns"]).all()
     assert (found.table["phase_ns"] <= found.table["spent_ns"]).all()

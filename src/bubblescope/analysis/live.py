@@ -58,8 +58,8 @@ class WholeSteps(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         steps: Frame with rank, step, length_ns and phase_ns, how much of that was in the pipeline
             phase of a step; of the steps that all of the ranks have whole.
-        spent: Frame with rank, step, what and spent_ns, as in `analysis.wall_clock`; of a rank and step,
-            it adds up to length_ns.
+        spent: Frame with rank, step, what and spent_ns, as in `analysis.wall_clock`; of a rank and
+            step, it adds up to length_ns.
     """
 
     steps: pl.DataFrame
