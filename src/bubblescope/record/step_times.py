@@ -93,11 +93,16 @@ class _Tasks(NamedTuple):
     end_ns: Ints
     names: list[str | None]
 
+    @property
+    def columns(self) -> tuple[Ints, ...]:
+        """All but the names."""
+        return self.step, self.kind, self.lane, self.start_ns, self.end_ns
+
     def of(self, chosen: NDArray[np.bool_]) -> _Tasks:
         """Return some of them."""
         names = [self.names[at] for at in np.flatnonzero(chosen).tolist()]
-        columns = (self.step, self.kind, self.lane, self.start_ns, self.end_ns)
-        return _Tasks(*(column[chosen] for column in columns), names=names)
+        step, kind, lane, start_ns, end_ns = (column[chosen] for column in self.columns)
+        return _Tasks(step, kind, lane, start_ns, end_ns, names)
 
     def passes(self) -> NDArray[np.bool_]:
         """Say which are forwards and backwards."""
