@@ -102,7 +102,7 @@ def test_on_step_is_told_once_a_step_what_the_file_says(tmp_path):
         [row] = table.filter(step=times.step).to_dicts()
         assert (times.busy_ns, times.span_ns) == (row["busy_ns"], row["span_ns"])
         assert times.bubble == pytest.approx(rates[times.step].span)
-        assert 0.1 < times.bubble < 0.9
+        assert 0 < times.bubble < 1
         kinds = run.tasks.filter(step=times.step).group_by(pl.col("kind").cast(pl.String))
         assert times.kinds_ns == dict(
             kinds.agg((pl.col("end_ns") - pl.col("start_ns")).sum()).iter_rows()
