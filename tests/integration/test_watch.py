@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
@@ -183,6 +184,43 @@ def test_whole_steps_are_those_of_the_report(tmp_path):
     assert (both["length_ns"] == both["spent_ns"]).all()
     [data] = figures.whole.shares().filter(what="data loading").to_dicts()
     assert (data["rank"], data["most_ns"], data["mean_ns"]) == (0, 0.2 * SECOND, 0.15 * SECOND)
+
+
+def test_rounds_of_a_step_are_measured_as_in_the_report(tmp_path):
+    """Of two ranks that accumulate gradients in three rounds; between these, one loads data."""
+    watch = Watch(tmp_path)
+    files = [Sink(path(tmp_path, rank), header(rank, microbatches=1)) for rank in range(2)]
+    for number in range(14):
+        for rank, written in enumerate(files):
+            for turn in range(3):
+                at = 100 * number + 20 * turn
+                passes = [at, at + 9] if rank == 0 else [at + 3, at + 6]
+                starts = np.array([*passes, at + 12])
+                ends = starts + np.array([3, 3, 7])
+                written.write(
+                    recorded(
+                        3,
+                        kind=["forward", "backward", "data"],
+                        lane=["compute", "compute", "host"],
+                        step=number,
+                        microbatch=[turn, turn, -1],
+                        start_ns=starts * SECOND,
+                        end_ns=ends * SECOND,
+                    )
+                )
+                watch.look()
+    for written in files:
+        written.close(complete=True)
+    figures, run = watch.look(), sources.load(tmp_path)
+    known = study(run)
+    assert figures.rate == known.bubbles.overall.makespan == 0.5
+    assert figures.ranks["idle"].to_list() == [0.5, 0.5]
+    told = wall_clock(run, known.ledger)
+    phases = told.table.group_by("rank", "step").agg(pl.col("phase_ns").sum()).sort("rank", "step")
+    found = figures.whole.steps.sort("rank", "step")
+    expected = phases.filter(pl.col("step") >= 3)
+    assert found["phase_ns"].to_list() == expected["phase_ns"].to_list()
+    assert expected["phase_ns"].to_list()[:2] == [36 * SECOND, 36 * SECOND]
 
 
 def test_whole_steps_are_shown(tmp_path):

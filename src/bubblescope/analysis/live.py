@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.between_rounds import outside_rounds
 from bubblescope.analysis.wall_clock import taken_apart, whole_steps
 from bubblescope.model import intervals
 from bubblescope.model.intervals import idle_share
@@ -19,6 +20,7 @@ from bubblescope.recording.failures import without_failed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from bubblescope.model.arrays import Ints
     from bubblescope.recording.follow import News, Recording, Tail
 
 _STEPS: Final = 10
@@ -155,6 +157,8 @@ class RunningJob:
         self._stages = pl.DataFrame(schema=dict.fromkeys(_STAGE_STEP, pl.Int32) | _TIMES)
         self._windows = pl.DataFrame(schema=dict.fromkeys(_RANK_STEP, pl.Int32) | _WINDOW)
         self._spent = pl.DataFrame(schema=dict.fromkeys(_RANK_STEP, pl.Int32) | _SPENT)
+        self._between = pl.DataFrame(schema={"step": pl.Int32} | _WINDOW)
+        """Time between the rounds of steps, of all ranks."""
         self._problems: list[str] = []
 
     def update(self, news: list[News], tail: Tail) -> None:
@@ -239,12 +243,9 @@ class RunningJob:
         tasks = without_failed(pl.concat([self._open, new.drop("held")]))[0]
         touched = tasks.filter(pl.col("rank").is_in(new["rank"].unique().to_list()))
         self._open = tasks.filter(_of_last_steps())
-        work = touched.filter(
-            pl.col("step").is_not_null(),
-            pl.col("lane") == Lane.COMPUTE.value,
-            pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS]),
-        )
+        work = touched.filter(_passes())
         self._steps = _renewed(self._steps, _times(work, _RANK_STEP), _RANK_STEP)
+        self._find_rounds(tasks.filter(_passes()))
         staged = work.filter(pl.col("stage").is_not_null())
         self._stages = _renewed(self._stages, _times(staged, _STAGE_STEP), _STAGE_STEP)
         windows = whole_steps(touched)
@@ -252,6 +253,21 @@ class RunningJob:
             spent = taken_apart(touched, windows, pl.DataFrame(schema=_PHASES))
             self._windows = _renewed(self._windows, windows, _RANK_STEP)
             self._spent = _renewed(self._spent, spent, _RANK_STEP)
+
+    def _find_rounds(self, work: pl.DataFrame) -> None:
+        """Find out when nobody was in a round, in steps of which all tasks are still here."""
+        headers = [one.header for one in self._of.values() if one.header is not None]
+        declared = next((header.microbatches for header in headers if header.microbatches), None)
+        if declared is None:
+            return
+        here = work.group_by("step").agg(pl.col("rank").n_unique())
+        known = self._steps.group_by("step").agg(known=pl.len())
+        whole = here.join(known, on="step").filter(pl.col("rank") >= pl.col("known"))
+        phase = work.join(whole, on="step", how="semi").with_columns(pipeline=pl.lit(0, pl.Int32))
+        found = outside_rounds(phase, declared).drop("pipeline")
+        kept = self._between.join(whole, on="step", how="anti")
+        kept = kept.join(self._steps, on="step", how="semi")
+        self._between = pl.concat([kept, found])
 
     def figures(self) -> Figures:
         """Return what the job does now."""
@@ -270,6 +286,10 @@ class RunningJob:
         per_step = per_step.filter(pl.col("len") == pl.col("len").max()).tail(_STEPS)
         one_clock = len({self._clock(rank) for rank in self._of}) <= 1
         length = pl.col("end_ns") - pl.col("start_ns")
+        if one_clock and self._between.height:
+            rest = self._between.group_by("step").agg(rest=length.sum())
+            per_step = per_step.join(rest, on="step", how="left", maintain_order="left")
+            length -= pl.col("rest").fill_null(0)
         whole = pl.col("len") * length if one_clock else pl.col("span_ns")
         busy_ns, whole_ns = per_step.select(pl.col("busy_ns").sum(), whole.sum()).row(0)
         period_ns = None
@@ -315,14 +335,15 @@ class RunningJob:
             .sort("rank", "start_ns")
             .select(_EDGES)
         )
-        within, of = (
-            tuple(frame[name].to_numpy().astype(np.int64) for name in _EDGES)
-            for frame in (phases, windows)
-        )
+        between = self._between if one_clock else self._between.clear()
+        between = phases.select(pl.col("rank").unique()).join(between, how="cross")
+        of = _intervals(windows)
+        phase_ns = intervals.covered_ns(_intervals(phases), of)
+        phase_ns -= intervals.covered_ns(_intervals(between.sort("rank", "start_ns")), of)
         steps = windows.select(
             *_RANK_STEP,
             length_ns=pl.col("end_ns") - pl.col("start_ns"),
-            phase_ns=pl.Series(intervals.covered_ns(within, of)),  # type: ignore[arg-type]
+            phase_ns=pl.Series(phase_ns),
         )
         return WholeSteps(steps, self._spent.join(last, on="step", how="semi"))
 
@@ -360,6 +381,20 @@ class RunningJob:
             for rank, waited_s in waited.items()
             if waited_s > patience_s and rank not in closed
         }
+
+
+def _intervals(frame: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
+    rank, start, end = (frame[name].to_numpy().astype(np.int64) for name in _EDGES)
+    return rank, start, end
+
+
+def _passes() -> pl.Expr:
+    """Say which tasks are forwards and backwards of steps."""
+    return (
+        pl.col("step").is_not_null()
+        & (pl.col("lane") == Lane.COMPUTE.value)
+        & pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS])
+    )
 
 
 def _of_last_steps() -> pl.Expr:

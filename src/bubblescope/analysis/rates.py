@@ -37,6 +37,10 @@ clock's rate may be; ``makespan_error``,
 ``over_ideal_error`` and ``excess_error`` are what that makes of the rates. Where ranks share no
 clock, only ``span`` can be known; everything over the makespan is null.
 
+Where a step runs its schedule several times, to accumulate gradients, T and the ranks' spans are those
+of its rounds, summed, without the time between rounds in which nobody is in one
+(`bubblescope.analysis.between_rounds`).
+
 Where pipelines run without waiting for each other at the end of a step, their steps overlap, and T of a
 rank is from the first start to the last end on the ranks of its own pipeline
 (`bubblescope.analysis.phase.pipelines`).
@@ -52,6 +56,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from bubblescope.analysis.between_rounds import between_rounds, without
 from bubblescope.analysis.phase import pipeline_phase, pipelines
 from bubblescope.model import intervals, units
 from bubblescope.model.clock_errors import clock_errors
@@ -192,7 +197,14 @@ def bubble_rates(
     otherwise stretch over the whole run.
     """
     apart = pipelines(timeline)
-    table = _uncertain(_table(timeline.tasks, apart), timeline)
+    between = between_rounds(timeline, apart)
+    closed = without(timeline, between, apart).tasks
+    table = _uncertain(_table(closed, apart), timeline)
+    if between.height:  # when the ranks' spans were, and not when they would be
+        spans = pipeline_phase(timeline.tasks).group_by(_KEYS)
+        own = spans.agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+        table = table.drop("start_ns", "end_ns").join(own, on=_KEYS, nulls_equal=True)
+        table = table.sort(_KEYS)
     several = apart["pipeline"].n_unique() > 1
     if ideal is None:
         table = table.with_columns(ideal_ns=pl.lit(None, pl.Int64))

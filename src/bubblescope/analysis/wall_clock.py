@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.beside import by_name
+from bubblescope.analysis.between_rounds import laid_open
 from bubblescope.model import intervals
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.whole_steps import ORDER, OTHER, UNRECORDED
@@ -188,16 +189,18 @@ def whole_steps(tasks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _phases(ledger: Ledger) -> pl.DataFrame:
-    """Return rank, start_ns and end_ns of the pipeline phases of all steps."""
+    """Return rank, start_ns and end_ns of the pipeline phases of all steps, or of their rounds."""
     run = ledger.counterfactuals.run
     opens = pl.DataFrame(
         {
+            "step": pl.Series(run.steps, dtype=pl.Int32),
             "pipeline": pl.Series(run.pipeline, dtype=pl.Int32),
             "start_ns": run.opens_ns,
             "end_ns": run.opens_ns + run.as_measured.length_ns,
         }
     )
-    return opens.join(run.pipelines, on="pipeline")
+    whole = opens.join(run.pipelines, on="pipeline").drop("pipeline")
+    return laid_open(whole, ledger.counterfactuals.between, run.pipelines)
 
 
 def _disjoint(phases: pl.DataFrame) -> pl.DataFrame:
