@@ -291,7 +291,9 @@ class Session:
 
         return call  # type: ignore[return-value]  # functools.wraps keeps the signature
 
-    def beside(self, function: Function, place: bytes, name: str | None = None) -> Function:
+    def beside(
+        self, function: Function, place: bytes, name: str | None = None, least_ns: int = 0
+    ) -> Function:
         """Return a function that does the same and is recorded as something beside the passes.
 
         It is not in other threads, while `torch.compile` looks at it, and within another such function.
@@ -300,6 +302,7 @@ class Session:
             function: What to record.
             place: Where it belongs, packed.
             name: What to call it; by default what its place says.
+            least_ns: How long it lasts on the host at least to be worth a task.
         """
 
         @functools.wraps(function)
@@ -316,7 +319,10 @@ class Session:
                 return function(*args, **kwargs)
             finally:
                 self._aside = False
-                recorder.end_task(place, began, name)
+                if least_ns and _now() - began[1] < least_ns:
+                    recorder.abandon_task()
+                else:
+                    recorder.end_task(place, began, name)
 
         return call  # type: ignore[return-value]  # functools.wraps keeps the signature
 
