@@ -26,8 +26,9 @@ The last two are null wherever the schedule was not recognised. They are about t
 recorded whole.
 
 Every rate is from 0 to 1 (``over_ideal`` is 0 or more), or null with the reason, which `Rates.unknown`
-holds: all are checked here, before anyone sees them. A step that only some of the ranks have is not
-compared across ranks: it has a ``span`` and no other rate, and those of the run leave it out. So do
+holds: all are checked here, before anyone sees them. A step that only some of the ranks have, or
+that lacks passes that others have (`phase.cut_steps`), is not compared across ranks: it has a ``span``
+and no other rate, and those of the run leave it out. So do
 those of the ideal with a step in which ranks worked for longer than the perfect run of its schedule
 has time for: then its tasks are not those of one such step.
 
@@ -57,7 +58,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.analysis.between_rounds import between_rounds, without
-from bubblescope.analysis.phase import pipeline_phase, pipelines
+from bubblescope.analysis.phase import cut_steps, pipeline_phase, pipelines
 from bubblescope.model import intervals, units
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.intervals import idle_share
@@ -80,6 +81,9 @@ DEFINITIONS: Final[dict[str, str]] = {
 NO_WORK: Final = "no forward or backward takes any time"
 NO_CLOCK: Final = "the ranks share no clock"
 PARTIAL: Final = "only some of the ranks have the step, so it is not compared across ranks"
+CUT: Final = (
+    "the step lacks forwards or backwards that others have, so it is not compared across ranks"
+)
 ALL_PARTIAL: Final = "no step is on all ranks, so none is compared across ranks"
 NO_IDEAL: Final = "no schedule was recognised in steps that were recorded whole"
 CROWDED: Final = "ranks worked for longer than a perfect run of one step has time for"
@@ -103,6 +107,7 @@ _TOTALS = [
     pl.col("makespan_ns").filter(_KNOWN).sum().alias("ideal_makespan_ns"),
     pl.col("uncertain_ns").filter(_KNOWN).sum().alias("ideal_uncertain_ns"),
     pl.col("partial").all(),
+    pl.col("cut").any(),
     pl.col("crowded").any(),
     pl.len().alias("rows"),
     pl.col("step").n_unique().alias("steps"),
@@ -163,7 +168,8 @@ class BubbleRates(msgspec.Struct, frozen=True):
         table: Frame with one row per (step, rank): step, rank, start_ns, end_ns, tasks, busy_ns,
             span_ns, longest_ns, makespan_ns, ideal_ns and uncertain_ns (null if unknown), kernel_ns and
             kernel_task_ns (kernel time, and the time of the tasks for which it is known), partial
-            (whether only some of the ranks have the step), pipeline (as `phase.pipelines`) and
+            (whether only some of the ranks have the step, or it is cut), cut (whether it lacks passes
+            that others have), pipeline (as `phase.pipelines`) and
             crowded (whether its ideal is left out because ranks worked for longer).
         rate_error: How far the lengths of tasks may be off because clocks drift, as a share.
         notices: Which steps the rates leave out, and why.
@@ -251,7 +257,7 @@ def _notices(table: pl.DataFrame) -> tuple[Notice, ...]:
     """Say which steps are not compared across ranks, or with a perfect run."""
     total, notices = table["step"].n_unique(), []
     ranks = table["rank"].n_unique()
-    partial = table.filter("partial").group_by("step").len().sort("step")
+    partial = table.filter("partial", ~pl.col("cut")).group_by("step").len().sort("step")
     if partial.height:
         said = units.listed("step", partial["step"].to_list())
         theirs = "it" if partial.height == 1 else "them"
@@ -260,6 +266,14 @@ def _notices(table: pl.DataFrame) -> tuple[Notice, ...]:
             "the rate over each rank's own span is known"
         )
         notices.append(Notice("partial-steps", text, partial.height, total))
+    cut = table.filter("cut")["step"].unique().sort().to_list()
+    if cut:
+        has = "it lacks" if len(cut) == 1 else "they lack"
+        text = (
+            f"{units.listed('step', cut)} not compared across ranks: {has} forwards or backwards that "
+            "others have"
+        )
+        notices.append(Notice("cut-steps", text, len(cut), total))
     crowded = table.filter("crowded")["step"].unique().sort().to_list()
     if crowded:
         named = "the run" if crowded == [None] else units.listed("step", crowded)
@@ -290,6 +304,8 @@ def _table(tasks: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
             longest_ns=(pl.col("end_ns") - pl.col("start_ns")).max().over(_WINDOW),
             partial=pl.len().over("step") < pl.col("rank").n_unique(),
         )
+        .with_columns(cut=~pl.col("partial") & pl.col("step").is_in(cut_steps(tasks)))
+        .with_columns(partial=pl.col("partial") | pl.col("cut").fill_null(value=False))
         .sort(_KEYS)
     )
 
@@ -333,7 +349,8 @@ def _rates(sums: dict[str, Any], rate_error: float) -> Rates:
         excess = 0.0  # as near to it as a time can be
     kernels = sums["kernel_ns"] / sums["kernel_task_ns"] if sums["kernel_task_ns"] else None
     if sums["partial"] and sums.get("rows", 1):
-        apart = ALL_PARTIAL if sums.get("steps", 1) > 1 else PARTIAL
+        apart = CUT if sums["cut"] else PARTIAL
+        apart = ALL_PARTIAL if sums.get("steps", 1) > 1 else apart
     else:
         apart = NO_WORK if makespan is not None or not sums.get("rows", 1) else NO_CLOCK
     ideal_reason = apart if sums["partial"] else CROWDED if sums["crowded"] else NO_IDEAL

@@ -17,6 +17,7 @@ import polars as pl
 
 from bubblescope.analysis.beside import by_name
 from bubblescope.analysis.between_rounds import laid_open
+from bubblescope.analysis.phase import cut_steps
 from bubblescope.model import intervals
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.whole_steps import ORDER, OTHER, UNRECORDED
@@ -43,7 +44,8 @@ class WallClock(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         steps: Frame with rank, step, start_ns and end_ns: from the step's first task to that of the
-            rank's next step. The last of a rank has no end, and is left out.
+            rank's next step. The last of a rank has no end, and is left out; so are steps that lack
+            passes that others have.
         table: Frame with rank, step, what, spent_ns and phase_ns, how much of that was in the pipeline
             phase of a step; only where not 0. Of a rank and step, spent_ns adds up to the step.
     """
@@ -125,7 +127,8 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
     """
     if timeline.budget.height or ledger is None:
         return None
-    steps = whole_steps(timeline.tasks)
+    cut = cut_steps(timeline.tasks)
+    steps = whole_steps(timeline.tasks).filter(~pl.col("step").is_in(cut))
     if not steps.height:
         return None
     return WallClock(steps, taken_apart(timeline.tasks, steps, _phases(ledger)))
