@@ -49,8 +49,8 @@ def cut_steps(tasks: pl.DataFrame) -> list[int]:
     A recording cut them, or it lost tasks. What is counted is how many of a step's micro-batches, as
     many as any rank has in it, went forwards, backwards and through weight gradients on each stage of
     each rank: where that is all of them in half of the steps or more, it should be in each. So steps
-    may have more or fewer micro-batches than others, as where batches grow. Tasks without a micro-batch,
-    and ranks that have only a part of the micro-batches in most steps, tell nothing.
+    may have more or fewer micro-batches than others, as where batches grow. Tasks without a
+    micro-batch, and ranks that have only a part of the micro-batches in most steps, tell nothing.
 
     Args:
         tasks: As in `Timeline.tasks`.
