@@ -388,6 +388,10 @@ ACCUMULATION = """
 """
 
 
+EVALUATED = 13
+"""Tasks of an evaluation of that: six batches, each fetched and passed on, and the end of the data."""
+
+
 # Steps, and a loop of that many; one job runs them all, for processes take long to start.
 LOOPS = {
     "any order": (
@@ -634,14 +638,17 @@ class TestOneProcess:
             assert order(timeline, step=step) == [
                 (kind, 0, number) for number in range(3) for kind in "FB"
             ]
-        expected = {"data": 3, "forward": 3, "backward": 3, "optimizer": 1}
+        expected = {"data": 3, "forward": 3, "backward": 3, "optimizer": 1, "other": EVALUATED}
         assert counts(timeline) == {(s, k): n for s in range(4) for k, n in expected.items()}
         assert timeline.tasks["stage"].drop_nulls().unique().to_list() == [0]
+        evaluated = timeline.tasks.filter(kind="other")
+        assert evaluated["name"].unique().to_list() == ["evaluation"]
+        assert evaluated["lane"].unique().to_list() == ["host"]
 
     def test_only_some_steps(self, tmp_path):
         timeline, said = train(tmp_path, ACCUMULATION, "--steps", "1:3", "--exit-after")
         assert timeline.steps == [1, 2]
-        expected = {"data": 3, "forward": 3, "backward": 3, "optimizer": 1}
+        expected = {"data": 3, "forward": 3, "backward": 3, "optimizer": 1, "other": EVALUATED}
         assert counts(timeline) == {(s, k): n for s in (1, 2) for k, n in expected.items()}
         assert said[0].startswith("recorded")  # it did not come to its end
 
@@ -775,6 +782,35 @@ class TestOneProcess:
         for step in range(2):
             assert order(timeline, step=step) == IN_TURN
         assert order(timeline, step=2) == [("F", 0, 0)]
+
+    def test_a_batch_that_is_left_out_or_tried_again_shifts_nothing(self, tmp_path):
+        """A backward fails, as for want of memory; then its batch comes again, or the next one."""
+        program = """
+            class Failing(torch.autograd.Function):
+                @staticmethod
+                def forward(context, x):
+                    return x.clone()
+                @staticmethod
+                def backward(context, gradient):
+                    raise MemoryError("backward")
+            model = made()
+            optimizer = optimizer_of(model)
+            for step in range(3):
+                for turn in range(2):
+                    if (step, turn) in ((0, 0), (1, 1), (2, 0)):
+                        try:
+                            Failing.apply(model(x)).sum().backward()
+                        except MemoryError:
+                            optimizer.zero_grad() if turn == 0 else None
+                    model(x).sum().backward()
+                optimizer.step()
+        """
+        timeline, _ = train(tmp_path, program)
+        assert timeline.steps == [0, 1, 2]
+        for step in range(3):
+            assert order(timeline, step=step) == IN_TURN
+        told = [one for one in timeline.run.warnings if one.code == "failed-steps"]
+        assert sum(one.lost for one in told) == 3
 
     def test_a_model_is_saved_and_copied_as_it_is(self, tmp_path):
         """Nothing of ours is in files and copies, and nothing of PyTorch's stumbles over it."""

@@ -15,8 +15,12 @@ from bubblescope.recording.rows import FIELDS, KINDS, LANES, TIMES, UNKNOWN, Row
 def recorded(count, *, kind="forward", lane="compute", name=None, **columns):
     """Return so many tasks; each column is a number for all of them, or one for each.
 
-    What is left out is null; the host's times are the device's.
+    Kind, lane and name are one for all of them, or one for each. What is left out is null; the host's
+    times are the device's.
     """
+
+    def each(value):
+        return [value] * count if value is None or isinstance(value, str) else list(value)
 
     def column(field, default):
         values = columns.get(field)
@@ -25,10 +29,10 @@ def recorded(count, *, kind="forward", lane="compute", name=None, **columns):
     times = [column(field, column(field.removeprefix("host_"), 0)) for field in TIMES]
     return Rows(
         fields=np.array([column(field, UNKNOWN) for field in FIELDS], np.int32),
-        kind=np.full(count, KINDS.index(Kind(kind)), np.int32),
-        lane=np.full(count, LANES.index(Lane(lane)), np.int32),
+        kind=np.array([KINDS.index(Kind(one)) for one in each(kind)], np.int32),
+        lane=np.array([LANES.index(Lane(one)) for one in each(lane)], np.int32),
         times=np.array(times, np.int64),
-        names=[name] * count,
+        names=each(name),
     )
 
 

@@ -507,7 +507,8 @@ distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, wo
 stage = PipelineStage(nn.Linear(4, 4), 0, 1, torch.device("cpu"))
 schedule = Schedule1F1B(stage, 4, loss_fn=nn.functional.mse_loss)
 mode = sys.argv[1]
-optimizer = None if mode == "none" else torch.optim.SGD(stage.submod.parameters(), lr=0.1)
+made = mode not in ("none", "own")
+optimizer = torch.optim.SGD(stage.submod.parameters(), lr=0.1) if made else None
 x, wrong = torch.ones(8, 4), torch.ones(8, 3)
 for step in range(3):
     for turn in range(3):
@@ -521,6 +522,12 @@ for step in range(3):
             optimizer.zero_grad()
     if mode in ("steps", "fails"):
         optimizer.step()
+    if mode in ("own", "unused"):  # an optimizer that PyTorch does not know
+        with torch.no_grad():
+            for weight in stage.submod.parameters():
+                weight -= 0.1 * weight.grad
+    if mode == "own":
+        stage.submod.zero_grad()
 distributed.destroy_process_group()
 """
 
@@ -540,6 +547,18 @@ def test_calls_that_accumulate_are_rounds_of_one_step(tmp_path, mode):
         assert own.filter(kind="optimizer").height == 1
     told = [one for one in run.run.warnings if one.code == "failed-steps"]
     assert [one.lost for one in told] == [3] * (mode == "fails")
+
+
+def test_an_optimizer_that_torch_does_not_know_ends_steps(tmp_path):
+    """Weights that change show it. Before, only an optimizer that PyTorch knows tells of rounds."""
+    needs("torch")
+    for mode, first in (("unused", [12]), ("own", [4, 4, 4])):
+        done = recorded(tmp_path / mode, *python(tmp_path, ACCUMULATES), mode)
+        assert done.returncode == 0, done.stderr
+        forwards = sources.load(tmp_path / mode).tasks.filter(kind="forward")
+        counts = forwards.group_by("step").len().sort("step")
+        assert counts["step"].to_list() == list(range(len(first) + 2))
+        assert counts["len"].to_list() == [*first, 12, 12]
 
 
 @pytest.mark.parametrize("mode", ["none", "zero"])

@@ -11,22 +11,26 @@ import sys
 import threading
 import time
 
+import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from polars.testing import assert_frame_equal
 from rich.console import Console
 
 from bubblescope import sources
 from bubblescope.analysis.live import RunningJob
 from bubblescope.analysis.rates import bubble_rates
+from bubblescope.analysis.study import study
+from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.cli import cli
 from bubblescope.record import Recorder
 from bubblescope.recording import file as sink
 from bubblescope.recording import follow as tail
-from bubblescope.recording.columns import Header
+from bubblescope.recording.columns import SPOILED, Header
 from bubblescope.recording.file import Sink
 from bubblescope.recording.follow import Tail
-from bubblescope.render.text.watch import picture
+from bubblescope.render.text.watch import lines_above, picture, whole_line
 from recorded_rows import recorded
 
 SECOND = 1_000_000_000
@@ -109,6 +113,141 @@ def test_figures_are_those_of_the_report(tmp_path):
     assert figures.stages["busy_ns"].is_sorted(descending=True)
     assert figures.closed == {0, 1}
     assert figures.last_ns == pytest.approx(time.time_ns(), abs=60 * SECOND)
+
+
+_LANES = {"data": "host", "other": "host", "recv_backward": "comm"}
+
+
+def in_pieces(folder, ranks=2, steps=14):
+    """Write a job's steps in pieces, some ranks later than others; yield after each.
+
+    A step is data, a forward, a receive, a backward, a checkpoint on every third, code that is not
+    recorded, and the optimizer; the second step of rank 1 fails first.
+    """
+    files = [Sink(path(folder, rank), header(rank)) for rank in range(ranks)]
+    for number in range(steps):
+        for rank, written in enumerate(files):
+            at, rows = number * 100 + rank, []
+            if (number, rank) == (1, 1):
+                rows += [("forward", 2, 1, None), ("other", 1, 0, SPOILED)]
+            rows += [("data", 10 * (2 - rank), 0, None), ("forward", 20, 0, None)]
+            rows += [("recv_backward", 5 + rank, 0, None), ("backward", 30, 0, None)]
+            rows += [("other", 7, 0, "checkpoint")] * (number % 3 == 0) + [
+                ("optimizer", 3, 2, None)
+            ]
+            tasks = []
+            for kind, length, before, name in rows:
+                at += before
+                tasks.append((kind, at, at + length, name))
+                at += length
+            kinds, starts, ends, names = zip(*tasks, strict=True)
+            for half in (slice(0, 3), slice(3, None)):
+                count = len(kinds[half])
+                written.write(
+                    recorded(
+                        count,
+                        kind=kinds[half],
+                        lane=[_LANES.get(kind, "compute") for kind in kinds[half]],
+                        step=number,
+                        microbatch=0,
+                        start_ns=[int(s * SECOND / 100) for s in starts[half]],
+                        end_ns=[int(s * SECOND / 100) for s in ends[half]],
+                        host_start_ns=[int(s * SECOND / 100) for s in starts[half]],
+                        name=names[half],
+                    )
+                )
+                yield
+    for written in files:
+        written.close(complete=True)
+
+
+def test_whole_steps_are_those_of_the_report(tmp_path):
+    """However the tasks come: what ranks were in, to the nanosecond, and the pipeline phase of it."""
+    watch = Watch(tmp_path)
+    for _ in in_pieces(tmp_path):
+        figures = watch.look()
+    figures = watch.look()
+    run = sources.load(tmp_path)
+    told = wall_clock(run, study(run).ledger)
+    assert figures.whole.numbers == list(range(3, 13))  # the last ten of which the next has begun
+    steps = told.steps.filter(pl.col("step") >= 3)
+    found = figures.whole.steps.sort("rank", "step")
+    assert found.height == steps.height == 20
+    assert (found["length_ns"] == steps["end_ns"] - steps["start_ns"]).all()
+    table = told.table.filter(pl.col("step") >= 3)
+    key = ["rank", "step", "what"]
+    assert_frame_equal(figures.whole.spent.sort(key), table.drop("phase_ns").sort(key))
+    phases = table.group_by("rank", "step").agg(pl.col("phase_ns").sum()).sort("rank", "step")
+    assert found["phase_ns"].to_list() == phases["phase_ns"].to_list()
+    sums = figures.whole.spent.group_by("rank", "step").agg(pl.col("spent_ns").sum())
+    both = found.join(sums, on=["rank", "step"])
+    assert (both["length_ns"] == both["spent_ns"]).all()
+    [data] = figures.whole.shares().filter(what="data loading").to_dicts()
+    assert (data["rank"], data["most_ns"], data["mean_ns"]) == (0, 0.2 * SECOND, 0.15 * SECOND)
+
+
+def test_rounds_of_a_step_are_measured_as_in_the_report(tmp_path):
+    """Of two ranks that accumulate gradients in three rounds; between these, one loads data."""
+    watch = Watch(tmp_path)
+    files = [Sink(path(tmp_path, rank), header(rank, microbatches=1)) for rank in range(2)]
+    for number in range(14):
+        for rank, written in enumerate(files):
+            for turn in range(3):
+                at = 100 * number + 20 * turn
+                passes = [at, at + 9] if rank == 0 else [at + 3, at + 6]
+                starts = np.array([*passes, at + 12])
+                ends = starts + np.array([3, 3, 7])
+                written.write(
+                    recorded(
+                        3,
+                        kind=["forward", "backward", "data"],
+                        lane=["compute", "compute", "host"],
+                        step=number,
+                        microbatch=[turn, turn, -1],
+                        start_ns=starts * SECOND,
+                        end_ns=ends * SECOND,
+                    )
+                )
+                watch.look()
+    for written in files:
+        written.close(complete=True)
+    figures, run = watch.look(), sources.load(tmp_path)
+    known = study(run)
+    assert figures.rate == known.bubbles.overall.makespan == 0.5
+    assert figures.ranks["idle"].to_list() == [0.5, 0.5]
+    told = wall_clock(run, known.ledger)
+    phases = told.table.group_by("rank", "step").agg(pl.col("phase_ns").sum()).sort("rank", "step")
+    found = figures.whole.steps.sort("rank", "step")
+    expected = phases.filter(pl.col("step") >= 3)
+    assert found["phase_ns"].to_list() == expected["phase_ns"].to_list()
+    assert expected["phase_ns"].to_list()[:2] == [36 * SECOND, 36 * SECOND]
+
+
+def test_whole_steps_are_shown(tmp_path):
+    watch = Watch(tmp_path)
+    pieces = in_pieces(tmp_path, steps=8)
+    next(pieces)
+    assert "whole step" not in watch.shown()  # nobody knows yet when the first one ends
+    for _ in pieces:
+        watch.look()
+    shown = " ".join(watch.shown().split())
+    assert "step 6 share 7 steps share most on rank" in shown
+    assert "forward and backward 500.0 ms 50.00 % 501.4 ms 50.14 % 1: 502.9 ms" in shown
+    assert "data loading 150.0 ms 15.00 % 150.0 ms 15.00 % 0: 200.0 ms" in shown
+    assert "checkpoint 70.00 ms 7.00 % 30.00 ms 3.00 % 0: 30.00 ms" in shown
+    assert "the whole step 1.000 s" in shown
+    assert re.search(r"of it pipeline phase 6\d\d\.\d ms", shown)
+    line = " ".join(str(whole_line(watch.look().whole)).split())
+    assert line.startswith("whole step 1.000 s, step 6: forward and backward 50.00 %, in no task")
+    count = len(watch.shown(room=2).splitlines())
+    assert count <= lines_above(watch.look()) + 2
+
+
+def test_steps_that_do_not_follow_each_other_are_not_whole(tmp_path):
+    written = Sink(path(tmp_path), header())
+    for number in (0, 1, 5):
+        written.write(step(number))
+    assert Watch(tmp_path).look().whole.numbers == [0]
 
 
 def test_ranks_of_several_hosts_are_measured_each_on_its_own_clock(tmp_path):

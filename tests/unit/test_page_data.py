@@ -36,6 +36,7 @@ from injected import Fault, Job
 from page_tables import columns
 from synthetic import empty, one_f_one_b
 
+COORDINATES = ("pp", "dp", "tp", "cp", "ep", "etp", "edp")
 FORWARDS = ("forward", "forward_backward")
 BACKWARDS = ("backward", "backward_input", "forward_backward")
 
@@ -197,11 +198,17 @@ def test_spread_is_that_of_plain_quantiles(timeline):
 
 
 def test_ranks_have_their_coordinates():
-    timeline = slowed()
+    made = slowed()
+    known = {
+        name: (pl.col("rank") + at).cast(made.ranks.schema[name])
+        for at, name in enumerate(COORDINATES)
+        if name not in ("dp", "cp")
+    }
+    timeline = Timeline(made.tasks, made.ranks.with_columns(**known), made.run)
     head, _ = told(timeline)
     ranks = ordered_ranks(timeline).to_dicts()
     for said, rank in zip(head["ranks"], ranks, strict=True):
-        assert [said[name] for name in ("dp", "tp", "cp")] == [rank["dp"], None, None]
+        assert [said[name] for name in COORDINATES] == [rank[name] for name in COORDINATES]
 
 
 def test_pairs_name_both_of_their_halves():

@@ -90,8 +90,9 @@ def test_every_rate_of_a_damaged_run_is_a_share_or_unknown_with_the_reason(name,
         assert_contract(rates)
     ranks = found.table["rank"].n_unique()
     held = dict(found.table.group_by("step").len().iter_rows())
+    cut = {*found.table.filter("cut")["step"]}
     for step, rates in found.per_step.items():
-        assert (rates.makespan is None) == (held[step] < ranks)
+        assert (rates.makespan is None) == (held[step] < ranks or step in cut)
         if held[step] < ranks:
             assert rates.unknown["makespan"] == PARTIAL
             assert rates.span is not None

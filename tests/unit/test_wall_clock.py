@@ -9,12 +9,14 @@ import polars as pl
 import pytest
 
 from bubblescope.analysis.study import study
-from bubblescope.analysis.wall_clock import PASSES, UNRECORDED, wall_clock
+from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.timeline import Timeline
+from bubblescope.model.whole_steps import PASSES, UNRECORDED
 from bubblescope.render.text.report import Report
 from bubblescope.render.text.why import Explanation
 from synthetic import one_f_one_b
+from unsynchronised import Pipeline
 
 MS = 1_000_000
 
@@ -134,6 +136,14 @@ def test_a_run_of_one_step_has_no_whole_one():
 def test_steps_between_which_some_were_not_recorded_are_left_out():
     found = taken_apart(run().slice(steps=[0, 1, 3]))
     assert found.steps["step"].unique().to_list() == [0]
+
+
+def test_where_steps_overlap_no_time_is_of_the_pipeline_phase_twice():
+    """Ranks begin a step while others are in the one before: both phases are on."""
+    found = taken_apart(Pipeline("zb-h2", (1.0, 1.0, 1.0, 1.0), rest=0.0).play())
+    sums = found.table.group_by("rank", "step").agg(pl.col("spent_ns", "phase_ns").sum())
+    assert (sums["phase_ns"] <= sums["spent_ns"]).all()
+    assert (found.table["phase_ns"] <= found.table["spent_ns"]).all()
 
 
 def test_report_and_why_tell_it():

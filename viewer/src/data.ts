@@ -15,17 +15,26 @@ export interface Rates {
   excess: number | null;
 }
 
-export interface Rank {
+/** The parallel dimensions, in the order in which a rank's coordinates are listed. */
+export const DIMENSIONS = ["pp", "dp", "tp", "cp", "ep", "etp", "edp"] as const;
+
+/** Where a rank stands in each of them; null where that is not known. */
+type Coordinates = Record<(typeof DIMENSIONS)[number], number | null>;
+
+export interface Rank extends Coordinates {
   rank: number;
   host: string;
   stages: number[] | null;
   device: number | null;
   process: number | null;
-  dp: number | null; // coordinates among the replicas, tensor-parallel and context-parallel ranks
-  tp: number | null;
-  cp: number | null;
   off: number | null; // how far the clock may be off against the first host's, ns
   rates: (Rates & { error: number | null }) | null; // the error is that of the makespan rate
+}
+
+/** The coordinates of a rank that are known; null if none is. */
+export function coordinates(rank: Coordinates): string | null {
+  const known = DIMENSIONS.filter((name) => rank[name] !== null).map((name) => `${name} ${rank[name]}`);
+  return known.length ? known.join(", ") : null;
 }
 
 /** Why ranks were idle. */

@@ -2,7 +2,7 @@
 
 import type { Arrow } from "./arrows";
 import type { Scheme } from "./colour";
-import { rowOf, type Data, type Head } from "./data";
+import { coordinates, rowOf, type Data, type Head } from "./data";
 import { button, element, list, shortened, swatch, type Fact } from "./dom";
 import { insideFacts, longest, type Inside } from "./kernels";
 import { named, whose } from "./label";
@@ -101,6 +101,7 @@ export function details(head: Head, data: Data, index: number, arrows: Arrow[], 
     ["stage", known(stage[index])],
     ["chunk", known(chunk[index])],
     ["rank", `${place.rank} on ${shortened(place.host)}`],
+    ["coordinates", coordinates(place)],
     ["lane", row.lane],
     ["peer rank", known(peer[index])],
     ["fed by", tasks(arrows.filter(([, target]) => target === index).map(([source]) => source))],

@@ -1,6 +1,6 @@
 // What is said about idle time: a legend of its causes, and the details of a gap.
 
-import { extentAt, type Cause, type Data, type Head } from "./data";
+import { coordinates, extentAt, type Cause, type Data, type Head } from "./data";
 import { element, list, type Fact } from "./dom";
 import { short, whose } from "./label";
 import { sinceStep } from "./panel";
@@ -45,6 +45,7 @@ export function gapDetails(head: Head, data: Data, index: number, go: () => void
     ["idle", `${duration(length)} (${exact(length)})`],
     ["step", step[index] < 0 ? null : String(step[index])],
     ["rank", `${head.ranks[rank].rank} on ${head.ranks[rank].host}`],
+    ["coordinates", coordinates(head.ranks[rank])],
     ["since step began", sinceStep(head, step[index], start[index])],
     ["before", task[index] < 0 ? "the end of the step" : short(head, data.tasks, task[index])],
     ["waited in the end for", target === task[index] ? "no other task" : known ? `${origin}, a ${nature(head, data, target)}` : origin],

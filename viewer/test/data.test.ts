@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { assemble, cut, decode, extentAt, firstEndingAfter, rowOf, running, times, type Head } from "../src/data";
+import { assemble, coordinates, cut, decode, extentAt, firstEndingAfter, rowOf, running, times, type Head } from "../src/data";
 import { made, random, row, whole } from "./made";
 
 type Column = Head["columns"]["tasks"][number];
@@ -122,4 +122,11 @@ test("extentAt and rowOf find the row of a task, past rows without any", () => {
     expect(extentAt(head.rows, task)).toBe(wanted);
     expect(rowOf(head, task)).toBe(head.rows[wanted]);
   }
+});
+
+test("a rank's coordinates are those that are known, in one order", () => {
+  const none = { pp: null, dp: null, tp: null, cp: null, ep: null, etp: null, edp: null };
+  expect(coordinates(none)).toBeNull();
+  expect(coordinates({ ...none, ep: 2, pp: 0, edp: 1 })).toBe("pp 0, ep 2, edp 1");
+  expect(coordinates({ ...none, etp: 1, cp: 0, tp: 3, dp: 4 })).toBe("dp 4, tp 3, cp 0, etp 1");
 });

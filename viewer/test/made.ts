@@ -176,7 +176,7 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
 }
 
 function rank(index: number, given: Partial<Rank> = {}): Rank {
-  return { rank: index, host: "host0", stages: [index], device: 0, process: null, dp: null, tp: null, cp: null, off: null, rates: null, ...given };
+  return { rank: index, host: "host0", stages: [index], device: 0, process: null, pp: null, dp: null, tp: null, cp: null, ep: null, etp: null, edp: null, off: null, rates: null, ...given };
 }
 
 function extents<T extends { rank: number }>(parts: T[], length: (part: T) => number): Extent[] {

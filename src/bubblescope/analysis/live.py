@@ -1,4 +1,4 @@
-"""A job while it records: the bubble rate of its last steps, its slowest stage, the ranks."""
+"""A job while it records: its last steps, the whole and the bubbles, its slowest stage, the ranks."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import numpy as np
 import polars as pl
 
+from bubblescope.analysis.between_rounds import outside_rounds
+from bubblescope.analysis.wall_clock import taken_apart, whole_steps
 from bubblescope.model import intervals
 from bubblescope.model.intervals import idle_share
 from bubblescope.model.kinds import COMPUTE_KINDS, Lane
 from bubblescope.model.timing import HOST
+from bubblescope.recording.failures import without_failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from bubblescope.model.arrays import Ints
     from bubblescope.recording.follow import News, Recording, Tail
 
 _STEPS: Final = 10
 """Steps that figures are about: the last ones that all of the ranks have."""
 _KEPT: Final = 2 * _STEPS
 """Steps kept of each rank, for ranks are not all equally far."""
+_OPEN: Final = 2
+"""Steps of each rank of which tasks are kept."""
 _SILENT_S: Final = 10.0
 _SILENT_STEPS: Final = 5
 """Seconds, and lengths of a step, after which a rank of which nothing comes is silent."""
@@ -30,12 +37,69 @@ _TASKS: Final[dict[str, Any]] = {
     "rank": pl.Int32,
     "step": pl.Int32,
     "stage": pl.Int32,
+    "microbatch": pl.Int32,
+    "kind": pl.String,
+    "lane": pl.String,
+    "name": pl.String,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
+    "host_start_ns": pl.Int64,
 }
+_EDGES: Final = ("rank", "start_ns", "end_ns")
+_PHASES: Final[dict[str, Any]] = {"rank": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 _TIMES: Final[dict[str, Any]] = {"start_ns": pl.Int64, "end_ns": pl.Int64, "busy_ns": pl.Int64}
+_WINDOW: Final[dict[str, Any]] = {"start_ns": pl.Int64, "end_ns": pl.Int64}
+_SPENT: Final[dict[str, Any]] = {"what": pl.String, "spent_ns": pl.Int64}
 _RANK_STEP: Final = ("rank", "step")
 _STAGE_STEP: Final = ("rank", "step", "stage")
+
+
+class WholeSteps(msgspec.Struct, frozen=True, eq=False):
+    """What ranks were in, from the start of a step to the start of the next.
+
+    Attributes:
+        steps: Frame with rank, step, length_ns and phase_ns, how much of that was in the pipeline
+            phase of a step; of the steps that all of the ranks have whole.
+        spent: Frame with rank, step, what and spent_ns, as in `analysis.wall_clock`; of a rank and
+            step, it adds up to length_ns.
+    """
+
+    steps: pl.DataFrame
+    spent: pl.DataFrame
+
+    @property
+    def numbers(self) -> list[int]:
+        """The steps, ascending."""
+        return self.steps["step"].unique().sort().to_list()
+
+    def of(self, step: int) -> WholeSteps:
+        """Return one step."""
+        return WholeSteps(self.steps.filter(step=step), self.spent.filter(step=step))
+
+    def means(self) -> tuple[float, float]:
+        """Return how long a step is, and how much of it pipeline phase; means over ranks and steps."""
+        return tuple(self.steps.select(pl.col("length_ns", "phase_ns").mean()).row(0))
+
+    def shares(self) -> pl.DataFrame:
+        """Return what, mean_ns (of a rank and step), share, rank and most_ns; most first.
+
+        `rank` is the one that is most in it, `most_ns` the mean of its steps.
+        """
+        count, whole = self.steps.height, self.steps["length_ns"].sum()
+        steps = self.steps["step"].n_unique()
+        return (
+            self.spent.group_by("what", "rank")
+            .agg(pl.col("spent_ns").sum())
+            .sort("spent_ns", "rank", descending=[True, False])
+            .group_by("what", maintain_order=True)
+            .agg(
+                mean_ns=pl.col("spent_ns").sum() / count,
+                share=pl.col("spent_ns").sum() / whole,
+                rank=pl.col("rank").first(),
+                most_ns=pl.col("spent_ns").first() / steps,
+            )
+            .sort("mean_ns", "what", descending=[True, False])
+        )
 
 
 class Figures(msgspec.Struct, frozen=True, eq=False):
@@ -55,6 +119,7 @@ class Figures(msgspec.Struct, frozen=True, eq=False):
         closed: Ranks whose recording was ended.
         host: Ranks whose times are the host's, not a device's, ascending.
         problems: What cannot be read, and why.
+        whole: The last steps, whole; None if no rank has begun a second one.
     """
 
     steps: list[int]
@@ -69,6 +134,7 @@ class Figures(msgspec.Struct, frozen=True, eq=False):
     closed: set[int]
     host: list[int]
     problems: list[str]
+    whole: WholeSteps | None
 
 
 def _on_host(recording: Recording) -> bool:
@@ -78,8 +144,8 @@ def _on_host(recording: Recording) -> bool:
 class RunningJob:
     """The last steps of every rank, kept as tasks arrive.
 
-    Tasks are kept of each rank's last step only: more of them may come. What earlier steps were is
-    a few numbers each.
+    Tasks are kept of each rank's last two steps only: more of the last may come, with which the one
+    before ends. What earlier steps were is a few numbers each.
     """
 
     def __init__(self) -> None:
@@ -89,6 +155,10 @@ class RunningJob:
         self._open = pl.DataFrame(schema=_TASKS)
         self._steps = pl.DataFrame(schema=dict.fromkeys(_RANK_STEP, pl.Int32) | _TIMES)
         self._stages = pl.DataFrame(schema=dict.fromkeys(_STAGE_STEP, pl.Int32) | _TIMES)
+        self._windows = pl.DataFrame(schema=dict.fromkeys(_RANK_STEP, pl.Int32) | _WINDOW)
+        self._spent = pl.DataFrame(schema=dict.fromkeys(_RANK_STEP, pl.Int32) | _SPENT)
+        self._between = pl.DataFrame(schema={"step": pl.Int32} | _WINDOW)
+        """Time between the rounds of steps, of all ranks."""
         self._problems: list[str] = []
 
     def update(self, news: list[News], tail: Tail) -> None:
@@ -110,8 +180,9 @@ class RunningJob:
                 origins.append((header.rank, shift_ns, tasks.height))
         if void:
             gone = pl.col("rank").is_in(void)
-            self._open, self._steps, self._stages = (
-                frame.filter(~gone) for frame in (self._open, self._steps, self._stages)
+            self._open, self._steps, self._stages, self._windows, self._spent = (
+                frame.filter(~gone)
+                for frame in (self._open, self._steps, self._stages, self._windows, self._spent)
             )
         if frames:
             columns = ["rank", "shift", "length"]
@@ -128,16 +199,12 @@ class RunningJob:
                 yield f"{one.path} is another recording of rank {rank}"
 
     def _placed(self, tasks: pl.DataFrame, origin: pl.DataFrame) -> pl.DataFrame:
-        """Return the forwards and backwards of steps, with rank and stage, in UTC."""
+        """Return tasks with rank and stage, in UTC."""
         whose = origin.select(
             pl.col("rank").cast(pl.Int32).repeat_by("length").explode(),
             shift=pl.col("shift").repeat_by("length").explode(),
         )
-        work = pl.concat([tasks, whose], how="horizontal").filter(
-            pl.col("step").is_not_null(),
-            pl.col("lane") == Lane.COMPUTE.value,
-            pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS]),
-        )
+        work = pl.concat([tasks, whose], how="horizontal")
         # A rank with one stage needs no chunk to tell it.
         held = [
             (rank, chunk if len(stages) > 1 else None, stage)
@@ -155,7 +222,11 @@ class RunningJob:
                 "rank",
                 "step",
                 pl.coalesce("stage", "known", "only").alias("stage"),
-                pl.col("start_ns", "end_ns") + pl.col("shift"),
+                "microbatch",
+                "kind",
+                "lane",
+                pl.coalesce("name", "kind").alias("name"),
+                pl.col("start_ns", "end_ns", "host_start_ns") + pl.col("shift"),
             )
         )
 
@@ -165,16 +236,38 @@ class RunningJob:
 
     def _add(self, new: pl.DataFrame) -> None:
         # Of a step that was left behind, a straggling task is too little to begin it again.
-        reached = self._open.group_by("rank").agg(reached=pl.col("step").max())
-        new = new.join(reached, on="rank", how="left").filter(
-            pl.col("step") >= pl.col("reached").fill_null(0)
+        held = self._open.group_by("rank").agg(held=pl.col("step").min())
+        new = new.join(held, on="rank", how="left").filter(
+            pl.col("step").is_null() | (pl.col("step") >= pl.col("held").fill_null(0))
         )
-        tasks = pl.concat([self._open, new.drop("reached")])
-        self._open = tasks.filter(pl.col("step") == pl.col("step").max().over("rank"))
+        tasks = without_failed(pl.concat([self._open, new.drop("held")]))[0]
         touched = tasks.filter(pl.col("rank").is_in(new["rank"].unique().to_list()))
-        self._steps = _renewed(self._steps, _times(touched, _RANK_STEP), _RANK_STEP)
-        staged = touched.filter(pl.col("stage").is_not_null())
+        self._open = tasks.filter(_of_last_steps())
+        work = touched.filter(_passes())
+        self._steps = _renewed(self._steps, _times(work, _RANK_STEP), _RANK_STEP)
+        self._find_rounds(tasks.filter(_passes()))
+        staged = work.filter(pl.col("stage").is_not_null())
         self._stages = _renewed(self._stages, _times(staged, _STAGE_STEP), _STAGE_STEP)
+        windows = whole_steps(touched)
+        if windows.height:
+            spent = taken_apart(touched, windows, pl.DataFrame(schema=_PHASES))
+            self._windows = _renewed(self._windows, windows, _RANK_STEP)
+            self._spent = _renewed(self._spent, spent, _RANK_STEP)
+
+    def _find_rounds(self, work: pl.DataFrame) -> None:
+        """Find out when nobody was in a round, in steps of which all tasks are still here."""
+        headers = [one.header for one in self._of.values() if one.header is not None]
+        declared = next((header.microbatches for header in headers if header.microbatches), None)
+        if declared is None:
+            return
+        here = work.group_by("step").agg(pl.col("rank").n_unique())
+        known = self._steps.group_by("step").agg(known=pl.len())
+        whole = here.join(known, on="step").filter(pl.col("rank") >= pl.col("known"))
+        phase = work.join(whole, on="step", how="semi").with_columns(pipeline=pl.lit(0, pl.Int32))
+        found = outside_rounds(phase, declared).drop("pipeline")
+        kept = self._between.join(whole, on="step", how="anti")
+        kept = kept.join(self._steps, on="step", how="semi")
+        self._between = pl.concat([kept, found])
 
     def figures(self) -> Figures:
         """Return what the job does now."""
@@ -193,6 +286,10 @@ class RunningJob:
         per_step = per_step.filter(pl.col("len") == pl.col("len").max()).tail(_STEPS)
         one_clock = len({self._clock(rank) for rank in self._of}) <= 1
         length = pl.col("end_ns") - pl.col("start_ns")
+        if one_clock and self._between.height:
+            rest = self._between.group_by("step").agg(rest=length.sum())
+            per_step = per_step.join(rest, on="step", how="left", maintain_order="left")
+            length -= pl.col("rest").fill_null(0)
         whole = pl.col("len") * length if one_clock else pl.col("span_ns")
         busy_ns, whole_ns = per_step.select(pl.col("busy_ns").sum(), whole.sum()).row(0)
         period_ns = None
@@ -220,7 +317,35 @@ class RunningJob:
             closed=closed,
             host=sorted(rank for rank, one in self._of.items() if _on_host(one)),
             problems=self._problems,
+            whole=self._whole(one_clock=one_clock),
         )
+
+    def _whole(self, *, one_clock: bool) -> WholeSteps | None:
+        """Return the last steps that all of the ranks have whole."""
+        held = self._windows.group_by("step").len().sort("step")
+        last = held.filter(pl.col("len") == pl.col("len").max()).tail(_STEPS).select("step")
+        if not last.height:
+            return None
+        windows = self._windows.join(last, on="step", how="semi")
+        window = "step" if one_clock else _RANK_STEP  # a phase is one of all ranks, or of each
+        phases = (
+            self._steps.with_columns(
+                pl.col("start_ns").min().over(window), pl.col("end_ns").max().over(window)
+            )
+            .sort("rank", "start_ns")
+            .select(_EDGES)
+        )
+        between = self._between if one_clock else self._between.clear()
+        between = phases.select(pl.col("rank").unique()).join(between, how="cross")
+        of = _intervals(windows)
+        phase_ns = intervals.covered_ns(_intervals(phases), of)
+        phase_ns -= intervals.covered_ns(_intervals(between.sort("rank", "start_ns")), of)
+        steps = windows.select(
+            *_RANK_STEP,
+            length_ns=pl.col("end_ns") - pl.col("start_ns"),
+            phase_ns=pl.Series(phase_ns),
+        )
+        return WholeSteps(steps, self._spent.join(last, on="step", how="semi"))
 
     def _clock(self, rank: int) -> tuple[str, str]:
         header = self._of[rank].header
@@ -256,6 +381,28 @@ class RunningJob:
             for rank, waited_s in waited.items()
             if waited_s > patience_s and rank not in closed
         }
+
+
+def _intervals(frame: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
+    rank, start, end = (frame[name].to_numpy().astype(np.int64) for name in _EDGES)
+    return rank, start, end
+
+
+def _passes() -> pl.Expr:
+    """Say which tasks are forwards and backwards of steps."""
+    return (
+        pl.col("step").is_not_null()
+        & (pl.col("lane") == Lane.COMPUTE.value)
+        & pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS])
+    )
+
+
+def _of_last_steps() -> pl.Expr:
+    """Say which tasks are of a rank's last two steps, or ran on into them."""
+    step, rank = pl.col("step"), "rank"
+    number = step.rank("dense", descending=True).over(rank)
+    opens = pl.col("start_ns").filter(number <= _OPEN).min().over(rank)
+    return (number <= _OPEN).fill_null(value=False) | (pl.col("end_ns") > opens)
 
 
 def _times(tasks: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:

@@ -35,6 +35,76 @@ def pipeline_phase(
 
 
 def partial_steps(tasks: pl.DataFrame) -> list[int]:
+    """Return the steps of which something is missing: some ranks (`lacking_ranks`), or some passes.
+
+    Args:
+        tasks: As in `Timeline.tasks`.
+    """
+    return sorted({*lacking_ranks(tasks), *cut_steps(tasks)})
+
+
+def cut_steps(tasks: pl.DataFrame) -> list[int]:
+    """Return the steps that lack forwards or backwards that the others have.
+
+    A recording cut them, or it lost tasks. What is counted is how many of a step's micro-batches, as
+    many as any rank has in it, went forwards, backwards and through weight gradients on each stage of
+    each rank: where that is all of them in half of the steps or more, it should be in each. So steps
+    may have more or fewer micro-batches than others, as where batches grow. Tasks without a
+    micro-batch, and ranks that have only a part of the micro-batches in most steps, tell nothing.
+
+    Args:
+        tasks: As in `Timeline.tasks`.
+    """
+    phase = pipeline_phase(tasks).drop_nulls(["step", "microbatch"])
+    if _alike(phase):
+        return []
+    place = ("rank", "step", "stage", "microbatch")
+    kind = pl.col("kind").cast(pl.String)
+    pair = phase.filter(kind == Kind.FORWARD_BACKWARD.value).select(
+        "rank", "step", stage="pair_stage", microbatch="pair_microbatch"
+    )
+    passes = {
+        "forward": phase.filter(kind.is_in(_FORWARDS)).select(place),
+        "backward": pl.concat(
+            [phase.filter(kind.is_in(_BACKWARDS[:2])).select(place), pair.drop_nulls("microbatch")]
+        ),
+        "weights": phase.filter(kind == Kind.BACKWARD_WEIGHT.value).select(place),
+    }
+    each = pl.concat([part.with_columns(way=pl.lit(way)) for way, part in passes.items()])
+    if not each.height:
+        return []
+    size = each.group_by("step").agg(size=pl.col("microbatch").max() + 1)
+    key = ["rank", "stage", "way"]
+    counts = each.group_by(*key, "step").agg(count=pl.col("microbatch").n_unique())
+    whole = (
+        each.select(key)
+        .unique()
+        .join(size, how="cross")
+        .join(counts, on=[*key, "step"], how="left", nulls_equal=True)
+        .with_columns(whole=pl.col("count").fill_null(0) == pl.col("size"))
+    )
+    usual = whole.filter(pl.col("whole").mean().over(key) >= _USUAL, ~pl.col("whole"))
+    return usual["step"].unique().sort().to_list()
+
+
+def _alike(phase: pl.DataFrame) -> bool:
+    """Say whether all steps have the same passes for each of their micro-batches, by their number."""
+    size = phase.group_by("step").agg(size=pl.col("microbatch").max() + 1)
+    counts = (
+        phase.group_by("rank", "stage", "kind", "step")
+        .len()
+        .join(size, on="step")
+        .group_by("rank", "stage", "kind")
+        .agg(steps=pl.len(), shares=(pl.col("len") / pl.col("size")).n_unique())
+    )
+    return bool(((counts["steps"] == size.height) & (counts["shares"] == 1)).all())
+
+
+_USUAL: Final = 0.5
+"""Share of the steps in which a rank has all micro-batches, from which on it should in each."""
+
+
+def lacking_ranks(tasks: pl.DataFrame) -> list[int]:
     """Return the steps in which only some of the ranks that ever ran pipeline tasks ran any.
 
     Args:
@@ -78,7 +148,7 @@ _SPAN: Final = ("start_ns", "end_ns")
 def compared(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return the pipeline phase without the steps that are not compared across ranks.
 
-    Those are the ones that only some of the ranks have (`partial_steps`), unless there are no others.
+    Those are the ones of which something is missing (`partial_steps`), unless there are no others.
     """
     phase = pipeline_phase(tasks)
     partial = partial_steps(tasks)

@@ -26,8 +26,9 @@ The last two are null wherever the schedule was not recognised. They are about t
 recorded whole.
 
 Every rate is from 0 to 1 (``over_ideal`` is 0 or more), or null with the reason, which `Rates.unknown`
-holds: all are checked here, before anyone sees them. A step that only some of the ranks have is not
-compared across ranks: it has a ``span`` and no other rate, and those of the run leave it out. So do
+holds: all are checked here, before anyone sees them. A step that only some of the ranks have, or
+that lacks passes that others have (`phase.cut_steps`), is not compared across ranks: it has a ``span``
+and no other rate, and those of the run leave it out. So do
 those of the ideal with a step in which ranks worked for longer than the perfect run of its schedule
 has time for: then its tasks are not those of one such step.
 
@@ -36,6 +37,10 @@ shorter by as much as its first start and its last end may be off, and busy time
 clock's rate may be; ``makespan_error``,
 ``over_ideal_error`` and ``excess_error`` are what that makes of the rates. Where ranks share no
 clock, only ``span`` can be known; everything over the makespan is null.
+
+Where a step runs its schedule several times, to accumulate gradients, T and the ranks' spans are those
+of its rounds, summed, without the time between rounds in which nobody is in one
+(`bubblescope.analysis.between_rounds`).
 
 Where pipelines run without waiting for each other at the end of a step, their steps overlap, and T of a
 rank is from the first start to the last end on the ranks of its own pipeline
@@ -52,7 +57,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.phase import pipeline_phase, pipelines
+from bubblescope.analysis.between_rounds import between_rounds, without
+from bubblescope.analysis.phase import cut_steps, pipeline_phase, pipelines
 from bubblescope.model import intervals, units
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.intervals import idle_share
@@ -76,6 +82,9 @@ DEFINITIONS: Final[dict[str, str]] = {
 NO_WORK: Final = "no forward or backward takes any time"
 NO_CLOCK: Final = "the ranks share no clock"
 PARTIAL: Final = "only some of the ranks have the step, so it is not compared across ranks"
+CUT: Final = (
+    "the step lacks forwards or backwards that others have, so it is not compared across ranks"
+)
 ALL_PARTIAL: Final = "no step is on all ranks, so none is compared across ranks"
 NO_IDEAL: Final = "no schedule was recognised in steps that were recorded whole"
 CROWDED: Final = "ranks worked for longer than a perfect run of one step has time for"
@@ -99,6 +108,7 @@ _TOTALS = [
     pl.col("makespan_ns").filter(_KNOWN).sum().alias("ideal_makespan_ns"),
     pl.col("uncertain_ns").filter(_KNOWN).sum().alias("ideal_uncertain_ns"),
     pl.col("partial").all(),
+    pl.col("cut").any(),
     pl.col("crowded").any(),
     pl.len().alias("rows"),
     pl.col("step").n_unique().alias("steps"),
@@ -159,7 +169,8 @@ class BubbleRates(msgspec.Struct, frozen=True):
         table: Frame with one row per (step, rank): step, rank, start_ns, end_ns, tasks, busy_ns,
             span_ns, longest_ns, makespan_ns, ideal_ns and uncertain_ns (null if unknown), kernel_ns and
             kernel_task_ns (kernel time, and the time of the tasks for which it is known), partial
-            (whether only some of the ranks have the step), pipeline (as `phase.pipelines`) and
+            (whether only some of the ranks have the step, or it is cut), cut (whether it lacks passes
+            that others have), pipeline (as `phase.pipelines`) and
             crowded (whether its ideal is left out because ranks worked for longer).
         rate_error: How far the lengths of tasks may be off because clocks drift, as a share.
         notices: Which steps the rates leave out, and why.
@@ -193,7 +204,14 @@ def bubble_rates(
     otherwise stretch over the whole run.
     """
     apart = pipelines(timeline)
-    table = _uncertain(_table(timeline.tasks, apart), timeline)
+    between = between_rounds(timeline, apart)
+    closed = without(timeline, between, apart).tasks
+    table = _uncertain(_table(closed, apart), timeline)
+    if between.height:  # when the ranks' spans were, and not when they would be
+        spans = pipeline_phase(timeline.tasks).group_by(_KEYS)
+        own = spans.agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+        table = table.drop("start_ns", "end_ns").join(own, on=_KEYS, nulls_equal=True)
+        table = table.sort(_KEYS)
     several = apart["pipeline"].n_unique() > 1
     if ideal is None:
         table = table.with_columns(ideal_ns=pl.lit(None, pl.Int64))
@@ -240,7 +258,7 @@ def _notices(table: pl.DataFrame) -> tuple[Notice, ...]:
     """Say which steps are not compared across ranks, or with a perfect run."""
     total, notices = table["step"].n_unique(), []
     ranks = table["rank"].n_unique()
-    partial = table.filter("partial").group_by("step").len().sort("step")
+    partial = table.filter("partial", ~pl.col("cut")).group_by("step").len().sort("step")
     if partial.height:
         said = units.listed("step", partial["step"].to_list())
         theirs = "it" if partial.height == 1 else "them"
@@ -249,6 +267,14 @@ def _notices(table: pl.DataFrame) -> tuple[Notice, ...]:
             "the rate over each rank's own span is known"
         )
         notices.append(Notice("partial-steps", text, partial.height, total))
+    cut = table.filter("cut")["step"].unique().sort().to_list()
+    if cut:
+        has = "it lacks" if len(cut) == 1 else "they lack"
+        text = (
+            f"{units.listed('step', cut)} not compared across ranks: {has} forwards or backwards that "
+            "others have"
+        )
+        notices.append(Notice("cut-steps", text, len(cut), total))
     crowded = table.filter("crowded")["step"].unique().sort().to_list()
     if crowded:
         named = "the run" if crowded == [None] else units.listed("step", crowded)
@@ -279,6 +305,8 @@ def _table(tasks: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
             longest_ns=(pl.col("end_ns") - pl.col("start_ns")).max().over(_WINDOW),
             partial=pl.len().over("step") < pl.col("rank").n_unique(),
         )
+        .with_columns(cut=~pl.col("partial") & pl.col("step").is_in(cut_steps(tasks)))
+        .with_columns(partial=pl.col("partial") | pl.col("cut").fill_null(value=False))
         .sort(_KEYS)
     )
 
@@ -322,7 +350,8 @@ def _rates(sums: dict[str, Any], rate_error: float) -> Rates:
         excess = 0.0  # as near to it as a time can be
     kernels = sums["kernel_ns"] / sums["kernel_task_ns"] if sums["kernel_task_ns"] else None
     if sums["partial"] and sums.get("rows", 1):
-        apart = ALL_PARTIAL if sums.get("steps", 1) > 1 else PARTIAL
+        apart = CUT if sums["cut"] else PARTIAL
+        apart = ALL_PARTIAL if sums.get("steps", 1) > 1 else apart
     else:
         apart = NO_WORK if makespan is not None or not sums.get("rows", 1) else NO_CLOCK
     ideal_reason = apart if sums["partial"] else CROWDED if sums["crowded"] else NO_IDEAL

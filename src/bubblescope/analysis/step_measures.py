@@ -16,7 +16,7 @@ import polars as pl
 from bubblescope.analysis.changes import OVERALL, RATES, UNSTEPPED, Measured
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.idle.slow_ranks import SlowRank, notable
-from bubblescope.analysis.phase import partial_steps, pipeline_phase, torn_steps
+from bubblescope.analysis.phase import cut_steps, lacking_ranks, pipeline_phase, torn_steps
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
 from bubblescope.model import units
@@ -200,12 +200,12 @@ def task_measures(timeline: Timeline, microbatches: int | None = None) -> StepMe
 
 
 def _recorded_whole(label: str, timeline: Timeline) -> tuple[Timeline, list[int], list[Notice]]:
-    """Leave out steps that only some ranks have, and those at the ends with fewer tasks than usual.
+    """Leave out steps that only some ranks have, and those of which tasks are missing.
 
-    The recording cut through them. If no step is on all ranks, they stay, and are not compared across
-    ranks.
+    The recording cut through them, or lost tasks. If no step is on all ranks, they stay, and are not
+    compared across ranks.
     """
-    partial = partial_steps(timeline.tasks)
+    partial = lacking_ranks(timeline.tasks)
     others = [step for step in timeline.steps if step not in set(partial)]
     if partial and others:
         timeline, torn, notes = _recorded_whole(label, timeline.slice(steps=others))
@@ -219,8 +219,13 @@ def _recorded_whole(label: str, timeline: Timeline) -> tuple[Timeline, list[int]
         return timeline, [], []
     few = (counts["tasks"] < counts["tasks"].median()).to_list()
     steps = counts["step"].to_list()
-    torn = torn_steps(timeline.tasks)
-    inner = [step for step, short in zip(steps[1:-1], few[1:-1], strict=True) if short]
+    torn = sorted({*torn_steps(timeline.tasks), *cut_steps(timeline.tasks)})
+    torn = torn if len(torn) < len(steps) else []
+    inner = [
+        step
+        for step, short in zip(steps[1:-1], few[1:-1], strict=True)
+        if short and step not in torn
+    ]
     notes = []
     if torn:
         text = f"{units.listed('step', torn)} of {label} left out: not recorded whole"

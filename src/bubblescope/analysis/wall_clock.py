@@ -2,8 +2,9 @@
 
 A pipeline's rates and the causes of its idle time are about its forwards and backwards. What a job pays
 for is more: it loads data, reduces gradients, steps its optimizer, writes checkpoints, evaluates. Every
-nanosecond of a rank's step is here what the rank was in then. Where tasks overlap, the first of `ORDER`
-counts; pauses of the host that have names come after, most time first; then what else was recorded.
+nanosecond of a rank's step is here what the rank was in then. Where tasks overlap, the first of
+`bubblescope.model.whole_steps.ORDER` counts; pauses of the host that have names come after, most time
+first; then what else was recorded.
 """
 
 from __future__ import annotations
@@ -15,31 +16,20 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.beside import by_name
+from bubblescope.analysis.between_rounds import laid_open
+from bubblescope.analysis.phase import cut_steps
 from bubblescope.model import intervals
-from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.ordering import in_order
+from bubblescope.model.whole_steps import ORDER, OTHER, UNRECORDED
 
 if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
-PASSES: Final = "forward and backward"
 WAITS: Final = ("collectives", "receiving", "sending", "waiting for send")
 """What ranks are in while they wait for each other, besides what it takes."""
-UNRECORDED: Final = "in no task"
-OTHER: Final = "other tasks"
-
-ORDER: Final[dict[str, tuple[Kind, ...]]] = {
-    PASSES: tuple(COMPUTE_KINDS),
-    "optimizer": (Kind.OPTIMIZER,),
-    "garbage collection": (Kind.GC,),
-    "data loading": (Kind.DATA,),
-    "collectives": (Kind.COLLECTIVE,),
-    "receiving": (Kind.RECV_FORWARD, Kind.RECV_BACKWARD),
-    "sending": (Kind.SEND_FORWARD, Kind.SEND_BACKWARD),
-}
-"""What a rank is in, and the kinds of tasks that are it."""
 
 _SCHEMA: Final[dict[str, pl.DataType]] = {
     "rank": pl.Int32(),
@@ -55,7 +45,8 @@ class WallClock(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         steps: Frame with rank, step, start_ns and end_ns: from the step's first task to that of the
-            rank's next step. The last of a rank has no end, and is left out.
+            rank's next step. The last of a rank has no end, and is left out; so are steps that lack
+            passes that others have.
         table: Frame with rank, step, what, spent_ns and phase_ns, how much of that was in the pipeline
             phase of a step; only where not 0. Of a rank and step, spent_ns adds up to the step.
     """
@@ -137,21 +128,35 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
     """
     if timeline.budget.height or ledger is None:
         return None
-    steps = _steps(timeline.tasks)
+    cut = cut_steps(timeline.tasks)
+    steps = whole_steps(timeline.tasks).filter(~pl.col("step").is_in(cut))
     if not steps.height:
         return None
-    phase = _phases(ledger)
-    windows = tuple(steps[name].to_numpy().astype(np.int64) for name in ("rank", *_EDGES))
-    phases = tuple(phase[name].to_numpy().astype(np.int64) for name in ("rank", *_EDGES))
-    at, inner = _shared(windows, phases)
+    return WallClock(steps, taken_apart(timeline.tasks, steps, _phases(ledger)))
+
+
+def taken_apart(tasks: pl.DataFrame, steps: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
+    """Return what ranks were in, in steps.
+
+    Args:
+        tasks: Frame with rank, kind, lane, name, start_ns and end_ns: all that ran in the steps, and
+            perhaps more.
+        steps: As `whole_steps` returns them.
+        phases: Frame with rank, start_ns and end_ns of pipeline phases, in any order.
+
+    Returns:
+        Frame as `WallClock.table`.
+    """
+    windows = _columns(steps)
+    at, inner = _shared(windows, _columns(_disjoint(phases)))
     rank, begin, end = (np.concatenate(edges) for edges in zip(windows, inner, strict=True))
     parts = []
     spent, within = (np.zeros(steps.height, np.int64) for _ in range(2))
     sofar: list[pl.DataFrame] = []
-    for what, tasks in _sorts(timeline.tasks):
-        if not tasks.height:
+    for what, part in _sorts(tasks):
+        if not part.height:
             continue
-        sofar.append(tasks)
+        sofar.append(part)
         covering = _columns(in_order(pl.concat(sofar), "rank", "start_ns"))
         covered = intervals.covered_ns(covering, (rank, begin, end))
         whole = covered[: steps.height]
@@ -162,14 +167,18 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
     phase_ns = _summed(at, inner[2] - inner[1], steps.height)
     parts.append(_part(steps, UNRECORDED, length - spent, phase_ns - within))
     table = pl.concat(parts).filter(pl.col("spent_ns") > 0)
-    return WallClock(steps, table.sort("rank", "step", maintain_order=True))
+    return table.sort("rank", "step", maintain_order=True)
 
 
 _EDGES: Final = ("start_ns", "end_ns")
 
 
-def _steps(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return rank, step, start_ns and end_ns of all steps of which the next is known."""
+def whole_steps(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return rank, step, start_ns and end_ns of all steps of which the next is known.
+
+    Args:
+        tasks: Frame with rank, step and start_ns.
+    """
     return (
         tasks.drop_nulls("step")
         .group_by("rank", "step")
@@ -186,16 +195,30 @@ def _steps(tasks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _phases(ledger: Ledger) -> pl.DataFrame:
-    """Return rank, start_ns and end_ns of the pipeline phases of all steps."""
+    """Return rank, start_ns and end_ns of the pipeline phases of all steps, or of their rounds."""
     run = ledger.counterfactuals.run
     opens = pl.DataFrame(
         {
+            "step": pl.Series(run.steps, dtype=pl.Int32),
             "pipeline": pl.Series(run.pipeline, dtype=pl.Int32),
             "start_ns": run.opens_ns,
             "end_ns": run.opens_ns + run.as_measured.length_ns,
         }
     )
-    return opens.join(run.pipelines, on="pipeline")
+    whole = opens.join(run.pipelines, on="pipeline").drop("pipeline")
+    return laid_open(whole, ledger.counterfactuals.between, run.pipelines)
+
+
+def _disjoint(phases: pl.DataFrame) -> pl.DataFrame:
+    """Return phases of which none begins before the one before it on its rank has ended.
+
+    Where ranks begin a step while others are in the one before, the phases of both overlap, and that
+    time is in one of them.
+    """
+    ordered = phases.sort("rank", "start_ns")
+    return ordered.with_columns(
+        start_ns=pl.Series(intervals.fresh_start_ns(*intervals.columns(ordered, "rank")))
+    )
 
 
 def _sorts(tasks: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:

@@ -16,10 +16,10 @@ from bubblescope.cli.console import err, out
 from bubblescope.cli.outlet import unread
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.recording.follow import Tail
-from bubblescope.render.text.watch import heading, picture, rates_line
+from bubblescope.render.text.watch import heading, lines_above, picture, rates_line, whole_line
 
-_ABOVE: Final = 9
-"""Lines of a picture that are no ranks."""
+_FEWEST: Final = 4
+"""Ranks that are shown however little room there is."""
 
 
 @click.command()
@@ -33,7 +33,7 @@ _ABOVE: Final = 9
 )
 @click.option("--once", is_flag=True, help="Print one picture and end.")
 def watch(folder: Path, interval: float, *, once: bool) -> None:
-    """Watch a job that is recording to FOLDER: bubble rate, slowest stage, idle time of each rank.
+    """Watch a job that is recording to FOLDER: bubble rate, slowest stage, whole steps, idle time.
 
     Reads only what is new. Ends when all recordings have ended, or with Ctrl+C. Where the output is
     no terminal, the first lines are printed for every new step.
@@ -57,10 +57,12 @@ def watch(folder: Path, interval: float, *, once: bool) -> None:
             progress.update(news, tail)
             figures = progress.figures()
             if live is not None:
-                live.update(picture(folder, figures, max(4, out.height - _ABOVE)), refresh=True)
+                room = max(_FEWEST, out.height - lines_above(figures))
+                live.update(picture(folder, figures, room), refresh=True)
             elif figures.steps and figures.last_step != told:
                 told = figures.last_step
-                said = (heading(folder, figures), rates_line(figures))
+                said = [heading(folder, figures), rates_line(figures)]
+                said += [whole_line(figures.whole)] if figures.whole is not None else []
                 out.print(*said, sep="\n", soft_wrap=True)
             # Once more after all have ended: ranks may appear late.
             if (ended and not news) or unread():

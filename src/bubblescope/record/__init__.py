@@ -16,7 +16,7 @@ from bubblescope.model.errors import RecorderError
 from bubblescope.record import hooks, session
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.settings import Settings
-from bubblescope.record.step_times import StepTimes
+from bubblescope.record.step_times import StepTimes, WholeStep
 from bubblescope.record.timers.events import CudaTimer, NpuTimer
 from bubblescope.record.timers.timer import CpuTimer, Timer
 from bubblescope.record.vendor_marks import (
@@ -42,6 +42,7 @@ __all__ = [
     "Recorder",
     "StepTimes",
     "Timer",
+    "WholeStep",
     "instrument",
 ]
 

@@ -6,15 +6,16 @@ empty where they are not known. Each rank of a machine listens at a port of its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.errors import RecorderError
+from bubblescope.model.whole_steps import NAMES, ORDER, OTHER, UNRECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bubblescope.record.recorder import Recorder
-    from bubblescope.record.step_times import StepTimes
+    from bubblescope.record.step_times import StepTimes, WholeStep
     from bubblescope.recording.columns import Header
 
 _HOST = "127.0.0.1"
@@ -80,12 +81,22 @@ def serve(recorder: Recorder, address: str, local_rank: int) -> Callable[[], Non
     return stop
 
 
+_PARTS: Final = frozenset({*ORDER, OTHER, UNRECORDED})
+"""Parts of a step that are not names of tasks."""
+
+
 class _Metrics:
     """The metrics of one rank."""
 
     def __init__(self, prometheus: Any, registry: Any, header: Header) -> None:
         def gauge(name: str, meaning: str, *labels: str) -> Any:
             made = prometheus.Gauge(
+                f"bubblescope_{name}", meaning, [*self._labels, *labels], registry=registry
+            )
+            return made if labels else made.labels(**self._labels)
+
+        def counter(name: str, meaning: str, *labels: str) -> Any:
+            made = prometheus.Counter(
                 f"bubblescope_{name}", meaning, [*self._labels, *labels], registry=registry
             )
             return made if labels else made.labels(**self._labels)
@@ -105,9 +116,25 @@ class _Metrics:
         self._busy = gauge("step_busy_seconds", "Time in it in which a forward or backward ran.")
         self._bubble = gauge("bubble_ratio", "Share of it in which none ran.")
         self._kinds = gauge("step_task_seconds", "Time of the step's tasks, by kind.", "kind")
-        self._steps = prometheus.Counter(
-            "bubblescope_steps", "Steps recorded.", [*self._labels], registry=registry
-        ).labels(**self._labels)
+        self._steps = counter("steps", "Steps recorded.")
+        self._parts: set[str] = set()
+        self._whole = gauge("whole_step", "Last step of which the next has begun.")
+        self._whole_parts = gauge(
+            "whole_step_seconds",
+            "That step, from its start to the start of the next, by what the rank was in.",
+            "part",
+        )
+        self._whole_phase = gauge(
+            "whole_step_phase_seconds", "First forward or backward of that step to its last."
+        )
+        self._wholes = counter("whole_steps", "Steps of which the next has begun.")
+        self._wholes_parts = counter(
+            "whole_steps_seconds", "All these steps, by what the rank was in.", "part"
+        )
+        self._wholes_phase = counter(
+            "whole_steps_phase_seconds",
+            "First forward or backward to the last, of all these steps.",
+        )
 
     def observe(self, times: StepTimes) -> None:
         """Show another step."""
@@ -120,6 +147,24 @@ class _Metrics:
         for kind in self._seen:
             self._kinds.labels(**self._labels, kind=kind).set(times.kinds_ns.get(kind, 0) / 1e9)
         self._steps.inc()
+        if times.before is not None:
+            self._observe_whole(times.before)
+
+    def _observe_whole(self, whole: WholeStep) -> None:
+        """Show another whole step. Its parts are few: a job may name tasks as it likes."""
+        spent_ns = dict.fromkeys(self._parts, 0)
+        for part, ns in whole.spent_ns.items():
+            known = part in _PARTS or part in self._parts or len(self._parts - _PARTS) < NAMES
+            shown = part if known else OTHER
+            self._parts.add(shown)
+            spent_ns[shown] = spent_ns.get(shown, 0) + ns
+        for part, ns in spent_ns.items():
+            self._whole_parts.labels(**self._labels, part=part).set(ns / 1e9)
+            self._wholes_parts.labels(**self._labels, part=part).inc(ns / 1e9)
+        self._whole.set(whole.step)
+        self._whole_phase.set(whole.phase_ns / 1e9)
+        self._wholes_phase.inc(whole.phase_ns / 1e9)
+        self._wholes.inc()
 
 
 def _known(number: int | None) -> str:

@@ -13,8 +13,9 @@ class Rounds:
 
     A step ends with the optimizer's. Where a job calls its schedule several times before that, to
     accumulate gradients, these are rounds of one step, and the micro-batches of each are numbered on.
-    A job that has no optimizer of PyTorch's, or makes no step with it for many rounds, has a step for
-    each.
+    Where none of PyTorch's optimizers has made a step, weights that have changed between two rounds,
+    and gradients that are gone, show that another has. A job that shows neither has a step for each
+    round: at once if it has no optimizer of PyTorch's, else after many rounds.
 
     Attributes:
         first_microbatch: Number, within the step, of the first micro-batch of the round.
@@ -25,7 +26,12 @@ class Rounds:
         self.first_microbatch = 0
         self.failed = False
         self._size = self._count = 0
-        self._optimizes = self._optimized = self._ever_optimized = False
+        self._optimizes = self._optimized = self._ever_optimized = self._ever_changed = False
+
+    @property
+    def told(self) -> bool:
+        """Whether an optimizer of PyTorch's tells when a step ends."""
+        return self._ever_optimized
 
     def made_optimizer(self) -> None:
         """Note that the job has made an optimizer."""
@@ -35,18 +41,24 @@ class Rounds:
         """Note that an optimizer has made a step, left it out, or thrown gradients away."""
         self._optimizes = self._optimized = self._ever_optimized = True
 
-    def begin(self, microbatches: int, *, within: bool) -> bool:
+    def begin(self, microbatches: int, *, within: bool, changed: bool = False) -> bool:
         """Begin a round of so many micro-batches; say whether it is the first of a step.
 
         Args:
             microbatches: How many.
             within: Whether a step has begun.
+            changed: Whether weights have changed since the last round, or gradients are gone; it counts
+                only as long as no optimizer of PyTorch's tells.
         """
         if within and self.failed:  # that round again, or another in its place
             self.failed = False
             return False
-        more = within and self._optimizes and not self._optimized
-        more = more and (self._ever_optimized or self._count < _PATIENT)
+        changed = changed and not self._ever_optimized
+        self._ever_changed = self._ever_changed or changed
+        sure = self._ever_optimized or self._ever_changed
+        more = within and not self._optimized and not changed
+        self._optimizes = self._optimizes and (sure or self._count < _PATIENT)
+        more = more and (sure or self._optimizes)
         self.first_microbatch = self.first_microbatch + self._size if more else 0
         self._count = self._count + 1 if more else 1
         self._size, self._optimized = microbatches, False

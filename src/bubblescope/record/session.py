@@ -154,9 +154,14 @@ class Session:
         except Exception as error:  # noqa: BLE001  the job goes on
             self.fail(error)
 
-    def begin_round(self, microbatches: int) -> None:
-        """Begin a round of a schedule with so many micro-batches, and a step if it is its first."""
-        if self.rounds.begin(microbatches, within=self._step is not None):
+    def begin_round(self, microbatches: int, *, changed: bool = False) -> None:
+        """Begin a round of a schedule with so many micro-batches, and a step if it is its first.
+
+        Args:
+            microbatches: How many.
+            changed: As of `Rounds.begin`.
+        """
+        if self.rounds.begin(microbatches, within=self._step is not None, changed=changed):
             self.begin_step()
 
     def spoil_round(self) -> None:
@@ -164,12 +169,14 @@ class Session:
 
         So ranks of which one leaves out a batch, or tries it again, number the others alike.
         """
+        if self._step is not None and self.recorder is not None:
+            self.rounds.failed = True
+            self.spoil(self.rounds.first_microbatch)
+
+    def spoil(self, first: int) -> None:
+        """Tell that what was recorded of a step's micro-batches, from this one on, is of no step."""
         recorder = self.recorder
-        if self._step is None or recorder is None:
-            return
-        self.rounds.failed = True
-        if recorder.recording:
-            first = self.rounds.first_microbatch
+        if recorder is not None and recorder.recording:
             what = identity_of(Kind.OTHER, lane=Lane.HOST, microbatch=first)
             recorder.end_task(what, recorder.begin_task(what, SPOILED), SPOILED)
 
@@ -291,7 +298,9 @@ class Session:
 
         return call  # type: ignore[return-value]  # functools.wraps keeps the signature
 
-    def beside(self, function: Function, place: bytes, name: str | None = None) -> Function:
+    def beside(
+        self, function: Function, place: bytes, name: str | None = None, least_ns: int = 0
+    ) -> Function:
         """Return a function that does the same and is recorded as something beside the passes.
 
         It is not in other threads, while `torch.compile` looks at it, and within another such function.
@@ -300,6 +309,7 @@ class Session:
             function: What to record.
             place: Where it belongs, packed.
             name: What to call it; by default what its place says.
+            least_ns: How long it lasts on the host at least to be worth a task.
         """
 
         @functools.wraps(function)
@@ -316,7 +326,10 @@ class Session:
                 return function(*args, **kwargs)
             finally:
                 self._aside = False
-                recorder.end_task(place, began, name)
+                if least_ns and _now() - began[1] < least_ns:
+                    recorder.abandon_task()
+                else:
+                    recorder.end_task(place, began, name)
 
         return call  # type: ignore[return-value]  # functools.wraps keeps the signature
 

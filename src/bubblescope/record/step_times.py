@@ -1,4 +1,4 @@
-"""What one step was on one rank, as soon as it is over."""
+"""What steps were on one rank, as soon as they are over."""
 
 from __future__ import annotations
 
@@ -7,18 +7,49 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from bubblescope.model.intervals import idle_share, union_ns
-from bubblescope.model.kinds import COMPUTE_KINDS, Lane
-from bubblescope.recording.rows import FIELDS, KINDS, LANES, TIMES
+from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.whole_steps import NAMES, ORDER, OTHER, UNRECORDED
+from bubblescope.recording.columns import SPOILED
+from bubblescope.recording.rows import FIELDS, KINDS, LANES, TIMES, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
+    from bubblescope.model.arrays import Ints
     from bubblescope.recording.rows import Rows
 
-_STEP: Final = FIELDS.index("step")
-_START, _END = TIMES.index("start_ns"), TIMES.index("end_ns")
+_STEP, _MICROBATCH = FIELDS.index("step"), FIELDS.index("microbatch")
+_START, _END, _HOST_START = (TIMES.index(name) for name in ("start_ns", "end_ns", "host_start_ns"))
 _COMPUTE: Final = LANES.index(Lane.COMPUTE)
+_OTHER: Final = KINDS.index(Kind.OTHER)
 _PIPELINE: Final = [code for code, kind in enumerate(KINDS) if kind in COMPUTE_KINDS]
+_CODES: Final = {what: [KINDS.index(kind) for kind in kinds] for what, kinds in ORDER.items()}
+
+
+class WholeStep(NamedTuple):
+    """What a rank was in, from the start of a step to the start of its next.
+
+    Attributes:
+        step: Its number.
+        start_ns: When its first task began, on the host's monotonic clock.
+        end_ns: When the first task of the next step did.
+        phase_ns: How much of that was between its first forward or backward and the end of its last.
+        spent_ns: What the rank was in, in the words of `model.whole_steps`, and for how long; it
+            adds up to `length_ns`.
+    """
+
+    step: int
+    start_ns: int
+    end_ns: int
+    phase_ns: int
+    spent_ns: dict[str, int]
+
+    @property
+    def length_ns(self) -> int:
+        """From its start to the start of the next."""
+        return self.end_ns - self.start_ns
 
 
 class StepTimes(NamedTuple):
@@ -30,6 +61,8 @@ class StepTimes(NamedTuple):
         end_ns: When its last one ended.
         busy_ns: Time in between in which one ran.
         kinds_ns: Time of each kind of task.
+        before: The step before this one, whole, which ended when this one began; None if that was not
+            recorded, or not all of it.
     """
 
     step: int
@@ -37,6 +70,7 @@ class StepTimes(NamedTuple):
     end_ns: int
     busy_ns: int
     kinds_ns: dict[str, int]
+    before: WholeStep | None = None
 
     @property
     def span_ns(self) -> int:
@@ -49,31 +83,118 @@ class StepTimes(NamedTuple):
         return idle_share(self.busy_ns, self.span_ns) or 0.0
 
 
-def step_times(step: int, parts: Sequence[Rows]) -> StepTimes | None:
+class _Tasks(NamedTuple):
+    """Tasks as columns; n long."""
+
+    step: Ints
+    kind: Ints
+    lane: Ints
+    start_ns: Ints
+    end_ns: Ints
+    names: list[str | None]
+
+    @property
+    def columns(self) -> tuple[Ints, ...]:
+        """All but the names."""
+        return self.step, self.kind, self.lane, self.start_ns, self.end_ns
+
+    def of(self, chosen: NDArray[np.bool_]) -> _Tasks:
+        """Return some of them."""
+        names = [self.names[at] for at in np.flatnonzero(chosen).tolist()]
+        step, kind, lane, start_ns, end_ns = (column[chosen] for column in self.columns)
+        return _Tasks(step, kind, lane, start_ns, end_ns, names)
+
+    def passes(self) -> NDArray[np.bool_]:
+        """Say which are forwards and backwards."""
+        chosen: NDArray[np.bool_] = (self.lane == _COMPUTE) & np.isin(self.kind, _PIPELINE)
+        return chosen
+
+
+def step_times(step: int, parts: Sequence[Rows], before: Sequence[Rows] = ()) -> StepTimes | None:
     """Return what a step was, from what was recorded; None if it has no forward or backward.
 
     Args:
         step: Its number.
         parts: Tasks, in any order; those of other steps are left out.
+        before: All tasks of the step before it, if they are known.
     """
     if not parts:
         return None
-    own = [rows.fields[_STEP] == step for rows in parts]
-    kind, lane, start_ns, end_ns = (
-        np.concatenate([column[there] for column, there in zip(columns, own, strict=True)])
-        for columns in (
-            [rows.kind for rows in parts],
-            [rows.lane for rows in parts],
-            [rows.times[_START] for rows in parts],
-            [rows.times[_END] for rows in parts],
-        )
-    )
-    phase = (lane == _COMPUTE) & np.isin(kind, _PIPELINE)
+    tasks = _joined([*before, *parts])
+    own = tasks.of(tasks.step == step)
+    phase = own.passes()
     if not phase.any():
         return None
     totals = np.zeros(len(KINDS), np.int64)
-    np.add.at(totals, kind, end_ns - start_ns)
-    kinds_ns = {KINDS[code].value: int(totals[code]) for code in np.unique(kind).tolist()}
-    start_ns, end_ns = start_ns[phase], end_ns[phase]
+    np.add.at(totals, own.kind, own.end_ns - own.start_ns)
+    kinds_ns = {KINDS[code].value: int(totals[code]) for code in np.unique(own.kind).tolist()}
+    start_ns, end_ns = own.start_ns[phase], own.end_ns[phase]
     first, last = int(start_ns.min()), int(end_ns.max())
-    return StepTimes(step, first, last, union_ns(start_ns, end_ns), kinds_ns)
+    whole = _whole(step - 1, tasks, int(own.start_ns.min())) if before else None
+    return StepTimes(step, first, last, union_ns(start_ns, end_ns), kinds_ns, whole)
+
+
+def _joined(parts: Sequence[Rows]) -> _Tasks:
+    """Return tasks as one; those of rounds that failed are of no step, as when they are read."""
+    step, microbatch = (
+        np.concatenate([rows.fields[at] for rows in parts]) for at in (_STEP, _MICROBATCH)
+    )
+    times = [
+        np.concatenate([rows.times[at] for rows in parts]) for at in (_START, _END, _HOST_START)
+    ]
+    names = [name for rows in parts for name in rows.names]
+    step = step.astype(np.int64)
+    if SPOILED in names:
+        for at in [at for at, name in enumerate(names) if name == SPOILED]:
+            failed = (
+                (step == step[at]) & (times[2] <= times[2][at]) & (microbatch >= microbatch[at])
+            )
+            step[failed] = UNKNOWN
+    kind, lane = (
+        np.concatenate([getattr(rows, name) for rows in parts]).astype(np.int64)
+        for name in ("kind", "lane")
+    )
+    return _Tasks(step, kind, lane, times[0], times[1], names)
+
+
+def _whole(step: int, tasks: _Tasks, end_ns: int) -> WholeStep | None:
+    """Take a step apart that lasted until the next began; None if nothing of it is there."""
+    own = tasks.of(tasks.step == step)
+    if not len(own.step) or (start_ns := int(own.start_ns.min())) > end_ns:
+        return None
+    passes = own.passes()
+    phase_ns = 0
+    if passes.any():
+        closes = min(int(own.end_ns[passes].max()), end_ns)
+        phase_ns = max(0, closes - int(own.start_ns[passes].min()))
+    inside = tasks.of((tasks.end_ns > start_ns) & (tasks.start_ns < end_ns))
+    starts, ends = inside.start_ns.clip(start_ns, end_ns), inside.end_ns.clip(start_ns, end_ns)
+    spent_ns: dict[str, int] = {}
+    covered_ns, sofar = 0, np.zeros(len(starts), bool)
+    for what, chosen in _sorts(inside):
+        sofar |= chosen
+        reached_ns = union_ns(starts[sofar], ends[sofar])
+        if reached_ns > covered_ns:
+            spent_ns[what] = reached_ns - covered_ns
+        covered_ns = reached_ns
+    if rest_ns := end_ns - start_ns - covered_ns:
+        spent_ns[UNRECORDED] = rest_ns
+    return WholeStep(step, start_ns, end_ns, phase_ns, spent_ns)
+
+
+def _sorts(tasks: _Tasks) -> list[tuple[str, NDArray[np.bool_]]]:
+    """Return what a rank may be in, and which tasks are it, in the order in which it counts."""
+    kinds = set(np.unique(tasks.kind).tolist())
+    found = [
+        (what, np.isin(tasks.kind, codes)) for what, codes in _CODES.items() if kinds & {*codes}
+    ]
+    if _OTHER not in kinds:
+        return found
+    others = tasks.kind == _OTHER
+    named: dict[str, NDArray[np.bool_]] = {}
+    for at in np.flatnonzero(others & (tasks.lane != _COMPUTE)).tolist():
+        name = tasks.names[at] or Kind.OTHER.value
+        named.setdefault(name, np.zeros(len(others), bool))[at] = True
+    lengths = tasks.end_ns - tasks.start_ns
+    most = sorted(named.items(), key=lambda one: (-int(lengths[one[1]].sum()), one[0]))
+    return [*found, *most[:NAMES], (OTHER, others)]

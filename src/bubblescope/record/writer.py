@@ -96,8 +96,12 @@ class Writer:
         """What the file says was dropped."""
         self._seen: list[Rows] = []
         """Tasks of the step that has not ended, if anybody wants to know of it."""
+        self._before: list[Rows] = []
+        """Tasks of the step before that one; none if they are not all there."""
+        self._told_of: int | None = None
+        """The last step that the observers were told of, or would have been."""
         self._unseen = False
-        """Whether they were too many to be kept."""
+        """Whether tasks of the step that has not ended were too many to be kept."""
         self._deleted = False
         """Whether it was warned already that somebody deletes the file."""
         self._error: Exception | None = None
@@ -244,7 +248,10 @@ class Writer:
     def _see(self, rows: Rows) -> None:
         """Keep tasks until their step has ended."""
         self._seen.append(rows)
-        if sum(map(len, self._seen)) > _MOST:
+        count = sum(map(len, self._seen))
+        if self._before and count + sum(map(len, self._before)) > _MOST:
+            self._before = []
+        if count > _MOST:
             self._seen.clear()
             self._unseen = True
 
@@ -252,7 +259,9 @@ class Writer:
         """Tell the observers what a step was; not of one of which tasks were dropped."""
         lacks = self._unseen or self._dropped.of(number)
         seen, self._seen, self._unseen = self._seen, [], False
-        times = None if lacks else step_times(number, seen)
+        before = self._before if self._told_of == number - 1 else []
+        self._before, self._told_of = [] if lacks else seen, number
+        times = None if lacks else step_times(number, seen, before)
         if times is None:
             return
         for observer in list(self._observers):

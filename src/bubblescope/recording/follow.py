@@ -25,7 +25,10 @@ _BACKLOG: Final = 128 << 20
 """Bytes of all files that are decoded at once; of more than that, only the ends are."""
 _HEAD: Final = 1 << 16
 """Bytes in which the metadata of any of our messages fit."""
-_WANTED: Final = ["kind", "lane", "step", "stage", "chunk", "start_ns", "end_ns"]
+_WANTED: Final = [
+    *("kind", "lane", "step", "stage", "chunk", "microbatch"),
+    *("start_ns", "end_ns", "host_start_ns", "name"),
+]
 
 
 class News(NamedTuple):
@@ -33,7 +36,8 @@ class News(NamedTuple):
 
     Attributes:
         recording: Which one.
-        tasks: Its new tasks: kind, lane, step, stage, chunk, start_ns and end_ns.
+        tasks: Its new tasks: kind, lane, step, stage, chunk, microbatch, start_ns, end_ns,
+            host_start_ns and name.
         anew: It is another job's than before, or gone: what was known of it is void.
     """
 

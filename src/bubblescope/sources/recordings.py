@@ -14,7 +14,8 @@ from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
 from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, concat
 from bubblescope.recording.attempts import number_of
-from bubblescope.recording.columns import HEADER, SPOILED
+from bubblescope.recording.columns import HEADER
+from bubblescope.recording.failures import without_failed
 from bubblescope.recording.reader import Torn, header_of, read_stream
 from bubblescope.sources.rank_grid import groups_of_grid
 
@@ -253,7 +254,7 @@ class _Recording:
             stage=pl.coalesce("stage", _stage_of_chunk(header.stages)),
             name=pl.coalesce("name", "kind"),
         )
-        tasks, failed = _without_failed(tasks)
+        tasks, failed = without_failed(tasks)
         known = {name: getattr(header, name, None) for name in RANK_SCHEMA}
         known["host"] = host
         ranks = pl.DataFrame([known], schema=RANK_SCHEMA)
@@ -281,23 +282,6 @@ def _stage_of_chunk(stages: list[int] | None) -> pl.Expr:
         return pl.lit(None, pl.Int32)
     chunk = pl.col("chunk") if len(stages) > 1 else pl.lit(0)
     return chunk.replace_strict(range(len(stages)), stages, default=None, return_dtype=pl.Int32)
-
-
-def _without_failed(tasks: pl.DataFrame) -> tuple[pl.DataFrame, list[int]]:
-    """Take what was done for steps that failed out of these steps, which were tried again.
-
-    Returns:
-        The tasks, and the numbers of the steps, one for each time.
-    """
-    failed = tasks.filter(name=SPOILED).drop_nulls("step")
-    if not failed.height:
-        return tasks, []
-    # A round of a step begins with the micro-batch that the row says; rounds before it are done.
-    for row in failed.iter_rows(named=True):
-        of = (pl.col("step") == row["step"]) & (pl.col("host_start_ns") <= row["host_start_ns"])
-        of &= pl.col("microbatch") >= row["microbatch"]
-        tasks = tasks.with_columns(step=pl.when(~of.fill_null(value=False)).then("step"))
-    return tasks, failed["step"].to_list()
 
 
 def _failed(rank: int, steps: list[int]) -> tuple[Notice, ...]:

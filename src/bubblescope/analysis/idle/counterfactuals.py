@@ -13,9 +13,11 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.beside import AWAITS_SENDS, ON_HOST, by_name
+from bubblescope.analysis.between_rounds import between_rounds, without
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.measured_run import clocks, measured_run
 from bubblescope.analysis.idle.task_lengths import lengths
+from bubblescope.analysis.phase import pipelines
 from bubblescope.model import intervals
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.errors import ScheduleError
@@ -44,20 +46,27 @@ class Counterfactuals:
 
     Args:
         run: The run.
-        timeline: What it was made from.
+        timeline: What it was made from, without the time between its rounds.
         recognition: The schedule that it followed; its order is kept where `Cause.ORDER` is left out.
+        between: What time that was, as `analysis.between_rounds.between_rounds` returns it.
 
     Attributes:
         run: The run.
         ranks: The timeline's ranks.
         lengths: How long its tasks would be with some of what makes them differ.
         present: The causes that made any difference to it.
+        between: What time between rounds was taken out.
     """
 
     def __init__(
-        self, run: MeasuredRun, timeline: Timeline, recognition: Recognition | None
+        self,
+        run: MeasuredRun,
+        timeline: Timeline,
+        recognition: Recognition | None,
+        between: pl.DataFrame,
     ) -> None:
         self.run = run
+        self.between = between
         self.ranks = timeline.ranks
         parts = self.lengths = lengths(run)
         self._longer = {
@@ -91,8 +100,13 @@ class Counterfactuals:
             recognition: The schedule that it followed.
             apart: As of `measured_run`.
         """
-        run = measured_run(timeline, apart)
-        return None if run is None else cls(run, timeline, recognition)
+        if not timeline.run.common_clock:
+            return None
+        apart = pipelines(timeline) if apart is None else apart
+        between = between_rounds(timeline, apart)
+        closed = without(timeline, between, apart)
+        run = measured_run(closed, apart)
+        return None if run is None else cls(run, closed, recognition, between)
 
     def with_causes(self, causes: AbstractSet[Cause]) -> Replay:
         """Return the run with only these causes."""

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.between_rounds import laid_open
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 from bubblescope.model import intervals
@@ -52,8 +53,8 @@ class Ledger(msgspec.Struct, frozen=True, eq=False):
             before which it is; null if it is the last of the step) and root (row of the task on which
             all those that were waited for waited in the end).
         table: Frame with step, rank, cause and idle_ns, the sums of `gaps`; only where not 0.
-        outside: The same for what is idle before and after the pipeline phase, between the first
-            start and the last end of anything in the step: all of it is synchronisation.
+        outside: The same for what is idle before and after the pipeline phase and between its rounds,
+            from the first start to the last end of anything in the step: all of it is synchronisation.
         replay_error: How far the replayed steps are from the measured ones, as a share of these; the
             mean over the steps.
         worst_error: The same of the worst step.
@@ -110,14 +111,15 @@ def ledger(
     some = (frozenset(causes[:count]) for count in range(len(causes) + 1))
     idle = np.stack([items.idle(counterfactuals.with_causes(one)) for one in some])
     parts = _parts(causes, _given(idle, items.begins, displaced=Cause.CLOCK in causes))
+    between = counterfactuals.between
     again = counterfactuals.lengths_with(frozenset(causes) - {Cause.CLOCK})
     error = np.abs(again - run.as_measured.length_ns) / np.maximum(run.as_measured.length_ns, 1)
     phase = _phase(run, items)
     parts = parts._replace(cause=np.where(parts.cause == 0, phase[parts.item], parts.cause))
     return Ledger(
-        gaps=_rows(run, items, parts),
+        gaps=laid_open(_rows(run, items, parts), between, run.pipelines),
         table=_sums(run, items, parts),
-        outside=_outside(timeline, run),
+        outside=_outside(timeline, run, between),
         replay_error=float(error.mean()),
         worst_error=float(error.max()),
         counterfactuals=counterfactuals,
@@ -320,8 +322,8 @@ def _lasts(run: MeasuredRun) -> Ints:
     return last
 
 
-def _outside(timeline: Timeline, run: MeasuredRun) -> pl.DataFrame:
-    """Return how long each rank was idle in its steps before and after the pipeline phase."""
+def _outside(timeline: Timeline, run: MeasuredRun, between: pl.DataFrame) -> pl.DataFrame:
+    """Return how long each rank was idle in its steps outside of the pipeline phase and its rounds."""
     phase = pl.DataFrame(
         {
             "step": pl.Series(run.steps, dtype=TASK_SCHEMA["step"]),
@@ -331,15 +333,22 @@ def _outside(timeline: Timeline, run: MeasuredRun) -> pl.DataFrame:
         }
     )
     window = ["step", "pipeline"]
+    rest = between.group_by(window).agg(rest=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    phase = (
+        phase.join(rest, on=window, how="left", nulls_equal=True)
+        .with_columns(pl.col("rest").fill_null(0))
+        .with_columns(closes=pl.col("closes") + pl.col("rest"))
+    )
     tasks = timeline.tasks.select("rank", "step", "kind", "lane", "start_ns", "end_ns")
     tasks = tasks.join(run.pipelines, on="rank", how="left").with_columns(
         pl.col("pipeline").fill_null(0)  # ranks without tasks of the pipeline
     )
     tasks = tasks.join(phase, on=window, nulls_equal=True)
     steps = tasks.group_by(window).agg(
-        pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("opens", "closes").first()
+        pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("opens", "closes", "rest").first()
     )
     around = (pl.col("opens") - pl.col("start_ns")) + (pl.col("end_ns") - pl.col("closes"))
+    around += pl.col("rest")
     idle = steps.select(*window, window=around).join(run.pipelines, on="pipeline")
     kinds = [kind.value for kind in COMPUTE_KINDS]
     work = tasks.filter(pl.col("lane") == Lane.COMPUTE.value, ~pl.col("kind").is_in(kinds)).sort(
@@ -349,7 +358,20 @@ def _outside(timeline: Timeline, run: MeasuredRun) -> pl.DataFrame:
     fresh = work.with_columns(start_ns=pl.Series(fresh_ns))
     before = (pl.min_horizontal("end_ns", "opens") - pl.col("start_ns")).clip(lower_bound=0)
     after = (pl.col("end_ns") - pl.max_horizontal("start_ns", "closes")).clip(lower_bound=0)
-    busy = fresh.group_by("step", "rank").agg(busy=(before + after).sum())
+    meanwhile = fresh.select(*window, "rank", "start_ns", "end_ns").join(
+        between.rename({"start_ns": "from_ns", "end_ns": "until_ns"}), on=window, nulls_equal=True
+    )
+    inside = pl.min_horizontal("end_ns", "until_ns") - pl.max_horizontal("start_ns", "from_ns")
+    busy = (
+        pl.concat(
+            [
+                fresh.select("step", "rank", busy=before + after),
+                meanwhile.select("step", "rank", busy=inside.clip(lower_bound=0)),
+            ]
+        )
+        .group_by("step", "rank")
+        .agg(pl.col("busy").sum())
+    )
     return (
         idle.join(busy, on=["step", "rank"], how="left", nulls_equal=True)
         .select(

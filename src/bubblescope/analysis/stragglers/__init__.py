@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 import numpy as np
 
+from bubblescope.analysis.between_rounds import between_rounds, without
 from bubblescope.analysis.idle.slow_ranks import SlowRank, standing_out
 from bubblescope.analysis.phase import pipelines
 from bubblescope.analysis.pictured import pictured
@@ -151,7 +152,8 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             TimelineError: No step can be replayed; the message says why.
             ScheduleError: Operations wait for each other in a circle.
         """
-        operations = tabulate(timeline)
+        apart = pipelines(timeline)
+        operations = tabulate(without(timeline, between_rounds(timeline, apart), apart))
         replays = Replays(operations)
         rank = operations.pipeline.rank
         places = len(rank)
@@ -178,8 +180,8 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         by_replica = _slowdown(replays.alone(np.array(kept[:1]))[0], ideal)
         by_worker = np.minimum(by_place.overall[:, None], by_replica.overall)
         alone = _slowdown(replays.alone(per_place).reshape(rank.size, -1), ideal).overall
-        apart = pipelines(timeline)["pipeline"].n_unique() > 1
-        base = _step_ns(operations, apart=apart) if operations.common_clock else None
+        several = apart["pipeline"].n_unique() > 1
+        base = _step_ns(operations, apart=several) if operations.common_clock else None
         worst = _worst(by_worker, rank)
         chosen = worst[operations.place]
         removed, added = replays.keeping(np.array([~chosen, chosen]))
@@ -189,7 +191,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             model="job-trace" if operations.job_trace else "compute",
             steps=operations.steps,
             base_ns=base,
-            apart=apart,
+            apart=several,
             no_delay_ns=no_delay,
             ideal_ns=ideal,
             slowdown=of_all,

@@ -15,9 +15,10 @@ import polars as pl
 
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.idle.slow_ranks import LEAST, notable, slowest
-from bubblescope.analysis.wall_clock import PASSES, UNRECORDED, WAITS
+from bubblescope.analysis.wall_clock import WAITS
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind
+from bubblescope.model.whole_steps import PASSES, UNRECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,12 +1,18 @@
-"""What a training job does beside its passes: loading data, checkpoints, clipping, its own collectives.
+"""What a training job does beside its passes: data, checkpoints, clipping, logging, collectives.
 
 All of it is recorded as tasks on the host, whatever framework the passes are of. Nothing is that runs
 in other threads, in `torch.compile`, or inside of another such task.
+
+Copies to the device are recorded where a framework moves whole batches by a function of its own. What
+a job copies by `Tensor.to`, `cuda` or `copy_` is not: subclasses of tensors know these methods by
+identity, so nothing may be put in their place, and they are called in the midst of models too. Only a
+profiler sees these copies.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +28,10 @@ if TYPE_CHECKING:
 ASIDE: Final = identity_of(Kind.OTHER, lane=Lane.HOST)
 _DATA: Final = identity_of(Kind.DATA)
 _COLLECTIVE: Final = identity_of(Kind.COLLECTIVE)
+_LOGGING: Final = "logging"
+_COPY: Final = "copy to device"
+_LEAST_NS: Final = 50_000
+"""How long a call of these lasts at least to be worth a task: most only put something into a queue."""
 
 
 def data(module: ModuleType, session: Session) -> None:
@@ -54,6 +64,43 @@ def clipping(module: ModuleType, session: Session) -> None:
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         recorded = session.beside(getattr(module, name), ASIDE, "gradient clipping")
         _replace(module, name, recorded, "torch.nn.utils")
+
+
+def logs(module: ModuleType, session: Session) -> None:
+    """Record Python's own logging, once a job has PyTorch: what handlers do with a record."""
+    del module
+    logger = logging.Logger
+    logger.handle = session.beside(logger.handle, ASIDE, _LOGGING, _LEAST_NS)  # type: ignore[method-assign]
+
+
+def tensorboard(module: ModuleType, session: Session) -> None:
+    """Record what TensorBoard's writer does: `add_scalar` and its like, `flush` and `close`."""
+    writer = module.SummaryWriter
+    for name in [name for name in vars(writer) if name.startswith("add_")] + ["flush", "close"]:
+        setattr(writer, name, session.beside(getattr(writer, name), ASIDE, _LOGGING, _LEAST_NS))
+
+
+def wandb(module: ModuleType, session: Session) -> None:
+    """Record `log` of a run of Weights & Biases, which `wandb.log` is too."""
+    run = module.Run
+    run.log = session.beside(run.log, ASIDE, _LOGGING, _LEAST_NS)
+
+
+def mlflow(module: ModuleType, session: Session) -> None:
+    """Record what logs metrics, parameters and files with MLflow; `mlflow` says all of it again."""
+    for name in [name for name in vars(module) if name.startswith("log_")]:
+        theirs = getattr(module, name)
+        if callable(theirs):
+            recorded = session.beside(theirs, ASIDE, _LOGGING, _LEAST_NS)
+            _replace(module, name, recorded, "mlflow")
+
+
+def batches(module: ModuleType, session: Session) -> None:
+    """Record how batches are moved to the device, by Accelerate or Lightning."""
+    for name in ("send_to_device", "move_data_to_device"):
+        if hasattr(module, name):
+            theirs = getattr(module, name)
+            setattr(module, name, session.beside(theirs, ASIDE, _COPY, _LEAST_NS))
 
 
 def collectives(module: ModuleType, session: Session) -> None:

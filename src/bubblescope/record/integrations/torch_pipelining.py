@@ -19,6 +19,7 @@ from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of, kind_of, place_of
 from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_groups import groups_of
+from bubblescope.record.integrations.torch_weights import Weights
 from bubblescope.recording.columns import WAITING
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def schedules(module: ModuleType, session: Session) -> None:
 
 def _stepping(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
     evaluate = session.beside(session.alone(step), ASIDE, "evaluation")
+    weights = Weights()
 
     @functools.wraps(step)
     def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -78,12 +80,15 @@ def _stepping(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
             return evaluate(self, *args, **kwargs)
         session.use("torch")
         _introduce(self, session)
-        session.begin_round(self._n_microbatches)
+        session.begin_round(self._n_microbatches, changed=weights.changed())
         try:
-            return step(self, *args, **kwargs)
+            result = step(self, *args, **kwargs)
         except Exception:
             session.spoil_round()
             raise
+        if not session.rounds.told:
+            _note(weights, self, session)
+        return result
 
     return begin
 
@@ -97,10 +102,22 @@ def _evaluates(schedule: Any) -> bool:
     return trains and not getattr(schedule, "_has_backward", True)
 
 
+def _note(weights: Weights, schedule: Any, session: Session) -> None:
+    """Remember what a schedule's weights are now."""
+    try:
+        weights.note(stage.submod for stage in _stages(schedule))
+    except Exception as error:  # noqa: BLE001  the job goes on
+        session.fail(error)
+
+
+def _stages(schedule: Any) -> Any:
+    return getattr(schedule, "_stages", None) or [schedule._stage]  # noqa: SLF001
+
+
 def _introduce(schedule: Any, session: Session) -> None:
     """Tell the session what the schedule knows of itself."""
     try:
-        stages = getattr(schedule, "_stages", None) or [schedule._stage]  # noqa: SLF001
+        stages = _stages(schedule)
         device = getattr(stages[0].device, "index", None)
         session.about(
             stages=sorted(stage.stage_index for stage in stages),

@@ -39,7 +39,10 @@ _FACT: Final = 120
 _TEXT: Final = 2_000
 """Letters of a text from a trace that the page holds."""
 
-_PLACE: Final = ("rank", "host", "stages", "device", "process", "dp", "tp", "cp")
+_PLACE: Final = (
+    *("rank", "host", "stages", "device", "process"),
+    *("pp", "dp", "tp", "cp", "ep", "etp", "edp"),
+)
 
 
 def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:

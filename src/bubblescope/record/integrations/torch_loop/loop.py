@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.integrations.receipts import awaited
+from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_loop.graph_origins import Work, made, origin
 from bubblescope.record.integrations.torch_loop.models import Called, models_of, parts_of
@@ -30,6 +31,10 @@ _TRIES: Final = 3
 """Times to look for the modules that a loop calls, if those found first are never called."""
 
 _DATA: Final = (identity_of(Kind.DATA),)
+
+
+def _called(function: Any, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
 
 
 class Loop:
@@ -60,6 +65,11 @@ class Loop:
         self._inside: Any = None
         """The function that is a task now."""
         self._backward: Any = None
+        self._started: Work | None = None
+        """What the last backward started from."""
+        self._failed: Work | None = None
+        """What a backward started from that failed, as long as it has not been tried again."""
+        self._evaluated = session.beside(_called, ASIDE, "evaluation")
 
     # The loop's models
 
@@ -227,8 +237,19 @@ class Loop:
         return self.timed(function, self._backs, self._always)
 
     def fetching(self, function: Any) -> Any:
-        """Return a function that waits for data and is recorded; the end of the data is no task."""
-        return self.timed(function, lambda _: _DATA, self._trains)
+        """Return a function that waits for data and is recorded; the end of the data is no task.
+
+        Between steps, what is fetched while the model is not in training is part of an evaluation.
+        """
+        training = self.timed(function, lambda _: _DATA, self._trains)
+        evaluating = self._session.beside(function, ASIDE, "evaluation")
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            between = self._between and self._step >= 0 and self._free()
+            return (evaluating if between and not self._trains() else training)(*args, **kwargs)
+
+        return call
 
     def timed(self, function: Any, places: Places, begins: Callable[[], bool] | None = None) -> Any:
         """Return a function that does the same and is recorded, unless it is part of another task.
@@ -292,15 +313,33 @@ class Loop:
             self._session.abandon(begun)
             if first:
                 self._take_back()
+            elif function is self._backward:
+                self._failed = self._started
             raise
+        if function is self._backward:
+            self._failed = None
         self._inside = None
         self._session.end(begun)
         return result
+
+    def _give_up(self) -> None:
+        """Let a micro-batch whose backward failed, and those after it, be of no step.
+
+        A forward comes instead of another backward: it takes the place, be it the same again or not.
+        """
+        work, self._failed = self._failed, None
+        if work is None or work.step != self._step:
+            return
+        self._session.spoil(work.microbatch)
+        for chunk in self._forwards:
+            self._forwards[chunk] = min(self._forwards[chunk], work.microbatch)
 
     def _forward(self, called: Called, function: Any, args: Any, kwargs: Any) -> Any:
         """Call a model, and record it."""
         self._called = True
         if not self._torch.is_grad_enabled():
+            if self._free() and self._step >= 0:
+                return self._evaluated(function, *args, **kwargs)
             return function(*args, **kwargs)
         self._session.saw.add(FORWARD)
         first = self._between
@@ -323,6 +362,8 @@ class Loop:
             # Its gradients will run on into what made its input, so they are one stage.
             self._work = earlier
         else:
+            if self._failed is not None:
+                self._give_up()
             if called.chunk is None:
                 called.chunk = self._free_chunk()
             self._work = Work(self._step, called.chunk, self._forwards[called.chunk])
@@ -335,7 +376,8 @@ class Loop:
         return next(chunk for chunk in itertools.count() if chunk not in taken)
 
     def _backs(self, tensors: Any, *_: Any, **__: Any) -> Sequence[bytes]:
-        return (self._place(Kind.BACKWARD, origin(tensors)),)
+        self._started = origin(tensors)
+        return (self._place(Kind.BACKWARD, self._started),)
 
     def send(
         self, tensor: Any, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None

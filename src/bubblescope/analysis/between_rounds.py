@@ -1,0 +1,208 @@
+"""Time between the rounds of a step, in which a job accumulates gradients.
+
+A step that calls its schedule several times has rounds, of as many micro-batches each as the run
+says. Between two of them, when nobody is in either, a job loads data or computes what it likes: that is
+a part of the whole step, and no bubble. So rates, causes and replays are those of the rounds, summed:
+they are of the run with these stretches of time taken out, in which no pipeline task of the step runs
+anywhere. Where a rank begins a round while others are in the one before, there is no such stretch: both
+rounds are measured as one, from the first start to the last end, so that no time counts twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+
+from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.model import intervals
+from bubblescope.model.timeline import Timeline
+
+if TYPE_CHECKING:
+    from bubblescope.model.arrays import Ints
+
+_KEY: Final = ("step", "pipeline")
+_EDGES: Final = ("start_ns", "end_ns")
+_TIMES: Final = (*_EDGES, "host_start_ns", "host_end_ns")
+_NOT_ONE: Final = -1
+_BETWEEN: Final[dict[str, Any]] = {
+    "step": pl.Int32,
+    "pipeline": pl.Int32,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+}
+
+
+def between_rounds(timeline: Timeline, apart: pl.DataFrame) -> pl.DataFrame:
+    """Return when nobody was in a round, between the first and the last round of each step.
+
+    Args:
+        timeline: The run.
+        apart: Frame with rank and pipeline, as `analysis.phase.pipelines` returns it.
+
+    Returns:
+        Frame with step, pipeline, start_ns and end_ns, ascending; none of a run whose ranks share no
+        clock, or that does not say how many micro-batches its schedule has.
+    """
+    declared = timeline.run.microbatches
+    if not declared or not timeline.run.common_clock:
+        return pl.DataFrame(schema=_BETWEEN)
+    phase = pipeline_phase(timeline.tasks).join(apart, on="rank", maintain_order="left")
+    return outside_rounds(phase, declared)
+
+
+def outside_rounds(phase: pl.DataFrame, microbatches: int) -> pl.DataFrame:
+    """Return when no round was on, between the first and the last of each step.
+
+    Args:
+        phase: Frame with step, pipeline, microbatch, start_ns and end_ns: the pipeline tasks.
+        microbatches: How many a round has.
+
+    Returns:
+        As `between_rounds`.
+    """
+    # Some only: a step of rounds has a multiple of a schedule's micro-batches.
+    highest = phase.group_by("step").agg(count=pl.col("microbatch").max() + 1).drop_nulls()
+    several = highest.filter(
+        pl.col("count") > microbatches, pl.col("count") % microbatches == 0
+    ).select("step")
+    if not several.height:
+        return pl.DataFrame(schema=_BETWEEN)
+    of = phase.join(several, on="step", how="semi").with_row_index("at")
+    # A task without a micro-batch may be of any round: it is on its own.
+    number = pl.col("microbatch") // microbatches
+    rounds = (
+        of.with_columns(number=pl.coalesce(number, _NOT_ONE - pl.col("at").cast(pl.Int64)))
+        .group_by(*_KEY, "number")
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+        .sort(*_KEY, "start_ns")
+    )
+    start_ns, _, group = intervals.columns(rounds, *_KEY)
+    reached_ns = intervals.reached_ns(rounds["end_ns"].to_numpy(), group)
+    free = (reached_ns != intervals.NEVER) & (reached_ns < start_ns)
+    return (
+        rounds.with_columns(end_ns="start_ns", start_ns=pl.Series(reached_ns))
+        .filter(pl.Series(free))
+        .select(pl.col(name).cast(kind) for name, kind in _BETWEEN.items())
+    )
+
+
+def without(timeline: Timeline, between: pl.DataFrame, apart: pl.DataFrame) -> Timeline:
+    """Return a run with stretches of time taken out of its steps; the rows of tasks stay the same.
+
+    What comes after a stretch in its step moves up. What runs in it, or on through it, is shorter by
+    that.
+
+    Args:
+        timeline: The run.
+        between: As `between_rounds` returns it.
+        apart: Frame with rank and pipeline.
+    """
+    if not between.height:
+        return timeline
+    tasks = timeline.tasks.join(apart, on="rank", how="left", maintain_order="left")
+    tasks = tasks.with_columns(pl.col("pipeline").fill_null(0))
+    cuts = between.select(_KEY).unique().sort(_KEY).with_row_index("group")
+    tasks = _placed(tasks, between).join(cuts, on=_KEY, how="left", maintain_order="left")
+    group = tasks["group"].cast(pl.Int64).fill_null(_NOT_ONE).to_numpy()
+    stretches = _columns(between.join(cuts, on=_KEY, maintain_order="left"))
+    moved = {
+        name: pl.Series(_closed(tasks[name], group, stretches), dtype=pl.Int64) for name in _TIMES
+    }
+    shorter = timeline.tasks.with_columns(**moved)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    busy = pl.when(pl.col("busy_ns").is_not_null()).then(pl.min_horizontal("busy_ns", length))
+    shorter = shorter.with_columns(busy_ns=busy)
+    return Timeline(shorter, timeline.ranks, timeline.run, **timeline.tables)
+
+
+def _placed(tasks: pl.DataFrame, between: pl.DataFrame) -> pl.DataFrame:
+    """Let tasks of no step move with the step in whose rounds they begin."""
+    if not tasks["step"].has_nulls():
+        return tasks
+    spans = (
+        pipeline_phase(tasks)
+        .join(between, on=_KEY, how="semi")
+        .group_by(_KEY)
+        .agg(pl.col("start_ns").min().alias("opens"), pl.col("end_ns").max().alias("closes"))
+        .sort("opens")
+        .rename({"step": "around"})
+    )
+    found = (
+        tasks.with_row_index("at")
+        .sort("start_ns")
+        .join_asof(
+            spans, left_on="start_ns", right_on="opens", by="pipeline", check_sortedness=False
+        )
+        .sort("at")
+    )
+    inside = pl.col("start_ns") < pl.col("closes")
+    return tasks.with_columns(
+        step=found.select(pl.coalesce("step", pl.when(inside).then("around"))).to_series()
+    )
+
+
+def _closed(times: pl.Series, group: Ints, stretches: tuple[Ints, Ints, Ints]) -> pl.Series:
+    """Return times less what was taken out before them in their group."""
+    known = times.fill_null(0).to_numpy().astype(np.int64)
+    far = np.full(len(known), int(stretches[1].min()) - 1, np.int64)
+    out: Ints = intervals.covered_ns(stretches, (group, np.minimum(far, known), known))
+    return times - pl.Series(out)
+
+
+def laid_open(gaps: pl.DataFrame, between: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
+    """Return stretches of the run that is left as those of the run that was, which add up to the same.
+
+    One that goes on through time that was taken out is in two parts, before and after it.
+
+    Args:
+        gaps: Frame with rank, step, start_ns and end_ns, of a run as `without` returns it.
+        between: As given to that.
+        apart: As given to that.
+    """
+    if not between.height:
+        return gaps
+    length = pl.col("end_ns") - pl.col("start_ns")
+    cuts = between.with_columns(
+        out=length.cum_sum().over(_KEY),
+        cut=pl.col("start_ns") - (length.cum_sum().over(_KEY) - length),
+    ).select(*_KEY, "out", "cut")
+    columns = gaps.columns
+    held = gaps.with_row_index("at").join(apart, on="rank", maintain_order="left")
+    through = held.join(cuts, on=_KEY, how="inner", nulls_equal=True).filter(
+        pl.col("start_ns") < pl.col("cut"), pl.col("cut") < pl.col("end_ns")
+    )
+    edges = pl.concat([held.select("at", "start_ns"), through.select("at", start_ns="cut")])
+    edges = edges.sort("at", "start_ns").with_columns(until=pl.col("start_ns").shift(-1).over("at"))
+    parts = (
+        held.drop("start_ns")
+        .join(edges, on="at", maintain_order="right")
+        .with_columns(end_ns=pl.coalesce("until", "end_ns"))
+    )
+    group = cuts.select(_KEY).unique().sort(_KEY).with_row_index("group")
+    number = parts.join(group, on=_KEY, how="left", nulls_equal=True, maintain_order="left")[
+        "group"
+    ]
+    known = cuts.join(group, on=_KEY, maintain_order="left")
+
+    def opened(times: pl.Series, *, begins: bool) -> pl.Series:
+        """Return when these were: what begins at a cut did so after it, what ends there before."""
+        frame = pl.DataFrame({"group": number, "time": times}).with_row_index("row")
+        there = frame.join(known, on="group").filter(
+            (pl.col("cut") <= pl.col("time")) if begins else (pl.col("cut") < pl.col("time"))
+        )
+        out = there.group_by("row").agg(pl.col("out").max())
+        moved = frame.join(out, on="row", how="left", maintain_order="left")
+        return moved.select(pl.col("time") + pl.col("out").fill_null(0)).to_series()
+
+    return parts.with_columns(
+        start_ns=opened(parts["start_ns"], begins=True),
+        end_ns=opened(parts["end_ns"], begins=False),
+    ).select(columns)
+
+
+def _columns(frame: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
+    frame = frame.sort("group", "start_ns")
+    group, start, end = (frame[name].to_numpy().astype(np.int64) for name in ("group", *_EDGES))
+    return group, start, end
