@@ -88,7 +88,7 @@ _OURS: Final = {
     ),
     "watch": (
         "watch",
-        "Watch a job that is recording to FOLDER: bubble rate, slowest stage, idle time of each rank.",
+        "Watch a job that is recording to FOLDER: bubble rate, slowest stage, whole steps, idle time.",
     ),
     "whatif": (
         "whatif",
