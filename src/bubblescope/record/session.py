@@ -58,7 +58,7 @@ class Session:
 
     Attributes:
         recorder: What records, once the first step has begun; None before, and after a failure.
-        stages: Global virtual stages of this rank, by chunk.
+        stages: Global virtual stages of this rank, by chunk; another list when they are others.
         pipeline: Place of this rank in its pipeline and how many ranks that has, if a mesh says.
         framework: Name of the framework whose schedules the job uses; None for a loop of its own, or as
             long as nothing is known.
@@ -98,8 +98,9 @@ class Session:
         What is told after the first step began has no effect: it is in the file's first line.
         """
         self._facts.update({name: value for name, value in facts.items() if value is not None})
-        if "stages" in facts and facts["stages"] is not None:
-            self.stages = list(facts["stages"])
+        stages = facts.get("stages")
+        if stages is not None and self.stages != list(stages):
+            self.stages = list(stages)
 
     def ask(self, facts: Callable[[], dict[str, Any]]) -> None:
         """Have this called when the first step begins, for what nobody has told until then."""
