@@ -2,11 +2,12 @@
 
     python benchmarks/hooks.py [--rounds 100] [--beside OTHER/src]
 
-Each is timed in three ways that take turns in one process, in short runs: bare; with hooks that are empty,
-which is what a framework and Python charge for being hooked at all; and recorded. The least of the runs
-is what the machine can do when nothing else disturbs it. CPU is that of the whole process, with
-the writer's thread and with beginning and ending the step. With `--beside`, a second process does the
-same with another version of the package, in turn with the first.
+Each is timed in three ways that take turns in one process, in short runs: bare; with hooks that are
+empty, which is what a framework and Python charge for being hooked at all; and recorded. The least of
+the runs is what the machine can do when nothing else disturbs it. CPU is that of the whole process,
+with the writer's thread, as far as it is done by then, and with beginning and ending the step.
+With `--beside`, a second process does the same with another version of the package, in turn with the
+first.
 """
 
 from __future__ import annotations
@@ -172,13 +173,13 @@ class _Called:
     """What a model calls in place of itself, as the integration has it, and does nothing more."""
 
     def __init__(self, model: Any) -> None:
-        self._run = model._call_impl
+        self._run = model._call_impl  # noqa: SLF001  what it calls without us
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._run(*args, **kwargs)
 
 
-def through_a_loop(session: Session) -> dict[str, Callable[[], int]]:
+def through_a_loop(_: Session) -> dict[str, Callable[[], int]]:
     """Forwards and backwards of a loop that is written by hand in PyTorch."""
     import torch  # noqa: PLC0415  if it is installed
 
@@ -186,7 +187,7 @@ def through_a_loop(session: Session) -> dict[str, Callable[[], int]]:
 
     torch.set_num_threads(1)
     bare, empty, model = (torch.nn.Linear(4, 4) for _ in WAYS)
-    empty._compiled_call_impl = _Called(empty)
+    empty._compiled_call_impl = _Called(empty)  # noqa: SLF001  as the integration does
     backward = torch.autograd.backward
     hooks.install("loop")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # so that its model is followed
@@ -218,7 +219,7 @@ THROUGH = {
 
 
 def work(which: str) -> None:
-    """Time one run of each way whenever a line comes, and answer with wall and CPU nanoseconds a task."""
+    """Time a run of each way whenever a line comes; answer with wall and CPU nanoseconds a task."""
     from bubblescope.record import session  # noqa: PLC0415
     from bubblescope.record.settings import Settings  # noqa: PLC0415
 
@@ -266,8 +267,10 @@ def asked(process: subprocess.Popen[str]) -> dict[str, list[float]]:
     return found
 
 
-def table(which: str, sources: dict[str, str], rounds: int) -> None:
-    """Print what a task costs, with each version, in nanoseconds; and what it costs beyond the bare call."""
+def measured(
+    which: str, sources: dict[str, str], rounds: int
+) -> dict[tuple[str, str], list[list[float]]]:
+    """Return what runs took, by version and way."""
     processes = {name: started(which, source) for name, source in sources.items()}
     took: dict[tuple[str, str], list[list[float]]] = {}
     for _ in range(rounds):
@@ -275,29 +278,31 @@ def table(which: str, sources: dict[str, str], rounds: int) -> None:
             for way, values in asked(process).items():
                 took.setdefault((name, way), []).append(values)
     for process in processes.values():
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait()
-    costs: dict[str, dict[str, list[float]]] = {}
-    for name in processes:
-        bare = [figures(took[name, "bare"], clock) for clock in range(2)]
-        for way in WAYS:
-            both = [figures(took[name, way], clock) for clock in range(2)]
-            beyond = [
+        process.communicate()
+    return took
+
+
+def table(which: str, sources: dict[str, str], rounds: int) -> None:
+    """Print what a task costs with each version, and what that is beyond the bare call."""
+    took = measured(which, sources, rounds)
+    wall = {key: figures(values, 0) for key, values in took.items()}
+    cpu = {key: figures(values, 1) for key, values in took.items()}
+    for way in WAYS:
+        beyond = {
+            name: [
                 now - then
-                for one, base in zip(both, bare, strict=True)
-                for now, then in zip(one, base, strict=True)
+                for clock in (wall, cpu)
+                for now, then in zip(clock[name, way], clock[name, "bare"], strict=True)
             ]
-            costs.setdefault(way, {})[name] = [*both[0], *beyond]
-    for way, by_name in costs.items():
-        for name, (least, middle, *beyond) in by_name.items():
-            line = f"{which:30}{way:10}{name:8}{least:9.0f}{middle:9.0f}"
+            for name in sources
+        }
+        for name, values in beyond.items():
+            line = f"{which:30}{way:10}{name:8}" + "".join(f"{one:9.0f}" for one in wall[name, way])
             if way != "bare":
-                line += "".join(f"{value:9.0f}" for value in beyond)
-                base = by_name.get("before")
-                if base is not None and name != "before":
-                    ratios = (now / then for now, then in zip(beyond, base[2:], strict=True))
-                    line += "   ratios " + " ".join(f"{ratio:.2f}" for ratio in ratios)
+                line += "".join(f"{value:9.0f}" for value in values)
+            if way == "recorded" and name == "now" and "before" in beyond:
+                ratios = zip(values, beyond["before"], strict=True)
+                line += "   ratios " + " ".join(f"{now / then:.2f}" for now, then in ratios)
             print(line, flush=True)
 
 

@@ -71,7 +71,9 @@ def test_one_chunk_need_not_be_known(layout, models):
     assert progress.next_forward(object()) == (Kind.FORWARD, Work(0, 0))
 
 
-def test_a_backward_is_of_the_forward_whose_output_it_is_given(progress, forwards, backwards, models):
+def test_a_backward_is_of_the_forward_whose_output_it_is_given(
+    progress, forwards, backwards, models
+):
     made = [[Tensor()] for _ in range(4)]
     for one in made:
         forwards((None, models[0]), {})

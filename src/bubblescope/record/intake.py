@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Intake:
     """Where tasks are put that are timed by the host's clock and told to nobody else.
 
-    A hook that is called for every task records one in a few steps, for each call of a function and each
-    attribute that is looked up takes its share of a microsecond::
+    A hook that is called for every task records one in a few steps, for each call of a function and
+    each attribute that is looked up takes its share of a microsecond::
 
         items = intake.items
         if items is None: ...  # nothing is recorded, or it takes `Recorder.begin_task`

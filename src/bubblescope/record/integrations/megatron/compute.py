@@ -100,30 +100,15 @@ class Compute:
         session, step, intake, now = self._session, self._step, self._session.intake, _now
         timed = session.timed(function, lambda *args, **kwargs: place(args, kwargs))
 
-        def marked(args: Any, kwargs: Any) -> Any:
-            """Do it with marks of a device or of a vendor, if anything is recorded."""
-            if step.recorder is None:
-                return function(*args, **kwargs)
-            if self._waiting is not None:
-                self.end_wait()
-            self.busy = True
-            try:
-                result = timed(*args, **kwargs)
-            finally:
-                self.busy = False
-            try:
-                note(result)
-            except Exception as error:  # noqa: BLE001  the job goes on
-                session.fail(error)
-            return result
-
         @functools.wraps(function)
         def compute(*args: Any, **kwargs: Any) -> Any:
             if self.busy or not step.training:
                 return function(*args, **kwargs)
             items = intake.items
             if items is None:
-                return marked(args, kwargs)
+                if step.recorder is None:
+                    return function(*args, **kwargs)
+                return self._with_marks(timed, note, args, kwargs)
             if self._waiting is not None:  # only in Sail's runtime
                 self.end_wait()
             what = None
@@ -150,6 +135,26 @@ class Compute:
 
         return compute
 
+    def _with_marks(
+        self, timed: Callable[..., Any], note: Callable[[Any], None], args: Any, kwargs: Any
+    ) -> Any:
+        """Call a function that is recorded with marks of a device or of a vendor."""
+        if self._waiting is not None:
+            self.end_wait()
+        self.busy = True
+        try:
+            result = timed(*args, **kwargs)
+        finally:
+            self.busy = False
+        self._noted(note, result)
+        return result
+
+    def _noted(self, note: Callable[[Any], None], result: Any) -> None:
+        try:
+            note(result)
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+
     def begin_wait(self, place: bytes) -> None:
         """Record from now on, as a receive, what the next forward or backward waits for."""
         recorder = self._step.recorder
@@ -164,8 +169,6 @@ class Compute:
             recorder.end_task(*waiting)
 
 
-def _argument(
-    function: Callable[..., Any], name: str
-) -> tuple[int, Callable[[Any, Any], Any]]:
+def _argument(function: Callable[..., Any], name: str) -> tuple[int, Callable[[Any, Any], Any]]:
     """Return where an argument is if it is given by place, and what finds it however it is given."""
     return position_of(function, name), taker(function, name)

@@ -90,8 +90,10 @@ class Layout:
         }
         self._places: dict[Any, bytes] = {}
         self.passes = [
-            [Pass(one, *(self.place(kind, one) for kind in (Kind.FORWARD, Kind.BACKWARD)))
-             for one in works]
+            [
+                Pass(one, *(self.place(kind, one) for kind in (Kind.FORWARD, Kind.BACKWARD)))
+                for one in works
+            ]
             for works in self.works
         ]
 

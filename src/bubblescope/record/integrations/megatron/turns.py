@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
-from weakref import ReferenceType, ref
+from weakref import ref
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.integrations.megatron.placement import Pass, Work
@@ -27,8 +27,8 @@ class Origins:
     """What made the tensors of a step that may be sent.
 
     Attributes:
-        latest: Tensors, the last made at the end: a weak reference to each, for else it would live longer
-            than without us; whether it is an activation, which a forward made; and what made it.
+        latest: Tensors, the last made at the end: a weak reference to each, for else it would live
+            longer than without us; whether it is an activation, which a forward made; what made it.
     """
 
     def __init__(self) -> None:
@@ -90,6 +90,7 @@ class Progress:
         """
         self.weights.clear()
         self._chunks = chunks
+        self._several = len(chunks) > 1
         self._passes = passes
         self._backwards = backwards
         self._begun = [0] * max(len(passes), 1)
@@ -119,14 +120,14 @@ class Progress:
             if self.given is not None:
                 return place(*self.next_forward(one))
             # As in `_next_forward`: this is called often.
-            chunk = 0 if len(self._chunks) == 1 else self._chunks.get(id(one), 0)
+            chunk = self._chunks.get(id(one), 0) if self._several else 0
             number = self._begun[chunk]
             known = self._passes[chunk]
             if number >= len(known):
                 return place(*self.next_forward(one))
             self._begun[chunk] = number + 1
             self._ahead = ahead = known[number]
-            return ahead[1]
+            return ahead[1] or place(_FORWARD, ahead[0])
 
         return where
 
@@ -236,7 +237,7 @@ class Progress:
         if self._back is None:
             return
         tensor = _first_tensor(result)
-        try:
+        try:  # noqa: SIM105  `suppress` takes longer
             self._made.append((ref(tensor), False, self._back))
         except TypeError:  # nothing can refer to it weakly, so it is no tensor
             pass

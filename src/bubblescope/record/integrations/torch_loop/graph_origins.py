@@ -62,7 +62,7 @@ class Origins:
             if node is not None:
                 node.metadata[_KEY] = origin
                 number = node._sequence_nr()  # noqa: SLF001  it has no other name
-                if number > self._last:
+                if number > self._last:  # noqa: PLR1730  `max` takes longer
                     self._last = number
 
     def of(self, tensors: Any, far: int = _FAR) -> Origin | None:

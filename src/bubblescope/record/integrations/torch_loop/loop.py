@@ -67,7 +67,7 @@ class Loop:
         self._intake = session.intake
         # Until there is an optimizer, PyTorch may not have been imported as a whole.
         self._origins: Origins
-        self._tensor: type
+        self._tensor: Any
         self._has_gradients: Callable[[], bool]
         self._inside: Any = None
         """The function that is a task now."""
@@ -385,7 +385,7 @@ class Loop:
         return output
 
     def _forward_otherwise(self, called: Called, function: Any, args: Any, kwargs: Any) -> Any:
-        """Call a model, and record it, though a step may begin with it, or marks may have to be made."""
+        """Call a model, and record it, though a step may begin with it, or marks have to be made."""
         self._called = True
         if not self._has_gradients():
             return function(*args, **kwargs)
@@ -421,7 +421,11 @@ class Loop:
         for one in given:
             if type(one) is not self._tensor or one.grad_fn is not None:
                 earlier = self._origins.of(given)
-                if earlier is not None and earlier[0] == self._step and earlier[1].chunk is not None:
+                if (
+                    earlier is not None
+                    and earlier[0] == self._step
+                    and earlier[1].chunk is not None
+                ):
                     # Its gradients will run on into what made its input, so they are one stage.
                     return earlier
                 break
