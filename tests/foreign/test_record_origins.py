@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
-from full import module
 
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import kind_of, place_of
 from bubblescope.record.integrations.torch_loop.graph_origins import Origins, Work
+from full import module
 
 torch = module("torch")
 

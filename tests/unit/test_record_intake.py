@@ -139,10 +139,19 @@ def test_a_place_that_cannot_be_told_stops_the_recording_not_the_job(session):
     assert call(0) == 0
 
 
-def test_a_task_that_ends_after_the_recording_is_none(session, tmp_path):
-    call = session.timed(session.close, FORWARD)
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_task_that_ends_when_nothing_is_recorded_is_none(session, tmp_path, closes):
+    def pause():
+        session.recorder.recording = False
+        if closes:
+            session.close()
+
+    call = session.timed(lambda: None, FORWARD)
     for _ in range(2):
         session.begin_step()
-    session.timed(lambda: None, FORWARD)()
     call()
+    session.timed(pause, FORWARD)()
+    if not closes:
+        session.recorder.recording = True
+        session.close()
     assert tasks(tmp_path) == [(1, "forward", 3)]
