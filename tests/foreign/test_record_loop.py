@@ -956,7 +956,7 @@ class TestOneProcess:
                 raise ValueError(name)
             plain = trained()
             for owner, name in (
-                (loop.Loop, "_place"), (loop, "origin"), (loop, "made"), (loop, "models_of"),
+                (loop, "Work"), (loop.Origins, "of"), (loop.Origins, "note"), (loop, "models_of"),
                 (loop.Loop, "_introduce"), (loop.Loop, "_goes"), (loop.Loop, "_trains"),
                 (loop.Loop, "_follow_others"),
             ):

@@ -19,12 +19,8 @@ def taker(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:
         function: What is called.
         name: The parameter; if there is none of that name, it is looked for among named arguments.
     """
-    parameters = inspect.signature(function).parameters
-    parameter = parameters.get(name)
-    if parameter is None or parameter.kind is parameter.KEYWORD_ONLY:
-        position = sys.maxsize
-    else:
-        position = list(parameters).index(name)
+    parameter = inspect.signature(function).parameters.get(name)
+    position = position_of(function, name)
     default = (
         None if parameter is None or parameter.default is parameter.empty else parameter.default
     )
@@ -33,3 +29,11 @@ def taker(function: Callable[..., Any], name: str) -> Callable[[Any, Any], Any]:
         return args[position] if position < len(args) else kwargs.get(name, default)
 
     return take
+
+
+def position_of(function: Callable[..., Any], name: str) -> int:
+    """Return where a parameter is in a call's arguments by place; beyond all if it is never there."""
+    parameters = inspect.signature(function).parameters
+    if name not in parameters or parameters[name].kind is inspect.Parameter.KEYWORD_ONLY:
+        return sys.maxsize
+    return list(parameters).index(name)

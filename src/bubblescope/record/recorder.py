@@ -19,6 +19,7 @@ from bubblescope.record.arguments import taker
 from bubblescope.record.buffer import CAPACITY, LANE_OF_KIND, WIDTH, Buffer, label_of, pack_step
 from bubblescope.record.checks import checked_identity, kind_code, lane_code, optional, whole
 from bubblescope.record.claims import claim
+from bubblescope.record.intake import Intake
 from bubblescope.record.profiler_api import Switch, switch
 from bubblescope.record.timers import chosen_timer
 from bubblescope.record.timers.timer import CpuTimer, Timer
@@ -83,6 +84,7 @@ class Recorder:
         since_ns: When the job was started, by the clock of the folder's file system; by default when
             this process was.
         recorded_by: The framework whose hooks call the recorder; None for marks set by hand.
+        intake: Where hooks put tasks; one of its own by default.
 
     Attributes:
         header: What the recording says of its rank.
@@ -120,6 +122,7 @@ class Recorder:
         profiler_api: bool = False,
         since_ns: int | None = None,
         recorded_by: str | None = None,
+        intake: Intake | None = None,
     ) -> None:
         whole("start", start)
         optional("stop", stop)
@@ -158,7 +161,7 @@ class Recorder:
         self._folder = folder
         self._timer = timer
         self.plain = isinstance(timer, CpuTimer) and marks is None
-        """Whether tasks are timed by the host's clock and told to nobody else: see `add`."""
+        """Whether tasks are timed by the host's clock and told to nobody else: see `Intake`."""
         self.header = header
         self._marks = marks
         self._limit = None if max_mb is None else int(max_mb * 1e6)
@@ -170,20 +173,27 @@ class Recorder:
         self._lock = threading.Lock()
         self._anchor: Any = None
         self._items: list[Any] = []
-        self._put = self._items.extend
-        """Adds the values of a task, or of several, at once: other threads see all of them or none."""
         self._step: int | None = None
-        self.what_step = pack_step(UNKNOWN)
-        """The step that tasks begin in now, packed."""
+        self._intake = intake or Intake()
+        self._intake.most, self._intake.relieve = _FULL, self._relieve
         self._next_step = 0
         self._writer: Writer | None = None
         self._closed = False
         self._forgotten = False
         """Whether this is a process that was forked, where nothing is recorded."""
-        self.recording = False
-        """Whether tasks are being recorded now. Before the first step, only if step 0 will be."""
+        self._recording = False
         self.settling = False
         """Whether the job waits for the recorder: what happens meanwhile is none of the job's."""
+
+    @property
+    def recording(self) -> bool:
+        """Whether tasks are being recorded now. Before the first step, only if step 0 will be."""
+        return self._recording
+
+    @recording.setter
+    def recording(self, wanted: bool) -> None:
+        self._recording = wanted
+        self._intake.items = self._items if wanted and self.plain else None
 
     def __enter__(self) -> Recorder:
         if self._closed:
@@ -333,14 +343,14 @@ class Recorder:
         """Take the time at the beginning of a task, for wrappers that call often.
 
         Args:
-            what: The task's place, as `rows.pack_identity` packs it.
+            what: The task's place, as `buffer.pack_identity` packs it.
             name: What to call it; by default what its place says.
 
         Returns:
             What `end_task` wants.
         """
         # The step it begins in: a task of another thread may end after its step.
-        step = self.what_step
+        step = self._intake.step
         if self.plain:
             host = _now()
             return step, host, host
@@ -362,7 +372,10 @@ class Recorder:
                     self._marks.pop()
                 if begin is None or end is None:
                     return
-            self.add((step, what, begin, end, host_begin, host_end, name))
+            if self._recording:
+                self._items += (step, what, begin, end, host_begin, host_end, name)
+                if len(self._items) >= self._intake.most:
+                    self._flush_full()
         except Exception as error:  # noqa: BLE001  the job goes on
             self._give_up(error)
 
@@ -370,23 +383,6 @@ class Recorder:
         """End what `begin_task` began last as none."""
         if self._marks is not None:
             self._marks.pop()
-
-    def add(self, task: tuple[Any, ...]) -> None:
-        """Record a task that has ended, for wrappers that time it themselves where all is `plain`.
-
-        Never raises, like `end_task`.
-
-        Args:
-            task: The values that `rows.WIDTH` lists.
-        """
-        if not self.recording:
-            return
-        self._put(task)
-        if len(self._items) >= _FULL:
-            try:
-                self._flush_full()
-            except Exception as error:  # noqa: BLE001  the job goes on
-                self._give_up(error)
 
     def _begin(self, number: int) -> None:
         if self._forgotten:
@@ -400,7 +396,7 @@ class Recorder:
         if number in self._window:
             self._profile(on=True)
         self._step = number
-        self.what_step = pack_step(number)
+        self._intake.step = pack_step(number)
         self._next_step = number + 1
         self._record_if(wanted=number in self._window)
 
@@ -408,7 +404,7 @@ class Recorder:
         if self._forgotten:
             return
         number, self._step = self._step, None
-        self.what_step = pack_step(UNKNOWN)
+        self._intake.step = pack_step(UNKNOWN)
         last = number == self._window.stop - 1
         if self._timer.tied or self._observers or last or failed:
             self._flush(failed=failed)
@@ -478,6 +474,13 @@ class Recorder:
                 self._hand_over()
             finally:
                 self._lock.release()
+
+    def _relieve(self) -> None:
+        """Do so for a hook: the job goes on, whatever happens."""
+        try:
+            self._flush_full()
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._give_up(error)
 
     def _settle(self) -> None:
         if self._items:

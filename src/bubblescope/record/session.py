@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of
+from bubblescope.record.intake import Intake
 from bubblescope.record.notes import Note, leave
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.rounds import Rounds
@@ -57,12 +58,13 @@ class Session:
 
     Attributes:
         recorder: What records, once the first step has begun; None before, and after a failure.
-        stages: Global virtual stages of this rank, by chunk.
+        stages: Global virtual stages of this rank, by chunk; another list when they are others.
         pipeline: Place of this rank in its pipeline and how many ranks that has, if a mesh says.
         framework: Name of the framework whose schedules the job uses; None for a loop of its own, or as
             long as nothing is known.
         saw: Signs of a training loop of the job's own; see `notes.Note`.
         rounds: Which calls of a schedule are rounds of one step.
+        intake: Where hooks that are called for every task put it; the recorder's, once there is one.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -72,6 +74,7 @@ class Session:
         self.framework: str | None = None
         self.saw: set[str] = set()
         self.rounds = Rounds()
+        self.intake = Intake()
         self._aside = False
         self._shared: dict[Any, Any] = {}
         self._settings = settings
@@ -95,8 +98,9 @@ class Session:
         What is told after the first step began has no effect: it is in the file's first line.
         """
         self._facts.update({name: value for name, value in facts.items() if value is not None})
-        if "stages" in facts and facts["stages"] is not None:
-            self.stages = list(facts["stages"])
+        stages = facts.get("stages")
+        if stages is not None and self.stages != list(stages):
+            self.stages = list(stages)
 
     def ask(self, facts: Callable[[], dict[str, Any]]) -> None:
         """Have this called when the first step begins, for what nobody has told until then."""
@@ -201,6 +205,7 @@ class Session:
             max_mb=settings.max_mb,
             profiler_api=settings.profiler_api,
             since_ns=settings.since_ns,
+            intake=self.intake,
         )
         for observer in self._observers:
             recorder.on_step(observer)
@@ -256,47 +261,67 @@ class Session:
             with suppress(OSError):
                 leave(folder, note)
 
-    def timed(self, function: Function, place: Callable[..., bytes | None]) -> Function:
+    def timed(self, function: Function, place: Callable[..., bytes | None] | bytes) -> Function:
         """Return a function that does the same and is recorded as a task.
 
         Args:
             function: What to record.
-            place: Called with the same arguments, returns where the task belongs, as
-                `rows.identity_of` does, or None if this call is not to be recorded.
+            place: Where the task belongs, as `buffer.identity_of` packs it; or called with the same
+                arguments returns that, or None if this call is not to be recorded.
         """
+        intake, now = self.intake, _now
+        said = None if isinstance(place, bytes) else place
+        known = place if isinstance(place, bytes) else None
 
+        # A task empties the caches, and the less runs here the better: see `Intake`.
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            recorder = self.recorder
-            if recorder is None or not recorder.recording:
-                return function(*args, **kwargs)
-            began = None
-            plain = recorder.plain
-            try:
-                what = place(*args, **kwargs)
-                if what is None:
-                    plain = False
-                elif not plain:
-                    began = recorder.begin_task(what)
-            except Exception as error:  # noqa: BLE001  the job goes on
-                self.fail(error)
-                plain = False
-            if plain:
-                # Without `begin_task`: a task empties the caches, and the less runs here the better.
-                step, begin = recorder.what_step, _now()
+            items = intake.items
+            if items is None:
+                return self._marked(function, place, args, kwargs)
+            what = known
+            if said is not None:
                 try:
+                    what = said(*args, **kwargs) if kwargs else said(*args)
+                except Exception as error:  # noqa: BLE001  the job goes on
+                    self.fail(error)
+                if what is None:
                     return function(*args, **kwargs)
-                finally:
-                    end = _now()
-                    recorder.add((step, what, begin, end, begin, end, None))
-            if began is None:
-                return function(*args, **kwargs)
+            step, begin = intake.step, now()
             try:
-                return function(*args, **kwargs)
+                return function(*args, **kwargs) if kwargs else function(*args)
             finally:
-                recorder.end_task(what, began)  # type: ignore[arg-type]  # not None with `began`
+                end = now()
+                if intake.items is not None:
+                    items += (step, what, begin, end, begin, end, None)
+                    if len(items) >= intake.most:
+                        intake.relieve()
 
         return call  # type: ignore[return-value]  # functools.wraps keeps the signature
+
+    def _marked(
+        self,
+        function: Callable[..., Any],
+        place: Callable[..., bytes | None] | bytes,
+        args: Any,
+        kwargs: Any,
+    ) -> Any:
+        """Call a function, and record it with marks of a device or of a vendor, if it is to be."""
+        recorder = self.recorder
+        if recorder is None or not recorder.recording:
+            return function(*args, **kwargs)
+        began = what = None
+        try:
+            what = place if isinstance(place, bytes) else place(*args, **kwargs)
+            began = None if what is None else recorder.begin_task(what)
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self.fail(error)
+        if what is None or began is None:
+            return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            recorder.end_task(what, began)
 
     def beside(
         self, function: Function, place: bytes, name: str | None = None, least_ns: int = 0

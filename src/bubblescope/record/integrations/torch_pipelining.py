@@ -54,7 +54,7 @@ def schedules(module: ModuleType, session: Session) -> None:
         stage.backward_weight_one_chunk, _places(Kind.BACKWARD_WEIGHT, session)
     )
     stage.perform_reduce_grad = session.timed(
-        stage.perform_reduce_grad, lambda *_, **__: identity_of(Kind.COLLECTIVE)
+        stage.perform_reduce_grad, identity_of(Kind.COLLECTIVE)
     )
     schedule = module._PipelineSchedule  # noqa: SLF001
     schedule._maybe_compute_loss = session.timed(  # noqa: SLF001
@@ -134,9 +134,20 @@ def _introduce(schedule: Any, session: Session) -> None:
 
 
 def _places(kind: Kind, session: Session) -> Callable[..., bytes]:
+    known: dict[tuple[int, int], bytes] = {}
+    stages, rounds = session.stages, session.rounds
+
     def place(stage: Any, microbatch: int, *_: Any, **__: Any) -> bytes:
-        index, number = stage.stage_index, session.rounds.first_microbatch + microbatch
-        return identity_of(kind, stage=index, chunk=session.chunk_of(index), microbatch=number)
+        nonlocal stages
+        if session.stages is not stages:  # what chunk a stage is may be another now
+            stages = session.stages
+            known.clear()
+        key = index, number = stage.stage_index, rounds.first_microbatch + microbatch
+        what = known.get(key)
+        if what is None:
+            chunk = session.chunk_of(index)
+            what = known[key] = identity_of(kind, stage=index, chunk=chunk, microbatch=number)
+        return what
 
     return place
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.arguments import taker
+from bubblescope.record.arguments import position_of, taker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from bubblescope.record.integrations.megatron.placement import Step, Work
     from bubblescope.record.integrations.megatron.turns import Progress
     from bubblescope.record.session import Session
+
+_now: Final = time.monotonic_ns
 
 
 class Compute:
@@ -38,27 +41,17 @@ class Compute:
     def forward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that is recorded as the forward of its `model`."""
         progress = self._progress
-        return self._pass(function, "model", progress.next_forward, progress.note_forward)
+        place = progress.forwards(*_argument(function, "model"), self._place)
+        return self.computing(function, place, progress.note_forward)
 
     def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that is recorded as the backward of its `output_tensor`."""
         progress = self._progress
-        return self._pass(function, "output_tensor", progress.next_backward, progress.note_backward)
+        place = progress.backwards(*_argument(function, "output_tensor"), self._place)
+        return self.computing(function, place, progress.note_backward)
 
-    def _pass(
-        self,
-        function: Callable[..., Any],
-        name: str,
-        following: Callable[[Any], tuple[Kind, Work]],
-        note: Callable[[Any], None],
-    ) -> Callable[..., Any]:
-        """Return a function that is recorded as the pass that its argument of this name tells."""
-        argument = taker(function, name)
-
-        def place(*args: Any, **kwargs: Any) -> bytes:
-            return self._step.layout.place(*following(argument(args, kwargs)))
-
-        return self.computing(function, place, note)
+    def _place(self, kind: Kind, work: Work) -> bytes:
+        return self._step.layout.place(kind, work)
 
     def both(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that is recorded as a forward and a backward at once.
@@ -71,7 +64,7 @@ class Compute:
         ahead: Work | None = None
         back: Work | None = None
 
-        def place(*args: Any, **kwargs: Any) -> bytes | None:
+        def place(args: Any, kwargs: Any) -> bytes | None:
             nonlocal ahead, back
             model, other = forwards(args, kwargs), backwards(args, kwargs)
             ahead = None if model is None else progress.next_forward(model)[1]
@@ -94,37 +87,73 @@ class Compute:
     def computing(
         self,
         function: Callable[..., Any],
-        place: Callable[..., bytes | None],
+        place: Callable[[Any, Any], bytes | None],
         note: Callable[[Any], None],
     ) -> Callable[..., Any]:
         """Return a function that is recorded as a task which makes tensors.
 
         Args:
             function: What to record.
-            place: Called with the same arguments, returns where the task belongs.
+            place: Called with its arguments by place and by name, returns where the task belongs.
             note: Called with what the function returned.
         """
-        step = self._step
-        timed = self._session.timed(function, place)
+        session, step, intake, now = self._session, self._step, self._session.intake, _now
+        timed = session.timed(function, lambda *args, **kwargs: place(args, kwargs))
 
         @functools.wraps(function)
         def compute(*args: Any, **kwargs: Any) -> Any:
-            if self.busy or step.recorder is None:
+            if self.busy or not step.training:
                 return function(*args, **kwargs)
+            items = intake.items
+            if items is None:
+                if step.recorder is None:
+                    return function(*args, **kwargs)
+                return self._with_marks(timed, note, args, kwargs)
             if self._waiting is not None:  # only in Sail's runtime
                 self.end_wait()
-            self.busy = True
+            what = None
             try:
-                result = timed(*args, **kwargs)
+                what = place(args, kwargs)
+            except Exception as error:  # noqa: BLE001  the job goes on
+                session.fail(error)
+            self.busy = True
+            at, begin = intake.step, now()
+            try:
+                result = function(*args, **kwargs) if kwargs else function(*args)
             finally:
+                end = now()
                 self.busy = False
+                if what is not None and intake.items is not None:
+                    items += (at, what, begin, end, begin, end, None)
+                    if len(items) >= intake.most:
+                        intake.relieve()
             try:
                 note(result)
             except Exception as error:  # noqa: BLE001  the job goes on
-                self._session.fail(error)
+                session.fail(error)
             return result
 
         return compute
+
+    def _with_marks(
+        self, timed: Callable[..., Any], note: Callable[[Any], None], args: Any, kwargs: Any
+    ) -> Any:
+        """Call a function that is recorded with marks of a device or of a vendor."""
+        if self._waiting is not None:
+            self.end_wait()
+        self.busy = True
+        try:
+            result = timed(*args, **kwargs)
+        finally:
+            self.busy = False
+        self._noted(note, result)
+        return result
+
+    def _noted(self, note: Callable[[Any], None], result: Any) -> None:
+        try:
+            note(result)
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
 
     def begin_wait(self, place: bytes) -> None:
         """Record from now on, as a receive, what the next forward or backward waits for."""
@@ -138,3 +167,8 @@ class Compute:
         recorder = self._step.recorder
         if waiting is not None and recorder is not None:
             recorder.end_task(*waiting)
+
+
+def _argument(function: Callable[..., Any], name: str) -> tuple[int, Callable[[Any, Any], Any]]:
+    """Return where an argument is if it is given by place, and what finds it however it is given."""
+    return position_of(function, name), taker(function, name)

@@ -79,7 +79,7 @@ class Messages:
                 continue
             sent = self.sending or self._origins.of(said[name])
             if sent is None and not self.folded:
-                work = self._progress.last[downstream]
+                work = self._progress.last(forward=downstream)
                 sent = None if work is None else (downstream, work)
             if sent is not None:
                 kind = Kind.SEND_FORWARD if sent[0] else Kind.SEND_BACKWARD

@@ -97,7 +97,7 @@ def transfers(module: ModuleType, session: Session) -> None:
         def helper(params: Any, *args: Any, **kwargs: Any) -> Any:
             if messages.folded and id(params) in ways:
                 activation = ways[id(params)]
-                work = progress.last[activation]
+                work = progress.last(forward=activation)
                 if work is not None:
                     # What one chunk sends to a rank, the other receives from there.
                     messages.sending = activation, work
@@ -180,7 +180,7 @@ def _forward(step: Callable[..., Any], pipeline: Pipeline) -> Callable[..., Any]
     ways = _ways(pipeline)
     model, overlapped = taker(step, "model"), taker(step, _OVERLAP)
 
-    def place(*args: Any, **kwargs: Any) -> bytes:
+    def place(args: Any, kwargs: Any) -> bytes:
         kind, work = progress.next_forward(model(args, kwargs))
         beside = overlapped(args, kwargs)
         if not beside:
@@ -201,7 +201,7 @@ def _backward(step: Callable[..., Any], pipeline: Pipeline) -> Callable[..., Any
     output, graph = taker(step, "output_tensor"), taker(step, "model_graph")
     is_head = [False]
 
-    def place(*args: Any, **kwargs: Any) -> bytes:
+    def place(args: Any, kwargs: Any) -> bytes:
         made = output(args, kwargs)
         is_head[0] = graph(args, kwargs) is None
         if is_head[0]:

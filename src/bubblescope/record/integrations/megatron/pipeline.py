@@ -143,7 +143,7 @@ class Pipeline:
         layout = self._layout(models, facts["stages"], rank, ranks, microbatches)
         self.step.layout = layout
         self.origins.clear()
-        self.progress.begin(layout.chunks, layout.works, layout.backwards)
+        self.progress.begin(layout.chunks, layout.passes, layout.backwards)
         self.messages.begin(layout.arrivals)
         if not self._introduced:
             self._introduced = True

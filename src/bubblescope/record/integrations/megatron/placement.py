@@ -6,6 +6,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import LANE_OF_KIND, PAIRED, identity_of, pack_identity
 from bubblescope.record.integrations.torch_groups import FRAMEWORK
 from bubblescope.recording.rows import UNKNOWN
@@ -13,7 +14,6 @@ from bubblescope.recording.rows import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.model.kinds import Kind
     from bubblescope.record.integrations.torch_groups import Groups
     from bubblescope.record.recorder import Recorder
     from bubblescope.record.session import Session
@@ -39,6 +39,14 @@ class Work(NamedTuple):
     microbatch: int
 
 
+class Pass(NamedTuple):
+    """A micro-batch, and where its forward and its backward belong, packed; None if nobody looked."""
+
+    work: Work
+    forward: bytes | None = None
+    backward: bytes | None = None
+
+
 class Layout:
     """What this rank holds of its pipeline in a step.
 
@@ -52,6 +60,7 @@ class Layout:
     Attributes:
         chunks: Identity of a model chunk -> its number.
         works: The micro-batches of each chunk.
+        passes: The same with where the passes of each belong.
         stages: Global virtual stages, by chunk.
         ranks: How many ranks the pipeline has.
         backwards: All backwards, in the order that is expected.
@@ -80,6 +89,13 @@ class Layout:
             False: [work for work in self.backwards if rank < ranks - 1 or work.chunk < last],
         }
         self._places: dict[Any, bytes] = {}
+        self.passes = [
+            [
+                Pass(one, *(self.place(kind, one) for kind in (Kind.FORWARD, Kind.BACKWARD)))
+                for one in works
+            ]
+            for works in self.works
+        ]
 
     def place(self, kind: Kind, work: Work | None, *, chunk: int = 0, peer: Any = None) -> bytes:
         """Return where a task belongs, packed.

@@ -6,16 +6,16 @@ import functools
 import itertools
 import sys
 import threading
+import time
 import weakref
-from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.kinds import Kind
-from bubblescope.record.buffer import identity_of
+from bubblescope.record.buffer import identity_of, place_of
 from bubblescope.record.integrations.receipts import awaited
 from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_groups import groups_of
-from bubblescope.record.integrations.torch_loop.graph_origins import Work, made, origin
+from bubblescope.record.integrations.torch_loop.graph_origins import Origin, Origins, Work
 from bubblescope.record.integrations.torch_loop.models import Called, models_of, parts_of
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.notes import FORWARD, OPTIMIZER
@@ -31,6 +31,10 @@ _TRIES: Final = 3
 """Times to look for the modules that a loop calls, if those found first are never called."""
 
 _DATA: Final = (identity_of(Kind.DATA),)
+_SOME_BACKWARD: Final = identity_of(Kind.BACKWARD)
+"""Where a backward belongs of which is not known what made its tensors."""
+_now: Final = time.monotonic_ns
+_thread: Final = threading.get_ident
 
 
 def _called(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -59,15 +63,23 @@ class Loop:
         """Whether a step has begun that nothing is part of yet, so that it may not come at all."""
         self._recording = False
         """Whether that step is to be recorded."""
-        self._work: Any = None
+        self._forwards: dict[int | None, int] = {}
+        """Chunk -> how many forwards it has run in the step."""
+        self._origin: Origin | None = None
         """What the last forward was."""
-        self._forwards: Counter[int | None] = Counter()
+        self._works: dict[int, list[Work]] = {}
+        """Chunk -> its micro-batches, as far as any step has come."""
+        self._intake = session.intake
+        # Until there is an optimizer, PyTorch may not have been imported as a whole.
+        self._origins: Origins
+        self._tensor: Any
+        self._has_gradients: Callable[[], bool]
         self._inside: Any = None
         """The function that is a task now."""
         self._backward: Any = None
-        self._started: Work | None = None
+        self._started: Origin | None = None
         """What the last backward started from."""
-        self._failed: Work | None = None
+        self._failed: Origin | None = None
         """What a backward started from that failed, as long as it has not been tried again."""
         self._evaluated = session.beside(_called, ASIDE, "evaluation")
 
@@ -79,7 +91,11 @@ class Loop:
             return
         self._session.saw.add(OPTIMIZER)
         try:
-            self._thread = self._thread or threading.get_ident()
+            if not self._thread:
+                self._thread = _thread()
+                self._tensor = self._torch.Tensor
+                self._origins = Origins(self._tensor)
+                self._has_gradients = self._torch.is_grad_enabled
             wanted = [one for group in optimizer.param_groups for one in group["params"]]
             known = {id(one) for model in self._there() for one in model.parameters()}
             if not known.issuperset(map(id, wanted)):  # some have an optimizer for each parameter
@@ -234,7 +250,48 @@ class Loop:
     def backwards(self, function: Any) -> Any:
         """Return a function that runs backwards and is recorded."""
         self._backward = function
-        return self.timed(function, self._backs, self._always)
+        otherwise = self.timed(function, self._backs, self._always)
+        torch, intake, now = self._torch, self._intake, _now
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return function(*args, **kwargs)
+            items = intake.items
+            if (
+                items is None
+                or self._between
+                or self._inside is not None
+                or self._session.framework is not None
+                or _thread() != self._thread
+                or not args
+            ):
+                return otherwise(*args, **kwargs)
+            what, origin = _SOME_BACKWARD, None
+            try:
+                origin = self._origins.of(args[0])
+                if origin is not None and origin[0] == self._step:
+                    what = origin[1].backward
+            except Exception as error:  # noqa: BLE001  the job goes on
+                self._session.fail(error)
+            self._inside = function
+            step, begin = intake.step, now()
+            try:
+                result = function(*args, **kwargs)
+            except BaseException:
+                self._failed = origin
+                raise
+            finally:
+                end = now()
+                self._inside = None
+            self._failed = None
+            if intake.items is not None:
+                items += (step, what, begin, end, begin, end, None)
+                if len(items) >= intake.most:
+                    intake.relieve()
+            return result
+
+        return call
 
     def fetching(self, function: Any) -> Any:
         """Return a function that waits for data and is recorded; the end of the data is no task.
@@ -327,47 +384,107 @@ class Loop:
 
         A forward comes instead of another backward: it takes the place, be it the same again or not.
         """
-        work, self._failed = self._failed, None
-        if work is None or work.step != self._step:
+        origin, self._failed = self._failed, None
+        if origin is None or origin[0] != self._step:
             return
-        self._session.spoil(work.microbatch)
+        first = origin[1].microbatch
+        self._session.spoil(first)
         for chunk in self._forwards:
-            self._forwards[chunk] = min(self._forwards[chunk], work.microbatch)
+            self._forwards[chunk] = min(self._forwards[chunk], first)
 
     def _forward(self, called: Called, function: Any, args: Any, kwargs: Any) -> Any:
         """Call a model, and record it."""
+        items = self._intake.items
+        if (
+            items is None
+            or self._between
+            or self._inside is not None
+            or self._session.framework is not None
+            or _thread() != self._thread
+            or not self._called
+        ):
+            return self._forward_otherwise(called, function, args, kwargs)
+        if not self._has_gradients():
+            return self._evaluated(function, *args, **kwargs)
+        try:
+            origin = self._goes(called, args, kwargs)
+            what = origin[1].forward
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+            return function(*args, **kwargs)
+        self._inside = function
+        step, begin = self._intake.step, _now()
+        try:
+            output = function(*args, **kwargs) if kwargs else function(*args)
+        finally:
+            end = _now()
+            self._inside = None
+        if self._intake.items is not None:
+            items += (step, what, begin, end, begin, end, None)
+            if len(items) >= self._intake.most:
+                self._intake.relieve()
+        self._note(output, origin)
+        return output
+
+    def _forward_otherwise(self, called: Called, function: Any, args: Any, kwargs: Any) -> Any:
+        """Call a model, and record it, though a step may begin with it, or marks have to be made."""
         self._called = True
-        if not self._torch.is_grad_enabled():
+        if not self._has_gradients():
             if self._free() and self._step >= 0:
                 return self._evaluated(function, *args, **kwargs)
             return function(*args, **kwargs)
         self._session.saw.add(FORWARD)
         first = self._between
-        said = self._said(self._goes, self._always, (called, args, kwargs), {})
+        origin: Origin | None = None
+
+        def places() -> Sequence[bytes]:
+            nonlocal origin
+            origin = self._goes(called, args, kwargs)
+            return (origin[1].forward,)
+
+        said = self._said(places, self._always, (), {})
         if said is None:
             return function(*args, **kwargs)
         output = self._run(function, args, kwargs, said, first=first)
-        try:
-            work = self._work
-            self._forwards[work.chunk] = max(self._forwards[work.chunk], work.microbatch + 1)
-            made(output, work)
-        except Exception as error:  # noqa: BLE001  the job goes on
-            self._session.fail(error)
+        self._note(output, origin)
         return output
 
-    def _goes(self, called: Called, args: Any, kwargs: Any) -> Sequence[bytes]:
-        """Return where a forward belongs, and remember it."""
-        earlier = origin((*args, *kwargs.values()))
-        if earlier is not None and earlier.step == self._step and earlier.chunk is not None:
-            # Its gradients will run on into what made its input, so they are one stage.
-            self._work = earlier
-        else:
-            if self._failed is not None:
-                self._give_up()
-            if called.chunk is None:
-                called.chunk = self._free_chunk()
-            self._work = Work(self._step, called.chunk, self._forwards[called.chunk])
-        return (self._place(Kind.FORWARD, self._work),)
+    def _note(self, output: Any, origin: Any) -> None:
+        """Note what a forward has returned."""
+        try:
+            work = origin[1]
+            if self._forwards.get(work.chunk, 0) <= work.microbatch:
+                self._forwards[work.chunk] = work.microbatch + 1
+            self._origins.note(output, origin)
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+
+    def _goes(self, called: Called, args: Any, kwargs: Any) -> Origin:
+        """Return what a forward is."""
+        given = (*args, *kwargs.values()) if kwargs else args
+        for one in given:
+            if type(one) is not self._tensor or one.grad_fn is not None:
+                earlier = self._origins.of(given)
+                if (
+                    earlier is not None
+                    and earlier[0] == self._step
+                    and earlier[1].chunk is not None
+                ):
+                    # Its gradients will run on into what made its input, so they are one stage.
+                    return earlier
+                break
+        if self._failed is not None:
+            self._give_up()
+        chunk = called.chunk
+        if chunk is None:
+            chunk = called.chunk = self._free_chunk()
+        number = self._forwards.get(chunk, 0)
+        works = self._works.setdefault(chunk, [])
+        if number >= len(works):
+            standing = self._standing
+            stage = None if standing is None else standing.stage + chunk * standing.stages
+            works.append(Work(chunk, number, stage))
+        return self._step, works[number]
 
     def _free_chunk(self) -> int:
         """Return the first chunk that is no model's; a job may train one after the other."""
@@ -376,8 +493,9 @@ class Loop:
         return next(chunk for chunk in itertools.count() if chunk not in taken)
 
     def _backs(self, tensors: Any, *_: Any, **__: Any) -> Sequence[bytes]:
-        self._started = origin(tensors)
-        return (self._place(Kind.BACKWARD, self._started),)
+        origin = self._started = self._origins.of(tensors)
+        known = origin is not None and origin[0] == self._step
+        return (origin[1].backward if origin is not None and known else _SOME_BACKWARD,)
 
     def send(
         self, tensor: Any, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None
@@ -385,9 +503,10 @@ class Loop:
         """Return where a send belongs. Its micro-batch is known if it is a model's output itself."""
         del tag
         peer = global_rank(dst, group, group_dst)
-        work = origin(tensor, 1)
-        onward = work is not None or comes_next(peer)
-        return (self._place(Kind.SEND_FORWARD if onward else Kind.SEND_BACKWARD, work, peer),)
+        origin = self._origins.of(tensor, 1)
+        onward = origin is not None or comes_next(peer)
+        kind = Kind.SEND_FORWARD if onward else Kind.SEND_BACKWARD
+        return (self._transfer(kind, origin, peer),)
 
     def receive(
         self, tensor: Any, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None
@@ -398,18 +517,11 @@ class Loop:
         if peer is None:
             return ()
         kind = Kind.RECV_BACKWARD if comes_next(peer) else Kind.RECV_FORWARD
-        return (self._place(kind, None, peer),)
+        return (identity_of(kind, peer=peer),)
 
-    def _place(self, kind: Kind, work: Work | None, peer: int | None = None) -> bytes:
-        standing = self._standing
-        if standing is None or work is None or work.step != self._step:
+    def _transfer(self, kind: Kind, origin: Origin | None, peer: int | None) -> bytes:
+        if origin is None or origin[0] != self._step:
             return identity_of(kind, peer=peer)
-        if work.chunk is None:
-            return identity_of(kind, microbatch=work.microbatch, peer=peer)
-        return identity_of(
-            kind,
-            stage=standing.stage + work.chunk * standing.stages,
-            chunk=work.chunk,
-            microbatch=work.microbatch,
-            peer=peer,
-        )
+        place = place_of(origin[1].forward)
+        where = {name: place.get(name) for name in ("stage", "chunk", "microbatch")}
+        return identity_of(kind, **where, peer=peer)
