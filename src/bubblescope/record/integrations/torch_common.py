@@ -1,7 +1,8 @@
 """What every job with PyTorch has: optimizers.
 
 `torch.optim.optimizer.register_optimizer_step_pre_hook` and `..._post_hook` are called around every
-optimizer's step.
+optimizer's step. A step that is given a closure calls it for the loss, once or several times: forwards and
+backwards, which are no part of the optimizer's own work. The hook before may change the arguments.
 """
 
 from __future__ import annotations
@@ -28,9 +29,32 @@ def optimizer(module: ModuleType, session: Session) -> None:
         # A step that is compiled is compiled with its hooks, which would break its graph.
         return bool(sys.modules["torch"].compiler.is_compiling())
 
-    def before(*_: Any) -> None:
-        if not compiling():
-            begun.append(session.begin([what]))
+    def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if compiling():
+            return None
+        begun.append(session.begin([what]))
+        if kwargs.get("closure") is not None:
+            return args, {**kwargs, "closure": passing(kwargs["closure"])}
+        if len(args) > 1 and callable(args[1]):  # after the optimizer itself
+            return (args[0], passing(args[1]), *args[2:]), kwargs
+        return None
+
+    def passing(closure: Any) -> Any:
+        """Return a closure for whose time the optimizer's task is interrupted."""
+        computed = False
+
+        @functools.wraps(closure)
+        def compute(*args: Any, **kwargs: Any) -> Any:
+            nonlocal computed
+            # Before the first there is nothing but what calls it.
+            (session.end if computed else session.abandon)(begun.pop())
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                computed = True
+                begun.append(session.begin([what]))
+
+        return compute
 
     def after(*_: Any) -> None:
         if compiling():
