@@ -51,9 +51,7 @@ def main() -> None:
         count, right = count + 1, right + found.right(job)
         results = "equal to the bit" if found.same_results else "DIFFER"
         code = f"{found.code}" if found.code == found.code_alone else "DIFFERS"
-        rates = [
-            "–" if one is None else f"{one:.2%}" for one in (found.rate, found.stamped_rate)
-        ]
+        rates = ["–" if one is None else f"{one:.2%}" for one in (found.rate, found.stamped_rate)]
         print(
             f"| {job.name} | {found.equal} of {found.tasks} | {results} | {rates[0]} | {rates[1]} | "
             f"{code} | {os.getloadavg()[0]:.1f} |",

@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -40,6 +40,7 @@ class Job(NamedTuple):
         needs: Modules without which it cannot run.
         code: The exit code that it ends with.
         restarts: How often torchrun may start it again.
+        again: Whether it fails, and is to be started a second time, to go on from its checkpoint.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Job(NamedTuple):
     needs: tuple[str, ...] = ("torch",)
     code: int = 0
     restarts: int = 0
+    again: bool = False
 
     @property
     def missing(self) -> list[str]:
@@ -89,7 +91,10 @@ JOBS: Final = (
     Job("1F1B, 3 rounds of gradient accumulation", "pipelines.py --rounds 3 --clip"),
     Job("1F1B × DDP, 2 rounds, evaluation", "pipelines.py --rounds 2 --evaluate --replicate 2", 4),
     Job("1F1B, evaluation between steps", "pipelines.py --evaluate"),
-    Job("interleaved 1F1B, activations recomputed", "pipelines.py --schedule Interleaved1F1B --recompute"),
+    Job(
+        "interleaved 1F1B, activations recomputed",
+        "pipelines.py --schedule Interleaved1F1B --recompute",
+    ),
     Job("1F1B, torch.save", "pipelines.py --save torch"),
     Job("1F1B, distributed checkpoint", "pipelines.py --save dcp"),
     Job("1F1B, a bad batch that rank 0 catches", "pipelines.py --bad"),
@@ -103,6 +108,7 @@ JOBS: Final = (
     Job("one process, leaves with code 13", "loops.py --fail 1", 0, code=13),
     Job("one process, optimizer with a closure", "loops.py --closure", 0),
     Job("one process, compiled", "loops.py --compile --evaluate", 0),
+    Job("one process, compiled in place", "loops.py --compile --in-place", 0),
     Job("one process, gradients overflow", "loops.py --scaler", 0),
     Job("one process, a bad batch", "loops.py --bad", 0),
     Job("data by forked workers", "loops.py --workers fork", 0),
@@ -121,12 +127,14 @@ JOBS: Final = (
     Job("Megatron core, interleaved × DP", "megatron_job.py --chunks 2 --replicas 2", 4, MEGATRON),
     Job("DeepSpeed, 1F1B, evaluation", "deepspeed_job.py --evaluate", 2, DEEPSPEED),
     Job("DeepSpeed, 1F1B × ZeRO", "deepspeed_job.py --zero 1", 4, DEEPSPEED),
-    Job("DeepSpeed, resumed", "deepspeed_job.py --resume", 2, DEEPSPEED, restarts=1),
+    Job("DeepSpeed, resumed", "deepspeed_job.py --resume", 2, DEEPSPEED, again=True),
     Job("Lightning, accumulation, validation", "lightning_job.py --accumulate 2", 0, LIGHTNING),
     Job("Lightning, one process", "lightning_job.py --devices 1", 0, LIGHTNING),
     Job("Trainer", "trainer_job.py", 2, TRAINER),
-    Job("Trainer, accumulation, evaluation", "trainer_job.py --accumulate 2 --evaluate", 2, TRAINER),
-    Job("Trainer, resumed", "trainer_job.py --resume", 2, TRAINER, restarts=1),
+    Job(
+        "Trainer, accumulation, evaluation", "trainer_job.py --accumulate 2 --evaluate", 2, TRAINER
+    ),
+    Job("Trainer, resumed", "trainer_job.py --resume", 2, TRAINER, again=True),
     Job("Accelerate, accumulation, evaluation", "accelerate_job.py", 2, ACCELERATE),
     Job("torchtitan, interleaved 1F1B", "titan_job.py", 2, TITAN),
 )
@@ -176,12 +184,32 @@ class Outcome(NamedTuple):
         )
 
 
-def run(job: Job, folder: Path) -> Outcome:
-    """Run a job twice, and compare what was recorded with its stamps."""
-    alone = _run(job.command, folder / "alone")
+_UNCONNECTED: Final = "Gloo connectFullMesh failed"
+"""What torch says where processes that start again sometimes cannot connect, recorded or not."""
+
+
+def run(job: Job, folder: Path, tries: int = 4) -> Outcome:
+    """Run a job twice, and compare what was recorded with its stamps.
+
+    Args:
+        job: The job.
+        folder: Where to, a new one.
+        tries: How often, if processes cannot connect.
+
+    Raises:
+        ConnectionError: They never could.
+    """
+    for attempt in range(tries - 1):
+        with suppress(ConnectionError):
+            return _run_once(job, folder / str(attempt))
+    return _run_once(job, folder / "last")
+
+
+def _run_once(job: Job, folder: Path) -> Outcome:
+    alone = _run(job.command, folder / "alone", again=job.again)
     recording = folder / "recording"
     ours = [sys.executable, "-m", "bubblescope", "record", "--out", str(recording), "--"]
-    recorded = _run([*ours, *job.command], folder / "stamps")
+    recorded = _run([*ours, *job.command], folder / "stamps", again=job.again)
     equal = tasks = 0
     differing: list[str] = []
     rates: list[tuple[int, int]] = []
@@ -204,7 +232,7 @@ def run(job: Job, folder: Path) -> Outcome:
     return Outcome(
         equal,
         tasks,
-        bool(_results(alone)) and _results(alone) == _results(recorded),
+        bool(digests(folder / "alone")) and digests(folder / "alone") == digests(folder / "stamps"),
         rate,
         sum(idle for idle, _ in rates) / whole if whole else None,
         recorded.returncode,
@@ -215,7 +243,7 @@ def run(job: Job, folder: Path) -> Outcome:
     )
 
 
-def _run(command: list[str], stamps: Path) -> subprocess.CompletedProcess:
+def _run(command: list[str], stamps: Path, *, again: bool) -> subprocess.CompletedProcess:
     stamps.mkdir(parents=True)
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     environment = {
@@ -226,13 +254,19 @@ def _run(command: list[str], stamps: Path) -> subprocess.CompletedProcess:
         "PYTHONWARNINGS": "ignore,default::RuntimeWarning",
     }
     limited = ["timeout", "300", *command]  # a pipeline that hangs is ended with all its processes
-    return subprocess.run(
-        limited, capture_output=True, text=True, check=False, env=environment, cwd=stamps
-    )
+    for start in range(1 + again):
+        environment |= {"START": str(start)} if again else {}
+        done = subprocess.run(
+            limited, capture_output=True, text=True, check=False, env=environment, cwd=stamps
+        )
+    if _UNCONNECTED in done.stderr:
+        raise ConnectionError(f"processes could not connect: {done.stderr[-2000:]}")
+    return done
 
 
-def _results(done: subprocess.CompletedProcess) -> list[str]:
-    return sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
+def digests(folder: Path) -> dict[str, str]:
+    """Return what ranks computed, for each start and rank."""
+    return {path.name: path.read_text() for path in folder.glob("stamps.*.digest")}
 
 
 def _stamps(folder: Path) -> list[list[dict[str, Any]]]:
@@ -278,13 +312,15 @@ def compared(
     equal, differing = silent, []
     for stamp in wanted:
         same = left.get(_key(stamp), [])
-        at = next((row for row in same if _alike(stamp, row)), None)
-        if at is None:
+        those = [row for row in same if _alike(stamp, row)]
+        if stamp["kind"] not in BESIDE:  # a checkpoint may be several files
+            those = those[:1]
+        if those:
+            left[_key(stamp)] = [row for row in same if row not in those]
+            equal += len(those)
+        else:
             others = ", ".join(_said(row) for row in same)
             differing.append(f"stamped only: {_said(stamp)}" + f" (recorded {others})" * bool(same))
-        else:
-            same.remove(at)
-            equal += 1
     for same in left.values():
         differing += [f"recorded only: {_said(row)}" for row in same]
     return equal, equal + len(differing), differing
@@ -317,19 +353,22 @@ def _said(task: dict[str, Any]) -> str:
 
 
 def bubble_rate(trace: bubblescope.Trace) -> float | None:
-    """Return the bubble rate over the makespan that the report says."""
-    said = json.loads(trace.report().to_json())
+    """Return the bubble rate over the makespan that the report says, without the first step.
+
+    In that, frameworks set themselves up, inside or outside of where a job can take stamps.
+    """
+    said = json.loads(trace.slice(steps=trace.steps[1:]).report().to_json())
     rates = (said["bubble"] or {}).get("overall") or {}
     return rates.get("makespan")
 
 
 def stamped_idle(stamps: Iterable[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Return idle and whole time of all ranks in each round of each step, from first pass to last."""
+    """Return idle and whole time of all ranks in each step but the first, from first pass to last."""
     stamps = [one for one in stamps if one["kind"] in PASSES]
     ranks = len({one["rank"] for one in stamps})
     found = []
-    for step in sorted({one["step"] for one in stamps}):
-        those = [one for one in stamps if one["step"] == step]
+    for step in sorted({one["step"] for one in stamps if "step" in one})[1:]:
+        those = [one for one in stamps if one.get("step") == step]
         length = max(one["end_ns"] for one in those) - min(one["start_ns"] for one in those)
         busy = 0
         for rank in {one["rank"] for one in those}:
@@ -340,8 +379,3 @@ def stamped_idle(stamps: Iterable[dict[str, Any]]) -> list[tuple[int, int]]:
                     until = max(until, one["end_ns"])
         found.append((ranks * length - busy, ranks * length))
     return found
-
-
-def counted(trace: bubblescope.Trace) -> Counter[str]:
-    """Return how many tasks of each kind there are."""
-    return Counter(row["kind"] for row in recorded_rows(trace))

@@ -1,6 +1,6 @@
 """A loop with Accelerate that takes stamps of its own.
 
-    accelerate launch --cpu --num-processes 2 accelerate_job.py
+accelerate launch --cpu --num-processes 2 accelerate_job.py
 """
 
 from __future__ import annotations

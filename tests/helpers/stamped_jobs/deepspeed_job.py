@@ -1,6 +1,6 @@
 """A pipeline of DeepSpeed's PipelineModule, on CPUs, that takes stamps of its own.
 
-    torchrun --nproc-per-node 2 deepspeed_job.py
+torchrun --nproc-per-node 2 deepspeed_job.py
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from typing import Any
 import deepspeed
 import torch
 from deepspeed.pipe import PipelineModule
+from deepspeed.runtime.pipe import schedule
+from deepspeed.runtime.pipe.engine import PipelineEngine
 from stamps import (
+    START,
     SAMPLES,
     VOCABULARY,
     WIDTH,
@@ -59,32 +62,42 @@ class Head(nn.Linear):
 class Stamped(PipelineModule):
     """A stage that notes its passes."""
 
-    def __init__(self, stamps: Stamps, stages: int, checkpoint: int) -> None:
+    def __init__(self, stamps: Stamps, stages: int) -> None:
         layers = [Embedding(), *(Layer() for _ in range(stages)), Head()]
-        self._number = -1
         super().__init__(
             layers,
             num_stages=stages,
             loss_fn=self._loss,
             partition_method="parameters",
-            activation_checkpoint_interval=checkpoint,
         )
-        self.__dict__["stamps"] = stamps
+        self.stamps = stamps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self._number, start = int(x.flatten()[0]), now()
+        self.stamps.last = number = int(x.flatten()[0])
         result = super().forward(x)
-        if torch.is_grad_enabled():
-            self.stamps.add("forward", start, now(), self._number, stage=self.stage_id)
-            if self.stage_id < self.num_stages - 1:
-                result = self.stamps.passed(result, self._number, self.stage_id)
-        return result
+        passes = torch.is_grad_enabled() and self.stage_id < self.num_stages - 1
+        return self.stamps.passed(result, number) if passes else result
 
     def _loss(self, x: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
         loss = loss_of(x[:, 1:], batch)
-        if not torch.is_grad_enabled():
-            return loss
-        return self.stamps.passed(loss, self._number, self.stage_id)
+        grows = torch.is_grad_enabled()
+        return self.stamps.passed(loss, self.stamps.last) if grows else loss
+
+
+def stamped(instruction: Any, kind: str) -> None:
+    """Let the engine's function for an instruction note itself, by the tags that the module reads."""
+    functions = PipelineEngine._INSTRUCTION_MAP
+    theirs = functions[instruction]
+
+    def run(engine: Any, *args: Any, **kwargs: Any) -> None:
+        start = now()
+        theirs(engine, *args, **kwargs)
+        end, stamps = now(), engine.module.stamps
+        if torch.is_grad_enabled():
+            number = stamps.last if kind == "forward" else stamps.last_backward
+            stamps.add(kind, start, end, number, stage=engine.stage_id)
+
+    functions[instruction] = run
 
 
 def main() -> None:
@@ -94,13 +107,17 @@ def main() -> None:
     parser.add_argument("--stages", type=int, default=2)
     parser.add_argument("--zero", type=int, default=0)
     parser.add_argument("--evaluate", action="store_true")
-    parser.add_argument("--resume", action="store_true", help="save after step 1, and go on from it")
+    parser.add_argument(
+        "--resume", action="store_true", help="save after step 1, and go on from it"
+    )
     asked = parser.parse_args()
     torch.set_num_threads(1)
     deepspeed.init_distributed("gloo")
+    stamped(schedule.ForwardPass, "forward")
+    stamped(schedule.BackwardPass, "backward")
     torch.manual_seed(0)
     stamps = Stamps(torch.distributed.get_rank())
-    module = Stamped(stamps, asked.stages, 0)
+    module = Stamped(stamps, asked.stages)
     optimizer = StampedAdamW(module.parameters(), stamps)
     engine, *_ = deepspeed.initialize(
         model=module,
@@ -110,12 +127,10 @@ def main() -> None:
             "gradient_accumulation_steps": asked.microbatches,
             "zero_optimization": {"stage": asked.zero},
             "zero_allow_untested_optimizer": True,
-            "zero_force_ds_cpu_optimizer": False,
         },
     )
-    again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     saved = os.path.join(os.environ["STAMPS"], "saved")  # noqa: PTH118  DeepSpeed wants a string
-    if again:
+    if START:
         engine.load_checkpoint(saved)
     seed = engine.grid.get_data_parallel_id()
     first = optimizer.done = engine.global_steps
@@ -129,10 +144,11 @@ def main() -> None:
             )
             with stamps.around("evaluation", step=step):
                 stamps.loss(engine.eval_batch(batches))
-        if asked.resume and not again and step == 1:
-            engine.save_checkpoint(saved)
-        if asked.resume and not again and step == 2:
-            raise SystemExit(13)
+        if asked.resume and not START and step == 1:
+            with stamps.around("checkpoint", step=step):
+                engine.save_checkpoint(saved)
+        if asked.resume and not START and step == 2:
+            stamps.fail()
     stamps.results(module)
     torch.distributed.destroy_process_group()
 

@@ -1,6 +1,6 @@
 """A job of Lightning's Trainer that takes stamps of its own.
 
-    python lightning_job.py --devices 2 --accumulate 2
+python lightning_job.py --devices 2 --accumulate 2
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any
 
 import lightning
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.strategies import DDPStrategy
 from stamps import Stage, StampedAdamW, Stamps, loss_of, now, tag, tokens
 from torch.utils.data import DataLoader, Dataset
 
@@ -38,7 +40,7 @@ class Module(lightning.LightningModule):
         self.asked = asked
         self.inner: Any = None
         self.__dict__["stamps"] = None
-        self._start = self._number = 0
+        self._start = 0
 
     def setup(self, stage: str) -> None:
         del stage
@@ -62,9 +64,11 @@ class Module(lightning.LightningModule):
         self.trainer.optimizers[0].done = self.trainer.global_step
 
     def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
-        start, self._number = now(), int(batch[0, 0])
-        loss = loss_of(self.inner(batch), batch)
-        self.stamps.add("forward", start, now(), self._number, stage=0)
+        start = now()
+        logits = self.inner(batch)
+        if self.asked.devices == 1:
+            self.stamps.add("forward", start, now(), self.stamps.last, stage=0)
+        loss = loss_of(logits, batch)
         self.stamps.loss(loss)
         return loss
 
@@ -74,6 +78,10 @@ class Module(lightning.LightningModule):
 
     def on_after_backward(self) -> None:
         self.stamps.add("backward", self._start, now(), self.stamps.last_backward, stage=0)
+
+    def configure_gradient_clipping(self, *args: Any, **kwargs: Any) -> None:
+        with self.stamps.around("gradient clipping", step=self.trainer.global_step):
+            super().configure_gradient_clipping(*args, **kwargs)
 
     def on_validation_start(self) -> None:
         self._start = now()
@@ -86,19 +94,47 @@ class Module(lightning.LightningModule):
         self.stamps.add("evaluation", self._start, now(), step=step)
 
 
+class Replicas(DDPStrategy):
+    """Several processes. A forward is one of the replicated model: it calls `training_step`."""
+
+    def _setup_model(self, model: Any) -> Any:
+        made, stamps = super()._setup_model(model), self.lightning_module.stamps
+        theirs = made.forward
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            start = now()
+            result = theirs(*args, **kwargs)
+            if torch.is_grad_enabled():
+                stamps.add("forward", start, now(), stamps.last, stage=0)
+            return result
+
+        made.forward = forward
+        return made
+
+
+class Checkpoint(ModelCheckpoint):
+    """Writes checkpoints, and notes when."""
+
+    def _save_checkpoint(self, trainer: Any, filepath: str) -> None:
+        start = now()
+        super()._save_checkpoint(trainer, filepath)
+        if trainer.is_global_zero:
+            step = trainer.global_step - 1
+            trainer.lightning_module.stamps.add("checkpoint", start, now(), step=step)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--accumulate", type=int, default=1)
-    parser.add_argument("--resume", action="store_true", help="train half, and go on from its file")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     module = Module(asked)
     common = {
         "accelerator": "cpu",
         "devices": asked.devices,
-        "strategy": "ddp" if asked.devices > 1 else "auto",
+        "strategy": Replicas() if asked.devices > 1 else "auto",
         "logger": False,
         "enable_progress_bar": False,
         "enable_model_summary": False,
@@ -108,7 +144,8 @@ def main() -> None:
         "use_distributed_sampler": False,
         "default_root_dir": os.environ["STAMPS"],
     }
-    trainer = lightning.Trainer(max_steps=asked.steps, max_epochs=1, **common)
+    saves = Checkpoint(os.environ["STAMPS"], every_n_train_steps=2, save_top_k=-1)
+    trainer = lightning.Trainer(max_steps=asked.steps, max_epochs=1, callbacks=[saves], **common)
     trainer.fit(module)
     module.stamps.results(module)
 

@@ -1,6 +1,6 @@
 """A training loop written by hand, that takes stamps of its own.
 
-    torchrun --nproc-per-node 2 loops.py --wrap ddp --accumulate 3
+torchrun --nproc-per-node 2 loops.py --wrap ddp --accumulate 3
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from stamps import LENGTH, SAMPLES, WIDTH, Stage, StampedAdamW, Stamps, loss_of, now, tag, tokens
+from stamps import START, LENGTH, SAMPLES, WIDTH, Stage, StampedAdamW, Stamps, loss_of, now, tag, tokens
 from torch import distributed, nn
 from torch.utils.data import DataLoader, Dataset
-
-RESTARTED = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
 def arguments() -> argparse.Namespace:
@@ -28,6 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--recompute", choices=["reentrant", "plain"])
     for flag in ("no-sync", "evaluate", "compile", "scaler", "bad", "pipeline", "save", "closure"):
         parser.add_argument(f"--{flag}", action="store_true")
+    parser.add_argument("--in-place", action="store_true", help="compile by the model's own method")
     parser.add_argument("--workers", choices=["fork", "spawn"])
     parser.add_argument("--spawn", type=int, help="start so many processes by mp.spawn")
     parser.add_argument("--fail", type=int, help="leave in this step with code 13, the first time")
@@ -52,9 +51,7 @@ def train(rank: int, asked: argparse.Namespace, port: int | None = None) -> None
     torch.set_num_threads(1)
     if port is not None:
         store = f"tcp://127.0.0.1:{port}"
-        distributed.init_process_group(
-            "gloo", init_method=store, rank=rank, world_size=asked.spawn
-        )
+        distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=asked.spawn)
     elif "RANK" in os.environ:
         distributed.init_process_group("gloo")
         rank = distributed.get_rank()
@@ -77,10 +74,10 @@ class Loop:
             )
         self.engine: Any = None
         self.model = self._wrapped(self.plain)
-        self.optimizer = (
-            None if self.engine else StampedAdamW(self.model.parameters(), self.stamps)
-        )
-        if asked.compile:
+        self.optimizer = None if self.engine else StampedAdamW(self.model.parameters(), self.stamps)
+        if asked.in_place:
+            self.model.compile(backend="aot_eager")
+        elif asked.compile:
             self.model = torch.compile(self.model, backend="aot_eager")
         self.scaler = (
             torch.amp.GradScaler("cpu", init_scale=2.0**126, growth_interval=100)
@@ -151,10 +148,8 @@ class Loop:
                     torch.save(
                         self.plain.state_dict(), Path(os.environ["STAMPS"], f"{self.rank}.pt")
                     )
-            if asked.fail == step and not RESTARTED:
-                stamps.results()
-                if self.rank == 0:
-                    raise SystemExit(13)
+            if asked.fail == step and not START:
+                stamps.fail()
         if asked.compile:
             # Graphs made, and what broke them: as many as without anybody who looks on.
             found = torch._dynamo.utils.counters
@@ -175,15 +170,16 @@ class Loop:
             loss = loss_of(logits, batch) / self.asked.accumulate
             stamps.loss(loss)
             stamps.last_backward = -1
+            if self.engine is not None:
+                # It reduces gradients after autograd, which is no part of the backward.
+                self.engine.backward(stamps.passed(loss, number, 0))
+                self.engine.step()
+                return loss
             scaled = loss if self.scaler is None else self.scaler.scale(loss)
             start = now()
-            scaled.backward() if self.engine is None else self.engine.backward(loss)
-            end = now()
-            said = stamps.last_backward
-            assert said in {-1, number}
-            stamps.add("backward", start, end, number, stage=0)
-        if self.engine is not None:
-            self.engine.step()
+            scaled.backward()
+            stamps.add("backward", start, now(), number, stage=0)
+            assert stamps.last_backward in {-1, number}
         return loss
 
     def _update(self) -> None:

@@ -1,6 +1,6 @@
 """A pipeline of Megatron-LM core's schedules, on CPUs, that takes stamps of its own.
 
-    torchrun --nproc-per-node 2 megatron_job.py --chunks 2
+torchrun --nproc-per-node 2 megatron_job.py --chunks 2
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import os
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import nn
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 VOCABULARY, WIDTH, LENGTH, SAMPLES = 64, 128, 64, 8
 """Of the models here: tokens there are, size of a hidden state, tokens of a sample, samples of a batch."""
 
+START = int(os.environ.get("START") or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+"""How often the job was started before, by torchrun or by whoever says so."""
+
+_PASSES = ("forward", "backward", "backward_input", "backward_weight")
 _MICROBATCHES = 1 << 8
 _EVALUATION = 1 << 22
 """All tags are below 2**24, so that a float has them exactly."""
@@ -53,11 +57,12 @@ class Stamps:
     """
 
     def __init__(self, rank: int) -> None:
-        start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         folder = Path(os.environ["STAMPS"])
         self.last = self.last_backward = -1
-        self._file = (folder / f"stamps.{start}.{rank}.jsonl").open("w")
+        self._file = folder / f"stamps.{START}.{rank}.jsonl"
+        self._file.write_text("")
         self._rank = rank
+        self._lines: list[dict[str, Any]] = []
         self._digest = hashlib.sha256()
 
     def add(self, kind: str, start_ns: int, end_ns: int, number: int = -1, **place: Any) -> None:
@@ -66,8 +71,15 @@ class Stamps:
         if number >= 0:
             line["evaluation"] = bool(number & _EVALUATION)
             line["step"], line["microbatch"] = divmod(number & ~_EVALUATION, _MICROBATCHES)
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+        self._lines.append(line)
+        if kind not in _PASSES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was noted. It takes its time, so not beside every pass."""
+        with self._file.open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in self._lines)
+        self._lines.clear()
 
     @contextmanager
     def around(self, kind: str, **place: Any) -> Iterator[None]:
@@ -81,12 +93,20 @@ class Stamps:
         self._digest.update(torch.as_tensor(value).detach().double().cpu().numpy().tobytes())
 
     def results(self, *models: nn.Module) -> None:
-        """Print what this rank computed: all losses, and the weights in the end."""
+        """Write a digest of what this rank computed: all losses, and the weights in the end."""
+        self.flush()
         for model in models:
             for one in model.parameters():
                 local = one.to_local() if hasattr(one, "to_local") else one
                 self._digest.update(local.detach().float().cpu().numpy().tobytes())
-        print(f"rank {self._rank} {self._digest.hexdigest()}\n", end="", flush=True)
+        self._file.with_suffix(".digest").write_text(self._digest.hexdigest())
+
+    def fail(self) -> NoReturn:
+        """Leave the job with code 13 if this is the first rank, and wait for the end if it is not."""
+        self.results()
+        if self._rank:
+            time.sleep(300)
+        raise SystemExit(13)
 
     def passed(self, x: torch.Tensor, number: int, stage: int | None = None) -> torch.Tensor:
         """Return a pass's output as it is, so that its backward shows.

@@ -1,6 +1,6 @@
 """A job of Hugging Face's Trainer that takes stamps of its own.
 
-    torchrun --nproc-per-node 2 trainer_job.py --accumulate 2
+torchrun --nproc-per-node 2 trainer_job.py --accumulate 2
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from stamps import SAMPLES, Stage, StampedAdamW, Stamps, loss_of, now, tag, tokens
+from stamps import START, SAMPLES, Stage, StampedAdamW, Stamps, loss_of, now, tag, tokens
 from torch import nn
 from torch.utils.data import Dataset, SequentialSampler
 from transformers import Trainer, TrainingArguments
@@ -49,17 +49,23 @@ class Stamped(Trainer):
     """A trainer that notes its passes and evaluations."""
 
     stamps: Stamps
+    asked: argparse.Namespace
 
     def _get_train_sampler(self, *_: Any) -> Any:
         return SequentialSampler(self.train_dataset)
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if not model.training:
+            return super().compute_loss(model, inputs, *args, **kwargs)
         start = now()
-        result = super().compute_loss(model, inputs, *args, **kwargs)
-        if model.training:
-            self.stamps.add("forward", start, now(), self.stamps.last, stage=0)
-            self.stamps.loss(result)
-        return result
+        loss = model(**inputs)["loss"]
+        self.stamps.add("forward", start, now(), self.stamps.last, stage=0)
+        self.stamps.loss(loss)
+        return loss / self.asked.accumulate
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        with self.stamps.around("checkpoint", step=self.state.global_step - 1):
+            super()._save_checkpoint(*args, **kwargs)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         with self.stamps.around("evaluation", step=self.state.global_step - 1):
@@ -104,27 +110,31 @@ def main() -> None:
         eval_dataset=Samples(asked, ranks, evaluation=True),
         optimizers=(optimizer, None),
     )
-    trainer.stamps = stamps
-    theirs = trainer.accelerator.backward
+    trainer.stamps, trainer.asked = stamps, asked
+    theirs, clip = trainer.accelerator.backward, trainer.accelerator.clip_grad_norm_
 
     def backward(loss: torch.Tensor, **kwargs: Any) -> None:
         start = now()
         theirs(loss, **kwargs)
         stamps.add("backward", start, now(), stamps.last_backward, stage=0)
 
+    def clipped(*args: Any, **kwargs: Any) -> Any:
+        with stamps.around("gradient clipping", step=optimizer.done):
+            return clip(*args, **kwargs)
+
     trainer.accelerator.backward = backward
-    again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-    if asked.resume and not again:
-        trainer.add_callback(_Fails(3))
-    if again:
+    trainer.accelerator.clip_grad_norm_ = clipped
+    if asked.resume and not START:
+        trainer.add_callback(_Fails(3, stamps))
+    if START:
         optimizer.done = 2
-    trainer.train(resume_from_checkpoint=again or None)
+    trainer.train(resume_from_checkpoint=START > 0 or None)
     stamps.results(model)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
 
-def _Fails(step: int) -> Any:  # noqa: N802  makes one of a class that is made here
+def _Fails(step: int, stamps: Stamps) -> Any:  # noqa: N802  makes one of a class that is made here
     from transformers import TrainerCallback
 
     class Fails(TrainerCallback):
@@ -132,7 +142,7 @@ def _Fails(step: int) -> Any:  # noqa: N802  makes one of a class that is made h
 
         def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
             if state.global_step == step:
-                raise SystemExit(13)
+                stamps.fail()
 
     return Fails()
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from bubblescope.model.kinds import Kind
@@ -64,11 +66,14 @@ def optimizer(module: ModuleType, session: Session) -> None:
             session.end(begun.pop())
 
     theirs = module.Optimizer.__init__
+    optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+    session.ask(lambda: {"first_step": max(map(_steps_made, optimizers), default=0)})
 
     @functools.wraps(theirs)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         session.rounds.made_optimizer()
         theirs(self, *args, **kwargs)
+        optimizers.add(self)
 
     zero = module.Optimizer.zero_grad
 
@@ -83,3 +88,14 @@ def optimizer(module: ModuleType, session: Session) -> None:
     module.Optimizer.zero_grad = zero_grad
     module.register_optimizer_step_pre_hook(before)
     module.register_optimizer_step_post_hook(after)
+
+
+def _steps_made(optimizer: Any) -> int:
+    """Return how many steps an optimizer has made by its own count, which checkpoints carry.
+
+    Adam and those like it count for each parameter; others do not, and have made none.
+    """
+    with suppress(Exception):  # whatever it keeps there instead is no count
+        states = list(optimizer.state.values())
+        return int(states[0].get("step", 0)) if states else 0
+    return 0
