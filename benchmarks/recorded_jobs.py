@@ -1,11 +1,12 @@
-"""Whether recordings of 50 training jobs say what the jobs say of themselves.
+"""Whether recordings of 56 training jobs say what the jobs say of themselves.
 
     python benchmarks/recorded_jobs.py
 
-Each job takes stamps of its own passes, evaluations, checkpoints and optimizer's steps, by the data that
-it computes on, and runs with and without recording (`tests/helpers/recorded_jobs.py`). It needs PyTorch;
-for all jobs also what `pip install bubblescope[full] lightning transformers accelerate torchtitan`
-installs. Jobs of what is not installed are said to be so.
+Each job takes stamps of its own passes, evaluations, checkpoints and optimizer's steps, by the data
+that it computes on, and runs with and without recording (`tests/helpers/recorded_jobs.py`). It needs
+PyTorch; all jobs need `pip install 'bubblescope[full]' lightning transformers accelerate triton
+torchtitan==0.2.2`, of which 0.3 needs a later PyTorch than 2.13. Jobs of what is not installed are said
+to be so.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import polars as pl
-from places import ROOT
 
 import bubblescope
+from places import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

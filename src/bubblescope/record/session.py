@@ -93,8 +93,8 @@ class Session:
     def about(self, **facts: Any) -> None:
         """Tell what is known of this rank: what `Recorder` takes of it, such as stages, schedule, dp.
 
-        What is told after the first step began has no effect: it is in the file's first line. `first_step`
-        is the number of the first step, where the job goes on from a checkpoint; 0 if nobody tells.
+        What is told after the first step began has no effect: it is in the file's first line.
+        `first_step` is its number, where the job goes on from a checkpoint; 0 if nobody tells.
         """
         self._facts.update({name: value for name, value in facts.items() if value is not None})
         if "stages" in facts and facts["stages"] is not None:

@@ -15,8 +15,8 @@ from deepspeed.pipe import PipelineModule
 from deepspeed.runtime.pipe import schedule
 from deepspeed.runtime.pipe.engine import PipelineEngine
 from stamps import (
-    START,
     SAMPLES,
+    START,
     VOCABULARY,
     WIDTH,
     Block,

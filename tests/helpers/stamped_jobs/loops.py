@@ -13,7 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from stamps import START, LENGTH, SAMPLES, WIDTH, Stage, StampedAdamW, Stamps, loss_of, now, tag, tokens
+from stamps import (
+    LENGTH,
+    SAMPLES,
+    START,
+    WIDTH,
+    Stage,
+    StampedAdamW,
+    Stamps,
+    loss_of,
+    now,
+    tag,
+    tokens,
+)
 from torch import distributed, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -210,7 +222,7 @@ class Loop:
         raise AssertionError("a bad batch was taken")
 
 
-def pipeline(asked: argparse.Namespace, microbatches: int = 4) -> None:
+def pipeline(asked: argparse.Namespace, microbatches: int = 4) -> None:  # noqa: C901  as such loops are
     """Train a pipeline, one stage a rank, in 1F1B by hand."""
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from stamps import START, LENGTH, SAMPLES, Stage, Stamps, loss_of, now, tag, tokens
+from stamps import LENGTH, SAMPLES, START, Stage, Stamps, loss_of, now, tag, tokens
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage

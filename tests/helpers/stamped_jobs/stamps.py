@@ -1,8 +1,8 @@
 """What a training job notes of itself: when each of its passes ran, by its own clock.
 
-Nothing here knows bubblescope, its hooks, or how it counts. Which micro-batch of which step is computed is
-carried by the data: each sample begins with a number that says it (`tag`), and a model reads that number
-from what it is given. So the stamps cannot repeat a mistake of whoever counts calls.
+Nothing here knows bubblescope, its hooks, or how it counts. Which micro-batch of which step is
+computed is carried by the data: each sample begins with a number that says it (`tag`), and a model
+reads that number from what it is given. So the stamps cannot repeat a mistake of whoever counts calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 VOCABULARY, WIDTH, LENGTH, SAMPLES = 64, 128, 64, 8
-"""Of the models here: tokens there are, size of a hidden state, tokens of a sample, samples of a batch."""
+"""Of the models here: how many tokens there are, a hidden state's size, a sample's and a batch's."""
 
 START = int(os.environ.get("START") or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 """How often the job was started before, by torchrun or by whoever says so."""
@@ -191,7 +191,9 @@ class Stage(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         # Not while shapes are inferred, nor while all of it is compiled.
         known = type(x) is torch.Tensor and not x.is_meta and not torch.compiler.is_compiling()
-        number = int(x.flatten()[0]) if known else -1
+        said = float(x.flatten()[0].detach()) if known else -1.0
+        known = 0 <= said < 2 * _EVALUATION  # where shapes are inferred it may be anything
+        number = int(said) if known else -1
         self.stamps.last = number
         if self.embedding is not None:
             marks, x = x[:, :1].float()[..., None].expand(-1, -1, WIDTH), self.embedding(x[:, 1:])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from stamps import START, SAMPLES, Stage, StampedAdamW, Stamps, loss_of, now, tag, tokens
+from stamps import SAMPLES, START, Stage, StampedAdamW, Stamps, loss_of, now, tag, tokens
 from torch import nn
 from torch.utils.data import Dataset, SequentialSampler
 from transformers import Trainer, TrainingArguments
