@@ -84,7 +84,9 @@ def called_of(models: Iterable[Any]) -> Iterator[Any]:
     So do lists of modules, and Lightning's modules that leave it to `training_step` what is called.
     """
     for model in models:
-        if getattr(type(model).forward, "__module__", None) in _NO_FORWARD:
+        home = getattr(type(model).forward, "__module__", None)
+        # What is compiled has one of its own.
+        if home in _NO_FORWARD and "forward" not in vars(model):
             yield from called_of(parts_of(model))
         else:
             yield model
