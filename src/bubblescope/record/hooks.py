@@ -40,6 +40,8 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
     "loop": {
         "torch.autograd": "torch_loop:backwards",
         "torch.optim.optimizer": "torch_loop:optimizers",
+        "torch.nn.modules.module": "torch_loop:compiled_in_place",
+        "torch._dynamo.eval_frame": "torch_loop:compiled",
         "torch.amp.grad_scaler": "torch_loop:scalers",
         "torch.utils.data.dataloader": "torch_loop:data",
         "torch.distributed.distributed_c10d": "torch_loop:transfers",

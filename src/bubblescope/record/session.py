@@ -81,7 +81,8 @@ class Session:
         self._facts: dict[str, Any] = {}
         self._asked: list[Callable[[], dict[str, Any]]] = []
         self._step: Any = None
-        self._next = 0
+        self._first = self._next = 0
+        """Number of the first step, and how many have begun."""
         self._failed = self._closed = False
         self._retired: Recorder | None = None
         """The recorder of a session that has failed: its file is still to be closed."""
@@ -96,6 +97,7 @@ class Session:
         """Tell what is known of this rank: what `Recorder` takes of it, such as stages, schedule, dp.
 
         What is told after the first step began has no effect: it is in the file's first line.
+        `first_step` is its number, where the job goes on from a checkpoint; 0 if nobody tells.
         """
         self._facts.update({name: value for name, value in facts.items() if value is not None})
         stages = facts.get("stages")
@@ -152,7 +154,7 @@ class Session:
             if self.recorder is None:
                 self._open()
             if self.recorder is not None:
-                self._step = self.recorder.step(self._next)
+                self._step = self.recorder.step(self._first + self._next)
                 self._step.__enter__()
             self._next += 1
         except Exception as error:  # noqa: BLE001  the job goes on
@@ -194,12 +196,14 @@ class Session:
         facts = {"rank": _rank(), "recorded_by": self.framework or LOOP, **self._facts}
         for ask in self._asked:
             facts = {**ask(), **facts}
+        self._first = facts.pop("first_step", 0)
         recorder = Recorder(
             settings.out,
             **facts,
             timer=chosen_timer(settings.timer),
-            start=settings.start,
-            stop=settings.stop,
+            # Which steps are to be recorded is counted from where this process begins.
+            start=self._first + settings.start,
+            stop=None if settings.stop is None else self._first + settings.stop,
             exit_after=settings.exit_after,
             marks=chosen_marks(settings.marks),
             max_mb=settings.max_mb,

@@ -106,6 +106,7 @@ def _introduce(engine: Any, schedule: Any, session: Session) -> None:
             pp=getattr(place, "pipe", None),
             dp=getattr(place, "data", None),
             tp=getattr(place, "model", None),
+            first_step=getattr(engine, "global_steps", None),
         )
     except Exception as error:  # noqa: BLE001  the job goes on
         session.fail(error)

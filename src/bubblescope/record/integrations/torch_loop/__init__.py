@@ -48,6 +48,31 @@ def optimizers(module: ModuleType, session: Session) -> None:
     module.register_optimizer_step_post_hook(lambda *_: loop.end_step())
 
 
+def compiled(module: ModuleType, session: Session) -> None:
+    """Follow what `torch.compile` makes of a model, from its first call on."""
+    made = module.OptimizedModule
+    theirs = made.__init__
+
+    @functools.wraps(theirs)
+    def init(self: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+        theirs(self, model, *args, **kwargs)
+        session.shared(Loop).compiled(model, self)
+
+    made.__init__ = init
+
+
+def compiled_in_place(module: ModuleType, session: Session) -> None:
+    """Follow a model on after its own `compile`, which puts something in the place of what notices."""
+    theirs = module.Module.compile
+
+    @functools.wraps(theirs)
+    def compile_(self: Any, *args: Any, **kwargs: Any) -> None:
+        theirs(self, *args, **kwargs)
+        session.shared(Loop).compiled(self, self)
+
+    module.Module.compile = compile_
+
+
 def scalers(module: ModuleType, session: Session) -> None:
     """End steps in which gradients overflow too: the scaler leaves out the optimizer's."""
     loop = session.shared(Loop)

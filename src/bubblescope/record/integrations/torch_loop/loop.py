@@ -16,7 +16,7 @@ from bubblescope.record.integrations.receipts import awaited
 from bubblescope.record.integrations.torch_aside import ASIDE
 from bubblescope.record.integrations.torch_groups import groups_of
 from bubblescope.record.integrations.torch_loop.graph_origins import Origin, Origins, Work
-from bubblescope.record.integrations.torch_loop.models import Called, models_of, parts_of
+from bubblescope.record.integrations.torch_loop.models import Called, called_of, models_of, parts_of
 from bubblescope.record.integrations.torch_loop.ranks import Standing, comes_next, global_rank
 from bubblescope.record.notes import FORWARD, OPTIMIZER
 
@@ -99,8 +99,21 @@ class Loop:
             wanted = [one for group in optimizer.param_groups for one in group["params"]]
             known = {id(one) for model in self._there() for one in model.parameters()}
             if not known.issuperset(map(id, wanted)):  # some have an optimizer for each parameter
-                self._follow(models_of(wanted))
+                self._follow(called_of(models_of(wanted)))
                 self._called, self._tries = False, _TRIES
+        except Exception as error:  # noqa: BLE001  the job goes on
+            self._session.fail(error)
+
+    def compiled(self, model: Any, made: Any) -> None:
+        """Follow what a model that is followed has been compiled to.
+
+        Args:
+            model: The model.
+            made: What is called in its place; itself if it was compiled in place.
+        """
+        try:
+            if any(one is model for one in self._there()):
+                self._follow([made])
         except Exception as error:  # noqa: BLE001  the job goes on
             self._session.fail(error)
 
@@ -124,7 +137,7 @@ class Loop:
     def _follow_others(self) -> None:
         """Follow other modules too, for these are never called.
 
-        They may have been compiled since, or only hold together what the loop calls.
+        They may be part of others now, or only hold together what the loop calls.
         """
         try:
             self._tries -= 1

@@ -8,8 +8,12 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+_NO_FORWARD: Final = frozenset(
+    {"torch.nn.modules.module", "lightning.pytorch.core.module", "pytorch_lightning.core.module"}
+)
+"""Where a `forward` comes from that only says, if it is called, that there is none."""
 _REPLICATED: Final = frozenset(
     {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
 )
@@ -72,6 +76,20 @@ def models_of(parameters: Iterable[Any]) -> list[Any]:
     modules = [one for one in gc.get_objects() if issubclass(type(one), module)]
     inner = {id(part) for one in modules for part in vars(one).get("_modules", {}).values()}
     return [one for one in modules if id(one) not in inner and _holds(one, wanted)]
+
+
+def called_of(models: Iterable[Any]) -> Iterator[Any]:
+    """Yield the modules that a loop can call: a model's parts, where it only holds them together.
+
+    So do lists of modules, and Lightning's modules that leave it to `training_step` what is called.
+    """
+    for model in models:
+        home = getattr(type(model).forward, "__module__", None)
+        # What is compiled has one of its own.
+        if home in _NO_FORWARD and "forward" not in vars(model):
+            yield from called_of(parts_of(model))
+        else:
+            yield model
 
 
 def parts_of(model: Any) -> list[Any]:

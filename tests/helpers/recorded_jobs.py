@@ -1,0 +1,381 @@
+"""Training jobs that are recorded, beside stamps that they take themselves (`stamped_jobs`).
+
+Each job runs twice: alone, and under `bubblescope record`. Every task of the recording must be one of
+the job's stamps: the same rank, kind, stage, micro-batch and step, at the same time; and the other way
+round. What the job computes must be the same to the bit, and so must its exit code.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import polars as pl
+
+import bubblescope
+from places import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SCRIPTS: Final = Path(__file__).parent / "stamped_jobs"
+PASSES: Final = ("forward", "backward", "backward_input", "backward_weight")
+BESIDE: Final = ("evaluation", "checkpoint", "gradient clipping")
+"""What is recorded by a name: it is of a step, and of no micro-batch."""
+
+
+class Job(NamedTuple):
+    """A job to record.
+
+    Attributes:
+        name: What it is.
+        script: Which of `stamped_jobs`, and its arguments.
+        ranks: How many processes torchrun starts; 0 starts the script itself.
+        needs: Modules without which it cannot run.
+        code: The exit code that it ends with.
+        restarts: How often torchrun may start it again.
+        again: Whether it fails, and is to be started a second time, to go on from its checkpoint.
+    """
+
+    name: str
+    script: str
+    ranks: int = 2
+    needs: tuple[str, ...] = ("torch",)
+    code: int = 0
+    restarts: int = 0
+    again: bool = False
+
+    @property
+    def missing(self) -> list[str]:
+        """Packages that are not there."""
+        return [one for one in self.needs if not _installed(one)]
+
+    @property
+    def command(self) -> list[str]:
+        """What starts it."""
+        name, *arguments = self.script.split()
+        script = [str(SCRIPTS / name), *arguments]
+        if not self.ranks:
+            return [sys.executable, *script]
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        sizes = ["--nproc-per-node", str(self.ranks), "--max-restarts", str(self.restarts)]
+        return [*launcher, *sizes, *script]
+
+
+TITAN: Final = ("torch", "torchtitan")
+LIGHTNING: Final = ("torch", "lightning")
+TRAINER: Final = ("torch", "transformers", "accelerate")
+ACCELERATE: Final = ("torch", "accelerate")
+MEGATRON: Final = ("torch", "megatron.core")
+DEEPSPEED: Final = ("torch", "deepspeed")
+
+JOBS: Final = (
+    Job("GPipe", "pipelines.py --schedule GPipe", 4),
+    Job("1F1B", "pipelines.py --schedule 1F1B", 4),
+    Job("interleaved 1F1B", "pipelines.py --schedule Interleaved1F1B"),
+    Job("looped BFS", "pipelines.py --schedule LoopedBFS"),
+    Job("interleaved zero bubble", "pipelines.py --schedule InterleavedZeroBubble"),
+    Job("ZBV", "pipelines.py --schedule ZBVZeroBubble"),
+    Job("DualPipeV", "pipelines.py --schedule DualPipeV"),
+    Job("a schedule from a CSV file", "pipelines.py --schedule csv"),
+    Job("1F1B × DDP", "pipelines.py --replicate 2", 4),
+    Job("1F1B × FSDP2", "pipelines.py --shard 2", 4),
+    Job("1F1B × tensor parallel", "pipelines.py --tensor 2", 4),
+    Job("1F1B × HSDP", "pipelines.py --replicate 2 --shard 2", 8),
+    Job("1F1B, 3 rounds of gradient accumulation", "pipelines.py --rounds 3 --clip"),
+    Job("1F1B × DDP, 2 rounds, evaluation", "pipelines.py --rounds 2 --evaluate --replicate 2", 4),
+    Job("1F1B, evaluation between steps", "pipelines.py --evaluate"),
+    Job(
+        "interleaved 1F1B, activations recomputed",
+        "pipelines.py --schedule Interleaved1F1B --recompute",
+    ),
+    Job("1F1B, torch.save", "pipelines.py --save torch"),
+    Job("1F1B, distributed checkpoint", "pipelines.py --save dcp"),
+    Job("1F1B, a bad batch that rank 0 catches", "pipelines.py --bad"),
+    Job("1F1B, a step that is skipped", "pipelines.py --nan"),
+    Job("1F1B, compiled stages", "pipelines.py --compile"),
+    Job("1F1B, data by a forked worker", "pipelines.py --workers fork"),
+    Job("1F1B, fails and is started again", "pipelines.py --fail 2", restarts=1),
+    Job("1F1B, fails", "pipelines.py --fail 2", code=1),
+    Job("a pipeline by hand", "loops.py --pipeline", 4),
+    Job("one process", "loops.py --evaluate --save", 0),
+    Job("one process, leaves with code 13", "loops.py --fail 1", 0, code=13),
+    Job("one process, optimizer with a closure", "loops.py --closure", 0),
+    Job("one process, compiled", "loops.py --compile --evaluate", 0),
+    Job("one process, compiled in place", "loops.py --compile --in-place", 0),
+    Job("one process, gradients overflow", "loops.py --scaler", 0),
+    Job("one process, a bad batch", "loops.py --bad", 0),
+    Job("data by forked workers", "loops.py --workers fork", 0),
+    Job("data by spawned workers", "loops.py --workers spawn", 0),
+    Job("mp.spawn, DDP", "loops.py --wrap ddp --spawn 2", 0),
+    Job("DDP", "loops.py --wrap ddp"),
+    Job("DDP, accumulation, evaluation", "loops.py --wrap ddp --accumulate 3 --no-sync --evaluate"),
+    Job("DDP, compiled", "loops.py --wrap ddp --compile"),
+    Job("DDP, activations recomputed", "loops.py --wrap ddp --recompute plain"),
+    Job("DDP, fails and is started again", "loops.py --wrap ddp --fail 2", restarts=1),
+    Job("FSDP1", "loops.py --wrap fsdp1"),
+    Job("FSDP2", "loops.py --wrap fsdp"),
+    Job("HSDP", "loops.py --wrap hsdp", 4),
+    Job("DeepSpeed ZeRO, accumulation", "loops.py --wrap zero --accumulate 2", 2, DEEPSPEED),
+    Job("Megatron core, 1F1B, evaluation", "megatron_job.py --evaluate", 2, MEGATRON),
+    Job("Megatron core, interleaved × DP", "megatron_job.py --chunks 2 --replicas 2", 4, MEGATRON),
+    Job("DeepSpeed, 1F1B, evaluation", "deepspeed_job.py --evaluate", 2, DEEPSPEED),
+    Job("DeepSpeed, 1F1B × ZeRO", "deepspeed_job.py --zero 1", 4, DEEPSPEED),
+    Job("DeepSpeed, resumed", "deepspeed_job.py --resume", 2, DEEPSPEED, again=True),
+    Job("Lightning, accumulation, validation", "lightning_job.py --accumulate 2", 0, LIGHTNING),
+    Job("Lightning, one process", "lightning_job.py --devices 1", 0, LIGHTNING),
+    Job("Trainer", "trainer_job.py", 2, TRAINER),
+    Job(
+        "Trainer, accumulation, evaluation", "trainer_job.py --accumulate 2 --evaluate", 2, TRAINER
+    ),
+    Job("Trainer, resumed", "trainer_job.py --resume", 2, TRAINER, again=True),
+    Job("Accelerate, accumulation, evaluation", "accelerate_job.py", 2, ACCELERATE),
+    Job("torchtitan, interleaved 1F1B", "titan_job.py", 2, TITAN),
+)
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package that it would be part of
+        return False
+
+
+class Outcome(NamedTuple):
+    """What came of a job.
+
+    Attributes:
+        equal, tasks: How many tasks are as stamped, and how many there are in either.
+        same_results: Whether losses and weights are the same to the bit with and without recording.
+        rate, stamped_rate: Bubble rate over the makespan, of the recording and of the stamps; None
+            where it is not known.
+        code, code_alone: Exit codes with and without recording.
+        differing: What is only in one of both, the first few, for whoever looks for the reason.
+        recorded_by: Whose hooks recorded.
+        said: What the recorded job wrote to its standard error.
+    """
+
+    equal: int
+    tasks: int
+    same_results: bool
+    rate: float | None
+    stamped_rate: float | None
+    code: int
+    code_alone: int
+    differing: list[str]
+    recorded_by: str
+    said: str
+
+    def right(self, job: Job) -> bool:
+        """Say whether nothing differs."""
+        if self.rate is None or self.stamped_rate is None:
+            return False
+        return (
+            self.equal == self.tasks > 0
+            and self.same_results
+            and abs(self.rate - self.stamped_rate) <= 0.005
+            and self.code == self.code_alone == job.code
+        )
+
+
+_UNCONNECTED: Final = "Gloo connectFullMesh failed"
+"""What torch says where processes that start again sometimes cannot connect, recorded or not."""
+
+
+def run(job: Job, folder: Path, tries: int = 4) -> Outcome:
+    """Run a job twice, and compare what was recorded with its stamps.
+
+    Args:
+        job: The job.
+        folder: Where to, a new one.
+        tries: How often, if processes cannot connect.
+
+    Raises:
+        ConnectionError: They never could.
+    """
+    for attempt in range(tries - 1):
+        with suppress(ConnectionError):
+            return _run_once(job, folder / str(attempt))
+    return _run_once(job, folder / "last")
+
+
+def _run_once(job: Job, folder: Path) -> Outcome:
+    alone = _run(job.command, folder / "alone", again=job.again)
+    recording = folder / "recording"
+    ours = [sys.executable, "-m", "bubblescope", "record", "--out", str(recording), "--"]
+    recorded = _run([*ours, *job.command], folder / "stamps", again=job.again)
+    equal = tasks = 0
+    differing: list[str] = []
+    rates: list[tuple[int, int]] = []
+    rate = None
+    by = ""
+    attempts = sorted(recording.glob("attempt-*"))
+    starts = _stamps(folder / "stamps")
+    if len(attempts) != len(starts):
+        differing.append(f"{len(starts)} starts, {len(attempts)} attempts")
+    for attempt, stamps in zip(attempts, starts, strict=False):
+        trace = bubblescope.load(attempt)
+        by = ", ".join(dict.fromkeys(str(one.recorded_by) for one in trace.run.origins))
+        found = compared(stamps, recorded_rows(trace))
+        equal, tasks, differing = equal + found[0], tasks + found[1], [*differing, *found[2]]
+        rate = bubble_rate(trace)
+        rates = stamped_idle(stamps)
+    if not starts or len(attempts) < len(starts):
+        tasks += sum(map(len, starts[len(attempts) :]))
+    whole = sum(length for _, length in rates)
+    return Outcome(
+        equal,
+        tasks,
+        bool(digests(folder / "alone")) and digests(folder / "alone") == digests(folder / "stamps"),
+        rate,
+        sum(idle for idle, _ in rates) / whole if whole else None,
+        recorded.returncode,
+        alone.returncode,
+        differing[:12],
+        by,
+        alone.stderr[-3000:] + "\n----\n" + recorded.stdout[-2000:] + recorded.stderr[-6000:],
+    )
+
+
+def _run(command: list[str], stamps: Path, *, again: bool) -> subprocess.CompletedProcess:
+    stamps.mkdir(parents=True)
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "STAMPS": str(stamps),
+        "PYTHONWARNINGS": "ignore,default::RuntimeWarning",
+    }
+    limited = ["timeout", "300", *command]  # a pipeline that hangs is ended with all its processes
+    for start in range(1 + again):
+        environment |= {"START": str(start)} if again else {}
+        done = subprocess.run(
+            limited, capture_output=True, text=True, check=False, env=environment, cwd=stamps
+        )
+    if _UNCONNECTED in done.stderr:
+        raise ConnectionError(f"processes could not connect: {done.stderr[-2000:]}")
+    return done
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return what ranks computed, for each start and rank."""
+    return {path.name: path.read_text() for path in folder.glob("stamps.*.digest")}
+
+
+def _stamps(folder: Path) -> list[list[dict[str, Any]]]:
+    """Return the stamps of all ranks, for each start of the job."""
+    starts: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(folder.glob("stamps.*.jsonl")):
+        lines = map(json.loads, path.read_text().splitlines())
+        starts.setdefault(path.name.split(".")[1], []).extend(lines)
+    return [starts[number] for number in sorted(starts)]
+
+
+def recorded_rows(trace: bubblescope.Trace) -> list[dict[str, Any]]:
+    """Return the tasks of a recording that a job takes stamps of."""
+    tasks = trace.tasks.with_columns(pl.col("kind").cast(pl.String))
+    beside = (pl.col("kind") == "other") & pl.col("name").is_in(BESIDE)
+    tasks = tasks.with_columns(kind=pl.when(beside).then("name").otherwise("kind"))
+    wanted = tasks.filter(pl.col("kind").is_in([*PASSES, "optimizer", *BESIDE]))
+    return wanted.select(
+        "rank", "kind", "step", "stage", "microbatch", "start_ns", "end_ns"
+    ).to_dicts()
+
+
+def compared(
+    stamps: Iterable[dict[str, Any]], rows: Iterable[dict[str, Any]]
+) -> tuple[int, int, list[str]]:
+    """Return how many tasks are equal, how many there are in either, and which are not."""
+    rows = list(rows)
+    known = {_key(row) for row in rows}
+    passes = [row for row in rows if row["kind"] in PASSES]
+    # What a loop of its own does beside its passes need not be a task, but may be no pass.
+    wanted, silent = [], 0
+    for stamp in stamps:
+        if stamp["kind"] in BESIDE and not any(key[1] == stamp["kind"] for key in known):
+            inside = [row for row in passes if row["rank"] == stamp["rank"] and _within(row, stamp)]
+            silent += not inside
+            if inside:
+                wanted.append(stamp)
+        else:
+            wanted.append(stamp)
+    left: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        left.setdefault(_key(row), []).append(row)
+    equal, differing = silent, []
+    for stamp in wanted:
+        same = left.get(_key(stamp), [])
+        those = [row for row in same if _alike(stamp, row)]
+        if stamp["kind"] not in BESIDE:  # a checkpoint may be several files
+            those = those[:1]
+        if those:
+            left[_key(stamp)] = [row for row in same if row not in those]
+            equal += len(those)
+        else:
+            others = ", ".join(_said(row) for row in same)
+            differing.append(f"stamped only: {_said(stamp)}" + f" (recorded {others})" * bool(same))
+    for same in left.values():
+        differing += [f"recorded only: {_said(row)}" for row in same]
+    return equal, equal + len(differing), differing
+
+
+def _key(task: dict[str, Any]) -> tuple[Any, ...]:
+    of_pass = task["kind"] in PASSES
+    place = (task.get("stage"), task.get("microbatch")) if of_pass else ()
+    return (task["rank"], task["kind"], task.get("step"), *place)
+
+
+def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Say whether two intervals are the same piece of work: the longer has most of the shorter.
+
+    A process that waits for a core between the two readings of a clock makes one of them longer. What
+    such lengths add up to is compared by bubble rates.
+    """
+    both = min(one["end_ns"], other["end_ns"]) - max(one["start_ns"], other["start_ns"])
+    shorter = min(one["end_ns"] - one["start_ns"], other["end_ns"] - other["start_ns"])
+    return both >= 0.5 * shorter
+
+
+def _within(row: dict[str, Any], stamp: dict[str, Any]) -> bool:
+    return stamp["start_ns"] <= row["start_ns"] and row["end_ns"] <= stamp["end_ns"]
+
+
+def _said(task: dict[str, Any]) -> str:
+    length = (task["end_ns"] - task["start_ns"]) / 1e6
+    return " ".join(map(str, _key(task))) + f" at {task['start_ns'] / 1e6:.3f} for {length:.3f} ms"
+
+
+def bubble_rate(trace: bubblescope.Trace) -> float | None:
+    """Return the bubble rate over the makespan that the report says, without the first step.
+
+    In that, frameworks set themselves up, inside or outside of where a job can take stamps.
+    """
+    said = json.loads(trace.slice(steps=trace.steps[1:]).report().to_json())
+    rates = (said["bubble"] or {}).get("overall") or {}
+    return rates.get("makespan")
+
+
+def stamped_idle(stamps: Iterable[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Return idle and whole time of all ranks in each step but the first, from first pass to last."""
+    stamps = [one for one in stamps if one["kind"] in PASSES]
+    ranks = len({one["rank"] for one in stamps})
+    found = []
+    for step in sorted({one["step"] for one in stamps if "step" in one})[1:]:
+        those = [one for one in stamps if one.get("step") == step]
+        length = max(one["end_ns"] for one in those) - min(one["start_ns"] for one in those)
+        busy = 0
+        for rank in {one["rank"] for one in those}:
+            until = 0
+            for one in sorted(those, key=lambda one: one["start_ns"]):
+                if one["rank"] == rank:
+                    busy += max(0, one["end_ns"] - max(until, one["start_ns"]))
+                    until = max(until, one["end_ns"])
+        found.append((ranks * length - busy, ranks * length))
+    return found
