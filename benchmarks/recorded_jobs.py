@@ -36,7 +36,9 @@ PACKAGES = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="+", default=[], help="jobs whose names have one of these")
+    parser.add_argument("--depth", type=int, default=4, help="times as many layers as in the tests")
     asked = parser.parse_args()
+    os.environ["DEPTH"] = str(asked.depth)
     print(", ".join(f"{one} {_version(one)}" for one in PACKAGES), end="\n\n")
     print("| job | tasks equal | results | bubble rate | from stamps | exit code | load |")
     print("|---|---|---|---|---|---|---|")

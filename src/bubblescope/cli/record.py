@@ -22,7 +22,7 @@ from bubblescope.cli.console import err, out
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.record.claims import file_system_ns
-from bubblescope.record.hooks import INTEGRATIONS
+from bubblescope.record.hooks import ASIDE, INTEGRATIONS
 from bubblescope.record.notes import left_in, why_nothing
 from bubblescope.record.prometheus import address_of
 from bubblescope.record.session import LOOP
@@ -137,7 +137,7 @@ def record(
         code = _run(command, msgspec.structs.replace(settings, notes=notes))
         recorded = _said(folder, since_ns)
         if recorded is None:
-            known = ", ".join(name for name in INTEGRATIONS if name != LOOP)
+            known = ", ".join(name for name in INTEGRATIONS if name not in (ASIDE, LOOP))
             window = f"{steps[0] or ''}:{'' if steps[1] is None else steps[1]}"
             why = why_nothing(left_in(Path(notes)), window, known)
             err.print(Text(f"nothing was recorded: {why}", "yellow"))

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
+ASIDE = "aside"
+"""The integration that records what ranks do beside passes, whatever framework they use."""
+
 INTEGRATIONS: dict[str, dict[str, str]] = {
     "torch": {
         "torch.distributed.pipelining.schedules": "torch_pipelining:schedules",
         "torch.distributed.device_mesh": "torch_groups:device_mesh",
         "torch.optim.optimizer": "torch_common:optimizer",
     },
-    "aside": {
+    ASIDE: {
         "torch.utils.data.dataloader": "torch_aside:data",
         "torch.serialization": "torch_aside:checkpoints",
         "torch.distributed.checkpoint.state_dict_saver": "torch_aside:distributed_checkpoints",
@@ -104,7 +107,7 @@ _waiting: dict[str, list[Callable[[ModuleType], None]]] = {}
 
 def install(*names: str) -> None:
     """Make frameworks record as soon as they are imported; all of them if none is named."""
-    for name in (*names, "aside") if names else INTEGRATIONS:
+    for name in (*names, ASIDE) if names else INTEGRATIONS:
         for module, target in INTEGRATIONS[name].items():
             when_imported(module, _applying(target))
 

@@ -27,6 +27,9 @@ VOCABULARY, WIDTH, LENGTH, SAMPLES = 64, 128, 64, 8
 START = int(os.environ.get("START") or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 """How often the job was started before, by torchrun or by whoever says so."""
 
+DEPTH = int(os.environ.get("DEPTH", "1"))
+"""How many times as many layers: what a framework does around a pass then matters less."""
+
 _PASSES = ("forward", "backward", "backward_input", "backward_weight")
 _MICROBATCHES = 1 << 8
 _EVALUATION = 1 << 22
@@ -180,7 +183,7 @@ class Stage(nn.Module):
         super().__init__()
         self.stamps, self.blocks_run = stamps, None
         self.embedding = nn.Embedding(VOCABULARY, WIDTH) if first else None
-        self.blocks = nn.ModuleList([Block() for _ in range(blocks)])
+        self.blocks = nn.ModuleList([Block() for _ in range(blocks * DEPTH)])
         self.head = nn.Linear(WIDTH, VOCABULARY) if last else None
 
     def through(self, x: torch.Tensor) -> torch.Tensor:
