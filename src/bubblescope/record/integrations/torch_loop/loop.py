@@ -316,8 +316,13 @@ class Loop:
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            between = self._between and self._step >= 0 and self._free()
-            return (evaluating if between and not self._trains() else training)(*args, **kwargs)
+            aside = False
+            try:
+                between = self._between and self._step >= 0 and self._free()
+                aside = between and not self._trains()
+            except Exception as error:  # noqa: BLE001  the job goes on
+                self._session.fail(error)
+            return (evaluating if aside else training)(*args, **kwargs)
 
         return call
 
