@@ -320,8 +320,7 @@ class Model(NamedTuple):
                 (self._split(share), f"input gradients are {share:.0%} of a backward")
                 for share in _SPLITS
             ]
-        unknown = ~self.measured & (self.measured.sum() > 0)
-        if unknown[replays_of(plan).links()].any():
+        if self._unknown[replays_of(plan).links()].any():
             seen = self.delay_ns[self.measured]
             ends = (
                 (int(seen.max()), ""),
@@ -329,7 +328,7 @@ class Model(NamedTuple):
             )
             found = [
                 (
-                    model.linked(unknown, delay),
+                    model.linked(delay),
                     " and ".join(part for part in (words, link) if part),
                 )
                 for model, words in found
@@ -337,9 +336,15 @@ class Model(NamedTuple):
             ]
         return found
 
-    def linked(self, links: np.ndarray, delay_ns: int) -> Model:
-        """Return the same model with a delay of some links, p x p."""
-        delay = np.where(links, delay_ns, self.delay_ns)
+    @property
+    def _unknown(self) -> np.ndarray:
+        """From which device to which nothing was measured, p x p; nowhere if nothing was at all."""
+        unknown: np.ndarray = ~self.measured & self.measured.any()
+        return unknown
+
+    def linked(self, delay_ns: int) -> Model:
+        """Return the same model with this delay of all links of which none was measured."""
+        delay = np.where(self._unknown, delay_ns, self.delay_ns)
         return self._once(("linked", delay_ns), lambda: self.altered(delay_ns=delay))
 
     def _split(self, share: float) -> Model:
