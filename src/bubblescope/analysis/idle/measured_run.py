@@ -42,7 +42,7 @@ _PART: Final = 1 << 16
 """Tasks of a part of a run, about: their columns fit into a processor's cache."""
 
 _WIDE: Final = 512
-"""Tasks that a part has for each of its busiest rank's: so many, or half of it, are at the same depth."""
+"""Tasks of a part for each task of its busiest rank in a step: about so many are at the same depth."""
 
 _NEEDED: Final = (*("task", "rank", "step", "kind", "stage", "microbatch", "start_ns", "end_ns"),)
 """Columns of tasks that a measured run is made of."""
