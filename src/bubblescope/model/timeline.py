@@ -22,7 +22,7 @@ from bubblescope.model.timeline_tables import TABLES
 from bubblescope.model.timing import TIMED_DTYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 UNREADABLE: Final = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """What reading a damaged Parquet file may raise. Polars' own checks do not catch all damage."""
@@ -126,6 +126,7 @@ class Timeline:
         "groups",
         "operations",
         "ranks",
+        "remembered",
         "run",
         "step_times",
         "tasks",
@@ -141,6 +142,7 @@ class Timeline:
     flops: pl.DataFrame
     activities: pl.DataFrame
     groups: pl.DataFrame
+    remembered: dict[Callable[..., Any], Any]  # see `bubblescope.model.remembered`
 
     def __init__(
         self,
@@ -162,6 +164,7 @@ class Timeline:
             given = pl.DataFrame(schema=table.schema) if frame is None else frame
             beside[name] = _conform(given, table.schema, table.required, name)
         _check(tasks, ranks, beside)
+        self.remembered = {}
         self.tasks = in_order(tasks, "rank", "lane", "start_ns", "end_ns")
         self.ranks = ranks.sort("rank")
         self.run = run.encodable() if run is not None else Run()
@@ -177,6 +180,14 @@ class Timeline:
             and self.run == other.run
             and all(frame.equals(other.tables[name]) for name, frame in self.tables.items())
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__ if name != "remembered"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.remembered = {}
 
     __hash__ = None  # type: ignore[assignment]  # frames are mutable: equal by value, never a key
 

@@ -100,7 +100,8 @@ def _tasks(timeline: Timeline, recognition: Recognition) -> pl.DataFrame:
     """Return a row for each half of each pipeline task: replica, device, place in the plan, time."""
     observed = recognition.observed
     halves = pl.DataFrame({"task": observed.task, "position": recognition.position})
-    tasks = timeline.tasks.with_row_index("task").with_columns(pl.col("task").cast(pl.Int64))
+    tasks = timeline.tasks.select("rank", "step", "kind", "lane", "start_ns", "end_ns")
+    tasks = tasks.with_row_index("task").with_columns(pl.col("task").cast(pl.Int32))
     seats = pl.DataFrame(
         {
             "rank": list(recognition.coordinates.device),

@@ -322,7 +322,7 @@ def _fit(
             plan.table(codes.BACKWARD, codes.BACKWARD_INPUT),
             plan.table(codes.BACKWARD_WEIGHT),
         ]
-    )
+    ).astype(np.int32)
     inside = (observed.stage < plan.stages) & (observed.microbatch < plan.microbatches)
     cell = (
         observed.work,
@@ -330,7 +330,7 @@ def _fit(
         np.where(inside, observed.microbatch, 0),
     )
     position = np.where(inside, tables[cell], -1)
-    device_of = np.full(int(observed.rank.max()) + 1, -1)
+    device_of = np.full(int(observed.rank.max()) + 1, -1, np.int32)
     device_of[list(seats.device)] = list(seats.device.values())
     device = device_of[observed.rank]
     position = np.where(plan.device[position] == device, position, -1)
