@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _Mask = NDArray[np.bool_]
 
 _FAR: Final = 1 << 62
+_MOVED: Final = ("task", "run", "position", "start_ns")
+"""Columns that tell where tasks would have been."""
+
 _WHOLE: Final = 0.9
 """Share of a step's operations that must have been observed: less is a step cut short."""
 
@@ -92,7 +95,7 @@ def ideal(timeline: Timeline, recognition: Recognition) -> Ideal | None:
     if timeline.run.common_clock:
         place = np.full(len(keys), -1)
         place[whole] = np.arange(whole.sum())
-        moved = partial(_moved, timeline, tasks, place, start, end)
+        moved = partial(_moved, timeline, tasks.select(_MOVED), place, start, end)
     return Ideal(steps, own, int((~seen[whole] & (lengths[whole] > 0)).sum()), moved)
 
 
