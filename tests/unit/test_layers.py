@@ -123,8 +123,9 @@ def test_modules_that_mean_different_things_have_different_names():
     # A command is named after what it does, which has its own room.
     others = [name for name in sources() if not name.startswith("bubblescope.cli.")]
     names = Counter(name.rpartition(".")[2] for name in others)
-    # Memory is read from two formats; Ascend's profiles are read, and marked by the job.
-    same = SAME_QUESTION | {"counters", "ascend"}
+    # Formats of several modules have one that reads a run, and two tell of memory; Ascend's profiles
+    # are read, and marked by the job.
+    same = SAME_QUESTION | {"counters", "ascend", "reading"}
     assert {name: count for name, count in names.items() if count > 1 and name not in same} == {}
 
 

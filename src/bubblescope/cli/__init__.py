@@ -7,6 +7,7 @@ nothing was recorded; 130 interrupted. `record` ends with the exit code of its j
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Final, NoReturn
 
@@ -104,6 +105,9 @@ _OURS: Final = {
 So that what lists commands imports none of them.
 """
 
+_OBJECTS: Final = 50_000
+"""New objects after which Python looks for garbage in cycles: what starting makes is none."""
+
 COMMANDS: Final[Registry[click.Command]] = Registry(
     "bubblescope.commands",
     {name: f"bubblescope.cli.{module}:{name}" for name, (module, _) in _OURS.items()},
@@ -171,6 +175,7 @@ def completion(shell: str) -> None:
 
 def main() -> NoReturn:
     """Run the command line; the only place that turns errors into exit codes."""
+    gc.set_threshold(_OBJECTS)
     sys.stdout, sys.stderr = Outlet(sys.stdout), Outlet(sys.stderr)
     try:
         code = cli.main(
