@@ -7,6 +7,7 @@ nothing was recorded; 130 interrupted. `record` ends with the exit code of its j
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 from typing import Final, NoReturn
@@ -176,6 +177,7 @@ def completion(shell: str) -> None:
 def main() -> NoReturn:
     """Run the command line; the only place that turns errors into exit codes."""
     gc.set_threshold(_OBJECTS)
+    atexit.register(gc.freeze)  # or Python looks through all there is before it ends
     sys.stdout, sys.stderr = Outlet(sys.stdout), Outlet(sys.stderr)
     try:
         code = cli.main(

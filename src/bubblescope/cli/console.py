@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _PATIENCE_S: Final = 1.0
 
-out = PlainConsole(highlight=False, markup=False)
-err = PlainConsole(stderr=True, highlight=False, markup=False)
+out = PlainConsole()
+err = PlainConsole(stderr=True)
 
 
 class Bar:
