@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bubblescope import Timeline, sources
+from bubblescope.analysis.idle import measured_run as measured
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.ledger import Ledger, ledger
 from bubblescope.analysis.idle.measured_run import measured_run
@@ -94,6 +95,33 @@ def test_sums_are_exact_whatever_happened(seed, causes):
     except ScheduleError:
         return
     check_sums(run, explained(run))
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(st.integers(0, 2**31), st.sets(st.sampled_from(CAUSES), max_size=3))
+def test_a_run_looked_at_in_parts_is_as_one_looked_at_as_a_whole(seed, causes):
+    """Also replays, of which some keep the schedule's order of tasks."""
+    random = np.random.default_rng(seed)
+    made = job(random, jitter=0.01)
+    try:
+        run = made.play(*(fault(cause, random, made) for cause in sorted(causes)))
+    except ScheduleError:  # two changes of order contradict each other
+        return
+    whole = explained(run)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measured, "_PART", 1)
+        patch.setattr(measured, "_WIDE", 0)
+        parted = explained(run)
+        rows = parted.gaps
+    there = parted.counterfactuals
+    assert len(whole.stretches) == 1
+    assert len(parted.stretches) == len(there.run.steps)
+    assert rows.equals(whole.gaps)
+    assert parted.table.equals(whole.table)
+    assert parted.worst_error == whole.worst_error
+    some = frozenset(there.present[::2])
+    alone = [part.lengths_with(some) for part in there.parts()]
+    assert np.array_equal(np.concatenate(alone), whole.counterfactuals.lengths_with(some))
 
 
 def test_a_run_without_faults_has_nothing_but_inherent_idle_time():

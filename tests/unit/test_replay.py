@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
 from bubblescope.schedules import generate, levels
+from bubblescope.schedules.parts import Parts
 from bubblescope.schedules.plan import Operation, Plan, linear
 from bubblescope.schedules.replay import MESSAGES, Edges, Graph, data_edges, edges_of
 
@@ -65,6 +66,30 @@ def test_large_graphs_are_replayed_by_depth_where_they_are_wide(p, m, copies, wi
     start, _ = Graph(copies * len(plan), both).run(lengths.ravel())
     alone = Graph(len(plan), edges_of(plan)[0])
     assert start.tolist() == [at for row in lengths for at in alone.run(row)[0].tolist()]
+
+
+@given(st.integers(1, 6), st.lists(st.integers(0, 5), min_size=1, max_size=6), st.integers(0, 99))
+def test_a_graph_in_parts_is_replayed_as_one(p, sizes, seed):
+    """Each part is a pipeline; the edges of all are mixed."""
+    random = np.random.default_rng(seed)
+    plans = [generate("1f1b", p, m + 1) for m in sizes]
+    bounds = np.cumsum([0, *map(len, plans)])
+    pieces = [edges_of(plan)[0] for plan in plans]
+    source, target = (
+        np.concatenate([piece[end] + low for piece, low in zip(pieces, bounds, strict=False)])
+        for end in (0, 1)
+    )
+    mixed = random.permutation(len(source))
+    both = Edges(source[mixed], target[mixed])
+    lengths, ready = random.integers(0, 100, (2, bounds[-1]))
+    delay = random.integers(-5, 20, len(source))
+    parts = Parts(both, bounds)
+    whole = Graph(int(bounds[-1]), both).run(lengths, delay, ready)
+    assert np.array_equal(parts.run(lengths, delay, ready), whole)
+    for index, rows in enumerate(parts.operations):
+        own = parts.own[index]
+        alone = parts.alone(index).run(lengths[rows], delay[own], ready[rows])
+        assert np.array_equal(alone, [ns[rows] for ns in whole])
 
 
 def test_a_circle_in_a_large_graph_is_named():

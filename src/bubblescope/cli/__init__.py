@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 from typing import Final, NoReturn
 
@@ -109,6 +110,13 @@ So that what lists commands imports none of them.
 _OBJECTS: Final = 50_000
 """New objects after which Python looks for garbage in cycles: what starting makes is none."""
 
+_START_JOBS: Final = frozenset({"demo", "record"})
+"""Commands whose environment is that of a job, which is none of our business."""
+
+_RETURN_MEMORY: Final = "muzzy_decay_ms:0"
+"""How Polars' allocator, jemalloc, keeps memory that was freed: it counts as ours until it is returned,
+which costs no more time when done at once."""
+
 COMMANDS: Final[Registry[click.Command]] = Registry(
     "bubblescope.commands",
     {name: f"bubblescope.cli.{module}:{name}" for name, (module, _) in _OURS.items()},
@@ -125,6 +133,8 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
+        if cmd_name not in _START_JOBS:
+            os.environ.setdefault("_RJEM_MALLOC_CONF", _RETURN_MEMORY)
         own = super().get_command(ctx, cmd_name)
         return own if own is not None or cmd_name not in COMMANDS else COMMANDS[cmd_name]
 

@@ -1,14 +1,18 @@
-"""Types of arrays that many modules name, and how to work on long ones."""
+"""Types of arrays that many modules name, and how to work on long ones and on many."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import os
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -21,3 +25,17 @@ def blocks(count: int) -> Iterator[slice]:
     """Yield the rows of long arrays, block by block."""
     for low in range(0, count, _BLOCK):
         yield slice(low, min(low + _BLOCK, count))
+
+
+def at_once(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
+    """Return what some work makes of each item, on as many threads as there are processors.
+
+    Operations on long arrays leave other threads to run meanwhile; so `work` should be little else.
+    """
+    workers = min(len(items), len(os.sched_getaffinity(0)))
+    if workers < 2:
+        return [work(item) for item in items]
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- small runs need none
+
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(work, items))

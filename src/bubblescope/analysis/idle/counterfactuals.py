@@ -7,8 +7,10 @@ cause added; with none of them, what idle time is left is inherent to the schedu
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -16,16 +18,18 @@ from bubblescope.analysis.beside import AWAITS_SENDS, ON_HOST, by_name
 from bubblescope.analysis.between_rounds import between_rounds, without
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.measured_run import clocks, measured_run
-from bubblescope.analysis.idle.task_lengths import lengths
+from bubblescope.analysis.idle.task_lengths import Lengths, lengths
 from bubblescope.analysis.phase import pipelines
 from bubblescope.model import intervals
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
 from bubblescope.model.timing import HOST
-from bubblescope.schedules.replay import Edges, Graph
+from bubblescope.schedules.parts import Parts
+from bubblescope.schedules.replay import Edges
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
@@ -41,50 +45,33 @@ _SENDS: Final = [Kind.SEND_FORWARD.value, Kind.SEND_BACKWARD.value]
 _SYNCS: Final = [Kind.COLLECTIVE.value, Kind.OPTIMIZER.value]
 
 
-class Counterfactuals:
+class Counterfactuals(msgspec.Struct, frozen=True, eq=False):
     """A measured run, and what it would have been without some of the causes.
 
-    Args:
-        run: The run.
-        timeline: What it was made from, without the time between its rounds.
-        recognition: The schedule that it followed; its order is kept where `Cause.ORDER` is left out.
-        between: What time that was, as `analysis.between_rounds.between_rounds` returns it.
+    The run has n tasks, and e edges from stage to stage.
 
     Attributes:
         run: The run.
         ranks: The timeline's ranks.
         lengths: How long its tasks would be with some of what makes them differ.
         present: The causes that made any difference to it.
-        between: What time between rounds was taken out.
+        between: What time between its rounds was taken out, as
+            `analysis.between_rounds.between_rounds` returns it.
+        sent_ns: By how much longer results from stage to stage were on their way by a cause, e long.
+        later_ns: How late tasks started by a cause, n long; only causes that made any.
+        pauses_ns: How long hosts paused in all, by what they did.
+        planned: The tasks in the order of their schedule, where that is another.
     """
 
-    def __init__(
-        self,
-        run: MeasuredRun,
-        timeline: Timeline,
-        recognition: Recognition | None,
-        between: pl.DataFrame,
-    ) -> None:
-        self.run = run
-        self.between = between
-        self.ranks = timeline.ranks
-        parts = self.lengths = lengths(run)
-        self._longer = {
-            Cause.IMBALANCE: parts.stage_ns - parts.even_ns,
-            Cause.SLOW_RANK: parts.rank_ns - parts.stage_ns,
-            Cause.VARIATION: parts.own_ns - parts.rank_ns,
-        }
-        across = run.delay_ns[run.links]
-        doubt = _doubt(run, timeline)
-        self._kept = np.minimum(run.delay_ns, 0)
-        sure = np.maximum(across - doubt, 0)
-        self._sent = {
-            Cause.TRANSFER: sure,
-            Cause.CLOCK: np.maximum(across, 0) - sure,
-        }
-        self._pauses, self._later = _lags(run, timeline)
-        self._planned = _planned(run, recognition)
-        self.present = tuple(cause for cause in ADDED if self._matters(cause))
+    run: MeasuredRun
+    ranks: pl.DataFrame
+    lengths: Lengths
+    present: tuple[Cause, ...]
+    between: pl.DataFrame
+    sent_ns: dict[Cause, Ints]
+    later_ns: dict[Cause, Ints]
+    pauses_ns: dict[str, int]
+    planned: _Planned | None
 
     @classmethod
     def of(
@@ -97,7 +84,8 @@ class Counterfactuals:
 
         Args:
             timeline: The run.
-            recognition: The schedule that it followed.
+            recognition: The schedule that it followed; its order is kept where `Cause.ORDER` is left
+                out.
             apart: As of `measured_run`.
         """
         if not timeline.run.common_clock:
@@ -106,7 +94,35 @@ class Counterfactuals:
         between = between_rounds(timeline, apart)
         closed = without(timeline, between, apart)
         run = measured_run(closed, apart)
-        return None if run is None else cls(run, closed, recognition, between)
+        if run is None:
+            return None
+        parts, sent = lengths(run), _sent(run, closed)
+        pauses, later = _lags(run, closed)
+        planned = _planned(run, recognition)
+        made = {
+            Cause.ORDER: planned is not None,
+            Cause.CLOCK: bool(run.early_ns.any()),
+            **{cause: not np.array_equal(*both) for cause, both in parts.steps().items()},
+        }
+        there = {cause for cause, any_made in made.items() if any_made}
+        there |= later.keys() | {cause for cause, ns in sent.items() if ns.any()}
+        present = tuple(cause for cause in ADDED if cause in there)
+        return cls(run, timeline.ranks, parts, present, between, sent, later, pauses, planned)
+
+    def parts(self) -> Iterator[Self]:
+        """Yield the run part by part, some steps at a time, each with its tasks numbered from 0."""
+        graph = self.run.graph
+        for index, tasks in enumerate(graph.operations):
+            own = graph.own[index]
+            links = own[slice(*np.searchsorted(own, (self.run.links.start, self.run.links.stop)))]
+            yield msgspec.structs.replace(
+                self,
+                run=self.run.part(index),
+                lengths=Lengths(*(ns[tasks] for ns in self.lengths)),
+                sent_ns={cause: ns[links - self.run.within] for cause, ns in self.sent_ns.items()},
+                later_ns={cause: ns[tasks] for cause, ns in self.later_ns.items()},
+                planned=self.planned and self.planned.part(index),
+            )
 
     def with_causes(self, causes: AbstractSet[Cause]) -> Replay:
         """Return the run with only these causes."""
@@ -146,45 +162,56 @@ class Counterfactuals:
         causes: AbstractSet[Cause],
         shorter_ns: Ints | None = None,
         times: NDArray[np.float64] | None = None,
-    ) -> tuple[Ints, Ints, Ints, Graph | None]:
+    ) -> tuple[Ints, Ints, Ints, Parts | None]:
         """Return durations, lags, delays and order of the run, as `MeasuredRun.replay` takes them."""
         run = self.run
         duration = self.lengths.even_ns.copy()
-        duration += sum(self._longer[cause] for cause in causes & self._longer.keys())
+        for cause, (without_ns, with_ns) in self.lengths.steps().items():
+            if cause in causes:
+                duration += with_ns
+                duration -= without_ns
         if shorter_ns is not None:
             duration -= shorter_ns
         if times is not None:
             duration = np.round(duration * times).astype(np.int64)
         lag = np.zeros(len(run), np.int64)
-        lag += sum(self._later[cause] for cause in causes & self._later.keys())
-        delay = self._kept.copy()
-        delay[run.links] += sum(self._sent[cause] for cause in causes & self._sent.keys())
+        for cause in causes & self.later_ns.keys():
+            lag += self.later_ns[cause]
+        delay = np.minimum(run.delay_ns, 0)
+        for cause in causes & self.sent_ns.keys():
+            delay[run.links] += self.sent_ns[cause]
         graph = None
-        if self._planned and Cause.ORDER not in causes:
-            graph = self._planned.graph
-            delay[: run.within] = self._planned.overlap_ns
-        return np.maximum(duration, 0), lag, delay, graph
+        if self.planned and Cause.ORDER not in causes:
+            graph = self.planned.graph
+            delay[: run.within] = self.planned.overlap_ns
+        return np.maximum(duration, 0, out=duration), lag, delay, graph
 
     def late_ns(self, cause: Cause) -> Ints:
         """Return how late a cause made each task start itself, n long; 0 for one that does not."""
-        return self._later.get(cause, np.zeros(len(self.run), np.int64))
+        return self.later_ns.get(cause, np.zeros(len(self.run), np.int64))
 
     def longest_pause(self) -> tuple[str, int]:
         """Return what hosts paused for longest while a task waited, and for how long."""
-        sums = {name: int(late.sum()) for name, late in self._pauses.items()}
-        name = max(sums, key=lambda one: sums[one])
-        return name, sums[name]
-
-    def _matters(self, cause: Cause) -> bool:
-        if cause is Cause.ORDER:
-            return self._planned is not None
-        added = (self._longer | self._sent | self._later)[cause]
-        return bool(added.any()) or (cause is Cause.CLOCK and bool(self.run.early_ns.any()))
+        name = max(self.pauses_ns, key=lambda one: self.pauses_ns[one])
+        return name, self.pauses_ns[name]
 
 
 class _Planned(NamedTuple):
-    graph: Graph
+    """The tasks of a run in the order of their schedule.
+
+    Attributes:
+        graph: What waits for what then; edges within groups come first, as many as the run has.
+        overlap_ns: The delays of these: less than 0 where tasks of a group overlap.
+    """
+
+    graph: Parts
     overlap_ns: Ints
+
+    def part(self, index: int) -> _Planned:
+        """Return one part of the run by itself."""
+        own = self.graph.own[index]
+        within = own[: np.searchsorted(own, len(self.overlap_ns))]
+        return _Planned(self.graph.alone(index), self.overlap_ns[within])
 
 
 def _planned(run: MeasuredRun, recognition: Recognition | None) -> _Planned | None:
@@ -213,10 +240,17 @@ def _planned(run: MeasuredRun, recognition: Recognition | None) -> _Planned | No
     overlap = np.zeros(len(run), np.int64)
     overlap[run.graph.edges.target[: run.within]] = run.delay_ns[: run.within]
     try:
-        graph = Graph(len(run), Edges(ahead, behind))
+        graph = Parts(Edges(ahead, behind), run.graph.bounds)
     except ScheduleError:  # so much is missing that the plan's order cannot be kept
         return None
     return _Planned(graph, np.where(after - before == 1, overlap[after], 0))
+
+
+def _sent(run: MeasuredRun, timeline: Timeline) -> dict[Cause, Ints]:
+    """Return by how much longer results were on their way by what may have made them so."""
+    across = np.maximum(run.delay_ns[run.links], 0)
+    sure = np.maximum(across - _doubt(run, timeline), 0)
+    return {Cause.TRANSFER: sure, Cause.CLOCK: across - sure}
 
 
 def _doubt(run: MeasuredRun, timeline: Timeline) -> Ints:
@@ -240,11 +274,12 @@ def _doubt(run: MeasuredRun, timeline: Timeline) -> Ints:
     return doubt
 
 
-def _lags(run: MeasuredRun, timeline: Timeline) -> tuple[dict[str, Ints], dict[Cause, Ints]]:
+def _lags(run: MeasuredRun, timeline: Timeline) -> tuple[dict[str, int], dict[Cause, Ints]]:
     """Take apart how late tasks started, by what their rank was doing meanwhile.
 
     Returns:
-        The pauses of hosts by what they were, and all causes.
+        How long hosts paused in all, by what they did, and how late tasks started by each cause that
+        made any late.
     """
     opens = run.opens_ns[run.step]
     ready, start = run.ready_ns + opens, run.as_measured.start_ns + opens
@@ -261,24 +296,28 @@ def _lags(run: MeasuredRun, timeline: Timeline) -> tuple[dict[str, Ints], dict[C
         return covered
 
     tasks = timeline.tasks
-    pauses = {kind.value: meanwhile(tasks.filter(kind=kind.value)) for kind in (Kind.GC, Kind.DATA)}
+    pauses: Counter[str] = Counter()
+    paused = np.zeros(len(run), np.int64)
     others = tasks.filter(ON_HOST)
-    for name, named in by_name(others).items():
-        pauses[name] = meanwhile(named)
-    pauses["other"] = meanwhile(others)
-    lags = {Cause.PAUSE: np.sum([*pauses.values()], axis=0)}
-    lags[Cause.SYNC] = meanwhile(tasks.filter(pl.col("kind").is_in(_SYNCS)))
+    kinds = {kind.value: tasks.filter(kind=kind.value) for kind in (Kind.GC, Kind.DATA)}
+    for name, named in (*kinds.items(), *by_name(others).items(), ("other", others)):
+        late = meanwhile(named)
+        pauses[name] += int(late.sum())
+        paused += late
+    synced = meanwhile(tasks.filter(pl.col("kind").is_in(_SYNCS)))
     # On the host's clock nothing is launched: what keeps a rank is what it does itself.
     on_host = timeline.ranks.filter(pl.col("timed") == HOST)["rank"]
     hosted = np.isin(run.rank, on_host.to_numpy())
     sending = pl.col("kind").is_in(_SENDS) | AWAITS_SENDS
     held_up = meanwhile(tasks.filter(sending, pl.col("rank").is_in(on_host.implode())))
     launched = tasks["host_start_ns"].fill_null(np.iinfo(np.int64).min)
-    late = launched.to_numpy()[run.task] > ready
-    return pauses, {
-        **lags,
-        Cause.LAUNCH: np.where(late & ~hosted, left, 0),
+    launched_late = launched.to_numpy()[run.task] > ready
+    later = {
+        Cause.PAUSE: paused,
+        Cause.SYNC: synced,
+        Cause.LAUNCH: np.where(launched_late & ~hosted, left, 0),
         Cause.SEND: held_up,
         Cause.CODE: np.where(hosted, left, 0),
-        Cause.UNEXPLAINED: np.where(late | hosted, 0, left),
+        Cause.UNEXPLAINED: np.where(launched_late | hosted, 0, left),
     }
+    return pauses, {cause: late for cause, late in later.items() if late.any()}

@@ -16,6 +16,7 @@ and to end late. All of it that is where it would not be by the right clock is g
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -26,10 +27,13 @@ from bubblescope.analysis.between_rounds import laid_open
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 from bubblescope.model import intervals
+from bubblescope.model.arrays import at_once
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.timeline import TASK_SCHEMA
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.arrays import Ints
@@ -44,14 +48,10 @@ _AT_ONCE: Final = 1 << 14
 _TOTALS = {"cause": pl.String, "idle_ns": pl.Int64}
 
 
-class Ledger(msgspec.Struct, frozen=True, eq=False):
+class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Why each rank was idle.
 
     Attributes:
-        gaps: Frame with one row for each stretch of idle time with one cause, in the pipeline phase
-            of a step: step, rank, start_ns, end_ns, cause, task (row in the timeline of the task
-            before which it is; null if it is the last of the step) and root (row of the task on which
-            all those that were waited for waited in the end).
         table: Frame with step, rank, cause and idle_ns, the sums of `gaps`; only where not 0.
         outside: The same for what is idle before and after the pipeline phase and between its rounds,
             from the first start to the last end of anything in the step: all of it is synchronisation.
@@ -59,14 +59,28 @@ class Ledger(msgspec.Struct, frozen=True, eq=False):
             mean over the steps.
         worst_error: The same of the worst step.
         counterfactuals: The replays behind it.
+        stretches: What the gaps of the run are made of, part by part.
     """
 
-    gaps: pl.DataFrame
     table: pl.DataFrame
     outside: pl.DataFrame
     replay_error: float
     worst_error: float
     counterfactuals: Counterfactuals
+    stretches: tuple[_Stretches, ...]
+
+    @cached_property
+    def gaps(self) -> pl.DataFrame:
+        """Every stretch of idle time with one cause, in the pipeline phase of a step.
+
+        A frame with step, rank, start_ns, end_ns, cause, task (row in the timeline of the task before
+        which it is; null if it is the last of the step) and root (row of the task on which all those
+        that were waited for waited in the end). Laid out when first asked for: it is large.
+        """
+        run = self.counterfactuals.run
+        parts = zip(self.counterfactuals.parts(), self.stretches, strict=True)
+        rows = pl.concat([_rows(part.run, _Items.of(part.run), made) for part, made in parts])
+        return laid_open(rows, self.counterfactuals.between, run.pipelines)
 
     @property
     def steps(self) -> int:
@@ -105,25 +119,51 @@ def ledger(
     counterfactuals = Counterfactuals.of(timeline, recognition, apart)
     if counterfactuals is None:
         return None
-    run, causes = counterfactuals.run, counterfactuals.present
-    items = _Items.of(run)
-    # With all of its causes it is the measured run itself.
-    some = (frozenset(causes[:count]) for count in range(len(causes) + 1))
-    idle = np.stack([items.idle(counterfactuals.with_causes(one)) for one in some])
-    parts = _parts(causes, _given(idle, items.begins, displaced=Cause.CLOCK in causes))
-    between = counterfactuals.between
-    again = counterfactuals.lengths_with(frozenset(causes) - {Cause.CLOCK})
-    error = np.abs(again - run.as_measured.length_ns) / np.maximum(run.as_measured.length_ns, 1)
-    phase = _phase(run, items)
-    parts = parts._replace(cause=np.where(parts.cause == 0, phase[parts.item], parts.cause))
+    made = at_once(_Explained.of, list(counterfactuals.parts()))
+    key = ["step", "rank", "cause"]
+    error = np.concatenate([one.error for one in made])
     return Ledger(
-        gaps=laid_open(_rows(run, items, parts), between, run.pipelines),
-        table=_sums(run, items, parts),
-        outside=_outside(timeline, run, between),
+        # Steps of pipelines that run theirs each for itself are the same step.
+        table=pl.concat([one.table for one in made])
+        .group_by(key)
+        .agg(pl.col("idle_ns").sum())
+        .sort(key),
+        outside=_outside(timeline, counterfactuals.run, counterfactuals.between),
         replay_error=float(error.mean()),
         worst_error=float(error.max()),
         counterfactuals=counterfactuals,
+        stretches=tuple(one.stretches for one in made),
     )
+
+
+class _Explained(NamedTuple):
+    """What a part of a run says.
+
+    Attributes:
+        table: Rows of `Ledger.table`.
+        stretches: What its gaps are made of.
+        error: How far each of its steps is off when it is replayed with all causes, as a share.
+    """
+
+    table: pl.DataFrame
+    stretches: _Stretches
+    error: np.ndarray
+
+    @classmethod
+    def of(cls, part: Counterfactuals) -> _Explained:
+        run, causes = part.run, part.present
+        items = _Items.of(run)
+        # With all of its causes it is the measured run itself.
+        some = (frozenset(causes[:count]) for count in range(len(causes) + 1))
+        idle = np.stack([items.idle(part.with_causes(one)) for one in some])
+        found = _stretches(causes, _given(idle, items.begins, displaced=Cause.CLOCK in causes))
+        phase = _phase(run, items)
+        found = found._replace(
+            cause=np.where(found.cause == 0, phase[found.item], found.cause).astype(np.int8)
+        )
+        again = part.lengths_with(frozenset(causes) - {Cause.CLOCK})
+        error = np.abs(again - run.as_measured.length_ns) / np.maximum(run.as_measured.length_ns, 1)
+        return cls(_sums(run, items, found), found, error)
 
 
 class _Items(msgspec.Struct, frozen=True):
@@ -157,7 +197,7 @@ class _Items(msgspec.Struct, frozen=True):
         return np.concatenate([run.as_measured.start_ns, length])[self.place]
 
 
-class _Parts(NamedTuple):
+class _Stretches(NamedTuple):
     """What gaps are made of: stretches with one cause each, in the order of time.
 
     Attributes:
@@ -166,8 +206,8 @@ class _Parts(NamedTuple):
         size_ns: How long it is.
     """
 
-    item: Ints
-    cause: Ints
+    item: NDArray[np.int32]
+    cause: NDArray[np.int8]
     size_ns: Ints
 
 
@@ -222,21 +262,21 @@ def _shared_out(idle: Ints, edges: Ints, displaced: bool) -> Ints:
     return rest
 
 
-def _parts(causes: tuple[Cause, ...], given: Ints) -> _Parts:
+def _stretches(causes: tuple[Cause, ...], given: Ints) -> _Stretches:
     """Return what gaps are made of.
 
     `causes` were added to the replays one after the other, and `given` is what each replay is
     responsible for of each gap, the first for what is inherent.
     """
-    code = np.array([0, *(list(Cause).index(cause) for cause in causes)])
+    code = np.array([0, *(list(Cause).index(cause) for cause in causes)], np.int8)
     item, player = np.nonzero(given.T)
-    return _Parts(item, code[player], given[player, item])
+    return _Stretches(item.astype(np.int32), code[player], given[player, item])
 
 
-def _rows(run: MeasuredRun, items: _Items, parts: _Parts) -> pl.DataFrame:
-    """Lay the parts of each gap one after the other, as rows of `Ledger.gaps`."""
+def _rows(run: MeasuredRun, items: _Items, made: _Stretches) -> pl.DataFrame:
+    """Lay what each gap is made of one after the other, as rows of `Ledger.gaps`."""
     count = len(run)
-    item, size = parts.item, parts.size_ns
+    item, size = made.item, made.size_ns
     place = items.place[item]
     group = items.group[item]
     last = run.first[1:] - 1
@@ -256,29 +296,27 @@ def _rows(run: MeasuredRun, items: _Items, parts: _Parts) -> pl.DataFrame:
             "rank": pl.Series(run.rank[last][group], dtype=TASK_SCHEMA["rank"]),
             "start_ns": opens + end - size,
             "end_ns": opens + end,
-            "cause": _NAMES.gather(parts.cause),
+            "cause": _NAMES.gather(made.cause),
             "task": task,
             "root": run.task[roots[place]],
         }
     ).with_columns(task=pl.when(pl.col("task") >= 0).then("task"))
 
 
-def _sums(run: MeasuredRun, items: _Items, parts: _Parts) -> pl.DataFrame:
+def _sums(run: MeasuredRun, items: _Items, made: _Stretches) -> pl.DataFrame:
     """Return the rows of `Ledger.table`."""
     kinds, groups = len(_NAMES), len(items.begins)
     total = np.zeros(groups * kinds, np.int64)
-    np.add.at(total, items.group[parts.item] * kinds + parts.cause, parts.size_ns)
+    np.add.at(total, items.group[made.item] * kinds + made.cause, made.size_ns)
     group, cause = np.divmod(np.flatnonzero(total), kinds)
     first = run.first[:-1][group]
-    key = ["step", "rank", "cause"]
     table = {
         "step": pl.Series(run.steps, dtype=TASK_SCHEMA["step"]).gather(run.step[first]),
         "rank": pl.Series(run.rank[first], dtype=TASK_SCHEMA["rank"]),
         "cause": _NAMES.gather(cause),
         "idle_ns": total[total > 0],
     }
-    # Steps of pipelines that run theirs each for itself are the same step.
-    return pl.DataFrame(table).group_by(key).agg(pl.col("idle_ns").sum()).sort(key)
+    return pl.DataFrame(table)
 
 
 def _phase(run: MeasuredRun, items: _Items) -> Ints:

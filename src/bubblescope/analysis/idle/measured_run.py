@@ -27,7 +27,8 @@ from bubblescope.model.errors import ScheduleError
 from bubblescope.model.intervals import reached_ns
 from bubblescope.model.kinds import Kind
 from bubblescope.model.ordering import order_of_runs
-from bubblescope.schedules.replay import Edges, Graph
+from bubblescope.schedules.parts import Parts
+from bubblescope.schedules.replay import Edges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 _NOTHING: Final = -1
+
+_PART: Final = 1 << 16
+"""Tasks of a part of a run, about: their columns fit into a processor's cache."""
+
+_WIDE: Final = 512
+"""Tasks of a part for each task of its busiest rank in a step: about so many are at the same depth."""
 
 _NEEDED: Final = (*("task", "rank", "step", "kind", "stage", "microbatch", "start_ns", "end_ns"),)
 """Columns of tasks that a measured run is made of."""
@@ -86,7 +93,8 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
         pipeline: Of each of `steps`.
         opens_ns: First start of each step on the timeline's clock.
         first: First task of each group, and n: g + 1 long.
-        graph: What waits for what: within a group, each for the one before it that ends last.
+        graph: What waits for what: within a group, each for the one before it that ends last. Its
+            parts are of whole steps.
         within: Number of the edges that are within a group.
         delay_ns: For each edge, how long after its source's end its target may start: how long the
             result was on its way, or less than 0 where tasks of a group overlap, and where either
@@ -116,7 +124,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
     pipeline: list[int]
     opens_ns: Ints
     first: Ints
-    graph: Graph
+    graph: Parts
     within: int
     held: int
     delay_ns: Ints
@@ -152,7 +160,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
         duration_ns: Ints | None = None,
         lag_ns: Ints | None = None,
         delay_ns: Ints | None = None,
-        graph: Graph | None = None,
+        graph: Parts | None = None,
     ) -> Replay:
         """Return the run with other durations, lags or delays; as measured where left out.
 
@@ -169,7 +177,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
         duration_ns: Ints | None = None,
         lag_ns: Ints | None = None,
         delay_ns: Ints | None = None,
-        graph: Graph | None = None,
+        graph: Parts | None = None,
     ) -> Ints:
         """Return how long each step of `replay` is, s long, without looking for its idle time."""
         start, end = self._times(duration_ns, lag_ns, delay_ns, graph)
@@ -182,7 +190,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
         duration_ns: Ints | None,
         lag_ns: Ints | None,
         delay_ns: Ints | None,
-        graph: Graph | None,
+        graph: Parts | None,
     ) -> tuple[Ints, Ints]:
         """Return when each task starts and ends; arguments as of `replay`."""
         duration = self.duration_ns if duration_ns is None else duration_ns
@@ -190,6 +198,46 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
         delay = self.delay_ns if delay_ns is None else delay_ns
         _, end = (graph or self.graph).run(duration + lag, delay)
         return end - duration, end
+
+    def part(self, index: int) -> MeasuredRun:
+        """Return one part of the run's graph as a run of its own, with tasks numbered from 0."""
+        tasks, own = self.graph.operations[index], self.graph.own[index]
+        begin, end = np.searchsorted(self.first, (tasks.start, tasks.stop)).tolist()
+        groups = slice(begin, end)
+        step = slice(int(self.step[tasks.start]), int(self.step[tasks.stop - 1]) + 1)
+        low, high = np.searchsorted(own, (self.links.start, self.links.stop)).tolist()
+        feeder, measured = self.feeder[tasks], self.as_measured
+        return MeasuredRun(
+            task=self.task[tasks],
+            rank=self.rank[tasks],
+            step=self.step[tasks] - step.start,
+            group=self.group[tasks] - begin,
+            kind=self.kind[tasks],
+            stage=self.stage[tasks],
+            microbatch=self.microbatch[tasks],
+            ready_ns=self.ready_ns[tasks],
+            lag_ns=self.lag_ns[tasks],
+            feeder=np.where(feeder < 0, feeder, feeder - tasks.start),
+            steps=self.steps[step],
+            pipelines=self.pipelines,
+            pipeline=self.pipeline[step],
+            opens_ns=self.opens_ns[step],
+            first=self.first[begin : end + 1] - tasks.start,
+            graph=self.graph.alone(index),
+            within=low,
+            held=len(own) - high,
+            delay_ns=self.delay_ns[own],
+            early_ns=self.early_ns[own[low:high] - self.within],
+            recorded=self.recorded,
+            left_out=self.left_out,
+            as_measured=Replay(
+                measured.start_ns[tasks],
+                measured.end_ns[tasks],
+                measured.gap_ns[tasks],
+                measured.tail_ns[groups],
+                measured.length_ns[step],
+            ),
+        )
 
 
 def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
@@ -256,9 +304,10 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     source, target = _ends(links)
     held = held_sends(timeline, tasks, (source, target), (start + opens[step], end + opens[step]))
     edges = _edges((before, after), (source, target), _ends(held))
+    bounds = _bounds(first, step)
     left_out = 0
     try:
-        graph = Graph(count, edges)
+        graph = Parts(edges, bounds)
     except ScheduleError:
         # Some results were used before they were begun to be made. Without these, time goes one way.
         possible = start[source] < start[target]
@@ -267,7 +316,7 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
         source, target = _ends(links)
         held = held.clear()
         edges = _edges((before, after), (source, target), _ends(held))
-        graph = Graph(count, edges)
+        graph = Parts(edges, bounds)
     wait = start[target] - end[source]
     awaited = _awaited(timeline, column, (opens, end, free), first, (source, target))
     took = _transfers(links, wait, awaited)
@@ -302,6 +351,20 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
         left_out=left_out,
         as_measured=measured,
     )
+
+
+def _bounds(first: Ints, step: Ints) -> Ints:
+    """Return where the parts of a run begin, and its end: steps that are worth a replay of their own.
+
+    Args:
+        first: First task of each group, and n.
+        step: Index of each task's step, n long.
+    """
+    opening = np.flatnonzero(np.diff(step, prepend=-1))
+    # What a replay does for each depth takes as long for a hundred tasks as for one.
+    enough = max(_PART, _WIDE * int(np.diff(first).max()))
+    begins = np.flatnonzero(np.diff(opening // enough, prepend=-1))
+    return np.append(opening[begins], len(step))
 
 
 def _edges(*parts: tuple[Ints, Ints]) -> Edges:

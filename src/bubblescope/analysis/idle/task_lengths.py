@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.idle.causes import Cause
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -83,6 +85,14 @@ class Lengths(NamedTuple):
     stage_ns: Ints
     rank_ns: Ints
     own_ns: Ints
+
+    def steps(self) -> dict[Cause, tuple[Ints, Ints]]:
+        """Return the lengths without and with each cause that makes them differ."""
+        return {
+            Cause.IMBALANCE: (self.even_ns, self.stage_ns),
+            Cause.SLOW_RANK: (self.stage_ns, self.rank_ns),
+            Cause.VARIATION: (self.rank_ns, self.own_ns),
+        }
 
 
 def lengths(run: Durations | MeasuredRun) -> Lengths:

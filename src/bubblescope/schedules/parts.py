@@ -1,0 +1,86 @@
+"""Graphs of parts that do not wait for each other, such as the steps of a long run.
+
+Each part is a graph of its own, which fits into a processor's cache, and several are replayed at the
+same time.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bubblescope.model.arrays import at_once
+from bubblescope.model.ordering import order_of_runs
+from bubblescope.schedules.replay import Edges, Graph
+
+if TYPE_CHECKING:
+    from bubblescope.model.arrays import Ints
+
+
+class Parts:
+    """Operations of parts that do not wait for each other, and what they wait for.
+
+    Args:
+        edges: What waits for what, e edges; both are of the same part. The edges of a part stay in
+            their order.
+        bounds: The first operation of each of k parts, and their number n.
+
+    Attributes:
+        edges: As above.
+        operations: Those of each part.
+        own: Of each part, the places of its edges in `edges`.
+        graphs: Each part, with its operations numbered from 0.
+
+    Raises:
+        ScheduleError: Operations wait for each other in a circle.
+    """
+
+    def __init__(self, edges: Edges, bounds: Ints) -> None:
+        self.edges = edges
+        self.operations = [slice(*both) for both in pairwise(bounds.tolist())]
+        part = np.searchsorted(bounds, edges.source, "right") - 1
+        ends = np.cumsum(np.bincount(part, minlength=len(self.operations)))
+        self.own: list[Ints] = np.split(order_of_runs(part), ends[:-1])
+        self.graphs: list[Graph] = at_once(self._graph, range(len(self.operations)))
+
+    @property
+    def bounds(self) -> Ints:
+        """The first operation of each part, and the number of all."""
+        return np.array([0, *(rows.stop for rows in self.operations)])
+
+    def _graph(self, index: int) -> Graph:
+        rows, own = self.operations[index], self.own[index]
+        source, target = (end[own] - rows.start for end in self.edges)
+        return Graph(rows.stop - rows.start, Edges(source, target))
+
+    def alone(self, index: int) -> Parts:
+        """Return one part by itself, with its operations numbered from 0."""
+        graph = self.graphs[index]
+        part = Parts.__new__(Parts)
+        part.edges, part.graphs = graph.edges, [graph]
+        part.operations, part.own = [slice(0, graph.count)], [np.arange(len(graph.edges.source))]
+        return part
+
+    def run(
+        self, duration_ns: Ints, delay_ns: Ints, ready_ns: Ints | None = None
+    ) -> tuple[Ints, Ints]:
+        """Return when every operation starts and ends, as `Graph.run` does.
+
+        Args:
+            duration_ns: How long each operation takes, n long.
+            delay_ns: For each edge, how long after its source's end the target may start.
+            ready_ns: The earliest start of each operation, 0 if left out.
+        """
+        starts, ends = np.empty((2, len(duration_ns)), np.int64)
+
+        def one(index: int) -> None:
+            rows = self.operations[index]
+            ready = None if ready_ns is None else ready_ns[rows]
+            starts[rows], ends[rows] = self.graphs[index].run(
+                duration_ns[rows], delay_ns[self.own[index]], ready
+            )
+
+        at_once(one, range(len(self.operations)))
+        return starts, ends
