@@ -90,8 +90,8 @@ def main() -> None:
                     key = version, case
                     wall[key] = min(wall[key], time.perf_counter() - begin)
                     cpu[key] = min(cpu[key], _cpu_s() - before)
-    print(f"{'least of ' + str(options.runs):22}" + "   wall s    CPU s" * len(versions), end="")
-    print("   wall    CPU  ratio" if len(versions) > 1 else "")
+    head = f"{'least of ' + str(options.runs):22}" + "   wall s    CPU s" * len(versions)
+    print(head + ("    wall    CPU: ratios" if len(versions) > 1 else ""))
     for case in _CASES:
         times = [(wall[version, case], cpu[version, case]) for version in versions]
         print(f"{case:22}" + "".join(f"{one:9.3f}{two:9.3f}" for one, two in times), end="")
