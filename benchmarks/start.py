@@ -1,20 +1,25 @@
 """How long do commands take to start, and what does a training job load with the recorder?
 
-    python benchmarks/start.py [--runs 15] [--beside OTHER_PYTHON]
+    python benchmarks/start.py [--runs 15] [--beside OTHER]
 
 Times are whole processes, the least of the runs, taken in turn so that a busy machine is the same for
-all; beside them, starting Python and importing NumPy and Polars. With `--beside`, the same of a Python
-in which another version is installed, and the ratios.
+all; beside them, starting Python and importing NumPy and Polars. OTHER is a Python in which another
+version is installed, or a folder with another version's packages, such as the `src` of a worktree: with
+it, the same of that, and the ratios. Modules are compiled before, as installers leave them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 _RUN = Path(__file__).parents[1] / "examples/demo/1f1b"
 _CASES = {
@@ -28,6 +33,7 @@ _CASES = {
     "why": ["-m", "bubblescope", "why", str(_RUN)],
     "whatif": ["-m", "bubblescope", "whatif", str(_RUN)],
     "stragglers": ["-m", "bubblescope", "stragglers", str(_RUN)],
+    "view": ["-m", "bubblescope", "view", "--no-open", "-o", "{page}", str(_RUN)],
 }
 _LOADED = """
 import json, resource, sys
@@ -36,36 +42,68 @@ print(json.dumps([len(sys.modules), resource.getrusage(resource.RUSAGE_SELF).ru_
 """
 
 
+class _Version(NamedTuple):
+    """A version of the package: the Python to run, and where else it looks for packages."""
+
+    python: str
+    path: str | None
+
+    @classmethod
+    def of(cls, place: str) -> _Version:
+        return cls(sys.executable, place) if Path(place).is_dir() else cls(place, None)
+
+    def run(self, *arguments: str) -> str:
+        """Run Python and return what it prints."""
+        # The benchmarks of a package that is being worked on often run without compiled modules.
+        settings = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        if self.path is not None:
+            settings["PYTHONPATH"] = self.path
+        done = subprocess.run(
+            [self.python, *arguments], capture_output=True, check=True, text=True, env=settings
+        )
+        return done.stdout
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=15)
-    parser.add_argument("--beside", metavar="PYTHON")
+    parser.add_argument("--beside", metavar="OTHER")
     options = parser.parse_args()
-    pythons = [sys.executable, *filter(None, [options.beside])]
-    least = {(python, case): float("inf") for python in pythons for case in _CASES}
-    for _ in range(options.runs):
-        for (python, case), shortest in least.items():
-            begin = time.perf_counter()
-            subprocess.run([python, *_CASES[case]], capture_output=True, check=True)
-            least[python, case] = min(shortest, time.perf_counter() - begin)
-    print(f"{'least of ' + str(options.runs):24}" + "    seconds" * len(pythons) + "  ratio")
+    versions = [_Version(sys.executable, None)]
+    if options.beside:
+        versions.append(_Version.of(options.beside))
+    cases = [(version, case) for case in _CASES for version in versions]
+    wall, cpu = (dict.fromkeys(cases, float("inf")) for _ in range(2))
+    with tempfile.TemporaryDirectory() as folder:
+        page = str(Path(folder) / "page.html")
+        for turn in range(options.runs + 1):
+            for version, case in cases:
+                begin, before = time.perf_counter(), _cpu_s()
+                version.run(*(part.format(page=page) for part in _CASES[case]))
+                if turn:  # the first one compiles modules
+                    key = version, case
+                    wall[key] = min(wall[key], time.perf_counter() - begin)
+                    cpu[key] = min(cpu[key], _cpu_s() - before)
+    head = f"{'least of ' + str(options.runs):22}" + "   wall s    CPU s" * len(versions)
+    print(head + ("    wall    CPU: ratios" if len(versions) > 1 else ""))
     for case in _CASES:
-        times = [least[python, case] for python in pythons]
-        ratio = f"{times[0] / times[1]:7.2f}" if len(times) > 1 else ""
-        print(f"{case:24}" + "".join(f"{one:11.3f}" for one in times) + ratio)
-    print(f"\n{'import':24}" + "    modules     MB" * len(pythons))
+        times = [(wall[version, case], cpu[version, case]) for version in versions]
+        print(f"{case:22}" + "".join(f"{one:9.3f}{two:9.3f}" for one, two in times), end="")
+        print(
+            "".join(f"{one / two:7.2f}" for one, two in zip(*times, strict=True))
+            if len(versions) > 1
+            else ""
+        )
+    print(f"\n{'import':22}" + "  modules       MB" * len(versions))
     for module in ("numpy", "bubblescope.record"):
-        said = [_loaded(python, module) for python in pythons]
-        print(f"{module:24}" + "".join(f"{count:11}{size:7.1f}" for count, size in said))
-
-
-def _loaded(python: str, module: str) -> tuple[int, float]:
-    """Return how many modules importing one loads, and the process's memory in MB."""
-    program = _LOADED.format(module=module)
-    done = subprocess.run([python, "-c", program], capture_output=True, check=True, text=True)
-    count, size = json.loads(done.stdout)
-    return count, size
+        said = [json.loads(one.run("-c", _LOADED.format(module=module))) for one in versions]
+        print(f"{module:22}" + "".join(f"{count:9}{size:9.1f}" for count, size in said))
 
 
 if __name__ == "__main__":

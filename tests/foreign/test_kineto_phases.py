@@ -17,7 +17,7 @@ from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.model.device_time import NONE, match_work
 from bubblescope.model.progress import SILENT
 from bubblescope.names.parser import NameParser
-from bubblescope.sources.kineto import _Reader
+from bubblescope.sources.kineto.reading import _Reader
 from bubblescope.sources.nesting import enclosing, outermost
 from bubblescope.sources.phases import phase_ranges
 from bubblescope.sources.step_marks import step_ranges

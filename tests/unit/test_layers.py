@@ -123,8 +123,9 @@ def test_modules_that_mean_different_things_have_different_names():
     # A command is named after what it does, which has its own room.
     others = [name for name in sources() if not name.startswith("bubblescope.cli.")]
     names = Counter(name.rpartition(".")[2] for name in others)
-    # Memory is read from two formats; Ascend's profiles are read, and marked by the job.
-    same = SAME_QUESTION | {"counters", "ascend"}
+    # Formats of several modules have one that reads a run, and two tell of memory; Ascend's profiles
+    # are read, and marked by the job.
+    same = SAME_QUESTION | {"counters", "ascend", "reading"}
     assert {name: count for name, count in names.items() if count > 1 and name not in same} == {}
 
 
@@ -167,11 +168,35 @@ def test_what_reads_no_traces_loads_no_columns(words):
     modules, _ = loaded(f"{run}{quiet}    with contextlib.suppress(SystemExit):\n        main()")
     assert "click" in modules
     assert not modules & {
+        "importlib.metadata",
         "numpy",
         "polars",
         "highspy",
         "bubblescope.sources",
         "bubblescope.analysis",
+    }
+
+
+def test_a_small_report_loads_what_it_needs():
+    run = PROJECT / "examples/demo/1f1b"
+    modules, _ = loaded(
+        "import contextlib, gc, io, sys\n"
+        f"sys.argv = ['', 'report', {str(run)!r}]\n"
+        "from bubblescope.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "    main()\n"
+        "assert not gc.get_stats()[-1]['collections'], 'all objects were searched for garbage'"
+    )
+    assert "bubblescope.analysis.study" in modules
+    others = {name for name in modules if name.startswith("bubblescope.sources.")}
+    assert not {name for name in others if name.endswith(".reading")}  # the other formats'
+    assert not modules & {
+        *("adbc_driver_manager", "highspy", "sqlite3"),  # of other formats, and of several clocks
+        *("difflib", "html", "rich.progress", "rich._emoji_codes"),
+        "bubblescope.analysis.whatif",
+        "bubblescope.analysis.why",
+        "bubblescope.clocks",
+        "bubblescope.render.picture.sheet",
     }
 
 

@@ -22,6 +22,7 @@ from bubblescope.model.timeline import KIND_DTYPE
 from bubblescope.render.palette import COLOURS
 from bubblescope.render.picture.sampling import IDLE, apportioned
 from bubblescope.render.text.lanes import LANES, LETTERS, Lanes
+from bubblescope.render.text.plain_console import PlainConsole
 from bubblescope.render.text.report import Report
 from synthetic import empty, one_f_one_b
 
@@ -280,3 +281,9 @@ def test_without_compute_tasks_there_are_no_lanes():
     only = Timeline(timeline.tasks.filter(pl.col("lane") == "comm"), timeline.ranks)
     assert Lanes.of(only) is None
     assert "Timeline" not in str(Report.of(only))
+
+
+def test_text_that_reads_like_markup_or_an_emoji_is_shown_as_it_is():
+    out = io.StringIO()
+    PlainConsole(file=out).print("[bold]aten::mm[/bold] :key: 7")
+    assert out.getvalue() == "[bold]aten::mm[/bold] :key: 7\n"

@@ -180,6 +180,25 @@ def test_notices_leave_counters_alone():
     assert timeline != Timeline(tasks())
 
 
+def test_with_notices_it_is_another_timeline_whose_tables_are_not_checked_again(monkeypatch):
+    timeline = Timeline(tasks(), None, None, counters())
+    monkeypatch.setattr("bubblescope.model.timeline._check", None)
+    noted = timeline.with_notices(Notice("x", "half a character: \ud800"))
+    assert noted.tables.keys() == timeline.tables.keys()
+    assert noted.tasks.equals(timeline.tasks)
+    assert noted.ranks.equals(timeline.ranks)
+    assert [notice.code for notice in noted.run.warnings] == ["x"]
+    assert noted.run == noted.run.encodable()
+    assert not timeline.run.warnings
+
+
+def test_a_frame_that_is_changed_later_does_not_change_the_timeline():
+    frame = Timeline(tasks()).tasks  # of the right types already
+    timeline = Timeline(frame)
+    frame.drop_in_place("name")
+    assert "name" in timeline.tasks.columns
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

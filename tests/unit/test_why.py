@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from bubblescope import Timeline
 from bubblescope.analysis.idle.causes import Cause
-from bubblescope.analysis.why.words import LANGUAGES, chinese, english, sentence
+from bubblescope.analysis.words import LANGUAGES, chinese, english, sentence
 from bubblescope.cli import cli
 from bubblescope.model.errors import TimelineError
 from bubblescope.model.provenance import Run

@@ -1,7 +1,7 @@
 """Replays of a plan in all runs of its operations at once, with what each costs looked up on the way.
 
 A long job has thousands of runs (steps of replicas), and advice plays dozens of plans many times. So no
-table of what every operation takes in every run is made: at each depth of the plan
+table of what every operation takes in every run is made, unless it is small: at each depth of the plan
 (`bubblescope.schedules.levels`) the costs of its few operations are gathered, while they are in a
 processor's cache.
 """
@@ -20,12 +20,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bubblescope.model.arrays import Ints
+    from bubblescope.schedules.levels import Taken
     from bubblescope.schedules.plan import Plan
 
     Floats = NDArray[np.float64]
 
 _MANY: Final = 1 << 30
 """So many replays that all at one depth together cost less than one by one, however few these are."""
+
+
+_SMALL: Final = 1 << 14
+"""Operations times runs up to which a table of what all take costs less than to ask at each depth."""
 
 
 class Costs(NamedTuple):
@@ -114,6 +119,15 @@ class PlanReplays:
         self, costs: Costs, delay_ns: Ints, free_ns: Ints | None, busy_ns: Ints | None
     ) -> Ints:
         """Return when operations end, n x r by depth, and add up what devices compute."""
+        source, target = self._link
+        delay = np.where(source != target, np.maximum(delay_ns[source, target], 0), 0)
+        ready = None if free_ns is None else (self._plan.first[:-1], free_ns)
+        replays = costs.table.shape[1]
+        taken = self._tabled if len(self._device) * replays <= _SMALL else self._looked_up
+        return self._levels.sweep(taken(costs, busy_ns), replays, delay, ready)
+
+    def _looked_up(self, costs: Costs, busy_ns: Ints | None) -> Taken:
+        """Return what tells how long operations take, and adds it up, from the costs themselves."""
 
         def taken(low: int, high: int, out: Ints) -> None:
             self._gather(costs, low, high, out)
@@ -123,10 +137,20 @@ class PlanReplays:
             if costs.late_ns:
                 out += costs.late_ns
 
-        source, target = self._link
-        delay = np.where(source != target, np.maximum(delay_ns[source, target], 0), 0)
-        ready = None if free_ns is None else (self._plan.first[:-1], free_ns)
-        return self._levels.sweep(taken, costs.table.shape[1], delay, ready)
+        return taken
+
+    def _tabled(self, costs: Costs, busy_ns: Ints | None) -> Taken:
+        """Return the same from a table of all operations in all runs."""
+        lengths = np.empty((len(self._device), costs.table.shape[1]), np.int64)
+        self._gather(costs, 0, len(lengths), lengths)
+        if busy_ns is not None:
+            np.add.at(busy_ns, self._device, lengths)
+        lengths += costs.late_ns
+
+        def taken(low: int, high: int, out: Ints) -> None:
+            out[:] = lengths[low:high]
+
+        return taken
 
     def _gather(self, costs: Costs, low: int, high: int, out: Ints) -> None:
         """Write what the operations from one place to another take, rounded to nanoseconds."""

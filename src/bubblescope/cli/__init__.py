@@ -7,6 +7,8 @@ nothing was recorded; 130 interrupted. `record` ends with the exit code of its j
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from typing import Final, NoReturn
@@ -105,6 +107,9 @@ _OURS: Final = {
 So that what lists commands imports none of them.
 """
 
+_OBJECTS: Final = 50_000
+"""New objects after which Python looks for garbage in cycles: what starting makes is none."""
+
 _START_JOBS: Final = frozenset({"demo", "record"})
 """Commands whose environment is that of a job, which is none of our business."""
 
@@ -181,6 +186,8 @@ def completion(shell: str) -> None:
 
 def main() -> NoReturn:
     """Run the command line; the only place that turns errors into exit codes."""
+    gc.set_threshold(_OBJECTS)
+    atexit.register(gc.freeze)  # or Python looks through all there is before it ends
     sys.stdout, sys.stderr = Outlet(sys.stdout), Outlet(sys.stderr)
     try:
         code = cli.main(

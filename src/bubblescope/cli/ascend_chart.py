@@ -21,8 +21,8 @@ from bubblescope.model.provenance import Notice
 from bubblescope.names.parser import NameParser
 from bubblescope.render.artefacts import step_task_info
 from bubblescope.sources import find
-from bubblescope.sources.ascend import assemble, ranks_of, read_profiles
 from bubblescope.sources.ascend.profile import issued_within
+from bubblescope.sources.ascend.reading import assemble, ranks_of, read_profiles
 from bubblescope.sources.source import ReadOptions
 
 if TYPE_CHECKING:

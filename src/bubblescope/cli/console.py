@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from bubblescope.model.plain_text import utf8, whole
@@ -18,49 +17,56 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from rich.progress import Progress
+
     from bubblescope.model.timeline import Timeline
     from bubblescope.render.text.face import Answer
 
 _PATIENCE_S: Final = 1.0
 
-out = PlainConsole(highlight=False, markup=False)
-err = PlainConsole(stderr=True, highlight=False, markup=False)
+out = PlainConsole()
+err = PlainConsole(stderr=True)
 
 
 class Bar:
     """Draws progress on the error stream, if that is a terminal and work takes over a second."""
 
     def __init__(self) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=err,
-            transient=True,
-        )
-        self._start = threading.Timer(_PATIENCE_S, self._bar.start)
-        self._start.daemon = True
+        self._bar = _progress() if err.is_terminal else None
 
     def begin(self, what: str, total: int | None) -> None:
         """Start a phase, of an unknown extent if `total` is None; a phase before it is over."""
-        for task in self._bar.task_ids:
-            self._bar.remove_task(task)
-        self._bar.add_task(what, total=total)
+        if self._bar is not None:
+            for task in self._bar.task_ids:
+                self._bar.remove_task(task)
+            self._bar.add_task(what, total=total)
 
     def advance(self, amount: int = 1) -> None:
         """Move on."""
-        for task in self._bar.task_ids:
-            self._bar.advance(task, amount)
+        if self._bar is not None:
+            for task in self._bar.task_ids:
+                self._bar.advance(task, amount)
 
     def __enter__(self) -> Bar:
-        if err.is_terminal:
+        if self._bar is not None:
+            self._start = threading.Timer(_PATIENCE_S, self._bar.start)
+            self._start.daemon = True
             self._start.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._start.cancel()
-        if self._bar.live.is_started:  # else a line's end would be printed for nothing
-            self._bar.stop()
+        if self._bar is not None:
+            self._start.cancel()
+            if self._bar.live.is_started:  # else a line's end would be printed for nothing
+                self._bar.stop()
+
+
+def _progress() -> Progress:
+    """Return a bar, which is not drawn yet."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415  slow, and only terminals need it
+
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    return Progress(*columns, console=err, transient=True)
 
 
 def answer(found: Answer, *, as_json: bool = False, everything: bool = False) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bubblescope.analysis.why.words import LANGUAGES
+from bubblescope.analysis.words import LANGUAGES
 from bubblescope.cli.console import out, print_json, warn
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.render.text.why import Explanation

@@ -9,13 +9,16 @@ This is the one place that imports by name, so that layers can be told from the 
 
 from __future__ import annotations
 
+import sys
 from functools import cached_property
 from importlib import import_module
+from importlib.machinery import PathFinder
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 Item = TypeVar("Item")
 
@@ -43,6 +46,8 @@ class Registry(Generic[Item]):
 
     @cached_property
     def _plugins(self) -> dict[str, Any]:
+        if not _may_declare(self.group):
+            return {}
         from importlib.metadata import entry_points  # noqa: PLC0415  slow, and seldom needed
 
         found = entry_points(group=self.group)
@@ -80,3 +85,29 @@ class Registry(Generic[Item]):
     def all(self) -> Mapping[str, Item]:
         """Return every object by name."""
         return MappingProxyType(dict(self.items()))
+
+
+def _may_declare(group: str) -> bool:
+    """Say whether an installed package may declare objects in a group; most often none does.
+
+    To see that takes a fraction of what `importlib.metadata` takes to be imported and to read all that
+    is declared. Where packages are not in folders as installers make them, it is the one to ask.
+    """
+    from pathlib import Path  # noqa: PLC0415  `--version` asks for nothing that packages declare
+
+    if any(hasattr(one, "find_distributions") and one is not PathFinder for one in sys.meta_path):
+        return True
+    for folder in map(Path, dict.fromkeys(sys.path)):
+        if folder.is_file():  # an archive
+            return True
+        for pattern in ("*-info/entry_points.txt", "EGG-INFO/entry_points.txt"):
+            if any(group.encode() in _content(path) for path in folder.glob(pattern)):
+                return True
+    return False
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

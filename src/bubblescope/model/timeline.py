@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -161,15 +162,18 @@ class Timeline:
         beside = {}
         for name, table in TABLES.items():
             frame = counters if name == "counters" else tables.get(name)
-            given = pl.DataFrame(schema=table.schema) if frame is None else frame
-            beside[name] = _conform(given, table.schema, table.required, name)
+            if frame is None:
+                beside[name] = pl.DataFrame(schema=table.schema)
+            else:
+                beside[name] = _conform(frame, table.schema, table.required, name)
         _check(tasks, ranks, beside)
         self.remembered = {}
         self.tasks = in_order(tasks, "rank", "lane", "start_ns", "end_ns")
         self.ranks = ranks.sort("rank")
         self.run = run.encodable() if run is not None else Run()
         for name, frame in beside.items():
-            setattr(self, name, frame.sort(TABLES[name].order, maintain_order=True))
+            ordered = frame.sort(TABLES[name].order, maintain_order=True) if len(frame) else frame
+            setattr(self, name, ordered)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Timeline):
@@ -284,7 +288,9 @@ class Timeline:
 
     def with_run(self, run: Run) -> Timeline:
         """Return the same timeline, of which something else is known."""
-        return Timeline(self.tasks, self.ranks, run, **self.tables)
+        other = copy(self)  # whose tables have been checked
+        other.run = run.encodable()
+        return other
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one Parquet file; `Timeline.load` gives an equal timeline back.
@@ -360,6 +366,8 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
     """
     if not timelines:
         raise TimelineError("nothing to concatenate: give at least one timeline")
+    if len(timelines) == 1:
+        return timelines[0]
     owner: dict[int, Timeline] = {}
     for timeline in timelines:
         for rank in timeline.ranks["rank"].to_list():
@@ -388,7 +396,6 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
             contents=tuple(content for run in runs for content in run.contents),
             common_clock=common,
             host_clocks=not common and all(run.common_clock or run.host_clocks for run in runs),
-            clock=runs[0].clock if len(runs) == 1 else None,
             attempts=tuple(attempt for run in runs for attempt in run.attempts),
         ),
         **{name: pl.concat([one.tables[name] for one in timelines]) for name in TABLES},
@@ -467,6 +474,20 @@ def _conform(
         raise TimelineError(
             f"{table}: column {unknown[0]} is unknown; the columns are {', '.join(schema)}",
         )
+    conformed = (
+        frame.clone()
+        if [*frame.schema.items()] == [*schema.items()]
+        else _converted(frame, schema, table)
+    )
+    for name in required:
+        if conformed[name].has_nulls():
+            row = conformed[name].is_null().arg_true()[0]
+            raise TimelineError(f"{table} row {row}: {name} must not be null")
+    return conformed
+
+
+def _converted(frame: pl.DataFrame, schema: Mapping[str, pl.DataType], table: str) -> pl.DataFrame:
+    """Return the columns of a schema; what a frame lacks is null."""
     columns = []
     for name, dtype in schema.items():
         if name not in frame.columns:
@@ -477,20 +498,14 @@ def _conform(
             if column.dtype.is_float():
                 raise TimelineError(f"{table}: column {name} must be {dtype}, not {column.dtype}")
             lenient = column.cast(dtype, strict=False)
-            lost = (lenient.is_null() & column.is_not_null()).arg_true()
-            if len(lost):
-                row = int(lost[0])
+            if lenient.null_count() > column.null_count():
+                row = int((lenient.is_null() & column.is_not_null()).arg_true()[0])
                 raise TimelineError(
                     f"{table} row {row}: {name} must be {_describe(dtype)}, not {column[row]!r}",
                 )
             column = lenient
         columns.append(column)
-    conformed = pl.DataFrame(columns)
-    for name in required:
-        nulls = conformed[name].is_null().arg_true()
-        if len(nulls):
-            raise TimelineError(f"{table} row {nulls[0]}: {name} must not be null")
-    return conformed
+    return pl.DataFrame(columns)
 
 
 def _describe(dtype: pl.DataType) -> str:
@@ -508,20 +523,19 @@ def _check(tasks: pl.DataFrame, ranks: pl.DataFrame, beside: dict[str, pl.DataFr
             raise TimelineError(
                 f"tasks row {row}: the rule is that {column.name}, but {_show(tasks, row)}"
             )
-    twice = ranks["rank"].is_duplicated().arg_true()
-    if len(twice):
-        raise TimelineError(f"ranks row {twice[-1]}: rank {ranks['rank'][twice[-1]]} appears twice")
+    if ranks["rank"].n_unique() < len(ranks):
+        row = int(ranks["rank"].is_duplicated().arg_true()[-1])
+        raise TimelineError(f"ranks row {row}: rank {ranks['rank'][row]} appears twice")
     for name, table in {"tasks": tasks, **beside}.items():
-        if "rank" not in table.columns:
+        if "rank" not in table.columns or not len(table):
             continue
         strangers = (~table["rank"].is_in(ranks["rank"].implode())).arg_true()
         if len(strangers):
             row = int(strangers[0])
             raise TimelineError(f"{name} row {row}: rank {table['rank'][row]} is not in ranks")
     counters = beside["counters"]
-    endless = (~counters["value"].is_finite()).arg_true()
-    if len(endless):
-        row = int(endless[0])
+    if len(counters) and not counters["value"].is_finite().all():
+        row = int((~counters["value"].is_finite()).arg_true()[0])
         raise TimelineError(
             f"counters row {row}: the rule is that value is finite, but it is "
             f"{counters['value'][row]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bubblescope.analysis.why import words
+from bubblescope.analysis import words
 from bubblescope.model import units
 from bubblescope.model.timing import DEVICE, HOST, on_host, timed
 

@@ -6,7 +6,6 @@ with "zero bubble" in place of "zb".
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -63,6 +62,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """
     own = {_plain(one): one for one in known}
     words = own | {word: one for word, one in _ALSO.items() if one in own.values()}
+    from difflib import get_close_matches  # noqa: PLC0415  slow, and only mistakes need it
+
     found = get_close_matches(_plain(name), words, n=1, cutoff=_NEAR)
     return words[found[0]] if found else None
 

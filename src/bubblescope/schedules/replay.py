@@ -15,13 +15,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-import polars as pl
 
-from bubblescope.model.dependencies import feeds
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
 from bubblescope.schedules.levels import NEVER, Levels, slots
-from bubblescope.schedules.plan import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, KINDS
+from bubblescope.schedules.plan import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
 MESSAGES: Final = (Kind.SEND_FORWARD, Kind.SEND_BACKWARD, None)
 """What a result travels as: activations, their gradient, or not at all, within a stage."""
-
-_KIND_NAMES: Final = pl.Series([kind.value for kind in KINDS])
 
 
 class Edges(NamedTuple):
@@ -254,26 +250,19 @@ def data_edges(plan: Plan) -> DataEdges:
     A forward needs that of the stage before, a backward that of the stage after, and the last
     stage's backward its own forward; a weight gradient its input gradient.
     """
-    columns = ("stage", "microbatch", "pair_stage", "pair_microbatch")
-    numbers = {name: pl.Series(getattr(plan, name)) for name in columns}
-    across = feeds(
-        pl.DataFrame({**numbers, "rank": plan.device, "kind": _KIND_NAMES.gather(plan.kind)})
-        .with_row_index("work")
-        .with_columns(pl.col(columns[2:]).replace(-1, None))
-    ).sort("backward", "stage", "microbatch")
-    names = ("source", "target", "backward", "stage", "microbatch")
-    # A forward is message 0, a backward 1, as `MESSAGES` has them.
-    parts = [tuple(across[name].cast(pl.Int64).to_numpy() for name in names)]
     forward, backward = plan.table(FORWARD), plan.table(BACKWARD, BACKWARD_INPUT)
     weight = plan.table(BACKWARD_WEIGHT)
-    for source, target, first in (
-        (forward[-1:], backward[-1:], plan.stages - 1),
-        (np.where(weight < 0, -1, backward), weight, 0),
+    up, down, local = range(len(MESSAGES))
+    parts = []
+    for source, target, first, message in (
+        (forward[:-1], forward[1:], 0, up),
+        (backward[1:], backward[:-1], 1, down),
+        (forward[-1:], backward[-1:], plan.stages - 1, local),
+        (backward, weight, 0, local),
     ):
         stage, microbatch = np.nonzero((source >= 0) & (target >= 0))
-        local = np.full(len(stage), MESSAGES.index(None))
         ends = (source[stage, microbatch], target[stage, microbatch])
-        parts.append((*ends, local, stage + first, microbatch))
+        parts.append((*ends, np.full(len(stage), message), stage + first, microbatch))
     return DataEdges(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
-from bubblescope.clocks.feasibility import judged
 from bubblescope.model.errors import SourceError
 from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Contents, Notice
@@ -294,6 +293,8 @@ def _interleaved(
         devices: Ranks of the pipeline.
         chunks: Model chunks on each rank.
     """
+    from bubblescope.clocks.feasibility import judged  # noqa: PLC0415  slow
+
     unsaid = [name for name in ("microbatch", "chunk") if passes[name].null_count()]
     # Passes without labels are those of Megatron's own schedule, which deals the chunks out in rounds.
     placements = {"dealt out in rounds": _in_rounds}

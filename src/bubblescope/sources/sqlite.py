@@ -13,6 +13,7 @@ import adbc_driver_sqlite
 import polars as pl
 
 from bubblescope.model.errors import SourceError
+from bubblescope.sources.sqlite_head import tables_of, uri_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
 
-_MAGIC: Final = b"SQLite format 3\0"
-_HEAD_BYTES: Final = 1 << 18
 _DAMAGE: Final = (sqlite3.Error, UnicodeDecodeError)
 """What the standard module raises: its own errors, or, if their text is damaged too, that."""
 _ROWS_PER_JOB: Final = 500_000
@@ -46,43 +45,6 @@ def _decode(column: pl.Series) -> pl.Series:
         return column.cast(pl.String)
     except pl.exceptions.ComputeError:
         return pl.Series(column.name, [value.decode(errors="replace") for value in column])
-
-
-def head_of(path: Path) -> bytes:
-    """Return the first bytes of a SQLite file, where the names of its tables usually stand.
-
-    Empty if it is none, or cannot be opened.
-    """
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError:
-        return b""
-    return head if head.startswith(_MAGIC) else b""
-
-
-def table_names(path: Path) -> set[str]:
-    """Return the names of a SQLite file's tables; none if it cannot be read."""
-    try:
-        with closing(sqlite3.connect(_uri(path), uri=True)) as connection:
-            return _table_names(connection)
-    except _DAMAGE:
-        return set()
-
-
-def _table_names(connection: sqlite3.Connection) -> set[str]:
-    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    return {name for (name,) in rows}
-
-
-def _uri(path: Path) -> str:
-    """Return how to open a file for reading alone: no lock, no journal, nothing beside it.
-
-    Unless its writer left a log beside it that holds the newest rows.
-    """
-    log = path.with_name(f"{path.name}-wal")
-    immutable = "" if log.exists() and log.stat().st_size else "&immutable=1"
-    return f"{path.resolve().as_uri()}?mode=ro{immutable}"
 
 
 def _last_row(connection: sqlite3.Connection, table: str) -> int:
@@ -118,11 +80,11 @@ class SqliteTables:
         self._progress = progress
         self._large = large
         self._text = text
-        self._uri = _uri(path)
+        self._uri = uri_of(path)
         self._refuse_truncated()
         try:
             with closing(sqlite3.connect(self._uri, uri=True)) as connection:
-                tables = sorted(_table_names(connection) & {*large, *small})
+                tables = sorted(tables_of(connection) & {*large, *small})
                 self._columns = {
                     table: {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')}
                     for table in tables

@@ -16,7 +16,6 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.schedule.observe import BACKWARD, FORWARD, WEIGHT
-from bubblescope.clocks.causality import constraints
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
 from bubblescope.schedules import SCHEDULES
@@ -127,6 +126,8 @@ def measured_times(timeline: Timeline) -> Times:
 
     A transfer takes no longer than the shortest wait between a pass and that of the next stage.
     """
+    from bubblescope.clocks.causality import constraints  # noqa: PLC0415  for searches alone
+
     length = pl.col("end_ns") - pl.col("start_ns")
     median = dict(timeline.tasks.group_by("kind").agg(length.median()).iter_rows())
     forward, backward, weight = (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bubblescope.analysis import words
 from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.shares import Shares, shares
@@ -14,9 +15,8 @@ from bubblescope.analysis.losses import losses
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.wall_clock import wall_clock
-from bubblescope.analysis.why import words
 from bubblescope.analysis.why.device_findings import lost, verdict
-from bubblescope.analysis.why.findings import Finding, findings, outside
+from bubblescope.analysis.why.findings import findings, outside
 from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bubblescope.analysis.device_budget import Budget
+    from bubblescope.analysis.finding import Finding
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.losses import Losses
     from bubblescope.analysis.pictured import Pictured

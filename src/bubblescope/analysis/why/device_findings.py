@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bubblescope.analysis.device_budget import bound, main_reason
+from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.losses import BETWEEN
-from bubblescope.analysis.why.findings import Finding
 from bubblescope.model.budget import Use
 
 if TYPE_CHECKING:

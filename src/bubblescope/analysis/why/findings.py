@@ -1,7 +1,7 @@
 """What the ledger of a run comes to: a verdict, the evidence for it, and what to do next.
 
 A finding says nothing that it has no number for; the tasks that show it are named with it. The words
-are those of `bubblescope.analysis.why.words`.
+are those of `bubblescope.analysis.words`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.idle.slow_ranks import LEAST, notable, slowest
 from bubblescope.analysis.wall_clock import WAITS
@@ -33,23 +33,6 @@ _MOST: Final = 4
 """Causes that are spoken of."""
 _OUTSIDE: Final = 0.05
 """Share of a step from which on what a rank does beside forwards and backwards is spoken of."""
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One sentence.
-
-    Attributes:
-        role: "verdict", "evidence" or "advice".
-        key: Which sentence, as in `bubblescope.analysis.why.words`.
-        values: The numbers and names in it; times end in `_ns`, shares in `_share`, factors in
-            `_times`.
-        tasks: Rows of the timeline's tasks that show it.
-    """
-
-    role: str
-    key: str
-    values: dict[str, Any]
-    tasks: tuple[int, ...] = ()
 
 
 def findings(timeline: Timeline, study: Study, shares: Shares) -> list[Finding]:

@@ -51,9 +51,7 @@ class Face:
 
     def __str__(self: Answer) -> str:
         out = io.StringIO()
-        PlainConsole(file=out, color_system=None, highlight=False, markup=False).print(
-            self.shown(), crop=False
-        )
+        PlainConsole(file=out, color_system=None).print(self.shown(), crop=False)
         return out.getvalue()
 
     def __repr__(self: Answer) -> str:
@@ -70,8 +68,6 @@ class Face:
             width=_WIDTH,
             force_jupyter=False,
             color_system="truecolor",
-            highlight=False,
-            markup=False,
         )
         console.print(self.shown())
         return picture + console.export_html(inline_styles=True, code_format=_TEXT)

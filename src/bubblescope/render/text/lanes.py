@@ -18,9 +18,9 @@ from rich.style import Style
 from bubblescope.model import units
 from bubblescope.model.kinds import SHORT, Kind, Lane
 from bubblescope.render.palette import COLOURS
-from bubblescope.render.picture.guides import ticks
 from bubblescope.render.picture.order import pipeline_order
 from bubblescope.render.picture.sampling import IDLE, apportioned, moments, running
+from bubblescope.render.ticks import ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

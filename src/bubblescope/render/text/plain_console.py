@@ -20,7 +20,14 @@ _LONGEST: Final = 4_000
 
 
 class PlainConsole(Console):
-    """A console that shows text as text, and of a very long one its beginning."""
+    """A console that shows text as text, and of a very long one its beginning.
+
+    Args:
+        options: Those of Rich's console.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from bubblescope.analysis.why import words
+from bubblescope.analysis import words
 from bubblescope.model import units
 from bubblescope.render.wording import whose_times
 

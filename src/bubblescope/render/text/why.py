@@ -11,10 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from bubblescope.analysis import why
+from bubblescope.analysis import why, words
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.losses import BETWEEN
-from bubblescope.analysis.why import words
 from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.model.kinds import SHORT, Kind

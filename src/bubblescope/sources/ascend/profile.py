@@ -7,7 +7,6 @@ the second is the interval between the two marks as the stream passed them.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,17 +15,13 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.model.progress import SILENT
+from bubblescope.sources.ascend.file_names import DATABASE
 from bubblescope.sources.plausibility import possible
 from bubblescope.sources.sqlite import SqliteTables
 
 if TYPE_CHECKING:
     from bubblescope.model.progress import Progress
 
-FOLDER_SUFFIXES: Final = ("_ascend_pt", "_ascend_ms")
-DATABASE: Final = re.compile(
-    r"(?:ascend_(?:pytorch|mindspore)_profiler(?:_(?P<rank>\d+))?"
-    r"|msprof_\d+|msmonitor_\d+_\d+_(?P<monitored>\d+))\.db"
-)
 _OUTPUT: Final = "ASCEND_PROFILER_OUTPUT"
 _LARGE: Final = (
     "TASK",

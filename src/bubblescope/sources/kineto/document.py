@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bubblescope.model.errors import SourceError
+from bubblescope.sources.kineto.head import GZIP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
 
-GZIP: Final = b"\x1f\x8b"
 _UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 _PIECE: Final = 1 << 19
 """Bytes decoded at once: with their events they fit in a processor's cache."""
@@ -241,22 +241,6 @@ _EXACT_DECODER: Final = msgspec.json.Decoder(_EXACT_EVENTS)
 _SHAPED_DECODER: Final = msgspec.json.Decoder(_SHAPED_EVENTS)
 _EXACT_SHAPED_DECODER: Final = msgspec.json.Decoder(_EXACT_SHAPED_EVENTS)
 _ANY_PHASE_DECODER: Final = msgspec.json.Decoder(_AnyPhase)
-
-
-def read_head(path: Path, size: int) -> bytes:
-    """Return the first bytes of a trace, unpacked if it is packed.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
-    with path.open("rb") as file:
-        head = file.read(size)
-    if not head.startswith(GZIP):
-        return head
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, size)
-    except zlib.error:
-        return b""
 
 
 def read_document(

@@ -15,6 +15,7 @@ import polars as pl
 
 from bubblescope.model.errors import SourceError
 from bubblescope.model.timeline import UNREADABLE
+from bubblescope.sources.nsight.tool_names import EVENTS
 from bubblescope.sources.sqlite import BINARY, TEXT, SqliteTables, nothing
 
 if TYPE_CHECKING:
@@ -23,17 +24,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
 
-EVENTS: Final = (
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-    "CUPTI_ACTIVITY_KIND_MEMCPY",
-    "CUPTI_ACTIVITY_KIND_MEMSET",
-    "CUPTI_ACTIVITY_KIND_RUNTIME",
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-    "CUDA_GPU_MEMORY_USAGE_EVENTS",
-    "GPU_METRICS",
-    "NVTX_EVENTS",
-)
 _FACTS: Final = (
     "META_DATA_EXPORT",
     "EXPORT_META_DATA",

@@ -8,7 +8,6 @@ UUID are a part here. Ids are each part's own.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -32,7 +31,7 @@ from bubblescope.sources.emitted import without_numbers
 from bubblescope.sources.plausibility import possible
 from bubblescope.sources.process_exports import DEVICE_NAMES, UNKNOWN, Clues, Export, counted
 from bubblescope.sources.rocpd.counters import held_memory
-from bubblescope.sources.sqlite import SqliteTables, table_names
+from bubblescope.sources.sqlite import SqliteTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,10 +39,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
 
-_OWN: Final = re.compile(
-    r"rocpd_(?:info_node|info_process|info_agent|region|kernel_dispatch|memory_copy)(|_[0-9a-fA-F_]+)"
-)
-"""Tables that no other format has: AMD's older tools write a `rocpd_string` of their own."""
 _LARGE: Final = (
     "event",
     "region",
@@ -115,12 +110,6 @@ class Part(SqliteTables):
     ) -> pl.DataFrame:
         """Return the columns of a table by its name in the schema; see `SqliteTables.read`."""
         return self.read(self._name(table), columns, shrink)
-
-
-def suffixes(path: Path) -> list[str]:
-    """Return what the tables of each part of a file end in; none if it is no rocpd file."""
-    found = (_OWN.fullmatch(name) for name in table_names(path))
-    return sorted({match[1] for match in found if match})
 
 
 class _Events:

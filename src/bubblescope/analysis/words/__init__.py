@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.analysis.idle.causes import Cause
-from bubblescope.analysis.why.words import chinese, english
+from bubblescope.analysis.words import chinese, english
 from bubblescope.model import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bubblescope.analysis.why.findings import Finding
+    from bubblescope.analysis.finding import Finding
 
 LANGUAGES: Final = ("en", "zh")
 """Names of the languages."""

@@ -1,0 +1,27 @@
+"""The beginning of a trace, which may be packed."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GZIP: Final = b"\x1f\x8b"
+
+
+def read_head(path: Path, size: int) -> bytes:
+    """Return the first bytes of a trace, unpacked if it is packed.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        head = file.read(size)
+    if not head.startswith(GZIP):
+        return head
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, size)
+    except zlib.error:
+        return b""

@@ -1,0 +1,176 @@
+"""From the Nsight Systems exports of all hosts to the timeline of their run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bubblescope.model.errors import SourceError
+from bubblescope.model.provenance import Notice, clocks_unchecked
+from bubblescope.sources.nsight.nccl_kernels import groups_of_run
+from bubblescope.sources.nsight.read_export import NsightExport, read_export
+from bubblescope.sources.nsight.tables import ParquetTables, SqliteExport
+from bubblescope.sources.nsight.tool_names import REPORTS
+from bubblescope.sources.process_exports import Maker, no_tasks, one_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bubblescope.model.progress import Progress
+    from bubblescope.model.timeline import Timeline
+    from bubblescope.sources.capture import Capture
+    from bubblescope.sources.process_exports import Clues
+    from bubblescope.sources.source import ReadOptions
+
+_MARKED: Final = (
+    "put `bubblescope record --marks nvtx --` before the command that profiles it: `bubblescope record "
+    "--marks nvtx -- nsys profile --trace=cuda,nvtx ... torchrun ...` (docs/nsight.md)"
+)
+"""The shortest way to a trace with pipeline tasks, for a job that is not to be edited."""
+_UNKNOWN: Final = (
+    ". If some are forwards and backwards (`bubblescope names` lists them), describe them with "
+    f"--names. If the job marks none, as with Megatron's --profile alone, {_MARKED}"
+)
+
+
+def read_exports(paths: Sequence[Path], options: ReadOptions) -> Timeline:
+    """Read all exports of one run onto one clock.
+
+    Raises:
+        SourceError: An export is damaged, or a report cannot be exported.
+    """
+    chosen = _without_twins(paths)
+    exports, maker = [], Maker(options.names, several=len(chosen) > 1)
+    for path in chosen:  # only one export's events are in memory at a time
+        export, capture, clues = _read(path, options)
+        exports.append(export)
+        maker.add(capture, clues)
+    made = maker.finish()
+    offsets, notices = _offsets(exports)
+    return one_run(
+        "nsight",
+        exports,
+        made,
+        options.names,
+        offsets=offsets,
+        work="kernels, copies and fills",
+        nothing=lambda: no_tasks(
+            exports,
+            made,
+            kind="NVTX",
+            timed="profile with `--trace=cuda,nvtx`",
+            unknown=_UNKNOWN,
+            none=f"; {_MARKED}",
+        ),
+        notices=(*notices, *_unplaced(exports), *_unowned(exports)),
+        groups=lambda places: groups_of_run([export.nccl for export in exports], places),
+    )
+
+
+def _without_twins(paths: Sequence[Path]) -> list[Path]:
+    """Leave out reports whose export is there too: `nsys stats` leaves both side by side."""
+    exported = {path.with_suffix("") for path in paths if path.suffix not in REPORTS}
+    return [
+        path for path in paths if path.suffix not in REPORTS or path.with_suffix("") not in exported
+    ]
+
+
+def _read(path: Path, options: ReadOptions) -> tuple[NsightExport, Capture, Clues]:
+    """Open whichever container the export lies in and read it."""
+    progress = options.progress
+    tables: SqliteExport | ParquetTables
+    if path.is_dir():
+        tables = ParquetTables(path, progress)
+        progress.begin(f"reading {path.name}", tables.size())
+        return read_export(tables, str(path), options.names, kernels=options.activities)
+    with _as_sqlite(path, progress) as file:
+        tables = SqliteExport(file, progress)
+        progress.begin(f"reading {path.name}", tables.size())
+        return read_export(tables, str(path), options.names, kernels=options.activities)
+
+
+@contextmanager
+def _as_sqlite(path: Path, progress: Progress) -> Iterator[Path]:
+    """Yield the SQLite export of a report, made by the user's own `nsys` if there is none yet."""
+    if path.suffix not in REPORTS:
+        yield path
+        return
+    nsys = shutil.which("nsys")
+    if nsys is None:
+        raise SourceError(
+            path,
+            "is an Nsight Systems report, which only `nsys` can open, and `nsys` is not on the PATH; "
+            f"run `nsys export --type sqlite {path.name}` where it is, and give the .sqlite file",
+        )
+    progress.begin(f"exporting {path.name} with nsys", None)
+    with tempfile.TemporaryDirectory(prefix="bubblescope-") as folder:
+        file = Path(folder) / f"{path.stem}.sqlite"
+        done = subprocess.run(
+            [nsys, "export", "--type=sqlite", f"--output={file}", "--force-overwrite=true", path],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode or not file.exists():
+            said = (done.stderr or done.stdout).strip().splitlines()
+            reason = said[-1] if said else f"exit code {done.returncode}"
+            raise SourceError(path, f"could not be exported by `nsys export`: {reason}")
+        yield file
+
+
+def _offsets(exports: list[NsightExport]) -> tuple[list[int], list[Notice]]:
+    """Return what to add to each export's times to put all on UTC, and what to be wary of."""
+    notices = []
+    if any(export.clock.utc_ns is None for export in exports):
+        text = "times count from the start of the capture"
+        if len(exports) > 1:
+            text = (
+                "the exports are not aligned with each other: bubble rates across them mean nothing"
+            )
+        notices.append(Notice("no-absolute-time", f"an export has no absolute time, so {text}"))
+        return [0] * len(exports), notices
+    by_host: dict[str, list[NsightExport]] = {}
+    for export in exports:
+        by_host.setdefault(export.host, []).append(export)
+    if len(by_host) > 1:
+        notices.append(
+            clocks_unchecked(len(by_host)),
+        )
+    offsets = []
+    for export in exports:
+        clock, first = export.clock, by_host[export.host][0].clock
+        offset = clock.utc_ns
+        if clock.monotonic_ns is not None and first.monotonic_ns is not None:
+            # One host, one monotonic clock: better than comparing its UTC at two moments.
+            offset = (first.utc_ns or 0) + clock.monotonic_ns - first.monotonic_ns
+        offsets.append(offset or 0)
+    return offsets, notices
+
+
+def _unowned(exports: list[NsightExport]) -> list[Notice]:
+    """Say that device work of several processes cannot be told apart."""
+    lost = sum(export.unowned for export in exports)
+    if not lost:
+        return []
+    paths = [export.path for export in exports if export.unowned]
+    text = (
+        f"{lost} kernels, copies and fills of {', '.join(paths)} do not say their process (globalPid), "
+        "and several processes used devices, so whose they are is not known and no range is timed by "
+        "them; export the reports again with a newer nsys, or give one export for each process"
+    )
+    return [Notice("unowned-work", text, lost)]
+
+
+def _unplaced(exports: list[NsightExport]) -> list[Notice]:
+    without = [export.path for export in exports if export.unplaced_metrics]
+    if not without:
+        return []
+    text = (
+        f"{len(without)} of {len(exports)} exports do not say which GPU each process used "
+        f"({without[0]}), so GPU metrics were left out; newer versions of nsys say it"
+    )
+    return [Notice("unplaced-metrics", text, len(without), len(exports))]

@@ -1,0 +1,54 @@
+"""What tells one SQLite file from another: its first bytes, and the names of its tables."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import sqlite3
+    from pathlib import Path
+
+_MAGIC: Final = b"SQLite format 3\0"
+_HEAD_BYTES: Final = 1 << 18
+
+
+def head_of(path: Path) -> bytes:
+    """Return the first bytes of a SQLite file, where the names of its tables usually stand.
+
+    Empty if it is none, or cannot be opened.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return b""
+    return head if head.startswith(_MAGIC) else b""
+
+
+def table_names(path: Path) -> set[str]:
+    """Return the names of a SQLite file's tables; none if it cannot be read."""
+    import sqlite3  # noqa: PLC0415  most files are none
+
+    try:
+        with closing(sqlite3.connect(uri_of(path), uri=True)) as connection:
+            return tables_of(connection)
+    # Its own errors, or, if their text is damaged too, that.
+    except (sqlite3.Error, UnicodeDecodeError):
+        return set()
+
+
+def tables_of(connection: sqlite3.Connection) -> set[str]:
+    """Return the names of the tables of an open file."""
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return {name for (name,) in rows}
+
+
+def uri_of(path: Path) -> str:
+    """Return how to open a file for reading alone: no lock, no journal, nothing beside it.
+
+    Unless its writer left a log beside it that holds the newest rows.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    immutable = "" if log.exists() and log.stat().st_size else "&immutable=1"
+    return f"{path.resolve().as_uri()}?mode=ro{immutable}"
