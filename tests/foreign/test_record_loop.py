@@ -684,10 +684,12 @@ class TestOneProcess:
             from torch._dynamo.utils import counters
             compiled = {"backend": "eager", "fullgraph": True}
             class Model(nn.Module):
-                def __init__(self):
+                def __init__(self, breaks=False):
                     super().__init__()
-                    self.inner = made()
+                    self.inner, self.breaks = made(), breaks
                 def forward(self, x):
+                    if self.breaks:
+                        torch._dynamo.graph_break()
                     return self.inner(x).exp()
             def stepped(model, optimizer):
                 for _ in range(3):
@@ -711,20 +713,26 @@ class TestOneProcess:
             model = Model()
             optimizer = optimizer_of(model)
             stepped(torch.compile(model, **compiled), optimizer)
+            model = Model(breaks=True)
+            optimizer = optimizer_of(model)
+            stepped(torch.compile(model, backend="eager"), optimizer)
             model = Model()
             stepped(torch.compile(lambda x: model(x), **compiled), optimizer_of(model))
+            model = Model(breaks=True)
+            stepped(torch.compile(lambda x: model(x), backend="eager"), optimizer_of(model))
         """
         timeline, said = train(tmp_path, program)
+        # So nothing of ours is compiled, nor breaks a graph: as many frames, graphs and breaks.
         assert results("\n".join(said)) == results(run(job(tmp_path, program)).stdout)
         assert "'graph_break': {}" in said[0]
-        assert len(results("\n".join(said))) == 5
-        assert timeline.steps == list(range(15))
-        for step in range(15):
+        assert len(results("\n".join(said))) == 7
+        assert timeline.steps == list(range(21))
+        for step in range(21):
             tasks = order(timeline, step=step)
             assert [kind for kind, *_ in tasks if kind == "B"] == ["B", "B"]
             numbers = [number for kind, _, number in tasks if kind == "F"]
             # Inside of a compiled function nothing is seen.
-            assert numbers == ([0, 1] if step // 3 < 4 else []), step
+            assert numbers == ([0, 1] if step // 3 < 5 else []), step
 
     def test_failures_are_the_jobs(self, tmp_path):
         """What failed was no task, and may be tried again."""
