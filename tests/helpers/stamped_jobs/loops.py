@@ -144,6 +144,8 @@ class Loop:
                 Batches(asked, self.rank), batch_size=None, **(workers if asked.workers else {})
             )
         )
+        if asked.evaluate:
+            self._evaluate(None)
         for step in range(asked.steps):
             if asked.bad and step == 1:
                 self._try_bad()
@@ -206,11 +208,12 @@ class Loop:
             self.optimizer.done = before + 1  # a step that overflows is one as well
         self.optimizer.zero_grad()
 
-    def _evaluate(self, step: int) -> None:
+    def _evaluate(self, after: int | None) -> None:
+        """Evaluate after a step, or before the first."""
         self.model.eval()
-        with self.stamps.around("evaluation", step=step), torch.no_grad():
+        with self.stamps.around("evaluation", step=after), torch.no_grad():
             for i in range(2):
-                batch = tokens(tag(step, i, evaluation=True), self.rank)
+                batch = tokens(tag(after or 0, i, evaluation=True), self.rank)
                 self.stamps.loss(loss_of(self.model(batch), batch))
         self.model.train()
 
