@@ -21,6 +21,7 @@ from stamps import (
     Stage,
     StampedAdamW,
     Stamps,
+    join,
     loss_of,
     now,
     tag,
@@ -65,7 +66,7 @@ def train(rank: int, asked: argparse.Namespace, port: int | None = None) -> None
         store = f"tcp://127.0.0.1:{port}"
         distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=asked.spawn)
     elif "RANK" in os.environ:
-        distributed.init_process_group("gloo")
+        join()
         rank = distributed.get_rank()
     Loop(asked, rank).train()
     if distributed.is_initialized():
@@ -228,7 +229,7 @@ class Loop:
 def pipeline(asked: argparse.Namespace, microbatches: int = 4) -> None:  # noqa: C901  as such loops are
     """Train a pipeline, one stage a rank, in 1F1B by hand."""
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo")
+    join()
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
     first, last, stamps = rank == 0, rank == ranks - 1, Stamps(rank)
     torch.manual_seed(rank)

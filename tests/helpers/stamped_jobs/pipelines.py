@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from stamps import LENGTH, SAMPLES, START, Stage, Stamps, loss_of, now, tag, tokens
+from stamps import LENGTH, SAMPLES, START, Stage, Stamps, join, loss_of, now, tag, tokens
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage
@@ -100,7 +100,7 @@ class Job:
 
     def __init__(self, asked: argparse.Namespace) -> None:
         torch.set_num_threads(1)
-        distributed.init_process_group("gloo")
+        join()
         self.asked = asked
         self.rank = distributed.get_rank()
         self.stamps = Stamps(self.rank)
