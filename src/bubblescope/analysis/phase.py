@@ -62,6 +62,18 @@ def cut_steps(tasks: pl.DataFrame) -> list[int]:
     phase = pipeline_phase(tasks.select(of)).drop_nulls(["step", "microbatch"])
     if _alike(phase):
         return []
+    return cut_of(went_through(phase))
+
+
+def went_through(phase: pl.DataFrame) -> pl.DataFrame:
+    """Count how many micro-batches went each way through each stage of each rank, in each step.
+
+    Args:
+        phase: Pipeline tasks of steps and micro-batches; columns as in `Timeline.tasks`.
+
+    Returns:
+        Frame with rank, step, stage, way, count, and size: the highest micro-batch's number, plus one.
+    """
     place = ("rank", "step", "stage", "microbatch")
     kind = pl.col("kind").cast(pl.String)
     pair = phase.filter(kind == Kind.FORWARD_BACKWARD.value).select(
@@ -75,16 +87,27 @@ def cut_steps(tasks: pl.DataFrame) -> list[int]:
         "weights": phase.filter(kind == Kind.BACKWARD_WEIGHT.value).select(place),
     }
     each = pl.concat([part.with_columns(way=pl.lit(way)) for way, part in passes.items()])
-    if not each.height:
+    number = pl.col("microbatch")
+    return each.group_by("rank", "step", "stage", "way").agg(
+        count=number.n_unique(), size=number.max() + 1
+    )
+
+
+def cut_of(counts: pl.DataFrame) -> list[int]:
+    """Return the steps that lack forwards or backwards, as `cut_steps`.
+
+    Args:
+        counts: As `went_through` returns it, of all steps.
+    """
+    if not counts.height:
         return []
-    size = each.group_by("step").agg(size=pl.col("microbatch").max() + 1)
+    size = counts.group_by("step").agg(pl.col("size").max())
     key = ["rank", "stage", "way"]
-    counts = each.group_by(*key, "step").agg(count=pl.col("microbatch").n_unique())
     whole = (
-        each.select(key)
+        counts.select(key)
         .unique()
         .join(size, how="cross")
-        .join(counts, on=[*key, "step"], how="left", nulls_equal=True)
+        .join(counts.drop("size"), on=[*key, "step"], how="left", nulls_equal=True)
         .with_columns(whole=pl.col("count").fill_null(0) == pl.col("size"))
     )
     usual = whole.filter(pl.col("whole").mean().over(key) >= _USUAL, ~pl.col("whole"))
