@@ -14,7 +14,12 @@ _Result = TypeVar("_Result")
 
 
 def remembered(work: Callable[[Timeline], _Result]) -> Callable[[Timeline], _Result]:
-    """Let a timeline remember what a function made of it, which nobody may change."""
+    """Let a timeline remember what a function made of it, which nobody may change.
+
+    Args:
+        work: Depends on the tasks alone and on where ranks stand, so that what it returns still holds
+            when something else becomes known of a timeline.
+    """
 
     @wraps(work)
     def known(timeline: Timeline) -> _Result:

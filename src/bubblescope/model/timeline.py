@@ -288,8 +288,18 @@ class Timeline:
 
     def with_run(self, run: Run) -> Timeline:
         """Return the same timeline, of which something else is known."""
+        return self.described(self.ranks, run)
+
+    def described(self, ranks: pl.DataFrame, run: Run) -> Timeline:
+        """Return the same tasks at the same times, of which something else is known.
+
+        Args:
+            ranks: The same ranks in the same places, as `ranks`.
+            run: As `run`.
+        """
         other = copy(self)  # whose tables have been checked
-        other.run = run.encodable()
+        other.ranks, other.run = ranks, run.encodable()
+        other.remembered = self.remembered
         return other
 
     def save(self, path: str | Path) -> Path:

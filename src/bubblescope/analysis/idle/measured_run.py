@@ -382,9 +382,9 @@ def _ready(free: Ints, source: Numbers, target: Numbers, arrival: Ints) -> tuple
         arrival: When that was there.
     """
     ready, feeder = free.copy(), np.full(len(free), _NOTHING, np.int32)
-    last = np.argsort(arrival, kind="stable")
-    last = last[arrival[last] > free[target[last]]]
-    ready[target[last]], feeder[target[last]] = arrival[last], source[last]
+    np.maximum.at(ready, target, arrival)
+    last = np.flatnonzero((arrival == ready[target]) & (arrival > free[target]))
+    feeder[target[last]] = source[last]  # of several that arrived together, the last one
     return ready, feeder
 
 
@@ -500,23 +500,25 @@ def _links(timeline: Timeline, column: dict[str, Ints], step: Ints) -> pl.DataFr
     place[column["task"]] = np.arange(len(step))
     tasks = timeline.tasks
     pairs = passes(timeline)
+    ends = {
+        "source": pl.Series(place[pairs["source"]]),
+        "target": pl.Series(place[pairs["target"]]),
+        "from": tasks["rank"][pairs["source"]],
+        "to": tasks["rank"][pairs["target"]],
+    }
+    apart = pl.col("source") >= 0, pl.col("target") >= 0, pl.col("from") != pl.col("to")
+    met = messages(timeline)
+    if not met.height:
+        unknown = pl.lit(None, pl.Int64).alias("took_ns")
+        return pairs.select("backward", **ends).filter(*apart).with_columns(unknown)
     links = pairs.with_columns(
         step=tasks["step"][pairs["source"]],
         microbatch=pl.when("backward")
         .then(_back(tasks)[pairs["source"]])
         .otherwise(tasks["microbatch"][pairs["source"]]),
         sent_ns=tasks["end_ns"][pairs["source"]],
-        **{
-            "from": tasks["rank"][pairs["source"]],
-            "to": tasks["rank"][pairs["target"]],
-            "source": pl.Series(place[pairs["source"]]),
-            "target": pl.Series(place[pairs["target"]]),
-        },
-    ).filter(pl.col("source") >= 0, pl.col("target") >= 0, pl.col("from") != pl.col("to"))
-    met = messages(timeline)
-    if not met.height:
-        unknown = pl.lit(None, pl.Int64).alias("took_ns")
-        return links.select("source", "target", "from", "to", "backward", unknown)
+        **ends,
+    ).filter(*apart)
     send, receive = tasks[met["send"]], tasks[met["receive"]]
     carried = met.select(
         "backward",

@@ -16,7 +16,7 @@ from bubblescope.schedules.plan import looped, mirrored, zigzag
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.model.arrays import Numbers
+    from bubblescope.model.arrays import Mask, Numbers
     from bubblescope.model.timeline import Timeline
 
 FORWARD, BACKWARD, WEIGHT = range(3)
@@ -91,7 +91,14 @@ class Observed(msgspec.Struct, frozen=True):
 
     def first(self, microbatches: int) -> Observed:
         """Return the operations of the first so many micro-batches."""
-        kept = self.microbatch < microbatches
+        return self._only(self.microbatch < microbatches)
+
+    def early(self, share: float) -> Observed:
+        """Return the operations of the first steps, about this share of them and at least one."""
+        steps = np.unique(self.step)
+        return self._only(self.step <= steps[int(share * (len(steps) - 1))])
+
+    def _only(self, kept: Mask) -> Observed:
         arrays = {
             name: getattr(self, name)[kept]
             for name in ("rank", "step", "work", "stage", "microbatch", "task", "fused")
