@@ -180,7 +180,8 @@ def whole_steps(tasks: pl.DataFrame) -> pl.DataFrame:
         tasks: Frame with rank, step and start_ns.
     """
     return (
-        tasks.drop_nulls("step")
+        tasks.select("rank", "step", "start_ns")
+        .drop_nulls("step")
         .group_by("rank", "step")
         .agg(pl.col("start_ns").min())
         .sort("rank", "step")

@@ -384,21 +384,26 @@ def _outside(timeline: Timeline, run: MeasuredRun, between: pl.DataFrame) -> pl.
         .with_columns(pl.col("rest").fill_null(0))
         .with_columns(closes=pl.col("closes") + pl.col("rest"))
     )
+
+    def placed(rows: pl.DataFrame) -> pl.DataFrame:
+        """Add the pipeline and its phase to rows of ranks and steps; drop those of other steps."""
+        of = pl.col("pipeline").fill_null(0)  # ranks without tasks of the pipeline
+        rows = rows.join(run.pipelines, on="rank", how="left").with_columns(of)
+        return rows.join(phase, on=window, nulls_equal=True)
+
     tasks = timeline.tasks.select("rank", "step", "kind", "lane", "start_ns", "end_ns")
-    tasks = tasks.join(run.pipelines, on="rank", how="left").with_columns(
-        pl.col("pipeline").fill_null(0)  # ranks without tasks of the pipeline
-    )
-    tasks = tasks.join(phase, on=window, nulls_equal=True)
-    steps = tasks.group_by(window).agg(
-        pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("opens", "closes", "rest").first()
+    edges = pl.col("start_ns").min(), pl.col("end_ns").max()
+    steps = (
+        placed(tasks.group_by("rank", "step").agg(*edges))
+        .group_by(window)
+        .agg(*edges, pl.col("opens", "closes", "rest").first())
     )
     around = (pl.col("opens") - pl.col("start_ns")) + (pl.col("end_ns") - pl.col("closes"))
     around += pl.col("rest")
     idle = steps.select(*window, window=around).join(run.pipelines, on="pipeline")
     kinds = [kind.value for kind in COMPUTE_KINDS]
-    work = tasks.filter(pl.col("lane") == Lane.COMPUTE.value, ~pl.col("kind").is_in(kinds)).sort(
-        "step", "rank", "start_ns"
-    )
+    work = tasks.filter(pl.col("lane") == Lane.COMPUTE.value, ~pl.col("kind").is_in(kinds))
+    work = placed(work).sort("step", "rank", "start_ns")
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(work, "step", "rank"))
     fresh = work.with_columns(start_ns=pl.Series(fresh_ns))
     before = (pl.min_horizontal("end_ns", "opens") - pl.col("start_ns")).clip(lower_bound=0)
