@@ -373,17 +373,20 @@ ACCUMULATION = """
     model = made()
     optimizer = optimizer_of(model)
     data = DataLoader(TensorDataset(torch.randn(12, 4)), batch_size=2)
+    def evaluate():
+        model.eval()
+        for (other,) in data:
+            with torch.no_grad():
+                model(other)
+        model.train()
+    evaluate()
     for epoch in range(2):
         for number, (batch,) in enumerate(data):
             model(batch).pow(2).mean().backward()
             if number % 3 == 2:
                 optimizer.step()
                 optimizer.zero_grad()
-                model.eval()
-                for (other,) in data:
-                    with torch.no_grad():
-                        model(other)
-                model.train()
+                evaluate()
     print(sum(p.sum().item() for p in model.parameters()))
 """
 
@@ -638,7 +641,8 @@ class TestOneProcess:
                 (kind, 0, number) for number in range(3) for kind in "FB"
             ]
         expected = {"data": 3, "forward": 3, "backward": 3, "optimizer": 1, "other": EVALUATED}
-        assert counts(timeline) == {(s, k): n for s in range(4) for k, n in expected.items()}
+        found = {(s, k): n for s in range(4) for k, n in expected.items()}
+        assert counts(timeline) == found | {(None, "other"): EVALUATED}  # before the first
         assert timeline.tasks["stage"].drop_nulls().unique().to_list() == [0]
         evaluated = timeline.tasks.filter(kind="other")
         assert evaluated["name"].unique().to_list() == ["evaluation"]
@@ -684,10 +688,12 @@ class TestOneProcess:
             from torch._dynamo.utils import counters
             compiled = {"backend": "eager", "fullgraph": True}
             class Model(nn.Module):
-                def __init__(self):
+                def __init__(self, breaks=False):
                     super().__init__()
-                    self.inner = made()
+                    self.inner, self.breaks = made(), breaks
                 def forward(self, x):
+                    if self.breaks:
+                        torch._dynamo.graph_break()
                     return self.inner(x).exp()
             def stepped(model, optimizer):
                 for _ in range(3):
@@ -711,20 +717,26 @@ class TestOneProcess:
             model = Model()
             optimizer = optimizer_of(model)
             stepped(torch.compile(model, **compiled), optimizer)
+            model = Model(breaks=True)
+            optimizer = optimizer_of(model)
+            stepped(torch.compile(model, backend="eager"), optimizer)
             model = Model()
             stepped(torch.compile(lambda x: model(x), **compiled), optimizer_of(model))
+            model = Model(breaks=True)
+            stepped(torch.compile(lambda x: model(x), backend="eager"), optimizer_of(model))
         """
         timeline, said = train(tmp_path, program)
+        # So nothing of ours is compiled, nor breaks a graph: as many frames, graphs and breaks.
         assert results("\n".join(said)) == results(run(job(tmp_path, program)).stdout)
         assert "'graph_break': {}" in said[0]
-        assert len(results("\n".join(said))) == 5
-        assert timeline.steps == list(range(15))
-        for step in range(15):
+        assert len(results("\n".join(said))) == 7
+        assert timeline.steps == list(range(21))
+        for step in range(21):
             tasks = order(timeline, step=step)
             assert [kind for kind, *_ in tasks if kind == "B"] == ["B", "B"]
             numbers = [number for kind, _, number in tasks if kind == "F"]
             # Inside of a compiled function nothing is seen.
-            assert numbers == ([0, 1] if step // 3 < 4 else []), step
+            assert numbers == ([0, 1] if step // 3 < 5 else []), step
 
     def test_failures_are_the_jobs(self, tmp_path):
         """What failed was no task, and may be tried again."""

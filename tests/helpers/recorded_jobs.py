@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -184,28 +183,13 @@ class Outcome(NamedTuple):
         )
 
 
-_UNCONNECTED: Final = "Gloo connectFullMesh failed"
-"""What torch says where processes that start again sometimes cannot connect, recorded or not."""
-
-
-def run(job: Job, folder: Path, tries: int = 4) -> Outcome:
+def run(job: Job, folder: Path) -> Outcome:
     """Run a job twice, and compare what was recorded with its stamps.
 
     Args:
         job: The job.
         folder: Where to, a new one.
-        tries: How often, if processes cannot connect.
-
-    Raises:
-        ConnectionError: They never could.
     """
-    for attempt in range(tries - 1):
-        with suppress(ConnectionError):
-            return _run_once(job, folder / str(attempt))
-    return _run_once(job, folder / "last")
-
-
-def _run_once(job: Job, folder: Path) -> Outcome:
     alone = _run(job.command, folder / "alone", again=job.again)
     recording = folder / "recording"
     ours = [sys.executable, "-m", "bubblescope", "record", "--out", str(recording), "--"]
@@ -259,8 +243,6 @@ def _run(command: list[str], stamps: Path, *, again: bool) -> subprocess.Complet
         done = subprocess.run(
             limited, capture_output=True, text=True, check=False, env=environment, cwd=stamps
         )
-    if _UNCONNECTED in done.stderr:
-        raise ConnectionError(f"processes could not connect: {done.stderr[-2000:]}")
     return done
 
 

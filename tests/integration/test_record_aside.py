@@ -38,7 +38,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    for module in ("session", "recorder"):
+    for module in ("session", "recorder", "early"):
         monkeypatch.setattr(f"bubblescope.record.{module}._now", made)
     return made
 
@@ -181,6 +181,52 @@ def test_batches_that_a_framework_moves_are_recorded(job, name):
     assert (what, lane) == ("copy to device", "host")
     assert length_ns == SLOW_NS
     assert moved == [[1, "far"], [1, "here"]]
+
+
+class TestBeforeTheFirstStep:
+    def evaluated(self, folder, clock, **asked):
+        """Evaluate twice, log, and train a step; return the tasks of no step, and those of steps."""
+        session = Session(Settings(out=str(folder), timer="cpu", **asked))
+        aside = torch_aside.ASIDE
+        evaluate = session.beside(clock.work, aside, "evaluation", early=True)
+        log = session.beside(clock.work, aside, "logging")
+        for one in (evaluate, log, evaluate):
+            one(SLOW_NS)
+        for _ in range(2):
+            session.begin_step()
+            session.timed(evaluate, identity_of(Kind.FORWARD))(SLOW_NS)
+        session.close()
+        tasks = sources.load(folder).tasks
+        none = pl.col("step").is_null()
+        return tasks.filter(none), tasks.filter(~none)
+
+    def test_evaluations_are_recorded_once_the_job_trains(self, tmp_path, clock):
+        began = clock()
+        early, later = self.evaluated(tmp_path, clock)
+        assert early["name"].to_list() == ["evaluation"] * 2  # and nothing else
+        assert early["lane"].to_list() == ["host"] * 2
+        lengths = early["host_end_ns"] - early["host_start_ns"]
+        assert lengths.to_list() == [SLOW_NS] * 2
+        starts = early["host_start_ns"] - early["host_start_ns"][0]
+        assert starts.to_list() == [0, 2 * SLOW_NS]
+        assert later["step"].unique().to_list() == [0, 1]
+        assert clock() - began == 5 * SLOW_NS
+
+    def test_not_if_they_are_not_asked_for(self, tmp_path, clock):
+        early, later = self.evaluated(tmp_path, clock, start=1)
+        assert not early.height
+        assert later["step"].unique().to_list() == [1]
+
+    def test_only_so_many(self, tmp_path, clock, monkeypatch):
+        monkeypatch.setattr("bubblescope.record.early._MOST", 1)
+        early, _ = self.evaluated(tmp_path, clock)
+        assert early.height == 1
+
+    def test_a_process_that_never_trains_records_nothing(self, tmp_path, clock):
+        session = Session(Settings(out=str(tmp_path / "out"), timer="cpu"))
+        session.beside(clock.work, torch_aside.ASIDE, "evaluation", early=True)(SLOW_NS)
+        session.close()
+        assert not (tmp_path / "out").exists()
 
 
 def test_what_fails_beside_the_passes_fails_as_without(job):

@@ -13,6 +13,7 @@ import urllib.request
 import warnings
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -26,9 +27,21 @@ from bubblescope.record.buffer import identity_of
 from bubblescope.record.prometheus import address_of, serve
 from bubblescope.record.session import Session
 from bubblescope.record.settings import Settings
-from bubblescope.recording.columns import SPOILED
+from bubblescope.record.step_times import step_times
+from bubblescope.recording.columns import SPOILED, Header
+from bubblescope.recording.file import Sink
+from places import ROOT
+from recorded_rows import recorded
 
 pytest.importorskip("prometheus_client")
+
+
+SECOND = 1_000_000_000
+
+
+def header(rank, **facts):
+    told = {"format": 1, "version": "1", "stages": [rank], "host": "here", "process": 7}
+    return Header(**told, rank=rank, device=0, boot="boot", utc_ns=0, timer="cpu", **facts)
 
 
 def free_port():
@@ -83,6 +96,9 @@ def work(recorder, optimizer=True):
         with recorder.task("forward", microbatch=1):
             time.sleep(0.004)
         thread.join()
+        time.sleep(0.001)
+        with recorder.task("forward", microbatch=2):
+            time.sleep(0.001)
         if optimizer:
             with recorder.task("optimizer"):
                 time.sleep(0.001)
@@ -168,6 +184,60 @@ def test_on_step_is_told_of_the_whole_step_before_as_the_report_has_it(tmp_path)
     assert before[1].spent_ns["forward and backward"] > 8_000_000  # with what failed after it
 
 
+PASSES = {
+    0: [("forward", 0, 3), ("backward", 9, 12)],
+    1: [("forward", 3, 6), ("backward", 6, 9)],
+}
+"""Rank -> what it runs in a round of one micro-batch, by seconds; the next round begins at 20."""
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_report_rates_ranks_between_what_they_can_know_of_rounds(tmp_path, rounds):
+    """As the documentation says: of one round the ratio is the rate; of several it is the most."""
+    told = {}
+    for rank, passes in PASSES.items():
+        kinds, starts, ends = zip(*(passes * rounds), strict=True)
+        turn_ns = 20 * SECOND * np.repeat(range(rounds), 2)
+        rows = recorded(
+            len(kinds),
+            kind=kinds,
+            step=0,
+            microbatch=np.repeat(range(rounds), 2),
+            start_ns=SECOND * np.array(starts) + turn_ns,
+            end_ns=SECOND * np.array(ends) + turn_ns,
+        )
+        told[rank] = step_times(0, [rows], microbatches=1)
+        written = Sink(tmp_path / f"rank{rank:05d}.bubbles", header(rank, microbatches=1))
+        written.write(rows)
+        written.close(complete=True)
+    rates = {
+        rank: rate.span for rank, rate in bubble_rates(sources.load(tmp_path)).per_rank.items()
+    }
+    least = {rank: 1 - one.busy_ns / (one.span_ns - one.between_ns) for rank, one in told.items()}
+    most = {rank: one.bubble for rank, one in told.items()}
+    if rounds == 1:
+        assert rates == least == most == {0: 0.5, 1: 0}
+    else:
+        assert rates[0] == least[0] == 0.5  # nobody is in a round when it is in none
+        assert least[1] == 0 < rates[1] < most[1]
+        assert [one.between_ns for one in told.values()] == [16 * SECOND, 28 * SECOND]
+
+
+def test_the_metrics_are_those_of_the_documentation(tmp_path):
+    text = (ROOT / "docs" / "recording.md").read_text("utf-8")
+    documented = set(re.findall(r"^\| `(bubblescope_\w+)` \|", text, re.MULTILINE))
+    port, seen = free_port(), threading.Semaphore(0)
+    with Recorder(tmp_path, rank=0) as recorder:
+        stop = serve(recorder, str(port), 0)
+        recorder.on_step(lambda _: seen.release())
+        for number in range(2):
+            whole(recorder, number)
+            assert seen.acquire(timeout=120)
+        served = {name.partition("{")[0] for name in scraped(port)}
+        stop()
+    assert {name for name in served if not name.endswith("_created")} == documented
+
+
 def test_a_step_after_one_that_is_not_recorded_tells_of_no_whole_one(tmp_path):
     told = []
     with Recorder(tmp_path, rank=0) as recorder:
@@ -227,7 +297,7 @@ def test_a_callback_that_fails_is_one_warning_and_the_others_are_called_on(tmp_p
 def test_prometheus_reads_what_the_last_step_was(tmp_path):
     port = free_port()
     told, seen = [], threading.Semaphore(0)
-    with Recorder(tmp_path, rank=1, host="node 7", stages=[1, 6], dp=3) as recorder:
+    with Recorder(tmp_path, rank=1, host="node 7", stages=[1, 6], dp=3, microbatches=1) as recorder:
         stop = serve(recorder, str(port), 1)
         recorder.on_step(lambda times: (told.append(times), seen.release()))
         try:
@@ -248,6 +318,8 @@ def test_prometheus_reads_what_the_last_step_was(tmp_path):
         assert metrics['bubblescope_step_span_seconds{rank="1"}'] == times.span_ns / 1e9
         assert metrics['bubblescope_step_busy_seconds{rank="1"}'] == times.busy_ns / 1e9
         assert metrics['bubblescope_bubble_ratio{rank="1"}'] == pytest.approx(times.bubble)
+        between_s = metrics['bubblescope_step_between_rounds_seconds{rank="1"}']
+        assert between_s == times.between_ns / 1e9 > 0
         for kind in ("forward", "backward", "optimizer"):
             assert (
                 metrics[f'bubblescope_step_task_seconds{{kind="{kind}",rank="1"}}']

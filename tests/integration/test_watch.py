@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from rich.console import Console
 
 from bubblescope import sources
 from bubblescope.analysis.live import RunningJob
+from bubblescope.analysis.phase import cut_steps
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock
@@ -30,7 +32,10 @@ from bubblescope.recording import follow as tail
 from bubblescope.recording.columns import SPOILED, Header
 from bubblescope.recording.file import Sink
 from bubblescope.recording.follow import Tail
+from bubblescope.recording.rows import FIELDS, UNKNOWN
 from bubblescope.render.text.watch import lines_above, picture, whole_line
+from bubblescope.schedules import SCHEDULES, generate
+from bubblescope.schedules.simulate import Costs, simulate
 from recorded_rows import recorded
 
 SECOND = 1_000_000_000
@@ -221,6 +226,54 @@ def test_rounds_of_a_step_are_measured_as_in_the_report(tmp_path):
     expected = phases.filter(pl.col("step") >= 3)
     assert found["phase_ns"].to_list() == expected["phase_ns"].to_list()
     assert expected["phase_ns"].to_list()[:2] == [36 * SECOND, 36 * SECOND]
+
+
+@pytest.mark.parametrize("name", ["1f1b", "dualpipev"])
+def test_steps_that_lack_passes_are_left_out_as_in_the_report(tmp_path, name):
+    """One lacks a micro-batch's backwards on one rank; the last has only begun."""
+    ranks, steps = 2, 6
+    chunks = 2 if SCHEDULES[name].any_chunks else None
+    plan = generate(name, ranks, 4, chunks=chunks)
+    run = simulate(plan, Costs(10_000_000, 11_000_000, 9_000_000), steps=steps)
+    at = (pl.col("step") == 3) & (pl.col("rank") == 1)
+    lost = at & (pl.col("kind") == "backward") & (pl.col("microbatch") == 1)
+    half = at & (pl.col("pair_microbatch") == 1)  # of an overlapped forward and backward
+    ends = run.tasks.filter(step=steps - 1)["end_ns"].median()
+    begun = (pl.col("step") == steps - 1) & (pl.col("end_ns") > ends)
+    kind = pl.when(half).then(pl.lit("forward")).otherwise(pl.col("kind").cast(pl.String))
+    pair = pl.when(~half.fill_null(value=False)).then(pl.col("^pair_.*$"))
+    rows = run.tasks.filter(~lost.fill_null(value=False), ~begun)
+    rows = rows.with_columns(pair, kind=kind)
+    watch, stages = Watch(tmp_path), run.ranks["stages"].to_list()
+    files = [Sink(path(tmp_path, at), header(at, stages=stages[at])) for at in range(ranks)]
+    for number, rank in itertools.product(range(steps), range(ranks)):
+        part = rows.filter(rank=rank, step=number)
+        numbers = [name for name in FIELDS if name not in {"stage", "pair_stage"}]
+        held = {name: part[name].fill_null(UNKNOWN).to_numpy() for name in numbers}
+        times = {name: part[name].to_numpy() for name in ("start_ns", "end_ns")}
+        kinds, lanes = (part[name].cast(pl.String).to_list() for name in ("kind", "lane"))
+        files[rank].write(recorded(part.height, kind=kinds, lane=lanes, **held, **times))
+        watch.look()
+    for file in files:
+        file.close(complete=True)
+    figures, read = watch.look(), sources.load(tmp_path)
+    assert cut_steps(read.tasks) == [3, 5]
+    assert figures.rate == pytest.approx(bubble_rates(read).overall.makespan)
+    assert (figures.steps, figures.whole.numbers) == ([0, 1, 2, 4], [0, 1, 2, 4])
+    said = "step 3 left out: lacks forwards or backwards that others have"
+    assert said in " ".join(watch.shown().split())
+
+
+def test_a_step_stays_what_it_was_though_its_last_task_runs_on(tmp_path):
+    """Of a device, for the host fetches the next step's data before the last backward has ended."""
+    watch, written = Watch(tmp_path), Sink(path(tmp_path), header())
+    for at in range(0, 60, 10):
+        held = {"kind": ["data", "forward", "backward"], "lane": ["host", "compute", "compute"]}
+        times = {"start_ns": [at - 4, at, at + 4], "end_ns": [at - 3, at + 4, at + 10]}
+        times = {name: 100 * SECOND + SECOND * np.array(value) for name, value in times.items()}
+        written.write(recorded(3, **held, step=at // 10, microbatch=[-1, 0, 0], **times))
+        assert watch.look().rate == 0
+    assert watch.progress._steps["busy_ns"].unique().to_list() == [10 * SECOND]
 
 
 def test_whole_steps_are_shown(tmp_path):

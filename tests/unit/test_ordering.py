@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bubblescope.model.ordering import in_order, order_of_runs
+from bubblescope.model.ordering import in_order, numbered, order_of_runs
 
 NUMBERS = st.one_of(st.none(), st.integers(-2, 2))
 
@@ -37,3 +37,16 @@ def test_an_enumeration_counts_by_its_categories():
 def test_runs_are_sorted_as_their_members_would_be(runs):
     key = np.array([value for value, times in runs for _ in range(times)], np.int64)
     assert order_of_runs(key).tolist() == np.argsort(key, kind="stable").tolist()
+
+
+@given(
+    st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 2), st.integers(-1, 1)), max_size=30),
+    st.sampled_from([1, 1000, 1 << 30]),
+)
+def test_rows_that_are_alike_have_one_number_in_the_order_of_rows(rows, times):
+    """Numbers may be far apart, as those of ranks that a trace names so."""
+    columns = np.array(rows, np.int64).reshape(-1, 3).T * times
+    number, count = numbered(*columns)
+    kinds = sorted({tuple(row) for row in rows})
+    assert count == len(kinds)
+    assert number.tolist() == [kinds.index(row) for row in rows]

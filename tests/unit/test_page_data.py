@@ -373,7 +373,7 @@ def test_a_window_of_the_page_refers_to_nothing_outside_it():
     )
     assert 0 < len(part.tasks) < len(whole.tasks)
     head = {**part.head, **part.places()}
-    tables = {name: columns(*packed(frame)) for name, frame in part.tables().items()}
+    tables = {name: columns(*packed(frame)) for name, frame in part.tables()}
     key = ["rank", "start_ns", "end_ns"]
     shown = lane(head, tables, "compute").sort(key)
     assert shown.select(key).rows() == timeline.tasks.filter(near).sort(key).select(key).rows()

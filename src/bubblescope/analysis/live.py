@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.between_rounds import outside_rounds
+from bubblescope.analysis.phase import cut_of, went_through
 from bubblescope.analysis.wall_clock import taken_apart, whole_steps
 from bubblescope.model import intervals
 from bubblescope.model.intervals import idle_share
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from bubblescope.recording.follow import News, Recording, Tail
 
 _STEPS: Final = 10
-"""Steps that figures are about: the last ones that all of the ranks have."""
+"""Steps that figures are about: the last ones that all of the ranks have, with all passes."""
 _KEPT: Final = 2 * _STEPS
 """Steps kept of each rank, for ranks are not all equally far."""
 _OPEN: Final = 2
@@ -38,6 +39,8 @@ _TASKS: Final[dict[str, Any]] = {
     "step": pl.Int32,
     "stage": pl.Int32,
     "microbatch": pl.Int32,
+    "pair_stage": pl.Int32,
+    "pair_microbatch": pl.Int32,
     "kind": pl.String,
     "lane": pl.String,
     "name": pl.String,
@@ -50,6 +53,12 @@ _PHASES: Final[dict[str, Any]] = {"rank": pl.Int32, "start_ns": pl.Int64, "end_n
 _TIMES: Final[dict[str, Any]] = {"start_ns": pl.Int64, "end_ns": pl.Int64, "busy_ns": pl.Int64}
 _WINDOW: Final[dict[str, Any]] = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 _SPENT: Final[dict[str, Any]] = {"what": pl.String, "spent_ns": pl.Int64}
+_PASSED: Final[dict[str, Any]] = {
+    "stage": pl.Int32,
+    "way": pl.String,
+    "count": pl.UInt32,
+    "size": pl.Int32,
+}
 _RANK_STEP: Final = ("rank", "step")
 _STAGE_STEP: Final = ("rank", "step", "stage")
 
@@ -107,6 +116,7 @@ class Figures(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         steps: Steps that the figures are about, in order; none if no rank has one.
+        left_out: Steps between these that lack forwards or backwards that others have.
         last_step: The highest number of a step.
         last_ns: UTC when the last forward or backward of it ended, nanoseconds.
         period_ns: From the end of one step to that of the next, on average; None of one step.
@@ -123,6 +133,7 @@ class Figures(msgspec.Struct, frozen=True, eq=False):
     """
 
     steps: list[int]
+    left_out: list[int]
     last_step: int | None
     last_ns: int
     period_ns: float | None
@@ -155,6 +166,8 @@ class RunningJob:
         self._open = pl.DataFrame(schema=_TASKS)
         self._steps = pl.DataFrame(schema=dict.fromkeys(_RANK_STEP, pl.Int32) | _TIMES)
         self._stages = pl.DataFrame(schema=dict.fromkeys(_STAGE_STEP, pl.Int32) | _TIMES)
+        self._passed = pl.DataFrame(schema=dict.fromkeys(_RANK_STEP, pl.Int32) | _PASSED)
+        """How many micro-batches went through stages."""
         self._windows = pl.DataFrame(schema=dict.fromkeys(_RANK_STEP, pl.Int32) | _WINDOW)
         self._spent = pl.DataFrame(schema=dict.fromkeys(_RANK_STEP, pl.Int32) | _SPENT)
         self._between = pl.DataFrame(schema={"step": pl.Int32} | _WINDOW)
@@ -180,10 +193,9 @@ class RunningJob:
                 origins.append((header.rank, shift_ns, tasks.height))
         if void:
             gone = pl.col("rank").is_in(void)
-            self._open, self._steps, self._stages, self._windows, self._spent = (
-                frame.filter(~gone)
-                for frame in (self._open, self._steps, self._stages, self._windows, self._spent)
-            )
+            held = ("_open", "_steps", "_stages", "_passed", "_windows", "_spent")
+            for name in held:
+                setattr(self, name, getattr(self, name).filter(~gone))
         if frames:
             columns = ["rank", "shift", "length"]
             origin = pl.DataFrame(origins, columns, orient="row")
@@ -215,14 +227,18 @@ class RunningJob:
         schema = {"rank": pl.Int32, "chunk": pl.Int16, "known": pl.Int32}
         places = pl.DataFrame(held, schema, orient="row")
         single = places.filter(pl.col("chunk").is_null()).select("rank", only="known")
+        paired = places.select("rank", pair_chunk="chunk", pair_known="known")
         return (
             work.join(places, on=["rank", "chunk"], how="left")
+            .join(paired, on=["rank", "pair_chunk"], how="left")
             .join(single, on="rank", how="left")
             .select(
                 "rank",
                 "step",
                 pl.coalesce("stage", "known", "only").alias("stage"),
                 "microbatch",
+                pl.coalesce("pair_stage", "pair_known", "only").alias("pair_stage"),
+                "pair_microbatch",
                 "kind",
                 "lane",
                 pl.coalesce("name", "kind").alias("name"),
@@ -235,20 +251,23 @@ class RunningJob:
         return [] if header is None else header.stages or []
 
     def _add(self, new: pl.DataFrame) -> None:
-        # Of a step that was left behind, a straggling task is too little to begin it again.
-        held = self._open.group_by("rank").agg(held=pl.col("step").min())
-        new = new.join(held, on="rank", how="left").filter(
-            pl.col("step").is_null() | (pl.col("step") >= pl.col("held").fill_null(0))
-        )
+        # Of a step that was left behind, a straggling task is too little to begin it again; so is one
+        # that is kept because it ran on into the steps after.
+        held = self._open.filter(_last_steps()).group_by("rank").agg(held=pl.col("step").min())
+        there = pl.col("step") >= pl.col("held").fill_null(0)
+        new = new.join(held, on="rank", how="left").filter(pl.col("step").is_null() | there)
         tasks = without_failed(pl.concat([self._open, new.drop("held")]))[0]
         touched = tasks.filter(pl.col("rank").is_in(new["rank"].unique().to_list()))
         self._open = tasks.filter(_of_last_steps())
-        work = touched.filter(_passes())
+        phase = tasks.filter(_passes()).join(held, on="rank", how="left").filter(there)
+        work = phase.join(new.select("rank").unique(), on="rank", how="semi")
         self._steps = _renewed(self._steps, _times(work, _RANK_STEP), _RANK_STEP)
-        self._find_rounds(tasks.filter(_passes()))
+        numbered = work.filter(pl.col("microbatch").is_not_null())
+        self._passed = _renewed(self._passed, went_through(numbered), _RANK_STEP)
+        self._find_rounds(phase.drop("held"))
         staged = work.filter(pl.col("stage").is_not_null())
         self._stages = _renewed(self._stages, _times(staged, _STAGE_STEP), _STAGE_STEP)
-        windows = whole_steps(touched)
+        windows = whole_steps(touched).join(held, on="rank", how="left").filter(there).drop("held")
         if windows.height:
             spent = taken_apart(touched, windows, pl.DataFrame(schema=_PHASES))
             self._windows = _renewed(self._windows, windows, _RANK_STEP)
@@ -283,15 +302,17 @@ class RunningJob:
             .sort("step")
         )
         last = per_step.tail(1)
-        per_step = per_step.filter(pl.col("len") == pl.col("len").max()).tail(_STEPS)
+        cut = cut_of(self._passed)
+        whole = (pl.col("len") == pl.col("len").max()) & ~pl.col("step").is_in(cut)
+        per_step = per_step.filter(whole).tail(_STEPS)
         one_clock = len({self._clock(rank) for rank in self._of}) <= 1
         length = pl.col("end_ns") - pl.col("start_ns")
         if one_clock and self._between.height:
             rest = self._between.group_by("step").agg(rest=length.sum())
             per_step = per_step.join(rest, on="step", how="left", maintain_order="left")
             length -= pl.col("rest").fill_null(0)
-        whole = pl.col("len") * length if one_clock else pl.col("span_ns")
-        busy_ns, whole_ns = per_step.select(pl.col("busy_ns").sum(), whole.sum()).row(0)
+        measured = pl.col("len") * length if one_clock else pl.col("span_ns")
+        busy_ns, whole_ns = per_step.select(pl.col("busy_ns").sum(), measured.sum()).row(0)
         period_ns = None
         if per_step.height > 1:
             ends, numbers = per_step["end_ns"], per_step["step"]
@@ -304,8 +325,10 @@ class RunningJob:
             .sort("busy_ns", "stage", descending=[True, False])
         )
         closed = {rank for rank, one in self._of.items() if one.closed}
+        steps = per_step["step"].to_list()
         return Figures(
-            steps=per_step["step"].to_list(),
+            steps=steps,
+            left_out=[number for number in cut if steps and steps[0] < number < steps[-1]],
             last_step=last["step"][0] if last.height else None,
             last_ns=last["end_ns"][0] if last.height else 0,
             period_ns=period_ns,
@@ -317,13 +340,14 @@ class RunningJob:
             closed=closed,
             host=sorted(rank for rank, one in self._of.items() if _on_host(one)),
             problems=self._problems,
-            whole=self._whole(one_clock=one_clock),
+            whole=self._whole(cut, one_clock=one_clock),
         )
 
-    def _whole(self, *, one_clock: bool) -> WholeSteps | None:
-        """Return the last steps that all of the ranks have whole."""
+    def _whole(self, cut: list[int], *, one_clock: bool) -> WholeSteps | None:
+        """Return the last steps that all of the ranks have whole; none of those that lack passes."""
         held = self._windows.group_by("step").len().sort("step")
-        last = held.filter(pl.col("len") == pl.col("len").max()).tail(_STEPS).select("step")
+        whole = (pl.col("len") == pl.col("len").max()) & ~pl.col("step").is_in(cut)
+        last = held.filter(whole).tail(_STEPS).select("step")
         if not last.height:
             return None
         windows = self._windows.join(last, on="step", how="semi")
@@ -399,10 +423,14 @@ def _passes() -> pl.Expr:
 
 def _of_last_steps() -> pl.Expr:
     """Say which tasks are of a rank's last two steps, or ran on into them."""
-    step, rank = pl.col("step"), "rank"
-    number = step.rank("dense", descending=True).over(rank)
-    opens = pl.col("start_ns").filter(number <= _OPEN).min().over(rank)
-    return (number <= _OPEN).fill_null(value=False) | (pl.col("end_ns") > opens)
+    opens = pl.col("start_ns").filter(_last_steps()).min().over("rank")
+    return _last_steps() | (pl.col("end_ns") > opens)
+
+
+def _last_steps() -> pl.Expr:
+    """Say which tasks are of a rank's last two steps."""
+    number = pl.col("step").rank("dense", descending=True).over("rank")
+    return (number <= _OPEN).fill_null(value=False)
 
 
 def _times(tasks: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:

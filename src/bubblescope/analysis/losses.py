@@ -102,7 +102,8 @@ def losses(timeline: Timeline, ledger: Ledger | None) -> Losses | None:
         passes = pl.col("inside").is_in([kind.value for kind in COMPUTE_KINDS])
         inside = passes.fill_null(value=False)
         parts = [_with_causes(budget.filter(inside), INSIDE)]
-        parts += _bubbles(budget.filter(~inside), ledger.gaps)
+        gaps = ledger.gaps.with_columns(pl.col("cause").cast(pl.String))
+        parts += _bubbles(budget.filter(~inside), gaps)
     table = (
         pl.concat(parts)
         .group_by("place", "use", "cause")

@@ -9,6 +9,7 @@ import polars as pl
 
 from bubblescope.model.dependencies import passes
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -34,13 +35,15 @@ def pipeline_phase(
     return phase
 
 
-def partial_steps(tasks: pl.DataFrame) -> list[int]:
-    """Return the steps of which something is missing: some ranks (`lacking_ranks`), or some passes.
+def partial_steps(timeline: Timeline) -> list[int]:
+    """Return the steps of which something is missing: some ranks (`lacking_ranks`), or some passes."""
+    return sorted({*lacking_ranks(timeline.tasks), *cut_steps_of(timeline)})
 
-    Args:
-        tasks: As in `Timeline.tasks`.
-    """
-    return sorted({*lacking_ranks(tasks), *cut_steps(tasks)})
+
+@remembered
+def cut_steps_of(timeline: Timeline) -> list[int]:
+    """Return the steps of a run that lack passes, as `cut_steps` does."""
+    return cut_steps(timeline.tasks)
 
 
 def cut_steps(tasks: pl.DataFrame) -> list[int]:
@@ -55,9 +58,22 @@ def cut_steps(tasks: pl.DataFrame) -> list[int]:
     Args:
         tasks: As in `Timeline.tasks`.
     """
-    phase = pipeline_phase(tasks).drop_nulls(["step", "microbatch"])
+    of = ("rank", "step", "kind", "lane", "stage", "microbatch", "pair_stage", "pair_microbatch")
+    phase = pipeline_phase(tasks.select(of)).drop_nulls(["step", "microbatch"])
     if _alike(phase):
         return []
+    return cut_of(went_through(phase))
+
+
+def went_through(phase: pl.DataFrame) -> pl.DataFrame:
+    """Count how many micro-batches went each way through each stage of each rank, in each step.
+
+    Args:
+        phase: Pipeline tasks of steps and micro-batches; columns as in `Timeline.tasks`.
+
+    Returns:
+        Frame with rank, step, stage, way, count, and size: the highest micro-batch's number, plus one.
+    """
     place = ("rank", "step", "stage", "microbatch")
     kind = pl.col("kind").cast(pl.String)
     pair = phase.filter(kind == Kind.FORWARD_BACKWARD.value).select(
@@ -71,16 +87,27 @@ def cut_steps(tasks: pl.DataFrame) -> list[int]:
         "weights": phase.filter(kind == Kind.BACKWARD_WEIGHT.value).select(place),
     }
     each = pl.concat([part.with_columns(way=pl.lit(way)) for way, part in passes.items()])
-    if not each.height:
+    number = pl.col("microbatch")
+    return each.group_by("rank", "step", "stage", "way").agg(
+        count=number.n_unique(), size=number.max() + 1
+    )
+
+
+def cut_of(counts: pl.DataFrame) -> list[int]:
+    """Return the steps that lack forwards or backwards, as `cut_steps`.
+
+    Args:
+        counts: As `went_through` returns it, of all steps.
+    """
+    if not counts.height:
         return []
-    size = each.group_by("step").agg(size=pl.col("microbatch").max() + 1)
+    size = counts.group_by("step").agg(pl.col("size").max())
     key = ["rank", "stage", "way"]
-    counts = each.group_by(*key, "step").agg(count=pl.col("microbatch").n_unique())
     whole = (
-        each.select(key)
+        counts.select(key)
         .unique()
         .join(size, how="cross")
-        .join(counts, on=[*key, "step"], how="left", nulls_equal=True)
+        .join(counts.drop("size"), on=[*key, "step"], how="left", nulls_equal=True)
         .with_columns(whole=pl.col("count").fill_null(0) == pl.col("size"))
     )
     usual = whole.filter(pl.col("whole").mean().over(key) >= _USUAL, ~pl.col("whole"))
@@ -110,7 +137,7 @@ def lacking_ranks(tasks: pl.DataFrame) -> list[int]:
     Args:
         tasks: As in `Timeline.tasks`.
     """
-    phase = pipeline_phase(tasks)
+    phase = pipeline_phase(tasks.select("rank", "step", "kind", "lane"))
     ranks = phase["rank"].n_unique()
     held = phase.drop_nulls("step").group_by("step").agg(pl.col("rank").n_unique())
     return held.filter(pl.col("rank") < ranks)["step"].sort().to_list()
@@ -145,18 +172,24 @@ def torn_steps(tasks: pl.DataFrame) -> list[int]:
 _SPAN: Final = ("start_ns", "end_ns")
 
 
-def compared(tasks: pl.DataFrame) -> pl.DataFrame:
+def compared(timeline: Timeline, *columns: str) -> pl.DataFrame:
     """Return the pipeline phase without the steps that are not compared across ranks.
 
     Those are the ones of which something is missing (`partial_steps`), unless there are no others.
+
+    Args:
+        timeline: The run.
+        columns: Those of its tasks to return, or `task` for their rows.
     """
-    phase = pipeline_phase(tasks)
-    partial = partial_steps(tasks)
+    wanted = dict.fromkeys((*columns, "kind", "lane", "step"))
+    phase = pipeline_phase(timeline.tasks.with_row_index("task").select(*wanted))
+    partial = partial_steps(timeline)
     if not partial or len(partial) == phase["step"].n_unique():
         return phase
     return phase.filter(~pl.col("step").is_in(partial))
 
 
+@remembered
 def pipelines(timeline: Timeline) -> pl.DataFrame:
     """Return which pipeline each rank is of, where pipelines run their steps each for itself.
 
@@ -170,7 +203,7 @@ def pipelines(timeline: Timeline) -> pl.DataFrame:
     Returns:
         Frame with rank and pipeline, numbered by their lowest ranks.
     """
-    phase = pipeline_phase(timeline.tasks)
+    phase = pipeline_phase(timeline.tasks.select("rank", "step", "kind", "lane", *_SPAN))
     ranks = phase.select(pl.col("rank").unique().sort())
     together = ranks.with_columns(pipeline=pl.lit(0, pl.Int32))
     start, end = pl.col("start_ns").min(), pl.col("end_ns").max()

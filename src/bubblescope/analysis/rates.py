@@ -58,7 +58,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.analysis.between_rounds import between_rounds, without
-from bubblescope.analysis.phase import cut_steps, pipeline_phase, pipelines
+from bubblescope.analysis.phase import cut_steps_of, pipeline_phase, pipelines
 from bubblescope.model import intervals, units
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.intervals import idle_share
@@ -94,6 +94,7 @@ BEYOND: Final = "more than all of the time"
 
 _KEYS = ("step", "rank")
 _WINDOW = ("step", "pipeline")
+_NEEDED = ("rank", "step", "kind", "lane", "start_ns", "end_ns", "busy_ns")
 _SHARED = pl.col("makespan_ns").is_not_null()
 _KNOWN = pl.col("ideal_ns").is_not_null()
 _TOTALS = [
@@ -205,7 +206,7 @@ def bubble_rates(
     """
     apart = pipelines(timeline)
     between = between_rounds(timeline, apart)
-    closed = without(timeline, between, apart).tasks
+    closed = without(timeline, between, apart)
     table = _uncertain(_table(closed, apart), timeline)
     if between.height:  # when the ranks' spans were, and not when they would be
         spans = pipeline_phase(timeline.tasks).group_by(_KEYS)
@@ -283,8 +284,8 @@ def _notices(table: pl.DataFrame) -> tuple[Notice, ...]:
     return tuple(notices)
 
 
-def _table(tasks: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
-    phase = in_order(pipeline_phase(tasks), "rank", "step", "start_ns")
+def _table(timeline: Timeline, apart: pl.DataFrame) -> pl.DataFrame:
+    phase = in_order(pipeline_phase(timeline.tasks.select(_NEEDED)), "rank", "step", "start_ns")
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(phase, *_KEYS))
     known = pl.col("busy_ns").is_not_null()
     return (
@@ -305,7 +306,7 @@ def _table(tasks: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
             longest_ns=(pl.col("end_ns") - pl.col("start_ns")).max().over(_WINDOW),
             partial=pl.len().over("step") < pl.col("rank").n_unique(),
         )
-        .with_columns(cut=~pl.col("partial") & pl.col("step").is_in(cut_steps(tasks)))
+        .with_columns(cut=~pl.col("partial") & pl.col("step").is_in(cut_steps_of(timeline)))
         .with_columns(partial=pl.col("partial") | pl.col("cut").fill_null(value=False))
         .sort(_KEYS)
     )

@@ -16,7 +16,7 @@ import polars as pl
 from bubblescope.analysis.changes import OVERALL, RATES, UNSTEPPED, Measured
 from bubblescope.analysis.idle.ledger import ledger
 from bubblescope.analysis.idle.slow_ranks import SlowRank, notable
-from bubblescope.analysis.phase import cut_steps, lacking_ranks, pipeline_phase, torn_steps
+from bubblescope.analysis.phase import cut_steps_of, lacking_ranks, pipeline_phase, torn_steps
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
 from bubblescope.model import units
@@ -219,7 +219,7 @@ def _recorded_whole(label: str, timeline: Timeline) -> tuple[Timeline, list[int]
         return timeline, [], []
     few = (counts["tasks"] < counts["tasks"].median()).to_list()
     steps = counts["step"].to_list()
-    torn = sorted({*torn_steps(timeline.tasks), *cut_steps(timeline.tasks)})
+    torn = sorted({*torn_steps(timeline.tasks), *cut_steps_of(timeline)})
     torn = torn if len(torn) < len(steps) else []
     inner = [
         step

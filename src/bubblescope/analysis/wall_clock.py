@@ -17,7 +17,7 @@ import polars as pl
 
 from bubblescope.analysis.beside import by_name
 from bubblescope.analysis.between_rounds import laid_open
-from bubblescope.analysis.phase import cut_steps
+from bubblescope.analysis.phase import cut_steps_of
 from bubblescope.model import intervals
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.ordering import in_order
@@ -128,7 +128,7 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
     """
     if timeline.budget.height or ledger is None:
         return None
-    cut = cut_steps(timeline.tasks)
+    cut = cut_steps_of(timeline)
     steps = whole_steps(timeline.tasks).filter(~pl.col("step").is_in(cut))
     if not steps.height:
         return None

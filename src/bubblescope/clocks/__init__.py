@@ -99,14 +99,13 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
         warnings=(*kept, *_notices(case, said)),
         notes=(*timeline.run.notes, *_agreement(case, said)),
     )
-    tasks, tables = timeline.tasks, timeline.tables
-    if changes:
-        tasks = _moved(tasks, clock_of, solved)
-        tables = {
-            name: _moved_table(frame, TABLES[name], clock_of, solved)
-            for name, frame in tables.items()
-        }
-    return Timeline(tasks, _ranks(case), run, **tables)
+    if not changes:
+        return timeline.described(_ranks(case), run)
+    tables = {
+        name: _moved_table(frame, TABLES[name], clock_of, solved)
+        for name, frame in timeline.tables.items()
+    }
+    return Timeline(_moved(timeline.tasks, clock_of, solved), _ranks(case), run, **tables)
 
 
 class _Case(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.signedinteger[Any]]  # times and counts are 64 bits wide
 Mask = NDArray[np.bool_]
+Numbers = NDArray[np.int32]  # of ranks, stages, tasks: half as large
 
 _BLOCK: Final = 1 << 17
 """Rows to work on at once: several columns of so many fit into a processor's cache."""

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.remembered import remembered
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
@@ -108,6 +109,7 @@ def _following(key: Ints, ahead: int) -> tuple[Ints, Ints]:
     return order[there], order[at[there]]
 
 
+@remembered
 def passes(timeline: Timeline) -> pl.DataFrame:
     """Return which tasks of a timeline feed which, as `feeds` has it.
 
@@ -132,6 +134,7 @@ def passes(timeline: Timeline) -> pl.DataFrame:
     return found.select("source", "target", "backward").sort("source", "target")
 
 
+@remembered
 def messages(timeline: Timeline) -> pl.DataFrame:
     """Return each send beside its receive.
 

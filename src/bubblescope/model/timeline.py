@@ -23,7 +23,7 @@ from bubblescope.model.timeline_tables import TABLES
 from bubblescope.model.timing import TIMED_DTYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 UNREADABLE: Final = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """What reading a damaged Parquet file may raise. Polars' own checks do not catch all damage."""
@@ -127,6 +127,7 @@ class Timeline:
         "groups",
         "operations",
         "ranks",
+        "remembered",
         "run",
         "step_times",
         "tasks",
@@ -142,6 +143,7 @@ class Timeline:
     flops: pl.DataFrame
     activities: pl.DataFrame
     groups: pl.DataFrame
+    remembered: dict[Callable[..., Any], Any]  # see `bubblescope.model.remembered`
 
     def __init__(
         self,
@@ -165,6 +167,7 @@ class Timeline:
             else:
                 beside[name] = _conform(frame, table.schema, table.required, name)
         _check(tasks, ranks, beside)
+        self.remembered = {}
         self.tasks = in_order(tasks, "rank", "lane", "start_ns", "end_ns")
         self.ranks = ranks.sort("rank")
         self.run = run.encodable() if run is not None else Run()
@@ -181,6 +184,14 @@ class Timeline:
             and self.run == other.run
             and all(frame.equals(other.tables[name]) for name, frame in self.tables.items())
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__ if name != "remembered"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.remembered = {}
 
     __hash__ = None  # type: ignore[assignment]  # frames are mutable: equal by value, never a key
 
@@ -277,8 +288,18 @@ class Timeline:
 
     def with_run(self, run: Run) -> Timeline:
         """Return the same timeline, of which something else is known."""
+        return self.described(self.ranks, run)
+
+    def described(self, ranks: pl.DataFrame, run: Run) -> Timeline:
+        """Return the same tasks at the same times, of which something else is known.
+
+        Args:
+            ranks: The same ranks in the same places, as `ranks`.
+            run: As `run`.
+        """
         other = copy(self)  # whose tables have been checked
-        other.run = run.encodable()
+        other.ranks, other.run = ranks, run.encodable()
+        other.remembered = self.remembered
         return other
 
     def save(self, path: str | Path) -> Path:

@@ -115,6 +115,10 @@ class _Metrics:
         )
         self._busy = gauge("step_busy_seconds", "Time in it in which a forward or backward ran.")
         self._bubble = gauge("bubble_ratio", "Share of it in which none ran.")
+        self._between = gauge(
+            "step_between_rounds_seconds",
+            "Time in it between the rank's rounds, if it has several.",
+        )
         self._kinds = gauge("step_task_seconds", "Time of the step's tasks, by kind.", "kind")
         self._steps = counter("steps", "Steps recorded.")
         self._parts: set[str] = set()
@@ -142,6 +146,7 @@ class _Metrics:
         self._span.set(times.span_ns / 1e9)
         self._busy.set(times.busy_ns / 1e9)
         self._bubble.set(times.bubble)
+        self._between.set(times.between_ns / 1e9)
         # A kind that this step did not have must not show what an earlier one took.
         self._seen.update(times.kinds_ns)
         for kind in self._seen:

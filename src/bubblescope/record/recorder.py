@@ -492,6 +492,11 @@ class Recorder:
             finally:
                 self.settling = False
 
+    def write(self, tasks: Buffer) -> None:
+        """Write tasks that were timed before the first step, by the same timer."""
+        if self._writer is not None:
+            self._writer.write(tasks)
+
     def _hand_over(self) -> None:
         tasks = self._taken()
         if tasks is not None and self._writer is not None:

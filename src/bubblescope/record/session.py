@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of
+from bubblescope.record.early import Early
 from bubblescope.record.intake import Intake
 from bubblescope.record.notes import Note, leave
 from bubblescope.record.recorder import Recorder
@@ -81,6 +82,8 @@ class Session:
         self._facts: dict[str, Any] = {}
         self._asked: list[Callable[[], dict[str, Any]]] = []
         self._step: Any = None
+        self._early = Early(settings.timer) if settings.start == 0 else None
+        """What is to be recorded though it is before the first step; None from then on."""
         self._first = self._next = 0
         """Number of the first step, and how many have begun."""
         self._failed = self._closed = False
@@ -197,10 +200,11 @@ class Session:
         for ask in self._asked:
             facts = {**ask(), **facts}
         self._first = facts.pop("first_step", 0)
+        early, self._early = self._early, None
         recorder = Recorder(
             settings.out,
             **facts,
-            timer=chosen_timer(settings.timer),
+            timer=(early and early.timer) or chosen_timer(settings.timer),
             # Which steps are to be recorded is counted from where this process begins.
             start=self._first + settings.start,
             stop=None if settings.stop is None else self._first + settings.stop,
@@ -214,6 +218,8 @@ class Session:
         for observer in self._observers:
             recorder.on_step(observer)
         recorder.__enter__()
+        if early is not None and (tasks := early.taken()) is not None:
+            recorder.write(tasks)
         if settings.prometheus:
             self._stop_serving = _serve(recorder, settings.prometheus)
         self.recorder = recorder
@@ -226,7 +232,7 @@ class Session:
     def close(self) -> None:
         """End the last step and the file, for good. A process that was forked has neither."""
         recorder, self.recorder, self._retired = self.recorder or self._retired, None, None
-        self._closed = True
+        self._closed, self._early = True, None
         if recorder is None or os.getpid() != self._process:
             return
         if self._collecting in gc.callbacks:
@@ -246,7 +252,7 @@ class Session:
         """Stop recording, and say why, once."""
         if self._failed:
             return
-        self._failed = True
+        self._failed, self._early = True, None
         self._failure = f"{type(error).__name__}: {error}"
         recorder, self.recorder = self.recorder, None
         self._retired = recorder
@@ -328,7 +334,13 @@ class Session:
             recorder.end_task(what, began)
 
     def beside(
-        self, function: Function, place: bytes, name: str | None = None, least_ns: int = 0
+        self,
+        function: Function,
+        place: bytes,
+        name: str | None = None,
+        least_ns: int = 0,
+        *,
+        early: bool = False,
     ) -> Function:
         """Return a function that does the same and is recorded as something beside the passes.
 
@@ -339,6 +351,7 @@ class Session:
             place: Where it belongs, packed.
             name: What to call it; by default what its place says.
             least_ns: How long it lasts on the host at least to be worth a task.
+            early: Whether it is one before the first step as well, if that comes.
         """
 
         @functools.wraps(function)
@@ -346,7 +359,7 @@ class Session:
             torch = sys.modules.get("torch")
             if torch is not None and torch.compiler.is_compiling():
                 return function(*args, **kwargs)
-            recorder = self.recorder
+            recorder = self.recorder or (self._early if early else None)
             if recorder is None or not recorder.recording or self._aside or not _in_main_thread():
                 return function(*args, **kwargs)
             self._aside = True

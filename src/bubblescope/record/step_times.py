@@ -60,6 +60,9 @@ class StepTimes(NamedTuple):
         start_ns: When its first forward or backward began, on the host's monotonic clock.
         end_ns: When its last one ended.
         busy_ns: Time in between in which one ran.
+        between_ns: Time in between in which this rank was in no round, where the step has several, to
+            accumulate gradients. Others may have been in one: the rate `span` of a report leaves out
+            only what nobody was in, which a rank cannot know.
         kinds_ns: Time of each kind of task.
         before: The step before this one, whole, which ended when this one began; None if that was not
             recorded, or not all of it.
@@ -71,6 +74,7 @@ class StepTimes(NamedTuple):
     busy_ns: int
     kinds_ns: dict[str, int]
     before: WholeStep | None = None
+    between_ns: int = 0
 
     @property
     def span_ns(self) -> int:
@@ -79,7 +83,7 @@ class StepTimes(NamedTuple):
 
     @property
     def bubble(self) -> float:
-        """Share of that in which none ran: the rank's bubble rate named `span`."""
+        """Share of that in which none ran: the rank's rate `span`, if the step has one round."""
         return idle_share(self.busy_ns, self.span_ns) or 0.0
 
 
@@ -87,6 +91,7 @@ class _Tasks(NamedTuple):
     """Tasks as columns; n long."""
 
     step: Ints
+    microbatch: Ints
     kind: Ints
     lane: Ints
     start_ns: Ints
@@ -96,13 +101,13 @@ class _Tasks(NamedTuple):
     @property
     def columns(self) -> tuple[Ints, ...]:
         """All but the names."""
-        return self.step, self.kind, self.lane, self.start_ns, self.end_ns
+        return self.step, self.microbatch, self.kind, self.lane, self.start_ns, self.end_ns
 
     def of(self, chosen: NDArray[np.bool_]) -> _Tasks:
         """Return some of them."""
         names = [self.names[at] for at in np.flatnonzero(chosen).tolist()]
-        step, kind, lane, start_ns, end_ns = (column[chosen] for column in self.columns)
-        return _Tasks(step, kind, lane, start_ns, end_ns, names)
+        step, microbatch, kind, lane, start_ns, end_ns = (one[chosen] for one in self.columns)
+        return _Tasks(step, microbatch, kind, lane, start_ns, end_ns, names)
 
     def passes(self) -> NDArray[np.bool_]:
         """Say which are forwards and backwards."""
@@ -110,13 +115,19 @@ class _Tasks(NamedTuple):
         return chosen
 
 
-def step_times(step: int, parts: Sequence[Rows], before: Sequence[Rows] = ()) -> StepTimes | None:
+def step_times(
+    step: int,
+    parts: Sequence[Rows],
+    before: Sequence[Rows] = (),
+    microbatches: int | None = None,
+) -> StepTimes | None:
     """Return what a step was, from what was recorded; None if it has no forward or backward.
 
     Args:
         step: Its number.
         parts: Tasks, in any order; those of other steps are left out.
         before: All tasks of the step before it, if they are known.
+        microbatches: How many a round of the schedule has, if that is known.
     """
     if not parts:
         return None
@@ -128,10 +139,28 @@ def step_times(step: int, parts: Sequence[Rows], before: Sequence[Rows] = ()) ->
     totals = np.zeros(len(KINDS), np.int64)
     np.add.at(totals, own.kind, own.end_ns - own.start_ns)
     kinds_ns = {KINDS[code].value: int(totals[code]) for code in np.unique(own.kind).tolist()}
-    start_ns, end_ns = own.start_ns[phase], own.end_ns[phase]
-    first, last = int(start_ns.min()), int(end_ns.max())
+    passes = own.of(phase)
+    first, last = int(passes.start_ns.min()), int(passes.end_ns.max())
+    busy_ns = union_ns(passes.start_ns, passes.end_ns)
+    between_ns = last - first - _in_rounds_ns(passes, microbatches)
     whole = _whole(step - 1, tasks, int(own.start_ns.min())) if before else None
-    return StepTimes(step, first, last, union_ns(start_ns, end_ns), kinds_ns, whole)
+    return StepTimes(step, first, last, busy_ns, kinds_ns, whole, between_ns)
+
+
+def _in_rounds_ns(passes: _Tasks, microbatches: int | None) -> int:
+    """Return how long a rank was in rounds of a step, as `analysis.between_rounds` knows them."""
+    count = int(passes.microbatch.max()) + 1
+    if not microbatches or count <= microbatches or count % microbatches:
+        return int(passes.end_ns.max() - passes.start_ns.min())
+    # A task without a micro-batch may be of any round: it is on its own.
+    alone = -1 - np.arange(len(passes.step))
+    number = np.where(passes.microbatch < 0, alone, passes.microbatch // microbatches)
+    found, of = np.unique(number, return_inverse=True)
+    start_ns = np.full(len(found), passes.start_ns.max())
+    end_ns = np.full(len(found), passes.end_ns.min())
+    np.minimum.at(start_ns, of, passes.start_ns)
+    np.maximum.at(end_ns, of, passes.end_ns)
+    return union_ns(start_ns, end_ns)
 
 
 def _joined(parts: Sequence[Rows]) -> _Tasks:
@@ -154,7 +183,7 @@ def _joined(parts: Sequence[Rows]) -> _Tasks:
         np.concatenate([getattr(rows, name) for rows in parts]).astype(np.int64)
         for name in ("kind", "lane")
     )
-    return _Tasks(step, kind, lane, times[0], times[1], names)
+    return _Tasks(step, microbatch.astype(np.int64), kind, lane, times[0], times[1], names)
 
 
 def _whole(step: int, tasks: _Tasks, end_ns: int) -> WholeStep | None:

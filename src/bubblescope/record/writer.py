@@ -261,7 +261,7 @@ class Writer:
         seen, self._seen, self._unseen = self._seen, [], False
         before = self._before if self._told_of == number - 1 else []
         self._before, self._told_of = [] if lacks else seen, number
-        times = None if lacks else step_times(number, seen, before)
+        times = None if lacks else step_times(number, seen, before, self._header.microbatches)
         if times is None:
             return
         for observer in list(self._observers):

@@ -27,6 +27,7 @@ _HEAD: Final = 1 << 16
 """Bytes in which the metadata of any of our messages fit."""
 _WANTED: Final = [
     *("kind", "lane", "step", "stage", "chunk", "microbatch"),
+    *("pair_stage", "pair_chunk", "pair_microbatch"),
     *("start_ns", "end_ns", "host_start_ns", "name"),
 ]
 
@@ -36,8 +37,8 @@ class News(NamedTuple):
 
     Attributes:
         recording: Which one.
-        tasks: Its new tasks: kind, lane, step, stage, chunk, microbatch, start_ns, end_ns,
-            host_start_ns and name.
+        tasks: Its new tasks: kind, lane, step, stage, chunk, microbatch, pair_stage, pair_chunk,
+            pair_microbatch, start_ns, end_ns, host_start_ns and name.
         anew: It is another job's than before, or gone: what was known of it is void.
     """
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from bubblescope.model import intervals
 from bubblescope.model.kinds import SHORT, Kind, Lane
+from bubblescope.model.ordering import in_order
 
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
@@ -72,7 +73,7 @@ def with_rows(tasks: pl.DataFrame, *key: str, exact: bool = False) -> pl.DataFra
         before it in its row ended, which is not drawn. Starts and ends are the true ones.
     """
     key = key or ("rank", "lane")
-    ordered = tasks.sort(*key, "start_ns", "end_ns", maintain_order=True).with_row_index("_index")
+    ordered = in_order(tasks, *key, "start_ns", "end_ns").with_row_index("_index")
     start, end, group = intervals.columns(ordered, *key)
     # Tasks from one moment at which none of the lane runs to the next are placed by themselves, so that
     # those which nothing overlaps, and which only touch the one before them, are on the first row.

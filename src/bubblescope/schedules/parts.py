@@ -1,7 +1,7 @@
 """Graphs of parts that do not wait for each other, such as the steps of a long run.
 
 Each part is a graph of its own, which fits into a processor's cache, and several are replayed at the
-same time.
+same time. Steps of a run mostly wait for the same in the same order: such parts are one graph.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Parts:
         edges: As above.
         operations: Those of each part.
         own: Of each part, the places of its edges in `edges`.
-        graphs: Each part, with its operations numbered from 0.
+        graphs: Each part, with its operations numbered from 0; one object for parts that are alike.
 
     Raises:
         ScheduleError: Operations wait for each other in a circle.
@@ -42,18 +42,34 @@ class Parts:
         self.operations = [slice(*both) for both in pairwise(bounds.tolist())]
         part = np.searchsorted(bounds, edges.source, "right") - 1
         ends = np.cumsum(np.bincount(part, minlength=len(self.operations)))
-        self.own: list[Ints] = np.split(order_of_runs(part), ends[:-1])
-        self.graphs: list[Graph] = at_once(self._graph, range(len(self.operations)))
+        self.own: list[Ints] = np.split(order_of_runs(part).astype(np.int32), ends[:-1])
+        local = at_once(self._local, range(len(self.operations)))
+        # As the one before, or the first of those that are alike.
+        of = [0] * len(local)
+        for index in range(1, len(local)):
+            like = of[index - 1]
+            same = self._count(index) == self._count(like) and all(
+                map(np.array_equal, local[index], local[like])
+            )
+            of[index] = like if same else index
+        kinds = sorted(set(of))
+        made = at_once(lambda index: Graph(self._count(index), local[index]), kinds)
+        graphs = dict(zip(kinds, made, strict=True))
+        self.graphs: list[Graph] = [graphs[index] for index in of]
 
     @property
     def bounds(self) -> Ints:
         """The first operation of each part, and the number of all."""
         return np.array([0, *(rows.stop for rows in self.operations)])
 
-    def _graph(self, index: int) -> Graph:
-        rows, own = self.operations[index], self.own[index]
-        source, target = (end[own] - rows.start for end in self.edges)
-        return Graph(rows.stop - rows.start, Edges(source, target))
+    def _count(self, index: int) -> int:
+        rows = self.operations[index]
+        return int(rows.stop - rows.start)
+
+    def _local(self, index: int) -> Edges:
+        """Return the edges of a part, with its operations numbered from 0."""
+        first, own = self.operations[index].start, self.own[index]
+        return Edges(*(end[own] - first for end in self.edges))
 
     def alone(self, index: int) -> Parts:
         """Return one part by itself, with its operations numbered from 0."""

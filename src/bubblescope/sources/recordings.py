@@ -281,10 +281,14 @@ class _Recording:
         """Return the rank's tasks, with `utc_ns` added to its monotonic times."""
         header = self.header
         times = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
+        paired = pl.col("pair_microbatch").is_not_null()
         tasks = self._tasks.with_columns(
             pl.col(times) + utc_ns,
             rank=pl.lit(header.rank, pl.Int32),
             stage=pl.coalesce("stage", _stage_of_chunk(header.stages)),
+            pair_stage=pl.coalesce(
+                "pair_stage", pl.when(paired).then(_stage_of_chunk(header.stages, "pair_chunk"))
+            ),
             name=pl.coalesce("name", "kind"),
         )
         tasks, failed = without_failed(tasks)
@@ -305,11 +309,11 @@ class _Recording:
         return _Part(self.path, tasks, known, run)
 
 
-def _stage_of_chunk(stages: list[int] | None) -> pl.Expr:
-    """Return a task's stage by its chunk; a rank with one stage needs no chunk."""
+def _stage_of_chunk(stages: list[int] | None, column: str = "chunk") -> pl.Expr:
+    """Return a task's stage by its chunk, which a column says; a rank with one stage needs no chunk."""
     if not stages:
         return pl.lit(None, pl.Int32)
-    chunk = pl.col("chunk") if len(stages) > 1 else pl.lit(0)
+    chunk = pl.col(column) if len(stages) > 1 else pl.lit(0)
     return chunk.replace_strict(range(len(stages)), stages, default=None, return_dtype=pl.Int32)
 
 

@@ -90,7 +90,8 @@ class Module(lightning.LightningModule):
         self.stamps.loss(loss_of(self.inner(batch), batch))
 
     def on_validation_end(self) -> None:
-        step = max(self.trainer.global_step - 1, 0)
+        done = self.trainer.global_step
+        step = done - 1 if done else None  # before the first
         self.stamps.add("evaluation", self._start, now(), step=step)
 
 

@@ -21,6 +21,7 @@ from stamps import (
     Stage,
     StampedAdamW,
     Stamps,
+    join,
     loss_of,
     now,
     tag,
@@ -65,7 +66,7 @@ def train(rank: int, asked: argparse.Namespace, port: int | None = None) -> None
         store = f"tcp://127.0.0.1:{port}"
         distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=asked.spawn)
     elif "RANK" in os.environ:
-        distributed.init_process_group("gloo")
+        join()
         rank = distributed.get_rank()
     Loop(asked, rank).train()
     if distributed.is_initialized():
@@ -144,6 +145,8 @@ class Loop:
                 Batches(asked, self.rank), batch_size=None, **(workers if asked.workers else {})
             )
         )
+        if asked.evaluate:
+            self._evaluate(None)
         for step in range(asked.steps):
             if asked.bad and step == 1:
                 self._try_bad()
@@ -206,11 +209,12 @@ class Loop:
             self.optimizer.done = before + 1  # a step that overflows is one as well
         self.optimizer.zero_grad()
 
-    def _evaluate(self, step: int) -> None:
+    def _evaluate(self, after: int | None) -> None:
+        """Evaluate after a step, or before the first."""
         self.model.eval()
-        with self.stamps.around("evaluation", step=step), torch.no_grad():
+        with self.stamps.around("evaluation", step=after), torch.no_grad():
             for i in range(2):
-                batch = tokens(tag(step, i, evaluation=True), self.rank)
+                batch = tokens(tag(after or 0, i, evaluation=True), self.rank)
                 self.stamps.loss(loss_of(self.model(batch), batch))
         self.model.train()
 
@@ -225,7 +229,7 @@ class Loop:
 def pipeline(asked: argparse.Namespace, microbatches: int = 4) -> None:  # noqa: C901  as such loops are
     """Train a pipeline, one stage a rank, in 1F1B by hand."""
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo")
+    join()
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
     first, last, stamps = rank == 0, rank == ranks - 1, Stamps(rank)
     torch.manual_seed(rank)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from stamps import LENGTH, SAMPLES, START, Stage, Stamps, loss_of, now, tag, tokens
+from stamps import LENGTH, SAMPLES, START, Stage, Stamps, join, loss_of, now, tag, tokens
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage
@@ -100,7 +100,7 @@ class Job:
 
     def __init__(self, asked: argparse.Namespace) -> None:
         torch.set_num_threads(1)
-        distributed.init_process_group("gloo")
+        join()
         self.asked = asked
         self.rank = distributed.get_rank()
         self.stamps = Stamps(self.rank)
@@ -220,6 +220,8 @@ class Job:
         weights = [one for stage in self.stages for one in stage.submod.parameters()]
         optimizer = torch.optim.AdamW(weights, lr=1e-3)
         data = iter(Batches(self).loader(asked.workers)) if asked.workers else None
+        if asked.evaluate:
+            self._evaluate(None)
         for step in range(asked.steps):
             if asked.bad and step == 1 and self.place == 0:
                 self._try_bad()
@@ -235,14 +237,18 @@ class Job:
                     optimizer.step()
             optimizer.zero_grad()
             if asked.evaluate:
-                with stamps.around("evaluation", step=step):
-                    self.run(self.batch(step, 0, evaluation=True), evaluate=True)
+                self._evaluate(step)
             if asked.save:
                 with stamps.around("checkpoint", step=step):
                     self._save(step)
         stamps.results(*(stage.submod for stage in self.stages))
         distributed.barrier()
         distributed.destroy_process_group()
+
+    def _evaluate(self, after: int | None) -> None:
+        """Evaluate after a step, or before the first."""
+        with self.stamps.around("evaluation", step=after):
+            self.run(self.batch(after or 0, 0, evaluation=True), evaluate=True)
 
     def _try_bad(self) -> None:
         """Try a batch that the first stage cannot take, and go on without it."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +46,16 @@ def tokens(number: int, seed: int = 0) -> torch.Tensor:
     made = torch.Generator().manual_seed(1000 * number + seed)
     drawn = torch.randint(VOCABULARY, (SAMPLES, LENGTH), generator=made)
     return torch.cat([torch.full((SAMPLES, 1), number), drawn], 1)
+
+
+def join() -> None:
+    """Make the process group that torchrun's variables tell of.
+
+    In a store of this start's own: the addresses of processes that failed are still in torchrun's.
+    """
+    store, rank, ranks = next(iter(distributed.rendezvous("env://")))
+    own = distributed.PrefixStore(f"start {START}", store)
+    distributed.init_process_group("gloo", store=own, rank=rank, world_size=ranks)
 
 
 class Stamps:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 _NOBODY = -1
-_NAMES: Final = pl.Series([cause.value for cause in Cause])
+CAUSE_DTYPE: Final = pl.Enum([cause.value for cause in Cause])
+_CAUSES: Final = CAUSE_DTYPE.categories.cast(CAUSE_DTYPE)
 
 _AT_ONCE: Final = 1 << 14
 """Gaps that are looked at at once."""
@@ -289,14 +290,14 @@ def _rows(run: MeasuredRun, items: _Items, made: _Stretches) -> pl.DataFrame:
     roots = np.concatenate([_roots(run), _lasts(run)[run.step[last]]])
     # A gap after the last task is waiting for whoever is last.
     roots[count:] = roots[roots[count:]]
-    task = np.append(run.task, _NOBODY)[np.minimum(place, count)]
+    task = np.append(run.task, np.int32(_NOBODY))[np.minimum(place, count)]
     return pl.DataFrame(
         {
             "step": pl.Series(run.steps, dtype=TASK_SCHEMA["step"]).gather(step),
             "rank": pl.Series(run.rank[last][group], dtype=TASK_SCHEMA["rank"]),
             "start_ns": opens + end - size,
             "end_ns": opens + end,
-            "cause": _NAMES.gather(made.cause),
+            "cause": _CAUSES.gather(made.cause),
             "task": task,
             "root": run.task[roots[place]],
         }
@@ -305,7 +306,7 @@ def _rows(run: MeasuredRun, items: _Items, made: _Stretches) -> pl.DataFrame:
 
 def _sums(run: MeasuredRun, items: _Items, made: _Stretches) -> pl.DataFrame:
     """Return the rows of `Ledger.table`."""
-    kinds, groups = len(_NAMES), len(items.begins)
+    kinds, groups = len(Cause), len(items.begins)
     total = np.zeros(groups * kinds, np.int64)
     np.add.at(total, items.group[made.item] * kinds + made.cause, made.size_ns)
     group, cause = np.divmod(np.flatnonzero(total), kinds)
@@ -313,7 +314,7 @@ def _sums(run: MeasuredRun, items: _Items, made: _Stretches) -> pl.DataFrame:
     table = {
         "step": pl.Series(run.steps, dtype=TASK_SCHEMA["step"]).gather(run.step[first]),
         "rank": pl.Series(run.rank[first], dtype=TASK_SCHEMA["rank"]),
-        "cause": _NAMES.gather(cause),
+        "cause": _CAUSES.gather(cause).cast(pl.String),
         "idle_ns": total[total > 0],
     }
     return pl.DataFrame(table)

@@ -14,7 +14,7 @@ among those that their receiver, launched before, was waiting for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -33,7 +33,7 @@ from bubblescope.schedules.replay import Edges
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bubblescope.model.arrays import Ints
+    from bubblescope.model.arrays import Ints, Numbers
     from bubblescope.model.timeline import Timeline
 
 _NOTHING: Final = -1
@@ -109,16 +109,16 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
         as_measured: The run as it was measured.
     """
 
-    task: Ints
-    rank: Ints
-    step: Ints
-    group: Ints
-    kind: Ints
-    stage: Ints
-    microbatch: Ints
+    task: Numbers
+    rank: Numbers
+    step: Numbers
+    group: Numbers
+    kind: Numbers
+    stage: Numbers
+    microbatch: Numbers
     ready_ns: Ints
     lag_ns: Ints
-    feeder: Ints
+    feeder: Numbers
     steps: list[int | None]
     pipelines: pl.DataFrame
     pipeline: list[int]
@@ -278,7 +278,7 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     """
     if not timeline.run.common_clock:
         return None
-    tasks = compared(timeline.tasks.with_row_index("task"))
+    tasks = compared(timeline, *_NEEDED)
     if not len(tasks):
         return None
     apart = pipelines(timeline) if apart is None else apart
@@ -293,7 +293,7 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     opens = np.minimum.reduceat(column["start_ns"], opening)
     measured = as_replay(column.pop("start_ns"), column.pop("end_ns"), first, step)
     start, end = measured.start_ns, measured.end_ns
-    after = np.delete(np.arange(count), first[:-1])
+    after = np.delete(np.arange(count, dtype=np.int32), first[:-1])
     # Tasks of a rank may overlap: then what is kept is how long one starts before the other ends. A
     # task that lies within another, as recomputation does, does not free the device.
     before = _longest_before(end, column["group"])[after]
@@ -372,7 +372,7 @@ def _edges(*parts: tuple[Ints, Ints]) -> Edges:
     return Edges(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
-def _ready(free: Ints, source: Ints, target: Ints, arrival: Ints) -> tuple[Ints, Ints]:
+def _ready(free: Ints, source: Numbers, target: Numbers, arrival: Ints) -> tuple[Ints, Numbers]:
     """Return when each task could have started, and the task that it waited for; -1 for none.
 
     Args:
@@ -381,28 +381,25 @@ def _ready(free: Ints, source: Ints, target: Ints, arrival: Ints) -> tuple[Ints,
         target: What waited for it.
         arrival: When that was there.
     """
-    ready, feeder = free.copy(), np.full(len(free), _NOTHING)
-    last = np.argsort(arrival, kind="stable")
-    last = last[arrival[last] > free[target[last]]]
-    ready[target[last]], feeder[target[last]] = arrival[last], source[last]
+    ready, feeder = free.copy(), np.full(len(free), _NOTHING, np.int32)
+    np.maximum.at(ready, target, arrival)
+    last = np.flatnonzero((arrival == ready[target]) & (arrival > free[target]))
+    feeder[target[last]] = source[last]  # of several that arrived together, the last one
     return ready, feeder
 
 
-def _columns(tasks: pl.DataFrame) -> dict[str, Ints]:
+def _columns(tasks: pl.DataFrame) -> dict[str, Any]:
     """Return the sorted tasks' columns, with numbers in place of names; step numbers windows."""
-    return {
-        values.name: values.to_numpy().astype(np.int64)
-        for values in tasks.select(
-            "task",
-            "rank",
-            "start_ns",
-            "end_ns",
-            pl.col("stage", "microbatch").fill_null(_NOTHING),
-            kind=pl.col("kind").to_physical(),
-            step=pl.struct("step", "pipeline").rle_id(),
-            group=pl.struct("step", "rank").rle_id(),
-        )
-    }
+    numbers = tasks.select(
+        "task",
+        "rank",
+        pl.col("stage", "microbatch").fill_null(_NOTHING),
+        kind=pl.col("kind").to_physical(),
+        step=pl.struct("step", "pipeline").rle_id(),
+        group=pl.struct("step", "rank").rle_id(),
+    )
+    columns = {values.name: values.to_numpy().astype(np.int32) for values in numbers}
+    return columns | {name: tasks[name].to_numpy() for name in ("start_ns", "end_ns")}
 
 
 def _awaited(
@@ -468,17 +465,17 @@ def _in_step_before(
     return within
 
 
-def _longest_before(end: Ints, group: Ints) -> Ints:
+def _longest_before(end: Ints, group: Numbers) -> Numbers:
     """Return, for each task, which one before it in its group ends last; of the first it is any."""
-    number = np.arange(len(end))
+    number = np.arange(len(end), dtype=np.int32)
     before = np.maximum(number - 1, 0)
     longer = end > reached_ns(end, group)  # than all before it in its group
-    last: Ints = np.maximum.accumulate(np.where(longer, number, 0))[before]
+    last: Numbers = np.maximum.accumulate(np.where(longer, number, 0))[before]
     return last
 
 
-def _ends(links: pl.DataFrame) -> tuple[Ints, Ints]:
-    source, target = (links[name].to_numpy().astype(np.int64) for name in ("source", "target"))
+def _ends(links: pl.DataFrame) -> tuple[Numbers, Numbers]:
+    source, target = (links[name].to_numpy().astype(np.int32) for name in ("source", "target"))
     return source, target
 
 
@@ -499,27 +496,29 @@ def _links(timeline: Timeline, column: dict[str, Ints], step: Ints) -> pl.DataFr
         Frame with source and target, numbers of tasks in the graph, from and to (ranks), backward,
         and took_ns, how long the transfer took if it was recorded.
     """
-    place = np.full(len(timeline), _NOTHING)
+    place = np.full(len(timeline), _NOTHING, np.int32)
     place[column["task"]] = np.arange(len(step))
     tasks = timeline.tasks
     pairs = passes(timeline)
+    ends = {
+        "source": pl.Series(place[pairs["source"]]),
+        "target": pl.Series(place[pairs["target"]]),
+        "from": tasks["rank"][pairs["source"]],
+        "to": tasks["rank"][pairs["target"]],
+    }
+    apart = pl.col("source") >= 0, pl.col("target") >= 0, pl.col("from") != pl.col("to")
+    met = messages(timeline)
+    if not met.height:
+        unknown = pl.lit(None, pl.Int64).alias("took_ns")
+        return pairs.select("backward", **ends).filter(*apart).with_columns(unknown)
     links = pairs.with_columns(
         step=tasks["step"][pairs["source"]],
         microbatch=pl.when("backward")
         .then(_back(tasks)[pairs["source"]])
         .otherwise(tasks["microbatch"][pairs["source"]]),
         sent_ns=tasks["end_ns"][pairs["source"]],
-        **{
-            "from": tasks["rank"][pairs["source"]],
-            "to": tasks["rank"][pairs["target"]],
-            "source": pl.Series(place[pairs["source"]]),
-            "target": pl.Series(place[pairs["target"]]),
-        },
-    ).filter(pl.col("source") >= 0, pl.col("target") >= 0, pl.col("from") != pl.col("to"))
-    met = messages(timeline)
-    if not met.height:
-        unknown = pl.lit(None, pl.Int64).alias("took_ns")
-        return links.select("source", "target", "from", "to", "backward", unknown)
+        **ends,
+    ).filter(*apart)
     send, receive = tasks[met["send"]], tasks[met["receive"]]
     carried = met.select(
         "backward",

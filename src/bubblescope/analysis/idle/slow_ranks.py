@@ -73,7 +73,9 @@ def slowest(ledger: Ledger) -> SlowRank | None:
 
 def standing_out(timeline: Timeline) -> SlowRank | None:
     """Return the slowest rank of a run if it stands out, whether or not the ranks share a clock."""
-    tasks = compared(timeline.tasks.with_row_index("task")).sort("step", "rank", "start_ns")
+    tasks = compared(timeline, "task", "rank", "step", "kind", "stage", "start_ns", "end_ns").sort(
+        "step", "rank", "start_ns"
+    )
     if not tasks.height:
         return None
     run = Durations.of(tasks)

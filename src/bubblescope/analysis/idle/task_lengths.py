@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.model.ordering import numbered
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -97,28 +98,20 @@ class Lengths(NamedTuple):
 
 def lengths(run: Durations | MeasuredRun) -> Lengths:
     """Take the lengths of a run's tasks apart."""
-    own = run.duration_ns
-    tasks = pl.DataFrame(
-        {
-            "rank": run.rank,
-            "step": run.step,
-            "kind": run.kind,
-            "stage": run.stage,
-            "own": own.astype(np.float64),
-        }
-    )
     cell = ["kind", "stage"]
     here = [*cell, "rank"]
-    typical = pl.col("own").median().over(here)
-    tasks = tasks.with_columns(typical=typical).with_columns(
-        error=_error(pl.col("own"), pl.col("typical"), here)
+    place, count = numbered(run.kind, run.stage, run.rank)
+    places = _medians(place, run.duration_ns).select(
+        *(_of_each(place, count, getattr(run, name)).alias(name) for name in here),
+        "error",
+        typical="middle",
     )
-    places = tasks.group_by(here).agg(pl.col("typical", "error").first())
     places = places.with_columns(
         peers=pl.len().over(cell),
         healthy=pl.col("typical").quantile(0.5, "lower").over(cell),
     )
-    places = places.join(_shared_slowness(places), on="rank", how="left").with_columns(
+    shared = _shared_slowness(places)
+    places = places.join(shared, on="rank", how="left", maintain_order="left").with_columns(
         healthy=pl.when(pl.col("peers") == 1)
         .then(pl.col("healthy") / pl.col("shared").fill_null(1.0))
         .otherwise("healthy")
@@ -126,27 +119,48 @@ def lengths(run: Durations | MeasuredRun) -> Lengths:
     beyond = pl.col("typical") / pl.col("healthy")
     noise = 1 + _SIGMAS * pl.col("error") / pl.col("typical")
     slow = (pl.col("healthy") > 0) & (beyond > pl.max_horizontal(noise, pl.lit(_LEAST)))
-    places = places.with_columns(slow=pl.when(slow).then(beyond).otherwise(1.0))
-    costs = places.group_by(cell).agg(pl.col("healthy").first())
-    costs = costs.with_columns(even=pl.col("healthy").mean().over("kind"))
-    tasks = tasks.join(places.select(*here, "slow"), on=here, maintain_order="left")
-    tasks = tasks.join(costs, on=cell, maintain_order="left")
-    passing = _passing(tasks)
-    even, stage, rank = (
-        tasks.select(column.round().cast(pl.Int64)).to_series().to_numpy()
+    costs = places.group_by(cell, maintain_order=True).agg(pl.col("healthy").first())
+    costs = costs.select(*cell, even=pl.col("healthy").mean().over("kind"))
+    places = places.join(costs, on=cell, maintain_order="left")
+    even, stage, typical, rank = (
+        places.select(column).to_series().to_numpy()
         for column in (
-            pl.col("even"),
-            pl.col("healthy"),
-            pl.col("healthy") * pl.col("slow") * pl.Series(passing),
+            _whole("even"),
+            _whole("healthy"),
+            pl.col("typical"),
+            pl.col("healthy") * pl.when(slow).then(beyond).otherwise(1.0),
         )
     )
-    return Lengths(even, stage, rank, own)
+    slowed = pl.DataFrame({"rank": rank[place] * _passing(run, typical[place])})
+    return Lengths(
+        even[place],
+        stage[place],
+        slowed.select(_whole("rank")).to_series().to_numpy(),
+        run.duration_ns,
+    )
 
 
-def _error(value: pl.Expr, middle: pl.Expr, over: list[str]) -> pl.Expr:
-    """Return the standard error of a median."""
-    scatter = _OF_DEVIATION * (value - middle).abs().median().over(over)
-    return _OF_MEDIAN * scatter / pl.len().over(over).sqrt()
+def _whole(column: str) -> pl.Expr:
+    return pl.col(column).round().cast(pl.Int64)
+
+
+def _of_each(group: Ints, count: int, values: Ints) -> pl.Series:
+    """Return the value that all of a group have, group by group."""
+    found = np.empty(count, values.dtype)
+    found[group] = values
+    return pl.Series(found)
+
+
+def _medians(group: Ints, value: np.ndarray) -> pl.DataFrame:
+    """Return of each group, ascending, the median of its values, and its standard error."""
+    middle = pl.col("value").median()
+    scatter = _OF_DEVIATION * (pl.col("value") - middle).abs().median()
+    return (
+        pl.DataFrame({"group": group, "value": value.astype(np.float64)})
+        .group_by("group")
+        .agg(middle=middle, error=_OF_MEDIAN * scatter / pl.len().sqrt())
+        .sort("group")
+    )
 
 
 def _shared_slowness(places: pl.DataFrame) -> pl.DataFrame:
@@ -162,21 +176,23 @@ def _shared_slowness(places: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _passing(tasks: pl.DataFrame) -> pl.Series:
-    """Return how slow each task's rank was in its step, compared with its other steps."""
-    here = ["rank", "step"]
-    if tasks["step"].n_unique() == 1:
-        return pl.repeat(1.0, len(tasks), eager=True)
-    times = pl.col("own") / pl.col("typical")
-    found = (
-        tasks.filter(pl.col("typical") > 0)
-        .with_columns(times=times)
-        .with_columns(middle=pl.col("times").median().over(here))
-        .with_columns(error=_error(pl.col("times"), pl.col("middle"), here))
-        .group_by(here)
-        .agg(pl.col("middle", "error").first())
-    )
+def _passing(run: Durations | MeasuredRun, typical: np.ndarray) -> np.ndarray:
+    """Return how slow each task's rank was in its step, compared with its other steps.
+
+    Args:
+        run: The run.
+        typical: How long each task takes on its rank, n long.
+    """
+    if len(run.steps) == 1:
+        return np.ones(len(typical))
+    here, count = numbered(run.rank, run.step)
+    known = typical > 0
+    found = _medians(here[known], run.duration_ns[known] / typical[known])
     noise = 1 + _SIGMAS * pl.col("error")
     slow = pl.when(pl.col("middle") > pl.max_horizontal(noise, pl.lit(_LEAST)))
-    found = found.with_columns(passing=slow.then("middle").otherwise(1.0))
-    return tasks.join(found, on=here, how="left", maintain_order="left")["passing"].fill_null(1.0)
+    passing = np.ones(count)
+    passing[found["group"].to_numpy()] = found.select(
+        slow.then("middle").otherwise(1.0)
+    ).to_series()
+    times: np.ndarray = passing[here]
+    return times

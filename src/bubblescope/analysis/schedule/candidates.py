@@ -237,7 +237,7 @@ def _ran(observed: Observed, seats: Coordinates) -> dict[int, _Ran]:
     ran = {}
     for device, seen in orders.items():
         fullest = max(seen, key=lambda order: (len(order), seen[order]))
-        ran[device] = _Ran(*np.divmod(np.frombuffer(fullest, np.int64), count))
+        ran[device] = _Ran(*np.divmod(np.frombuffer(fullest, code.dtype), count))
     return ran
 
 

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _Mask = NDArray[np.bool_]
 
 _FAR: Final = 1 << 62
+_MOVED: Final = ("task", "run", "position", "start_ns")
+"""Columns that tell where tasks would have been."""
+
 _WHOLE: Final = 0.9
 """Share of a step's operations that must have been observed: less is a step cut short."""
 
@@ -92,7 +95,7 @@ def ideal(timeline: Timeline, recognition: Recognition) -> Ideal | None:
     if timeline.run.common_clock:
         place = np.full(len(keys), -1)
         place[whole] = np.arange(whole.sum())
-        moved = partial(_moved, timeline, tasks, place, start, end)
+        moved = partial(_moved, timeline, tasks.select(_MOVED), place, start, end)
     return Ideal(steps, own, int((~seen[whole] & (lengths[whole] > 0)).sum()), moved)
 
 
@@ -100,7 +103,8 @@ def _tasks(timeline: Timeline, recognition: Recognition) -> pl.DataFrame:
     """Return a row for each half of each pipeline task: replica, device, place in the plan, time."""
     observed = recognition.observed
     halves = pl.DataFrame({"task": observed.task, "position": recognition.position})
-    tasks = timeline.tasks.with_row_index("task").with_columns(pl.col("task").cast(pl.Int64))
+    tasks = timeline.tasks.select("rank", "step", "kind", "lane", "start_ns", "end_ns")
+    tasks = tasks.with_row_index("task").with_columns(pl.col("task").cast(pl.Int32))
     seats = pl.DataFrame(
         {
             "rank": list(recognition.coordinates.device),

@@ -16,7 +16,7 @@ from bubblescope.schedules.plan import looped, mirrored, zigzag
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bubblescope.model.arrays import Ints
+    from bubblescope.model.arrays import Mask, Numbers
     from bubblescope.model.timeline import Timeline
 
 FORWARD, BACKWARD, WEIGHT = range(3)
@@ -30,6 +30,10 @@ _WORK: Final = {
     Kind.FORWARD_BACKWARD.value: FORWARD,
 }
 _UNSTEPPED: Final = -1
+_NEEDED: Final = (
+    *("rank", "step", "kind", "lane", "stage", "microbatch", "pair_stage", "pair_microbatch"),
+    *("start_ns", "end_ns"),
+)
 
 
 class Shape(NamedTuple):
@@ -70,13 +74,13 @@ class Observed(msgspec.Struct, frozen=True):
         stages: Rank -> the stages that it holds, ascending.
     """
 
-    rank: Ints
-    step: Ints
-    work: Ints
-    stage: Ints
-    microbatch: Ints
-    task: Ints
-    group: Ints
+    rank: Numbers
+    step: Numbers
+    work: Numbers
+    stage: Numbers
+    microbatch: Numbers
+    task: Numbers
+    group: Numbers
     fused: np.ndarray[tuple[int], np.dtype[np.bool_]]
     stages: dict[int, tuple[int, ...]]
 
@@ -87,22 +91,30 @@ class Observed(msgspec.Struct, frozen=True):
 
     def first(self, microbatches: int) -> Observed:
         """Return the operations of the first so many micro-batches."""
-        kept = self.microbatch < microbatches
+        return self._only(self.microbatch < microbatches)
+
+    def early(self, share: float) -> Observed:
+        """Return the operations of the first steps, about this share of them and at least one."""
+        steps = np.unique(self.step)
+        return self._only(self.step <= steps[int(share * (len(steps) - 1))])
+
+    def _only(self, kept: Mask) -> Observed:
         arrays = {
             name: getattr(self, name)[kept]
             for name in ("rank", "step", "work", "stage", "microbatch", "task", "fused")
         }
         group = np.unique(self.group[kept], return_inverse=True)[1]
-        return msgspec.structs.replace(self, **arrays, group=group.astype(np.int64))
+        return msgspec.structs.replace(self, **arrays, group=group.astype(np.int32))
 
 
 def observe(timeline: Timeline) -> Observed:
     """Return what the ranks of a run did."""
-    tasks = pipeline_phase(timeline.tasks.with_row_index("task"), _WORK.keys())
+    tasks = timeline.tasks.select(_NEEDED).with_row_index("task")
+    tasks = pipeline_phase(tasks, _WORK.keys())
     known = tasks.drop_nulls(["stage", "microbatch"])
     known = known.with_columns(
         step=pl.col("step").fill_null(_UNSTEPPED),
-        work=pl.col("kind").replace_strict(_WORK, return_dtype=pl.Int64),
+        work=pl.col("kind").replace_strict(_WORK, return_dtype=pl.Int32),
         fused=pl.col("kind") == Kind.BACKWARD.value,
         half=pl.lit(0),
     )
@@ -112,7 +124,7 @@ def observe(timeline: Timeline) -> Observed:
     backs = pairs.with_columns(
         stage="pair_stage",
         microbatch="pair_microbatch",
-        work=pl.lit(BACKWARD, pl.Int64),
+        work=pl.lit(BACKWARD, pl.Int32),
         fused=pl.lit(value=True),
         half=pl.lit(1),
     )
@@ -121,13 +133,13 @@ def observe(timeline: Timeline) -> Observed:
     held = dict(timeline.ranks.select("rank", "stages").iter_rows())
     seen = dict(both.group_by("rank").agg(pl.col("stage").unique()).iter_rows())
     columns: dict[str, Any] = {
-        name: both[name].to_numpy().astype(np.int64)
+        name: both[name].to_numpy().astype(np.int32)
         for name in ("rank", "step", "work", "stage", "microbatch", "task")
     }
     turn = (np.diff(columns["rank"]) != 0) | (np.diff(columns["step"]) != 0)
     return Observed(
         **columns,
-        group=np.concatenate([np.zeros(min(1, len(both)), np.int64), np.cumsum(turn)]),
+        group=np.cumsum(np.append(np.zeros(min(1, len(both)), bool), turn), dtype=np.int32),
         fused=both["fused"].to_numpy(),
         stages={
             rank: tuple(sorted({*stages, *(held.get(rank) or ())}))

@@ -66,6 +66,12 @@ _LONG: Final = 12
 _SHORT: Final = 6
 """Micro-batches for each device that are enough to see how a step begins."""
 
+_LARGE: Final = 1 << 16
+"""Operations from which on the first steps are looked at first."""
+
+_EARLY: Final = 1 / 16
+"""Share of the steps that are."""
+
 _SMALL: Final = 512
 """Devices times micro-batches up to which a search is made even if another schedule fits."""
 
@@ -226,7 +232,7 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
         if rounds > 1:
             repeated = [one.in_rounds(rounds) for one in candidates]
             count = observed.microbatches
-            tried += _exact(observed, _fits(observed, shape, seats, repeated, count))
+            tried += _exact(observed, _likely(observed, shape, seats, repeated, count))
             if any(not best.departures for best in tried):
                 break
         tried += _tried(observed, shape, seats, candidates)
@@ -266,7 +272,7 @@ def _tried(
         most = min(least, within * len(first.work))
         near = {(fit.name, fit.variant) for fit in fits if fit.least <= most}
         candidates = [one for one in candidates if (one.name, one.variant) in near]
-    return _exact(observed, _fits(observed, shape, seats, candidates, count))
+    return _exact(observed, _likely(observed, shape, seats, candidates, count))
 
 
 def _searched(
@@ -305,11 +311,40 @@ def _least(tried: Sequence[_Best]) -> float:
 def _fits(
     observed: Observed, shape: Shape, seats: Coordinates, candidates: list[Candidate], count: int
 ) -> list[_Fit]:
-    fits = []
+    """Find what was observed in the plans of some candidates."""
+    return [_fit(observed, shape, seats, *plan) for plan in _plans(candidates, count)]
+
+
+def _plans(candidates: list[Candidate], count: int) -> list[tuple[str, str, Plan]]:
+    plans = []
     for name, variant, make in candidates:
         with suppress(ScheduleError):  # not for these numbers, so it was not this one
-            fits.append(_fit(observed, shape, seats, name, variant, make(count)))
-    return fits
+            plans.append((name, variant, make(count)))
+    return plans
+
+
+def _likely(
+    observed: Observed, shape: Shape, seats: Coordinates, candidates: list[Candidate], count: int
+) -> list[_Fit]:
+    """Find what was observed in the plans of those candidates that may be the best.
+
+    Of a long run the first steps are looked at first: once a plan explains all of the run, those from
+    which already these depart by more than that one lacks are not the best.
+    """
+    plans = _plans(candidates, count)
+    if len(observed.work) < _LARGE or len(plans) < 2:
+        return [_fit(observed, shape, seats, *plan) for plan in plans]
+    early = observed.early(_EARLY)
+    first = [_fit(early, shape, seats, *plan).least for plan in plans]
+    fits: dict[int, _Fit] = {}
+    enough = inf
+    for index in sorted(range(len(plans)), key=lambda index: first[index]):
+        if first[index] > enough:
+            break
+        fit = fits[index] = _fit(observed, shape, seats, *plans[index])
+        if not fit.least:
+            enough = min(enough, fit.missing / 2)
+    return [fits[index] for index in sorted(fits)]
 
 
 def _fit(
@@ -322,7 +357,7 @@ def _fit(
             plan.table(codes.BACKWARD, codes.BACKWARD_INPUT),
             plan.table(codes.BACKWARD_WEIGHT),
         ]
-    )
+    ).astype(np.int32)
     inside = (observed.stage < plan.stages) & (observed.microbatch < plan.microbatches)
     cell = (
         observed.work,
@@ -330,7 +365,7 @@ def _fit(
         np.where(inside, observed.microbatch, 0),
     )
     position = np.where(inside, tables[cell], -1)
-    device_of = np.full(int(observed.rank.max()) + 1, -1)
+    device_of = np.full(int(observed.rank.max()) + 1, -1, np.int32)
     device_of[list(seats.device)] = list(seats.device.values())
     device = device_of[observed.rank]
     position = np.where(plan.device[position] == device, position, -1)

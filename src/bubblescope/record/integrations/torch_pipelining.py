@@ -71,7 +71,7 @@ def schedules(module: ModuleType, session: Session) -> None:
 
 
 def _stepping(step: Callable[..., Any], session: Session) -> Callable[..., Any]:
-    evaluate = session.beside(session.alone(step), ASIDE, "evaluation")
+    evaluate = session.beside(session.alone(step), ASIDE, "evaluation", early=True)
     weights = Weights()
 
     @functools.wraps(step)

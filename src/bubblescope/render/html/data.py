@@ -35,6 +35,8 @@ from bubblescope.render.html.summary import overlays_of, summary, title_of
 from bubblescope.render.layout import ordered_ranks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bubblescope.analysis.view import View
     from bubblescope.render.html.samples import Counters
 
@@ -126,18 +128,17 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
             "kernel_rows": extents(self.kernels, *ROW),
         }
 
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """Return the tables that the page reads, by name; their columns are numbers."""
-        return {**self.tables_in_sight(), **self.tables_of_run()}
+    def tables(self) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Yield the tables that the page reads, by name; their columns are numbers."""
+        yield from self.tables_in_sight()
+        yield from self.tables_of_run().items()
 
-    def tables_in_sight(self) -> dict[str, pl.DataFrame]:
-        """Return those of the tables that are about the tasks that are shown."""
-        return {
-            "tasks": task_columns(self.tasks, self.origin_ns),
-            "gaps": gap_columns(self.gaps, self.tasks, self.origin_ns),
-            "links": link_columns(self.links, self.tasks),
-            "kernels": kernel_columns(self.kernels, self.origin_ns),
-        }
+    def tables_in_sight(self) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Yield those of the tables that are about the tasks that are shown, each made in its turn."""
+        yield "tasks", task_columns(self.tasks, self.origin_ns)
+        yield "gaps", gap_columns(self.gaps, self.tasks, self.origin_ns)
+        yield "links", link_columns(self.links, self.tasks)
+        yield "kernels", kernel_columns(self.kernels, self.origin_ns)
 
     def tables_of_run(self) -> dict[str, pl.DataFrame]:
         """Return those of the tables that are about the whole run, whatever tasks are shown."""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.ledger import CAUSE_DTYPE
 from bubblescope.model import intervals
+from bubblescope.model.ordering import in_order, numbered, order_of_runs
 from bubblescope.render.layout import LANE_ORDER, with_rows
 
 if TYPE_CHECKING:
@@ -30,14 +31,14 @@ SUMS: Final = ("computing", "communicating", "copying")
 """Columns of how long the device did what in a task, if it is known of any: ns, or -1."""
 
 _ROW: Final = ("position", "lane", "row")
-_GAPS: Final = {
+_GAPS: Final[dict[str, Any]] = {
     "position": pl.UInt32,
     "step": pl.Int32,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
-    "cause": pl.String,
-    "task": pl.Int64,
-    "root": pl.Int64,
+    "cause": CAUSE_DTYPE,
+    "task": pl.Int32,
+    "root": pl.Int32,
 }
 _PIECE: Final = 1 << 22
 """Bytes that are compressed at once."""
@@ -84,10 +85,10 @@ def packed(frame: pl.DataFrame, effort: int = 4) -> Packed:
         part = np.ascontiguousarray(values.astype(dtype)).tobytes()
         data += part + bytes(-len(part) % 8)
         columns.append({"name": column.name, "type": code, "length": len(values)})
-    return Packed(deflated(bytes(data), effort), columns)
+    return Packed(deflated(data, effort), columns)
 
 
-def deflated(data: bytes, effort: int) -> bytes:
+def deflated(data: bytes | bytearray, effort: int) -> bytes:
     """Return compressed data as `zlib.compress` does, large pieces at once on as many processors.
 
     Pieces of deflate end at a byte if they are flushed, and then are one stream when they are put
@@ -144,31 +145,23 @@ def arranged(
         ranks: With rank and position.
 
     Returns:
-        The tasks with position (of the rank in `ranks`), row, task (the row in the timeline's tasks,
-        null for those of overlays), and code: the number of the task's name, in the order in which
-        names appear.
+        The tasks with position (of the rank in `ranks`), lane as text, row, task (the row in the
+        timeline's tasks, null for those of overlays), and code: the number of the task's name, in the
+        order in which names appear.
     """
-    own = timeline.tasks.with_row_index("task").with_columns(pl.col("lane").cast(pl.String))
-    others = [
-        overlay.tasks.select(
-            pl.lit(None, own.schema["task"]).alias("task"),
-            pl.exclude("lane"),
-            lane=pl.lit(lane),
-        ).select(own.columns)
-        for lane, overlay in overlays.items()
-    ]
-    order = {lane: index for index, lane in enumerate(_LANES)}
-    tasks = (
-        with_rows(pl.concat([own, *others]))
-        .join(ranks.select("rank", "position"), on="rank")
-        .sort(
-            "position",
-            pl.col("lane").replace_strict(order, return_dtype=pl.Int32),
-            "row",
-            "start_ns",
-            "end_ns",
-        )
+    # Each is in order by itself, so that they are only put together.
+    lanes = pl.Enum(_LANES)
+    own = with_rows(timeline.tasks.with_row_index("task"))
+    parts = [own.with_columns(pl.col("lane").cast(pl.String).cast(lanes))]
+    for lane, overlay in overlays.items():
+        rows = with_rows(overlay.tasks.with_columns(task=pl.lit(None, own.schema["task"])))
+        parts.append(rows.with_columns(lane=pl.lit(lane, lanes)).select(own.columns))
+    position = pl.col("rank").replace_strict(ranks["rank"], ranks["position"])
+    tasks = pl.concat(parts).drop("cut_ns").with_columns(position=position)
+    place, _ = numbered(
+        *(tasks[name].to_physical().to_numpy() for name in ("position", "lane", "row"))
     )
+    tasks = tasks[order_of_runs(place)].with_columns(pl.col("lane").cast(pl.String))
     return tasks.with_columns(code=_codes(tasks["name"]))
 
 
@@ -204,8 +197,10 @@ def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:
     """
     if ledger is None:
         return pl.DataFrame(schema=_GAPS)
-    gaps = ledger.gaps.join(ranks.select("rank", "position"), on="rank").sort(
-        "position", "start_ns", "end_ns"
+    gaps = ledger.gaps.join(ranks.select("rank", "position"), on="rank", maintain_order="left")
+    # Those of a rank are by step: mostly by start then.
+    gaps = in_order(
+        gaps[order_of_runs(gaps["position"].to_numpy())], "position", "start_ns", "end_ns"
     )
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(gaps, "position"))
     return (
@@ -217,12 +212,11 @@ def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:
 
 def gap_columns(gaps: pl.DataFrame, tasks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
     """Return the columns of gaps; `task` and `root` are rows of the arranged tasks, or -1."""
-    codes = {cause.value: code for code, cause in enumerate(Cause)}
     return gaps.select(
         gap=_steps("start_ns", ("position",), origin_ns),
         length=pl.col("end_ns") - pl.col("start_ns"),
         step=pl.col("step").fill_null(_UNKNOWN),
-        cause=pl.col("cause").replace_strict(codes, return_dtype=pl.UInt8),
+        cause=pl.col("cause").to_physical(),
         task_step=pl.Series(np.diff(_found(gaps["task"], tasks), prepend=0)),
         root=pl.Series(_found(gaps["root"], tasks)),
     )

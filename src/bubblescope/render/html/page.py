@@ -68,7 +68,7 @@ def render(view: View, *, title: str | None = None, kernels: bool = False) -> st
     if kernels:
         need_room(view.timeline)
     data = PageData.of(view, title=title, kernels=kernels)
-    tables = {name: packed(frame) for name, frame in data.tables().items()}
+    tables = {name: packed(frame) for name, frame in data.tables()}
     columns = {name: table.columns for name, table in tables.items()}
     return page({**data.head, **data.places(), "columns": columns}, tables)
 

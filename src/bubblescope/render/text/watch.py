@@ -218,6 +218,10 @@ def _complaints(figures: Figures) -> list[str]:
     lines = figures.problems[:_NAMED]
     if more := len(figures.problems[_NAMED:]):
         lines.append(f"and {more:,} files more")
+    if figures.left_out:
+        lack = "lacks" if len(figures.left_out) == 1 else "lack"
+        steps = units.listed("step", figures.left_out)
+        lines.append(f"{steps} left out: {lack} forwards or backwards that others have")
     if figures.silent:
         longest = sorted(figures.silent.items(), key=lambda one: -one[1])
         named = ", ".join(f"rank {rank} for {waited:.0f} s" for rank, waited in longest[:_NAMED])

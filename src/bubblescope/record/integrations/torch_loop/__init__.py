@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.integrations.torch_loop.loop import Loop
+from bubblescope.record.integrations.torch_loop.models import Called
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,8 @@ def optimizers(module: ModuleType, session: Session) -> None:
 
 def compiled(module: ModuleType, session: Session) -> None:
     """Follow what `torch.compile` makes of a model, from its first call on."""
+    # No frame of its own to compile: what a graph break within the model leaves is as without us.
+    module.skip_code(Called.__call__.__code__)
     made = module.OptimizedModule
     theirs = made.__init__
 

@@ -81,7 +81,7 @@ class Loop:
         """What the last backward started from."""
         self._failed: Origin | None = None
         """What a backward started from that failed, as long as it has not been tried again."""
-        self._evaluated = session.beside(_called, ASIDE, "evaluation")
+        self._evaluated = session.beside(_called, ASIDE, "evaluation", early=True)
 
     # The loop's models
 
@@ -255,6 +255,9 @@ class Loop:
         known = self._standing or self._session.pipeline
         if known is None and self._stands(receives=True).stage > 0:
             return False
+        return self._in_training()
+
+    def _in_training(self) -> bool:
         # Some wrappers stay as they are when what they wrap is put in training.
         return any(part.training for model in self._there() for part in model.modules())
 
@@ -312,14 +315,15 @@ class Loop:
         Between steps, what is fetched while the model is not in training is part of an evaluation.
         """
         training = self.timed(function, lambda _: _DATA, self._trains)
-        evaluating = self._session.beside(function, ASIDE, "evaluation")
+        evaluating = self._session.beside(function, ASIDE, "evaluation", early=True)
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             aside = False
             try:
-                between = self._between and self._step >= 0 and self._free()
-                aside = between and not self._trains()
+                if self._between and self._free():
+                    # Before the first step, some may fetch labels only: what trains is in training.
+                    aside = not (self._trains() if self._step >= 0 else self._in_training())
             except Exception as error:  # noqa: BLE001  the job goes on
                 self._session.fail(error)
             return (evaluating if aside else training)(*args, **kwargs)
@@ -448,7 +452,7 @@ class Loop:
         """Call a model, and record it, though a step may begin with it, or marks have to be made."""
         self._called = True
         if not self._has_gradients():
-            if self._free() and self._step >= 0:
+            if self._free():
                 return self._evaluated(function, *args, **kwargs)
             return function(*args, **kwargs)
         self._session.saw.add(FORWARD)

@@ -40,14 +40,17 @@ class Called:
         self._model = weakref.ref(model)
         self._theirs = model._compiled_call_impl  # noqa: SLF001  the place for it
         self.notice = notice
-        self._compiling = sys.modules["torch"].compiler.is_compiling
+        torch = sys.modules["torch"]
+        self._compiling = torch.compiler.is_compiling
+        self._in_compiled = torch._C._dynamo.eval_frame.get_eval_frame_callback  # noqa: SLF001
         model._compiled_call_impl = self  # noqa: SLF001
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
         model: Any = self._model()
         run = self._theirs or model._call_impl  # noqa: SLF001  what it calls without us
-        if self._compiling():
+        # Where a graph breaks within it, the model is called anew, by what has been compiled.
+        if self._compiling() or self._in_compiled() is not None:
             return run(*args, **kwargs)
         # A model's shallow copies, such as the replicas of DataParallel, have this too.
         caller: Any = sys._getframe(1).f_locals.get("self")  # noqa: SLF001  `Module.__call__`

@@ -124,7 +124,7 @@ class Windows:
             links=self._linked(spans if whole else []),
             kernels=self._data.kernels[kernel_ids],
         )
-        tables = part.tables_in_sight()
+        tables = dict(part.tables_in_sight())
         roots = self._at[part.gaps["root"].to_numpy()] if len(gap_ids) else gap_ids
         tables["tasks"] = tables["tasks"].with_columns(id=pl.Series(ids))
         tables["gaps"] = tables["gaps"].with_columns(
