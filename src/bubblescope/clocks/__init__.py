@@ -378,7 +378,8 @@ def _report(case: _Case, before: int) -> ClockReport:
         violations_after=int((slack < -ROUNDING_NS).sum()),
         groups=max((steps.count(one) for one in set(steps)), default=0),
         tightest=tuple(
-            f"{_pair(pairs, index)}: {units.duration(int(slack[index]))}" for index in order
+            f"{_pair(case.timeline.tasks, pairs, index)}: {units.duration(int(slack[index]))}"
+            for index in order
         ),
         drift_ppm=drift,
         error_ns=max(errors, default=None),
@@ -387,10 +388,11 @@ def _report(case: _Case, before: int) -> ClockReport:
     )
 
 
-def _pair(pairs: pl.DataFrame, index: int) -> str:
+def _pair(tasks: pl.DataFrame, pairs: pl.DataFrame, index: int) -> str:
     row = pairs.row(index, named=True)
+    cause, effect = (tasks["name"][row[side]] for side in ("cause", "effect"))
     where = "" if row["step"] is None else f" of step {row['step']}"
-    return f"{row['cause']} on rank {row['a']} before {row['effect']} on rank {row['b']}{where}"
+    return f"{cause} on rank {row['a']} before {effect} on rank {row['b']}{where}"
 
 
 def _notices(case: _Case, said: ClockReport) -> list[Notice]:
@@ -419,7 +421,7 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
             notices.append(Notice("clocks-drift", text))
     conflicts = [group for group in case.groups if isinstance(group.found, Conflict)]
     if conflicts:
-        notices.append(_refusal(conflicts))
+        notices.append(_refusal(case.timeline.tasks, conflicts))
     a, b = (case.pairs[name].to_numpy() for name in ("clock_a", "clock_b"))
     apart = len(np.unique(connected(a, b, total)))
     if apart > 1:
@@ -473,7 +475,7 @@ def _within(case: _Case, said: ClockReport) -> str:
     return f"each is within ±{units.duration(said.error_ns)} of the first {first}'s"
 
 
-def _refusal(conflicts: list[_Group]) -> Notice:
+def _refusal(tasks: pl.DataFrame, conflicts: list[_Group]) -> Notice:
     """Name the worst contradiction."""
 
     def excess(group: _Group) -> int:
@@ -482,7 +484,7 @@ def _refusal(conflicts: list[_Group]) -> Notice:
     worst = max(conflicts, key=excess)
     assert isinstance(worst.found, Conflict)  # noqa: S101  for the type checker
     where = "" if worst.step is None else f" in {len(conflicts)} steps"
-    pairs = " and ".join(_pair(worst.pairs, index) for index in worst.found.pairs)
+    pairs = " and ".join(_pair(tasks, worst.pairs, index) for index in worst.found.pairs)
     return Notice(
         "clocks-contradict",
         f"no clock is right for what happened{where}, so the times are as they were: {pairs} "

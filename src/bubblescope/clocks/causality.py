@@ -22,7 +22,7 @@ def constraints(timeline: Timeline) -> pl.DataFrame:
 
     Returns:
         Frame with step, a and b (ranks), before_ns (on a) and after_ns (on b), neither of which is
-        null, and cause and effect, the names of the tasks.
+        null, and cause and effect, rows of the tasks.
     """
     return pl.concat([_passes(timeline), _messages(timeline)])
 
@@ -37,29 +37,31 @@ def _passes(timeline: Timeline) -> pl.DataFrame:
     tasks = timeline.tasks.select(
         "rank",
         "step",
-        "name",
         start_ns=pl.when(both).then("end_ns").otherwise("start_ns"),
         end_ns=pl.when(both).then("start_ns").otherwise("end_ns"),
     )
     pairs = passes(timeline)
-    source, target = tasks[pairs["source"]], tasks[pairs["target"]]
+    rank = tasks["rank"]
+    pairs = pairs.filter(rank.gather(pairs["source"]) != rank.gather(pairs["target"]))
+    source, target = pairs["source"], pairs["target"]
     return pl.DataFrame(
         {
-            "step": source["step"],
-            "a": source["rank"],
-            "b": target["rank"],
-            "before_ns": source["end_ns"],
-            "after_ns": target["start_ns"],
-            "cause": source["name"],
-            "effect": target["name"],
+            "step": tasks["step"].gather(source),
+            "a": rank.gather(source),
+            "b": rank.gather(target),
+            "before_ns": tasks["end_ns"].gather(source),
+            "after_ns": tasks["start_ns"].gather(target),
+            "cause": source,
+            "effect": target,
         }
-    ).filter(pl.col("a") != pl.col("b"))
+    )
 
 
 def _messages(timeline: Timeline) -> pl.DataFrame:
     """Return the starts of sends and the ends of their receives."""
     pairs = messages(timeline)
-    send, receive = timeline.tasks[pairs["send"]], timeline.tasks[pairs["receive"]]
+    tasks = timeline.tasks.select("rank", "step", "start_ns", "end_ns")
+    send, receive = tasks[pairs["send"]], tasks[pairs["receive"]]
     return pl.DataFrame(
         {
             "step": send["step"],
@@ -67,7 +69,7 @@ def _messages(timeline: Timeline) -> pl.DataFrame:
             "b": receive["rank"],
             "before_ns": send["start_ns"],
             "after_ns": receive["end_ns"],
-            "cause": send["name"],
-            "effect": receive["name"],
+            "cause": pairs["send"],
+            "effect": pairs["receive"],
         }
     )

@@ -88,7 +88,8 @@ def _windows(tasks: pl.DataFrame) -> pl.DataFrame:
     kinds = [kind.value for kind in COMPUTE_KINDS]
     kind = pl.col("kind")
     return (
-        tasks.filter(kind.is_in(kinds), pl.col("lane") == Lane.COMPUTE.value)
+        tasks.select("rank", "step", "stage", "kind", "lane", "start_ns", "end_ns")
+        .filter(kind.is_in(kinds), pl.col("lane") == Lane.COMPUTE.value)
         .drop_nulls("step")
         .group_by("rank", "step")
         .agg(

@@ -32,6 +32,8 @@ from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.timeline import TASK_SCHEMA
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
@@ -78,10 +80,14 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
         which it is; null if it is the last of the step) and root (row of the task on which all those
         that were waited for waited in the end). Laid out when first asked for: it is large.
         """
-        run = self.counterfactuals.run
-        parts = zip(self.counterfactuals.parts(), self.stretches, strict=True)
-        rows = pl.concat([_rows(part.run, _Items.of(part.run), made) for part, made in parts])
-        return laid_open(rows, self.counterfactuals.between, run.pipelines)
+        return pl.concat(self.gaps_by_part())
+
+    def gaps_by_part(self) -> Iterator[pl.DataFrame]:
+        """Yield the rows of `gaps` some steps at a time, so that not all need be there at once."""
+        between, pipelines = self.counterfactuals.between, self.counterfactuals.run.pipelines
+        for part, made in zip(self.counterfactuals.parts(), self.stretches, strict=True):
+            rows = _rows(part.run, _Items.of(part.run), made)
+            yield laid_open(rows, between, pipelines)
 
     @property
     def steps(self) -> int:

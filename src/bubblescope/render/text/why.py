@@ -143,11 +143,9 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
         return self._section("ranks", Group(*parts))
 
     def _longest(self, ledger: Ledger, limit: int) -> RenderableType:
-        gaps = (
-            ledger.gaps.filter(~pl.col("cause").is_in(_INHERENT))
-            .with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
-            .sort("length", "start_ns", descending=[True, False])
-            .head(_GAPS if limit == _ROWS else limit)
+        count = _GAPS if limit == _ROWS else limit
+        gaps = _longest_of(
+            pl.concat(_longest_of(part, count) for part in ledger.gaps_by_part()), count
         )
         if not len(gaps):
             return Group()
@@ -198,3 +196,13 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
     def _section(self, key: str, body: RenderableType) -> RenderableType:
         title = Text(words.heading(key, self.language), "bold")
         return Group(title, Padding(body, (0, 0, 1, 2)))
+
+
+def _longest_of(gaps: pl.DataFrame, count: int) -> pl.DataFrame:
+    """Return the longest stretches that are not inherent to the schedule, with their length."""
+    return (
+        gaps.filter(~pl.col("cause").is_in(_INHERENT))
+        .with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
+        .sort("length", "start_ns", descending=[True, False], maintain_order=True)
+        .head(count)
+    )
