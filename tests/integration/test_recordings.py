@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import bubblescope
 from bubblescope import SourceError, TimelineError, sources
+from bubblescope.model import timeline as model
 from bubblescope.record import Recorder, recorder
 from bubblescope.recording import reader
 from bubblescope.recording.columns import Membership, runs_of
@@ -107,12 +108,13 @@ def test_damage_that_polars_panics_at_is_an_error(tmp_path, monkeypatch):
 
 
 def test_a_task_that_breaks_the_models_rules_is_an_error_that_names_its_file(tmp_path):
-    path = record(tmp_path)
-    path.write_bytes(sealed(path.read_bytes().replace(b"forward", b"forwarf")))
-    with pytest.raises(
-        SourceError, match=r"rank00000\.bubbles: is damaged \(tasks row 0: kind must"
-    ):
-        sources.load(path)
+    paths = [record(tmp_path, rank) for rank in range(3)]
+    paths[1].write_bytes(sealed(paths[1].read_bytes().replace(b"forward", b"forwarf")))
+    for some in ([paths[1]], paths):
+        with pytest.raises(
+            SourceError, match=r"rank00001\.bubbles: is damaged \(tasks row 0: kind must"
+        ):
+            sources.load(*some)
 
 
 def test_ranks_say_which_groups_they_are_part_of(tmp_path):
@@ -146,6 +148,17 @@ def test_ranks_say_which_groups_they_are_part_of(tmp_path):
     assert "of no known role: 1 group of 4 ranks: 0, 1, 2, 3" in text
     timeline.save(tmp_path / "saved.parquet")
     assert sources.load(tmp_path / "saved.parquet").groups.equals(timeline.groups)
+
+
+def test_the_rules_are_checked_once_for_all_recordings(tmp_path, monkeypatch):
+    checked = []
+    check = model._check
+    monkeypatch.setattr(model, "_check", lambda *tables: checked.append(check(*tables)))
+    paths = [record(tmp_path, rank) for rank in range(4)]
+    sources.load(*paths[:2])
+    few = len(checked)
+    sources.load(*paths)
+    assert len(checked) == 2 * few > 0
 
 
 def test_two_files_of_one_rank_are_refused_by_name(tmp_path):

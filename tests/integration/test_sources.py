@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib import metadata
 
 import polars as pl
 import pytest
@@ -137,12 +136,16 @@ class ToySource:
 
 
 def test_another_package_adds_a_format_through_an_entry_point(tmp_path, monkeypatch):
-    entry = metadata.EntryPoint("toy", f"{__name__}:ToySource", "bubblescope.sources")
-    monkeypatch.setattr(metadata, "entry_points", lambda group: [entry])
+    said = tmp_path / "site" / "toy-1.0.dist-info"
+    said.mkdir(parents=True)
+    (said / "METADATA").write_text("Name: toy\nVersion: 1.0\n")
+    (said / "entry_points.txt").write_text(f"[bubblescope.sources]\ntoy = {__name__}:ToySource\n")
+    monkeypatch.syspath_prepend(said.parent)
     monkeypatch.setattr(sources, "SOURCES", Registry(SOURCES.group, SOURCES.built_in))
-    (tmp_path / "a.toy").write_text("x")
-    (tmp_path / "b.toy").write_text("x")
-    assert len(sources.load(tmp_path)) == 2
+    traces = [tmp_path / "a.toy", tmp_path / "b.toy"]
+    for trace in traces:
+        trace.write_text("x")
+    assert len(sources.load(*traces)) == 2
     assert {"native", "nsight", "toy"} <= set(sources.SOURCES)
 
 

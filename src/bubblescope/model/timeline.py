@@ -387,28 +387,32 @@ def concat(timelines: Sequence[Timeline]) -> Timeline:
                     f"{_origin(timeline)}; leave one of them out",
                 )
             owner[rank] = timeline
-    runs = [timeline.run for timeline in timelines]
+    return Timeline(
+        pl.concat([timeline.tasks for timeline in timelines]),
+        pl.concat([timeline.ranks for timeline in timelines]),
+        joined([timeline.run for timeline in timelines], len(owner)),
+        **{name: pl.concat([one.tables[name] for one in timelines]) for name in TABLES},
+    )
+
+
+def joined(runs: Sequence[Run], ranks: int) -> Run:
+    """Return what is known of several traces together, which are of so many ranks in all."""
     common = all(run.common_clock for run in runs)
     inferred: dict[str, str] = {}
     for run in runs:
         inferred |= run.inferred
-    return Timeline(
-        pl.concat([timeline.tasks for timeline in timelines]),
-        pl.concat([timeline.ranks for timeline in timelines]),
-        Run(
-            origins=tuple(dict.fromkeys(origin for run in runs for origin in run.origins)),
-            schedule=agreed(run.schedule for run in runs),
-            microbatches=agreed(run.microbatches for run in runs),
-            world=_world(runs, len(owner)),
-            inferred=inferred,
-            warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
-            notes=tuple(dict.fromkeys(notice for run in runs for notice in run.notes)),
-            contents=tuple(content for run in runs for content in run.contents),
-            common_clock=common,
-            host_clocks=not common and all(run.common_clock or run.host_clocks for run in runs),
-            attempts=tuple(attempt for run in runs for attempt in run.attempts),
-        ),
-        **{name: pl.concat([one.tables[name] for one in timelines]) for name in TABLES},
+    return Run(
+        origins=tuple(dict.fromkeys(origin for run in runs for origin in run.origins)),
+        schedule=agreed(run.schedule for run in runs),
+        microbatches=agreed(run.microbatches for run in runs),
+        world=_world(runs, ranks),
+        inferred=inferred,
+        warnings=tuple(dict.fromkeys(notice for run in runs for notice in run.warnings)),
+        notes=tuple(dict.fromkeys(notice for run in runs for notice in run.notes)),
+        contents=tuple(content for run in runs for content in run.contents),
+        common_clock=common,
+        host_clocks=not common and all(run.common_clock or run.host_clocks for run in runs),
+        attempts=tuple(attempt for run in runs for attempt in run.attempts),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
@@ -12,7 +12,7 @@ from bubblescope.model import units
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
-from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, concat
+from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, concat, joined
 from bubblescope.recording.attempts import number_of
 from bubblescope.recording.columns import HEADER
 from bubblescope.recording.failures import without_failed
@@ -77,25 +77,58 @@ class NativeSource:
         for recording in recordings:
             anchors.setdefault(recording.clock, recording.header.utc_ns)
         named = Counter(host for host, _ in anchors)
-        jobs: dict[Path, dict[int, list[Timeline]]] = {}
+        jobs: dict[Path, dict[int, list[_Part]]] = {}
         for recording in recordings:
             host, boot = recording.clock
             name = host if named[host] == 1 else f"{host}-{boot[:_BOOT]}"
             place = recording.path.parent
             attempts = jobs.setdefault(place.parent if number_of(place) else place, {})
             mine = attempts.setdefault(number_of(place), [])
-            mine.append(recording.timeline(anchors[recording.clock], name))
+            mine.append(recording.part(anchors[recording.clock], name))
         timelines += [
-            _one_after_another({number: concat(attempts[number]) for number in sorted(attempts)})
+            _one_after_another({number: _together(attempts[number]) for number in sorted(attempts)})
             for attempts in jobs.values()
         ]
-        joined = concat(timelines)
-        if recordings and not joined.groups.height:
-            tables = joined.tables | {"groups": _groups(recordings, joined.ranks)}
-            joined = Timeline(joined.tasks, joined.ranks, joined.run, **tables)
+        whole = concat(timelines)
+        if recordings and not whole.groups.height:
+            tables = whole.tables | {"groups": _groups(recordings, whole.ranks)}
+            whole = Timeline(whole.tasks, whole.ranks, whole.run, **tables)
         if len(anchors) > 1:
-            joined = joined.with_notices(clocks_unchecked(len(anchors)))
-        return joined
+            whole = whole.with_notices(clocks_unchecked(len(anchors)))
+        return whole
+
+
+class _Part(NamedTuple):
+    """What one rank's recording says on the clock of all.
+
+    Attributes:
+        path: The file.
+        tasks: Frame with columns of tasks.
+        rank: Its row of the table of ranks.
+        run: Where it came from.
+    """
+
+    path: Path
+    tasks: pl.DataFrame
+    rank: dict[str, Any]
+    run: Run
+
+
+def _together(parts: Sequence[_Part]) -> Timeline:
+    """Return the recordings of several ranks as one run.
+
+    Raises:
+        SourceError: One is damaged.
+        TimelineError: Two are of the same rank.
+    """
+    tasks = pl.concat([part.tasks for part in parts], how="diagonal")
+    ranks = pl.DataFrame([part.rank for part in parts], schema=RANK_SCHEMA)
+    try:
+        return Timeline(tasks, ranks, joined([part.run for part in parts], len(parts)))
+    except TimelineError as error:
+        if len(parts) == 1:
+            raise SourceError(parts[0].path, f"is damaged ({error})") from None
+        return concat([_together([part]) for part in parts])  # one of these says which it is
 
 
 def _groups(recordings: list[_Recording], ranks: pl.DataFrame) -> pl.DataFrame:
@@ -244,7 +277,7 @@ class _Recording:
         """What identifies the monotonic clock."""
         return (self.header.host, self.header.boot)
 
-    def timeline(self, utc_ns: int, host: str) -> Timeline:
+    def part(self, utc_ns: int, host: str) -> _Part:
         """Return the rank's tasks, with `utc_ns` added to its monotonic times."""
         header = self.header
         times = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
@@ -261,7 +294,6 @@ class _Recording:
         tasks, failed = without_failed(tasks)
         known = {name: getattr(header, name, None) for name in RANK_SCHEMA}
         known["host"] = host
-        ranks = pl.DataFrame([known], schema=RANK_SCHEMA)
         run = Run(
             origins=(Origin("native", header.version, str(self.path), header.recorded_by),),
             schedule=header.schedule,
@@ -274,10 +306,7 @@ class _Recording:
                 *_failed(header.rank, failed),
             ),
         )
-        try:
-            return Timeline(tasks, ranks, run)
-        except TimelineError as error:
-            raise SourceError(self.path, f"is damaged ({error})") from None
+        return _Part(self.path, tasks, known, run)
 
 
 def _stage_of_chunk(stages: list[int] | None, column: str = "chunk") -> pl.Expr:
