@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bubblescope.model.kinds import Kind
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.integrations.torch_loop.loop import Loop
-from bubblescope.record.integrations.torch_loop.models import Called
+from bubblescope.record.integrations.torch_loop.models import leave_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,8 +51,7 @@ def optimizers(module: ModuleType, session: Session) -> None:
 
 def compiled(module: ModuleType, session: Session) -> None:
     """Follow what `torch.compile` makes of a model, from its first call on."""
-    # No frame of its own to compile: what a graph break within the model leaves is as without us.
-    module.skip_code(Called.__call__.__code__)
+    leave_out(module)
     made = module.OptimizedModule
     theirs = made.__init__
 

@@ -42,7 +42,7 @@ class Called:
         self.notice = notice
         torch = sys.modules["torch"]
         self._compiling = torch.compiler.is_compiling
-        self._in_compiled = torch._C._dynamo.eval_frame.get_eval_frame_callback  # noqa: SLF001
+        self._in_compiled = _compiler(torch) or _nothing
         model._compiled_call_impl = self  # noqa: SLF001
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -66,6 +66,25 @@ class Called:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()  # a module that says itself how it is saved or copied leaves it in
+
+
+def leave_out(eval_frame: Any) -> None:
+    """Let Dynamo, whose module of that name this is, not compile the calls of `Called` as a frame.
+
+    It still looks through them where it compiles what calls the model. Where a graph breaks within the
+    model, there are as many graphs and breaks as without us.
+    """
+    if _compiler(sys.modules["torch"]) is not None:  # else nothing tells when to be left alone
+        eval_frame.skip_code(Called.__call__.__code__)
+
+
+def _compiler(torch: Any) -> Callable[[], Any] | None:
+    """Return what tells whether code is run that Dynamo compiles; older versions have nothing."""
+    return getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", None)  # noqa: SLF001
+
+
+def _nothing() -> None:
+    """There is no compiler."""
 
 
 def models_of(parameters: Iterable[Any]) -> list[Any]:
