@@ -491,10 +491,10 @@ def test_an_evaluation_is_no_training_step(tmp_path):
     assert kinds(run) == {
         **dict.fromkeys(("forward", "backward"), 12),
         **dict.fromkeys(("optimizer", "collective"), 3),
-        "other": 12 + 3,  # losses, and evaluations
+        "other": 12 + 4,  # losses, and evaluations
     }
     beside = run.tasks.filter(name="evaluation")
-    assert beside["step"].to_list() == [0, 1, 2]
+    assert beside["step"].to_list() == [None, 0, 1, 2]  # one before the first step
     assert beside["lane"].unique().to_list() == ["host"]
 
 

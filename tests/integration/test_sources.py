@@ -43,6 +43,35 @@ def test_files_that_are_no_trace_are_ignored_in_folders_with_a_warning(tmp_path)
     assert "train.log" in notice.message
 
 
+def test_pipes_are_never_read(tmp_path):
+    """Reading from one that nobody writes to would never end."""
+    path = record(tmp_path / "run", 0)
+    os.mkfifo(path.with_name("rank1.bubbles"))
+    run = sources.load(tmp_path / "run")
+    assert run.ranks["rank"].to_list() == [0]
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    run.save(folder / "run.parquet")
+    for name in ("rank1.json", "rank1.bubbles", "rank1.sqlite", "workerlog.1", "rank1.parquet"):
+        os.mkfifo(folder / name)
+    lost = {notice.code: notice.lost for notice in sources.load(folder).run.warnings}
+    assert lost["ignored-files"] == 5
+    with pytest.raises(SourceError, match=r"rank1.json: is neither a file nor a folder"):
+        sources.load(folder / "rank1.json")
+
+
+def test_links_that_lead_back_are_not_followed_for_ever(tmp_path):
+    """Two links to the folder above make as many paths as there are ways to go round."""
+    for folder in ("one", "other"):
+        (tmp_path / "run" / folder).mkdir(parents=True)
+        (tmp_path / "run" / folder / "up").symlink_to("..")
+    path = record(tmp_path / "run" / "one", 0)
+    (tmp_path / "run" / "other" / "again").symlink_to("../one")
+    (tmp_path / "run" / "gone").symlink_to("nowhere")
+    assert [one.resolve() for one in find([tmp_path]).files] == [path.resolve()]
+    assert len(sources.load(tmp_path)) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -56,6 +56,16 @@ def lossy(timeline: Timeline, seed: int | list[int]) -> Timeline:
     return kept(timeline, pl.Series(random.random(len(timeline)) > 0.01))
 
 
+@pytest.mark.parametrize("column", ["stage", "microbatch"])
+def test_one_absurd_number_makes_no_plan_of_as_many(column):
+    """Damage to a file may give a task any number: plans of a billion stages fill the memory."""
+    run = played(generate("1f1b", 4, 8))
+    first = pl.int_range(pl.len()) == 7
+    odd = run.tasks.with_columns(pl.when(first).then(10**9).otherwise(column).alias(column))
+    found = recognise(Timeline(odd, run.ranks, run.run))
+    assert (found.schedule, found.devices, found.microbatches) == ("1f1b", 4, 8)
+
+
 def named(found: Recognition | None) -> set[str]:
     """Return the schedules that a run is said to be, the one that was chosen and its equals."""
     assert found is not None

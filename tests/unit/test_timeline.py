@@ -255,6 +255,7 @@ def test_slicing_by_an_absent_step_or_rank_says_what_there_is():
         ({"busy_ns": [None, 16]}, r"tasks row 1: the rule is that busy_ns fits in the task"),
         ({"busy_ns": [-1, None]}, r"tasks row 0: the rule is that busy_ns is not negative"),
         ({"microbatch": [0, -1]}, r"tasks row 1: the rule is that microbatch is not negative"),
+        ({"rank": [0, 1 << 24]}, r"tasks row 1: the rule is that rank is below 16,777,216"),
         ({"pair_stage": [1, None]}, r"tasks row 0: the rule is that only a forward_backward"),
         ({"kind": ["forward", "sideways"]}, r"tasks row 1: kind must be one of forward, backward"),
         ({"lane": ["compute", None]}, r"tasks row 1: lane must not be null"),

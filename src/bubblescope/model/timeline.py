@@ -75,6 +75,9 @@ RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
 _TASK_REQUIRED = ("rank", "kind", "lane", "start_ns", "end_ns", "name")
 _RANK_REQUIRED = ("rank", "host")
 
+RANKS: Final = 1 << 24
+"""No job has as many ranks. A larger number is damage, and tables by rank would fill the memory."""
+
 _TASK_RULES: Final[tuple[tuple[str, pl.Expr], ...]] = (
     ("end_ns is not before start_ns", pl.col("end_ns") >= pl.col("start_ns")),
     ("busy_ns is not negative", pl.col("busy_ns") >= 0),
@@ -87,6 +90,7 @@ _TASK_RULES: Final[tuple[tuple[str, pl.Expr], ...]] = (
         (f"{column} is not negative", pl.col(column) >= 0)
         for column in ("rank", "stage", "chunk", "microbatch", "peer")
     ),
+    (f"rank is below {RANKS:,}", pl.col("rank") < RANKS),
     (
         "only a forward_backward task has a pair",
         pl.all_horizontal(pl.col("pair_stage", "pair_chunk", "pair_microbatch").is_null())

@@ -104,15 +104,28 @@ def count(number: int, noun: str, nouns: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
-def listed(noun: str, numbers: Sequence[int], most: int = 6) -> str:
+MOST_LISTED: Final = 6
+"""Numbers of things that are listed, of many."""
+
+
+def listed(
+    noun: str, numbers: Sequence[int], most: int = MOST_LISTED, *, of: int | None = None
+) -> str:
     """Write what some numbered things are, the first few of many.
+
+    Args:
+        noun: What they are, one of them.
+        numbers: Their numbers, or the first of them.
+        most: How many to write.
+        of: How many there are, if not all numbers are given.
 
     >>> listed("rank", [3]), listed("rank", [0, 2])
     ('rank 3', 'ranks 0, 2')
     """
     shown = ", ".join(map(str, numbers[:most]))
-    more = f" and {len(numbers) - most} more" if len(numbers) > most else ""
-    return f"{noun}{'' if len(numbers) == 1 else 's'} {shown}{more}"
+    count = len(numbers) if of is None else of
+    more = f" and {count - most} more" if count > most else ""
+    return f"{noun}{'' if count == 1 else 's'} {shown}{more}"
 
 
 def optional(value: object) -> str:

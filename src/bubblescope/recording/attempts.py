@@ -76,7 +76,7 @@ class Attempt(NamedTuple):
         Args:
             halves: Whether to return the older halves of those that have a limit, too.
         """
-        found = sorted(self.folder.glob(_RANK_FILES))
+        found = sorted(path for path in self.folder.glob(_RANK_FILES) if path.is_file())
         return found if halves else [path for path in found if not is_older_half(path)]
 
     def ended(self) -> bool:

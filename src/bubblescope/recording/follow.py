@@ -237,7 +237,8 @@ class Tail:
             if attempts := attempts_in(Path(folder)):
                 folders[:] = [attempts[-1].folder.name]
                 continue
-            found += [Path(folder, name) for name in names if _followed(name)]
+            paths = [Path(folder, name) for name in names if _followed(name)]
+            found += [path for path in paths if path in self.recordings or path.is_file()]
         return found
 
 

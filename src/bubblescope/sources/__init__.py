@@ -155,9 +155,12 @@ def find(
     for path in _expand(paths):
         if not utf8(path):
             raise SourceError(whole(str(path)), "has a name that is no UTF-8; rename it")
-        members = (
-            [path] if not path.is_dir() or _claim(path, source) else _walk(path, source, attempts)
-        )
+        if not (path.is_dir() or path.is_file()):
+            raise SourceError(
+                path, "is neither a file nor a folder; write what it holds into a file first"
+            )
+        folder = path.is_dir() and not _claim(path, source)
+        members = _walk(path, source, attempts, set()) if folder else [path]
         found = 0
         for member in members:
             # A file that the user both names and gives a format to is of that format.
@@ -248,7 +251,10 @@ def _expand(paths: Sequence[str | Path]) -> list[Path]:
 
 
 def _claim(path: Path, only: str | None) -> str | None:
-    """Return the format of a path, of all or only of one, or None."""
+    """Return the format of a path, of all or only of one, or None.
+
+    What is neither a file nor a folder has none: reading from a pipe or a device may never end.
+    """
     if path.is_file():
         try:
             with path.open("rb"):
@@ -257,6 +263,8 @@ def _claim(path: Path, only: str | None) -> str | None:
             raise SourceError(
                 path, f"cannot be opened ({error.strerror}); check its rights"
             ) from None
+    elif not path.is_dir():
+        return None
     return next(
         (
             name
@@ -267,34 +275,41 @@ def _claim(path: Path, only: str | None) -> str | None:
     )
 
 
-def _walk(folder: Path, only: str | None, attempts: _Attempts) -> list[Path]:
+def _walk(
+    folder: Path, only: str | None, attempts: _Attempts, seen: set[tuple[int, int]]
+) -> list[Path]:
     """List what is under a folder, taking a folder that is itself a trace as one thing.
 
-    Of a recording only the attempts that are meant count.
+    Of a recording only the attempts that are meant count. A folder that symbolic links lead to once
+    more, perhaps in a circle, counts where it was met first; `seen` are those that were.
     """
+    try:
+        status = folder.stat()
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise SourceError(
+            folder, f"cannot be listed ({error.strerror}); check its rights"
+        ) from None
+    if (status.st_dev, status.st_ino) in seen:
+        return []
+    seen.add((status.st_dev, status.st_ino))
     ours = only in {None, _RECORDINGS}
     if ours and (wanted := attempts.within(folder)) is not None:
         return [
             path
             for attempt in wanted
             for path in (
-                _walk(attempt.folder, only, attempts)
+                _walk(attempt.folder, only, attempts, seen)
                 if attempt.number
                 else attempt.files(halves=True)
             )
         ]
     found: list[Path] = []
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError as error:
-        raise SourceError(
-            folder, f"cannot be listed ({error.strerror}); check its rights"
-        ) from None
     for entry in entries:
         if entry.name.startswith(".") or entry.name == MANIFEST:
             continue
         if entry.is_dir() and not _claim(entry, only):
-            found += _walk(entry, only, attempts)
+            found += _walk(entry, only, attempts, seen)
         else:
             found.append(entry)
     return found

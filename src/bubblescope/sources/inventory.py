@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 5
 """How many of the names a warning lists."""
+
+_ABSENT: Final = 8
+"""How many of the missing ranks a warning lists."""
 
 
 def name_shapes(
@@ -71,12 +75,19 @@ def missing_ranks(found: Collection[int], world: int | None) -> list[Notice]:
         found: Ranks that there are traces of.
         world: Number of ranks of the job, if it says.
     """
-    absent = sorted(set(range(world or 0)) - set(found))
-    if not absent:
+    first, count = absent(found, world or 0, _ABSENT)
+    if not count:
         return []
-    which = ", ".join(map(str, absent[:8])) + (", ..." if len(absent) > 8 else "")
-    text = (
-        f"{len(absent)} of {world} ranks have no trace here ({which}); rates over all ranks leave "
-        "them out"
-    )
-    return [Notice("missing-ranks", text, len(absent), world)]
+    which = ", ".join(map(str, first)) + (", ..." if count > len(first) else "")
+    text = f"{count} of {world} ranks have no trace here ({which}); rates over all ranks leave them out"
+    return [Notice("missing-ranks", text, count, world)]
+
+
+def absent(found: Collection[int], world: int, most: int) -> tuple[list[int], int]:
+    """Return the first few ranks that a job says it has and of which there is nothing, and how many.
+
+    What a job says may be any number: as many steps are taken as there are ranks, and a few.
+    """
+    known = {rank for rank in found if 0 <= rank < world}
+    first = islice((rank for rank in range(world) if rank not in known), most)
+    return list(first), world - len(known)

@@ -23,6 +23,7 @@ from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled, refuse_doubles
+from bubblescope.sources.inventory import absent
 from bubblescope.sources.paddle_steps import GLOG_THREAD, JOB_MARK, STEP_MARK, numbered, step_ranges
 from bubblescope.sources.plausibility import implausible_clock, impossible_times, possible
 
@@ -180,17 +181,17 @@ def _past_missing(tasks: pl.DataFrame, world: int) -> tuple[pl.DataFrame, str]:
         The tasks, and what to add to how stages were inferred.
     """
     workers = tasks["rank"].unique().sort()
-    absent = sorted(set(range(world)) - set(workers.to_list()))
-    if not absent:
+    first, count = absent(workers.to_list(), world, units.MOST_LISTED)
+    if not count:
         return tasks, ""
+    missing = units.listed("worker", first, of=count)
     unknown = pl.lit(None, pl.Int32)
     if len(workers) == 1:
         return tasks.with_columns(stage=unknown), ""
     apart = set(workers.diff().drop_nulls().to_list())
     before = workers[0] >= len(workers) * workers.diff().drop_nulls()[0]
     if len(apart) == 1 and (before or (apart != {1} and not _room_between(tasks))):
-        others = units.listed("worker", absent)
-        return tasks, f"; {others}, without a log, taken to be of other replicas"
+        return tasks, f"; {missing}, without a log, taken to be of other replicas"
     found = []
     passes = tasks.drop_nulls("stage").with_columns(place=pl.col("chunk").fill_null(0))
     by_chunk = passes.select("rank", "place", "stage").unique().sort("stage")
@@ -206,7 +207,7 @@ def _past_missing(tasks: pl.DataFrame, world: int) -> tuple[pl.DataFrame, str]:
         pl.concat(found), on=["rank", "place"], how="left", maintain_order="left"
     )
     counted = pl.when(pl.col("stage").is_not_null()).then("told")
-    said = f"; {units.listed('worker', absent)}, without a log, counted as stages"
+    said = f"; {missing}, without a log, counted as stages"
     return placed.with_columns(stage=counted).drop("place", "told"), said
 
 

@@ -30,6 +30,12 @@ _WORK: Final = {
     Kind.FORWARD_BACKWARD.value: FORWARD,
 }
 _UNSTEPPED: Final = -1
+_STAGES: Final = 4096
+"""Stages that any pipeline may have."""
+_TIMES: Final = 8
+"""How many times as many stages or micro-batches as were seen a run may have."""
+_SPARE: Final = 1024
+"""Micro-batches that a step may have however few were seen."""
 _NEEDED: Final = (
     *("rank", "step", "kind", "lane", "stage", "microbatch", "pair_stage", "pair_microbatch"),
     *("start_ns", "end_ns"),
@@ -111,7 +117,7 @@ def observe(timeline: Timeline) -> Observed:
     """Return what the ranks of a run did."""
     tasks = timeline.tasks.select(_NEEDED).with_row_index("task")
     tasks = pipeline_phase(tasks, _WORK.keys())
-    known = tasks.drop_nulls(["stage", "microbatch"])
+    known = _plausible(tasks.drop_nulls(["stage", "microbatch"]))
     known = known.with_columns(
         step=pl.col("step").fill_null(_UNSTEPPED),
         work=pl.col("kind").replace_strict(_WORK, return_dtype=pl.Int32),
@@ -146,6 +152,20 @@ def observe(timeline: Timeline) -> Observed:
             for rank, stages in sorted(seen.items())
         },
     )
+
+
+def _plausible(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return tasks but for those with a stage or micro-batch that no pipeline like theirs has.
+
+    A single damaged number would make plans of a billion devices or micro-batches. A rank runs each
+    micro-batch of a step on each of its stages, so there are about as many as it has tasks in a step;
+    more where a trace is cut.
+    """
+    if not tasks.height:
+        return tasks
+    stages = max(_STAGES, _TIMES * tasks["stage"].n_unique())
+    busiest: Any = tasks.group_by("rank", "step").len()["len"].max()
+    return tasks.filter(pl.col("stage") < stages, pl.col("microbatch") < _TIMES * busiest + _SPARE)
 
 
 def shapes(observed: Observed) -> list[Shape]:
