@@ -235,5 +235,6 @@ def _details(spent: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
         .group_by("step", name=pl.format("{}: {}{}", label, name, role))
         .agg(part=pl.col("spent_ns").sum())
         .join(ranks, on="step")
+        .sort("step", "name")  # so that those that change alike come in one order
         .with_columns(group=pl.lit("detail"), whole="ranks")
     )

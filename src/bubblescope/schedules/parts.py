@@ -43,28 +43,30 @@ class Parts:
         part = np.searchsorted(bounds, edges.source, "right") - 1
         ends = np.cumsum(np.bincount(part, minlength=len(self.operations)))
         self.own: list[Ints] = np.split(order_of_runs(part).astype(np.int32), ends[:-1])
-        local = at_once(self._local, range(len(self.operations)))
-        # As the one before, or the first of those that are alike.
-        of = [0] * len(local)
-        for index in range(1, len(local)):
-            like = of[index - 1]
-            same = self._count(index) == self._count(like) and all(
-                map(np.array_equal, local[index], local[like])
-            )
-            of[index] = like if same else index
-        kinds = sorted(set(of))
-        made = at_once(lambda index: Graph(self._count(index), local[index]), kinds)
-        graphs = dict(zip(kinds, made, strict=True))
-        self.graphs: list[Graph] = [graphs[index] for index in of]
+        self.graphs = self._made(at_once(self._local, range(len(self.operations))))
 
     @property
     def bounds(self) -> Ints:
         """The first operation of each part, and the number of all."""
         return np.array([0, *(rows.stop for rows in self.operations)])
 
-    def _count(self, index: int) -> int:
-        rows = self.operations[index]
-        return int(rows.stop - rows.start)
+    def _made(self, local: list[Edges]) -> list[Graph]:
+        """Return the graph of each part, the same for those that are like the ones before them.
+
+        Args:
+            local: The edges of each, as `_local` returns them.
+        """
+        counts = [rows.stop - rows.start for rows in self.operations]
+        first = list(range(len(local)))  # the first of the parts that each is like
+        for index in first[1:]:
+            before = first[index - 1]
+            same = map(np.array_equal, local[index], local[before])
+            if counts[index] == counts[before] and all(same):
+                first[index] = before
+        kinds = sorted(set(first))
+        made = at_once(lambda index: Graph(counts[index], local[index]), kinds)
+        graphs = dict(zip(kinds, made, strict=True))
+        return [graphs[index] for index in first]
 
     def _local(self, index: int) -> Edges:
         """Return the edges of a part, with its operations numbered from 0."""
