@@ -84,28 +84,30 @@ def test_sums_are_exact_and_replay_is_near_on_real_traces(path):
     assert found.worst_error <= 0.005
 
 
+def faulty(seed: int, causes: set[Cause], jitter: float) -> Timeline | None:
+    """Play a random job with faults; None if two changes of its order contradict each other."""
+    random = np.random.default_rng(seed)
+    made = job(random, jitter=jitter)
+    try:
+        return made.play(*[fault(cause, random, made) for cause in sorted(causes)])
+    except ScheduleError:
+        return None
+
+
 @settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**31), st.sets(st.sampled_from(CAUSES), max_size=3))
 def test_sums_are_exact_whatever_happened(seed, causes):
-    random = np.random.default_rng(seed)
-    made = job(random, jitter=0.2)
-    try:
-        faults = [fault(cause, random, made) for cause in sorted(causes)]
-        run = made.play(*faults)
-    except ScheduleError:
-        return
-    check_sums(run, explained(run))
+    run = faulty(seed, causes, jitter=0.2)
+    if run is not None:
+        check_sums(run, explained(run))
 
 
 @settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**31), st.sets(st.sampled_from(CAUSES), max_size=3))
 def test_a_run_looked_at_in_parts_is_as_one_looked_at_as_a_whole(seed, causes):
     """Also replays, of which some keep the schedule's order of tasks."""
-    random = np.random.default_rng(seed)
-    made = job(random, jitter=0.01)
-    try:
-        run = made.play(*(fault(cause, random, made) for cause in sorted(causes)))
-    except ScheduleError:  # two changes of order contradict each other
+    run = faulty(seed, causes, jitter=0.01)
+    if run is None:
         return
     whole = explained(run)
     with pytest.MonkeyPatch.context() as patch:

@@ -10,8 +10,6 @@ work. They become tasks of the communication lane.
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -19,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model import device_time
+from bubblescope.model.arrays import at_once
 from bubblescope.model.device_time import NO_INTERVALS, NONE, busy_intervals, match_work
 from bubblescope.model.kinds import LANE_OF, Kind, Lane
 from bubblescope.model.provenance import Notice
@@ -130,9 +129,7 @@ def project(capture: Capture, names: NameParser) -> Projection:
         mine = ranges.filter(process=process)
         return _of_process(capture, mine, launches.of(process), work.of(process))
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        found = list(pool.map(of, processes))
-
+    found = at_once(of, processes)
     intervals = pl.concat([one.intervals for one in found] or [NO_INTERVALS])
     of_ranges = (
         ranges.join(intervals, on="range")

@@ -7,15 +7,13 @@ by moment.
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.model.arrays import blocks
+from bubblescope.model.arrays import at_once, blocks
 from bubblescope.model.budget import (
     BUDGET_SCHEMA,
     COMMUNICATION,
@@ -152,8 +150,7 @@ def spent(
         return [_of_device(one, tasks, markers) for one in ran]
 
     # As in the projection: processes are independent, and NumPy frees the other cores.
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        done = [one for several in pool.map(of, work.processes) for one in several]
+    done = [one for several in at_once(of, work.processes) for one in several]
     together = joined([NOTHING, *done])
     return msgspec.structs.replace(
         together,

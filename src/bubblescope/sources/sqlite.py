@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +10,7 @@ import adbc_driver_manager
 import adbc_driver_sqlite
 import polars as pl
 
+from bubblescope.model.arrays import at_once
 from bubblescope.model.errors import SourceError
 from bubblescope.sources.sqlite_head import tables_of, uri_of
 
@@ -147,8 +146,7 @@ class SqliteTables:
                 self._progress.advance(piece.height)
             return shrink(piece) if shrink else piece
 
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            pieces = [piece for piece in pool.map(run, queries) if piece.height]
+        pieces = [piece for piece in at_once(run, queries) if piece.height]
         if not pieces:
             empty = pl.DataFrame([nothing(column, self._text) for column in columns])
             return shrink(empty) if shrink else empty

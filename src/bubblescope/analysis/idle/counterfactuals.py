@@ -111,15 +111,13 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False):
 
     def parts(self) -> Iterator[Self]:
         """Yield the run part by part, some steps at a time, each with its tasks numbered from 0."""
-        graph = self.run.graph
-        for index, tasks in enumerate(graph.operations):
-            own = graph.own[index]
-            links = own[slice(*np.searchsorted(own, (self.run.links.start, self.run.links.stop)))]
+        for index, tasks in enumerate(self.run.graph.operations):
+            links = self.run.links_of(index)
             yield msgspec.structs.replace(
                 self,
                 run=self.run.part(index),
                 lengths=Lengths(*(ns[tasks] for ns in self.lengths)),
-                sent_ns={cause: ns[links - self.run.within] for cause, ns in self.sent_ns.items()},
+                sent_ns={cause: ns[links] for cause, ns in self.sent_ns.items()},
                 later_ns={cause: ns[tasks] for cause, ns in self.later_ns.items()},
                 planned=self.planned and self.planned.part(index),
             )

@@ -199,13 +199,18 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
         _, end = (graph or self.graph).run(duration + lag, delay)
         return end - duration, end
 
+    def links_of(self, index: int) -> Ints:
+        """Return which of the edges from stage to stage are of one part of the run's graph."""
+        own = self.graph.own[index] - self.within
+        return own[(own >= 0) & (own < len(self.early_ns))]
+
     def part(self, index: int) -> MeasuredRun:
         """Return one part of the run's graph as a run of its own, with tasks numbered from 0."""
         tasks, own = self.graph.operations[index], self.graph.own[index]
         begin, end = np.searchsorted(self.first, (tasks.start, tasks.stop)).tolist()
         groups = slice(begin, end)
         step = slice(int(self.step[tasks.start]), int(self.step[tasks.stop - 1]) + 1)
-        low, high = np.searchsorted(own, (self.links.start, self.links.stop)).tolist()
+        links, within = self.links_of(index), int(np.searchsorted(own, self.within))
         feeder, measured = self.feeder[tasks], self.as_measured
         return MeasuredRun(
             task=self.task[tasks],
@@ -224,10 +229,10 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
             opens_ns=self.opens_ns[step],
             first=self.first[begin : end + 1] - tasks.start,
             graph=self.graph.alone(index),
-            within=low,
-            held=len(own) - high,
+            within=within,
+            held=len(own) - within - len(links),
             delay_ns=self.delay_ns[own],
-            early_ns=self.early_ns[own[low:high] - self.within],
+            early_ns=self.early_ns[links],
             recorded=self.recorded,
             left_out=self.left_out,
             as_measured=Replay(
@@ -304,7 +309,7 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     source, target = _ends(links)
     held = held_sends(timeline, tasks, (source, target), (start + opens[step], end + opens[step]))
     edges = _edges((before, after), (source, target), _ends(held))
-    bounds = _bounds(first, step)
+    bounds = _bounds(opening, first)
     left_out = 0
     try:
         graph = Parts(edges, bounds)
@@ -353,18 +358,17 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     )
 
 
-def _bounds(first: Ints, step: Ints) -> Ints:
+def _bounds(opening: Ints, first: Ints) -> Ints:
     """Return where the parts of a run begin, and its end: steps that are worth a replay of their own.
 
     Args:
+        opening: First task of each step.
         first: First task of each group, and n.
-        step: Index of each task's step, n long.
     """
-    opening = np.flatnonzero(np.diff(step, prepend=-1))
     # What a replay does for each depth takes as long for a hundred tasks as for one.
     enough = max(_PART, _WIDE * int(np.diff(first).max()))
     begins = np.flatnonzero(np.diff(opening // enough, prepend=-1))
-    return np.append(opening[begins], len(step))
+    return np.append(opening[begins], first[-1])
 
 
 def _edges(*parts: tuple[Ints, Ints]) -> Edges:

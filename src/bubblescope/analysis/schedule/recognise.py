@@ -331,9 +331,9 @@ def _likely(
     Of a long run the first steps are looked at first: once a plan explains all of the run, those from
     which already these depart by more than that one lacks are not the best.
     """
+    if len(observed.work) < _LARGE:
+        return _fits(observed, shape, seats, candidates, count)
     plans = _plans(candidates, count)
-    if len(observed.work) < _LARGE or len(plans) < 2:
-        return [_fit(observed, shape, seats, *plan) for plan in plans]
     early = observed.early(_EARLY)
     first = [_fit(early, shape, seats, *plan).least for plan in plans]
     fits: dict[int, _Fit] = {}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import os
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -13,6 +11,7 @@ import polars as pl
 
 from bubblescope.analysis.idle.ledger import CAUSE_DTYPE
 from bubblescope.model import intervals
+from bubblescope.model.arrays import at_once
 from bubblescope.model.ordering import in_order, numbered, order_of_runs
 from bubblescope.render.layout import LANE_ORDER, with_rows
 
@@ -107,8 +106,7 @@ def deflated(data: bytes | bytearray, effort: int) -> bytes:
             zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH
         )
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        body = b"".join(pool.map(squeezed, range(len(pieces))))
+    body = b"".join(at_once(squeezed, range(len(pieces))))
     return zlib.compress(b"", effort)[:2] + body + zlib.adler32(data).to_bytes(4, "big")
 
 
