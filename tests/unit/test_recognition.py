@@ -56,6 +56,23 @@ def lossy(timeline: Timeline, seed: int | list[int]) -> Timeline:
     return kept(timeline, pl.Series(random.random(len(timeline)) > 0.01))
 
 
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-h1", "interleaved-1f1b", "zb-v"])
+@pytest.mark.parametrize(("m", "lost"), [(8, False), (8, True), (4, False), (1, False)])
+def test_looking_at_the_first_steps_first_finds_what_looking_at_all_finds(
+    name, m, lost, monkeypatch
+):
+    """Also which fit as well, as several do of few micro-batches, and where the first steps are cut."""
+    run = played(generate(name, 4, m), steps=6)
+    if lost:
+        run = kept(lossy(run, seed=1), pl.col("start_ns") > run.tasks["start_ns"].quantile(0.1))
+    whole = recognise(run)
+    monkeypatch.setattr("bubblescope.analysis.schedule.recognise._LARGE", 0)
+    early = recognise(run)
+    names = ("schedule", "variant", "equals", "confidence", "missing", "departures", "devices")
+    assert [getattr(early, one) for one in names] == [getattr(whole, one) for one in names]
+    assert np.array_equal(early.position, whole.position)
+
+
 @pytest.mark.parametrize("column", ["stage", "microbatch"])
 def test_one_absurd_number_makes_no_plan_of_as_many(column):
     """Damage to a file may give a task any number: plans of a billion stages fill the memory."""
