@@ -8,7 +8,21 @@ import { help } from "./help";
 import { History } from "./history";
 import { hit } from "./hit";
 import { began, inside, kernelDetails, kernelRowOf, type Inside } from "./kernels";
-import { bandOf, GROUPINGS, groupOf, layout, overlayAbove, placeOf, SIZES, within, type Arrangement, type Extra, type Grouping, type Item, type Layout } from "./layout";
+import {
+  bandOf,
+  GROUPINGS,
+  groupOf,
+  layout,
+  overlayAbove,
+  placeOf,
+  SIZES,
+  within,
+  type Arrangement,
+  type Extra,
+  type Grouping,
+  type Item,
+  type Layout,
+} from "./layout";
 import { Minimap } from "./minimap";
 import { Overlay } from "./overlay";
 import { gutter, Painter } from "./paint";
@@ -35,7 +49,11 @@ export class App {
   readonly canvas = element("canvas", { class: "lanes", tabindex: "0", role: "application" });
   readonly over = element("canvas", { class: "over" });
   readonly strip = element("canvas", { class: "ruler" });
-  readonly map = element("canvas", { class: "minimap", role: "img", "aria-label": "the whole run; drag to move, its edges to zoom" });
+  readonly map = element("canvas", {
+    class: "minimap",
+    role: "img",
+    "aria-label": "the whole run; drag to move, its edges to zoom",
+  });
   readonly scroll: HTMLElement;
   readonly tip = element("div", { class: "tip", hidden: "" });
   readonly ruler: Ruler;
@@ -85,7 +103,18 @@ export class App {
     this.why = causes(head);
     this.toolbar = new Toolbar(this);
     const foot = element("footer", {}, this.legends, ...notes(head));
-    document.body.append(heading(head), ...warnings(head), this.toolbar.bar, this.map, this.strip, this.scroll, foot, this.panel, this.tip, this.keys);
+    document.body.append(
+      heading(head),
+      ...warnings(head),
+      this.toolbar.bar,
+      this.map,
+      this.strip,
+      this.scroll,
+      foot,
+      this.panel,
+      this.tip,
+      this.keys,
+    );
     document.documentElement.dataset.theme = state.theme;
 
     this.colours = theme();
@@ -159,8 +188,19 @@ export class App {
     const shown = [...new Set([...within(plan.bands, top, bottom).map(({ rank }) => rank), ...folded])];
     const columns = Math.max(1, Math.round(view.width * devicePixelRatio));
     const lanes = ["compute", ...[...state.arranged.extras].filter((extra) => extra !== "counters")];
-    const wanted = { start: view.start, perPixel: (view.end - view.start) / columns, columns, ranks: shown, lanes, unfolded: [...new Set(within(plan.kernels, top, bottom).map(({ row }) => row.rank))] };
-    loader.need(wanted, (data) => this.replace(data), (error) => this.toolbar.say(`not loaded: ${String(error)}`, true));
+    const wanted = {
+      start: view.start,
+      perPixel: (view.end - view.start) / columns,
+      columns,
+      ranks: shown,
+      lanes,
+      unfolded: [...new Set(within(plan.kernels, top, bottom).map(({ row }) => row.rank))],
+    };
+    loader.need(
+      wanted,
+      (data) => this.replace(data),
+      (error) => this.toolbar.say(`not loaded: ${String(error)}`, true),
+    );
   }
 
   /** Show another part of the run. */
@@ -205,9 +245,12 @@ export class App {
     const { state, plan, data } = this;
     if (state.arrows === "none") return [];
     if (state.arrows === "selected") return this.arrows;
-    const places = plan.places.filter((place) => place.top + place.height > top && place.top < top + this.canvas.clientHeight);
+    const places = plan.places.filter(
+      (place) => place.top + place.height > top && place.top < top + this.canvas.clientHeight,
+    );
     const { arrows, count } = arrowsInSight(data.links, data.tasks, places, this.view);
-    if (count && !arrows.length) this.toolbar.say(`${count.toLocaleString("en-US")} arrows in sight are too many: zoom in`);
+    if (count && !arrows.length)
+      this.toolbar.say(`${count.toLocaleString("en-US")} arrows in sight are too many: zoom in`);
     return arrows;
   }
 
@@ -239,7 +282,10 @@ export class App {
   /** Bring everything around the lanes up to the state. */
   private refresh(): void {
     const { state, head, colours } = this;
-    this.legends.replaceChildren(legend(head, this.plain, colours, state.phases && !state.arranged.figure, this.plan.kernels.length > 0), ...this.why);
+    this.legends.replaceChildren(
+      legend(head, this.plain, colours, state.phases && !state.arranged.figure, this.plan.kernels.length > 0),
+      ...this.why,
+    );
     for (const line of this.why) line.classList.toggle("off", !state.causes);
     this.toolbar.sync(state);
   }
@@ -275,14 +321,18 @@ export class App {
 
   showRanks(ranks: number[], on: boolean): void {
     const hidden = new Set(this.state.arranged.hidden);
-    for (const rank of ranks) if (on) hidden.delete(rank); else hidden.add(rank);
+    for (const rank of ranks)
+      if (on) hidden.delete(rank);
+      else hidden.add(rank);
     this.arrange({ hidden });
   }
 
   /** Show or hide the kernels of ranks. */
   unfold(ranks: number[], on: boolean): void {
     const unfolded = new Set(this.state.arranged.unfolded);
-    for (const rank of ranks) if (on) unfolded.add(rank); else unfolded.delete(rank);
+    for (const rank of ranks)
+      if (on) unfolded.add(rank);
+      else unfolded.delete(rank);
     const { selected } = this.state;
     if (!on && selected?.what === "kernel" && ranks.includes(this.rankOf(selected))) this.select(null);
     this.arrange({ unfolded });
@@ -291,14 +341,25 @@ export class App {
 
   /** The same of the rank of what is selected; else of that under the pointer; else of the only one there is. */
   toggleKernels(): void {
-    const { head, plan, state: { selected, arranged } } = this;
-    if (!head.kernels) return this.toolbar.say(head.no_kernels?.replaceAll("`", "") ?? "the traces hold no kernels", true);
+    const {
+      head,
+      plan,
+      state: { selected, arranged },
+    } = this;
+    if (!head.kernels)
+      return this.toolbar.say(head.no_kernels?.replaceAll("`", "") ?? "the traces hold no kernels", true);
     const y = this.pointerTop + this.scroll.scrollTop;
-    const pointed = plan.bands.find(({ top, height, stack }) => stack === "compute" && top <= y && y < top + height)?.rank;
+    const pointed = plan.bands.find(
+      ({ top, height, stack }) => stack === "compute" && top <= y && y < top + height,
+    )?.rank;
     const shown = this.shownRanks();
-    const rank = selected && selected.index >= 0 ? this.rankOf(selected) : (pointed ?? (shown.length === 1 ? shown[0] : undefined));
+    const rank =
+      selected && selected.index >= 0
+        ? this.rankOf(selected)
+        : (pointed ?? (shown.length === 1 ? shown[0] : undefined));
     if (rank === undefined) return this.toolbar.say("select a task, or point at a rank", true);
-    if (!head.kernel_rows.some((row) => row.rank === rank)) return this.toolbar.say(`no kernels of rank ${head.ranks[rank].rank} are known`, true);
+    if (!head.kernel_rows.some((row) => row.rank === rank))
+      return this.toolbar.say(`no kernels of rank ${head.ranks[rank]!.rank} are known`, true);
     this.unfold([rank], !arranged.unfolded.has(rank));
   }
 
@@ -306,7 +367,7 @@ export class App {
   private rankOf({ what, index }: Item): number {
     const { head } = this;
     if (what === "task") return rowOf(head, index).rank;
-    return what === "gap" ? head.gaps[extentAt(head.gaps, index)].rank : kernelRowOf(head, index).rank;
+    return what === "gap" ? head.gaps[extentAt(head.gaps, index)]!.rank : kernelRowOf(head, index).rank;
   }
 
   showExtra(extra: Extra, on: boolean): void {
@@ -325,8 +386,14 @@ export class App {
 
   /** Put the next overlay above all that was measured, or after the last none. */
   nextAbove(): void {
-    const { head, state: { arranged } } = this;
-    const above = following([null, ...head.overlays.map(({ lane }) => lane)], overlayAbove(head, arranged)?.lane ?? null);
+    const {
+      head,
+      state: { arranged },
+    } = this;
+    const above = following(
+      [null, ...head.overlays.map(({ lane }) => lane)],
+      overlayAbove(head, arranged)?.lane ?? null,
+    );
     this.arrange({ above, extras: above === null ? arranged.extras : new Set([...arranged.extras, above]) });
     if (above !== null) this.scroll.scrollTop = 0;
   }
@@ -495,9 +562,14 @@ export class App {
     this.arrows = item && item.what !== "kernel" ? arrowsOf(item, data.links, data.gaps) : [];
     this.panel.hidden = !item && !range;
     if (item?.what === "task") this.restoreTask(item);
-    if (item?.what === "kernel") this.panel.replaceChildren(kernelDetails(head, data, item.index, (time) => utc(head.origin, time)));
-    if (item?.what === "gap") this.panel.replaceChildren(gapDetails(head, data, item.index, () => this.goToRoot(item.index)));
-    if (!item && range) void this.totals(range).then((found) => this.state.range === range && this.panel.replaceChildren(rangeDetails(head, range, found)));
+    if (item?.what === "kernel")
+      this.panel.replaceChildren(kernelDetails(head, data, item.index, (time) => utc(head.origin, time)));
+    if (item?.what === "gap")
+      this.panel.replaceChildren(gapDetails(head, data, item.index, () => this.goToRoot(item.index)));
+    if (!item && range)
+      void this.totals(range).then(
+        (found) => this.state.range === range && this.panel.replaceChildren(rangeDetails(head, range, found)),
+      );
     this.redraw();
   }
 
@@ -506,16 +578,21 @@ export class App {
     const { head, data, loader } = this;
     const { rank, lane } = rowOf(head, item.index);
     const { start, end } = data.tasks;
-    const [from, to] = [start[item.index], end[item.index]];
+    const [from, to] = [start[item.index]!, end[item.index]!];
     const known = head.kernels !== null && lane !== "ideal" && lane !== "whatif";
     const fill = (found: Inside | null): void => {
       const shown = this.state.arranged.unfolded.has(rank);
-      const unfolding = { inside: found, shown, toggle: () => this.unfold([rank], !this.state.arranged.unfolded.has(rank)) };
+      const unfolding = {
+        inside: found,
+        shown,
+        toggle: () => this.unfold([rank], !this.state.arranged.unfolded.has(rank)),
+      };
       this.panel.replaceChildren(details(head, this.data, item.index, this.arrows, (task) => this.go(task), unfolding));
     };
     fill(known && !loader ? inside(head, data.kernels, rank, from, to) : null);
     // A part that was loaded meanwhile numbers its tasks anew, and asks again.
-    if (known && loader) void loader.inside(rank, from, to).then((found) => this.state.selected === item && fill(found));
+    if (known && loader)
+      void loader.inside(rank, from, to).then((found) => this.state.selected === item && fill(found));
   }
 
   /** Select a task and bring it into sight. */
@@ -529,7 +606,7 @@ export class App {
     if (place && (place.top < scrollTop || place.top + place.height > scrollTop + clientHeight)) {
       scroll.scrollTop = place.top - clientHeight / 2;
     }
-    this.view.reveal(this.data.tasks.start[task], this.data.tasks.end[task]);
+    this.view.reveal(this.data.tasks.start[task]!, this.data.tasks.end[task]!);
     this.select(item);
     this.moved();
   }
@@ -537,8 +614,8 @@ export class App {
   /** Select the task on which a gap waited in the end, wherever it is. */
   goToRoot(gap: number): void {
     const { root, root_id } = this.data.gaps;
-    if (root[gap] >= 0) this.go(root[gap]);
-    else if (root_id) void this.goFar(root_id[gap]);
+    if (root[gap]! >= 0) this.go(root[gap]!);
+    else if (root_id) void this.goFar(root_id[gap]!);
   }
 
   /** Select a task that may not be loaded, by its number among all of the run. */
@@ -547,7 +624,8 @@ export class App {
     this.reveal(rank);
     const band = bandOf(this.plan, rank);
     const { clientHeight, scrollTop } = this.scroll;
-    if (band && (band.top < scrollTop || band.top + band.height > scrollTop + clientHeight)) this.scroll.scrollTop = band.top - clientHeight / 2;
+    if (band && (band.top < scrollTop || band.top + band.height > scrollTop + clientHeight))
+      this.scroll.scrollTop = band.top - clientHeight / 2;
     this.view.reveal(start, end);
     this.sought = id;
     this.state = { ...this.state, selected: { what: "task", index: -1 }, range: null };
@@ -559,8 +637,8 @@ export class App {
   /** Show a rank, whatever hides it. */
   private reveal(rank: number): void {
     const { arranged } = this.state;
-    const { dp } = this.head.ranks[rank];
-    const key = groupOf(this.head.ranks[rank], arranged.grouping);
+    const { dp } = this.head.ranks[rank]!;
+    const key = groupOf(this.head.ranks[rank]!, arranged.grouping);
     if (arranged.hidden.has(rank)) this.showRanks([rank], true);
     if (arranged.folded.has(key)) this.fold(key);
     if (arranged.replica !== null && arranged.replica !== dp) this.arrange({ replica: null });
@@ -580,7 +658,7 @@ export class App {
     const { from, to } = kernelRowOf(this.head, kernel);
     const index = kernel + (way === "left" ? -1 : 1);
     if (index < from || index >= to) return;
-    this.view.reveal(began(this.data.kernels, index), this.data.kernels.end[index]);
+    this.view.reveal(began(this.data.kernels, index), this.data.kernels.end[index]!);
     this.select({ what: "kernel", index });
     this.moved();
   }
@@ -588,8 +666,8 @@ export class App {
   zoomTo(item: Item | null): void {
     if (!item) return;
     const { start, end } = spansOf(this.data, item);
-    const length = end[item.index] - start[item.index];
-    this.view.set(start[item.index] - length, end[item.index] + length);
+    const length = end[item.index]! - start[item.index]!;
+    this.view.set(start[item.index]! - length, end[item.index]! + length);
     this.moved();
   }
 
@@ -608,7 +686,9 @@ export class App {
 
   shownRanks(): number[] {
     const { hidden, replica } = this.state.arranged;
-    return this.head.ranks.flatMap(({ dp }, index) => (hidden.has(index) || (replica !== null && dp !== replica) ? [] : [index]));
+    return this.head.ranks.flatMap(({ dp }, index) =>
+      hidden.has(index) || (replica !== null && dp !== replica) ? [] : [index],
+    );
   }
 
   selectRange(range: Range | null): void {
@@ -653,7 +733,9 @@ export class App {
   /** Show what was found: tasks, or where only a part of the run is here, their numbers in the run. */
   private show(count: number, found: Int32Array): void {
     this.found = found;
-    this.toolbar.say(this.query.trim() ? (count ? `${count.toLocaleString("en-US")} found (. ,)` : "nothing found") : "");
+    this.toolbar.say(
+      this.query.trim() ? (count ? `${count.toLocaleString("en-US")} found (. ,)` : "nothing found") : "",
+    );
     this.mark();
     this.refresh();
     this.redraw();
@@ -684,8 +766,8 @@ export class App {
     const count = this.found.length;
     if (!count) return;
     this.foundAt = this.foundAt < 0 && direction < 0 ? count - 1 : (this.foundAt + direction + count) % count;
-    if (this.loader) void this.goFar(this.found[this.foundAt]);
-    else this.go(this.found[this.foundAt]);
+    if (this.loader) void this.goFar(this.found[this.foundAt]!);
+    else this.go(this.found[this.foundAt]!);
     this.toolbar.say(`${(this.foundAt + 1).toLocaleString("en-US")} of ${count.toLocaleString("en-US")}`);
   }
 
@@ -699,15 +781,28 @@ export class App {
   async picture(format: "png" | "svg", way: "copy" | "save"): Promise<void> {
     const name = `${this.head.title.replace(/[^\w.-]+/g, "-").slice(0, 80) || "bubblescope"}.${format}`;
     this.draw();
-    const blob = format === "png" ? await png([this.strip, this.canvas], this.colours) : new Blob([this.svg()], { type: "image/svg+xml" });
+    const blob =
+      format === "png"
+        ? await png([this.strip, this.canvas], this.colours)
+        : new Blob([this.svg()], { type: "image/svg+xml" });
     if (way === "save") return save(blob, name);
-    this.toolbar.say((await copy(blob, name)) === "copied" ? `${format.toUpperCase()} copied` : `no clipboard here: saved ${name}`);
+    this.toolbar.say(
+      (await copy(blob, name)) === "copied" ? `${format.toUpperCase()} copied` : `no clipboard here: saved ${name}`,
+    );
   }
 
   svg(): string {
     const { view, plan, scheme, colours, scroll, state } = this;
     const height = this.canvas.clientHeight;
-    return svg(this.head, this.data, { view, plan, scheme, theme: colours, figure: state.arranged.figure, top: scroll.scrollTop, height });
+    return svg(this.head, this.data, {
+      view,
+      plan,
+      scheme,
+      theme: colours,
+      figure: state.arranged.figure,
+      top: scroll.scrollTop,
+      height,
+    });
   }
 
   async copyLink(): Promise<void> {
@@ -722,5 +817,5 @@ export class App {
 }
 
 function following<T>(choices: readonly T[], current: T): T {
-  return choices[(choices.indexOf(current) + 1) % choices.length];
+  return choices[(choices.indexOf(current) + 1) % choices.length]!;
 }

@@ -12,19 +12,24 @@ const HEAD = 6; // pixels
 /** What feeds a task and what it feeds; for a gap, what it waited for in the end. */
 export function arrowsOf(item: Item, links: Links, gaps: Gaps): Arrow[] {
   if (item.what === "gap") {
-    const [root, task] = [gaps.root[item.index], gaps.task[item.index]];
+    const [root, task] = [gaps.root[item.index]!, gaps.task[item.index]!];
     return task < 0 || root < 0 || root === task ? [] : [[root, task]];
   }
   const found: Arrow[] = [];
   links.source.forEach((source, index) => {
-    const target = links.target[index];
+    const target = links.target[index]!;
     if (source === item.index || target === item.index) found.push([source, target]);
   });
   return found;
 }
 
 /** The arrows that begin at a task in sight, and how many there are if that is too many to draw. */
-export function arrowsInSight(links: Links, tasks: Tasks, places: Place[], view: View): { arrows: Arrow[]; count: number } {
+export function arrowsInSight(
+  links: Links,
+  tasks: Tasks,
+  places: Place[],
+  view: View,
+): { arrows: Arrow[]; count: number } {
   const arrows: Arrow[] = [];
   let count = 0;
   for (const { row } of places) {
@@ -33,7 +38,7 @@ export function arrowsInSight(links: Links, tasks: Tasks, places: Place[], view:
     let index = firstAtLeast(links.source, first);
     const end = firstAtLeast(links.source, last);
     count += end - index;
-    for (; index < end && arrows.length <= MOST; index++) arrows.push([links.source[index], links.target[index]]);
+    for (; index < end && arrows.length <= MOST; index++) arrows.push([links.source[index]!, links.target[index]!]);
   }
   return count > MOST ? { arrows: [], count } : { arrows, count };
 }
@@ -44,7 +49,7 @@ function firstAtLeast(numbers: Int32Array, least: number): number {
   let to = numbers.length;
   while (from < to) {
     const middle = (from + to) >>> 1;
-    if (numbers[middle] >= least) to = middle;
+    if (numbers[middle]! >= least) to = middle;
     else from = middle + 1;
   }
   return from;
@@ -66,10 +71,10 @@ export function drawArrows(
   for (const [source, target] of arrows) {
     const ends = [source, target].map((index) => placeOf(head, plan, { what: "task", index }));
     if (!ends[0] || !ends[1]) continue;
-    const [from, to] = ends.map((place) => place!.top + place!.height / 2 - top);
+    const [from, to] = ends.map((place) => place!.top + place!.height / 2 - top) as [number, number];
     // Clocks that differ may let a target begin before its source ends.
-    const x0 = left + near(view.x(tasks.end[source]), view.width);
-    const x1 = left + near(view.x(tasks.start[target]), view.width);
+    const x0 = left + near(view.x(tasks.end[source]!), view.width);
+    const x1 = left + near(view.x(tasks.start[target]!), view.width);
     const bend = Math.max(16, Math.abs(x1 - x0) / 2);
     context.beginPath();
     context.moveTo(x0, from);

@@ -39,9 +39,9 @@ export function drawBlocks(
   const last = firstEndingAfter(end, index, row.to, view.end);
   // With fewer than SEPARATED pixels a task on average, hardly any is wide enough to look at.
   if ((last - index) * SEPARATED > view.width) return;
-  const off = (head.ranks[row.rank].off ?? 0) * view.scale;
-  for (; index < row.to && start[index] < view.end; index++) {
-    const [x0, x1] = [view.x(start[index]), view.x(end[index])];
+  const off = (head.ranks[row.rank]!.off ?? 0) * view.scale;
+  for (; index < row.to && start[index]! < view.end; index++) {
+    const [x0, x1] = [view.x(start[index]!), view.x(end[index]!)];
     const [from, to] = [Math.max(-1, x0), Math.min(view.width + 1, x1)];
     if (launches && row.lane === "compute") launch(index);
     if (to - from < SEPARATED) continue;
@@ -60,18 +60,18 @@ export function drawBlocks(
 
   function label(task: number, from: number, to: number): void {
     const { codes, below, inks } = scheme;
-    if (tasks.pair[task] >= 0 && codes !== below && height >= 2 * LABEL_HEIGHT - 6) {
+    if (tasks.pair[task]! >= 0 && codes !== below && height >= 2 * LABEL_HEIGHT - 6) {
       const both = figure ? `${tasks.microbatch[task]}+${tasks.pair[task]}` : short(head, tasks, task);
-      const [upper, lower] = both.split("+");
-      write([upper], inks[codes[task]], from, to, height / 4);
-      write([lower], inks[below[task]], from, to, (3 * height) / 4);
+      const [upper, lower] = both.split("+") as [string, string];
+      write([upper], inks[codes[task]!]!, from, to, height / 4);
+      write([lower], inks[below[task]!]!, from, to, (3 * height) / 4);
       return;
     }
-    const number = String(tasks.microbatch[task] < 0 ? "" : tasks.microbatch[task]);
+    const number = String(tasks.microbatch[task]! < 0 ? "" : tasks.microbatch[task]);
     const texts = [long(head, tasks, task), short(head, tasks, task), number];
     if (figure) texts.splice(0, 2);
-    else if (named(head, tasks, task)) texts[2] = to - from < LEAST_NAME ? "" : clip(context, texts[1], to - from - 6);
-    write(texts, inks[codes[task]], from, to, height / 2);
+    else if (named(head, tasks, task)) texts[2] = to - from < LEAST_NAME ? "" : clip(context, texts[1]!, to - from - 6);
+    write(texts, inks[codes[task]!]!, from, to, height / 2);
   }
 
   /** Write the first of some texts that fits. */
@@ -87,8 +87,11 @@ export function drawBlocks(
 
   /** Make the edges of a block as soft as its machine's clock is uncertain. */
   function blur(task: number, x0: number, x1: number): void {
-    const fill = scheme.fills[scheme.codes[task]];
-    for (const [edge, inward] of [[x0, 1], [x1, -1]]) {
+    const fill = scheme.fills[scheme.codes[task]!]!;
+    for (const [edge, inward] of [
+      [x0, 1],
+      [x1, -1],
+    ] as const) {
       if (edge < -off || edge > view.width + off) continue;
       const reach = Math.min(off, (x1 - x0) / 2);
       fade(edge, edge + inward * reach, theme.idle, 0.75);
@@ -98,7 +101,13 @@ export function drawBlocks(
 
   function fade(edge: number, far: number, colour: string, opacity: number): void {
     const gradient = context.createLinearGradient(left + edge, 0, left + far, 0);
-    gradient.addColorStop(0, colour + Math.round(opacity * 255).toString(16).padStart(2, "0"));
+    gradient.addColorStop(
+      0,
+      colour +
+        Math.round(opacity * 255)
+          .toString(16)
+          .padStart(2, "0"),
+    );
     gradient.addColorStop(1, `${colour}00`);
     context.fillStyle = gradient;
     context.fillRect(left + Math.min(edge, far), y, Math.abs(far - edge), height);
@@ -107,8 +116,8 @@ export function drawBlocks(
   /** Mark when the host issued a task, and how long the device took to begin. */
   function launch(task: number): void {
     const { lead } = tasks;
-    if (lead[task] < 0) return;
-    const [at, began] = [view.x(start[task] - lead[task]), view.x(start[task])];
+    if (lead[task]! < 0) return;
+    const [at, began] = [view.x(start[task]! - lead[task]!), view.x(start[task]!)];
     if (at < 0 || at > view.width) return;
     context.fillStyle = theme.text;
     context.fillRect(left + at - 0.5, y - TICK, 1, TICK + 2);

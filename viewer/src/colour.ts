@@ -73,11 +73,15 @@ function byKind(head: Head, { kind }: Tasks): Scheme {
   const legend = head.kinds.flatMap(({ name, fill }, index): [string, string][] =>
     used.has(index) && index !== pair ? [[fill, name.replaceAll("_", " ")]] : [],
   );
-  const scheme = { fills: head.kinds.map(({ fill }) => fill), inks: head.kinds.map(({ ink }) => ink), wholeGaps: false };
+  const scheme = {
+    fills: head.kinds.map(({ fill }) => fill),
+    inks: head.kinds.map(({ ink }) => ink),
+    wholeGaps: false,
+  };
   if (!used.has(pair)) return { ...scheme, codes: kind, below: kind, legend };
   const half = (code: number): Numbers => Uint8Array.from(kind, (one) => (one === pair ? code : one));
   for (const index of [backward, forward]) {
-    const entry: [string, string] = [head.kinds[index].fill, head.kinds[index].name];
+    const entry: [string, string] = [head.kinds[index]!.fill, head.kinds[index]!.name];
     if (!used.has(index)) legend.unshift(entry);
   }
   return { ...scheme, codes: half(forward), below: half(backward), legend };
@@ -89,9 +93,11 @@ function byMicrobatch({ microbatch, pair }: Tasks): Scheme {
   const fills = Array.from({ length: steps }, (_, index) => along(VIRIDIS, steps > 1 ? index / (steps - 1) : 0));
   const code = (value: number): number => (value < 0 ? steps : Math.round((value / most) * (steps - 1)));
   const codes = Uint8Array.from(microbatch, code);
-  const below = anyKnown(pair) ? Uint8Array.from(pair, (value, task) => (value < 0 ? codes[task] : code(value))) : codes;
+  const below = anyKnown(pair)
+    ? Uint8Array.from(pair, (value, task) => (value < 0 ? codes[task]! : code(value)))
+    : codes;
   const told = new Set([0, 0.25, 0.5, 0.75, 1].map((share) => Math.round(share * most)));
-  const legend = [...told].map((value): [string, string] => [fills[code(value)], String(value)]);
+  const legend = [...told].map((value): [string, string] => [fills[code(value)]!, String(value)]);
   return inked({ codes, below, fills: [...fills, GREY], legend, wholeGaps: false });
 }
 
@@ -99,9 +105,11 @@ function byChunk({ chunk, pairChunk }: Tasks): Scheme {
   const code = (value: number): number => (value < 0 ? CHUNKS.length : value % CHUNKS.length);
   const codes = Uint8Array.from(chunk, code);
   const below = anyKnown(pairChunk)
-    ? Uint8Array.from(pairChunk, (value, task) => (value < 0 ? codes[task] : code(value)))
+    ? Uint8Array.from(pairChunk, (value, task) => (value < 0 ? codes[task]! : code(value)))
     : codes;
-  const legend = CHUNKS.slice(0, Math.max(greatest(chunk), greatest(pairChunk)) + 1).map((fill, index): [string, string] => [fill, `chunk ${index}`]);
+  const legend = CHUNKS.slice(0, Math.max(greatest(chunk), greatest(pairChunk)) + 1).map(
+    (fill, index): [string, string] => [fill, `chunk ${index}`],
+  );
   return inked({ codes, below, fills: [...CHUNKS, GREY], legend, wholeGaps: false });
 }
 
@@ -110,9 +118,9 @@ function byLength(head: Head, tasks: Tasks): Scheme {
   const middles = new Map(head.spread.map(({ kind, stage, middle }: Spread) => [key(kind, stage ?? -1), middle]));
   const codes = new Uint8Array(tasks.kind.length).fill(RATIOS.length);
   for (let task = 0; task < codes.length; task++) {
-    const middle = middles.get(key(tasks.kind[task], tasks.stage[task]));
+    const middle = middles.get(key(tasks.kind[task]!, tasks.stage[task]!));
     if (!middle) continue;
-    const ratio = (tasks.end[task] - tasks.start[task]) / middle;
+    const ratio = (tasks.end[task]! - tasks.start[task]!) / middle;
     codes[task] = RATIOS.findLastIndex(([least]) => ratio >= least);
   }
   const legend = RATIOS.map(([, fill, meaning]): [string, string] => [fill, meaning]);
@@ -125,24 +133,25 @@ function byDelay(lane: Lane, head: Head, tasks: Tasks): Scheme {
   const greatestStep = greatest(tasks.step);
   const ends = new Map<number, number>();
   const [passes, stages] = [greatest(tasks.microbatch) + 2, greatest(tasks.stage) + 2];
-  const own = (task: number): number => (tasks.microbatch[task] + 1) * stages + tasks.stage[task] + 1;
+  const own = (task: number): number => (tasks.microbatch[task]! + 1) * stages + tasks.stage[task]! + 1;
   const key = (rank: number, task: number): number =>
-    ((rank * (greatestStep + 2) + tasks.step[task] + 1) * head.kinds.length + tasks.kind[task]) * passes * stages + own(task);
+    ((rank * (greatestStep + 2) + tasks.step[task]! + 1) * head.kinds.length + tasks.kind[task]!) * passes * stages +
+    own(task);
   for (const row of head.rows) {
     if (row.lane !== lane) continue;
-    for (let task = row.from; task < row.to; task++) ends.set(key(row.rank, task), tasks.end[task]);
+    for (let task = row.from; task < row.to; task++) ends.set(key(row.rank, task), tasks.end[task]!);
   }
   const codes = new Uint8Array(tasks.kind.length).fill(DELAYS.length);
   for (const row of head.rows) {
     if (row.lane !== "compute") continue;
     for (let task = row.from; task < row.to; task++) {
-      const [end, step] = [ends.get(key(row.rank, task)), steps.get(tasks.step[task])];
+      const [end, step] = [ends.get(key(row.rank, task)), steps.get(tasks.step[task]!)];
       if (end === undefined || !step) continue;
-      const delay = (tasks.end[task] - end) / (step.end - step.start);
+      const delay = (tasks.end[task]! - end) / (step.end - step.start);
       codes[task] = DELAYS.findLastIndex(([least]) => delay >= least);
     }
   }
-  const length = head.steps.length ? head.steps[0].end - head.steps[0].start : 0;
+  const length = head.steps.length ? head.steps[0]!.end - head.steps[0]!.start : 0;
   const legend = DELAYS.map(([least, fill], index): [string, string] => {
     const share = `${100 * least} % of a step`;
     if (index === 0) return [fill, "hardly later"];
@@ -174,16 +183,20 @@ function inked(scheme: Omit<Scheme, "inks">): Scheme {
   return { ...scheme, inks: scheme.fills.map((fill) => (luminance(fill) > 0.35 ? "#1a1a1a" : "#ffffff")) };
 }
 
+type Triple = [number, number, number];
+
 function luminance(colour: string): number {
   const value = parseInt(colour.slice(1), 16);
-  const [red, green, blue] = [value >> 16, (value >> 8) & 255, value & 255].map((part) => (part / 255) ** 2.2);
+  const [red, green, blue] = [value >> 16, (value >> 8) & 255, value & 255].map(
+    (part) => (part / 255) ** 2.2,
+  ) as Triple;
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
 function along(colours: string[], share: number): string {
   const at = Math.min(share * (colours.length - 1), colours.length - 1.000001);
   const index = Math.floor(at);
-  return blend(colours[index + 1], colours[index], at - index);
+  return blend(colours[index + 1]!, colours[index]!, at - index);
 }
 
 function greatest(values: Numbers): number {

@@ -19,17 +19,17 @@ export function drawCurve(
   y: number,
   theme: Theme,
 ): void {
-  const { name, unit, most } = head.counters[counter];
+  const { name, unit, most } = head.counters[counter]!;
   context.fillStyle = theme.idle;
   context.fillRect(left, y, view.width, height);
   context.fillStyle = FILL;
-  const times = time as unknown as Float64Array;
+  const times = time;
   let index = firstEndingAfter(times, from, to, view.start) - 1;
   for (let x = 0; x < view.width; x++) {
     const at = view.time(x + 0.5);
     index = Math.max(index, firstEndingAfter(times, Math.max(from, index), to, at) - 1);
     if (index < from) continue;
-    const tall = most > 0 ? (height * Math.max(0, value[index])) / most : 0;
+    const tall = most > 0 ? (height * Math.max(0, value[index]!)) / most : 0;
     context.fillRect(left + x, y + height - tall, 1, tall);
   }
   context.fillStyle = theme.dim;
@@ -39,5 +39,5 @@ export function drawCurve(
 /** The value of a counter at a time, if it has one. */
 export function valueAt({ time, value }: Samples, { samples: { from, to } }: Curve, at: number): number | null {
   const index = firstEndingAfter(time, from, to, at) - 1;
-  return index < from ? null : value[index];
+  return index < from ? null : value[index]!;
 }

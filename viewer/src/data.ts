@@ -280,9 +280,9 @@ export function times(gap: Numbers, length: Numbers, rows: Extent[]): Spans {
   for (const { from, to } of rows) {
     let at = 0;
     for (let i = from; i < to; i++) {
-      at += gap[i];
+      at += gap[i]!;
       start[i] = at;
-      end[i] = at + length[i];
+      end[i] = at + length[i]!;
     }
   }
   return { start, end };
@@ -312,19 +312,27 @@ export function unpackText(base64: string, columns: Column[]): Promise<Record<st
 /** @param text returns what is in the element of a table's name */
 export async function decode(head: Head, text: (table: string) => string): Promise<Data> {
   const unpacked = await Promise.all(TABLES.map((name) => unpackText(text(name), head.columns[name])));
-  return assemble(head, Object.fromEntries(TABLES.map((name, index) => [name, unpacked[index]])) as Tables);
+  return assemble(head, Object.fromEntries(TABLES.map((name, index) => [name, unpacked[index]])) as unknown as Tables);
 }
 
-export type Tables = Record<Table, Record<string, Numbers>>;
+/** Columns by name. That those are there which the page reads is the schema's promise. */
+export type Columns = Record<string, Numbers> &
+  Record<"gap" | "length" | "value" | "reach" | "source_step" | "task_step", Numbers>;
+
+export type Tables = Record<Table, Columns>;
 
 /** Make of the columns as they travel those that are drawn. */
 export function assemble(head: Pick<Head, "rows" | "gaps" | "samples" | "kernel_rows">, tables: Tables): Data {
   const { tasks, gaps, links, samples, kernels } = tables;
   const source = sums(links.source_step);
   return {
-    tasks: { ...times(tasks.gap, tasks.length, head.rows), ...tasks, pairChunk: tasks.pair_chunk } as unknown as Tasks,
+    tasks: {
+      ...times(tasks.gap, tasks.length, head.rows),
+      ...tasks,
+      pairChunk: tasks["pair_chunk"],
+    } as unknown as Tasks,
     gaps: { ...times(gaps.gap, gaps.length, head.gaps), ...gaps, task: sums(gaps.task_step) } as unknown as Gaps,
-    links: { source, target: source.map((task, index) => task + links.reach[index]) },
+    links: { source, target: source.map((task, index) => task + links.reach[index]!) },
     phases: tables.phases as unknown as Phases,
     cells: tables.cells as unknown as Cells,
     samples: { time: times(samples.gap, samples.gap, head.samples).start, value: samples.value },
@@ -336,7 +344,7 @@ export function assemble(head: Pick<Head, "rows" | "gaps" | "samples" | "kernel_
 export function firstEndingAfter(end: Float64Array, from: number, to: number, time: number): number {
   while (from < to) {
     const middle = (from + to) >>> 1;
-    if (end[middle] > time) to = middle;
+    if (end[middle]! > time) to = middle;
     else from = middle + 1;
   }
   return from;
@@ -345,7 +353,7 @@ export function firstEndingAfter(end: Float64Array, from: number, to: number, ti
 /** Index of what is there at `time`, or -1. */
 export function running(spans: Spans, { from, to }: Extent, time: number): number {
   const index = firstEndingAfter(spans.end, from, to, time);
-  return index < to && spans.start[index] <= time ? index : -1;
+  return index < to && spans.start[index]! <= time ? index : -1;
 }
 
 /** Index of the last of some extents, in the order of their rows, that begins at or before a row. */
@@ -354,24 +362,27 @@ export function extentAt(extents: { from: number }[], index: number): number {
   let to = extents.length;
   while (to - from > 1) {
     const middle = (from + to) >>> 1;
-    if (extents[middle].from <= index) from = middle;
+    if (extents[middle]!.from <= index) from = middle;
     else to = middle;
   }
   return from;
 }
 
 /** The stretches of time of what an item is one of. */
-export function spansOf({ tasks, gaps, kernels }: Data, { what }: { what: "task" | "gap" | "kernel" }): Spans & { id?: Numbers } {
+export function spansOf(
+  { tasks, gaps, kernels }: Data,
+  { what }: { what: "task" | "gap" | "kernel" },
+): Spans & { id?: Numbers } {
   return what === "task" ? tasks : what === "gap" ? gaps : kernels;
 }
 
 export function rowOf(head: Head, task: number): Row {
-  return head.rows[extentAt(head.rows, task)];
+  return head.rows[extentAt(head.rows, task)]!;
 }
 
 /** The rows of a lane of each rank. */
 export function rowsByRank(head: Head, lane: Lane): Row[][] {
   const found = head.ranks.map((): Row[] => []);
-  for (const row of head.rows) if (row.lane === lane) found[row.rank].push(row);
+  for (const row of head.rows) if (row.lane === lane) found[row.rank]!.push(row);
   return found;
 }

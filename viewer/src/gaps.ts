@@ -24,12 +24,12 @@ export function nameCauses(
   const last = firstEndingAfter(end, index, extent.to, view.end);
   if ((last - index) * SPARSE > view.width) return;
   const middle = y + (height - bar(height)) / 2 + 0.5;
-  for (; index < extent.to && start[index] < view.end; index++) {
-    const from = Math.max(0, view.x(start[index]));
-    const to = Math.min(view.width, view.x(end[index]));
+  for (; index < extent.to && start[index]! < view.end; index++) {
+    const from = Math.max(0, view.x(start[index]!));
+    const to = Math.min(view.width, view.x(end[index]!));
     if (to - from < ROOM) continue;
-    const { name } = head.causes[cause[index]];
-    for (const text of [`${name}  ${duration(end[index] - start[index])}`, name]) {
+    const { name } = head.causes[cause[index]!]!;
+    for (const text of [`${name}  ${duration(end[index]! - start[index]!)}`, name]) {
       const width = context.measureText(text).width;
       if (width + 6 > to - from) continue;
       context.fillText(text, left + (from + to - width) / 2, middle);

@@ -36,5 +36,9 @@ const KEYS: Fact[] = [
 ];
 
 export function help(): HTMLElement {
-  return element("div", { class: "help", role: "dialog", "aria-label": "keys", tabindex: "-1", hidden: "" }, list(KEYS));
+  return element(
+    "div",
+    { class: "help", role: "dialog", "aria-label": "keys", tabindex: "-1", hidden: "" },
+    list(KEYS),
+  );
 }

@@ -14,7 +14,14 @@ const REACH = 3; // pixels from a block that still hit it
  * @param y pixels from the top of the page
  * @param idle whether gaps are shown
  */
-export function hit({ tasks, gaps }: Data, places: Place[], view: View, x: number, y: number, idle: boolean): Item | null {
+export function hit(
+  { tasks, gaps }: Data,
+  places: Place[],
+  view: View,
+  x: number,
+  y: number,
+  idle: boolean,
+): Item | null {
   const place = places[firstBelow(places, y)];
   if (x < 0 || !place || place.top > y) return null;
   const gap = idle && place.gaps ? running(gaps, place.gaps, view.time(x)) : -1;
@@ -30,5 +37,5 @@ export function hit({ tasks, gaps }: Data, places: Place[], view: View, x: numbe
 }
 
 function length({ start, end }: Spans, index: number): number {
-  return end[index] - start[index];
+  return end[index]! - start[index]!;
 }

@@ -81,7 +81,7 @@ function lanes(app: App): void {
     tip.hidden = true;
     if (drag.what === "pinch") {
       const [one, other] = [...touches.values()];
-      if (!other) return;
+      if (!one || !other) return;
       const distance = apart(touches);
       view.zoom(distance / drag.distance, (one.offsetX + other.offsetX) / 2 - app.left);
       drag.distance = distance;
@@ -142,24 +142,31 @@ function lanes(app: App): void {
     if (!found) return;
     const { head, data } = app;
     const { what, index } = found;
-    tip.textContent = what === "task" ? long(head, data.tasks, index) : what === "gap" ? gapTooltip(head, data, index) : kernelTooltip(head, data, index);
+    tip.textContent =
+      what === "task"
+        ? long(head, data.tasks, index)
+        : what === "gap"
+          ? gapTooltip(head, data, index)
+          : kernelTooltip(head, data, index);
     tip.style.left = `${Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 4)}px`;
     tip.style.top = `${Math.min(event.clientY + 16, innerHeight - tip.offsetHeight - 4)}px`;
   }
 }
 
 function apart(touches: Map<number, PointerEvent>): number {
-  const [one, other] = [...touches.values()];
+  const [one, other] = [...touches.values()] as [PointerEvent, PointerEvent];
   return Math.max(1, Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY));
 }
 
 /** The stretch between where a drag began and where it is; on all ranks, or on those that it crosses. */
 function range(app: App, drag: { x: number; y: number; whole: boolean }, x: number, y: number) {
-  const [start, end] = [drag.x, x].map((at) => Math.round(app.view.time(Math.max(0, at - app.left)))).sort((one, other) => one - other);
+  const [start, end] = [drag.x, x]
+    .map((at) => Math.round(app.view.time(Math.max(0, at - app.left))))
+    .sort((one, other) => one - other) as [number, number];
   if (Math.abs(x - drag.x) < CLICK || end <= start) return null;
   if (drag.whole) return { start, end, ranks: null };
   const top = app.scroll.scrollTop;
-  const [from, to] = [drag.y + top, y + top].sort((one, other) => one - other);
+  const [from, to] = [drag.y + top, y + top].sort((one, other) => one - other) as [number, number];
   const ranks = app.plan.bands.filter((band) => band.top < to && band.top + band.height > from).map(({ rank }) => rank);
   return { start, end, ranks: ranks.length ? ranks : null };
 }
@@ -183,21 +190,25 @@ function press(app: App, x: number, y: number): void {
 
 /** A title was dragged: put its rank or group where it was let go, in the order of its own stack. */
 function drop(app: App, fromY: number, toY: number): void {
-  const { plan, scroll: { scrollTop }, state: { arranged } } = app;
+  const {
+    plan,
+    scroll: { scrollTop },
+    state: { arranged },
+  } = app;
   const [from, to] = [fromY + scrollTop, toY + scrollTop];
   const held = plan.headings.find(({ top, height }) => top <= from && from < top + height);
   if (held) {
     const headings = plan.headings.filter(({ stack }) => stack === held.stack);
-    const target = headings.findLast(({ top }) => top <= to) ?? headings[0];
+    const target = headings.findLast(({ top }) => top <= to) ?? headings[0]!;
     const behind = to > from;
-    const other = behind ? target.group.ranks.at(-1)! : target.group.ranks[0];
+    const other = behind ? target.group.ranks.at(-1)! : target.group.ranks[0]!;
     app.arrange({ order: moved(arranged.order, held.group.ranks, other, behind) });
     return;
   }
   const rank = plan.bands[firstBelow(plan.bands, from)];
   if (!rank) return;
   const bands = plan.bands.filter(({ stack }) => stack === rank.stack);
-  const target = bands[Math.min(firstBelow(bands, to), bands.length - 1)];
+  const target = bands[Math.min(firstBelow(bands, to), bands.length - 1)]!;
   app.arrange({ order: moved(arranged.order, [rank.rank], target.rank, to > from) });
 }
 
@@ -226,11 +237,15 @@ function minimap(app: App): void {
   const { map, view, minimap: strip } = app;
   let grip: { what: "start" | "end" | "inside"; offset: number } | null = null;
   const at = (event: PointerEvent): number => strip.time(view, event.offsetX - app.left);
-  map.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    view.zoom(Math.exp(-event.deltaY * 0.002), view.width / 2);
-    app.moved();
-  }, { passive: false });
+  map.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      view.zoom(Math.exp(-event.deltaY * 0.002), view.width / 2);
+      app.moved();
+    },
+    { passive: false },
+  );
   map.addEventListener("pointerdown", (event) => {
     map.setPointerCapture(event.pointerId);
     const what = strip.gripAt(view, event.offsetX - app.left);

@@ -1,6 +1,15 @@
 // Kernels: what ran in a stretch of time, and what is said of one.
 
-import { extentAt, firstEndingAfter, type Data, type Head, type KernelHead, type KernelRow, type Kernels, type Tasks } from "./data";
+import {
+  extentAt,
+  firstEndingAfter,
+  type Data,
+  type Head,
+  type KernelHead,
+  type KernelRow,
+  type Kernels,
+  type Tasks,
+} from "./data";
 import { element, list, shortened, swatch, type Fact } from "./dom";
 import { duration, exact, percent } from "./units";
 
@@ -34,42 +43,53 @@ export function inside(head: Head, kernels: Kernels, rank: number, begin: number
     let next = -1;
     let first = stop;
     for (let at = 0; at < rows.length; at++) {
-      const began = start[rows[at].at] - cut[rows[at].at];
+      const began = start[rows[at]!.at]! - cut[rows[at]!.at]!;
       if (began >= first) continue;
       [next, first] = [at, began];
     }
     if (next < 0) break;
-    const row = rows[next];
+    const row = rows[next]!;
     const from = Math.max(begin, first);
-    const to = Math.min(stop, end[row.at]);
-    if (to > begin || end[row.at] > begin) {
+    const to = Math.min(stop, end[row.at]!);
+    if (to > begin || end[row.at]! > begin) {
       count++;
-      took[name[row.at]] += to - from;
-      counts[name[row.at]]++;
-      for (let least = use[row.at]; least < covered.length; least++) {
-        covered[least] += Math.max(0, to - Math.max(from, reached[least]));
-        reached[least] = Math.max(reached[least], to);
+      took[name[row.at]!]! += to - from;
+      counts[name[row.at]!]!++;
+      for (let least = use[row.at]!; least < covered.length; least++) {
+        covered[least]! += Math.max(0, to - Math.max(from, reached[least]!));
+        reached[least] = Math.max(reached[least]!, to);
       }
     }
     if (++row.at >= row.to) rows.splice(next, 1);
   }
   const top = Array.from(took.keys())
     .filter((one) => counts[one])
-    .sort((one, other) => took[other] - took[one] || one - other)
+    .sort((one, other) => took[other]! - took[one]! || one - other)
     .slice(0, TOP)
-    .map((one): [number, number, number] => [one, took[one], counts[one]]);
-  return { count, compute: covered[0], communication: covered[1] - covered[0], copy: covered[2] - covered[1], top };
+    .map((one): [number, number, number] => [one, took[one]!, counts[one]!]);
+  return {
+    count,
+    compute: covered[0]!,
+    communication: covered[1]! - covered[0]!,
+    copy: covered[2]! - covered[1]!,
+    top,
+  };
 }
 
 /** What the device did in a task, as far as it is known: of its kernels, or else from sums. */
 export function insideFacts(tasks: Tasks, index: number, found: Inside | null): Fact[] {
-  const length = tasks.end[index] - tasks.start[index];
+  const length = tasks.end[index]! - tasks.start[index]!;
   if (!(length > 0)) return found ? [["kernels", String(found.count)]] : [];
   const sums = found ?? summed(tasks, index);
   const share = (ns: number): string => (ns === 0 ? "none" : `${percent(ns / length)} · ${duration(ns)}`);
   if (!sums) {
-    const busy = tasks.busy[index];
-    return busy < 0 ? [] : [["kernels running", percent(busy / length)], ["idle inside", share(length - busy)]];
+    const busy = tasks.busy[index]!;
+    return busy < 0
+      ? []
+      : [
+          ["kernels running", percent(busy / length)],
+          ["idle inside", share(length - busy)],
+        ];
   }
   const { compute, communication, copy } = sums;
   return [
@@ -82,26 +102,29 @@ export function insideFacts(tasks: Tasks, index: number, found: Inside | null): 
 }
 
 function summed({ computing, communicating, copying }: Tasks, index: number): Omit<Inside, "count" | "top"> | null {
-  if (!computing || !communicating || !copying || computing[index] < 0) return null;
-  return { compute: computing[index], communication: communicating[index], copy: copying[index] };
+  if (!computing || !communicating || !copying || computing[index]! < 0) return null;
+  return { compute: computing[index]!, communication: communicating[index]!, copy: copying[index]! };
 }
 
 /** The names that took longest in a task. */
 export function longest(known: KernelHead, { top }: Inside): HTMLElement[] {
   if (!top.length) return [];
-  const facts = top.map(([name, ns, count]): Fact => [`${duration(ns)} · ${count.toLocaleString("en-US")} ×`, shortened(known.names[name][0], NAME)]);
+  const facts = top.map(([name, ns, count]): Fact => [
+    `${duration(ns)} · ${count.toLocaleString("en-US")} ×`,
+    shortened(known.names[name]![0], NAME),
+  ]);
   const made = list(facts);
   made.className = "longest";
   return [element("h3", {}, "kernels that took longest, in all"), made];
 }
 
 export function kernelRowOf(head: Head, kernel: number): KernelRow {
-  return head.kernel_rows[extentAt(head.kernel_rows, kernel)];
+  return head.kernel_rows[extentAt(head.kernel_rows, kernel)]!;
 }
 
 /** When a kernel began, though the one before it in its stream may not have ended. */
 export function began({ start, cut }: Kernels, index: number): number {
-  return start[index] - cut[index];
+  return start[index]! - cut[index]!;
 }
 
 /** The stream, and the device where the rank has several. */
@@ -114,26 +137,31 @@ export function streamOf(head: Head, { rank, device, stream }: KernelRow): strin
 export function kernelTooltip(head: Head, { kernels }: Data, index: number): string {
   const { names, modules } = head.kernels!;
   const { name, module, lead, end } = kernels;
-  const lines = [`${shortened(names[name[index]][0], 2 * NAME)}  ${duration(end[index] - began(kernels, index))}`];
-  if (module[index] >= 0) lines.push(`module ${shortened(modules[module[index]], 2 * NAME)}`);
+  const lines = [`${shortened(names[name[index]!]![0], 2 * NAME)}  ${duration(end[index]! - began(kernels, index))}`];
+  if (module[index]! >= 0) lines.push(`module ${shortened(modules[module[index]!]!, 2 * NAME)}`);
   lines.push(streamOf(head, kernelRowOf(head, index)));
-  if (lead[index] >= 0) lines.push(`started ${duration(lead[index])} after its launch`);
+  if (lead[index]! >= 0) lines.push(`started ${duration(lead[index]!)} after its launch`);
   return lines.join("\n");
 }
 
 /** All that is known of a kernel. @param utc writes a time */
-export function kernelDetails(head: Head, { kernels }: Data, index: number, utc: (time: number) => string): HTMLElement {
+export function kernelDetails(
+  head: Head,
+  { kernels }: Data,
+  index: number,
+  utc: (time: number) => string,
+): HTMLElement {
   const { names, modules, uses } = head.kernels!;
-  const [short, full] = names[kernels.name[index]];
+  const [short, full] = names[kernels.name[index]!]!;
   const row = kernelRowOf(head, index);
   const start = began(kernels, index);
-  const [length, module, lead] = [kernels.end[index] - start, kernels.module[index], kernels.lead[index]];
-  const { name, fill } = uses[kernels.use[index]];
+  const [length, module, lead] = [kernels.end[index]! - start, kernels.module[index]!, kernels.lead[index]!];
+  const { name, fill } = uses[kernels.use[index]!]!;
   const facts: Fact[] = [
     ["duration", `${duration(length)} (${exact(length)})`],
     ["use", name],
-    ["module", module < 0 ? null : shortened(modules[module])],
-    ["rank", String(head.ranks[row.rank].rank)],
+    ["module", module < 0 ? null : shortened(modules[module]!)],
+    ["rank", String(head.ranks[row.rank]!.rank)],
     ["stream", streamOf(head, row)],
     ["start", utc(start)],
     ["end", utc(start + length)],

@@ -7,7 +7,7 @@ const NAME = 80; // letters of a task's own name
 
 /** Whether a task's label is its own name: it is of no known kind. */
 export function named(head: Head, tasks: Tasks, index: number): boolean {
-  return head.kinds[tasks.kind[index]].name === "other" && head.names[tasks.name[index]] !== "";
+  return head.kinds[tasks.kind[index]!]!.name === "other" && head.names[tasks.name[index]!] !== "";
 }
 
 /**
@@ -15,11 +15,11 @@ export function named(head: Head, tasks: Tasks, index: number): boolean {
  * Of a task of no known kind its own name.
  */
 export function short(head: Head, tasks: Tasks, index: number): string {
-  if (named(head, tasks, index)) return cut(head.names[tasks.name[index]]);
-  const label = head.kinds[tasks.kind[index]].short;
-  const own = numbered(head, tasks.microbatch[index], tasks.chunk[index]);
-  if (tasks.pair[index] < 0) return label + own;
-  return `F${own}+B${numbered(head, tasks.pair[index], tasks.pairChunk[index])}`;
+  if (named(head, tasks, index)) return cut(head.names[tasks.name[index]!]!);
+  const label = head.kinds[tasks.kind[index]!]!.short;
+  const own = numbered(head, tasks.microbatch[index]!, tasks.chunk[index]!);
+  if (tasks.pair[index]! < 0) return label + own;
+  return `F${own}+B${numbered(head, tasks.pair[index]!, tasks.pairChunk[index]!)}`;
 }
 
 /** PyTorch's profiler calls every module's range so: what is the same on all of them says nothing. */
@@ -35,10 +35,10 @@ function numbered(head: Head, microbatch: number, chunk: number): string {
 }
 
 export function long(head: Head, tasks: Tasks, index: number): string {
-  return `${short(head, tasks, index)}  ${duration(tasks.end[index] - tasks.start[index])}`;
+  return `${short(head, tasks, index)}  ${duration(tasks.end[index]! - tasks.start[index]!)}`;
 }
 
 /** What a task is called and where it ran. */
 export function whose(head: Head, tasks: Tasks, index: number): string {
-  return `${short(head, tasks, index)} on rank ${head.ranks[rowOf(head, index).rank].rank}`;
+  return `${short(head, tasks, index)} on rank ${head.ranks[rowOf(head, index).rank]!.rank}`;
 }

@@ -43,12 +43,19 @@ export class LanePainter {
     public data: Data,
   ) {
     this.phasesOf = extents(data.phases.rank, head.ranks.length);
-    this.colours = { blocks: new Uint32Array(), veiled: new Uint32Array(), edges: new Uint32Array(), middles: new Uint32Array() };
+    this.colours = {
+      blocks: new Uint32Array(),
+      veiled: new Uint32Array(),
+      edges: new Uint32Array(),
+      middles: new Uint32Array(),
+    };
   }
 
   paint(raster: Raster, places: Place[], look: Look, scale: Scale, top: number): void {
     if (this.base.length !== raster.columns) {
-      [this.base, this.blocks, this.gap] = [0, 0, 0].map(() => new Uint32Array(raster.columns));
+      this.base = new Uint32Array(raster.columns);
+      this.blocks = new Uint32Array(raster.columns);
+      this.gap = new Uint32Array(raster.columns);
     }
     if (this.look?.scheme !== look.scheme || this.look.theme !== look.theme) this.colours = tables(this.head, look);
     this.look = look;
@@ -91,15 +98,15 @@ export class LanePainter {
   /** Shade the ground of a rank's warm-up and cool-down. */
   private phases(rank: number, { start, perPixel }: Scale, theme: Theme): void {
     const { phases } = this.data;
-    const [from, to] = this.phasesOf[rank];
+    const [from, to] = this.phasesOf[rank]!;
     const [warm, cool] = [packed(theme.warm), packed(theme.cool)];
     const at = (time: number): number => Math.ceil((time - start) / perPixel - 0.5);
     const until = start + this.base.length * perPixel;
     for (let i = from; i < to; i++) {
-      if (phases.end[i] <= start) continue;
-      if (phases.start[i] >= until) break;
-      this.base.fill(warm, Math.max(0, at(phases.start[i])), Math.max(0, at(phases.steady[i])));
-      this.base.fill(cool, Math.max(0, at(phases.cool[i])), Math.max(0, at(phases.end[i])));
+      if (phases.end[i]! <= start) continue;
+      if (phases.start[i]! >= until) break;
+      this.base.fill(warm, Math.max(0, at(phases.start[i]!)), Math.max(0, at(phases.steady[i]!)));
+      this.base.fill(cool, Math.max(0, at(phases.cool[i]!)), Math.max(0, at(phases.end[i]!)));
     }
   }
 }
@@ -112,7 +119,7 @@ function tables(head: Head, { scheme, theme }: Look) {
     veiled: fill(scheme.fills.map((colour) => veiled(colour, theme))),
     edges: fill(causes),
     // Where striped, the ground shows between two lines; a colour that is 0 leaves it.
-    middles: fill(causes).map((colour, index) => (head.causes[index].striped ? packed(theme.idle) : colour)),
+    middles: fill(causes).map((colour, index) => (head.causes[index]!.striped ? packed(theme.idle) : colour)),
   };
 }
 
@@ -120,7 +127,7 @@ function tables(head: Head, { scheme, theme }: Look) {
 function extents(ranks: ArrayLike<number>, count: number): [number, number][] {
   const found = Array.from({ length: count }, (): [number, number] => [0, 0]);
   for (let i = 0; i < ranks.length; i++) {
-    const extent = found[ranks[i]];
+    const extent = found[ranks[i]!]!;
     if (extent[1] === 0) extent[0] = i;
     extent[1] = i + 1;
   }

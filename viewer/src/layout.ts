@@ -1,6 +1,17 @@
 // Where each row of blocks lies, from top to bottom.
 
-import { extentAt, type Extent, type Head, type KernelRow, type Lane, type Overlay, type OverlayLane, type Rank, type Row, type SampleExtent } from "./data";
+import {
+  extentAt,
+  type Extent,
+  type Head,
+  type KernelRow,
+  type Lane,
+  type Overlay,
+  type OverlayLane,
+  type Rank,
+  type Row,
+  type SampleExtent,
+} from "./data";
 
 /** A task, a gap or a kernel. */
 export interface Item {
@@ -167,9 +178,15 @@ export function groupOf(rank: Rank, grouping: Grouping): string {
 export function groups(head: Head, { grouping, order, hidden, replica, folded }: Arrangement): Group[] {
   const found = new Map<string, Group>();
   for (const index of order) {
-    const rank = head.ranks[index];
+    const rank = head.ranks[index]!;
     const title = groupOf(rank, grouping);
-    const group = found.get(title) ?? { key: title, title, ranks: [], folded: folded.has(title) && grouping !== "none", off: 0 };
+    const group = found.get(title) ?? {
+      key: title,
+      title,
+      ranks: [],
+      folded: folded.has(title) && grouping !== "none",
+      off: 0,
+    };
     found.set(title, group);
     group.off = Math.max(group.off, rank.off ?? 0);
     if (!hidden.has(index) && (replica === null || rank.dp === replica)) group.ranks.push(index);
@@ -178,7 +195,10 @@ export function groups(head: Head, { grouping, order, hidden, replica, folded }:
 }
 
 /** The overlay that stands above all that was measured, if there is one and it is shown. */
-export function overlayAbove({ overlays }: Head, { above, extras }: Pick<Arrangement, "above" | "extras">): Overlay | undefined {
+export function overlayAbove(
+  { overlays }: Head,
+  { above, extras }: Pick<Arrangement, "above" | "extras">,
+): Overlay | undefined {
   return overlays.find(({ lane }) => lane === above && extras.has(lane));
 }
 
@@ -190,18 +210,26 @@ export function layout(head: Head, arranged: Arrangement): Layout {
   const gapsOf = new Map(head.gaps.map((gaps) => [gaps.rank, gaps]));
   const [rowsOf, rowsAbove] = [head.ranks.map((): Row[] => []), head.ranks.map((): Row[] => [])];
   for (const row of head.rows) {
-    if (row.lane === overlay?.lane) rowsAbove[row.rank].push(row);
-    else if (row.lane === "compute" || (extras.has(row.lane) && !figure && heights[row.lane])) rowsOf[row.rank].push(row);
+    if (row.lane === overlay?.lane) rowsAbove[row.rank]!.push(row);
+    else if (row.lane === "compute" || (extras.has(row.lane) && !figure && heights[row.lane]))
+      rowsOf[row.rank]!.push(row);
   }
   const curvesOf = head.ranks.map((): SampleExtent[] => []);
   if (extras.has("counters") && !figure && heights.counter) {
-    for (const samples of head.samples) curvesOf[samples.rank].push(samples);
+    for (const samples of head.samples) curvesOf[samples.rank]!.push(samples);
   }
 
   const streamsOf = new Map<number, KernelRow[]>();
   if (!figure) for (const row of head.kernel_rows) streamsOf.set(row.rank, [...(streamsOf.get(row.rank) ?? []), row]);
 
-  const made = { places: [] as Place[], kernels: [] as KernelPlace[], curves: [] as Curve[], bands: [] as Band[], headings: [] as Heading[], captions: [] as Caption[] };
+  const made = {
+    places: [] as Place[],
+    kernels: [] as KernelPlace[],
+    curves: [] as Curve[],
+    bands: [] as Band[],
+    headings: [] as Heading[],
+    captions: [] as Caption[],
+  };
   const shown = groups(head, arranged);
   let y = 4;
   if (overlay) {
@@ -232,7 +260,14 @@ export function layout(head: Head, arranged: Arrangement): Layout {
       for (const rank of group.ranks) {
         const top = y;
         lanesOf(rank);
-        made.bands.push({ top, height: y - top, stack: which, rank, number: ++number, unfolded: streamsOf.has(rank) ? arranged.unfolded.has(rank) : null });
+        made.bands.push({
+          top,
+          height: y - top,
+          stack: which,
+          rank,
+          number: ++number,
+          unfolded: streamsOf.has(rank) ? arranged.unfolded.has(rank) : null,
+        });
         y += heights.between;
       }
       if (grouping !== "none" && (low || which !== "compute")) y += 1;
@@ -242,7 +277,7 @@ export function layout(head: Head, arranged: Arrangement): Layout {
   /** What a rank could have done, as tall as what it did. */
   function lanesAbove(rank: number): void {
     const top = y;
-    for (const row of rowsAbove[rank]) {
+    for (const row of rowsAbove[rank]!) {
       made.places.push({ row, top: y, height: heights.compute, gaps: undefined });
       y += heights.compute;
     }
@@ -251,11 +286,11 @@ export function layout(head: Head, arranged: Arrangement): Layout {
 
   function lanes(rank: number): void {
     const top = y;
-    const crowd = rowsOf[rank].filter((row) => row.lane === "comm").length;
+    const crowd = rowsOf[rank]!.filter((row) => row.lane === "comm").length;
     const comm = Math.max(THINNEST, Math.min(heights.comm, Math.floor(MOST_COMM / crowd)));
     let lane = "";
     let folded = true; // the kernels are still to come
-    for (const row of rowsOf[rank]) {
+    for (const row of rowsOf[rank]!) {
       if (folded && row.lane !== "compute") unfold();
       if (lane !== "" && row.lane !== lane) y += 1;
       lane = row.lane;
@@ -266,7 +301,7 @@ export function layout(head: Head, arranged: Arrangement): Layout {
     }
     if (folded) unfold();
     y = Math.max(y, top + heights.compute);
-    for (const samples of curvesOf[rank]) {
+    for (const samples of curvesOf[rank]!) {
       made.curves.push({ samples, top: y + 2, height: heights.counter });
       y += heights.counter + 2;
     }
@@ -293,9 +328,13 @@ export function bandOf({ bands }: Layout, rank: number): Band | undefined {
 }
 
 /** The place of a task, a gap or a kernel, if it is shown. */
-export function placeOf(head: Head, { places, kernels, placeOfRow }: Layout, { what, index }: Item): Pick<Place, "top" | "height"> | undefined {
+export function placeOf(
+  head: Head,
+  { places, kernels, placeOfRow }: Layout,
+  { what, index }: Item,
+): Pick<Place, "top" | "height"> | undefined {
   if (what === "kernel") return kernels.find(({ row }) => row.from <= index && index < row.to);
-  if (what === "task") return placeOfRow.get(head.rows[extentAt(head.rows, index)]);
+  if (what === "task") return placeOfRow.get(head.rows[extentAt(head.rows, index)]!);
   const extent = head.gaps[extentAt(head.gaps, index)];
   return places.find(({ gaps }) => gaps === extent);
 }
@@ -306,7 +345,7 @@ export function firstBelow(places: { top: number; height: number }[], y: number)
   let to = places.length;
   while (from < to) {
     const middle = (from + to) >>> 1;
-    if (places[middle].top + places[middle].height > y) to = middle;
+    if (places[middle]!.top + places[middle]!.height > y) to = middle;
     else from = middle + 1;
   }
   return from;
@@ -316,7 +355,7 @@ export function firstBelow(places: { top: number; height: number }[], y: number)
 export function within<T extends { top: number; height: number }>(places: T[], top: number, bottom: number): T[] {
   const from = firstBelow(places, top);
   let to = from;
-  while (to < places.length && places[to].top < bottom) to++;
+  while (to < places.length && places[to]!.top < bottom) to++;
   return places.slice(from, to);
 }
 

@@ -41,10 +41,10 @@ function expose(app: App): void {
       gaps: () => {
         const { gaps } = app.data;
         return head.gaps.map(({ rank, from, to }) => ({
-          rank: head.ranks[rank].rank,
+          rank: head.ranks[rank]!.rank,
           start: [...gaps.start.subarray(from, to)],
           end: [...gaps.end.subarray(from, to)],
-          cause: [...gaps.cause.subarray(from, to)].map((cause) => head.causes[cause].name),
+          cause: [...gaps.cause.subarray(from, to)].map((cause) => head.causes[cause]!.name),
           task: [...gaps.task.subarray(from, to)],
           root: [...gaps.root.subarray(from, to)],
           first: from,

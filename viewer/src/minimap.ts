@@ -54,7 +54,11 @@ export class Minimap {
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
     context.fillText(`all ${duration(view.limit)}`, 10, MINIMAP / 2 - 7);
-    context.fillText(`in sight ${duration(Math.min(view.end, view.limit) - Math.max(view.start, 0))}`, 10, MINIMAP / 2 + 7);
+    context.fillText(
+      `in sight ${duration(Math.min(view.end, view.limit) - Math.max(view.start, 0))}`,
+      10,
+      MINIMAP / 2 + 7,
+    );
     return !done;
   }
 

@@ -27,7 +27,16 @@ export class Overlay {
     context.restore();
   }
 
-  private range(context: CanvasRenderingContext2D, view: View, plan: Layout, left: number, top: number, height: number, range: Range, theme: Theme): void {
+  private range(
+    context: CanvasRenderingContext2D,
+    view: View,
+    plan: Layout,
+    left: number,
+    top: number,
+    height: number,
+    range: Range,
+    theme: Theme,
+  ): void {
     const [from, to] = [left + view.x(range.start), left + view.x(range.end)];
     const wanted = range.ranks && new Set(range.ranks);
     context.fillStyle = theme.accent;
@@ -41,7 +50,14 @@ export class Overlay {
     label(context, duration(range.end - range.start), (from + to) / 2, 4, theme);
   }
 
-  private crosshair(context: CanvasRenderingContext2D, view: View, left: number, height: number, x: number, theme: Theme): void {
+  private crosshair(
+    context: CanvasRenderingContext2D,
+    view: View,
+    left: number,
+    height: number,
+    x: number,
+    theme: Theme,
+  ): void {
     context.fillStyle = theme.text;
     context.globalAlpha = 0.55;
     context.fillRect(left + x, 0, 1, height);

@@ -11,7 +11,18 @@ import { packed, Raster } from "./raster";
 import type { Scale } from "./sample";
 import { sumOf, type Sum } from "./sums";
 import type { Theme } from "./theme";
-import { drawCaption, drawDevice, drawHeading, drawOverlayTitle, drawStream, drawTitle, FIGURE_GUTTER, GUTTER, SPARSE, TIGHT } from "./titles";
+import {
+  drawCaption,
+  drawDevice,
+  drawHeading,
+  drawOverlayTitle,
+  drawStream,
+  drawTitle,
+  FIGURE_GUTTER,
+  GUTTER,
+  SPARSE,
+  TIGHT,
+} from "./titles";
 import { drawKernels, paintKernels } from "./unfolded";
 import type { View } from "./view";
 
@@ -78,7 +89,8 @@ export class Painter {
       drawBlocks(context, this.head, this.data.tasks, place, view, left, place.top - top, shown);
     }
     context.font = "10px system-ui, sans-serif";
-    if (known) for (const place of unfolded) drawKernels(context, known, this.data.kernels, place, view, left, place.top - top);
+    if (known)
+      for (const place of unfolded) drawKernels(context, known, this.data.kernels, place, view, left, place.top - top);
     for (const curve of within(plan.curves, top, top + height)) {
       drawCurve(context, this.head, this.data.samples, curve, view, left, curve.top - top, theme);
     }
@@ -102,7 +114,7 @@ export class Painter {
     folded.forEach(({ stack, top: y, height }, at) => {
       const tint = (colour: string): string => (pale && stack !== "compute" ? veiled(colour, theme) : colour);
       this.raster.band(y - top, height, ground.fill(packed(tint(theme.idle))));
-      sums[at].paint(this.raster, scale, y - top, height, tint);
+      sums[at]!.paint(this.raster, scale, y - top, height, tint);
     });
     return done.every(Boolean);
   }
@@ -124,25 +136,46 @@ export class Painter {
     }
   }
 
-  private outline(context: CanvasRenderingContext2D, plan: Layout, item: Item, view: View, left: number, top: number, theme: Theme): void {
+  private outline(
+    context: CanvasRenderingContext2D,
+    plan: Layout,
+    item: Item,
+    view: View,
+    left: number,
+    top: number,
+    theme: Theme,
+  ): void {
     const place = placeOf(this.head, plan, item);
     if (!place) return;
     const { start, end } = spansOf(this.data, item);
-    const from = view.x(start[item.index]);
-    const width = Math.max(2, view.x(end[item.index]) - from);
+    const from = view.x(start[item.index]!);
+    const width = Math.max(2, view.x(end[item.index]!) - from);
     context.strokeStyle = theme.accent;
     context.lineWidth = 2;
     context.strokeRect(left + from, place.top - top, width, place.height);
   }
 
   /** Outline what a search found, unless that is too much to tell apart. */
-  private outlineFound(context: CanvasRenderingContext2D, places: Place[], found: Uint8Array, view: View, left: number, top: number, theme: Theme): void {
+  private outlineFound(
+    context: CanvasRenderingContext2D,
+    places: Place[],
+    found: Uint8Array,
+    view: View,
+    left: number,
+    top: number,
+    theme: Theme,
+  ): void {
     const { start, end } = this.data.tasks;
     const boxes: [number, number, number, number][] = [];
     for (const { row, top: y, height } of places) {
       for (let task = row.from; task < row.to; task++) {
-        if (!found[task] || end[task] < view.start || start[task] > view.end) continue;
-        boxes.push([left + view.x(start[task]), y - top, Math.max(2, (end[task] - start[task]) * view.scale), height]);
+        if (!found[task] || end[task]! < view.start || start[task]! > view.end) continue;
+        boxes.push([
+          left + view.x(start[task]!),
+          y - top,
+          Math.max(2, (end[task]! - start[task]!) * view.scale),
+          height,
+        ]);
         if (boxes.length > OUTLINED) return;
       }
     }
@@ -151,7 +184,16 @@ export class Painter {
     for (const box of boxes) context.strokeRect(...box);
   }
 
-  private titles(context: CanvasRenderingContext2D, plan: Layout, headings: Heading[], top: number, left: number, width: number, height: number, { theme, figure }: Shown): void {
+  private titles(
+    context: CanvasRenderingContext2D,
+    plan: Layout,
+    headings: Heading[],
+    top: number,
+    left: number,
+    width: number,
+    height: number,
+    { theme, figure }: Shown,
+  ): void {
     context.fillStyle = theme.page;
     context.fillRect(0, 0, left, height);
     let titled = -TIGHT;
@@ -166,9 +208,11 @@ export class Painter {
         if (place.row.lane !== plan.above) drawOverlayTitle(context, this.head, place, place.top - top, theme);
       }
     }
-    for (const place of within(plan.kernels, top, top + height)) drawStream(context, this.head, place, place.top - top, theme);
+    for (const place of within(plan.kernels, top, top + height))
+      drawStream(context, this.head, place, place.top - top, theme);
     for (const heading of headings) drawHeading(context, heading, heading.top - top, width, theme);
-    for (const caption of within(plan.captions, top, top + height)) drawCaption(context, caption, caption.top - top, left, width, figure, theme);
+    for (const caption of within(plan.captions, top, top + height))
+      drawCaption(context, caption, caption.top - top, left, width, figure, theme);
   }
 }
 

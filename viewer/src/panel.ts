@@ -26,8 +26,19 @@ export function heading(head: Head): HTMLElement {
   return element(
     "header",
     {},
-    element("div", { class: "what" }, element("h1", {}, shortened(head.title, HEADING)), element("p", {}, shortened(head.facts.join(" · "), HEADING)), ...schedule(head)),
-    element("div", { class: "rates", "aria-label": "bubble rates" }, element("span", { class: "caption" }, "bubble rate"), ...rates),
+    element(
+      "div",
+      { class: "what" },
+      element("h1", {}, shortened(head.title, HEADING)),
+      element("p", {}, shortened(head.facts.join(" · "), HEADING)),
+      ...schedule(head),
+    ),
+    element(
+      "div",
+      { class: "rates", "aria-label": "bubble rates" },
+      element("span", { class: "caption" }, "bubble rate"),
+      ...rates,
+    ),
   );
 }
 
@@ -38,7 +49,10 @@ function schedule(head: Head): HTMLElement[] {
   if (!head.departures.length) return [line];
   const items = head.departures.map((text) => element("li", {}, text));
   const count = items.length === 1 ? "1 departure" : `${items.length} departures`;
-  return [line, element("details", { class: "departures" }, element("summary", {}, count), element("ul", {}, ...items))];
+  return [
+    line,
+    element("details", { class: "departures" }, element("summary", {}, count), element("ul", {}, ...items)),
+  ];
 }
 
 /** The warnings of the run, the first in plain sight. */
@@ -68,13 +82,36 @@ export function legend(head: Head, scheme: Scheme, theme: Theme, phases: boolean
     if (edged) colour.className = "edged";
     return element("span", {}, colour, text);
   };
-  const grounds = phases && head.columns.phases[0]?.length ? [entry(theme.warm, "warm-up", true), entry(theme.cool, "cool-down", true)] : [];
+  const grounds =
+    phases && head.columns.phases[0]?.length
+      ? [entry(theme.warm, "warm-up", true), entry(theme.cool, "cool-down", true)]
+      : [];
   const pale = head.overlays.length
-    ? [element("span", { class: "hint", title: head.overlays.map(({ detail }) => detail).join("\n") }, `pale lanes: ${head.overlays.map(({ name }) => name).join(", ")} (i)`)]
+    ? [
+        element(
+          "span",
+          { class: "hint", title: head.overlays.map(({ detail }) => detail).join("\n") },
+          `pale lanes: ${head.overlays.map(({ name }) => name).join(", ")} (i)`,
+        ),
+      ]
     : [];
   const blocks = scheme.legend.map(([fill, text]) => entry(fill, text));
-  const uses = kernels && head.kernels ? [element("span", { class: "hint" }, "kernels (u):"), ...head.kernels.uses.map(({ fill, name }) => entry(fill, name))] : [];
-  return element("div", { class: "legend" }, ...blocks, entry(theme.idle, "bubble", true), ...grounds, ...pale, ...uses);
+  const uses =
+    kernels && head.kernels
+      ? [
+          element("span", { class: "hint" }, "kernels (u):"),
+          ...head.kernels.uses.map(({ fill, name }) => entry(fill, name)),
+        ]
+      : [];
+  return element(
+    "div",
+    { class: "legend" },
+    ...blocks,
+    entry(theme.idle, "bubble", true),
+    ...grounds,
+    ...pale,
+    ...uses,
+  );
 }
 
 /** What the details of a task say of its kernels, beside what its columns say. */
@@ -85,37 +122,51 @@ export interface Unfolding {
 }
 
 /** All that is known of a task. @param go shows another */
-export function details(head: Head, data: Data, index: number, arrows: Arrow[], go: (task: number) => void, unfolding: Unfolding): HTMLElement {
+export function details(
+  head: Head,
+  data: Data,
+  index: number,
+  arrows: Arrow[],
+  go: (task: number) => void,
+  unfolding: Unfolding,
+): HTMLElement {
   const { start, end, step, stage, chunk, microbatch, pair, pairChunk, peer, lead, kind, name } = data.tasks;
   const row = rowOf(head, index);
-  const length = end[index] - start[index];
-  const place = head.ranks[row.rank];
+  const length = end[index]! - start[index]!;
+  const place = head.ranks[row.rank]!;
   const known = (value: number): string | null => (value < 0 ? null : String(value));
   const measured = row.lane !== "ideal" && row.lane !== "whatif";
   const facts: Fact[] = [
     ["duration", `${duration(length)} (${exact(length)})`],
     ["usual here", usual(head, data, index)],
-    ["micro-batch", known(microbatch[index])],
-    ["overlapped with", pair[index] < 0 ? null : `micro-batch ${pair[index]}${pairChunk[index] < 0 ? "" : `, chunk ${pairChunk[index]}`}`],
-    ["step", known(step[index])],
-    ["stage", known(stage[index])],
-    ["chunk", known(chunk[index])],
+    ["micro-batch", known(microbatch[index]!)],
+    [
+      "overlapped with",
+      pair[index]! < 0
+        ? null
+        : `micro-batch ${pair[index]}${pairChunk[index]! < 0 ? "" : `, chunk ${pairChunk[index]}`}`,
+    ],
+    ["step", known(step[index]!)],
+    ["stage", known(stage[index]!)],
+    ["chunk", known(chunk[index]!)],
     ["rank", `${place.rank} on ${shortened(place.host)}`],
     ["coordinates", coordinates(place)],
     ["lane", row.lane],
-    ["peer rank", known(peer[index])],
+    ["peer rank", known(peer[index]!)],
     ["fed by", tasks(arrows.filter(([, target]) => target === index).map(([source]) => source))],
     ["feeds", tasks(arrows.filter(([source]) => source === index).map(([, target]) => target))],
-    ["since step began", sinceStep(head, step[index], start[index])],
-    ["start", utc(head.origin, start[index])],
-    ["end", utc(head.origin, end[index])],
-    ["launched by host", lead[index] >= 0 ? utc(head.origin, start[index] - lead[index]) : null],
-    ["launched before", lead[index] >= 0 ? duration(lead[index]) : null],
+    ["since step began", sinceStep(head, step[index]!, start[index]!)],
+    ["start", utc(head.origin, start[index]!)],
+    ["end", utc(head.origin, end[index]!)],
+    ["launched by host", lead[index]! >= 0 ? utc(head.origin, start[index]! - lead[index]!) : null],
+    ["launched before", lead[index]! >= 0 ? duration(lead[index]!) : null],
     ["clock", place.off ? `±${duration(place.off)} against the first host` : null],
-    ["name in the trace", shortened(head.names[name[index]])],
+    ["name in the trace", shortened(head.names[name[index]!]!)],
   ];
-  const { name: title, fill } = head.kinds[kind[index]];
-  const heading = named(head, data.tasks, index) ? shortened(head.names[name[index]], NAME) : title.replaceAll("_", " ");
+  const { name: title, fill } = head.kinds[kind[index]!]!;
+  const heading = named(head, data.tasks, index)
+    ? shortened(head.names[name[index]!]!, NAME)
+    : title.replaceAll("_", " ");
   const made = element("div", {}, element("h2", {}, swatch(fill), heading));
   if (measured) made.append(...ranInside(head, data, index, row.rank, unfolding));
   made.append(list(facts));
@@ -123,12 +174,22 @@ export function details(head: Head, data: Data, index: number, arrows: Arrow[], 
 
   function tasks(others: number[]): Node | null {
     if (!others.length) return null;
-    return element("span", {}, ...others.map((task) => button(whose(head, data.tasks, task), "show this task", () => go(task))));
+    return element(
+      "span",
+      {},
+      ...others.map((task) => button(whose(head, data.tasks, task), "show this task", () => go(task))),
+    );
   }
 }
 
 /** What the device did in a task: shares, the longest kernels, and a way to see all. */
-function ranInside(head: Head, data: Data, index: number, rank: number, { inside, shown, toggle }: Unfolding): HTMLElement[] {
+function ranInside(
+  head: Head,
+  data: Data,
+  index: number,
+  rank: number,
+  { inside, shown, toggle }: Unfolding,
+): HTMLElement[] {
   const made: HTMLElement[] = [];
   const facts = insideFacts(data.tasks, index, inside);
   if (facts.length) made.push(list(facts));
@@ -147,10 +208,10 @@ function hinted(text: string): HTMLElement {
 
 /** The median of tasks of the same kind and stage, and how this one compares. */
 function usual(head: Head, { tasks }: Data, index: number): string | null {
-  const stage = tasks.stage[index] < 0 ? null : tasks.stage[index];
+  const stage = tasks.stage[index]! < 0 ? null : tasks.stage[index];
   const like = head.spread.find((spread) => spread.kind === tasks.kind[index] && spread.stage === stage);
   if (!like?.middle) return null;
-  const ratio = (tasks.end[index] - tasks.start[index]) / like.middle;
+  const ratio = (tasks.end[index]! - tasks.start[index]!) / like.middle;
   return `${duration(like.middle)}; this is ${ratio.toFixed(2)} of it`;
 }
 

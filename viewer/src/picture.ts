@@ -53,7 +53,10 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
   const { tasks } = data;
   const left = figure ? FIGURE_GUTTER : SVG_GUTTER;
   const places = within(plan.places, top, top + height);
-  const lowest = [...places, ...within(plan.headings, top, top + height)].reduce((low, one) => Math.max(low, one.top + one.height), top);
+  const lowest = [...places, ...within(plan.headings, top, top + height)].reduce(
+    (low, one) => Math.max(low, one.top + one.height),
+    top,
+  );
   const bottom = lowest - top;
   const width = left + view.width + 8;
   const parts: SVGElement[] = [shape("rect", { width, height: bottom + TOP + LEGEND + 14, fill: theme.page })];
@@ -68,14 +71,15 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
     const first = firstEndingAfter(tasks.end, row.from, row.to, view.start);
     const last = firstEndingAfter(tasks.start, first, row.to, view.end);
     const halves = scheme.below !== scheme.codes;
-    if ((last - first) * LEAST_BLOCK > view.width) sampled(group, tasks, row, scheme.codes, codes, scheme.fills, y, tall);
-    else for (let task = first; task < last; task++) block(group, task, y, tall, halves && tasks.pair[task] >= 0);
+    if ((last - first) * LEAST_BLOCK > view.width)
+      sampled(group, tasks, row, scheme.codes, codes, scheme.fills, y, tall);
+    else for (let task = first; task < last; task++) block(group, task, y, tall, halves && tasks.pair[task]! >= 0);
     parts.push(group);
   }
   const uses = Uint32Array.from(head.kernels?.uses ?? [], (_, use) => use + 1);
   for (const place of within(plan.kernels, top, top + height)) streamed(place, place.top - top + TOP);
   for (const band of within(plan.bands, top, top + height)) {
-    const rank = head.ranks[band.rank];
+    const rank = head.ranks[band.rank]!;
     const makespan = rank.rates?.makespan == null ? "" : percent(rank.rates.makespan);
     const rate = band.stack === "compute" ? makespan : overlayRate(rank, band.stack);
     const title = figure ? `Device ${band.number}` : `rank ${rank.rank}${rate && `  ${rate} idle`}`;
@@ -91,13 +95,24 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
   }
   for (const caption of within(plan.captions, top, top + height)) {
     const y = caption.top - top + TOP + caption.height / 2 + 4;
-    parts.push(shape("text", { x: figure ? left : 6, y, fill: theme.text, "font-weight": 600 }, shortened(caption.title, LONGEST_CAPTION)));
+    parts.push(
+      shape(
+        "text",
+        { x: figure ? left : 6, y, fill: theme.text, "font-weight": 600 },
+        shortened(caption.title, LONGEST_CAPTION),
+      ),
+    );
   }
   let x = left;
-  const explained = plan.kernels.length ? head.kernels!.uses.map(({ fill, name }): [string, string] => [fill, `kernels: ${name}`]) : [];
+  const explained = plan.kernels.length
+    ? head.kernels!.uses.map(({ fill, name }): [string, string] => [fill, `kernels: ${name}`])
+    : [];
   for (const [fill, text] of [...scheme.legend, ...explained]) {
-    const entry = text[0].toUpperCase() + text.slice(1);
-    parts.push(rect(x, bottom + TOP + 12, 11, 11, fill), shape("text", { x: x + 16, y: bottom + TOP + 22, fill: theme.text }, entry));
+    const entry = text[0]!.toUpperCase() + text.slice(1);
+    parts.push(
+      rect(x, bottom + TOP + 12, 11, 11, fill),
+      shape("text", { x: x + 16, y: bottom + TOP + 22, fill: theme.text }, entry),
+    );
     x += 34 + entry.length * 6.6;
   }
   const made = shape(
@@ -115,16 +130,16 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
   return new XMLSerializer().serializeToString(made);
 
   function block(group: SVGElement, task: number, y: number, tall: number, pair: boolean): void {
-    const from = Math.max(0, view.x(tasks.start[task]));
-    const to = Math.min(view.width, view.x(tasks.end[task]));
+    const from = Math.max(0, view.x(tasks.start[task]!));
+    const to = Math.min(view.width, view.x(tasks.end[task]!));
     if (to <= from) return;
     const upper = pair ? tall / 2 : tall;
-    group.append(rect(left + from, y, to - from, upper, scheme.fills[scheme.codes[task]], figure));
-    if (pair) group.append(rect(left + from, y + upper, to - from, upper, scheme.fills[scheme.below[task]], figure));
-    const text = figure ? String(tasks.microbatch[task] < 0 ? "" : tasks.microbatch[task]) : short(head, tasks, task);
+    group.append(rect(left + from, y, to - from, upper, scheme.fills[scheme.codes[task]!]!, figure));
+    if (pair) group.append(rect(left + from, y + upper, to - from, upper, scheme.fills[scheme.below[task]!]!, figure));
+    const text = figure ? String(tasks.microbatch[task]! < 0 ? "" : tasks.microbatch[task]) : short(head, tasks, task);
     if (tall < 12 || text === "" || text.length * 6.8 + 3 > to - from) return;
     const middle = { x: fixed(left + (from + to) / 2), y: fixed(y + tall / 2 + 4), "text-anchor": "middle" };
-    group.append(shape("text", { ...middle, fill: scheme.inks[scheme.codes[task]] }, text));
+    group.append(shape("text", { ...middle, fill: scheme.inks[scheme.codes[task]!]! }, text));
   }
 
   /** How many ranks of a folded group run a task of each colour at each pixel's centre. */
@@ -151,22 +166,34 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
     if ((last - first) * LEAST_BLOCK > view.width) sampled(group, kernels, row, kernels.use, uses, fills, y, tall);
     else {
       for (let kernel = first; kernel < last; kernel++) {
-        const [from, to] = [Math.max(0, view.x(kernels.start[kernel])), Math.min(view.width, view.x(kernels.end[kernel]))];
-        if (to > from) group.append(rect(left + from, y, to - from, tall, fills[kernels.use[kernel]]));
+        const [from, to] = [
+          Math.max(0, view.x(kernels.start[kernel]!)),
+          Math.min(view.width, view.x(kernels.end[kernel]!)),
+        ];
+        if (to > from) group.append(rect(left + from, y, to - from, tall, fills[kernels.use[kernel]!]!));
       }
     }
     parts.push(group);
   }
 
   /** Blocks finer than pixels, as on the screen: what is at each pixel's centre. */
-  function sampled(group: SVGElement, spans: Spans, row: Extent, of: Numbers, numbers: Uint32Array, fills: string[], y: number, tall: number): void {
+  function sampled(
+    group: SVGElement,
+    spans: Spans,
+    row: Extent,
+    of: Numbers,
+    numbers: Uint32Array,
+    fills: string[],
+    y: number,
+    tall: number,
+  ): void {
     line.fill(0);
     const scale = { start: view.start, perPixel: (view.end - view.start) / line.length };
     sample(spans, row, scale, of, numbers, line);
-    for (let from = 0; from < line.length; ) {
+    for (let from = 0; from < line.length;) {
       let to = from + 1;
       while (to < line.length && line[to] === line[from]) to++;
-      if (line[from]) group.append(rect(left + from, y, to - from, tall, fills[line[from] - 1]));
+      if (line[from]) group.append(rect(left + from, y, to - from, tall, fills[line[from]! - 1]!));
       from = to;
     }
   }
@@ -184,7 +211,9 @@ function fixed(value: number): number {
 /** Put something on the clipboard; where there is none, as in files opened from disk by some browsers, save it. */
 export async function copy(what: Blob, name: string): Promise<"copied" | "saved"> {
   try {
-    const plain = what.type.startsWith("image/svg") ? { "text/plain": new Blob([await what.text()], { type: "text/plain" }) } : {};
+    const plain = what.type.startsWith("image/svg")
+      ? { "text/plain": new Blob([await what.text()], { type: "text/plain" }) }
+      : {};
     const item = what.type === "image/png" ? { "image/png": what } : plain;
     await navigator.clipboard.write([new ClipboardItem(item)]);
     return "copied";

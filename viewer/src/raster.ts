@@ -29,7 +29,7 @@ export class Raster {
     const first = from * columns;
     for (const layer of layers) {
       if (layer === layers[0]) pixels.set(layer, first);
-      else for (let x = 0; x < columns; x++) if (layer[x] !== 0) pixels[first + x] = layer[x];
+      else for (let x = 0; x < columns; x++) if (layer[x] !== 0) pixels[first + x] = layer[x]!;
     }
     for (let row = from + 1; row < to; row++) pixels.copyWithin(row * columns, first, first + columns);
   }
@@ -37,7 +37,8 @@ export class Raster {
   /** Fill part of a column; heights in CSS pixels. */
   column(x: number, top: number, bottom: number, colour: number): void {
     const to = Math.min(this.image.height, Math.round(bottom * this.ratio));
-    for (let row = Math.max(0, Math.round(top * this.ratio)); row < to; row++) this.pixels[row * this.columns + x] = colour;
+    for (let row = Math.max(0, Math.round(top * this.ratio)); row < to; row++)
+      this.pixels[row * this.columns + x] = colour;
   }
 
   flush(context: CanvasRenderingContext2D, left: number): void {
@@ -53,7 +54,7 @@ export function packed(colour: string): number {
 
 /** A colour over another, "#rrggbb" both. */
 export function blend(colour: string, ground: string, opacity: number): string {
-  const [above, below] = [colour, ground].map((text) => parseInt(text.slice(1), 16));
+  const [above, below] = [colour, ground].map((text) => parseInt(text.slice(1), 16)) as [number, number];
   const mixed = [16, 8, 0].map((shift) => {
     const [one, other] = [(above >> shift) & 255, (below >> shift) & 255];
     return Math.round(other + (one - other) * opacity);

@@ -58,7 +58,7 @@ export class Ruler {
     let drawn = -Infinity;
     const { steps } = this.head;
     for (let i = firstEndingAfter(this.ends, 0, steps.length, view.start); i < steps.length; i++) {
-      const step = steps[i];
+      const step = steps[i]!;
       const from = Math.max(-1, view.x(step.start));
       const to = Math.min(view.width + 1, view.x(step.end));
       if (from > view.width) break;
@@ -70,7 +70,12 @@ export class Ruler {
       context.fillStyle = theme.text;
       const number = `step ${step.step}`;
       const length = `${number} · ${duration(step.end - step.start)}`;
-      for (const text of [`${length} · bubble ${uncertain(step.makespan, step.error)}`, length, number, String(step.step)]) {
+      for (const text of [
+        `${length} · bubble ${uncertain(step.makespan, step.error)}`,
+        length,
+        number,
+        String(step.step),
+      ]) {
         if (context.measureText(text).width + 10 > to - from) continue;
         context.fillText(text, GUTTER + from + 5, STEP_ROW / 2);
         break;

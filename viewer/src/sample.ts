@@ -28,10 +28,10 @@ export function sample(
   if (limit - index <= count) {
     let drawn = 0; // tasks that touch: the later one begins where the earlier one ends
     for (; index < limit; index++) {
-      let x = Math.max(drawn, Math.ceil((start[index] - begin) / perPixel - 0.5));
-      const until = Math.min(count, Math.ceil((end[index] - begin) / perPixel - 0.5));
+      let x = Math.max(drawn, Math.ceil((start[index]! - begin) / perPixel - 0.5));
+      const until = Math.min(count, Math.ceil((end[index]! - begin) / perPixel - 0.5));
       drawn = Math.max(drawn, until);
-      const colour = colours[codes[index]];
+      const colour = colours[codes[index]!]!;
       if (colour === 0) continue;
       for (; x < until; x++) pixels[x] = colour;
     }
@@ -41,7 +41,7 @@ export function sample(
     const time = begin + (x + 0.5) * perPixel;
     index = nextEndingAfter(end, index, limit, time);
     if (index === limit) return;
-    const colour = start[index] <= time ? colours[codes[index]] : 0;
+    const colour = start[index]! <= time ? colours[codes[index]!]! : 0;
     if (colour !== 0) pixels[x] = colour;
   }
 }
@@ -49,7 +49,7 @@ export function sample(
 /** The same as `firstEndingAfter`, quicker where it is near `from`. */
 function nextEndingAfter(end: Float64Array, from: number, to: number, time: number): number {
   let reach = 1;
-  while (from + reach < to && end[from + reach] <= time) {
+  while (from + reach < to && end[from + reach]! <= time) {
     from += reach;
     reach *= 2;
   }

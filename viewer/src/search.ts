@@ -52,30 +52,32 @@ function condition(word: string, head: Head, tasks: Tasks): Condition {
   const lasting = /^dur(?:ation)?([<>])(=?)(\d+(?:\.\d+)?)(ns|us|\u00b5s|\u03bcs|ms|s)?$/i.exec(word);
   if (lasting) {
     const [, sign, equal, number, unit] = lasting;
-    const limit = Number(number) * UNITS[(unit ?? "ns").toLowerCase()];
-    const length = (task: number): number => tasks.end[task] - tasks.start[task];
+    const limit = Number(number) * UNITS[(unit ?? "ns").toLowerCase()]!;
+    const length = (task: number): number => tasks.end[task]! - tasks.start[task]!;
     return { task: (task) => (length(task) === limit ? equal !== "" : length(task) > limit === (sign === ">")) };
   }
   const at = word.indexOf(":");
   const [field, value] = at < 0 ? ["name", word] : [word.slice(0, at).toLowerCase(), word.slice(at + 1)];
   if (field === "rank") {
     const wanted = numbers(value, field);
-    return { row: (row) => wanted(head.ranks[row.rank].rank) };
+    return { row: (row) => wanted(head.ranks[row.rank]!.rank) };
   }
-  if (field === "host") return { row: (row) => head.ranks[row.rank].host.includes(value) };
+  if (field === "host") return { row: (row) => head.ranks[row.rank]!.host.includes(value) };
   if (field === "lane") return { row: (row) => row.lane === value };
   if (field === "kind") {
-    const named = head.kinds.map(({ name, short }) => value === short || name === value || name.replaceAll("_", " ") === value);
+    const named = head.kinds.map(
+      ({ name, short }) => value === short || name === value || name.replaceAll("_", " ") === value,
+    );
     if (!named.includes(true)) throw new QueryError(`no kind is called ${value}`);
-    return { task: (task) => named[tasks.kind[task]] };
+    return { task: (task) => named[tasks.kind[task]!]! };
   }
   if (Object.hasOwn(NUMBERED, field)) {
-    const [wanted, column] = [numbers(value, field), tasks[NUMBERED[field]]];
-    return { task: (task) => wanted(column[task]) };
+    const [wanted, column] = [numbers(value, field), tasks[NUMBERED[field]!]];
+    return { task: (task) => wanted(column[task]!) };
   }
   const text = (field === "name" ? value : word).toLowerCase();
   const named = head.names.map((name) => name.toLowerCase().includes(text));
-  return { task: (task) => named[tasks.name[task]] };
+  return { task: (task) => named[tasks.name[task]!]! };
 }
 
 /** "3", "1,4-6": which numbers are meant. */
@@ -83,7 +85,7 @@ function numbers(text: string, field: string): (value: number) => boolean {
   const spans = text.split(",").map((part) => {
     const parsed = /^(\d+)(?:-(\d+))?$/.exec(part.trim());
     if (!parsed) throw new QueryError(`${field}: wants numbers, such as ${field}:3 or ${field}:1,4-6`);
-    return [Number(parsed[1]), Number(parsed[2] ?? parsed[1])];
+    return [Number(parsed[1]), Number(parsed[2] ?? parsed[1])] as const;
   });
   return (value) => spans.some(([least, most]) => least <= value && value <= most);
 }

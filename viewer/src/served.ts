@@ -1,6 +1,17 @@
 // A run that is too large for one page: what is in sight is loaded from the process that serves it.
 
-import { assemble, TABLES, unpack, unpackText, type Column, type Data, type Head, type Numbers, type Table, type Tables } from "./data";
+import {
+  assemble,
+  TABLES,
+  unpack,
+  unpackText,
+  type Column,
+  type Data,
+  type Head,
+  type Numbers,
+  type Columns,
+  type Tables,
+} from "./data";
 import type { Inside } from "./kernels";
 import { QueryError } from "./search";
 import type { Totals } from "./totals";
@@ -59,7 +70,14 @@ export class Loader {
     }
     const columns = Math.max(100, Math.min(1200, Math.floor(OVERVIEW / Math.max(1, this.head.ranks.length))));
     const lanes = [...new Set(this.head.rows.map(({ lane }) => lane as string))];
-    return this.load({ start: 0, perPixel: this.head.end / columns, columns, ranks: this.head.ranks.map((_, index) => index), lanes, unfolded: [] });
+    return this.load({
+      start: 0,
+      perPixel: this.head.end / columns,
+      columns,
+      ranks: this.head.ranks.map((_, index) => index),
+      lanes,
+      unfolded: [],
+    });
   }
 
   /** Load what is in sight, unless it is here; call back when it is. Of quick movements only the last counts. */
@@ -84,7 +102,8 @@ export class Loader {
     const here = new Set(had.ranks);
     if (!ranks.every((rank) => here.has(rank)) || !unfolded.every((rank) => had.unfolded.includes(rank))) return false;
     const slack = perPixel * 1e-6;
-    if (start < had.start - slack || start + columns * perPixel > had.start + had.columns * had.perPixel + slack) return false;
+    if (start < had.start - slack || start + columns * perPixel > had.start + had.columns * had.perPixel + slack)
+      return false;
     if (this.complete) return true;
     const offset = (start - had.start) / perPixel;
     return Math.abs(perPixel / had.perPixel - 1) < 1e-9 && Math.abs(offset - Math.round(offset)) < 1e-3;
@@ -92,20 +111,27 @@ export class Loader {
 
   private async load(wanted: Wanted, signal?: AbortSignal): Promise<Data> {
     const { start, perPixel, columns, ranks, lanes, unfolded } = wanted;
-    const asked = { start: String(start), perpixel: String(perPixel), columns: String(columns), ranks: spans(ranks), lanes: lanes.join(","), unfolded: spans(unfolded) };
+    const asked = {
+      start: String(start),
+      perpixel: String(perPixel),
+      columns: String(columns),
+      ranks: spans(ranks),
+      lanes: lanes.join(","),
+      unfolded: spans(unfolded),
+    };
     const bytes = new Uint8Array(await (await this.get("window", asked, signal)).arrayBuffer());
     const size = new DataView(bytes.buffer).getUint32(0, true);
     const part = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))) as Part;
     let at = 4 + size;
     const tables = { ...this.fixed } as Tables;
     for (const name of SENT) {
-      tables[name] = await unpack(bytes.slice(at, at + part.sizes[name]), part.columns[name]);
+      tables[name] = (await unpack(bytes.slice(at, at + part.sizes[name]), part.columns[name])) as Columns;
       at += part.sizes[name];
     }
     place(this.head.rows, part.rows);
     place(this.head.gaps, part.gaps);
     place(this.head.kernel_rows, part.kernels);
-    for (const name of TABLES) this.head.columns[name] = part.columns[name as "tasks"] ?? this.head.columns[name as Table];
+    for (const name of TABLES) this.head.columns[name] = part.columns[name as "tasks"] ?? this.head.columns[name];
     this.had = wanted;
     this.complete = part.complete;
     return assemble(this.head, tables);
@@ -143,7 +169,7 @@ function place(extents: { from: number; to: number }[], counts: number[]): void 
   let at = 0;
   extents.forEach((extent, index) => {
     extent.from = at;
-    extent.to = at += counts[index];
+    extent.to = at += counts[index]!;
   });
 }
 
@@ -151,9 +177,9 @@ function place(extents: { from: number; to: number }[], counts: number[]): void 
 export function spans(numbers: number[]): string {
   const sorted = [...numbers].sort((one, other) => one - other);
   const parts: string[] = [];
-  for (let i = 0; i < sorted.length; ) {
+  for (let i = 0; i < sorted.length;) {
     let j = i;
-    while (sorted[j + 1] === sorted[j] + 1) j++;
+    while (sorted[j + 1] === sorted[j]! + 1) j++;
     parts.push(i === j ? String(sorted[i]) : `${sorted[i]}-${sorted[j]}`);
     i = j + 1;
   }

@@ -9,7 +9,8 @@ import { causeSwatch } from "./why";
 
 export function rangeDetails(head: Head, range: Range, found: Totals): HTMLElement {
   const length = range.end - range.start;
-  const share = (value: number): string => `${duration(value)} · ${percent(found.spanned ? value / found.spanned : null)}`;
+  const share = (value: number): string =>
+    `${duration(value)} · ${percent(found.spanned ? value / found.spanned : null)}`;
   const facts: Fact[] = [
     ["length", `${duration(length)} (${exact(length)})`],
     ["ranks", range.ranks ? named(head, range.ranks) : `all ${found.ranks} that are shown`],
@@ -21,10 +22,16 @@ export function rangeDetails(head: Head, range: Range, found: Totals): HTMLEleme
     found.causes[index] ? [[cause.name, labelled(causeSwatch(cause), share(found.causes[index]))]] : [],
   );
   // Outside the pipeline's phases no cause is known, nor where a run has no ledger.
-  if (found.idle - explained > 0.5 && causes.length) causes.push(["outside the pipeline", share(found.idle - explained)]);
+  if (found.idle - explained > 0.5 && causes.length)
+    causes.push(["outside the pipeline", share(found.idle - explained)]);
   const kinds: Fact[] = head.kinds.flatMap(({ name, fill }, index): Fact[] =>
     found.tasks[index]
-      ? [[name.replaceAll("_", " "), labelled(swatch(fill), `${found.tasks[index].toLocaleString("en-US")} · ${share(found.kinds[index])}`)]]
+      ? [
+          [
+            name.replaceAll("_", " "),
+            labelled(swatch(fill), `${found.tasks[index].toLocaleString("en-US")} · ${share(found.kinds[index]!)}`),
+          ],
+        ]
       : [],
   );
   const made = element("div", {}, element("h2", {}, "selected stretch"), list(facts));
@@ -34,7 +41,7 @@ export function rangeDetails(head: Head, range: Range, found: Totals): HTMLEleme
 }
 
 function named(head: Head, ranks: number[]): string {
-  const numbers = ranks.map((index) => head.ranks[index].rank);
+  const numbers = ranks.map((index) => head.ranks[index]!.rank);
   return numbers.length <= 12 ? numbers.join(", ") : `${numbers.length}, ${numbers[0]} to ${numbers.at(-1)}`;
 }
 

@@ -74,7 +74,16 @@ export function toHash(state: State, sight: Sight, head: Head): string {
     ["theme", state.theme, usual.theme],
     ["find", state.query, ""],
     ["select", selected ? `${selected.what}~${selected.index}` : "", ""],
-    ["range", range ? [range.start, range.end].map(Math.round).concat(range.ranks ?? []).join("~") : "", ""],
+    [
+      "range",
+      range
+        ? [range.start, range.end]
+            .map(Math.round)
+            .concat(range.ranks ?? [])
+            .join("~")
+        : "",
+      "",
+    ],
   ];
   const said = fields.filter(([, value, otherwise]) => value !== otherwise);
   return new URLSearchParams(said.map(([name, value]) => [name, value])).toString();
@@ -109,7 +118,11 @@ export function fromHash(hash: string, head: Head): { state: State; sight: Parti
     figure: text("look") === "figure",
   };
   if (state.arranged.hidden.size >= ranks) state.arranged.hidden = new Set();
-  state.mode = one("colour", modes(head).filter((mode) => mode in MODES), state.mode);
+  state.mode = one(
+    "colour",
+    modes(head).filter((mode) => mode in MODES),
+    state.mode,
+  );
   for (const flag of FLAGS) if (["true", "false"].includes(text(flag))) state[flag] = text(flag) === "true";
   state.causes &&= head.causes.length > 0;
   state.arrows = one("arrows", ARROWS, state.arrows);
@@ -117,9 +130,10 @@ export function fromHash(hash: string, head: Head): { state: State; sight: Parti
   state.query = text("find");
   const [what, ...index] = parts("select");
   const [selected] = indices(index, Infinity);
-  if ((what === "task" || what === "gap" || (what === "kernel" && head.kernels)) && selected !== undefined) state.selected = { what, index: selected };
+  if ((what === "task" || what === "gap" || (what === "kernel" && head.kernels)) && selected !== undefined)
+    state.selected = { what, index: selected };
   const stretch = (name: string): { start: number; end: number } | null => {
-    const [start, end] = parts(name).map(Number);
+    const [start, end] = parts(name).map(Number) as [number, number];
     return end > start && Number.isFinite(end - start) ? { start, end } : null;
   };
   const range = stretch("range");

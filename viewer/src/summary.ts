@@ -22,12 +22,20 @@ export function summary(head: Head, data: Data, go: (rank: number, step: number 
     ...ranks(head, go),
     ...cells(head, data, go),
     ...spreads(head),
-    ...(head.warnings.length ? [section("Warnings", "", element("ul", {}, ...head.warnings.map((text) => element("li", {}, shortened(text)))))] : []),
+    ...(head.warnings.length
+      ? [section("Warnings", "", element("ul", {}, ...head.warnings.map((text) => element("li", {}, shortened(text)))))]
+      : []),
   );
 }
 
 function section(title: string, hint: string, ...content: (Node | string)[]): HTMLElement {
-  return element("article", {}, element("h2", {}, title), ...(hint ? [element("p", { class: "hint" }, hint)] : []), ...content);
+  return element(
+    "article",
+    {},
+    element("h2", {}, title),
+    ...(hint ? [element("p", { class: "hint" }, hint)] : []),
+    ...content,
+  );
 }
 
 function rates(head: Head): HTMLElement {
@@ -45,7 +53,9 @@ function rates(head: Head): HTMLElement {
 
 /** The makespan rate of each rank, the idlest first where they are many. */
 function ranks(head: Head, go: (rank: number, step: null) => void): HTMLElement[] {
-  const known = head.ranks.flatMap(({ rates }, index) => (rates?.makespan == null ? [] : [{ index, rate: rates.makespan }]));
+  const known = head.ranks.flatMap(({ rates }, index) =>
+    rates?.makespan == null ? [] : [{ index, rate: rates.makespan }],
+  );
   if (!known.length) return [];
   const shown = known.length > MOST_BARS ? [...known].sort((a, b) => b.rate - a.rate).slice(0, MOST_BARS) : known;
   const most = Math.max(0.01, ...shown.map(({ rate }) => rate));
@@ -55,15 +65,15 @@ function ranks(head: Head, go: (rank: number, step: null) => void): HTMLElement[
     const bar = shape(
       "g",
       { class: "go", tabindex: 0, role: "button" },
-      shape("title", {}, `show rank ${head.ranks[index].rank}`),
+      shape("title", {}, `show rank ${head.ranks[index]!.rank}`),
       shape("rect", { x: 0, y, width: WIDTH, height: 18, class: "hit" }),
-      shape("text", { x: 0, y: y + 13 }, `rank ${head.ranks[index].rank}`),
+      shape("text", { x: 0, y: y + 13 }, `rank ${head.ranks[index]!.rank}`),
       shape("text", { x: 80, y: y + 13, class: "dim" }, stages(head, index)),
       shape("rect", { x: 170, y: y + 3, width: long, height: 12, class: "bar" }),
       shape("text", { x: 176 + long, y: y + 13 }, percent(rate)),
     );
     bar.addEventListener("click", () => go(index, null));
-    bar.addEventListener("keydown", (event) => (event as KeyboardEvent).key === "Enter" && go(index, null));
+    bar.addEventListener("keydown", (event) => event.key === "Enter" && go(index, null));
     return bar;
   });
   const hint = known.length > shown.length ? `the ${shown.length} idlest of ${known.length}` : "makespan bubble rate";
@@ -71,7 +81,7 @@ function ranks(head: Head, go: (rank: number, step: null) => void): HTMLElement[
 }
 
 function stages(head: Head, index: number): string {
-  const { stages: own } = head.ranks[index];
+  const { stages: own } = head.ranks[index]!;
   return own?.length ? `stage ${own.length > 4 ? `${own[0]} … ${own.at(-1)}` : own.join(", ")}` : "";
 }
 
@@ -84,8 +94,17 @@ function spreads(head: Head): HTMLElement[] {
     const most = Math.max(1, ...shown.map((spread) => spread.most));
     const x = (time: number): number => 90 + (time / most) * (WIDTH - 210);
     const boxes = shown.map((spread, at) => box(spread, at * 18, x, fill, ink));
-    const hint = all.length > shown.length ? `the first ${shown.length} of ${all.length} stages` : "by stage: least, quartiles, median, most";
-    return [section(`Lengths of ${name.replaceAll("_", " ")}`, hint, plot(WIDTH, shown.length * 18, `lengths of ${name}`, ...boxes))];
+    const hint =
+      all.length > shown.length
+        ? `the first ${shown.length} of ${all.length} stages`
+        : "by stage: least, quartiles, median, most";
+    return [
+      section(
+        `Lengths of ${name.replaceAll("_", " ")}`,
+        hint,
+        plot(WIDTH, shown.length * 18, `lengths of ${name}`, ...boxes),
+      ),
+    ];
   });
 }
 
@@ -106,7 +125,11 @@ function box(spread: Spread, y: number, x: (time: number) => number, fill: strin
 }
 
 function plot(width: number, height: number, label: string, ...shapes: SVGElement[]): SVGElement {
-  return shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...shapes);
+  return shape(
+    "svg",
+    { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
+    ...shapes,
+  );
 }
 
 /** Idle share of each rank in each step, as a picture to point at. */
@@ -115,7 +138,8 @@ function cells(head: Head, data: Data, go: (rank: number, step: number | null) =
   if (!rank.length) return [];
   const [columns, rows] = [head.steps.length, head.ranks.length];
   const shares = new Float32Array(columns * rows).fill(NaN);
-  for (let i = 0; i < rank.length; i++) if (span[i] > 0) shares[rank[i] * columns + step[i]] = 1 - busy[i] / span[i];
+  for (let i = 0; i < rank.length; i++)
+    if (span[i]! > 0) shares[rank[i]! * columns + step[i]!] = 1 - busy[i]! / span[i]!;
   const known = shares.filter((share) => !Number.isNaN(share));
   let [least, most] = [1, 0];
   for (const share of known) [least, most] = [Math.min(least, share), Math.max(most, share)];
@@ -123,16 +147,24 @@ function cells(head: Head, data: Data, go: (rank: number, step: number | null) =
 
   const wide = Math.max(1, Math.min(24, Math.floor(WIDTH / columns)));
   const tall = Math.max(1, Math.min(18, Math.floor(480 / rows)));
-  const canvas = element("canvas", { class: "heat", role: "img", "aria-label": "idle share of each rank in each step" });
+  const canvas = element("canvas", {
+    class: "heat",
+    role: "img",
+    "aria-label": "idle share of each rank in each step",
+  });
   // One cell a pixel, stretched to whole pixels where there is room; a long run is wider than the page and scrolls.
   [canvas.width, canvas.height] = [columns * wide, rows * tall];
   const context = canvas.getContext("2d")!;
   for (let at = 0; at < shares.length; at++) {
     if (Number.isNaN(shares[at])) continue;
-    context.fillStyle = heat((shares[at] - least) / range);
+    context.fillStyle = heat((shares[at]! - least) / range);
     context.fillRect((at % columns) * wide, Math.floor(at / columns) * tall, wide, tall);
   }
-  const said = element("p", { class: "hint", "aria-live": "polite" }, `from ${percent(least)} (light) to ${percent(most)} (dark); point at a cell, click to go there`);
+  const said = element(
+    "p",
+    { class: "hint", "aria-live": "polite" },
+    `from ${percent(least)} (light) to ${percent(most)} (dark); point at a cell, click to go there`,
+  );
   const cellAt = (event: MouseEvent): [number, number] => {
     const box = canvas.getBoundingClientRect();
     const x = Math.floor(((event.clientX - box.left) / box.width) * columns);
@@ -141,17 +173,24 @@ function cells(head: Head, data: Data, go: (rank: number, step: number | null) =
   };
   canvas.addEventListener("mousemove", (event) => {
     const [x, y] = cellAt(event);
-    const share = shares[y * columns + x];
-    said.textContent = `rank ${head.ranks[y].rank}, step ${head.steps[x].step}: ${Number.isNaN(share) ? "no tasks" : `${percent(share)} idle`}`;
+    const share = shares[y * columns + x]!;
+    said.textContent = `rank ${head.ranks[y]!.rank}, step ${head.steps[x]!.step}: ${Number.isNaN(share) ? "no tasks" : `${percent(share)} idle`}`;
   });
   canvas.addEventListener("click", (event) => {
     const [x, y] = cellAt(event);
     go(y, x);
   });
-  return [section("Idle share: ranks by steps", "ranks from top to bottom as in the lanes, steps from left to right", element("div", { class: "scroll" }, canvas), said)];
+  return [
+    section(
+      "Idle share: ranks by steps",
+      "ranks from top to bottom as in the lanes, steps from left to right",
+      element("div", { class: "scroll" }, canvas),
+      said,
+    ),
+  ];
 }
 
 function heat(share: number): string {
   const at = Math.min(share * (HEAT.length - 1), HEAT.length - 1.0001);
-  return blend(HEAT[Math.floor(at) + 1], HEAT[Math.floor(at)], at - Math.floor(at));
+  return blend(HEAT[Math.floor(at) + 1]!, HEAT[Math.floor(at)]!, at - Math.floor(at));
 }

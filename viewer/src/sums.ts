@@ -41,9 +41,9 @@ export class Sum {
     while (this.at < this.ranks.length) {
       if (this.at % BATCH === 0 && performance.now() > deadline) return false;
       this.line.fill(0);
-      for (const row of this.ranks[this.at]) sample(data.tasks, row, scale, scheme.codes, codes, this.line);
+      for (const row of this.ranks[this.at]!) sample(data.tasks, row, scale, scheme.codes, codes, this.line);
       for (let x = 0; x < columns; x++) {
-        if (this.line[x]) this.under.of[x * codes.length + this.line[x] - 1]++;
+        if (this.line[x]) this.under.of[x * codes.length + this.line[x]! - 1]!++;
       }
       this.at++;
     }
@@ -53,12 +53,15 @@ export class Sum {
   }
 
   /** The shares of the colours as boxes upon each other, neighbours that are alike as one. */
-  boxes({ fills }: Scheme, height: number): { x: number; top: number; width: number; height: number; colour: string }[] {
+  boxes(
+    { fills }: Scheme,
+    height: number,
+  ): { x: number; top: number; width: number; height: number; colour: string }[] {
     const { done } = this;
     if (!done) return [];
     const found: { x: number; top: number; width: number; height: number; colour: string }[] = [];
     const counts = (x: number): Uint16Array => done.of.subarray(x * fills.length, (x + 1) * fills.length);
-    for (let from = 0; from < done.columns; ) {
+    for (let from = 0; from < done.columns;) {
       const these = counts(from);
       let to = from + 1;
       while (to < done.columns && counts(to).every((count, code) => count === these[code])) to++;
@@ -67,7 +70,7 @@ export class Sum {
         if (!count) return;
         const high = (height * count) / done.ranks;
         bottom -= high;
-        found.push({ x: from, top: bottom, width: to - from, height: high, colour: fills[code] });
+        found.push({ x: from, top: bottom, width: to - from, height: high, colour: fills[code]! });
       });
       from = to;
     }
@@ -89,7 +92,7 @@ export class Sum {
         if (!more) continue;
         const bottom = top + height * (1 - count / done.ranks);
         count += more;
-        raster.column(x, top + height * (1 - count / done.ranks), bottom, fills[code]);
+        raster.column(x, top + height * (1 - count / done.ranks), bottom, fills[code]!);
       }
     }
   }
@@ -98,7 +101,7 @@ export class Sum {
 /** What the ranks of a folded group did together, or could have done. */
 export function sumOf(head: Head, { group, stack }: Heading): Sum {
   const rows = rowsByRank(head, stack);
-  return new Sum(group.ranks.map((rank) => rows[rank]));
+  return new Sum(group.ranks.map((rank) => rows[rank]!));
 }
 
 function same(count: Count, scheme: Scheme, scale: Scale, columns: number): boolean {

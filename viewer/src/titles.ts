@@ -17,7 +17,13 @@ export const TIGHT = 12; // least distance of titles
 export const SPARSE = 17; // the same where not every rank has one
 const WIDEST_BAR = 70; // of an idle share of 1
 
-export function drawHeading(context: CanvasRenderingContext2D, { group, height }: Heading, y: number, width: number, theme: Theme): void {
+export function drawHeading(
+  context: CanvasRenderingContext2D,
+  { group, height }: Heading,
+  y: number,
+  width: number,
+  theme: Theme,
+): void {
   const count = `${group.ranks.length} rank${group.ranks.length === 1 ? "" : "s"}`;
   context.fillStyle = theme.band;
   context.fillRect(0, y, group.folded ? GUTTER : width, height);
@@ -36,7 +42,15 @@ export function drawHeading(context: CanvasRenderingContext2D, { group, height }
 }
 
 /** What the lanes below are. */
-export function drawCaption(context: CanvasRenderingContext2D, { title, detail, height }: Caption, y: number, left: number, width: number, figure: boolean, theme: Theme): void {
+export function drawCaption(
+  context: CanvasRenderingContext2D,
+  { title, detail, height }: Caption,
+  y: number,
+  left: number,
+  width: number,
+  figure: boolean,
+  theme: Theme,
+): void {
   const middle = y + height / 2;
   context.fillStyle = theme.page;
   context.fillRect(0, y, width, height); // no line of a step goes through the text
@@ -50,7 +64,7 @@ export function drawCaption(context: CanvasRenderingContext2D, { title, detail, 
 }
 
 export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: Band, top: number, theme: Theme): void {
-  const rank = head.ranks[band.rank];
+  const rank = head.ranks[band.rank]!;
   const y = band.top - top + Math.min(band.height, 22) / 2;
   const measured = band.stack === "compute";
   const known = measured ? shortRate(rank.rates) : overlayRate(rank, band.stack);
@@ -79,10 +93,16 @@ export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: B
 }
 
 /** What the lane of an overlay shows, and the bubble rate of the ideal: of the same tasks without waiting. */
-export function drawOverlayTitle(context: CanvasRenderingContext2D, head: Head, { row, height }: Place, y: number, theme: Theme): void {
+export function drawOverlayTitle(
+  context: CanvasRenderingContext2D,
+  head: Head,
+  { row, height }: Place,
+  y: number,
+  theme: Theme,
+): void {
   const overlay = head.overlays.find(({ lane }) => lane === row.lane);
   if (!overlay || height < 12) return;
-  const rate = overlayRate(head.ranks[row.rank], row.lane);
+  const rate = overlayRate(head.ranks[row.rank]!, row.lane);
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.dim;
   context.textAlign = "right";
@@ -93,7 +113,13 @@ export function drawOverlayTitle(context: CanvasRenderingContext2D, head: Head, 
 }
 
 /** Which stream a row of kernels is of. */
-export function drawStream(context: CanvasRenderingContext2D, head: Head, { row, height }: KernelPlace, y: number, theme: Theme): void {
+export function drawStream(
+  context: CanvasRenderingContext2D,
+  head: Head,
+  { row, height }: KernelPlace,
+  y: number,
+  theme: Theme,
+): void {
   if (row.row > 0 || height < 11) return;
   context.font = "11px system-ui, sans-serif";
   context.fillStyle = theme.dim;

@@ -8,7 +8,13 @@ import { EXAMPLE } from "./search";
 import { ARROWS, type State } from "./state";
 
 const TYPING = 120; // milliseconds without a letter after which a search begins
-const LANES: Record<Extra, string> = { ideal: "ideal", whatif: "what-if", comm: "communication", host: "host", counters: "counters" };
+const LANES: Record<Extra, string> = {
+  ideal: "ideal",
+  whatif: "what-if",
+  comm: "communication",
+  host: "host",
+  counters: "counters",
+};
 const ARROW_NAMES: Record<State["arrows"], string> = { selected: "of selected", all: "all in sight", none: "none" };
 
 export class Toolbar {
@@ -23,7 +29,12 @@ export class Toolbar {
 
   constructor(private readonly app: App) {
     const { head } = app;
-    this.search = element("input", { type: "search", placeholder: "search (/)", title: `for example ${EXAMPLE}`, "aria-label": "search for tasks" });
+    this.search = element("input", {
+      type: "search",
+      placeholder: "search (/)",
+      title: `for example ${EXAMPLE}`,
+      "aria-label": "search for tasks",
+    });
     let typing: ReturnType<typeof setTimeout> | undefined;
     this.search.addEventListener("input", () => {
       clearTimeout(typing);
@@ -36,14 +47,24 @@ export class Toolbar {
       }
       if (event.key === "Escape") this.search.blur();
     });
-    this.colour = this.choice("colour by", modes(head).map((mode) => [mode, MODES[mode]]), (mode) => app.change({ mode: mode as Mode }));
-    const replicas = new Set(head.ranks.flatMap(({ dp }) => dp ?? []));
-    const groupings = (Object.keys(GROUPINGS) as Grouping[]).filter((grouping) => grouping !== "replica" || replicas.size > 1);
-    this.group = this.choice("group by", groupings.map((grouping) => [grouping, GROUPINGS[grouping]]), (grouping) =>
-      app.arrange({ grouping: grouping as Grouping, folded: new Set() }),
+    this.colour = this.choice(
+      "colour by",
+      modes(head).map((mode) => [mode, MODES[mode]]),
+      (mode) => app.change({ mode: mode as Mode }),
     );
-    this.arrows = this.choice("arrows", ARROWS.map((arrows) => [arrows, ARROW_NAMES[arrows]]), (arrows) =>
-      app.change({ arrows: arrows as State["arrows"] }),
+    const replicas = new Set(head.ranks.flatMap(({ dp }) => dp ?? []));
+    const groupings = (Object.keys(GROUPINGS) as Grouping[]).filter(
+      (grouping) => grouping !== "replica" || replicas.size > 1,
+    );
+    this.group = this.choice(
+      "group by",
+      groupings.map((grouping) => [grouping, GROUPINGS[grouping]]),
+      (grouping) => app.arrange({ grouping: grouping as Grouping, folded: new Set() }),
+    );
+    this.arrows = this.choice(
+      "arrows",
+      ARROWS.map((arrows) => [arrows, ARROW_NAMES[arrows]]),
+      (arrows) => app.change({ arrows: arrows as State["arrows"] }),
     );
     this.lanes = element("details", { class: "menu" }, element("summary", {}, "lanes"));
     this.lanes.addEventListener("toggle", () => this.lanes.open && this.fillLanes());
@@ -74,13 +95,57 @@ export class Toolbar {
       labelled("group by", this.group),
       labelled("arrows", this.arrows),
       this.lanes,
-      ...(head.causes.length ? [this.toggle("causes", "causes of idle time in the gaps (c)", ({ causes }) => causes, () => app.change({ causes: !app.state.causes }))] : []),
-      ...(head.overlays.length ? [this.toggle("ideal", "what could have been (i)", ({ arranged: { extras } }) => extras.has("ideal") || extras.has("whatif"), () => app.toggleOverlays())] : []),
-      ...(head.overlays.length ? [this.toggle("above", "what could have been, above all that was (o)", ({ arranged }) => overlayAbove(head, arranged) !== undefined, () => app.nextAbove())] : []),
-      this.toggle("figure", "the look of papers (v)", ({ arranged }) => arranged.figure, () => app.toggleFigure()),
+      ...(head.causes.length
+        ? [
+            this.toggle(
+              "causes",
+              "causes of idle time in the gaps (c)",
+              ({ causes }) => causes,
+              () => app.change({ causes: !app.state.causes }),
+            ),
+          ]
+        : []),
+      ...(head.overlays.length
+        ? [
+            this.toggle(
+              "ideal",
+              "what could have been (i)",
+              ({ arranged: { extras } }) => extras.has("ideal") || extras.has("whatif"),
+              () => app.toggleOverlays(),
+            ),
+          ]
+        : []),
+      ...(head.overlays.length
+        ? [
+            this.toggle(
+              "above",
+              "what could have been, above all that was (o)",
+              ({ arranged }) => overlayAbove(head, arranged) !== undefined,
+              () => app.nextAbove(),
+            ),
+          ]
+        : []),
+      this.toggle(
+        "figure",
+        "the look of papers (v)",
+        ({ arranged }) => arranged.figure,
+        () => app.toggleFigure(),
+      ),
       picture,
-      this.toggle("summary", "the run in numbers and plots (e)", () => app.summaryShown, () => app.toggleSummary()),
-      element("span", { class: "last" }, undo, redo, button("◐", "light or dark (t)", () => app.nextTheme()), button("?", "keys (?)", () => app.toggleHelp())),
+      this.toggle(
+        "summary",
+        "the run in numbers and plots (e)",
+        () => app.summaryShown,
+        () => app.toggleSummary(),
+      ),
+      element(
+        "span",
+        { class: "last" },
+        undo,
+        redo,
+        button("◐", "light or dark (t)", () => app.nextTheme()),
+        button("?", "keys (?)", () => app.toggleHelp()),
+      ),
     );
     this.bar.querySelector<HTMLElement>(".last button:nth-last-child(2)")!.setAttribute("aria-label", "light or dark");
     this.bar.querySelector<HTMLElement>(".last button:last-child")!.setAttribute("aria-label", "show keys");
@@ -109,14 +174,27 @@ export class Toolbar {
     this.found.classList.toggle("wrong", wrong);
   }
 
-  private toggle(label: string, title: string, pressed: (state: State) => boolean, change: () => void): HTMLButtonElement {
+  private toggle(
+    label: string,
+    title: string,
+    pressed: (state: State) => boolean,
+    change: () => void,
+  ): HTMLButtonElement {
     const made = button(label, title, change);
     this.toggles.push([made, pressed]);
     return made;
   }
 
-  private choice(label: string, options: [value: string, text: string][], chosen: (value: string) => void): HTMLSelectElement {
-    const made = element("select", { "aria-label": label }, ...options.map(([value, text]) => element("option", { value }, text)));
+  private choice(
+    label: string,
+    options: [value: string, text: string][],
+    chosen: (value: string) => void,
+  ): HTMLSelectElement {
+    const made = element(
+      "select",
+      { "aria-label": label },
+      ...options.map(([value, text]) => element("option", { value }, text)),
+    );
     made.addEventListener("change", () => chosen(made.value));
     return made;
   }
@@ -124,8 +202,14 @@ export class Toolbar {
   /** Which lanes, how tall, which replica, and the groups and ranks, to show, hide, fold and move. */
   private fillLanes(): void {
     const { app } = this;
-    const { head, state: { arranged } } = app;
-    const present = new Set<string>([...head.rows.map(({ lane }) => lane), ...(head.samples.length ? ["counters"] : [])]);
+    const {
+      head,
+      state: { arranged },
+    } = app;
+    const present = new Set<string>([
+      ...head.rows.map(({ lane }) => lane),
+      ...(head.samples.length ? ["counters"] : []),
+    ]);
     const extras = EXTRAS.filter((extra) => present.has(extra)).map((extra) =>
       checkbox(LANES[extra], arranged.extras.has(extra), (on) => app.showExtra(extra, on)),
     );
@@ -133,41 +217,76 @@ export class Toolbar {
       checkbox("warm-up and cool-down (k)", app.state.phases, (phases) => app.change({ phases })),
       checkbox("launches (h)", app.state.launches, (launches) => app.change({ launches })),
     ];
-    const size = this.choice("height", SIZES.map((one) => [one, one]), (one) => app.arrange({ size: one as Size }));
+    const size = this.choice(
+      "height",
+      SIZES.map((one) => [one, one]),
+      (one) => app.arrange({ size: one as Size }),
+    );
     size.value = arranged.size;
     const replicas = [...new Set(head.ranks.flatMap(({ dp }) => dp ?? []))].sort((one, other) => one - other);
-    const replica = this.choice("replicas", [["", "all"], ...replicas.map((dp): [string, string] => [String(dp), `only ${dp}`])], (dp) =>
-      app.arrange({ replica: dp === "" ? null : Number(dp) }),
+    const replica = this.choice(
+      "replicas",
+      [["", "all"], ...replicas.map((dp): [string, string] => [String(dp), `only ${dp}`])],
+      (dp) => app.arrange({ replica: dp === "" ? null : Number(dp) }),
     );
     replica.value = String(arranged.replica ?? "");
     const streamed = [...new Set(head.kernel_rows.map(({ rank }) => rank))];
-    const kernels = streamed.length ? [checkbox("kernels of all ranks (u: of one)", streamed.every((rank) => arranged.unfolded.has(rank)), (on) => app.unfold(streamed, on))] : [];
+    const kernels = streamed.length
+      ? [
+          checkbox(
+            "kernels of all ranks (u: of one)",
+            streamed.every((rank) => arranged.unfolded.has(rank)),
+            (on) => app.unfold(streamed, on),
+          ),
+        ]
+      : [];
     const drop = element("div", { class: "drop" }, ...extras, ...kernels, ...marks, labelled("height", size));
     if (replicas.length > 1) drop.append(labelled("replicas", replica));
     if (arranged.grouping !== "none") drop.append(this.groups());
-    if (arranged.hidden.size) drop.append(button(`show ${arranged.hidden.size} hidden`, "show every rank", () => app.arrange({ hidden: new Set() })));
+    if (arranged.hidden.size)
+      drop.append(
+        button(`show ${arranged.hidden.size} hidden`, "show every rank", () => app.arrange({ hidden: new Set() })),
+      );
     this.lanes.querySelector(".drop")?.remove();
     this.lanes.append(drop);
   }
 
   private groups(): HTMLElement {
     const { app } = this;
-    const { head, state: { arranged } } = app;
+    const {
+      head,
+      state: { arranged },
+    } = app;
     const all = groups(head, { ...arranged, hidden: new Set() });
     const made = element("div", { class: "groups", role: "group", "aria-label": "groups" });
     const fold = (keys: string[]): void => app.arrange({ folded: new Set(keys) });
     made.append(
-      element("span", { class: "row" }, button("fold all", "show only the sum of each group", () => fold(all.map(({ key }) => key))), button("unfold all", "show all ranks", () => fold([]))),
+      element(
+        "span",
+        { class: "row" },
+        button("fold all", "show only the sum of each group", () => fold(all.map(({ key }) => key))),
+        button("unfold all", "show all ranks", () => fold([])),
+      ),
     );
     all.forEach((group, at) => {
       const shown = group.ranks.some((rank) => !arranged.hidden.has(rank));
       const show = checkbox(group.title, shown, (on) => app.showRanks(group.ranks, on));
       const move = (other: number, behind: boolean) => (): void => {
-        const target = all[other];
-        if (target) app.arrange({ order: moved(arranged.order, group.ranks, behind ? target.ranks.at(-1)! : target.ranks[0], behind) });
+        const target = all[other]!;
+        if (target)
+          app.arrange({
+            order: moved(arranged.order, group.ranks, behind ? target.ranks.at(-1)! : target.ranks[0]!, behind),
+          });
       };
       made.append(
-        element("span", { class: "row" }, show, button(group.folded ? "▶" : "▼", "fold or unfold", () => app.fold(group.key)), button("↑", `move ${group.title} up`, move(at - 1, false)), button("↓", `move ${group.title} down`, move(at + 1, true))),
+        element(
+          "span",
+          { class: "row" },
+          show,
+          button(group.folded ? "▶" : "▼", "fold or unfold", () => app.fold(group.key)),
+          button("↑", `move ${group.title} up`, move(at - 1, false)),
+          button("↓", `move ${group.title} down`, move(at + 1, true)),
+        ),
       );
     });
     return made;

@@ -34,7 +34,7 @@ export function totals(head: Head, data: Data, start: number, end: number, ranks
   }
   // Tasks in several rows overlap, and those of one row may touch; the time in which any ran counts once.
   for (const rows of computing.values()) {
-    found.busy -= rows.length > 1 ? twice(data.tasks, rows, start, end) : touched(data.tasks, rows[0], start, end);
+    found.busy -= rows.length > 1 ? twice(data.tasks, rows, start, end) : touched(data.tasks, rows[0]!, start, end);
   }
   for (const extent of head.gaps) {
     if (wanted.has(extent.rank)) add(data.gaps, extent, start, end, data.gaps.cause, found.causes);
@@ -44,12 +44,20 @@ export function totals(head: Head, data: Data, start: number, end: number, ranks
 }
 
 /** Add what lies between two times, by code; return its sum. */
-function add(spans: Spans, { from, to }: Extent, start: number, end: number, codes: Numbers, sums: number[], counts?: number[]): number {
+function add(
+  spans: Spans,
+  { from, to }: Extent,
+  start: number,
+  end: number,
+  codes: Numbers,
+  sums: number[],
+  counts?: number[],
+): number {
   let all = 0;
-  for (let i = firstEndingAfter(spans.end, from, to, start); i < to && spans.start[i] < end; i++) {
-    const length = Math.min(end, spans.end[i]) - Math.max(start, spans.start[i]);
-    sums[codes[i]] += length;
-    if (counts) counts[codes[i]] += 1;
+  for (let i = firstEndingAfter(spans.end, from, to, start); i < to && spans.start[i]! < end; i++) {
+    const length = Math.min(end, spans.end[i]!) - Math.max(start, spans.start[i]!);
+    sums[codes[i]!]! += length;
+    if (counts) counts[codes[i]!]! += 1;
     all += length;
   }
   return all;
@@ -58,9 +66,9 @@ function add(spans: Spans, { from, to }: Extent, start: number, end: number, cod
 /** By how much the sum of what lies in one row exceeds the time in which there is anything. */
 function touched(spans: Spans, { from, to }: Extent, start: number, end: number): number {
   let [reached, excess] = [-Infinity, 0];
-  for (let i = firstEndingAfter(spans.end, from, to, start); i < to && spans.start[i] < end; i++) {
-    const until = Math.min(end, spans.end[i]);
-    excess += Math.max(0, Math.min(until, reached) - Math.max(start, spans.start[i]));
+  for (let i = firstEndingAfter(spans.end, from, to, start); i < to && spans.start[i]! < end; i++) {
+    const until = Math.min(end, spans.end[i]!);
+    excess += Math.max(0, Math.min(until, reached) - Math.max(start, spans.start[i]!));
     reached = until;
   }
   return excess;
@@ -70,8 +78,8 @@ function touched(spans: Spans, { from, to }: Extent, start: number, end: number)
 function twice(spans: Spans, rows: Extent[], start: number, end: number): number {
   const parts: [number, number][] = [];
   for (const { from, to } of rows) {
-    for (let i = firstEndingAfter(spans.end, from, to, start); i < to && spans.start[i] < end; i++) {
-      parts.push([Math.max(start, spans.start[i]), Math.min(end, spans.end[i])]);
+    for (let i = firstEndingAfter(spans.end, from, to, start); i < to && spans.start[i]! < end; i++) {
+      parts.push([Math.max(start, spans.start[i]!), Math.min(end, spans.end[i]!)]);
     }
   }
   parts.sort(([one], [other]) => one - other);

@@ -20,37 +20,46 @@ export function causes(head: Head, hinted = true): HTMLElement[] {
   const present = head.causes.filter(({ share }) => share > 0).sort((one, other) => other.share - one.share);
   if (!present.length) return [];
   const entries = present.map((cause) =>
-    element("span", { title: cause.meaning }, causeSwatch(cause), `${cause.name} `, element("b", {}, percent(cause.share))),
+    element(
+      "span",
+      { title: cause.meaning },
+      causeSwatch(cause),
+      `${cause.name} `,
+      element("b", {}, percent(cause.share)),
+    ),
   );
   const hint = hinted ? [element("span", { class: "hint" }, "idle because of (c)")] : [];
   return [element("div", { class: "causes" }, ...hint, ...entries)];
 }
 
 function nature(head: Head, { tasks }: Data, task: number): string {
-  const kind = head.kinds[tasks.kind[task]].name.replaceAll("_", " ");
-  return tasks.microbatch[task] < 0 ? kind : `${kind} of micro-batch ${tasks.microbatch[task]}`;
+  const kind = head.kinds[tasks.kind[task]!]!.name.replaceAll("_", " ");
+  return tasks.microbatch[task]! < 0 ? kind : `${kind} of micro-batch ${tasks.microbatch[task]}`;
 }
 
 /** All that is known of a gap. @param go shows what it waited for in the end */
 export function gapDetails(head: Head, data: Data, index: number, go: () => void): HTMLElement {
   const { start, end, step, cause, task, root, root_id } = data.gaps;
-  const { name, meaning } = head.causes[cause[index]];
-  const { rank } = head.gaps[extentAt(head.gaps, index)];
-  const length = end[index] - start[index];
-  const target = root[index];
+  const { name, meaning } = head.causes[cause[index]!]!;
+  const { rank } = head.gaps[extentAt(head.gaps, index)]!;
+  const length = end[index]! - start[index]!;
+  const target = root[index]!;
   const known = target >= 0;
   const origin = known ? whose(head, data.tasks, target) : "a task out of sight";
   const facts: Fact[] = [
     ["why", meaning],
     ["idle", `${duration(length)} (${exact(length)})`],
-    ["step", step[index] < 0 ? null : String(step[index])],
-    ["rank", `${head.ranks[rank].rank} on ${head.ranks[rank].host}`],
-    ["coordinates", coordinates(head.ranks[rank])],
-    ["since step began", sinceStep(head, step[index], start[index])],
-    ["before", task[index] < 0 ? "the end of the step" : short(head, data.tasks, task[index])],
-    ["waited in the end for", target === task[index] ? "no other task" : known ? `${origin}, a ${nature(head, data, target)}` : origin],
+    ["step", step[index]! < 0 ? null : String(step[index])],
+    ["rank", `${head.ranks[rank]!.rank} on ${head.ranks[rank]!.host}`],
+    ["coordinates", coordinates(head.ranks[rank]!)],
+    ["since step began", sinceStep(head, step[index]!, start[index]!)],
+    ["before", task[index]! < 0 ? "the end of the step" : short(head, data.tasks, task[index]!)],
+    [
+      "waited in the end for",
+      target === task[index] ? "no other task" : known ? `${origin}, a ${nature(head, data, target)}` : origin,
+    ],
   ];
-  const made = element("div", {}, element("h2", {}, causeSwatch(head.causes[cause[index]]), name), list(facts));
+  const made = element("div", {}, element("h2", {}, causeSwatch(head.causes[cause[index]!]!), name), list(facts));
   if (known || root_id) {
     const button = element("button", { type: "button" }, `show ${origin} (Enter)`);
     button.addEventListener("click", () => go());
@@ -60,6 +69,6 @@ export function gapDetails(head: Head, data: Data, index: number, go: () => void
 }
 
 export function gapTooltip(head: Head, { gaps }: Data, index: number): string {
-  const { name, meaning } = head.causes[gaps.cause[index]];
-  return `idle ${duration(gaps.end[index] - gaps.start[index])}: ${name}\n${meaning}`;
+  const { name, meaning } = head.causes[gaps.cause[index]!]!;
+  return `idle ${duration(gaps.end[index]! - gaps.start[index]!)}: ${name}\n${meaning}`;
 }

@@ -4,17 +4,19 @@ import type { Head } from "../src/data";
 import { blend } from "../src/raster";
 import { KINDS, made, type Run, type Task } from "./made";
 
-const fillOf = (found: Scheme, task: number): string => found.fills[found.codes[task]];
-const lowerOf = (found: Scheme, task: number): string => found.fills[found.below[task]];
+const fillOf = (found: Scheme, task: number): string => found.fills[found.codes[task]!]!;
+const lowerOf = (found: Scheme, task: number): string => found.fills[found.below[task]!]!;
 const kind = (name: string): string => KINDS.find((one) => one.name === name)!.fill;
-const meaning = (found: Scheme, task: number): string | undefined => found.legend.find(([fill]) => fill === fillOf(found, task))?.[1];
+const meaning = (found: Scheme, task: number): string | undefined =>
+  found.legend.find(([fill]) => fill === fillOf(found, task))?.[1];
 
 function of(mode: Mode, tasks: Task[], head: Partial<Head> = {}, more: Run["rows"] = []): Scheme {
   const run = made({ rows: [{ rank: 0, tasks }, ...more], head });
   return scheme(mode, run.head, run.data);
 }
 
-const whens = (tasks: Omit<Task, "start" | "end">[]): Task[] => tasks.map((task, index) => ({ start: 10 * index, end: 10 * index + 10, ...task }));
+const whens = (tasks: Omit<Task, "start" | "end">[]): Task[] =>
+  tasks.map((task, index) => ({ start: 10 * index, end: 10 * index + 10, ...task }));
 
 describe("which ways there are", () => {
   const spread = [{ kind: 0, stage: null, count: 1, least: 1, low: 1, middle: 1, high: 1, most: 1, mean: 1 }];
@@ -33,7 +35,11 @@ describe("which ways there are", () => {
 });
 
 test.each(Object.keys(MODES) as Mode[])("by %s, every task has a colour and an ink", (mode) => {
-  const tasks = whens([{}, { kind: "backward", microbatch: 900, chunk: 70, stage: 3, step: 2 }, { kind: "forward_backward", microbatch: 3, pair: 950, pairChunk: 80 }]);
+  const tasks = whens([
+    {},
+    { kind: "backward", microbatch: 900, chunk: 70, stage: 3, step: 2 },
+    { kind: "forward_backward", microbatch: 3, pair: 950, pairChunk: 80 },
+  ]);
   const found = of(mode, tasks, { steps: [{ step: 2, start: 0, end: 30, makespan: null, error: null }] });
   for (const code of [...found.codes, ...found.below]) {
     expect(found.fills[code]).toMatch(/^#[0-9a-f]{6}$/);
@@ -47,7 +53,10 @@ describe("by kind", () => {
   test("each has its own, and the legend those that there are", () => {
     const found = of("kind", whens([{ kind: "backward_weight" }, { kind: "forward" }]));
     expect([fillOf(found, 0), fillOf(found, 1)]).toEqual([kind("backward_weight"), kind("forward")]);
-    expect(found.legend).toEqual([[kind("forward"), "forward"], [kind("backward_weight"), "backward weight"]]);
+    expect(found.legend).toEqual([
+      [kind("forward"), "forward"],
+      [kind("backward_weight"), "backward weight"],
+    ]);
     expect(found.below).toBe(found.codes);
   });
 
@@ -75,7 +84,7 @@ describe("by micro-batch", () => {
 
   test("the other half of a pair has the colour of its own, even if it is nowhere else", () => {
     const found = of("microbatch", whens([{ microbatch: 0, pair: 9 }, { microbatch: 1 }, { microbatch: 9 }]));
-    expect([fillOf(found, 0), lowerOf(found, 0)]).toEqual([found.legend[0][0], fillOf(found, 2)]);
+    expect([fillOf(found, 0), lowerOf(found, 0)]).toEqual([found.legend[0]![0], fillOf(found, 2)]);
     expect(lowerOf(found, 1)).toBe(fillOf(found, 1));
     const alone = of("microbatch", whens([{ microbatch: 0, pair: 9 }]));
     expect(lowerOf(alone, 0)).toBe(alone.legend.find(([, text]) => text === "9")![0]);
@@ -93,13 +102,23 @@ describe("by model chunk", () => {
     const found = of("chunk", whens([{ chunk: 0, pairChunk: 2 }, { chunk: 1 }, {}]));
     expect([0, 1, 2].map((task) => meaning(found, task))).toEqual(["chunk 0", "chunk 1", undefined]);
     expect(found.legend).toHaveLength(3);
-    expect(lowerOf(found, 0)).toBe(found.legend[2][0]);
+    expect(lowerOf(found, 0)).toBe(found.legend[2]![0]);
     expect(lowerOf(found, 1)).toBe(fillOf(found, 1));
   });
 });
 
 describe("by length against its like", () => {
-  const like = (stage: number | null, middle: number) => ({ kind: 0, stage, count: 9, least: 1, low: 1, middle, high: 1, most: 1, mean: 1 });
+  const like = (stage: number | null, middle: number) => ({
+    kind: 0,
+    stage,
+    count: 9,
+    least: 1,
+    low: 1,
+    middle,
+    high: 1,
+    most: 1,
+    mean: 1,
+  });
 
   test.each<[number, string]>([
     [0, "under 0.80"],
@@ -114,25 +133,45 @@ describe("by length against its like", () => {
     [200, "over 2"],
     [5000, "over 2"],
   ])("%d where 100 is usual", (length, text) => {
-    expect(meaning(of("length", [{ start: 7, end: 7 + length, stage: 4 }], { spread: [like(4, 100)] }), 0)).toContain(text);
+    expect(meaning(of("length", [{ start: 7, end: 7 + length, stage: 4 }], { spread: [like(4, 100)] }), 0)).toContain(
+      text,
+    );
   });
 
   test("against its own stage, or those without one", () => {
     const spread = [like(null, 10), like(0, 100), like(1, 1000)];
-    const found = of("length", [{ start: 0, end: 100, stage: 0 }, { start: 100, end: 200, stage: 1 }, { start: 200, end: 300 }], { spread });
+    const found = of(
+      "length",
+      [
+        { start: 0, end: 100, stage: 0 },
+        { start: 100, end: 200, stage: 1 },
+        { start: 200, end: 300 },
+      ],
+      { spread },
+    );
     expect([0, 1, 2].map((task) => meaning(found, task)?.slice(0, 6))).toEqual(["0.95 t", "under ", "over 2"]);
   });
 
   test("grey where nothing is usual", () => {
-    const found = of("length", whens([{ kind: "optimizer", stage: 0 }, { stage: 1 }]), { spread: [like(0, 10), like(1, 0)] });
+    const found = of("length", whens([{ kind: "optimizer", stage: 0 }, { stage: 1 }]), {
+      spread: [like(0, 10), like(1, 0)],
+    });
     expect([meaning(found, 0), meaning(found, 1)]).toEqual([undefined, undefined]);
   });
 });
 
 describe.each(["ideal", "whatif"] as const)("by delay against the %s", (lane) => {
   const steps = [{ step: 3, start: 0, end: 1000, makespan: null, error: null }];
-  const one = (end: number, more: Partial<Task> = {}): Task => ({ start: end - 10, end, microbatch: 0, stage: 0, step: 3, ...more });
-  const against = (measured: Task[], planned: Task[]): Scheme => of(lane, measured, { steps }, [{ rank: 0, lane, tasks: planned }]);
+  const one = (end: number, more: Partial<Task> = {}): Task => ({
+    start: end - 10,
+    end,
+    microbatch: 0,
+    stage: 0,
+    step: 3,
+    ...more,
+  });
+  const against = (measured: Task[], planned: Task[]): Scheme =>
+    of(lane, measured, { steps }, [{ rank: 0, lane, tasks: planned }]);
 
   test.each<[number, string]>([
     [90, "hardly later"],
@@ -147,13 +186,29 @@ describe.each(["ideal", "whatif"] as const)("by delay against the %s", (lane) =>
   });
 
   test("with the same task of the same step, not another", () => {
-    const measured = [one(200), one(300, { microbatch: 1 }), one(500, { kind: "backward" }), one(700, { stage: 1 }), one(900, { step: 4 })];
+    const measured = [
+      one(200),
+      one(300, { microbatch: 1 }),
+      one(500, { kind: "backward" }),
+      one(700, { stage: 1 }),
+      one(900, { step: 4 }),
+    ];
     const found = against(measured, [one(100), one(290, { microbatch: 1 }), one(350, { kind: "backward" })]);
-    expect(measured.map((_, task) => meaning(found, task))).toEqual(["over 10 %", "over 0.5 % of a step later (5 ns)", "over 10 %", undefined, undefined]);
+    expect(measured.map((_, task) => meaning(found, task))).toEqual([
+      "over 10 %",
+      "over 0.5 % of a step later (5 ns)",
+      "over 10 %",
+      undefined,
+      undefined,
+    ]);
   });
 
   test("with the same rank", () => {
-    const found = of(lane, [one(500)], { steps }, [{ rank: 0, lane, tasks: [one(500)] }, { rank: 1, tasks: [one(500)] }, { rank: 1, lane, tasks: [one(100)] }]);
+    const found = of(lane, [one(500)], { steps }, [
+      { rank: 0, lane, tasks: [one(500)] },
+      { rank: 1, tasks: [one(500)] },
+      { rank: 1, lane, tasks: [one(100)] },
+    ]);
     expect([meaning(found, 0), meaning(found, 2)]).toEqual(["hardly later", "over 25 %"]);
   });
 });

@@ -1,5 +1,16 @@
 import { describe, expect, test } from "vitest";
-import { assemble, coordinates, cut, decode, extentAt, firstEndingAfter, rowOf, running, times, type Head } from "../src/data";
+import {
+  assemble,
+  coordinates,
+  cut,
+  decode,
+  extentAt,
+  firstEndingAfter,
+  rowOf,
+  running,
+  times,
+  type Head,
+} from "../src/data";
 import { made, random, row, whole } from "./made";
 
 type Column = Head["columns"]["tasks"][number];
@@ -7,7 +18,10 @@ type Column = Head["columns"]["tasks"][number];
 const ARRAYS = { u8: Uint8Array, i16: Int16Array, i32: Int32Array, u32: Uint32Array, f64: Float64Array };
 
 /** Columns one after the other, each padded to eight bytes, as the page is given them. */
-function packed(columns: Record<string, [type: Column["type"], values: number[]]>): { buffer: ArrayBuffer; columns: Column[] } {
+function packed(columns: Record<string, [type: Column["type"], values: number[]]>): {
+  buffer: ArrayBuffer;
+  columns: Column[];
+} {
   const parts = Object.values(columns).map(([type, values]) => new Uint8Array(ARRAYS[type].from(values).buffer));
   const bytes = parts.flatMap((part) => [...part, ...new Array<number>((8 - (part.length % 8)) % 8).fill(0)]);
   const named = Object.entries(columns).map(([name, [type, values]]) => ({ name, type, length: values.length }));
@@ -28,12 +42,16 @@ test("cut finds every column of every type behind the others", () => {
   const found = cut(buffer, columns);
   for (const [name, [type, values]] of Object.entries(given)) {
     expect(found[name]).toBeInstanceOf(ARRAYS[type]);
-    expect([...found[name]]).toEqual(values);
+    expect([...found[name]!]).toEqual(values);
   }
 });
 
 test("times adds up the gaps between starts anew in every row", () => {
-  const rows = [{ rank: 0, from: 0, to: 2 }, { rank: 0, from: 2, to: 2 }, { rank: 1, from: 2, to: 4 }];
+  const rows = [
+    { rank: 0, from: 0, to: 2 },
+    { rank: 0, from: 2, to: 2 },
+    { rank: 1, from: 2, to: 4 },
+  ];
   const { start, end } = times(Uint32Array.of(5, 10, 7, 0), Uint32Array.of(4, 1, 2, 3), rows);
   expect([...start]).toEqual([5, 15, 7, 7]);
   expect([...end]).toEqual([9, 16, 9, 10]);
@@ -50,9 +68,19 @@ async function deflated(buffer: ArrayBuffer): Promise<string> {
   return btoa(String.fromCharCode(...new Uint8Array(await new Response(stream).arrayBuffer())));
 }
 
-const EXTENTS = { rows: [{ rank: 0, lane: "compute" as const, from: 0, to: 3 }], gaps: [{ rank: 0, from: 0, to: 2 }], samples: [{ rank: 0, counter: 0, from: 0, to: 2 }], kernel_rows: [0, 1].map((stream) => ({ rank: 0, device: 0, stream, row: 0, from: 2 * stream, to: 2 + stream })) };
+const EXTENTS = {
+  rows: [{ rank: 0, lane: "compute" as const, from: 0, to: 3 }],
+  gaps: [{ rank: 0, from: 0, to: 2 }],
+  samples: [{ rank: 0, counter: 0, from: 0, to: 2 }],
+  kernel_rows: [0, 1].map((stream) => ({ rank: 0, device: 0, stream, row: 0, from: 2 * stream, to: 2 + stream })),
+};
 const TABLES = {
-  tasks: { gap: ["u8", [1, 10, 10]], length: ["u8", [5, 5, 5]], kind: ["u8", [0, 1, 2]], pair_chunk: ["i16", [-1, -1, 1]] },
+  tasks: {
+    gap: ["u8", [1, 10, 10]],
+    length: ["u8", [5, 5, 5]],
+    kind: ["u8", [0, 1, 2]],
+    pair_chunk: ["i16", [-1, -1, 1]],
+  },
   gaps: { gap: ["u8", [6, 10]], length: ["u8", [5, 5]], task_step: ["i16", [1, 1]], cause: ["u8", [0, 1]] },
   links: { source_step: ["u8", [0, 1, 0]], reach: ["i16", [1, 1, -1]] },
   phases: {},
@@ -63,7 +91,12 @@ const TABLES = {
 
 test("the columns of a page become what is drawn", async () => {
   const tables = Object.fromEntries(Object.entries(TABLES).map(([name, columns]) => [name, packed(columns)]));
-  const direct = assemble(EXTENTS, Object.fromEntries(Object.entries(tables).map(([name, table]) => [name, cut(table.buffer, table.columns)])) as Parameters<typeof assemble>[1]);
+  const direct = assemble(
+    EXTENTS,
+    Object.fromEntries(
+      Object.entries(tables).map(([name, table]) => [name, cut(table.buffer, table.columns)]),
+    ) as Parameters<typeof assemble>[1],
+  );
   expect([...direct.tasks.start]).toEqual([1, 11, 21]);
   expect([...direct.tasks.end]).toEqual([6, 16, 26]);
   expect([...direct.tasks.kind]).toEqual([0, 1, 2]);
@@ -78,8 +111,19 @@ test("the columns of a page become what is drawn", async () => {
   expect([...direct.kernels.end]).toEqual([7, 11, 11]);
   expect([...direct.kernels.use]).toEqual([0, 1, 2]);
 
-  const { head } = made({ head: { ...EXTENTS, columns: Object.fromEntries(Object.entries(tables).map(([name, { columns }]) => [name, columns])) as Head["columns"] } });
-  const texts = new Map(await Promise.all(Object.entries(tables).map(async ([name, { buffer }]) => [name, await deflated(buffer)] as const)));
+  const { head } = made({
+    head: {
+      ...EXTENTS,
+      columns: Object.fromEntries(
+        Object.entries(tables).map(([name, { columns }]) => [name, columns]),
+      ) as Head["columns"],
+    },
+  });
+  const texts = new Map(
+    await Promise.all(
+      Object.entries(tables).map(async ([name, { buffer }]) => [name, await deflated(buffer)] as const),
+    ),
+  );
   expect(await decode(head, (name) => texts.get(name)!)).toEqual(direct);
 });
 
@@ -89,14 +133,20 @@ test("a page that is damaged is refused", async () => {
 });
 
 describe("what is there at a time", () => {
-  const { head, data } = made({ rows: [{ rank: 0, tasks: row(random(1), 40) }, { rank: 1, tasks: row(random(2), 40) }, { rank: 1, tasks: [] }] });
+  const { head, data } = made({
+    rows: [
+      { rank: 0, tasks: row(random(1), 40) },
+      { rank: 1, tasks: row(random(2), 40) },
+      { rank: 1, tasks: [] },
+    ],
+  });
   const { start, end } = data.tasks;
 
   test("firstEndingAfter is the first that ends later, or the end of the row", () => {
     for (const { from, to } of head.rows) {
       for (let time = -2; time < 500; time += 0.5) {
         let wanted = from;
-        while (wanted < to && end[wanted] <= time) wanted++;
+        while (wanted < to && end[wanted]! <= time) wanted++;
         expect(firstEndingAfter(end, from, to, time)).toBe(wanted);
       }
     }
@@ -105,7 +155,9 @@ describe("what is there at a time", () => {
   test("running counts the start of a task to it and its end not", () => {
     for (const extent of head.rows) {
       for (let time = -2; time < 500; time += 0.5) {
-        const there = [...start.keys()].filter((task) => task >= extent.from && task < extent.to && start[task] <= time && time < end[task]);
+        const there = [...start.keys()].filter(
+          (task) => task >= extent.from && task < extent.to && start[task]! <= time && time < end[task]!,
+        );
         expect(there.length).toBeLessThanOrEqual(1);
         expect(running(data.tasks, extent, time)).toBe(there[0] ?? -1);
       }
@@ -115,7 +167,10 @@ describe("what is there at a time", () => {
 
 test("extentAt and rowOf find the row of a task, past rows without any", () => {
   const next = random(5);
-  const rows = Array.from({ length: 30 }, (_, rank) => ({ rank, tasks: row(next, next() < 0.3 ? 0 : whole(next, 1, 5)) }));
+  const rows = Array.from({ length: 30 }, (_, rank) => ({
+    rank,
+    tasks: row(next, next() < 0.3 ? 0 : whole(next, 1, 5)),
+  }));
   const { head, data } = made({ rows });
   for (let task = 0; task < data.tasks.kind.length; task++) {
     const wanted = head.rows.findIndex(({ from, to }) => from <= task && task < to);

@@ -6,23 +6,40 @@ import { made, random, row } from "./made";
 
 const { head, data } = made({
   rows: [
-    { rank: 0, tasks: [{ start: 100, end: 200 }, { start: 400, end: 401 }, { start: 600, end: 700 }] },
+    {
+      rank: 0,
+      tasks: [
+        { start: 100, end: 200 },
+        { start: 400, end: 401 },
+        { start: 600, end: 700 },
+      ],
+    },
     { rank: 1, tasks: [{ start: 0, end: 1000 }] },
   ],
-  gaps: [{ rank: 0, gaps: [{ start: 200, end: 400 }, { start: 401, end: 598 }, { start: 598, end: 600 }, { start: 640, end: 645 }] }],
+  gaps: [
+    {
+      rank: 0,
+      gaps: [
+        { start: 200, end: 400 },
+        { start: 401, end: 598 },
+        { start: 598, end: 600 },
+        { start: 640, end: 645 },
+      ],
+    },
+  ],
 });
 const { places } = layout(head, arrangement(head));
 const view = new View(1000);
 view.width = 1000;
 view.set(0, 1000); // a pixel is a nanosecond
-const middle = places[0].top + places[0].height / 2;
+const middle = places[0]!.top + places[0]!.height / 2;
 const at = (x: number, y = middle, idle = true) => hit(data, places, view, x, y, idle);
 
 describe("at a point is", () => {
   test("the task there", () => {
     expect(at(150)).toEqual({ what: "task", index: 0 });
     expect(at(650)).toEqual({ what: "task", index: 2 });
-    expect(at(500, places[1].top)).toEqual({ what: "task", index: 3 });
+    expect(at(500, places[1]!.top)).toEqual({ what: "task", index: 3 });
   });
 
   test("the task there, even where that is in a gap", () => {
@@ -40,8 +57,8 @@ describe("at a point is", () => {
 
   test("nothing left of the plot, above, below or between lanes", () => {
     expect(at(-1)).toBeNull();
-    expect(at(150, places[0].top - 1)).toBeNull();
-    expect(at(150, places[0].top + places[0].height)).toBeNull();
+    expect(at(150, places[0]!.top - 1)).toBeNull();
+    expect(at(150, places[0]!.top + places[0]!.height)).toBeNull();
     expect(at(150, 1e6)).toBeNull();
   });
 });
@@ -61,14 +78,22 @@ describe("where what could have been stands above what was", () => {
   const on = (x: number, y: number) => hit(both.data, above.places, view, x, y, true);
 
   test("each is hit in its own stack, and gaps only below", () => {
-    const [ideal0, ideal1, measured0, measured1] = above.places.map(({ top, height }) => top + height / 2);
-    expect([on(50, ideal0), on(150, ideal1), on(150, measured0), on(250, measured1)]).toEqual([1, 3, 0, 2].map((index) => ({ what: "task", index })));
+    const [ideal0, ideal1, measured0, measured1] = above.places.map(({ top, height }) => top + height / 2) as [
+      number,
+      number,
+      number,
+      number,
+    ];
+    expect([on(50, ideal0), on(150, ideal1), on(150, measured0), on(250, measured1)]).toEqual(
+      [1, 3, 0, 2].map((index) => ({ what: "task", index })),
+    );
     expect(on(50, measured0)).toEqual({ what: "gap", index: 0 });
     expect(on(150, ideal0)).toBeNull();
   });
 
   test("captions are not", () => {
-    for (const { top, height } of above.captions) for (const y of [top, top + height / 2, top + height - 1]) expect(on(50, y)).toBeNull();
+    for (const { top, height } of above.captions)
+      for (const y of [top, top + height / 2, top + height - 1]) expect(on(50, y)).toBeNull();
   });
 });
 
@@ -98,7 +123,7 @@ test("a task is hit wherever a pixel's point lies in it", () => {
   view.set(0, run.head.end);
   for (let x = 0; x < 1000; x += 0.7) {
     const time = view.time(x);
-    const there = start.findIndex((from, task) => from <= time && time < end[task]);
+    const there = start.findIndex((from, task) => from <= time && time < end[task]!);
     if (there >= 0) expect(hit(run.data, plan.places, view, x, middle, true)).toEqual({ what: "task", index: there });
   }
 });

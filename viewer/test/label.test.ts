@@ -18,7 +18,12 @@ test.each([
 });
 
 test("a task of no known kind has its own name", () => {
-  const own = [{ start: 0, end: 1000, kind: "other", name: "decode step" }, { start: 1000, end: 2000, kind: "other" }, { start: 2000, end: 2001, kind: "other", name: "x".repeat(300) }, { start: 2001, end: 2002, kind: "other", name: "nn.Module: Layer_7" }];
+  const own = [
+    { start: 0, end: 1000, kind: "other", name: "decode step" },
+    { start: 1000, end: 2000, kind: "other" },
+    { start: 2000, end: 2001, kind: "other", name: "x".repeat(300) },
+    { start: 2001, end: 2002, kind: "other", name: "nn.Module: Layer_7" },
+  ];
   const { head, data } = made({ rows: [{ rank: 0, tasks: own }] });
   expect(long(head, data.tasks, 0)).toBe("decode step  1.000 µs");
   expect(whose(head, data.tasks, 0)).toBe("decode step on rank 0");
@@ -28,7 +33,13 @@ test("a task of no known kind has its own name", () => {
 });
 
 test("how long it took, and where", () => {
-  const { head, data } = made({ ranks: [{}, { rank: 17 }], rows: [{ rank: 0, tasks: [] }, { rank: 1, tasks }] });
+  const { head, data } = made({
+    ranks: [{}, { rank: 17 }],
+    rows: [
+      { rank: 0, tasks: [] },
+      { rank: 1, tasks },
+    ],
+  });
   expect(long(head, data.tasks, 0)).toBe("F3  1.500 µs");
   expect(whose(head, data.tasks, 3)).toBe("B0 on rank 17");
 });

@@ -1,6 +1,24 @@
 import { describe, expect, test } from "vitest";
 import type { Head } from "../src/data";
-import { arrangement, bandOf, EXTRAS, firstBelow, GROUPINGS, groupOf, groups, layout, moved, overlayAbove, placeOf, SIZES, within, type Arrangement, type Grouping } from "../src/layout";
+import {
+  arrangement,
+  bandOf,
+  EXTRAS,
+  firstBelow,
+  GROUPINGS,
+  groupOf,
+  groups,
+  layout,
+  moved,
+  overlayAbove,
+  placeOf,
+  SIZES,
+  within,
+  type Arrangement,
+  type Band,
+  type Caption,
+  type Grouping,
+} from "../src/layout";
 import { made, random, row, whole, type Run } from "./made";
 
 const task = [{ start: 0, end: 10 }];
@@ -25,8 +43,20 @@ const RUN: Run = {
     { rank: 2, lane: "comm", tasks: task },
     { rank: 3, tasks: task },
   ],
-  gaps: [{ rank: 0, gaps: [{ start: 10, end: 20 }, { start: 30, end: 40 }] }, { rank: 1, gaps: [{ start: 10, end: 15 }] }],
-  samples: [{ rank: 0, counter: 0, points: [[0, 1]] }, { rank: 0, counter: 1, points: [[0, 1]] }],
+  gaps: [
+    {
+      rank: 0,
+      gaps: [
+        { start: 10, end: 20 },
+        { start: 30, end: 40 },
+      ],
+    },
+    { rank: 1, gaps: [{ start: 10, end: 15 }] },
+  ],
+  samples: [
+    { rank: 0, counter: 0, points: [[0, 1]] },
+    { rank: 0, counter: 1, points: [[0, 1]] },
+  ],
   head: {
     counters: ["memory", "power"].map((name) => ({ name, unit: "", least: 0, most: 1 })),
     overlays: [
@@ -36,15 +66,27 @@ const RUN: Run = {
   },
 };
 const { head } = made(RUN);
-const arranged = (change: Partial<Arrangement> = {}): Arrangement => ({ ...arrangement(head), grouping: "none", ...change });
+const arranged = (change: Partial<Arrangement> = {}): Arrangement => ({
+  ...arrangement(head),
+  grouping: "none",
+  ...change,
+});
 const plan = (change: Partial<Arrangement> = {}) => layout(head, arranged(change));
 const shown = (change: Partial<Arrangement>): number[] => plan(change).bands.map(({ rank }) => rank);
 
 describe("how a page opens", () => {
   const opened = (count: number, hosts = 1, more: Partial<Head> = {}) =>
-    arrangement(made({ ranks: Array.from({ length: count }, (_, rank) => ({ host: `host${rank % hosts}` })), head: more }).head);
+    arrangement(
+      made({ ranks: Array.from({ length: count }, (_, rank) => ({ host: `host${rank % hosts}` })), head: more }).head,
+    );
 
-  test.each([[1, "large"], [8, "large"], [9, "medium"], [64, "medium"], [65, "small"]])("%d ranks are %s", (count, size) => {
+  test.each([
+    [1, "large"],
+    [8, "large"],
+    [9, "medium"],
+    [64, "medium"],
+    [65, "small"],
+  ])("%d ranks are %s", (count, size) => {
     expect(opened(count).size).toBe(size);
   });
 
@@ -58,24 +100,44 @@ describe("how a page opens", () => {
     expect(opened(4, 2).grouping).toBe("host");
   });
 
-  test.each(["ideal", "whatif"] as const)("the %s that the page was asked to show above is there whatever the room, and nothing else of its like", (above) => {
-    for (const count of [4, 1000]) {
-      const { extras, ...rest } = opened(count, 1, { overlays: head.overlays, above });
-      expect(overlayAbove(head, { extras, ...rest })?.lane).toBe(above);
-      expect(extras).toEqual(new Set([above, "comm", "host", "counters"]));
-    }
-  });
+  test.each(["ideal", "whatif"] as const)(
+    "the %s that the page was asked to show above is there whatever the room, and nothing else of its like",
+    (above) => {
+      for (const count of [4, 1000]) {
+        const { extras, ...rest } = opened(count, 1, { overlays: head.overlays, above });
+        expect(overlayAbove(head, { extras, ...rest })?.lane).toBe(above);
+        expect(extras).toEqual(new Set([above, "comm", "host", "counters"]));
+      }
+    },
+  );
 
-  test.each<Partial<Head>>([{}, { above: null }, { above: "whatif" }])("nothing is above where %o is asked for, of what there is", (more) => {
-    expect(opened(4, 1, { overlays: head.overlays.slice(0, 1), ...more })).toMatchObject({ above: null, size: "large" });
-  });
+  test.each<Partial<Head>>([{}, { above: null }, { above: "whatif" }])(
+    "nothing is above where %o is asked for, of what there is",
+    (more) => {
+      expect(opened(4, 1, { overlays: head.overlays.slice(0, 1), ...more })).toMatchObject({
+        above: null,
+        size: "large",
+      });
+    },
+  );
 
-  test.each([[8, "medium"], [16, "small"], [64, "tiny"], [65, "overview"]])("with something above, %d ranks are %s", (count, size) => {
+  test.each([
+    [8, "medium"],
+    [16, "small"],
+    [64, "tiny"],
+    [65, "overview"],
+  ])("with something above, %d ranks are %s", (count, size) => {
     expect(opened(count, 1, { overlays: head.overlays, above: "ideal" }).size).toBe(size);
   });
 
   test("everything is shown, in the order of the run", () => {
-    expect(opened(3)).toMatchObject({ order: [0, 1, 2], hidden: new Set(), folded: new Set(), replica: null, figure: false });
+    expect(opened(3)).toMatchObject({
+      order: [0, 1, 2],
+      hidden: new Set(),
+      folded: new Set(),
+      replica: null,
+      figure: false,
+    });
   });
 });
 
@@ -95,11 +157,19 @@ describe("groups", () => {
 
   test("stand where the first of their ranks stands", () => {
     const found = groups(head, arranged({ grouping: "host", order: [3, 0, 2, 1] }));
-    expect(found.map(({ title, ranks }) => [title, ranks])).toEqual([["b", [3, 2]], ["a", [0, 1]]]);
+    expect(found.map(({ title, ranks }) => [title, ranks])).toEqual([
+      ["b", [3, 2]],
+      ["a", [0, 1]],
+    ]);
   });
 
   test("none remains whose ranks are all hidden", () => {
-    expect(groups(head, arranged({ grouping: "host", hidden: new Set([0, 1, 3]) })).map(({ title, ranks }) => [title, ranks])).toEqual([["b", [2]]]);
+    expect(
+      groups(head, arranged({ grouping: "host", hidden: new Set([0, 1, 3]) })).map(({ title, ranks }) => [
+        title,
+        ranks,
+      ]),
+    ).toEqual([["b", [2]]]);
   });
 
   test("say how far the clock of any of their ranks may be off", () => {
@@ -107,8 +177,11 @@ describe("groups", () => {
   });
 
   test("are folded if they are named, but not where nothing is grouped", () => {
-    expect(groups(head, arranged({ grouping: "host", folded: new Set(["b"]) })).map(({ folded }) => folded)).toEqual([false, true]);
-    expect(groups(head, arranged({ folded: new Set([""]) }))[0].folded).toBe(false);
+    expect(groups(head, arranged({ grouping: "host", folded: new Set(["b"]) })).map(({ folded }) => folded)).toEqual([
+      false,
+      true,
+    ]);
+    expect(groups(head, arranged({ folded: new Set([""]) }))[0]!.folded).toBe(false);
   });
 });
 
@@ -130,9 +203,12 @@ describe("which ranks are shown, and where", () => {
 
   test("a heading stands above each group; of a folded group it alone remains", () => {
     const { headings, bands, places } = plan({ grouping: "host", folded: new Set(["a"]) });
-    expect(headings.map(({ group }) => [group.title, group.folded])).toEqual([["a", true], ["b", false]]);
-    expect(headings[0].height).toBeGreaterThan(headings[1].height);
-    expect(headings[1].top + headings[1].height).toBeLessThanOrEqual(bands[0].top);
+    expect(headings.map(({ group }) => [group.title, group.folded])).toEqual([
+      ["a", true],
+      ["b", false],
+    ]);
+    expect(headings[0]!.height).toBeGreaterThan(headings[1]!.height);
+    expect(headings[1]!.top + headings[1]!.height).toBeLessThanOrEqual(bands[0]!.top);
     expect(places.every(({ row: { rank } }) => rank >= 2)).toBe(true);
   });
 
@@ -142,12 +218,15 @@ describe("which ranks are shown, and where", () => {
 
   test("a rank that computes nothing still has room for its title", () => {
     const band = plan().bands.find(({ rank }) => rank === 2)!;
-    expect(band.height).toBeGreaterThanOrEqual(plan().places[0].height);
+    expect(band.height).toBeGreaterThanOrEqual(plan().places[0]!.height);
   });
 });
 
 describe("which lanes a rank has", () => {
-  const lanes = (change: Partial<Arrangement>): string[] => plan(change).places.filter(({ row: { rank } }) => rank === 0).map(({ row: { lane } }) => lane);
+  const lanes = (change: Partial<Arrangement>): string[] =>
+    plan(change)
+      .places.filter(({ row: { rank } }) => rank === 0)
+      .map(({ row: { lane } }) => lane);
 
   test("all that are wanted, and always its computing", () => {
     expect(lanes({})).toEqual(["compute", "compute", "ideal", "whatif", "comm", "comm", "host"]);
@@ -173,8 +252,15 @@ describe("which lanes a rank has", () => {
   });
 
   test("however much communication overlaps, it takes little", () => {
-    const crowded = made({ rows: [{ rank: 0, tasks: task }, ...Array.from({ length: 15 }, () => ({ rank: 0, lane: "comm" as const, tasks: task }))] }).head;
-    const heights = layout(crowded, arrangement(crowded)).places.slice(1).map(({ height }) => height);
+    const crowded = made({
+      rows: [
+        { rank: 0, tasks: task },
+        ...Array.from({ length: 15 }, () => ({ rank: 0, lane: "comm" as const, tasks: task })),
+      ],
+    }).head;
+    const heights = layout(crowded, arrangement(crowded))
+      .places.slice(1)
+      .map(({ height }) => height);
     expect(heights.reduce((sum, height) => sum + height)).toBeLessThanOrEqual(42);
     expect(Math.min(...heights)).toBeGreaterThanOrEqual(2);
   });
@@ -183,15 +269,24 @@ describe("which lanes a rank has", () => {
 describe("what could have been stands above what was", () => {
   type Place = ReturnType<typeof plan>["places"][number];
   const lanes = (places: Place[]): string[] => places.map(({ row: { rank, lane } }) => `${lane} ${rank}`);
-  const all = made({ ...RUN, rows: [0, 1, 2, 3].flatMap((rank) => (["compute", "ideal", "whatif", "comm"] as const).map((lane) => ({ rank, lane, tasks: task }))) }).head;
-  const planned = (change: Partial<Arrangement>) => layout(all, { ...arrangement(all), grouping: "none", above: "ideal", ...change });
+  const all = made({
+    ...RUN,
+    rows: [0, 1, 2, 3].flatMap((rank) =>
+      (["compute", "ideal", "whatif", "comm"] as const).map((lane) => ({ rank, lane, tasks: task })),
+    ),
+  }).head;
+  const planned = (change: Partial<Arrangement>) =>
+    layout(all, { ...arrangement(all), grouping: "none", above: "ideal", ...change });
 
   test("all its lanes, then all that were measured, each in the order of the ranks", () => {
     const order = [2, 0, 3, 1];
     const { places, bands, above } = planned({ order, hidden: new Set([3]) });
     expect(above).toBe("ideal");
     const shown = order.filter((rank) => rank !== 3);
-    expect(lanes(places)).toEqual([...shown.map((rank) => `ideal ${rank}`), ...shown.flatMap((rank) => [`compute ${rank}`, `whatif ${rank}`, `comm ${rank}`])]);
+    expect(lanes(places)).toEqual([
+      ...shown.map((rank) => `ideal ${rank}`),
+      ...shown.flatMap((rank) => [`compute ${rank}`, `whatif ${rank}`, `comm ${rank}`]),
+    ]);
     expect(bands.map(({ stack, rank, number }) => [stack, rank, number])).toEqual([
       ...shown.map((rank, at) => ["ideal", rank, at + 1]),
       ...shown.map((rank, at) => ["compute", rank, at + 1]),
@@ -200,40 +295,58 @@ describe("what could have been stands above what was", () => {
 
   test("each under a caption", () => {
     const { captions, places } = planned({ above: "whatif" });
-    expect(captions.map(({ title, detail }) => [title, detail])).toEqual([["the what-if", "said of the what-if"], ["as it ran", ""]]);
-    const [first, second] = captions;
-    const below = ({ top, height }: typeof first): Place => places[firstBelow(places, top + height)];
+    expect(captions.map(({ title, detail }) => [title, detail])).toEqual([
+      ["the what-if", "said of the what-if"],
+      ["as it ran", ""],
+    ]);
+    const [first, second] = captions as [Caption, Caption];
+    const below = ({ top, height }: Caption): Place => places[firstBelow(places, top + height)]!;
     expect(lanes([below(first), below(second)])).toEqual(["whatif 0", "compute 0"]);
   });
 
   test("as tall as what was measured, also in the overview and in the look of papers", () => {
     for (const change of [{}, { size: "overview" }, { figure: true }] as Partial<Arrangement>[]) {
       const { places } = planned(change);
-      const heights = (lane: string): number[] => places.filter(({ row }) => row.lane === lane).map(({ height }) => height);
+      const heights = (lane: string): number[] =>
+        places.filter(({ row }) => row.lane === lane).map(({ height }) => height);
       expect(heights("ideal")).toEqual(heights("compute"));
       expect(heights("ideal")).toHaveLength(4);
     }
   });
 
   test("and only that: what was measured keeps all it has", () => {
-    const { above: none, ...usual } = plan({ grouping: "host", extras: new Set(["comm", "host", "counters", "whatif", "ideal"]) });
+    const { above: none, ...usual } = plan({
+      grouping: "host",
+      extras: new Set(["comm", "host", "counters", "whatif", "ideal"]),
+    });
     expect(none).toBeNull();
     expect(usual.captions).toEqual([]);
     const { bands, headings, curves, places } = plan({ grouping: "host", above: "ideal" });
-    expect(headings.map(({ group, stack }) => [group.title, stack])).toEqual([["a", "compute"], ["b", "compute"]]);
+    expect(headings.map(({ group, stack }) => [group.title, stack])).toEqual([
+      ["a", "compute"],
+      ["b", "compute"],
+    ]);
     expect(curves.map(({ samples }) => samples)).toEqual(usual.curves.map(({ samples }) => samples));
-    expect(places.slice(1).map(({ row, gaps }) => [row, gaps])).toEqual(usual.places.filter(({ row }) => row.lane !== "ideal").map(({ row, gaps }) => [row, gaps]));
-    expect(bands.map(({ stack }) => stack)).toEqual(Array.from({ length: 8 }, (_, at) => (at < 4 ? "ideal" : "compute")));
+    expect(places.slice(1).map(({ row, gaps }) => [row, gaps])).toEqual(
+      usual.places.filter(({ row }) => row.lane !== "ideal").map(({ row, gaps }) => [row, gaps]),
+    );
+    expect(bands.map(({ stack }) => stack)).toEqual(
+      Array.from({ length: 8 }, (_, at) => (at < 4 ? "ideal" : "compute")),
+    );
   });
 
   test("with room for a rank of which nothing is known", () => {
-    const [first, second] = plan({ above: "ideal" }).bands;
-    expect([first.height, second.height]).toEqual([plan().places[0].height, plan().places[0].height]);
+    const [first, second] = plan({ above: "ideal" }).bands as [Band, Band];
+    expect([first.height, second.height]).toEqual([plan().places[0]!.height, plan().places[0]!.height]);
   });
 
   test("a folded group is one sum above and one below", () => {
     const { headings, bands } = planned({ grouping: "host", folded: new Set(["a"]) });
-    expect(headings.map(({ group, stack }) => [group.title, group.folded, stack])).toEqual([["a", true, "ideal"], ["a", true, "compute"], ["b", false, "compute"]]);
+    expect(headings.map(({ group, stack }) => [group.title, group.folded, stack])).toEqual([
+      ["a", true, "ideal"],
+      ["a", true, "compute"],
+      ["b", false, "compute"],
+    ]);
     expect(bands.map(({ rank }) => rank)).toEqual([2, 3, 2, 3]);
   });
 
@@ -252,7 +365,7 @@ describe("what could have been stands above what was", () => {
 });
 
 test("lanes grow with the size", () => {
-  const heights = SIZES.map((size) => plan({ size }).places[0].height);
+  const heights = SIZES.map((size) => plan({ size }).places[0]!.height);
   expect(heights).toEqual([...heights].sort((one, other) => one - other));
   expect(new Set(heights).size).toBe(SIZES.length);
   const pages = SIZES.map((size) => plan({ size }).height);
@@ -263,20 +376,28 @@ test("lanes grow with the size", () => {
 const VARIETY = Array.from({ length: 150 }, (_, seed) => {
   const next = random(seed);
   const count = whole(next, 1, 12);
-  const ranks = Array.from({ length: count }, () => ({ host: `host${whole(next, 0, 2)}`, dp: next() < 0.2 ? null : whole(next, 0, 1), stages: [whole(next, 0, 3)] }));
+  const ranks = Array.from({ length: count }, () => ({
+    host: `host${whole(next, 0, 2)}`,
+    dp: next() < 0.2 ? null : whole(next, 0, 1),
+    stages: [whole(next, 0, 3)],
+  }));
   const lanes = (["compute", "compute", "ideal", "whatif", "comm", "comm", "host"] as const).filter(() => next() < 0.6);
   const run = made({
     ranks,
     rows: ranks.flatMap((_, rank) => lanes.map((lane) => ({ rank, lane, tasks: row(next, whole(next, 0, 4)) }))),
     gaps: ranks.flatMap((_, rank) => (next() < 0.7 ? [{ rank, gaps: [{ start: 0, end: 1 }] }] : [])),
-    samples: ranks.flatMap((_, rank) => (next() < 0.5 ? [{ rank, counter: 0, points: [[0, 1] as [number, number]] }] : [])),
+    samples: ranks.flatMap((_, rank) =>
+      next() < 0.5 ? [{ rank, counter: 0, points: [[0, 1] as [number, number]] }] : [],
+    ),
     kernels: ranks.flatMap((_, rank) =>
-      next() < 0.7 ? Array.from({ length: whole(next, 1, 3) }, (__, stream) => ({ rank, stream, kernels: [{ start: 0, end: 1 }] })) : [],
+      next() < 0.7
+        ? Array.from({ length: whole(next, 1, 3) }, (__, stream) => ({ rank, stream, kernels: [{ start: 0, end: 1 }] }))
+        : [],
     ),
     head: { counters: [{ name: "memory", unit: "", least: 0, most: 1 }], overlays: head.overlays },
   });
   const order = ranks.map((_, rank) => rank).sort(() => next() - 0.5);
-  const grouping = (Object.keys(GROUPINGS) as Grouping[])[whole(next, 0, 3)];
+  const grouping = (Object.keys(GROUPINGS) as Grouping[])[whole(next, 0, 3)]!;
   const arranged: Arrangement = {
     grouping,
     folded: new Set(next() < 0.5 ? ["host0", "stage 1", "replica 0"] : []),
@@ -284,17 +405,22 @@ const VARIETY = Array.from({ length: 150 }, (_, seed) => {
     order,
     replica: next() < 0.2 ? 0 : null,
     extras: new Set(EXTRAS.filter(() => next() < 0.7)),
-    above: ([null, "ideal", "whatif"] as const)[whole(next, 0, 2)],
+    above: ([null, "ideal", "whatif"] as const)[whole(next, 0, 2)]!,
     unfolded: new Set(order.filter(() => next() < 0.4)),
-    size: SIZES[whole(next, 0, SIZES.length - 1)],
+    size: SIZES[whole(next, 0, SIZES.length - 1)]!,
     figure: next() < 0.2,
   };
   return { ...run, arranged, plan: layout(run.head, arranged) };
 });
 
 test("nothing lies upon anything else, and all is on the page", () => {
-  for (const { plan: { places, kernels, curves, bands, headings, captions, height } } of VARIETY) {
-    for (const parts of [[...places, ...kernels, ...curves, ...captions], [...bands, ...headings, ...captions]]) {
+  for (const {
+    plan: { places, kernels, curves, bands, headings, captions, height },
+  } of VARIETY) {
+    for (const parts of [
+      [...places, ...kernels, ...curves, ...captions],
+      [...bands, ...headings, ...captions],
+    ]) {
       const sorted = [...parts].sort((one, other) => one.top - other.top);
       sorted.forEach((part, at) => {
         expect(part.height).toBeGreaterThan(0);
@@ -305,7 +431,7 @@ test("nothing lies upon anything else, and all is on the page", () => {
       expect(parts.map(({ top }) => top)).toEqual(parts.map(({ top }) => top).sort((one, other) => one - other));
     }
     for (const place of [...places, ...kernels]) {
-      const band = bands[firstBelow(bands, place.top)];
+      const band = bands[firstBelow(bands, place.top)]!;
       expect(band.rank).toBe(place.row.rank);
       expect(band.top <= place.top && place.top + place.height <= band.top + band.height).toBe(true);
     }
@@ -313,10 +439,18 @@ test("nothing lies upon anything else, and all is on the page", () => {
 });
 
 test("each rank is in one group that is shown, folded or hidden, and the same in what stands above", () => {
-  for (const { head: { ranks }, arranged: { hidden, replica }, plan: { above, bands, headings } } of VARIETY) {
-    const hiding = ranks.flatMap(({ dp }, rank) => (hidden.has(rank) || (replica !== null && dp !== replica) ? [rank] : []));
+  for (const {
+    head: { ranks },
+    arranged: { hidden, replica },
+    plan: { above, bands, headings },
+  } of VARIETY) {
+    const hiding = ranks.flatMap(({ dp }, rank) =>
+      hidden.has(rank) || (replica !== null && dp !== replica) ? [rank] : [],
+    );
     for (const wanted of above ? [above, "compute"] : ["compute"]) {
-      const folded = headings.filter(({ stack, group }) => stack === wanted && group.folded).flatMap(({ group }) => group.ranks);
+      const folded = headings
+        .filter(({ stack, group }) => stack === wanted && group.folded)
+        .flatMap(({ group }) => group.ranks);
       const shown = bands.filter(({ stack }) => stack === wanted).map(({ rank }) => rank);
       expect([...shown, ...folded, ...hiding].sort((one, other) => one - other)).toEqual(ranks.map((_, rank) => rank));
     }
@@ -337,11 +471,15 @@ test("a task or a gap is in the place of its row, or in none that is shown", () 
 });
 
 test("what is in sight is found by its height", () => {
-  for (const { plan: { places, height } } of VARIETY.slice(0, 40)) {
+  for (const {
+    plan: { places, height },
+  } of VARIETY.slice(0, 40)) {
     for (let y = -5; y < height + 5; y += 3) {
       const below = places.findIndex((place) => place.top + place.height > y);
       expect(firstBelow(places, y)).toBe(below < 0 ? places.length : below);
-      expect(within(places, y, y + 50)).toEqual(places.filter((place) => place.top < y + 50 && place.top + place.height > y));
+      expect(within(places, y, y + 50)).toEqual(
+        places.filter((place) => place.top < y + 50 && place.top + place.height > y),
+      );
     }
   }
 });
@@ -364,7 +502,9 @@ describe("moved", () => {
 
 test("kernels are directly under what computes of their rank, where it is unfolded", () => {
   for (const { head: own, arranged, plan: found } of VARIETY) {
-    const wanted = found.bands.filter(({ stack, rank }) => stack === "compute" && arranged.unfolded.has(rank) && !arranged.figure);
+    const wanted = found.bands.filter(
+      ({ stack, rank }) => stack === "compute" && arranged.unfolded.has(rank) && !arranged.figure,
+    );
     const rows = wanted.flatMap(({ rank }) => own.kernel_rows.filter((row) => row.rank === rank));
     expect(found.kernels.map(({ row }) => row)).toEqual(rows);
     for (const { row, top } of found.kernels) {

@@ -72,10 +72,10 @@ export const USES: KernelUse[] = [
 export const CAUSES: Cause[] = ["warm-up", "waiting", "transfer"].map((name, index) => ({
   name,
   meaning: `${name}, said at length`,
-  fill: ["#888888", "#e15759", "#edc948"][index],
+  fill: ["#888888", "#e15759", "#edc948"][index]!,
   striped: index === 2,
   inherent: index === 0,
-  share: [0.5, 0.3, 0.2][index],
+  share: [0.5, 0.3, 0.2][index]!,
 }));
 
 export const THEME: Theme = {
@@ -91,15 +91,22 @@ export const THEME: Theme = {
 };
 
 /** Make a run. It has as many ranks as its rows speak of, or as are given. */
-export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [], kernels = [], head = {} }: Run): { head: Head; data: Data } {
+export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [], kernels = [], head = {} }: Run): {
+  head: Head;
+  data: Data;
+} {
   const count = Math.max(ranks.length, 0, ...[...rows, ...gaps, ...samples, ...kernels].map(({ rank }) => rank + 1));
   const tasks = rows.flatMap((row) => row.tasks);
   const stretches = gaps.flatMap((one) => one.gaps);
   const points = samples.flatMap((one) => one.points);
   const ran = kernels.flatMap((one) => one.kernels);
-  const [called, modules] = [[...new Set(ran.map(({ name = "" }) => name))], [...new Set(ran.flatMap(({ module }) => module ?? []))]];
+  const [called, modules] = [
+    [...new Set(ran.map(({ name = "" }) => name))],
+    [...new Set(ran.flatMap(({ module }) => module ?? []))],
+  ];
   const names = [...new Set(tasks.map(({ name }) => name ?? ""))];
-  const column = (field: keyof Task): Int32Array => Int32Array.from(tasks, (task) => (task[field] as number | undefined) ?? -1);
+  const column = (field: keyof Task): Int32Array =>
+    Int32Array.from(tasks, (task) => (task[field] as number | undefined) ?? -1);
   return {
     head: {
       title: "a run",
@@ -108,7 +115,10 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
       kinds: KINDS,
       chunks: false,
       ranks: Array.from({ length: count }, (_, index) => rank(index, ranks[index])),
-      rows: extents(rows, ({ tasks: own }) => own.length).map((extent, index): Row => ({ ...extent, lane: rows[index].lane ?? "compute" })),
+      rows: extents(rows, ({ tasks: own }) => own.length).map((extent, index): Row => ({
+        ...extent,
+        lane: rows[index]!.lane ?? "compute",
+      })),
       steps: [],
       overall: NOTHING,
       errors: NOTHING,
@@ -125,10 +135,15 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
       overlays: [],
       spread: [],
       counters: [],
-      samples: extents(samples, (one) => one.points.length).map((extent, index): SampleExtent => ({ ...extent, counter: samples[index].counter })),
-      kernels: kernels.length ? { uses: USES, names: called.map((name) => [name, `void ${name}(int)`]), modules } : null,
+      samples: extents(samples, (one) => one.points.length).map((extent, index): SampleExtent => ({
+        ...extent,
+        counter: samples[index]!.counter,
+      })),
+      kernels: kernels.length
+        ? { uses: USES, names: called.map((name) => [name, `void ${name}(int)`]), modules }
+        : null,
       kernel_rows: extents(kernels, (one) => one.kernels.length).map((extent, index): KernelRow => {
-        const { device = 0, stream = 7, row = 0 } = kernels[index];
+        const { device = 0, stream = 7, row = 0 } = kernels[index]!;
         return { ...extent, device, stream, row };
       }),
       no_kernels: null,
@@ -158,10 +173,23 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
         task: Int32Array.from(stretches, ({ task = -1 }) => task),
         root: Int32Array.from(stretches, ({ root = -1 }) => root),
       },
-      links: { source: Int32Array.from(links, ([source]) => source), target: Int32Array.from(links, ([, target]) => target) },
-      phases: { rank: new Int32Array(), step: new Int32Array(), start: new Float64Array(), steady: new Float64Array(), cool: new Float64Array(), end: new Float64Array() },
+      links: {
+        source: Int32Array.from(links, ([source]) => source),
+        target: Int32Array.from(links, ([, target]) => target),
+      },
+      phases: {
+        rank: new Int32Array(),
+        step: new Int32Array(),
+        start: new Float64Array(),
+        steady: new Float64Array(),
+        cool: new Float64Array(),
+        end: new Float64Array(),
+      },
       cells: { rank: new Int32Array(), step: new Int32Array(), busy: new Float64Array(), span: new Float64Array() },
-      samples: { time: Float64Array.from(points, ([time]) => time), value: Float64Array.from(points, ([, value]) => value) },
+      samples: {
+        time: Float64Array.from(points, ([time]) => time),
+        value: Float64Array.from(points, ([, value]) => value),
+      },
       kernels: {
         start: Float64Array.from(ran, ({ start }) => start),
         end: Float64Array.from(ran, ({ end }) => end),
@@ -176,7 +204,23 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
 }
 
 function rank(index: number, given: Partial<Rank> = {}): Rank {
-  return { rank: index, host: "host0", stages: [index], device: 0, process: null, pp: null, dp: null, tp: null, cp: null, ep: null, etp: null, edp: null, off: null, rates: null, ...given };
+  return {
+    rank: index,
+    host: "host0",
+    stages: [index],
+    device: 0,
+    process: null,
+    pp: null,
+    dp: null,
+    tp: null,
+    cp: null,
+    ep: null,
+    etp: null,
+    edp: null,
+    off: null,
+    rates: null,
+    ...given,
+  };
 }
 
 function extents<T extends { rank: number }>(parts: T[], length: (part: T) => number): Extent[] {
@@ -209,6 +253,6 @@ export function row(next: Random, count: number, longest = 9): Task[] {
     const start = at + (next() < 0.5 ? 0 : whole(next, 0, longest));
     const end = start + (next() < 0.1 ? 0 : whole(next, 1, longest));
     at = end;
-    return { start, end, kind: KINDS[whole(next, 0, KINDS.length - 1)].name };
+    return { start, end, kind: KINDS[whole(next, 0, KINDS.length - 1)]!.name };
   });
 }

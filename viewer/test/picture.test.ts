@@ -7,12 +7,24 @@ import { svg, type Pictured } from "../src/picture";
 import { View } from "../src/view";
 import { KINDS, made, random, row, THEME } from "./made";
 
-function picture({ head, data }: { head: Head; data: Data }, change: Partial<Pictured> = {}): { text: string; root: Element } {
+function picture(
+  { head, data }: { head: Head; data: Data },
+  change: Partial<Pictured> = {},
+): { text: string; root: Element } {
   const view = new View(head.end);
   view.width = 1000;
   view.set(0, head.end);
   const plan = layout(head, { ...arrangement(head), figure: change.figure ?? false });
-  const text = svg(head, data, { view, plan, scheme: scheme("kind", head, data), theme: THEME, figure: false, top: 0, height: 1e6, ...change });
+  const text = svg(head, data, {
+    view,
+    plan,
+    scheme: scheme("kind", head, data),
+    theme: THEME,
+    figure: false,
+    top: 0,
+    height: 1e6,
+    ...change,
+  });
   return { text, root: new DOMParser().parseFromString(text, "image/svg+xml").documentElement };
 }
 
@@ -26,7 +38,13 @@ const blocks = (root: Element): Element[] => [...root.querySelectorAll("g rect")
 const RUN = made({
   ranks: [{ rates: { span: null, makespan: 0.125, over_ideal: null, no_wait: null, excess: null, error: null } }, {}],
   rows: [
-    { rank: 0, tasks: [{ start: 0, end: 250, microbatch: 3 }, { start: 500, end: 1000, kind: "forward_backward", microbatch: 4, pair: 2 }] },
+    {
+      rank: 0,
+      tasks: [
+        { start: 0, end: 250, microbatch: 3 },
+        { start: 500, end: 1000, kind: "forward_backward", microbatch: 4, pair: 2 },
+      ],
+    },
     { rank: 0, lane: "ideal", tasks: [{ start: 0, end: 100 }] },
     { rank: 1, tasks: [{ start: 250, end: 500, kind: "backward", microbatch: 3 }] },
   ],
@@ -42,8 +60,12 @@ describe("a picture of shapes", () => {
   });
 
   test("has a block for every task, where and as long as it was; two for a pair", () => {
-    const left = number(blocks(root)[0], "x");
-    const found = blocks(root).map((block) => [number(block, "x") - left, number(block, "width"), block.getAttribute("fill")]);
+    const left = number(blocks(root)[0]!, "x");
+    const found = blocks(root).map((block) => [
+      number(block, "x") - left,
+      number(block, "width"),
+      block.getAttribute("fill"),
+    ]);
     expect(found).toEqual([
       [0, 250, fill("forward")],
       [500, 500, fill("forward")],
@@ -51,7 +73,7 @@ describe("a picture of shapes", () => {
       [0, 100, fill("forward")],
       [250, 250, fill("backward")],
     ]);
-    const [, upper, lower] = blocks(root);
+    const [, upper, lower] = blocks(root) as [Element, Element, Element];
     expect(number(lower, "y")).toBe(number(upper, "y") + number(upper, "height"));
   });
 
@@ -81,14 +103,25 @@ describe("with what could have been above what was", () => {
   const overlays = [{ lane: "ideal" as const, name: "the ideal", detail: "" }];
   const ranks = RUN.head.ranks.map((rank) => ({ ...rank, rates: rank.rates && { ...rank.rates, no_wait: 0.0625 } }));
   const above = { head: { ...RUN.head, ranks, overlays, above: "ideal" as const }, data: RUN.data };
-  const opacities = (root: Element): (string | null)[] => [...root.querySelectorAll("g")].map((group) => group.getAttribute("opacity"));
+  const opacities = (root: Element): (string | null)[] =>
+    [...root.querySelectorAll("g")].map((group) => group.getAttribute("opacity"));
 
   test("both have a caption, and ranks their titles in both", () => {
     const { root } = picture(above);
     const titles = texts(root).filter((text) => !/^[FB]/.test(text));
-    expect(titles).toEqual(["rank 0  6.25 % idle", "rank 1", "rank 0  12.50 % idle", "rank 1", "the ideal", "as it ran"]);
+    expect(titles).toEqual([
+      "rank 0  6.25 % idle",
+      "rank 1",
+      "rank 0  12.50 % idle",
+      "rank 1",
+      "the ideal",
+      "as it ran",
+    ]);
     const heights = ["the ideal", "rank 0  6.25 % idle", "rank 1", "as it ran", "rank 0  12.50 % idle"].map((wanted) =>
-      number([...root.querySelectorAll("text")].find(({ textContent }) => textContent === wanted)!, "y"),
+      number(
+        [...root.querySelectorAll("text")].find(({ textContent }) => textContent === wanted)!,
+        "y",
+      ),
     );
     expect(heights).toEqual([...heights].sort((one, other) => one - other));
     expect(opacities(root)).toEqual(["0.55", null, null]);
@@ -97,15 +130,29 @@ describe("with what could have been above what was", () => {
   test("it is pale, but not in the look of papers, which has both in the same colours", () => {
     const { root } = picture(above, { figure: true });
     expect(opacities(root)).toEqual([null, null, null]);
-    expect(texts(root)).toEqual(["3", "4", "3", "Device 1", "Device 2", "Device 1", "Device 2", "the ideal", "as it ran", "Forward", "Backward"]);
+    expect(texts(root)).toEqual([
+      "3",
+      "4",
+      "3",
+      "Device 1",
+      "Device 2",
+      "Device 1",
+      "Device 2",
+      "the ideal",
+      "as it ran",
+      "Forward",
+      "Backward",
+    ]);
   });
 
   test("a folded group is the sum of either", () => {
     const plan = layout(above.head, { ...arrangement(above.head), grouping: "host", folded: new Set(["host0"]) });
     const { root } = picture(above, { plan });
     expect(opacities(root)).toEqual(["0.55", null]);
-    const sums = [...root.querySelectorAll("g")].map((group) => [...group.children].slice(1).reduce((sum, box) => sum + number(box, "width") * number(box, "height"), 0));
-    const tall = plan.headings[0].height;
+    const sums = [...root.querySelectorAll("g")].map((group) =>
+      [...group.children].slice(1).reduce((sum, box) => sum + number(box, "width") * number(box, "height"), 0),
+    );
+    const tall = plan.headings[0]!.height;
     // Two ranks: one could have run for 100 of 1,000 ns; they did run for 750 and for 250.
     expect(sums).toEqual([(100 * tall) / 2, (1000 * tall) / 2]);
   });
@@ -118,8 +165,13 @@ test("only what is in sight is drawn", () => {
   const { root } = picture(RUN, { view });
   expect(blocks(root).map((block) => number(block, "width"))).toEqual([1000]);
   const plan = layout(RUN.head, arrangement(RUN.head));
-  const band = plan.bands[1];
-  expect(texts(picture(RUN, { top: band.top, height: band.height }).root)).toEqual(["B3", "rank 1", "Forward", "Backward"]);
+  const band = plan.bands[1]!;
+  expect(texts(picture(RUN, { top: band.top, height: band.height }).root)).toEqual([
+    "B3",
+    "rank 1",
+    "Forward",
+    "Backward",
+  ]);
 });
 
 test("blocks finer than pixels are few shapes and true shares of time", () => {
@@ -132,7 +184,7 @@ test("blocks finer than pixels are few shapes and true shares of time", () => {
     const seen = blocks(root).filter((block) => block.getAttribute("fill") === colour);
     const share = seen.reduce((sum, block) => sum + number(block, "width"), 0) / 1000;
     let time = 0;
-    codes.forEach((code, task) => (time += fills[code] === colour ? tasks.end[task] - tasks.start[task] : 0));
+    codes.forEach((code, task) => (time += fills[code] === colour ? tasks.end[task]! - tasks.start[task]! : 0));
     // Four standard deviations of a thousand looks.
     expect(Math.abs(share - time / run.head.end)).toBeLessThan(4 * Math.sqrt(0.25 / 1000));
   }
@@ -141,7 +193,18 @@ test("blocks finer than pixels are few shapes and true shares of time", () => {
 test("hostile text stays text", () => {
   const hostile = `</text><script>alert("1")</script><a href='javascript:x'>&amp;`;
   const kinds = KINDS.map((kind) => ({ ...kind, name: kind.name === "send" ? hostile : kind.name, short: hostile }));
-  const { head, data } = made({ rows: [{ rank: 0, tasks: [{ start: 0, end: 100_000 }, { start: 100_000, end: 100_001 }] }], head: { kinds } });
+  const { head, data } = made({
+    rows: [
+      {
+        rank: 0,
+        tasks: [
+          { start: 0, end: 100_000 },
+          { start: 100_000, end: 100_001 },
+        ],
+      },
+    ],
+    head: { kinds },
+  });
   data.tasks.kind.fill(4);
   const view = new View(head.end);
   view.width = 5000;

@@ -26,7 +26,12 @@ describe("a band", () => {
   test("fills its rows and no others", () => {
     const raster = begun(3, 4);
     raster.band(1, 2, line(1, 2, 3));
-    expect(flushed(raster).rows).toEqual([[9, 9, 9], [1, 2, 3], [1, 2, 3], [9, 9, 9]]);
+    expect(flushed(raster).rows).toEqual([
+      [9, 9, 9],
+      [1, 2, 3],
+      [1, 2, 3],
+      [9, 9, 9],
+    ]);
   });
 
   test("shows the last layer that is not 0", () => {
@@ -58,14 +63,25 @@ test("a column is filled from its top to its bottom, in pixels of the device", (
   expect(raster.columns).toBe(4);
   raster.column(3, 0.5, 1.5, 7);
   raster.column(0, -9, 9, 5);
-  expect(flushed(raster, 10)).toEqual({ rows: [[5, 9, 9, 9], [5, 9, 9, 7], [5, 9, 9, 7], [5, 9, 9, 9]], x: 20 });
+  expect(flushed(raster, 10)).toEqual({
+    rows: [
+      [5, 9, 9, 9],
+      [5, 9, 9, 7],
+      [5, 9, 9, 7],
+      [5, 9, 9, 9],
+    ],
+    x: 20,
+  });
 });
 
 test("to begin again wipes what was there", () => {
   const raster = begun(2, 2);
   raster.band(0, 2, line(1, 1));
   raster.begin(2, 2, 1, 4);
-  expect(flushed(raster).rows).toEqual([[4, 4], [4, 4]]);
+  expect(flushed(raster).rows).toEqual([
+    [4, 4],
+    [4, 4],
+  ]);
   raster.begin(3, 1, 1, 5);
   expect(flushed(raster).rows).toEqual([[5, 5, 5]]);
 });

@@ -6,23 +6,44 @@ import { KINDS, made, random, row, whole } from "./made";
 const COLOURS = Uint32Array.from(KINDS, (_, code) => code + 1);
 
 /** The rule as it is said: what is there at the centre of each pixel. */
-function oracle({ start, end }: Spans, { from, to }: Extent, scale: Scale, codes: Numbers, colours: Uint32Array, pixels: Uint32Array): void {
+function oracle(
+  { start, end }: Spans,
+  { from, to }: Extent,
+  scale: Scale,
+  codes: Numbers,
+  colours: Uint32Array,
+  pixels: Uint32Array,
+): void {
   for (let x = 0; x < pixels.length; x++) {
     const centre = scale.start + (x + 0.5) * scale.perPixel;
     for (let task = from; task < to; task++) {
-      const colour = colours[codes[task]];
-      if (start[task] <= centre && centre < end[task] && colour) pixels[x] = colour;
+      const colour = colours[codes[task]!];
+      if (start[task]! <= centre && centre < end[task]! && colour) pixels[x] = colour;
     }
   }
 }
 
 function lane(seed: number, count: number, longest = 9) {
-  const { head, data } = made({ rows: [{ rank: 0, tasks: [] }, { rank: 0, tasks: row(random(seed), count, longest) }, { rank: 0, tasks: row(random(seed + 1), 3) }] });
-  return { spans: data.tasks, codes: data.tasks.kind, extent: head.rows[1] };
+  const { head, data } = made({
+    rows: [
+      { rank: 0, tasks: [] },
+      { rank: 0, tasks: row(random(seed), count, longest) },
+      { rank: 0, tasks: row(random(seed + 1), 3) },
+    ],
+  });
+  return { spans: data.tasks, codes: data.tasks.kind, extent: head.rows[1]! };
 }
 
-function both(spans: Spans, extent: Extent, scale: Scale, codes: Numbers, width: number, colours = COLOURS, before = 0) {
-  const [drawn, wanted] = [0, 0].map(() => new Uint32Array(width).fill(before));
+function both(
+  spans: Spans,
+  extent: Extent,
+  scale: Scale,
+  codes: Numbers,
+  width: number,
+  colours = COLOURS,
+  before = 0,
+) {
+  const [drawn, wanted] = [0, 0].map(() => new Uint32Array(width).fill(before)) as [Uint32Array, Uint32Array];
   sample(spans, extent, scale, codes, colours, drawn);
   oracle(spans, extent, scale, codes, colours, wanted);
   return { drawn, wanted };
@@ -33,8 +54,8 @@ describe("a pixel shows what is there at its centre", () => {
   test.each([1 / 64, 1 / 8, 0.5, 1, 2, 4, 16, 64, 1024])("at %d ns a pixel", (perPixel) => {
     for (let seed = 0; seed < 40; seed++) {
       const { spans, codes, extent } = lane(seed, 150);
-      const length = spans.end[extent.to - 1];
-      for (const begin of [0, -37.5, length / 2 - (length / 2) % 0.25, length - 3, length + 10]) {
+      const length = spans.end[extent.to - 1]!;
+      for (const begin of [0, -37.5, length / 2 - ((length / 2) % 0.25), length - 3, length + 10]) {
         const { drawn, wanted } = both(spans, extent, { start: begin, perPixel }, codes, 64);
         expect(drawn).toEqual(wanted);
       }
@@ -48,7 +69,9 @@ describe("a pixel shows what is there at its centre", () => {
       const { spans, codes, extent } = lane(1000 + turn, whole(next, 1, 200));
       const scale = { start: 300 * next(), perPixel: 0.01 + 40 * next() ** 3 };
       const width = whole(next, 1, 90);
-      const inSight = [...spans.end.subarray(extent.from, extent.to)].filter((end, at) => end > scale.start && spans.start[extent.from + at] < scale.start + width * scale.perPixel);
+      const inSight = [...spans.end.subarray(extent.from, extent.to)].filter(
+        (end, at) => end > scale.start && spans.start[extent.from + at]! < scale.start + width * scale.perPixel,
+      );
       paths.add(inSight.length > width);
       const { drawn, wanted } = both(spans, extent, scale, codes, width);
       expect(drawn).toEqual(wanted);
@@ -60,7 +83,9 @@ describe("a pixel shows what is there at its centre", () => {
     const { spans, codes } = lane(3, 50);
     const { drawn, wanted } = both(spans, { rank: 0, from: 10, to: 20 }, { start: 0, perPixel: 4 }, codes, 200);
     expect(drawn).toEqual(wanted);
-    expect(both(spans, { rank: 0, from: 5, to: 5 }, { start: 0, perPixel: 4 }, codes, 50).drawn).toEqual(new Uint32Array(50));
+    expect(both(spans, { rank: 0, from: 5, to: 5 }, { start: 0, perPixel: 4 }, codes, 50).drawn).toEqual(
+      new Uint32Array(50),
+    );
   });
 
   test("a block shorter than a pixel is not widened, wherever it begins", () => {
@@ -86,12 +111,13 @@ test.each([
 ])("shares of colours are shares of time: %s", (_, count, longest) => {
   const width = 4000;
   const { spans, codes, extent } = lane(23, count, longest);
-  const length = spans.end[extent.to - 1];
+  const length = spans.end[extent.to - 1]!;
   const pixels = new Uint32Array(width);
   sample(spans, extent, { start: 0, perPixel: length / width }, codes, COLOURS, pixels);
 
   const spent = new Float64Array(KINDS.length + 1);
-  for (let task = extent.from; task < extent.to; task++) spent[COLOURS[codes[task]]] += spans.end[task] - spans.start[task];
+  for (let task = extent.from; task < extent.to; task++)
+    spent[COLOURS[codes[task]!]!]! += spans.end[task]! - spans.start[task]!;
   spent[0] = length - spent.reduce((sum, value) => sum + value, 0); // idle
   spent.forEach((time, colour) => {
     const share = time / length;

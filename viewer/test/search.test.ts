@@ -4,19 +4,33 @@ import { made, type Task } from "./made";
 
 const us = 1000;
 const { head, data } = made({
-  ranks: [{ rank: 3, host: "alpha" }, { rank: 12, host: "beta" }],
+  ranks: [
+    { rank: 3, host: "alpha" },
+    { rank: 12, host: "beta" },
+  ],
   rows: [
     {
       rank: 0,
       tasks: [
         { start: 0, end: 5 * us, microbatch: 0, step: 1, stage: 0, chunk: 0, name: "forward of Layer 7" }, // 0
         { start: 5 * us, end: 15 * us, kind: "backward", microbatch: 0, step: 1, stage: 0, chunk: 1, name: "aten::mm" }, // 1
-        { start: 20 * us, end: 21 * us, kind: "backward_weight", microbatch: 7, step: 2, stage: 0, name: "constructor:3" }, // 2
+        {
+          start: 20 * us,
+          end: 21 * us,
+          kind: "backward_weight",
+          microbatch: 7,
+          step: 2,
+          stage: 0,
+          name: "constructor:3",
+        }, // 2
       ],
     },
     { rank: 0, lane: "ideal", tasks: [{ start: 0, end: 5 * us, microbatch: 0, step: 1 }] }, // 3, did not happen
     { rank: 0, lane: "comm", tasks: [{ start: 1, end: 1 + 2e6, kind: "send", peer: 12, name: "ncclSend" }] }, // 4
-    { rank: 1, tasks: [{ start: 0, end: 3e9, microbatch: 4, step: 2, stage: 1, chunk: 0, name: "forward of layer 8" }] }, // 5
+    {
+      rank: 1,
+      tasks: [{ start: 0, end: 3e9, microbatch: 4, step: 2, stage: 1, chunk: 0, name: "forward of layer 8" }],
+    }, // 5
     { rank: 1, lane: "whatif", tasks: [{ start: 0, end: 5 }] }, // 6, did not happen
   ] satisfies { rank: number; lane?: "ideal" | "comm" | "whatif"; tasks: Task[] }[],
 });

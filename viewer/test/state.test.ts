@@ -9,7 +9,10 @@ const { head } = made({
   gaps: [{ rank: 0, gaps: [{ start: 0, end: 5 }] }],
   head: {
     chunks: true,
-    overlays: [{ lane: "ideal", name: "ideal", detail: "" }, { lane: "whatif", name: "what-if", detail: "" }],
+    overlays: [
+      { lane: "ideal", name: "ideal", detail: "" },
+      { lane: "whatif", name: "what-if", detail: "" },
+    ],
     spread: [{ kind: 0, stage: 0, count: 1, least: 1, low: 1, middle: 1, high: 1, most: 1, mean: 1 }],
   },
 });
@@ -26,7 +29,9 @@ const CHANGES: Record<string, Partial<State>> = {
   grouping: arranged({ grouping: "stage" }),
   "no grouping": arranged({ grouping: "none" }),
   folded: arranged({ folded: new Set(["host1"]) }),
-  "folded groups with odd names": arranged({ folded: new Set(["stage 0, 1", "a~b", "50% & more", "#x=1+1", "%zz", "é 漢字", ""]) }),
+  "folded groups with odd names": arranged({
+    folded: new Set(["stage 0, 1", "a~b", "50% & more", "#x=1+1", "%zz", "é 漢字", ""]),
+  }),
   hidden: arranged({ hidden: new Set([0, 2]) }),
   order: arranged({ order: [3, 1, 0, 2] }),
   "replica 0": arranged({ replica: 0 }),
@@ -87,7 +92,10 @@ describe("a view in an address is the same view", () => {
       selected: { what: "task", index: 2 },
       range: { start: 1, end: 2, ranks: [1] },
     };
-    expect(roundTrip(state, { start: -3, end: 1234, top: 56 })).toEqual({ state, sight: { start: -3, end: 1234, top: 56 } });
+    expect(roundTrip(state, { start: -3, end: 1234, top: 56 })).toEqual({
+      state,
+      sight: { start: -3, end: 1234, top: 56 },
+    });
   });
 
   test("times and heights to the nearest ns and pixel", () => {

@@ -11,7 +11,9 @@ const COLUMNS = 60;
 
 function run(seed: number) {
   const next = random(seed);
-  const made_ = made({ rows: Array.from({ length: RANKS }, (_, rank) => ({ rank, tasks: row(next, whole(next, 0, 60)) })) });
+  const made_ = made({
+    rows: Array.from({ length: RANKS }, (_, rank) => ({ rank, tasks: row(next, whole(next, 0, 60)) })),
+  });
   const ranks = made_.head.rows.map((one): Row[] => [one]);
   return { ...made_, ranks, scheme: scheme("kind", made_.head, made_.data) };
 }
@@ -20,7 +22,7 @@ function run(seed: number) {
 function painted(sum: Sum, scale: Scale, columns = COLUMNS, height = RANKS): Map<number, number>[] {
   const found = Array.from({ length: columns }, () => new Map<number, number>());
   const column = (x: number, top: number, bottom: number, colour: number): void => {
-    found[x].set(colour, (found[x].get(colour) ?? 0) + Math.round(bottom - top));
+    found[x]!.set(colour, (found[x]!.get(colour) ?? 0) + Math.round(bottom - top));
   };
   sum.paint({ columns, column } as Raster, scale, 0, height);
   return found;
@@ -33,25 +35,28 @@ const ALL: Scale = { start: 0, perPixel: head.end / COLUMNS };
 afterEach(() => void vi.restoreAllMocks());
 
 describe("a sum", () => {
-  test.each([0.25, 2, 8])("counts the ranks that run a task of each colour at each pixel's centre, %d ns a pixel", (perPixel) => {
-    for (let seed = 0; seed < 10; seed++) {
-      const one = run(seed);
-      const scale = { start: 16 * seed - 20, perPixel };
-      const sum = new Sum(one.ranks);
-      expect(sum.advance(one.data, one.scheme, scale, COLUMNS, FOREVER)).toBe(true);
-      const wanted = Array.from({ length: COLUMNS }, (_, x) => {
-        const time = scale.start + (x + 0.5) * perPixel;
-        const counts = new Map<number, number>();
-        one.data.tasks.start.forEach((start, task) => {
-          if (start > time || one.data.tasks.end[task] <= time) return;
-          const colour = packed(one.scheme.fills[one.scheme.codes[task]]);
-          counts.set(colour, (counts.get(colour) ?? 0) + 1);
+  test.each([0.25, 2, 8])(
+    "counts the ranks that run a task of each colour at each pixel's centre, %d ns a pixel",
+    (perPixel) => {
+      for (let seed = 0; seed < 10; seed++) {
+        const one = run(seed);
+        const scale = { start: 16 * seed - 20, perPixel };
+        const sum = new Sum(one.ranks);
+        expect(sum.advance(one.data, one.scheme, scale, COLUMNS, FOREVER)).toBe(true);
+        const wanted = Array.from({ length: COLUMNS }, (_, x) => {
+          const time = scale.start + (x + 0.5) * perPixel;
+          const counts = new Map<number, number>();
+          one.data.tasks.start.forEach((start, task) => {
+            if (start > time || one.data.tasks.end[task]! <= time) return;
+            const colour = packed(one.scheme.fills[one.scheme.codes[task]!]!);
+            counts.set(colour, (counts.get(colour) ?? 0) + 1);
+          });
+          return counts;
         });
-        return counts;
-      });
-      expect(painted(sum, scale)).toEqual(wanted);
-    }
-  });
+        expect(painted(sum, scale)).toEqual(wanted);
+      }
+    },
+  );
 
   test("stands on the ground, its colours upon each other and together as high as there are ranks at work", () => {
     const sum = new Sum(ranks);
@@ -67,7 +72,12 @@ describe("a sum", () => {
   });
 
   test("a rank in several rows counts once", () => {
-    const two = made({ rows: [{ rank: 0, tasks: [{ start: 0, end: 9 }] }, { rank: 0, tasks: [{ start: 0, end: 9, kind: "send" }] }] });
+    const two = made({
+      rows: [
+        { rank: 0, tasks: [{ start: 0, end: 9 }] },
+        { rank: 0, tasks: [{ start: 0, end: 9, kind: "send" }] },
+      ],
+    });
     const sum = new Sum([two.head.rows]);
     const scale = { start: 0, perPixel: 1 };
     sum.advance(two.data, scheme("kind", two.head, two.data), scale, 9, FOREVER);

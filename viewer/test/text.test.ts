@@ -11,7 +11,15 @@ const HOSTILE = `"'><img src=x onerror=alert(1)><script>alert(2)</script>&lt;b&g
 
 const { head, data } = made({
   ranks: [{ host: HOSTILE }],
-  rows: [{ rank: 0, tasks: [{ start: 0, end: 10, name: HOSTILE }, { start: 10, end: 20 }] }],
+  rows: [
+    {
+      rank: 0,
+      tasks: [
+        { start: 0, end: 10, name: HOSTILE },
+        { start: 10, end: 20 },
+      ],
+    },
+  ],
   kernels: [{ rank: 0, stream: 7, kernels: [{ start: 1, end: 5, name: HOSTILE, module: HOSTILE, lead: 1 }] }],
   gaps: [{ rank: 0, gaps: [{ start: 20, end: 30, task: 1, root: 0 }] }],
   head: {
@@ -31,9 +39,27 @@ test.each<[string, () => HTMLElement[]]>([
   ["warnings", () => warnings(head)],
   ["notes", () => notes(head)],
   ["legend", () => [legend(head, scheme("kind", head, data), THEME, true, true)]],
-  ["details of a task", () => [details(head, data, 0, [[0, 1]], () => {}, { inside: inside(head, data.kernels, 0, 0, 10), shown: false, toggle: () => {} })]],
+  [
+    "details of a task",
+    () => [
+      details(head, data, 0, [[0, 1]], () => {}, {
+        inside: inside(head, data.kernels, 0, 0, 10),
+        shown: false,
+        toggle: () => {},
+      }),
+    ],
+  ],
   ["details of a kernel", () => [kernelDetails(head, data, 0, String)]],
-  ["details of a task without kernels", () => [details({ ...head, kernels: null, kernel_rows: [], no_kernels: HOSTILE }, data, 1, [], () => {}, { inside: null, shown: false, toggle: () => {} })]],
+  [
+    "details of a task without kernels",
+    () => [
+      details({ ...head, kernels: null, kernel_rows: [], no_kernels: HOSTILE }, data, 1, [], () => {}, {
+        inside: null,
+        shown: false,
+        toggle: () => {},
+      }),
+    ],
+  ],
   ["details of a gap", () => [gapDetails(head, data, 0, () => {})]],
 ])("whatever a trace says, in the %s it stays text", (_, make) => {
   const page = document.createElement("div");

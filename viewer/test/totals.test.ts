@@ -17,15 +17,16 @@ function counted(head: Head, { tasks, gaps }: Data, start: number, end: number, 
       let computing = false;
       for (const { from, to, lane } of rows) {
         for (let task = from; task < to; task++) {
-          if (tasks.start[task] >= time + 1 || tasks.end[task] <= time) continue;
-          kinds[tasks.kind[task]] += 1;
+          if (tasks.start[task]! >= time + 1 || tasks.end[task]! <= time) continue;
+          kinds[tasks.kind[task]!]! += 1;
           seen.add(task);
           computing ||= lane === "compute";
         }
       }
       if (computing) busy += 1;
       for (const { from, to } of head.gaps.filter((one) => one.rank === rank)) {
-        for (let gap = from; gap < to; gap++) if (gaps.start[gap] <= time && time < gaps.end[gap]) causes[gaps.cause[gap]] += 1;
+        for (let gap = from; gap < to; gap++)
+          if (gaps.start[gap]! <= time && time < gaps.end[gap]!) causes[gaps.cause[gap]!]! += 1;
       }
     }
   }
@@ -59,13 +60,26 @@ test("it is what counting every nanosecond finds", () => {
       const { tasks: counts, ...found } = totals(head, data, start, end, ranks);
       const wanted = counted(head, data, start, end, ranks);
       expect(found).toEqual(wanted.found);
-      expect(counts).toEqual(KINDS.map((_, kind) => [...wanted.seen].filter((task) => data.tasks.kind[task] === kind).length));
+      expect(counts).toEqual(
+        KINDS.map((_, kind) => [...wanted.seen].filter((task) => data.tasks.kind[task] === kind).length),
+      );
     }
   }
 });
 
 test("both ends are cut to the nanosecond and below", () => {
-  const { head, data } = made({ rows: [{ rank: 0, tasks: [{ start: 0, end: 10 }, { start: 20, end: 30 }, { start: 30, end: 40 }] }] });
+  const { head, data } = made({
+    rows: [
+      {
+        rank: 0,
+        tasks: [
+          { start: 0, end: 10 },
+          { start: 20, end: 30 },
+          { start: 30, end: 40 },
+        ],
+      },
+    ],
+  });
   const found = totals(head, data, 7.5, 32.25, [0]);
   expect(found.busy).toBe(2.5 + 10 + 2.25);
   expect(found.idle).toBe(10);

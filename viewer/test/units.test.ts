@@ -22,7 +22,12 @@ test("exact leaves nothing out", () => {
 
 test("a rate that is unknown is a dash, not 0", () => {
   expect([percent(3 / 19), percent(0), percent(null)]).toEqual(["15.79 %", "0.00 %", "–"]);
-  expect([uncertain(0.2727, 0.0012), uncertain(0.2727, null), uncertain(0.2727, 0), uncertain(null, 0.1)]).toEqual(["27.27 ± 0.12 %", "27.27 %", "27.27 %", "–"]);
+  expect([uncertain(0.2727, 0.0012), uncertain(0.2727, null), uncertain(0.2727, 0), uncertain(null, 0.1)]).toEqual([
+    "27.27 ± 0.12 %",
+    "27.27 %",
+    "27.27 %",
+    "–",
+  ]);
 });
 
 describe("the steps of a ruler", () => {
