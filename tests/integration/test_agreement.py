@@ -85,7 +85,7 @@ def test_of_a_whole_run(recording):
     assert said["bubble"]["overall"]["makespan"] == overall
 
     page = PageData.of(View.of(run.timeline))
-    assert page.head["overall"]["makespan"] == overall
+    assert page.told.overall.makespan == overall
 
 
 def test_of_a_stretch_that_the_page_measures(recording):
@@ -94,8 +94,8 @@ def test_of_a_stretch_that_the_page_measures(recording):
     page = PageData.of(View.of(run.timeline))
     totals = query.totals(page, 0, run.duration_ns, RANKS)
     rates = run.report().bubbles.overall
-    assert totals["busy"] == rates.busy_ns
-    assert totals["idle"] / totals["spanned"] == pytest.approx(rates.makespan, abs=1e-12)
+    assert totals.busy == rates.busy_ns
+    assert totals.idle / totals.spanned == pytest.approx(rates.makespan, abs=1e-12)
 
 
 def test_of_each_step_that_prometheus_is_told(recording):

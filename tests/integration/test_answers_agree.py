@@ -189,7 +189,7 @@ def test_idle_time_is_the_same_everywhere(answers):
 
 
 def test_rates_are_the_same_on_the_page(answers):
-    head, bubble = answers.page.head, answers.said["report"]["bubble"]
+    head, bubble = msgspec.to_builtins(answers.page.told), answers.said["report"]["bubble"]
     assert head["overall"] == {name: bubble["overall"][name] for name in head["overall"]}
     ranks = {row["rank"]: row for row in bubble["per_rank"]}
     for row in head["ranks"]:
@@ -212,8 +212,8 @@ def test_causes_have_one_order_and_one_share(answers):
     assert causes == [tuple(row[name] for name in names) for row in report["causes"]], answers.what
     assert (report["steps"], report["replay_error"]) == (why["steps"], why["replay_error"])
     shares = {cause: share for cause, _, share in causes}
-    for row in answers.page.head["causes"]:
-        assert row["share"] == shares.get(row["name"], 0.0)
+    for row in answers.page.told.causes:
+        assert row.share == shares.get(row.name, 0.0)
     told = [row["values"]["cause"] for row in why["findings"] if "cause" in row["values"]]
     order = [cause for cause, _, _ in causes if cause in told]
     if told[-1:] == ["slow rank"]:  # it is named in any case, last where it is no large one
@@ -243,10 +243,9 @@ def test_steps_are_the_same_everywhere(answers):
     left_out = {*compare["before"]["left_out"]}
     assert {*compare["before"]["steps"]} == {row["step"] for row in answers.rows} - left_out
     whole = {row["step"]: (row["start_ns"], row["end_ns"]) for row in report["steps"]}
-    origin = int(answers.page.head["origin"])
+    origin = int(answers.page.told.origin)
     assert {
-        row["step"]: (row["start"] + origin, row["end"] + origin)
-        for row in answers.page.head["steps"]
+        row.step: (row.start + origin, row.end + origin) for row in answers.page.told.steps
     } == whole
     assert answers.steps == {f"step {step}": span for step, span in whole.items()}
 
@@ -255,7 +254,7 @@ def test_steps_that_are_left_out_are_named_by_all(answers):
     told = {row["message"] for row in answers.said["report"]["warnings"]}
     for name in ("why", "whatif"):
         assert {row["message"] for row in answers.said[name]["warnings"]} == told, answers.what
-    assert {*answers.page.head["warnings"]} == told, answers.what
+    assert {*answers.page.told.warnings} == told, answers.what
     rated = {row["step"] for row in answers.rows if row["makespan_ns"] is not None}
     if rated and len(rated) < len({row["step"] for row in answers.rows}):
         for name in ("report", "why", "whatif"):

@@ -130,7 +130,7 @@ class TestWindows:
         assert len(tables["links"]["reach"]) == len(data.links)
 
     def test_only_what_is_in_sight_is_sent(self, data):
-        place = data.places()["rows"]
+        place = data.places().rows
         sight = Sight(5e6, 1e4, 1000, frozenset({1, 2}), frozenset({"compute"}))
         head, tables = unpacked(Windows(data).cut(sight))
         start, end = (
@@ -139,8 +139,8 @@ class TestWindows:
         expected = [
             task
             for row in place
-            if row["rank"] in {1, 2} and row["lane"] == "compute"
-            for task in range(row["from"], row["to"])
+            if row.rank in {1, 2} and row.lane == "compute"
+            for task in range(row.first, row.to)
             if end[task] > sight.start_ns and start[task] < sight.end_ns
         ]
         assert tables["tasks"]["id"].tolist() == expected
@@ -150,7 +150,7 @@ class TestWindows:
     def test_of_many_those_that_a_pixel_shows_are_sent(self, data, monkeypatch, columns):
         """By definition: what runs at the centre of each pixel."""
         monkeypatch.setattr(windows, "_WHOLE", 0)
-        last = data.head["end"]
+        last = data.told.end
         sight = Sight(0, last / columns, columns, frozenset(range(4)), ALL)
         head, tables = unpacked(Windows(data).cut(sight))
         assert not head["complete"]
@@ -158,8 +158,8 @@ class TestWindows:
             (data.tasks[name] - data.origin_ns).to_numpy() for name in ("start_ns", "end_ns")
         )
         expected = set()
-        for row in data.places()["rows"]:
-            tasks = np.arange(row["from"], row["to"])
+        for row in data.places().rows:
+            tasks = np.arange(row.first, row.to)
             if len(tasks) <= columns:
                 expected.update(tasks.tolist())
                 continue
@@ -205,18 +205,18 @@ class TestQuestions:
         start, end = 3_000_000, 41_000_000
         found = totals(data, start, end, [0, 2])
         busy = 0
-        for row in data.places()["rows"]:
-            if row["rank"] not in {0, 2} or row["lane"] != "compute":
+        for row in data.places().rows:
+            if row.rank not in {0, 2} or row.lane != "compute":
                 continue
-            for task in range(row["from"], row["to"]):
+            for task in range(row.first, row.to):
                 begin, stop = (
                     data.tasks[name][task] - data.origin_ns for name in ("start_ns", "end_ns")
                 )
                 busy += max(0, min(stop, end) - max(begin, start))
-        assert found["busy"] == busy
-        assert found["spanned"] == 2 * (end - start)
-        assert found["busy"] + found["idle"] == found["spanned"]
-        assert sum(found["causes"]) <= found["idle"]
+        assert found.busy == busy
+        assert found.spanned == 2 * (end - start)
+        assert found.busy + found.idle == found.spanned
+        assert sum(found.causes) <= found.idle
 
     @pytest.mark.parametrize(
         ("query", "holds"),
@@ -239,8 +239,8 @@ class TestQuestions:
             and all(task["kind"] == kind for word, kind in kinds.items() if word in query)
             and (task["end_ns"] - task["start_ns"] < 5_000_000 or "dur<" not in query)
         ]
-        assert found["ids"] == expected
-        assert found["count"] == len(expected) > 0
+        assert found.ids == expected
+        assert found.count == len(expected) > 0
 
     @pytest.mark.parametrize("query", ["kind:X", "mb:one", "rank:"])
     def test_a_search_that_means_nothing_says_why(self, data, served, query):
@@ -265,7 +265,7 @@ def test_the_page_looks_like_the_one_that_holds_everything(data, served, browser
     monkeypatch.setattr(windows, "_WHOLE", 50)
     from bubblescope.render.html import page as html
 
-    whole = html.render(View.of(one_f_one_b()), title=data.head["title"])
+    whole = html.render(View.of(one_f_one_b()), title=data.told.title)
     shots = []
     for source in ("embedded", "served"):
         context = context_of(browser, viewport={"width": 1000, "height": 600})

@@ -228,8 +228,8 @@ class TestDetails:
         found = inside(data.kernels, row["position"], row["start_ns"], row["end_ns"], 5)
         said = page.locator("aside").inner_text()
         length = row["end_ns"] - row["start_ns"]
-        assert f"{found.number:,}, with copies" in said
-        assert f"{100 * found.compute_ns / length:.2f} %" in said
+        assert f"{found.count:,}, with copies" in said
+        assert f"{100 * found.compute / length:.2f} %" in said
         for name, _, count in found.top:
             assert f"{count} \u00d7" in said
             assert app(page, f"head.kernels.names[{name}][0]")[:20] in said

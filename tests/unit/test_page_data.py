@@ -106,7 +106,7 @@ def test_columns_of_whole_and_other_numbers_survive(frame):
     for name, dtype in frame.schema.items():
         assert found[name].tolist() == frame[name].to_list()
         if dtype == pl.Float64:
-            assert next(one for one in described if one["name"] == name)["type"] == "f64"
+            assert next(one for one in described if one.name == name).type == "f64"
 
 
 @pytest.mark.parametrize("timeline", [one_f_one_b(), slowed(), job("zb-h1"), overlapped()])
@@ -254,7 +254,7 @@ def test_a_page_has_no_what_if_unless_it_is_asked_for():
 def test_a_page_is_told_what_stands_above_when_it_opens(above):
     view = View.of(slowed())
     assert view.above is None
-    assert PageData.of(msgspec.structs.replace(view, above=above)).head["above"] == above
+    assert PageData.of(msgspec.structs.replace(view, above=above)).told.above == above
 
 
 QUESTIONS = {
@@ -372,7 +372,7 @@ def test_a_window_of_the_page_refers_to_nothing_outside_it():
         whole, tasks=whole.tasks.filter(near), gaps=whole.gaps.filter(near)
     )
     assert 0 < len(part.tasks) < len(whole.tasks)
-    head = {**part.head, **part.places()}
+    head = msgspec.to_builtins(part.head({}, part.places()))
     tables = {name: columns(*packed(frame)) for name, frame in part.tables()}
     key = ["rank", "start_ns", "end_ns"]
     shown = lane(head, tables, "compute").sort(key)

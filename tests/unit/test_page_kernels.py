@@ -110,12 +110,12 @@ class TestWhichThereAre:
         assert len(found) == run.activities.filter(pl.col("step") == step).height > 0
 
     def test_a_page_has_none_unless_they_are_asked_for(self, run):
-        head = PageData.of(View.of(run)).head
-        assert head["kernels"] is None
-        assert "`bubblescope view PATH --kernels`" in head["no_kernels"]
-        head = PageData.of(View.of(one_f_one_b()), kernels=True).head
-        assert head["kernels"] is None
-        assert head["no_kernels"] is None  # nothing would put them in
+        told = PageData.of(View.of(run)).told
+        assert told.kernels is None
+        assert "`bubblescope view PATH --kernels`" in told.no_kernels
+        told = PageData.of(View.of(one_f_one_b()), kernels=True).told
+        assert told.kernels is None
+        assert told.no_kernels is None  # nothing would put them in
 
     def test_python_reads_them_if_they_are_asked_for(self, folder, tmp_path):
         page = bubblescope.view(folder, tmp_path / "a.html", kernels=True)
@@ -206,7 +206,7 @@ class TestSums:
         assert len(tasks) > 3
         for row in tasks.iter_rows(named=True):
             found = inside(data.kernels, row["position"], row["start_ns"], row["end_ns"], 5)
-            sums = (found.compute_ns, found.communication_ns, found.copy_ns)
+            sums = (found.compute, found.communication, found.copy)
             assert sums == (row["computing"], row["communicating"], row["copying"])
 
     def test_every_nanosecond(self):
@@ -224,12 +224,12 @@ class TestSums:
                 if len(running):
                     sums[min(running)] += 1
             found = inside(kernels, 3, begin, stop, 3)
-            assert [found.compute_ns, found.communication_ns, found.copy_ns] == sums
+            assert [found.compute, found.communication, found.copy] == sums
             clipped = np.clip(end, begin, stop) - np.clip(start, begin, stop)
-            assert found.number == ((start < stop) & (end > begin)).sum()
+            assert found.count == ((start < stop) & (end > begin)).sum()
             took = sorted((int(clipped[name == one].sum()) for one in range(8)), reverse=True)
             assert [ns for _, ns, _ in found.top] == [ns for ns in took[:3] if ns]
-            assert inside(kernels, 2, begin, stop, 3).number == 0
+            assert inside(kernels, 2, begin, stop, 3).count == 0
 
     def test_of_lanes_that_do_not_compute_nothing_is_said(self, run):
         tasks = PageData.of(View.of(run)).tasks.filter(pl.col("lane") != "compute")

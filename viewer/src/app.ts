@@ -7,7 +7,7 @@ import { element } from "./dom";
 import { help } from "./help";
 import { History } from "./history";
 import { hit } from "./hit";
-import { began, inside, kernelDetails, kernelRowOf, type Inside } from "./kernels";
+import { began, inside, kernelDetails, kernelRowOf } from "./kernels";
 import {
   bandOf,
   GROUPINGS,
@@ -36,11 +36,12 @@ import { ARROWS, fromHash, THEMES, toHash, type Range, type Sight, type State } 
 import { summary } from "./summary";
 import { theme, type Theme } from "./theme";
 import { Toolbar } from "./toolbar";
-import { totals, type Totals } from "./totals";
+import { totals } from "./totals";
 import { next, type Way } from "./tour";
 import { kernelAt } from "./unfolded";
 import { View } from "./view";
 import { causes, gapDetails } from "./why";
+import type { Inside, Totals } from "./schema";
 
 const SETTLED = 300; // milliseconds without movement after which a place counts as visited
 

@@ -1,171 +1,29 @@
 // What the page was given: a small JSON head and a compressed block of binary columns.
 
-export interface Kind {
-  name: string;
-  short: string;
-  fill: string;
-  ink: string;
-}
+import {
+  COLUMNS,
+  type Column,
+  type Extent,
+  type Head,
+  type Lane,
+  type NumberType,
+  type Rank,
+  type Row,
+  type TableName,
+} from "./schema";
 
-export interface Rates {
-  span: number | null;
-  makespan: number | null;
-  over_ideal: number | null;
-  no_wait: number | null;
-  excess: number | null;
-}
+export type * from "./schema";
 
 /** The parallel dimensions, in the order in which a rank's coordinates are listed. */
-export const DIMENSIONS = ["pp", "dp", "tp", "cp", "ep", "etp", "edp"] as const;
-
-/** Where a rank stands in each of them; null where that is not known. */
-type Coordinates = Record<(typeof DIMENSIONS)[number], number | null>;
-
-export interface Rank extends Coordinates {
-  rank: number;
-  host: string;
-  stages: number[] | null;
-  device: number | null;
-  process: number | null;
-  off: number | null; // how far the clock may be off against the first host's, ns
-  rates: (Rates & { error: number | null }) | null; // the error is that of the makespan rate
-}
+const DIMENSIONS = ["pp", "dp", "tp", "cp", "ep", "etp", "edp"] as const;
 
 /** The coordinates of a rank that are known; null if none is. */
-export function coordinates(rank: Coordinates): string | null {
+export function coordinates(rank: Pick<Rank, (typeof DIMENSIONS)[number]>): string | null {
   const known = DIMENSIONS.filter((name) => rank[name] !== null).map((name) => `${name} ${rank[name]}`);
   return known.length ? known.join(", ") : null;
 }
 
-/** Why ranks were idle. */
-export interface Cause {
-  name: string;
-  meaning: string;
-  fill: string;
-  striped: boolean; // drawn as two lines, not as one
-  inherent: boolean; // to the schedule
-  share: number; // of all idle time
-}
-
-/** Which rows of a table belong to a rank. They are in the order of time: starts and ends
- *  rise. Tasks may overlap by as little as a trace cannot tell from none; then the later is drawn from the earlier's end. */
-export interface Extent {
-  rank: number; // index into ranks
-  from: number; // first
-  to: number; // one past the last
-}
-
-/** One row of blocks: part of a lane of a rank. */
-export interface Row extends Extent {
-  lane: Lane;
-}
-
-export type Lane = "compute" | OverlayLane | "comm" | "host";
-
-/** Lanes of what a run could have been. */
-export type OverlayLane = "ideal" | "whatif";
-
-/** What a run could have been, shown in lanes of its own beside those that were measured. */
-export interface Overlay {
-  lane: OverlayLane;
-  name: string;
-  detail: string;
-}
-
-/** How long tasks of a kind take, on one stage or, without one, where none is known; ns. */
-export interface Spread {
-  kind: number; // index into kinds
-  stage: number | null;
-  count: number;
-  least: number;
-  low: number; // the quartiles
-  middle: number;
-  high: number;
-  most: number;
-  mean: number;
-}
-
-/** Something measured beside the tasks, such as memory. */
-export interface Counter {
-  name: string;
-  unit: string;
-  least: number;
-  most: number;
-}
-
-/** What kernels do. */
-export interface KernelUse {
-  name: string;
-  fill: string;
-  ink: string;
-}
-
-/** Of the kernels of a page: what their numbers mean. */
-export interface KernelHead {
-  uses: KernelUse[]; // compute, communication, copy: what runs first of these names the time
-  names: [short: string, full: string][];
-  modules: string[];
-}
-
-/** One row of kernels: of a stream, of which there are several where its kernels overlap. */
-export interface KernelRow extends Extent {
-  device: number; // -1 if unknown, as the stream
-  stream: number;
-  row: number;
-}
-
-export interface SampleExtent extends Extent {
-  counter: number; // index into counters
-}
-
-export interface Step {
-  step: number;
-  start: number; // ns since the origin
-  end: number;
-  makespan: number | null;
-  error: number | null; // how far it may be off because clocks differ
-}
-
-export interface Column {
-  name: string;
-  type: "u8" | "i16" | "i32" | "u32" | "f64";
-  length: number;
-}
-
-export interface Head {
-  title: string;
-  origin: string; // ns since the epoch, as text: it exceeds what a number holds
-  end: number; // of the last task, ns since the origin
-  kinds: Kind[];
-  chunks: boolean; // a rank has more than one model chunk
-  ranks: Rank[];
-  rows: Row[];
-  steps: Step[];
-  overall: Rates;
-  errors: Rates; // how far they may be off because clocks differ
-  definitions: Record<string, string>;
-  facts: string[];
-  schedule: string | null; // what was recognised
-  departures: string[]; // from its order
-  notes: string[];
-  warnings: string[];
-  columns: Record<Table, Column[]>;
-  names: string[];
-  causes: Cause[]; // none if it is not known why ranks were idle
-  gaps: Extent[];
-  overlays: Overlay[];
-  above?: OverlayLane | null; // which of them the page opens with above all that was measured
-  spread: Spread[];
-  counters: Counter[];
-  samples: SampleExtent[];
-  kernels: KernelHead | null; // none if the page was made without
-  kernel_rows: KernelRow[];
-  no_kernels: string | null; // how to get them, if the traces hold some
-  served?: boolean; // tasks, gaps, links and kernels are loaded as they come into sight
-}
-
-export const TABLES = ["tasks", "gaps", "links", "phases", "cells", "samples", "kernels"] as const;
-export type Table = (typeof TABLES)[number];
+export const TABLES = Object.keys(COLUMNS) as TableName[];
 
 const ARRAYS = {
   u8: Uint8Array,
@@ -173,7 +31,7 @@ const ARRAYS = {
   i32: Int32Array,
   u32: Uint32Array,
   f64: Float64Array,
-} as const;
+} as const satisfies Record<NumberType, unknown>;
 
 export type Numbers = Uint8Array | Int16Array | Int32Array | Uint32Array | Float64Array;
 
@@ -315,11 +173,9 @@ export async function decode(head: Head, text: (table: string) => string): Promi
   return assemble(head, Object.fromEntries(TABLES.map((name, index) => [name, unpacked[index]])) as unknown as Tables);
 }
 
-/** Columns by name. That those are there which the page reads is the schema's promise. */
-export type Columns = Record<string, Numbers> &
-  Record<"gap" | "length" | "value" | "reach" | "source_step" | "task_step", Numbers>;
-
-export type Tables = Record<Table, Columns>;
+/** The columns of each table as they travelled: those of the schema, and what is known besides. */
+export type Tables = { [name in TableName]: Columns<name> };
+export type Columns<name extends TableName> = Record<(typeof COLUMNS)[name][number], Numbers> & Record<string, Numbers>;
 
 /** Make of the columns as they travel those that are drawn. */
 export function assemble(head: Pick<Head, "rows" | "gaps" | "samples" | "kernel_rows">, tables: Tables): Data {
@@ -329,14 +185,14 @@ export function assemble(head: Pick<Head, "rows" | "gaps" | "samples" | "kernel_
     tasks: {
       ...times(tasks.gap, tasks.length, head.rows),
       ...tasks,
-      pairChunk: tasks["pair_chunk"],
-    } as unknown as Tasks,
-    gaps: { ...times(gaps.gap, gaps.length, head.gaps), ...gaps, task: sums(gaps.task_step) } as unknown as Gaps,
+      pairChunk: tasks.pair_chunk,
+    },
+    gaps: { ...times(gaps.gap, gaps.length, head.gaps), ...gaps, task: sums(gaps.task_step) },
     links: { source, target: source.map((task, index) => task + links.reach[index]!) },
-    phases: tables.phases as unknown as Phases,
-    cells: tables.cells as unknown as Cells,
+    phases: tables.phases,
+    cells: tables.cells,
     samples: { time: times(samples.gap, samples.gap, head.samples).start, value: samples.value },
-    kernels: { ...times(kernels.gap, kernels.length, head.kernel_rows), ...kernels } as unknown as Kernels,
+    kernels: { ...times(kernels.gap, kernels.length, head.kernel_rows), ...kernels },
   };
 }
 

@@ -12,18 +12,10 @@ import {
 } from "./data";
 import { element, list, shortened, swatch, type Fact } from "./dom";
 import { duration, exact, percent } from "./units";
+import type { Inside } from "./schema";
 
 export const TOP = 5; // names of which the details of a task say how long they took
 const NAME = 60; // letters of a kernel's name in a line
-
-/** What ran in a stretch of time on one rank; ns. */
-export interface Inside {
-  count: number; // kernels, copies and fills, in whole or in part
-  compute: number; // time in which any computed
-  communication: number; // in which any communicated, and none computed
-  copy: number; // in which any copied, and none computed or communicated
-  top: [name: number, ns: number, count: number][]; // of the names that took longest, however they overlap
-}
 
 /** Sum up what ran in a stretch of time on a rank, by index. */
 export function inside(head: Head, kernels: Kernels, rank: number, begin: number, stop: number): Inside {

@@ -4,10 +4,11 @@ import type { Arrow } from "./arrows";
 import type { Scheme } from "./colour";
 import { coordinates, rowOf, type Data, type Head } from "./data";
 import { button, element, list, shortened, swatch, type Fact } from "./dom";
-import { insideFacts, longest, type Inside } from "./kernels";
+import { insideFacts, longest } from "./kernels";
 import { named, whose } from "./label";
 import type { Theme } from "./theme";
 import { duration, exact, uncertain } from "./units";
+import type { Inside } from "./schema";
 
 const NAME = 120; // letters of a task's name over its details
 const HEADING = 240; // letters of a line of the heading

@@ -5,16 +5,14 @@ import {
   TABLES,
   unpack,
   unpackText,
-  type Column,
+  type Columns,
   type Data,
   type Head,
   type Numbers,
-  type Columns,
   type Tables,
 } from "./data";
-import type { Inside } from "./kernels";
 import { QueryError } from "./search";
-import type { Totals } from "./totals";
+import type { Found, Inside, Part, TableInSight, Totals, Where } from "./schema";
 
 const SOON = 40; // milliseconds without movement after which what is in sight is loaded
 const OVERVIEW = 300_000; // pixels of all ranks together of which the overview consists
@@ -29,30 +27,7 @@ export interface Wanted {
   unfolded: number[]; // those of the ranks whose kernels are in sight
 }
 
-const SENT = ["tasks", "gaps", "links", "kernels"] as const; // tables of what is in sight
-type Sent = (typeof SENT)[number];
-
-interface Part {
-  complete: boolean;
-  rows: number[]; // how many tasks of each of the head's rows are here
-  gaps: number[];
-  kernels: number[];
-  columns: Record<Sent, Column[]>;
-  sizes: Record<Sent, number>;
-}
-
-export interface Found {
-  count: number;
-  ids: number[]; // tasks among all of the run, the first of them
-}
-
-export interface Where {
-  rank: number; // by index
-  lane: string;
-  start: number;
-  end: number;
-}
-
+const SENT: TableInSight[] = ["tasks", "gaps", "links", "kernels"]; // tables of what is in sight
 /** Gives what a page that holds only a part of its run cannot know by itself. */
 export class Loader {
   private had: Wanted | null = null;
@@ -125,7 +100,7 @@ export class Loader {
     let at = 4 + size;
     const tables = { ...this.fixed } as Tables;
     for (const name of SENT) {
-      tables[name] = (await unpack(bytes.slice(at, at + part.sizes[name]), part.columns[name])) as Columns;
+      tables[name] = (await unpack(bytes.slice(at, at + part.sizes[name]), part.columns[name])) as Columns<typeof name>;
       at += part.sizes[name];
     }
     place(this.head.rows, part.rows);

@@ -3,9 +3,9 @@
 import type { Head } from "./data";
 import { element, list, swatch, type Fact } from "./dom";
 import type { Range } from "./state";
-import type { Totals } from "./totals";
 import { duration, exact, percent } from "./units";
 import { causeSwatch } from "./why";
+import type { Totals } from "./schema";
 
 export function rangeDetails(head: Head, range: Range, found: Totals): HTMLElement {
   const length = range.end - range.start;

@@ -1,16 +1,7 @@
 // What happened in a stretch of time on some ranks, to the nanosecond.
 
 import { firstEndingAfter, type Data, type Extent, type Head, type Numbers, type Spans } from "./data";
-
-export interface Totals {
-  ranks: number;
-  spanned: number; // ns, over all ranks
-  busy: number; // on the compute lanes
-  idle: number;
-  kinds: number[]; // ns of each kind, on all lanes
-  tasks: number[]; // how many of each kind are there at least in part
-  causes: number[]; // ns idle for each cause; what no gap tells is missing
-}
+import type { Totals } from "./schema";
 
 /** @param ranks by index */
 export function totals(head: Head, data: Data, start: number, end: number, ranks: readonly number[]): Totals {

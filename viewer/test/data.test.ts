@@ -69,7 +69,7 @@ async function deflated(buffer: ArrayBuffer): Promise<string> {
 }
 
 const EXTENTS = {
-  rows: [{ rank: 0, lane: "compute" as const, from: 0, to: 3 }],
+  rows: [{ rank: 0, lane: "compute" as const, row: 0, from: 0, to: 3 }],
   gaps: [{ rank: 0, from: 0, to: 2 }],
   samples: [{ rank: 0, counter: 0, from: 0, to: 2 }],
   kernel_rows: [0, 1].map((stream) => ({ rank: 0, device: 0, stream, row: 0, from: 2 * stream, to: 2 + stream })),

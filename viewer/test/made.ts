@@ -51,7 +51,7 @@ export interface Run {
   head?: Partial<Head>;
 }
 
-const NOTHING = { span: null, makespan: null, over_ideal: null, no_wait: null, excess: null };
+const NOTHING = { span: null, makespan: null, longest_span: null, over_ideal: null, no_wait: null, excess: null };
 
 export const KINDS: Kind[] = [
   { name: "forward", short: "F", fill: "#4e79a7", ink: "#ffffff" },
@@ -110,6 +110,7 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
   return {
     head: {
       title: "a run",
+      above: null,
       origin: "1700000000000000000",
       end: tasks.reduce((last, { end }) => Math.max(last, end), 1),
       kinds: KINDS,
@@ -118,6 +119,7 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
       rows: extents(rows, ({ tasks: own }) => own.length).map((extent, index): Row => ({
         ...extent,
         lane: rows[index]!.lane ?? "compute",
+        row: 0,
       })),
       steps: [],
       overall: NOTHING,

@@ -36,7 +36,20 @@ const texts = (root: Element): string[] => [...root.querySelectorAll("text")].ma
 const blocks = (root: Element): Element[] => [...root.querySelectorAll("g rect")];
 
 const RUN = made({
-  ranks: [{ rates: { span: null, makespan: 0.125, over_ideal: null, no_wait: null, excess: null, error: null } }, {}],
+  ranks: [
+    {
+      rates: {
+        span: null,
+        makespan: 0.125,
+        longest_span: null,
+        over_ideal: null,
+        no_wait: null,
+        excess: null,
+        error: null,
+      },
+    },
+    {},
+  ],
   rows: [
     {
       rank: 0,

@@ -6,12 +6,13 @@ page and their name's number, and what refers to a task that is not among them r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
 
 from bubblescope.model.plain_text import cut
+from bubblescope.render.html import schema
 from bubblescope.render.html.kernels import (
     NOT_ASKED,
     ROW,
@@ -35,7 +36,7 @@ from bubblescope.render.html.summary import overlays_of, summary, title_of
 from bubblescope.render.layout import ordered_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from bubblescope.analysis.view import View
     from bubblescope.render.html.samples import Counters
@@ -45,11 +46,19 @@ _TEXT: Final = 10_000
 """Letters of a text from a trace that the page holds."""
 
 
+class Places(NamedTuple):
+    """Which rows of tables belong where on the page: tasks, gaps and kernels, top to bottom."""
+
+    rows: list[schema.Row]
+    gaps: list[schema.Extent]
+    kernel_rows: list[schema.KernelRow]
+
+
 class PageData(msgspec.Struct, frozen=True, eq=False):
     """What the page knows of a run.
 
     Attributes:
-        head: What does not depend on how much of the run is shown, as plain values.
+        told: What does not depend on how much of the run is shown.
         origin_ns: First start of the run, from which the page counts time.
         tasks: Tasks in the order of the page, as `html_tables.arranged` returns them.
         gaps: Idle time by rank, as `html_tables.gaps_of` returns it.
@@ -59,7 +68,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         kernels: As `bubblescope.render.html.kernels.Kernels.table`; empty if the page has none.
     """
 
-    head: dict[str, Any]
+    told: schema.Told
     origin_ns: int
     tasks: pl.DataFrame
     gaps: pl.DataFrame
@@ -90,26 +99,26 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         counted = counters_of(timeline, ranks, origin_ns)
         if timeline.budget.height:
             tasks = tasks.with_columns(**sums_in_tasks(tasks, timeline.budget))
-        head = {
+        told = schema.Told(
             **summary(view, ranks, origin_ns),
-            "end": last - origin_ns,
-            "title": cut(title or title_of(timeline), _TITLE),
-            "chunks": bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
-            "names": [
+            end=last - origin_ns,
+            title=cut(title or title_of(timeline), _TITLE),
+            chunks=bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
+            names=[
                 cut(name, _TEXT) for name in tasks["name"].unique(maintain_order=True).to_list()
             ],
-            "overlays": overlays_of(overlays, view.prediction, view.reference),
-            "above": view.above,
-            "counters": counted.counters,
-            "samples": counted.samples,
-            "kernels": ran.head(),
-            "no_kernels": NOT_ASKED if timeline.budget.height and not kernels else None,
-        }
+            overlays=overlays_of(overlays, view.prediction, view.reference),
+            above=view.above,  # type: ignore[arg-type]
+            counters=counted.counters,
+            samples=counted.samples,
+            kernels=ran.head(),
+            no_kernels=NOT_ASKED if timeline.budget.height and not kernels else None,
+        )
         if counted.left_out:
-            head["notes"].append(_thinned(counted))
-        steps = pl.Series("step", [step["step"] for step in head["steps"]], pl.Int32)
+            told.notes.append(_thinned(counted))
+        steps = pl.Series("step", [step.step for step in told.steps], pl.Int32)
         return cls(
-            head=head,
+            told=told,
             origin_ns=origin_ns,
             tasks=tasks,
             gaps=gaps_of(known.ledger, ranks),
@@ -120,27 +129,38 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
             kernels=ran.table,
         )
 
-    def places(self) -> dict[str, Any]:
-        """Return which rows of its tables belong where on the page, for the head."""
-        return {
-            "rows": extents(self.tasks, "position", "lane", "row"),
-            "gaps": extents(self.gaps, "position"),
-            "kernel_rows": extents(self.kernels, *ROW),
-        }
+    def places(self) -> Places:
+        """Return which rows of its tables belong where on the page."""
+        return Places(
+            rows=msgspec.convert(extents(self.tasks, "position", "lane", "row"), list[schema.Row]),
+            gaps=msgspec.convert(extents(self.gaps, "position"), list[schema.Extent]),
+            kernel_rows=msgspec.convert(extents(self.kernels, *ROW), list[schema.KernelRow]),
+        )
 
-    def tables(self) -> Iterator[tuple[str, pl.DataFrame]]:
+    def head(
+        self,
+        columns: Mapping[schema.TableName, list[schema.Column]],
+        places: Places,
+        *,
+        served: bool = False,
+    ) -> schema.Head:
+        """Return the head of a page that holds these columns, with rows at these places."""
+        told = msgspec.structs.asdict(self.told)
+        return schema.Head(**told, **places._asdict(), columns=dict(columns), served=served)
+
+    def tables(self) -> Iterator[tuple[schema.TableName, pl.DataFrame]]:
         """Yield the tables that the page reads, by name; their columns are numbers."""
         yield from self.tables_in_sight()
         yield from self.tables_of_run().items()
 
-    def tables_in_sight(self) -> Iterator[tuple[str, pl.DataFrame]]:
+    def tables_in_sight(self) -> Iterator[tuple[schema.TableInSight, pl.DataFrame]]:
         """Yield those of the tables that are about the tasks that are shown, each made in its turn."""
         yield "tasks", task_columns(self.tasks, self.origin_ns)
         yield "gaps", gap_columns(self.gaps, self.tasks, self.origin_ns)
         yield "links", link_columns(self.links, self.tasks)
         yield "kernels", kernel_columns(self.kernels, self.origin_ns)
 
-    def tables_of_run(self) -> dict[str, pl.DataFrame]:
+    def tables_of_run(self) -> dict[schema.TableName, pl.DataFrame]:
         """Return those of the tables that are about the whole run, whatever tasks are shown."""
         return {"phases": self.phases, "cells": self.cells, "samples": self.samples}
 

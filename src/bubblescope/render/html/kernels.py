@@ -5,7 +5,7 @@ A row is one of a stream's of a rank's device; in it nothing overlaps, as the pa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from bubblescope.model.budget import BUSY, Use
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.kinds import Lane
 from bubblescope.model.plain_text import cut
+from bubblescope.render.html import schema
 from bubblescope.render.html.packing import SUMS
 from bubblescope.render.layout import drawn_ns, with_rows
 from bubblescope.render.palette import USE_COLOURS, ink_on
@@ -57,18 +58,20 @@ class Kernels(NamedTuple):
     names: list[tuple[str, str]]
     modules: list[str]
 
-    def head(self) -> dict[str, Any] | None:
+    def head(self) -> schema.KernelHead | None:
         """Return what the head of the page says of them; None if there are none."""
         if not self.table.height:
             return None
-        return {
-            "uses": [
-                {"name": use.value, "fill": USE_COLOURS[use], "ink": ink_on(USE_COLOURS[use])}
+        return schema.KernelHead(
+            uses=[
+                schema.KernelUse(
+                    name=use.value, fill=USE_COLOURS[use], ink=ink_on(USE_COLOURS[use])
+                )
                 for use in BUSY
             ],
-            "names": self.names,
-            "modules": self.modules,
-        }
+            names=self.names,
+            modules=self.modules,
+        )
 
 
 def need_room(timeline: Timeline) -> None:
@@ -165,26 +168,9 @@ def kernel_columns(kernels: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
     )
 
 
-class Inside(NamedTuple):
-    """What ran in a stretch of time on one rank.
-
-    Attributes:
-        number: Of kernels, copies and fills that ran in it, in whole or in part.
-        compute_ns: Time in which any computed.
-        communication_ns: In which any communicated, and none computed.
-        copy_ns: In which any copied, and none computed or communicated.
-        top: Of each of the names that took longest, the most first: its number, how long in the
-            stretch, however they overlap, and how many.
-    """
-
-    number: int
-    compute_ns: int
-    communication_ns: int
-    copy_ns: int
-    top: list[tuple[int, int, int]]
-
-
-def inside(kernels: pl.DataFrame, position: int, start_ns: int, end_ns: int, most: int) -> Inside:
+def inside(
+    kernels: pl.DataFrame, position: int, start_ns: int, end_ns: int, most: int
+) -> schema.Inside:
     """Sum up what ran in a stretch of time on a rank.
 
     Args:
@@ -213,7 +199,13 @@ def inside(kernels: pl.DataFrame, position: int, start_ns: int, end_ns: int, mos
         .head(most)
     )
     compute, communication, copy = np.diff(covered, prepend=0).tolist()
-    return Inside(ran.height, compute, communication, copy, top.rows())
+    return schema.Inside(
+        count=ran.height,
+        compute=compute,
+        communication=communication,
+        copy=copy,
+        top=top.rows(),
+    )
 
 
 def _covered(ran: pl.DataFrame) -> int:

@@ -13,6 +13,7 @@ from bubblescope.analysis.idle.ledger import CAUSE_DTYPE
 from bubblescope.model import intervals
 from bubblescope.model.arrays import at_once
 from bubblescope.model.ordering import in_order, numbered, order_of_runs
+from bubblescope.render.html import schema
 from bubblescope.render.layout import LANE_ORDER, with_rows
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _PIECE: Final = 1 << 22
 """Bytes that are compressed at once."""
 
 _UNKNOWN: Final = -1
-_TYPES: Final[dict[str, type[np.integer[Any]]]] = {
+_TYPES: Final[dict[schema.NumberType, type[np.integer[Any]]]] = {
     "u8": np.uint8,
     "i16": np.int16,
     "i32": np.int32,
@@ -60,7 +61,7 @@ class Packed(NamedTuple):
     """
 
     data: bytes
-    columns: list[dict[str, Any]]
+    columns: list[schema.Column]
 
     @property
     def text(self) -> str:
@@ -83,7 +84,7 @@ def packed(frame: pl.DataFrame, effort: int = 4) -> Packed:
         code, dtype = _smallest(values)
         part = np.ascontiguousarray(values.astype(dtype)).tobytes()
         data += part + bytes(-len(part) % 8)
-        columns.append({"name": column.name, "type": code, "length": len(values)})
+        columns.append(schema.Column(name=column.name, type=code, length=len(values)))
     return Packed(deflated(data, effort), columns)
 
 
@@ -110,7 +111,7 @@ def deflated(data: bytes | bytearray, effort: int) -> bytes:
     return zlib.compress(b"", effort)[:2] + body + zlib.adler32(data).to_bytes(4, "big")
 
 
-def _smallest(values: np.ndarray) -> tuple[str, type[np.number[Any]]]:
+def _smallest(values: np.ndarray) -> tuple[schema.NumberType, type[np.number[Any]]]:
     if values.dtype.kind == "f":
         return "f64", np.float64
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)

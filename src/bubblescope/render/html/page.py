@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.view import View
     from bubblescope.render.html.packing import Packed
+    from bubblescope.render.html.schema import Head, TableName
 
 _PAGE: Final = """<!doctype html>
 <html lang="en">
@@ -70,10 +71,10 @@ def render(view: View, *, title: str | None = None, kernels: bool = False) -> st
     data = PageData.of(view, title=title, kernels=kernels)
     tables = {name: packed(frame) for name, frame in data.tables()}
     columns = {name: table.columns for name, table in tables.items()}
-    return page({**data.head, **data.places(), "columns": columns}, tables)
+    return page(data.head(columns, data.places()), tables)
 
 
-def page(head: Mapping[str, Any], tables: Mapping[str, Packed], *, connect: bool = False) -> str:
+def page(head: Head, tables: Mapping[TableName, Packed], *, connect: bool = False) -> str:
     """Return the page with this head and these tables in it.
 
     Args:
@@ -84,7 +85,7 @@ def page(head: Mapping[str, Any], tables: Mapping[str, Packed], *, connect: bool
     script, style = _asset("bundle.js"), _asset("bundle.css")
     return _PAGE.format(
         policy=policy(connect=connect),
-        title=_inert(head["title"]),
+        title=_inert(head.title),
         style=style,
         head=_json(head),
         tables="\n".join(

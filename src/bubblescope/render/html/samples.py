@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import polars as pl
 
 from bubblescope.model.counters import in_force
+from bubblescope.render.html import schema
 
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
@@ -31,8 +33,8 @@ class Counters(NamedTuple):
     """
 
     table: pl.DataFrame
-    counters: list[dict[str, Any]]
-    samples: list[dict[str, Any]]
+    counters: list[schema.Counter]
+    samples: list[schema.SampleExtent]
     left_out: int
 
 
@@ -71,8 +73,8 @@ def counters_of(
     before = pl.col("time_ns").shift(1).over(_PLACE).fill_null(origin_ns)
     return Counters(
         shown.select("value", gap=pl.col("time_ns") - before).select("gap", "value"),
-        named.drop("counter").to_dicts(),
-        extents.to_dicts(),
+        msgspec.convert(named.drop("counter").to_dicts(), list[schema.Counter]),
+        msgspec.convert(extents.to_dicts(), list[schema.SampleExtent]),
         held.height - shown.height,
     )
 

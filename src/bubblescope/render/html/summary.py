@@ -1,13 +1,11 @@
-"""What the page says of a run besides its tasks: the head of the page, plain values all of it.
-
-Times are whole nanoseconds since the page's origin, lengths whole nanoseconds.
-"""
+"""What the page says of a run besides its tasks: the parts of its head."""
 
 from __future__ import annotations
 
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import polars as pl
 
 from bubblescope.analysis.idle.causes import ADDED, MEANINGS, Cause
@@ -17,6 +15,7 @@ from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.model.plain_text import cut
 from bubblescope.model.timing import on_host
+from bubblescope.render.html import schema
 from bubblescope.render.palette import CAUSE_COLOURS, COLOURS, INK, STRIPED
 from bubblescope.render.text.sections import what_schedule
 from bubblescope.render.traces.slices import step_spans
@@ -40,13 +39,13 @@ _TEXT: Final = 2_000
 """Letters of a text from a trace that the page holds."""
 
 _PLACE: Final = (
-    *("rank", "host", "stages", "device", "process"),
+    *("rank", "stages", "device", "process"),
     *("pp", "dp", "tp", "cp", "ep", "etp", "edp"),
 )
 
 
 def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
-    """Return the kinds, ranks, steps, rates and words of a run.
+    """Return the kinds, ranks, steps, rates and words of a run, by their names in `schema.Told`.
 
     Args:
         view: What is shown of it.
@@ -62,13 +61,15 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
     return {
         "origin": str(origin_ns),
         "kinds": [
-            {"name": kind.value, "short": SHORT[kind], "fill": COLOURS[kind], "ink": INK[kind]}
+            schema.Kind(name=kind.value, short=SHORT[kind], fill=COLOURS[kind], ink=INK[kind])
             for kind in Kind
         ],
         "ranks": [_rank(row, off, bubbles) for row in ranks.iter_rows(named=True)],
         "steps": _steps(timeline, bubbles, origin_ns),
-        "overall": _rates(bubbles.overall),
-        "errors": {name: getattr(bubbles.overall, f"{name}_error", None) for name in DEFINITIONS},
+        "overall": schema.Rates(**_figures(bubbles.overall)),
+        "errors": schema.Rates(
+            **{name: getattr(bubbles.overall, f"{name}_error", None) for name in DEFINITIONS}
+        ),
         "definitions": DEFINITIONS,
         "facts": [cut(fact, _FACT) for fact in facts(timeline)],
         "schedule": what_schedule(known.recognition).plain if known.recognition else None,
@@ -83,13 +84,13 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
             *(cut(notice.message, _TEXT) for notice in (*run.warnings, *bubbles.notices)),
         ],
         "causes": _causes(known.ledger) if known.ledger else [],
-        "spread": view.spread.to_dicts(),
+        "spread": msgspec.convert(view.spread.to_dicts(), list[schema.Spread]),
     }
 
 
 def overlays_of(
     lanes: Collection[str], answer: Prediction | None, reference: Reference | None
-) -> list[dict[str, str]]:
+) -> list[schema.Overlay]:
     """Return what could have been and has a lane beside what was: its lane, name and a sentence."""
     overlays = []
     if "ideal" in lanes:
@@ -97,11 +98,13 @@ def overlays_of(
             "the same tasks in the order of the schedule, where nothing waits but for the results "
             "that it needs, and these arrive at once"
         )
-        overlays.append({"lane": "ideal", "name": "ideal", "detail": detail})
+        overlays.append(schema.Overlay(lane="ideal", name="ideal", detail=detail))
     if answer is not None:
-        overlays.append({"lane": "whatif", "name": answer.change, "detail": _said(answer)})
+        overlays.append(schema.Overlay(lane="whatif", name=answer.change, detail=_said(answer)))
     elif reference is not None and "whatif" in lanes:
-        overlays.append({"lane": "whatif", "name": reference.title, "detail": reference.detail})
+        overlays.append(
+            schema.Overlay(lane="whatif", name=reference.title, detail=reference.detail)
+        )
     return overlays
 
 
@@ -128,17 +131,17 @@ def title_of(timeline: Timeline) -> str:
     return " and ".join(path.name for path in paths) or "bubblescope"
 
 
-def _causes(ledger: Ledger) -> list[dict[str, Any]]:
+def _causes(ledger: Ledger) -> list[schema.Cause]:
     shares = dict(ledger.totals().select("cause", "share").iter_rows())
     return [
-        {
-            "name": cause.value,
-            "meaning": MEANINGS[cause],
-            "fill": CAUSE_COLOURS[cause],
-            "striped": cause in STRIPED,
-            "inherent": cause not in ADDED,
-            "share": shares.get(cause.value, 0.0),
-        }
+        schema.Cause(
+            name=cause.value,
+            meaning=MEANINGS[cause],
+            fill=CAUSE_COLOURS[cause],
+            striped=cause in STRIPED,
+            inherent=cause not in ADDED,
+            share=shares.get(cause.value, 0.0),
+        )
         for cause in Cause
     ]
 
@@ -159,29 +162,29 @@ def _off(timeline: Timeline) -> dict[int, int]:
     return dict(known.select("rank", "error_ns").iter_rows())
 
 
-def _rank(row: dict[str, Any], off: dict[int, int], bubbles: BubbleRates) -> dict[str, Any]:
+def _rank(row: dict[str, Any], off: dict[int, int], bubbles: BubbleRates) -> schema.Rank:
     rates = bubbles.per_rank.get(row["rank"])
-    return {
+    return schema.Rank(
         **{key: row[key] for key in _PLACE},
-        "host": cut(row["host"], _FACT),
-        "off": off.get(row["rank"]),
-        "rates": {**_rates(rates), "error": rates.makespan_error} if rates else None,
-    }
+        host=cut(row["host"], _FACT),
+        off=off.get(row["rank"]),
+        rates=schema.RankRates(**_figures(rates), error=rates.makespan_error) if rates else None,
+    )
 
 
-def _rates(rates: Rates) -> dict[str, float | None]:
+def _figures(rates: Rates) -> dict[str, float | None]:
     return {name: getattr(rates, name) for name in DEFINITIONS}
 
 
-def _steps(timeline: Timeline, bubbles: BubbleRates, origin_ns: int) -> list[dict[str, Any]]:
+def _steps(timeline: Timeline, bubbles: BubbleRates, origin_ns: int) -> list[schema.Step]:
     spans = step_spans(timeline.tasks, per_rank=False).sort("start_ns")
     return [
-        {
-            "step": step,
-            "start": start - origin_ns,
-            "end": end - origin_ns,
+        schema.Step(
+            step=step,
+            start=start - origin_ns,
+            end=end - origin_ns,
             **_makespan(bubbles.per_step.get(step)),
-        }
+        )
         for step, start, end in spans.select("step", "start_ns", "end_ns").iter_rows()
     ]
 

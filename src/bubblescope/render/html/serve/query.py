@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -11,6 +11,7 @@ from bubblescope.model import intervals
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.kinds import SHORT, Kind, Lane
 from bubblescope.model.timeline import KIND_DTYPE
+from bubblescope.render.html.schema import Found, Totals
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -39,22 +40,22 @@ class QueryError(BubblescopeError):
     """A search that means nothing."""
 
 
-def find(data: PageData, query: str) -> dict[str, Any]:
+def find(data: PageData, query: str) -> Found:
     """Return the tasks that a query is about, those that were measured only, in page order.
 
     The words of a query are those of the viewer (docs/view.md); all of them must hold.
 
     Returns:
-        count: How many there are; ids: the rows of the first 100,000 among the page's tasks.
+        How many there are, and the rows of the first 100,000 among the page's tasks.
 
     Raises:
         QueryError: It cannot be understood.
     """
     words = [word.replace('"', "") for word in _WORDS.findall(query)]
     if not words:
-        return {"count": 0, "ids": []}
-    hosts = [rank["host"] for rank in data.head["ranks"]]
-    conditions = [_condition(word, hosts, data.head["names"]) for word in words]
+        return Found(count=0, ids=[])
+    hosts = [rank.host for rank in data.told.ranks]
+    conditions = [_condition(word, hosts, data.told.names) for word in words]
     found = (
         data.tasks.lazy()
         .with_row_index("id")
@@ -62,7 +63,7 @@ def find(data: PageData, query: str) -> dict[str, Any]:
         .select("id")
         .collect()["id"]
     )
-    return {"count": len(found), "ids": found.head(_MOST).to_list()}
+    return Found(count=len(found), ids=found.head(_MOST).to_list())
 
 
 def _condition(word: str, hosts: list[str], names: list[str]) -> pl.Expr:
@@ -104,9 +105,7 @@ def _numbers(column: pl.Expr, text: str, field: str) -> pl.Expr:
     )
 
 
-def totals(
-    data: PageData, start_ns: float, end_ns: float, ranks: Collection[int]
-) -> dict[str, Any]:
+def totals(data: PageData, start_ns: float, end_ns: float, ranks: Collection[int]) -> Totals:
     """Return what happened in a stretch of time on some ranks.
 
     Args:
@@ -114,10 +113,6 @@ def totals(
         start_ns: Since the run's first start.
         end_ns: The same.
         ranks: Positions on the page.
-
-    Returns:
-        ranks, spanned, busy and idle (ns on compute lanes), kinds and tasks (ns and number of each
-        kind), causes (idle ns of each cause).
     """
     begin, stop = data.origin_ns + round(start_ns), data.origin_ns + round(end_ns)
     wanted = pl.col("position").is_in(list(ranks))
@@ -139,13 +134,13 @@ def totals(
     idle = data.gaps.filter(wanted, inside).with_columns(**clipped)
     by_cause = dict(idle.group_by("cause").agg(length.sum()).iter_rows())
     spanned = len(set(ranks)) * (stop - begin)
-    named = [kind["name"] for kind in data.head["kinds"]]
-    return {
-        "ranks": len(set(ranks)),
-        "spanned": spanned,
-        "busy": busy or 0,
-        "idle": spanned - (busy or 0),
-        "kinds": [kinds.get(kind, (0, 0))[0] for kind in named],
-        "tasks": [kinds.get(kind, (0, 0))[1] for kind in named],
-        "causes": [by_cause.get(cause["name"], 0) for cause in data.head["causes"]],
-    }
+    named = [kind.name for kind in data.told.kinds]
+    return Totals(
+        ranks=len(set(ranks)),
+        spanned=spanned,
+        busy=busy or 0,
+        idle=spanned - (busy or 0),
+        kinds=[kinds.get(kind, (0, 0))[0] for kind in named],
+        tasks=[kinds.get(kind, (0, 0))[1] for kind in named],
+        causes=[by_cause.get(cause.name, 0) for cause in data.told.causes],
+    )

@@ -20,6 +20,7 @@ import msgspec
 from bubblescope.render.html.kernels import inside
 from bubblescope.render.html.packing import packed
 from bubblescope.render.html.page import page, policy
+from bubblescope.render.html.schema import Found, Inside, Totals, Where
 from bubblescope.render.html.serve.query import QueryError, find, totals
 from bubblescope.render.html.serve.windows import Sight, Windows
 
@@ -91,50 +92,39 @@ class Server:
         tables = self._data.tables_of_run()
         fixed = {name: packed(frame) for name, frame in tables.items()}
         columns = {name: table.columns for name, table in fixed.items()}
-        head = {
-            **self._data.head,
-            **self._windows.places,
-            "columns": columns,
-            "served": True,
-        }
-        if hint := head["no_kernels"]:
-            head["no_kernels"] = hint.replace("bubblescope view", "bubblescope serve")
+        head = self._data.head(columns, self._windows.places, served=True)
+        if hint := head.no_kernels:
+            served = hint.replace("bubblescope view", "bubblescope serve")
+            head = msgspec.structs.replace(head, no_kernels=served)
         return page(head, fixed, connect=True)
 
-    def _totals(self, asked: dict[str, str]) -> dict[str, Any]:
+    def _totals(self, asked: dict[str, str]) -> Totals:
         start, end = float(asked["start"]), float(asked["end"])
         return totals(self._data, start, end, _numbers(asked["ranks"]))
 
-    def _find(self, asked: dict[str, str]) -> dict[str, Any]:
+    def _find(self, asked: dict[str, str]) -> Found | dict[str, str]:
         try:
             return find(self._data, asked["query"])
         except QueryError as error:
             return {"error": str(error)}
 
-    def _inside(self, asked: dict[str, str]) -> dict[str, Any]:
+    def _inside(self, asked: dict[str, str]) -> Inside:
         origin_ns = self._data.origin_ns
         start, end = (origin_ns + round(float(asked[name])) for name in ("start", "end"))
-        found = inside(self._data.kernels, int(asked["rank"]), start, end, _TOP)
-        return {
-            "count": found.number,
-            "compute": found.compute_ns,
-            "communication": found.communication_ns,
-            "copy": found.copy_ns,
-            "top": found.top,
-        }
+        return inside(self._data.kernels, int(asked["rank"]), start, end, _TOP)
 
-    def _where(self, asked: dict[str, str]) -> dict[str, Any]:
+    def _where(self, asked: dict[str, str]) -> Where:
         task = int(asked["id"])
         if not 0 <= task < len(self._data.tasks):
             raise ValueError(task)
         row = self._data.tasks.row(task, named=True)
         origin = self._data.origin_ns
-        return {
-            "rank": row["position"],
-            "lane": row["lane"],
-            "start": row["start_ns"] - origin,
-            "end": row["end_ns"] - origin,
-        }
+        return Where(
+            rank=row["position"],
+            lane=row["lane"],
+            start=row["start_ns"] - origin,
+            end=row["end_ns"] - origin,
+        )
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         server = self

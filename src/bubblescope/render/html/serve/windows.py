@@ -6,19 +6,23 @@ viewer draws what is at each pixel's centre and nothing else, so its picture is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
+from bubblescope.render.html.data import Places
 from bubblescope.render.html.packing import packed
+from bubblescope.render.html.schema import Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bubblescope.model.arrays import Ints
     from bubblescope.render.html.data import PageData
+    from bubblescope.render.html.schema import Extent
 
 _WHOLE: Final = 200_000
 """Tasks up to which all that are in sight are sent."""
@@ -66,10 +70,7 @@ class Windows:
 
     def __init__(self, data: PageData) -> None:
         self._data = data
-        places = data.places()
-        self._rows: list[dict[str, Any]] = places["rows"]
-        self._gaps: list[dict[str, Any]] = places["gaps"]
-        self._kernels: list[dict[str, Any]] = places["kernel_rows"]
+        self._rows, self._gaps, self._kernels = data.places()
         self._task_times = _times(data.tasks, data.origin_ns)
         self._gap_times = _times(data.gaps, data.origin_ns)
         self._kernel_times = _times(data.kernels, data.origin_ns)
@@ -81,43 +82,40 @@ class Windows:
         self._sources = source[order]
 
     @property
-    def places(self) -> dict[str, list[dict[str, Any]]]:
+    def places(self) -> Places:
         """Which rows of tasks, gaps and kernels there are, for a page that holds none of them yet."""
-        empty = {"from": 0, "to": 0}
-        return {
-            "rows": [{**row, **empty} for row in self._rows],
-            "gaps": [{**row, **empty} for row in self._gaps],
-            "kernel_rows": [{**row, **empty} for row in self._kernels],
-        }
+        return Places(
+            rows=[replace(row, first=0, to=0) for row in self._rows],
+            gaps=[replace(row, first=0, to=0) for row in self._gaps],
+            kernel_rows=[replace(row, first=0, to=0) for row in self._kernels],
+        )
 
     def cut(self, sight: Sight) -> bytes:
-        """Return what is in sight: the length of a JSON head, the head, and the tables.
+        """Return what is in sight: the length of a `schema.Part` as JSON, the part, and the tables.
 
-        The head has `complete` (whether it is all of what is in sight), how many tasks, gaps and
-        kernels each of the `places` has as `rows`, `gaps` and `kernels`, and of each table its
-        `columns` and its `sizes` in bytes. All have their number among all of the run as `id`.
+        All tasks, gaps and kernels have their number among all of the run as `id`.
         """
         spans = [
             _span(self._task_times, row, sight)
-            if row["rank"] in sight.ranks and row["lane"] in sight.lanes
+            if row.rank in sight.ranks and row.lane in sight.lanes
             else (0, 0)
             for row in self._rows
         ]
         gap_spans = [
-            _span(self._gap_times, row, sight) if row["rank"] in sight.ranks else (0, 0)
+            _span(self._gap_times, row, sight) if row.rank in sight.ranks else (0, 0)
             for row in self._gaps
         ]
         whole = sum(last - first for first, last in spans) <= _WHOLE
         chosen = [_chosen(self._task_times, span, sight, whole=whole) for span in spans]
         idle = [_chosen(self._gap_times, span, sight, whole=whole) for span in gap_spans]
         kernel_spans = [
-            _span(self._kernel_times, row, sight) if row["rank"] in sight.unfolded else (0, 0)
+            _span(self._kernel_times, row, sight) if row.rank in sight.unfolded else (0, 0)
             for row in self._kernels
         ]
         all_kernels = sum(last - first for first, last in kernel_spans) <= _WHOLE
         ran = [_chosen(self._kernel_times, span, sight, whole=all_kernels) for span in kernel_spans]
         ids, gap_ids, kernel_ids = _joined(chosen), _joined(idle), _joined(ran)
-        part = msgspec.structs.replace(
+        part = replace(
             self._data,
             tasks=self._data.tasks[ids],
             gaps=self._data.gaps[gap_ids],
@@ -132,15 +130,16 @@ class Windows:
         )
         tables["kernels"] = tables["kernels"].with_columns(id=pl.Series(kernel_ids))
         sent = {name: packed(frame, _EFFORT) for name, frame in tables.items()}
-        head = {
-            "complete": whole and all_kernels,
-            "rows": [len(part) for part in chosen],
-            "gaps": [len(part) for part in idle],
-            "kernels": [len(part) for part in ran],
-            "columns": {name: table.columns for name, table in sent.items()},
-            "sizes": {name: len(table.data) for name, table in sent.items()},
-        }
-        text = msgspec.json.encode(head)
+        text = msgspec.json.encode(
+            Part(
+                complete=whole and all_kernels,
+                rows=[len(part) for part in chosen],
+                gaps=[len(part) for part in idle],
+                kernels=[len(part) for part in ran],
+                columns={name: table.columns for name, table in sent.items()},
+                sizes={name: len(table.data) for name, table in sent.items()},
+            )
+        )
         return b"".join(
             (len(text).to_bytes(4, "little"), text, *(table.data for table in sent.values()))
         )
@@ -163,10 +162,10 @@ def _times(frame: pl.DataFrame, origin_ns: int) -> tuple[Ints, Ints]:
     )
 
 
-def _span(times: tuple[Ints, Ints], row: dict[str, Any], sight: Sight) -> tuple[int, int]:
+def _span(times: tuple[Ints, Ints], row: Extent, sight: Sight) -> tuple[int, int]:
     """Return from where to where a row is in sight; within a row nothing overlaps."""
     start, end = times
-    begin, stop = row["from"], row["to"]
+    begin, stop = row.first, row.to
     first = begin + int(np.searchsorted(end[begin:stop], sight.start_ns, side="right"))
     last = begin + int(np.searchsorted(start[begin:stop], sight.end_ns, side="left"))
     return first, max(first, last)

@@ -1,0 +1,352 @@
+"""The page's data: what Python writes into a page and the viewer reads, once for both.
+
+`viewer/src/schema.ts` is made of this module by `viewer/schema.py`; a test tells when it is behind.
+All times are whole nanoseconds since the page's origin, all lengths whole nanoseconds. A rank is
+named by its place on the page, which is its index in `Head.ranks`; kinds, causes, counters and names
+likewise by their index in the head.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+Lane = Literal["compute", "ideal", "whatif", "comm", "host"]
+OverlayLane = Literal["ideal", "whatif"]
+NumberType = Literal["u8", "i16", "i32", "u32", "f64"]
+TableName = Literal["tasks", "gaps", "links", "phases", "cells", "samples", "kernels"]
+TableInSight = Literal["tasks", "gaps", "links", "kernels"]
+
+TABLES: Final[dict[TableName, tuple[str, ...]]] = {
+    "tasks": (
+        *("gap", "length", "busy", "lead", "kind", "microbatch", "chunk", "stage", "step", "peer"),
+        *("pair", "pair_chunk", "name"),
+    ),
+    "gaps": ("gap", "length", "step", "cause", "task_step", "root"),
+    "links": ("source_step", "reach"),
+    "phases": ("rank", "step", "start", "steady", "cool", "end"),
+    "cells": ("rank", "step", "busy", "span"),
+    "samples": ("gap", "value"),
+    "kernels": ("gap", "length", "cut", "use", "name", "module", "lead"),
+}
+"""Columns of each table, as `bubblescope.render.html.packing` makes them."""
+
+OPTIONAL: Final[dict[TableName, tuple[str, ...]]] = {
+    "tasks": ("computing", "communicating", "copying", "id"),
+    "gaps": ("id", "root_id"),
+    "kernels": ("id",),
+}
+"""Columns that a table has only where they are known, or where the page holds a part of a run."""
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of task: its name, what blocks say, and its colours."""
+
+    name: str
+    short: str
+    fill: str
+    ink: str
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """Bubble rates by their names; null where one is not known."""
+
+    span: float | None
+    makespan: float | None
+    longest_span: float | None
+    over_ideal: float | None
+    no_wait: float | None
+    excess: float | None
+
+
+class RankRates(Rates, frozen=True, kw_only=True):
+    """Those of a rank; the error is that of the makespan rate."""
+
+    error: float | None
+
+
+class Rank(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank and where it stands; `off` is how far its clock may be off the first host's."""
+
+    rank: int
+    host: str
+    stages: list[int] | None
+    device: int | None
+    process: int | None
+    pp: int | None
+    dp: int | None
+    tp: int | None
+    cp: int | None
+    ep: int | None
+    etp: int | None
+    edp: int | None
+    off: int | None
+    rates: RankRates | None
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """Why ranks were idle. Striped ones are drawn as two lines; `share` is of all idle time."""
+
+    name: str
+    meaning: str
+    fill: str
+    striped: bool
+    inherent: bool
+    share: float
+
+
+class Extent(msgspec.Struct, frozen=True, kw_only=True, rename={"first": "from"}):
+    """Which rows of a table belong to a rank: from the first to one past the last, by time.
+
+    Tasks may overlap by as little as a trace cannot tell from none; then the later is drawn from the
+    earlier's end.
+    """
+
+    rank: int
+    first: int
+    to: int
+
+
+class Row(Extent, frozen=True, kw_only=True):
+    """One row of blocks: part of a lane of a rank."""
+
+    lane: Lane
+    row: int
+
+
+class KernelRow(Extent, frozen=True, kw_only=True):
+    """One row of kernels: of a stream, of which there are several where its kernels overlap."""
+
+    device: int
+    stream: int
+    row: int
+
+
+class SampleExtent(Extent, frozen=True, kw_only=True):
+    """Where the samples of a counter of a rank are."""
+
+    counter: int
+
+
+class Overlay(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run could have been, shown in lanes of its own beside those that were measured."""
+
+    lane: OverlayLane
+    name: str
+    detail: str
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """How long tasks of a kind take on one stage, or where the stage is not known.
+
+    `low`, `middle` and `high` are the quartiles.
+    """
+
+    kind: int
+    stage: int | None
+    count: int
+    least: int
+    low: int
+    middle: int
+    high: int
+    most: int
+    mean: int
+
+
+class Counter(msgspec.Struct, frozen=True, kw_only=True):
+    """Something measured beside the tasks, such as memory."""
+
+    name: str
+    unit: str
+    least: float
+    most: float
+
+
+class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What kernels do."""
+
+    name: str
+    fill: str
+    ink: str
+
+
+class KernelHead(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the kernels of a page: what their numbers mean.
+
+    What runs first of the uses names the time; of each name, its short and full form.
+    """
+
+    uses: list[KernelUse]
+    names: list[tuple[str, str]]
+    modules: list[str]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One step; `error` is how far its makespan rate may be off because clocks differ."""
+
+    step: int
+    start: int
+    end: int
+    makespan: float | None
+    error: float | None
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of a table as it travels."""
+
+    name: str
+    type: NumberType
+    length: int
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a run, whatever part of it a page holds.
+
+    Attributes:
+        title: Heading.
+        origin: When the page's time begins, ns since the epoch; as text, for it exceeds what a number
+            of JavaScript holds.
+        end: Of the last task.
+        kinds: All kinds of tasks.
+        chunks: Whether a rank has more than one model chunk.
+        ranks: In the order of the page.
+        steps: In the order of time.
+        overall: Bubble rates of the run.
+        errors: How far they may be off because clocks differ.
+        definitions: What each rate is, by its name.
+        facts: Of the run, short.
+        schedule: What was recognised; null if nothing was.
+        departures: From its order.
+        notes: Of reading the traces.
+        warnings: Likewise, that matter more.
+        names: Of tasks, by number.
+        causes: None if it is not known why ranks were idle.
+        overlays: What could have been.
+        above: Which of them the page opens with above all that was measured.
+        spread: How long tasks take.
+        counters: What was measured beside the tasks.
+        samples: Where the values of counters are.
+        kernels: None if the page was made without.
+        no_kernels: How to get them, if the traces hold some.
+    """
+
+    title: str
+    origin: str
+    end: int
+    kinds: list[Kind]
+    chunks: bool
+    ranks: list[Rank]
+    steps: list[Step]
+    overall: Rates
+    errors: Rates
+    definitions: dict[str, str]
+    facts: list[str]
+    schedule: str | None
+    departures: list[str]
+    notes: list[str]
+    warnings: list[str]
+    names: list[str]
+    causes: list[Cause]
+    overlays: list[Overlay]
+    above: OverlayLane | None
+    spread: list[Spread]
+    counters: list[Counter]
+    samples: list[SampleExtent]
+    kernels: KernelHead | None
+    no_kernels: str | None
+
+
+class Head(Told, frozen=True, kw_only=True, omit_defaults=True):
+    """All that a page knows of a run but its tasks, gaps, links and kernels.
+
+    Attributes:
+        rows: Of tasks, top to bottom.
+        gaps: Where those of a rank are.
+        kernel_rows: Of kernels.
+        columns: Of each table.
+        served: Whether tasks, gaps, links and kernels are loaded as they come into sight.
+    """
+
+    rows: list[Row]
+    gaps: list[Extent]
+    kernel_rows: list[KernelRow]
+    columns: dict[TableName, list[Column]]
+    served: bool = False
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server sends of a run before the tables of what is in sight.
+
+    Attributes:
+        complete: Whether it is all of what is in sight.
+        rows: How many tasks each of the head's rows has here.
+        gaps: How many gaps each rank has here.
+        kernels: How many kernels each row of them has here.
+        columns: Of each table that follows.
+        sizes: Of each of them in bytes.
+    """
+
+    complete: bool
+    rows: list[int]
+    gaps: list[int]
+    kernels: list[int]
+    columns: dict[TableInSight, list[Column]]
+    sizes: dict[TableInSight, int]
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server's search found: how many tasks, and the first of them by their number."""
+
+    count: int
+    ids: list[int]
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a task of a run is, of which only a part is here."""
+
+    rank: int
+    lane: Lane
+    start: int
+    end: int
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened in a stretch of time on some ranks.
+
+    Attributes:
+        ranks: How many.
+        spanned: The stretch, times the ranks.
+        busy: Of it on compute lanes.
+        idle: Of it.
+        kinds: Time of each kind, on all lanes.
+        tasks: How many of each kind.
+        causes: Idle time of each cause.
+    """
+
+    ranks: int
+    spanned: int
+    busy: int
+    idle: int
+    kinds: list[int]
+    tasks: list[int]
+    causes: list[int]
+
+
+class Inside(msgspec.Struct, frozen=True, kw_only=True):
+    """What ran in a stretch of time on one rank.
+
+    Attributes:
+        count: Of kernels, copies and fills that ran in it, in whole or in part.
+        compute: Time in which any computed.
+        communication: In which any communicated, and none computed.
+        copy: In which any copied, and none computed or communicated.
+        top: Of each of the names that took longest, the most first: its number, how long in the
+            stretch, however they overlap, and how many.
+    """
+
+    count: int
+    compute: int
+    communication: int
+    copy: int
+    top: list[tuple[int, int, int]]

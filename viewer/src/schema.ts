@@ -1,0 +1,305 @@
+// Made by viewer/schema.py of src/bubblescope/render/html/schema.py: change that, not this.
+
+export type Lane = "compute" | "ideal" | "whatif" | "comm" | "host";
+
+export type OverlayLane = "ideal" | "whatif";
+
+export type NumberType = "u8" | "i16" | "i32" | "u32" | "f64";
+
+export type TableName = "tasks" | "gaps" | "links" | "phases" | "cells" | "samples" | "kernels";
+
+export type TableInSight = "tasks" | "gaps" | "links" | "kernels";
+
+/** Columns of each table, as they travel. */
+export const COLUMNS = {
+  tasks: [
+    "gap",
+    "length",
+    "busy",
+    "lead",
+    "kind",
+    "microbatch",
+    "chunk",
+    "stage",
+    "step",
+    "peer",
+    "pair",
+    "pair_chunk",
+    "name",
+  ],
+  gaps: ["gap", "length", "step", "cause", "task_step", "root"],
+  links: ["source_step", "reach"],
+  phases: ["rank", "step", "start", "steady", "cool", "end"],
+  cells: ["rank", "step", "busy", "span"],
+  samples: ["gap", "value"],
+  kernels: ["gap", "length", "cut", "use", "name", "module", "lead"],
+} as const;
+
+/** Columns that a table has only where they are known. */
+export const OPTIONAL = {
+  tasks: ["computing", "communicating", "copying", "id"],
+  gaps: ["id", "root_id"],
+  kernels: ["id"],
+} as const;
+
+/** A kind of task: its name, what blocks say, and its colours. */
+export interface Kind {
+  name: string;
+  short: string;
+  fill: string;
+  ink: string;
+}
+
+/** Bubble rates by their names; null where one is not known. */
+export interface Rates {
+  span: number | null;
+  makespan: number | null;
+  longest_span: number | null;
+  over_ideal: number | null;
+  no_wait: number | null;
+  excess: number | null;
+}
+
+/** Those of a rank; the error is that of the makespan rate. */
+export interface RankRates extends Rates {
+  error: number | null;
+}
+
+/** A rank and where it stands; `off` is how far its clock may be off the first host's. */
+export interface Rank {
+  rank: number;
+  host: string;
+  stages: number[] | null;
+  device: number | null;
+  process: number | null;
+  pp: number | null;
+  dp: number | null;
+  tp: number | null;
+  cp: number | null;
+  ep: number | null;
+  etp: number | null;
+  edp: number | null;
+  off: number | null;
+  rates: RankRates | null;
+}
+
+/** Why ranks were idle. Striped ones are drawn as two lines; `share` is of all idle time. */
+export interface Cause {
+  name: string;
+  meaning: string;
+  fill: string;
+  striped: boolean;
+  inherent: boolean;
+  share: number;
+}
+
+/** Which rows of a table belong to a rank: from the first to one past the last, by time. Tasks may overlap by as little as a trace cannot tell from none; then the later is drawn from the earlier's end. */
+export interface Extent {
+  rank: number;
+  from: number;
+  to: number;
+}
+
+/** One row of blocks: part of a lane of a rank. */
+export interface Row extends Extent {
+  lane: Lane;
+  row: number;
+}
+
+/** One row of kernels: of a stream, of which there are several where its kernels overlap. */
+export interface KernelRow extends Extent {
+  device: number;
+  stream: number;
+  row: number;
+}
+
+/** Where the samples of a counter of a rank are. */
+export interface SampleExtent extends Extent {
+  counter: number;
+}
+
+/** What a run could have been, shown in lanes of its own beside those that were measured. */
+export interface Overlay {
+  lane: OverlayLane;
+  name: string;
+  detail: string;
+}
+
+/** How long tasks of a kind take on one stage, or where the stage is not known. `low`, `middle` and `high` are the quartiles. */
+export interface Spread {
+  kind: number;
+  stage: number | null;
+  count: number;
+  least: number;
+  low: number;
+  middle: number;
+  high: number;
+  most: number;
+  mean: number;
+}
+
+/** Something measured beside the tasks, such as memory. */
+export interface Counter {
+  name: string;
+  unit: string;
+  least: number;
+  most: number;
+}
+
+/** What kernels do. */
+export interface KernelUse {
+  name: string;
+  fill: string;
+  ink: string;
+}
+
+/** Of the kernels of a page: what their numbers mean. What runs first of the uses names the time; of each name, its short and full form. */
+export interface KernelHead {
+  uses: KernelUse[];
+  names: [string, string][];
+  modules: string[];
+}
+
+/** One step; `error` is how far its makespan rate may be off because clocks differ. */
+export interface Step {
+  step: number;
+  start: number;
+  end: number;
+  makespan: number | null;
+  error: number | null;
+}
+
+/** A column of a table as it travels. */
+export interface Column {
+  name: string;
+  type: NumberType;
+  length: number;
+}
+
+/** What is known of a run, whatever part of it a page holds. */
+export interface Told {
+  /** Heading. */
+  title: string;
+  /** When the page's time begins, ns since the epoch; as text, for it exceeds what a number of JavaScript holds. */
+  origin: string;
+  /** Of the last task. */
+  end: number;
+  /** All kinds of tasks. */
+  kinds: Kind[];
+  /** Whether a rank has more than one model chunk. */
+  chunks: boolean;
+  /** In the order of the page. */
+  ranks: Rank[];
+  /** In the order of time. */
+  steps: Step[];
+  /** Bubble rates of the run. */
+  overall: Rates;
+  /** How far they may be off because clocks differ. */
+  errors: Rates;
+  /** What each rate is, by its name. */
+  definitions: Record<string, string>;
+  /** Of the run, short. */
+  facts: string[];
+  /** What was recognised; null if nothing was. */
+  schedule: string | null;
+  /** From its order. */
+  departures: string[];
+  /** Of reading the traces. */
+  notes: string[];
+  /** Likewise, that matter more. */
+  warnings: string[];
+  /** Of tasks, by number. */
+  names: string[];
+  /** None if it is not known why ranks were idle. */
+  causes: Cause[];
+  /** What could have been. */
+  overlays: Overlay[];
+  /** Which of them the page opens with above all that was measured. */
+  above: OverlayLane | null;
+  /** How long tasks take. */
+  spread: Spread[];
+  /** What was measured beside the tasks. */
+  counters: Counter[];
+  /** Where the values of counters are. */
+  samples: SampleExtent[];
+  /** None if the page was made without. */
+  kernels: KernelHead | null;
+  /** How to get them, if the traces hold some. */
+  no_kernels: string | null;
+}
+
+/** All that a page knows of a run but its tasks, gaps, links and kernels. */
+export interface Head extends Told {
+  /** Of tasks, top to bottom. */
+  rows: Row[];
+  /** Where those of a rank are. */
+  gaps: Extent[];
+  /** Of kernels. */
+  kernel_rows: KernelRow[];
+  /** Of each table. */
+  columns: Record<TableName, Column[]>;
+  /** Whether tasks, gaps, links and kernels are loaded as they come into sight. */
+  served?: boolean;
+}
+
+/** What a server sends of a run before the tables of what is in sight. */
+export interface Part {
+  /** Whether it is all of what is in sight. */
+  complete: boolean;
+  /** How many tasks each of the head's rows has here. */
+  rows: number[];
+  /** How many gaps each rank has here. */
+  gaps: number[];
+  /** How many kernels each row of them has here. */
+  kernels: number[];
+  /** Of each table that follows. */
+  columns: Record<TableInSight, Column[]>;
+  /** Of each of them in bytes. */
+  sizes: Record<TableInSight, number>;
+}
+
+/** What a server's search found: how many tasks, and the first of them by their number. */
+export interface Found {
+  count: number;
+  ids: number[];
+}
+
+/** Where a task of a run is, of which only a part is here. */
+export interface Where {
+  rank: number;
+  lane: Lane;
+  start: number;
+  end: number;
+}
+
+/** What happened in a stretch of time on some ranks. */
+export interface Totals {
+  /** How many. */
+  ranks: number;
+  /** The stretch, times the ranks. */
+  spanned: number;
+  /** Of it on compute lanes. */
+  busy: number;
+  /** Of it. */
+  idle: number;
+  /** Time of each kind, on all lanes. */
+  kinds: number[];
+  /** How many of each kind. */
+  tasks: number[];
+  /** Idle time of each cause. */
+  causes: number[];
+}
+
+/** What ran in a stretch of time on one rank. */
+export interface Inside {
+  /** Of kernels, copies and fills that ran in it, in whole or in part. */
+  count: number;
+  /** Time in which any computed. */
+  compute: number;
+  /** In which any communicated, and none computed. */
+  communication: number;
+  /** In which any copied, and none computed or communicated. */
+  copy: number;
+  /** Of each of the names that took longest, the most first: its number, how long in the stretch, however they overlap, and how many. */
+  top: [number, number, number][];
+}
