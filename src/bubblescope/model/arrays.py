@@ -15,6 +15,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 Ints = NDArray[np.signedinteger[Any]]  # times and counts are 64 bits wide
+Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int32]  # of ranks, stages, tasks: half as large
 

@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.chance import OF_DEVIATION, OF_MEDIAN
 from bubblescope.model.ordering import numbered
 
 if TYPE_CHECKING:
@@ -35,12 +36,6 @@ _LEAST: Final = 1.02
 
 _SIGMAS: Final = 3.0
 """Standard errors beyond which a median is not just noise."""
-
-_OF_MEDIAN: Final = 1.2533
-"""Standard error of a median over that of a mean, for normal noise: the root of pi/2."""
-
-_OF_DEVIATION: Final = 1.4826
-"""Standard deviation over median absolute deviation, for normal noise."""
 
 
 class Durations(NamedTuple):
@@ -154,11 +149,11 @@ def _of_each(group: Ints, count: int, values: Ints) -> pl.Series:
 def _medians(group: Ints, value: np.ndarray) -> pl.DataFrame:
     """Return of each group, ascending, the median of its values, and its standard error."""
     middle = pl.col("value").median()
-    scatter = _OF_DEVIATION * (pl.col("value") - middle).abs().median()
+    scatter = OF_DEVIATION * (pl.col("value") - middle).abs().median()
     return (
         pl.DataFrame({"group": group, "value": value.astype(np.float64)})
         .group_by("group")
-        .agg(middle=middle, error=_OF_MEDIAN * scatter / pl.len().sqrt())
+        .agg(middle=middle, error=OF_MEDIAN * scatter / pl.len().sqrt())
         .sort("group")
     )
 

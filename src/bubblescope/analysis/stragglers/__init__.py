@@ -111,7 +111,9 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         worst: Ranks of the slowest 3 % of the workers.
         worst_workers: What they explain. `removed` is M_W.
         odd_steps: Steps that are outliers by their slowdown, indices.
-        odd_workers: Workers that are outliers by `by_worker`: index pairs of place and replica.
+        odd_workers: Workers that are outliers by `by_worker`: index pairs of place and replica. Where
+            several are slow, so it seems of those that share the place of one and the replica of
+            another; they are left out, for `alone` they cost nothing.
         slow_rank: The slowest rank, if it stands out, as `report` and `why` have it.
         slowness: Whose computation is slow, when, and whether together with its micro-batch.
         notices: What was left out.
@@ -215,7 +217,9 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             odd_steps=np.flatnonzero(outliers(of_all.per_step[0], _NEGLIGIBLE)).tolist(),
             odd_workers=[
                 (place, replica)
-                for place, replica in np.argwhere(outliers(by_worker, _NEGLIGIBLE)).tolist()
+                for place, replica in np.argwhere(
+                    outliers(by_worker, _NEGLIGIBLE) & (alone.reshape(rank.shape) >= _NEGLIGIBLE)
+                ).tolist()
             ],
             slow_rank=standing_out(timeline),
             slowness=slowness(operations),

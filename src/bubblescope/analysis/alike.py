@@ -1,0 +1,283 @@
+"""Which ranks of a run do alike what their stage does, which are odd, and which only wait for those.
+
+A thousand ranks are looked at as a few: those that are slow (as `stragglers`, `report` and `why` name
+them), those that work as usual but idle more than others at their stage, and all the rest.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from bubblescope.analysis.idle.chance import OF_MEDIAN, scatter, spread_between
+from bubblescope.analysis.idle.slow_ranks import slow_ranks
+from bubblescope.analysis.idle.task_lengths import Durations, lengths
+from bubblescope.analysis.phase import compared
+from bubblescope.model import units
+from bubblescope.model.kinds import Kind
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.idle.measured_run import MeasuredRun
+    from bubblescope.analysis.idle.slow_ranks import SlowRank
+    from bubblescope.analysis.idle.task_lengths import Lengths
+    from bubblescope.model.timeline import Timeline
+
+_SIGMAS: Final = 6.0
+"""Standard errors beyond which none of a thousand ranks is by chance."""
+
+_LEAST: Final = 0.05
+"""By how much longer a stage must take than others to be odd, where it has one rank only."""
+
+_IDLE: Final = 0.005
+"""Share of its span that a rank must idle more than others at its stage, to be waiting."""
+
+_FEWEST: Final = 8
+"""Ranks below which none is odd because its stage takes longer than the others."""
+
+_KINDS: Final = [kind.value for kind in Kind]
+
+
+class Standing(Enum):
+    """How a rank stands among those that do the same."""
+
+    ODD = "odd"
+    WAITS = "waits"
+    ALIKE = "alike"
+
+
+class Alike(NamedTuple):
+    """How the ranks of a run stand.
+
+    Attributes:
+        ranks: One row a rank, ascending: rank, standing (as text), reason (why it is not alike; else
+            null), and like (of an odd rank, one of the same stages that is not; null if there is none).
+        said: Of each standing that there is, what its ranks have in common.
+    """
+
+    ranks: pl.DataFrame
+    said: dict[Standing, str]
+
+    def of(self, standing: Standing) -> list[int]:
+        """Return the ranks that stand so, ascending."""
+        return self.ranks.filter(standing=standing.value)["rank"].to_list()
+
+    def __str__(self) -> str:
+        counts = ((len(self.of(standing)), standing) for standing in self.said)
+        words = {Standing.ODD: "odd", Standing.WAITS: "waiting", Standing.ALIKE: "alike"}
+        return ", ".join(f"{count:,} {words[standing]}" for count, standing in counts)
+
+
+def alike(
+    timeline: Timeline, known: tuple[Durations | MeasuredRun, Lengths] | None = None
+) -> Alike:
+    """Tell the ranks of a run apart.
+
+    Odd is a rank that is slower than a healthy one at its stages by a twentieth and by six standard
+    errors (`SlowRank.odd`): against its replicas, and where there are none, against its other steps
+    and stages. So is the only rank of a stage that takes as much longer than others mostly do. Waits
+    is a rank that is not odd and idles, of the time from its first to its last task of a step, half a
+    per cent more than the lower median of the ranks at its stages, and by six standard errors.
+
+    Args:
+        timeline: The run.
+        known: Its tasks and their lengths taken apart, if somebody has done that.
+    """
+    ranks = timeline.ranks.select(
+        "rank",
+        "dp",
+        held=pl.col("stages").list.sort().cast(pl.List(pl.String)).list.join(", ").fill_null(""),
+    ).sort("rank")
+    phase = compared(timeline, "task", "rank", "step", "kind", "stage", "start_ns", "end_ns")
+    if not phase.height:
+        none = pl.DataFrame(schema={"rank": pl.Int64, "more": pl.Float64})
+        return _told(ranks.with_columns(off=pl.lit(None, pl.Float64)), {}, none)
+    if known is None:
+        measured = Durations.of(phase.sort("step", "rank", "start_ns"))
+        known = measured, lengths(measured)
+    run, parts = known
+    tasks = pl.DataFrame(
+        {
+            "rank": run.rank,
+            "kind": run.kind,
+            "stage": run.stage,
+            "own": run.duration_ns,
+            "was": parts.rank_ns,
+            "healthy": parts.stage_ns,
+        }
+    )
+    odd = _heavy(tasks)
+    odd |= {slow.rank: _reason(slow, tasks, ranks) for slow in slow_ranks(run, parts) if slow.odd}
+    work = tasks.group_by("rank").agg(work=pl.col("own").sum())
+    off = (pl.col("work") / _lower_median("work").over("held") - 1).abs()
+    told = pl.len().over("held") > 1
+    ranks = ranks.join(work, on="rank", how="left").with_columns(off=pl.when(told).then(off))
+    return _told(ranks, odd, _waiting(phase, ranks, [*odd]))
+
+
+def _reason(slow: SlowRank, tasks: pl.DataFrame, ranks: pl.DataFrame) -> str:
+    """Say by how much which kinds of a slow rank's tasks take longer, and than what."""
+    more = pl.col("was").sum() / pl.col("healthy").sum() - 1
+    kinds = tasks.filter(rank=slow.rank).group_by("kind").agg(more=more).sort("kind")
+    by_share: dict[str, list[str]] = {}
+    for kind, share in kinds.filter(pl.col("more") > 0).iter_rows():
+        by_share.setdefault(f"{100 * share:.0f}", []).append(_KINDS[kind].replace("_", " "))
+    said = ", ".join(f"{_and(names)} +{share} %" for share, names in by_share.items())
+    held = ranks.filter(rank=slow.rank)["held"].item()
+    others = ranks.filter(held=held).height - 1
+    sometimes = slow.steps < slow.of
+    if others:
+        against = f"the other rank of {_stages(held)}"
+        if others > 1:
+            against = f"the {others:,} other ranks of {_stages(held)}"
+    else:
+        against = "its other steps" if sometimes else "other stages"
+    when = f", in {slow.steps} of {units.count(slow.of, 'step')}" if sometimes else ""
+    return f"{said} against {against}{when}"
+
+
+def _heavy(tasks: pl.DataFrame) -> dict[int, str]:
+    """Return the ranks whose stages take longer than most, where no other rank holds them, and why."""
+    places = (
+        tasks.filter(pl.col("stage") >= 0)
+        .group_by("rank", "stage", "kind")
+        .agg(pl.col("own").median())
+        .filter(pl.col("own") > 0)
+        .with_columns(
+            usual=pl.col("own").median().over("kind"),
+            peers=pl.len().over("stage", "kind"),
+        )
+    )
+    each = (
+        places.group_by("rank")
+        .agg(pl.col("own", "usual").sum(), pl.col("peers").max())
+        .with_columns(beyond=pl.col("own") / pl.col("usual") - 1)
+    )
+    if each.height < _FEWEST:
+        return {}
+    error = spread_between(each["beyond"].to_numpy(), np.zeros(each.height, np.int64))
+    most = max(_LEAST, _SIGMAS * error)
+    found = each.filter(pl.col("peers") == 1, pl.col("beyond") > most).sort("rank")
+    why = "no other rank holds it, so whether it is slow or its layers are many is not known"
+    return {
+        rank: f"its stage takes {100 * beyond:.0f} % longer than most; {why}"
+        for rank, beyond in found.select("rank", "beyond").iter_rows()
+    }
+
+
+def _waiting(phase: pl.DataFrame, ranks: pl.DataFrame, odd: list[int]) -> pl.DataFrame:
+    """Return the ranks that wait, and by how much more of their spans they idle than others.
+
+    Ranks of a replica with an odd one may all wait, so they do not tell how much ranks differ anyhow.
+    """
+    span = pl.col("end_ns").max() - pl.col("start_ns").min()
+    busy = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    each = (
+        phase.group_by("rank", "step")
+        .agg(idle=1 - busy / span)
+        .filter(pl.col("idle").is_finite())
+        .with_columns(usual=pl.col("idle").median().over("rank"), steps=pl.len().over("rank"))
+    )
+    several = each.filter(pl.col("steps") > 1)
+    by_step = OF_MEDIAN * scatter(several["idle"] - several["usual"], several["steps"])
+    idle = (
+        each.group_by("rank")
+        .agg(pl.col("usual", "steps").first())
+        .join(ranks.filter(pl.col("held") != ""), on="rank")
+        .sort("rank")
+        .filter(~pl.col("rank").is_in(odd))
+        .with_columns(more=pl.col("usual") - _lower_median("usual").over("held"))
+    )
+    held_up = ranks.filter(pl.col("rank").is_in(odd))["dp"].drop_nulls().to_list()
+    free = idle.filter(~pl.col("dp").is_in(held_up).fill_null(value=False))
+    groups = free["held"].cast(pl.Categorical).to_physical().cast(pl.Int64)
+    between = spread_between(free["usual"].to_numpy(), groups.to_numpy())
+    error = pl.max_horizontal(by_step / pl.col("steps").sqrt(), pl.lit(between))
+    waits = (pl.col("more") > _IDLE) & (pl.col("more") > _SIGMAS * error)
+    return idle.filter(waits).select("rank", "more")
+
+
+def _told(ranks: pl.DataFrame, odd: dict[int, str], waiting: pl.DataFrame) -> Alike:
+    """Put together how all ranks stand and what they have in common."""
+    reasons = pl.DataFrame(
+        {"rank": [*odd], "reason": [*odd.values()]}, schema={"rank": pl.Int64, "reason": pl.String}
+    )
+    idles = pl.format(
+        "idle {} points more of its span than is usual at its stage, its own work as elsewhere",
+        (100 * pl.col("more")).round(1),
+    )
+    table = (
+        ranks.with_columns(pl.col("rank").cast(pl.Int64))
+        .join(reasons, on="rank", how="left")
+        .join(waiting.cast({"rank": pl.Int64}), on="rank", how="left")
+        .with_columns(
+            standing=pl.when(pl.col("reason").is_not_null())
+            .then(pl.lit(Standing.ODD.value))
+            .when(pl.col("more").is_not_null())
+            .then(pl.lit(Standing.WAITS.value))
+            .otherwise(pl.lit(Standing.ALIKE.value)),
+            reason=pl.coalesce("reason", idles),
+        )
+        .sort("rank")
+    )
+    parts = {one: table.filter(standing=one.value) for one in Standing}
+    said = {
+        Standing.ODD: _said_of_odd,
+        Standing.WAITS: lambda part: _said_of_waiting(part, parts[Standing.ODD]),
+        Standing.ALIKE: _said_of_alike,
+    }
+    return Alike(
+        _with_like(table).select("rank", "standing", "reason", "like"),
+        {one: said[one](part) for one, part in parts.items() if part.height},
+    )
+
+
+def _with_like(table: pl.DataFrame) -> pl.DataFrame:
+    """Add `like`: of an odd rank, the one of the next number that holds the same and is not odd."""
+    odd = table.filter(standing=Standing.ODD.value).select("rank", "held")
+    others = table.filter(pl.col("standing") != Standing.ODD.value)
+    others = others.select("held", like="rank", waits=pl.col("standing") == Standing.WAITS.value)
+    apart = (pl.col("like") - pl.col("rank")).abs()
+    nearest = odd.join(others, on="held").sort("waits", apart, "like").unique("rank", keep="first")
+    return table.join(nearest.select("rank", "like"), on="rank", how="left")
+
+
+def _said_of_odd(part: pl.DataFrame) -> str:
+    return f"slower than others are: {units.listed('rank', part['rank'].to_list())}"
+
+
+def _said_of_waiting(part: pl.DataFrame, odd: pl.DataFrame) -> str:
+    said = f"own work as elsewhere, idle up to {100 * (_most(part, 'more') or 0):.1f} points more"
+    for_whom = odd.filter(pl.col("dp").is_in(part["dp"].drop_nulls().to_list()))
+    replicas = part["dp"].unique().sort()
+    if replicas.has_nulls() or not set(replicas) <= set(for_whom["dp"]):
+        return said
+    whose = units.listed("replica", replicas.to_list())
+    return f"{said}: {whose} with {units.listed('rank', for_whom['rank'].to_list())}"
+
+
+def _said_of_alike(part: pl.DataFrame) -> str:
+    """Say how far the work of ranks is from the median of those that hold the same."""
+    off = _most(part, "off")
+    if off is None:
+        return "each as in its other steps: no other rank holds the same"
+    return f"own work within {100 * off:.1f} % of the median at its stage"
+
+
+def _most(part: pl.DataFrame, column: str) -> float | None:
+    most: float | None = part.select(pl.col(column).max()).item()
+    return most
+
+
+def _lower_median(column: str) -> pl.Expr:
+    return pl.col(column).quantile(0.5, "lower")
+
+
+def _stages(held: str) -> str:
+    return f"{'stages' if ',' in held else 'stage'} {held}"
+
+
+def _and(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
