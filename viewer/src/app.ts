@@ -7,7 +7,7 @@ import { element } from "./dom";
 import { Finding } from "./finding";
 import { help } from "./help";
 import { Journey } from "./journey";
-import { bandOf, layout, within, type Layout } from "./layout";
+import { bandOf, layout, told, within, type Layout } from "./layout";
 import { Minimap } from "./minimap";
 import { Overlay } from "./overlay";
 import { gutter, Painter } from "./paint";
@@ -74,6 +74,7 @@ export class App {
     if (sight.start !== undefined && sight.end !== undefined) this.view.set(sight.start, sight.end);
     this.plan = layout(head, state.arranged);
     this.canvas.setAttribute("aria-label", `Timeline of ${head.ranks.length} ranks. Press ? for keys.`);
+    this.canvas.setAttribute("aria-description", told(head));
     this.stage = element("div", { class: "stage" }, this.canvas, this.over);
     this.page.append(this.stage);
     this.scroll = element("main", {}, this.page);
@@ -159,7 +160,7 @@ export class App {
     const { loader, view, plan, state } = this;
     if (!loader) return;
     const bottom = top + this.canvas.clientHeight;
-    const folded = within(plan.headings, top, bottom).flatMap(({ group }) => (group.folded ? group.ranks : []));
+    const folded = within(plan.folds, top, bottom).flatMap(({ ranks, opened }) => (opened ? [] : ranks));
     const shown = [...new Set([...within(plan.bands, top, bottom).map(({ rank }) => rank), ...folded])];
     const columns = Math.max(1, Math.round(view.width * devicePixelRatio));
     const lanes = ["compute", ...[...state.arranged.extras].filter((extra) => extra !== "counters")];

@@ -2,7 +2,19 @@
 
 import type { App } from "./app";
 import { modes } from "./colour";
-import { GROUPINGS, groupOf, overlayAbove, SIZES, type Arrangement, type Extra, type Grouping } from "./layout";
+import {
+  bandOf,
+  foldedAtFirst,
+  groupingAtFirst,
+  GROUPINGS,
+  groupOf,
+  overlayAbove,
+  SIZES,
+  type Arrangement,
+  type Extra,
+  type Fold,
+  type Grouping,
+} from "./layout";
 import { ARROWS, THEMES } from "./state";
 
 export class Arranging {
@@ -18,6 +30,27 @@ export class Arranging {
     const folded = new Set(this.app.state.arranged.folded);
     if (!folded.delete(key)) folded.add(key);
     this.arrange({ folded });
+  }
+
+  /** Show the ranks of which there is a sum, or the sum again. */
+  open({ key }: Fold): void {
+    const opened = new Set(this.app.state.arranged.opened);
+    if (!opened.delete(key)) opened.add(key);
+    this.arrange({ opened });
+  }
+
+  group(grouping: Grouping): void {
+    this.arrange({ grouping, folded: foldedAtFirst(grouping), opened: new Set() });
+  }
+
+  /** Fold the ranks that are alike, or show all ranks as they are without. */
+  toggleFolding(): void {
+    const { head, state } = this.app;
+    if (!head.standings.length) return this.app.toolbar.say("no rank has forwards or backwards to tell by", true);
+    const folding = state.arranged.grouping === "standing";
+    const without = groupingAtFirst({ ...head, standings: [] });
+    this.group(folding ? without : "standing");
+    this.app.scroll.scrollTop = 0;
   }
 
   showRanks(ranks: number[], on: boolean): void {
@@ -113,7 +146,7 @@ export class Arranging {
 
   nextGrouping(): void {
     const choices = Object.keys(GROUPINGS) as Grouping[];
-    this.arrange({ grouping: following(choices, this.app.state.arranged.grouping), folded: new Set() });
+    this.group(following(choices, this.app.state.arranged.grouping));
   }
 
   resizeLanes(by: 1 | -1): void {
@@ -127,8 +160,11 @@ export class Arranging {
     const { dp } = this.app.head.ranks[rank]!;
     const key = groupOf(this.app.head.ranks[rank]!, arranged.grouping);
     if (arranged.hidden.has(rank)) this.showRanks([rank], true);
-    if (arranged.folded.has(key)) this.fold(key);
     if (arranged.replica !== null && arranged.replica !== dp) this.arrange({ replica: null });
+    if (bandOf(this.app.plan, rank)) return;
+    const fold = this.app.plan.folds.find(({ ranks }) => ranks.includes(rank));
+    if (fold?.key) this.open(fold);
+    else if (arranged.folded.has(key)) this.fold(key);
   }
 
   shownRanks(): number[] {

@@ -26,6 +26,7 @@ const KEYS: Fact[] = [
   ["k", "shade warm-up and cool-down"],
   ["u, or click ▶ at a rank", "the kernels under a rank: of what is selected, or where the pointer is"],
   ["g", "group by something else"],
+  ["r", "fold ranks that are alike into sums, with odd ones apart; click a sum for its ranks"],
   ["+ -", "taller, lower lanes"],
   ["v", "the look of papers"],
   ["t", "light or dark"],

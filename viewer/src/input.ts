@@ -1,7 +1,7 @@
 // Pointer, wheel and keys.
 
 import type { App } from "./app";
-import { firstBelow, moved } from "./layout";
+import { firstBelow, foldAt, moved } from "./layout";
 import { kernelTooltip } from "./kernels";
 import { long } from "./label";
 import { UNFOLD_RIGHT } from "./titles";
@@ -183,8 +183,10 @@ function unfoldable(app: App, x: number, y: number): number | null {
 function press(app: App, x: number, y: number): void {
   const at = y + app.scroll.scrollTop;
   const heading = app.plan.headings.find(({ top, height }) => top <= at && at < top + height);
+  const fold = foldAt(app.plan, at);
   const rank = unfoldable(app, x, y);
   if (heading) app.arranging.fold(heading.group.key);
+  else if (fold) app.arranging.open(fold);
   else if (rank !== null) app.arranging.unfold([rank], !app.state.arranged.unfolded.has(rank));
 }
 
@@ -309,6 +311,7 @@ function keys(app: App): void {
     h: () => app.change({ launches: !app.state.launches }),
     k: () => app.change({ phases: !app.state.phases }),
     u: () => app.arranging.toggleKernels(),
+    r: () => app.arranging.toggleFolding(),
     g: () => app.arranging.nextGrouping(),
     "+": () => app.arranging.resizeLanes(1),
     "=": () => app.arranging.resizeLanes(1),

@@ -11,6 +11,7 @@ import {
   type Rank,
   type Row,
   type SampleExtent,
+  type StandingName,
 } from "./data";
 
 /** A task, a gap or a kernel. */
@@ -20,7 +21,13 @@ export interface Item {
 }
 
 /** By what ranks are gathered under a heading. */
-export const GROUPINGS = { none: "nothing", host: "machine", stage: "stage", replica: "replica" } as const;
+export const GROUPINGS = {
+  none: "nothing",
+  host: "machine",
+  stage: "stage",
+  replica: "replica",
+  standing: "odd or alike",
+} as const;
 export type Grouping = keyof typeof GROUPINGS;
 
 export const SIZES = ["overview", "tiny", "small", "medium", "large"] as const;
@@ -35,7 +42,8 @@ export type Stack = "compute" | OverlayLane;
 /** What is shown of a run, and in which order. */
 export interface Arrangement {
   grouping: Grouping;
-  folded: ReadonlySet<string>; // groups of which only the sum is shown
+  folded: ReadonlySet<string>; // groups of which only sums are shown
+  opened: ReadonlySet<string>; // sums of folded groups whose ranks are shown after all
   hidden: ReadonlySet<number>; // ranks, by index
   order: readonly number[]; // ranks, by index, from top to bottom
   replica: number | null; // the only one shown
@@ -71,6 +79,7 @@ export interface Curve {
 export interface Group {
   key: string;
   title: string;
+  detail: string; // what its ranks have in common, where that is known
   ranks: number[]; // by index, those that are shown
   folded: boolean;
   off: number; // how far its clock may be off, ns
@@ -82,16 +91,35 @@ export interface Band {
   height: number;
   stack: Stack; // of which it is a part
   rank: number; // by index
+  like: boolean; // whether it is here to be compared with the one above, and elsewhere with those like it
   number: number; // from the top, 1 the first
   unfolded: boolean | null; // whether its kernels are shown; null if there are none
 }
 
-/** A group's heading; of a folded group, with the sum of its ranks. */
+/** A group's heading. */
 export interface Heading {
   top: number;
   height: number;
   stack: Stack;
   group: Group;
+}
+
+/** The sum of some ranks of a folded group. */
+export interface Fold {
+  top: number;
+  height: number;
+  stack: Stack;
+  key: string; // among those that can be opened; empty where only the group can
+  title: string; // empty where the group's heading says it
+  ranks: number[]; // by index
+  opened: boolean; // whether they are shown below, and no sum
+}
+
+/** What is to be said of the lane above. */
+export interface Note {
+  top: number;
+  height: number;
+  text: string;
 }
 
 /** What stands over a stack, where there are two. */
@@ -108,6 +136,8 @@ export interface Layout {
   curves: Curve[];
   bands: Band[];
   headings: Heading[];
+  folds: Fold[];
+  notes: Note[];
   captions: Caption[];
   above: OverlayLane | null; // which overlay has a stack of its own
   placeOfRow: ReadonlyMap<Row, Place>;
@@ -115,6 +145,8 @@ export interface Layout {
 }
 
 type Heights = Record<Lane | "counter" | "between", number>;
+
+const STANDINGS: Record<StandingName, string> = { odd: "odd", waits: "wait", alike: "alike" };
 
 const HEIGHTS: Record<Size, Heights> = {
   overview: { compute: 1, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 0 },
@@ -136,19 +168,37 @@ const THINNEST = 2;
 const LOW = 12; // lower lanes than that have no title each, and their groups no headings
 const HEADING = 22;
 const FOLDED = 26;
+const FOLDED_STAGES = 192; // height that the sums of the stages of a group share
+const MOST_STAGES = 96; // of a group that have a sum each
+const OPENED = 16;
+const NOTE = 18;
+const FEW_ODD = 6; // odd ranks up to which each is set beside one that is not
 const CAPTION = 22;
 const MEASURED = "as it ran";
 const APART = 10; // between two stacks
 
+/** Which groups are folded when ranks begin to be gathered so. */
+export function foldedAtFirst(grouping: Grouping): ReadonlySet<string> {
+  return new Set(grouping === "standing" ? ["waits", "alike"] : []);
+}
+
+/** How ranks are gathered when a page opens: so many as no screen has room for, by what is odd about them. */
+export function groupingAtFirst({ ranks, standings }: Head): Grouping {
+  if (ranks.length >= MANY && standings.length) return "standing";
+  return new Set(ranks.map(({ host }) => host)).size > 1 ? "host" : "none";
+}
+
 /** What is shown when a page opens. */
 export function arrangement(head: Head): Arrangement {
   const count = head.ranks.length;
+  const grouping = groupingAtFirst(head);
   const above = head.overlays.find(({ lane }) => lane === head.above)?.lane ?? null;
   // What is set above is to be compared with what was measured, among which another would be in the way.
   const overlays: Extra[] = above !== null ? [above] : count <= MANY ? ["ideal", "whatif"] : ["whatif"];
   return {
-    grouping: new Set(head.ranks.map(({ host }) => host)).size > 1 ? "host" : "none",
-    folded: new Set(),
+    grouping,
+    folded: foldedAtFirst(grouping),
+    opened: new Set(),
     hidden: new Set(),
     order: head.ranks.map((_, index) => index),
     replica: null,
@@ -171,27 +221,30 @@ export function groupOf(rank: Rank, grouping: Grouping): string {
   if (grouping === "host") return rank.host;
   if (grouping === "stage") return rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "no stage";
   if (grouping === "replica") return rank.dp === null ? "no replica" : `replica ${rank.dp}`;
-  return "";
+  return grouping === "standing" ? rank.standing : "";
 }
 
 /** The groups from top to bottom, each with the ranks of it that are shown. */
 export function groups(head: Head, { grouping, order, hidden, replica, folded }: Arrangement): Group[] {
   const found = new Map<string, Group>();
+  const standings = grouping === "standing" ? head.standings : [];
+  for (const { name, said } of standings) found.set(name, gathered(name, said));
   for (const index of order) {
     const rank = head.ranks[index]!;
-    const title = groupOf(rank, grouping);
-    const group = found.get(title) ?? {
-      key: title,
-      title,
-      ranks: [],
-      folded: folded.has(title) && grouping !== "none",
-      off: 0,
-    };
-    found.set(title, group);
+    const key = groupOf(rank, grouping);
+    const group = found.get(key) ?? gathered(key, "");
+    found.set(key, group);
     group.off = Math.max(group.off, rank.off ?? 0);
     if (!hidden.has(index) && (replica === null || rank.dp === replica)) group.ranks.push(index);
   }
-  return [...found.values()].filter(({ ranks }) => ranks.length);
+  const shown = [...found.values()].filter(({ ranks }) => ranks.length);
+  for (const group of standings.length ? shown : [])
+    group.title = `${group.ranks.length.toLocaleString("en-US")} ${STANDINGS[group.key as StandingName]}`;
+  return shown;
+
+  function gathered(key: string, detail: string): Group {
+    return { key, title: key, detail, ranks: [], folded: folded.has(key) && grouping !== "none", off: 0 };
+  }
 }
 
 /** The overlay that stands above all that was measured, if there is one and it is shown. */
@@ -205,8 +258,11 @@ export function overlayAbove(
 export function layout(head: Head, arranged: Arrangement): Layout {
   const { extras, figure, grouping } = arranged;
   const overlay = overlayAbove(head, arranged);
-  const heights = figure ? (overlay ? FIGURE_OF_TWO : FIGURE) : HEIGHTS[arranged.size];
-  const low = heights.compute < LOW;
+  const usual = figure ? (overlay ? FIGURE_OF_TWO : FIGURE) : HEIGHTS[arranged.size];
+  const tall = HEIGHTS.medium.compute > usual.compute ? HEIGHTS.medium : usual;
+  let heights = usual;
+  const standing = grouping === "standing";
+  const low = heights.compute < LOW && !standing;
   const gapsOf = new Map(head.gaps.map((gaps) => [gaps.rank, gaps]));
   const [rowsOf, rowsAbove] = [head.ranks.map((): Row[] => []), head.ranks.map((): Row[] => [])];
   for (const row of head.rows) {
@@ -228,6 +284,8 @@ export function layout(head: Head, arranged: Arrangement): Layout {
     curves: [] as Curve[],
     bands: [] as Band[],
     headings: [] as Heading[],
+    folds: [] as Fold[],
+    notes: [] as Note[],
     captions: [] as Caption[],
   };
   const shown = groups(head, arranged);
@@ -251,26 +309,59 @@ export function layout(head: Head, arranged: Arrangement): Layout {
   function stack(which: Stack, lanesOf: (rank: number) => void): void {
     let number = 0;
     for (const group of shown) {
+      const odd = standing && group.key === "odd";
+      heights = odd && !figure ? tall : usual;
       if (group.folded || (which === "compute" && grouping !== "none" && !figure && !low)) {
-        const height = group.folded ? FOLDED : HEADING;
+        const height = group.folded && !standing ? FOLDED : HEADING;
         made.headings.push({ top: y, height, stack: which, group });
+        if (group.folded && !standing) sum(height, "", "", group.ranks);
         y += height + 2;
-        if (group.folded) continue;
       }
-      for (const rank of group.ranks) {
-        const top = y;
-        lanesOf(rank);
-        made.bands.push({
-          top,
-          height: y - top,
-          stack: which,
-          rank,
-          number: ++number,
-          unfolded: streamsOf.has(rank) ? arranged.unfolded.has(rank) : null,
-        });
-        y += heights.between;
+      if (group.folded && standing) stages(group);
+      else if (!group.folded) for (const rank of group.ranks) band(rank, odd);
+      if (standing) y += NOTE / 2;
+      else if (grouping !== "none" && !group.folded && (low || which !== "compute")) y += 1;
+    }
+
+    function band(rank: number, odd = false, like = false): void {
+      const top = y;
+      lanesOf(rank);
+      made.bands.push({
+        top,
+        height: y - top,
+        stack: which,
+        rank,
+        like,
+        number: ++number,
+        unfolded: streamsOf.has(rank) ? arranged.unfolded.has(rank) : null,
+      });
+      y += heights.between;
+      if (odd && which === "compute" && !figure) beside(rank);
+    }
+
+    /** Say what is odd about a rank, and show one that does the same and is not. */
+    function beside(rank: number): void {
+      const { reason, like } = head.ranks[rank]!;
+      made.notes.push({ top: y - heights.between, height: NOTE, text: reason ?? "" });
+      y += NOTE;
+      const few = head.ranks.filter(({ standing }) => standing === "odd").length <= FEW_ODD;
+      if (few && like !== null && !arranged.hidden.has(like)) band(like, false, true);
+    }
+
+    /** The sum of the ranks of each stage of a folded group; of some stages together where there are many. */
+    function stages(group: Group): void {
+      const rows = byStage(head, group);
+      const height = Math.max(THINNEST, Math.min(FOLDED, Math.floor(FOLDED_STAGES / rows.length)));
+      for (const { key, title, ranks } of rows) {
+        const opened = arranged.opened.has(key);
+        sum(opened ? OPENED : height, key, title, ranks, opened);
+        y += opened ? OPENED + 2 : height;
+        if (opened) for (const rank of ranks) band(rank);
       }
-      if (grouping !== "none" && (low || which !== "compute")) y += 1;
+    }
+
+    function sum(height: number, key: string, title: string, ranks: number[], opened = false): void {
+      made.folds.push({ top: y, height, stack: which, key, title, ranks, opened });
     }
   }
 
@@ -322,9 +413,43 @@ export function layout(head: Head, arranged: Arrangement): Layout {
   }
 }
 
+/** How ranks stand, and of each that is odd, why. */
+export function told({ ranks, standings }: Head): string {
+  const counts = standings.map(
+    ({ name }) => `${ranks.filter(({ standing }) => standing === name).length} ${STANDINGS[name]}`,
+  );
+  const odd = ranks.flatMap(({ rank, standing, reason }) => (standing === "odd" ? `rank ${rank}: ${reason}` : []));
+  return [counts.join(", "), ...odd].join("; ");
+}
+
+/** The ranks of a group by the stages that they hold, from the first on. */
+function byStage(head: Head, group: Group): Pick<Fold, "key" | "title" | "ranks">[] {
+  const found = new Map<string, number[]>();
+  const first = (rank: number): number => head.ranks[rank]!.stages?.[0] ?? -1;
+  for (const rank of [...group.ranks].sort((one, other) => first(one) - first(other))) {
+    const held = head.ranks[rank]!.stages?.join(", ") ?? "";
+    found.set(held, [...(found.get(held) ?? []), rank]);
+  }
+  const held = [...found];
+  const together = Math.ceil(held.length / MOST_STAGES);
+  return Array.from({ length: Math.ceil(held.length / together) }, (_, at) => {
+    const some = held.slice(at * together, (at + 1) * together);
+    const stages = some.length > 1 ? `${some[0]![0]} – ${some.at(-1)![0]}` : some[0]![0];
+    const title = stages === "" ? "all ranks" : `stage ${stages}`;
+    return { key: `${group.key} ${title}`, title, ranks: some.flatMap(([, ranks]) => ranks) };
+  });
+}
+
 /** What was measured of a rank that is shown. */
 export function bandOf({ bands }: Layout, rank: number): Band | undefined {
-  return bands.find((band) => band.rank === rank && band.stack === "compute");
+  const found = bands.filter((band) => band.rank === rank && band.stack === "compute");
+  return found.find(({ like }) => !like) ?? found[0];
+}
+
+/** The sum at a height, if there is one. */
+export function foldAt({ folds }: Layout, y: number): Fold | undefined {
+  const fold = folds[firstBelow(folds, y)];
+  return fold && fold.top <= y ? fold : undefined;
 }
 
 /** The place of a task, a gap or a kernel, if it is shown. */
@@ -336,7 +461,7 @@ export function placeOf(
   if (what === "kernel") return kernels.find(({ row }) => row.from <= index && index < row.to);
   if (what === "task") return placeOfRow.get(head.rows[extentAt(head.rows, index)]!);
   const extent = head.gaps[extentAt(head.gaps, index)];
-  return places.find(({ gaps }) => gaps === extent);
+  return places.findLast(({ gaps }) => gaps === extent); // of a rank that is there twice, not what is compared with
 }
 
 /** Index of the first place whose bottom is below `y`. Tops ascend. */

@@ -6,7 +6,7 @@ import { drawCurve } from "./curves";
 import { spansOf, type Data, type Head } from "./data";
 import { nameCauses } from "./gaps";
 import { LanePainter, veiled, type Look } from "./lanes";
-import { placeOf, within, type Heading, type Item, type Layout, type Place } from "./layout";
+import { placeOf, within, type Fold, type Item, type Layout, type Place } from "./layout";
 import { packed, Raster } from "./raster";
 import type { Scale } from "./sample";
 import { sumOf, type Sum } from "./sums";
@@ -14,7 +14,9 @@ import type { Theme } from "./theme";
 import {
   drawCaption,
   drawDevice,
+  drawFold,
   drawHeading,
+  drawNote,
   drawOverlayTitle,
   drawStream,
   drawTitle,
@@ -41,7 +43,7 @@ export interface Shown extends Look {
 export class Painter {
   private readonly raster = new Raster();
   private readonly lanes: LanePainter;
-  private readonly sums = new WeakMap<Heading, Sum>();
+  private readonly sums = new WeakMap<Fold, Sum>();
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
@@ -60,7 +62,6 @@ export class Painter {
     resize(this.canvas, width, height, ratio);
     const context = this.canvas.getContext("2d")!;
     const places = within(plan.places, top, top + height);
-    const headings = within(plan.headings, top, top + height);
 
     this.lanes.data = this.data;
     this.raster.begin(view.width, height, ratio, packed(theme.page));
@@ -69,7 +70,8 @@ export class Painter {
     const unfolded = within(plan.kernels, top, top + height);
     const known = this.head.kernels;
     if (known) paintKernels(this.raster, known, this.data.kernels, unfolded, scale, top, theme);
-    const done = this.groups(headings, shown, scale, top);
+    const folds = within(plan.folds, top, top + height).filter(({ opened }) => !opened);
+    const done = this.addUp(folds, shown, scale, top);
     this.raster.flush(context, left);
 
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -98,20 +100,19 @@ export class Painter {
     if (shown.selected) this.outline(context, plan, shown.selected, view, left, top, theme);
     drawArrows(context, shown.arrows, this.head, this.data.tasks, plan, view, left, top, theme.accent);
     context.restore();
-    this.titles(context, plan, headings, top, left, width, height, shown);
+    this.titles(context, plan, top, left, width, height, shown);
     return !done;
   }
 
   /** What the ranks of folded groups did together; return whether all is counted. */
-  private groups(headings: Heading[], { scheme, theme, pale }: Shown, scale: Scale, top: number): boolean {
+  private addUp(folds: Fold[], { scheme, theme, pale }: Shown, scale: Scale, top: number): boolean {
     const { columns } = this.raster;
-    const folded = headings.filter(({ group }) => group.folded);
-    const sums = folded.map((heading) => this.sumOf(heading));
+    const sums = folds.map((fold) => this.sumOf(fold));
     // All are counted before any is painted: painting takes time too, and would leave none for the last.
     const deadline = performance.now() + BUDGET;
     const done = sums.map((sum) => sum.advance(this.data, scheme, scale, columns, deadline));
     const ground = new Uint32Array(columns);
-    folded.forEach(({ stack, top: y, height }, at) => {
+    folds.forEach(({ stack, top: y, height }, at) => {
       const tint = (colour: string): string => (pale && stack !== "compute" ? veiled(colour, theme) : colour);
       this.raster.band(y - top, height, ground.fill(packed(tint(theme.idle))));
       sums[at]!.paint(this.raster, scale, y - top, height, tint);
@@ -119,9 +120,9 @@ export class Painter {
     return done.every(Boolean);
   }
 
-  private sumOf(heading: Heading): Sum {
-    const sum = this.sums.get(heading) ?? sumOf(this.head, heading);
-    this.sums.set(heading, sum);
+  private sumOf(fold: Fold): Sum {
+    const sum = this.sums.get(fold) ?? sumOf(this.head, fold);
+    this.sums.set(fold, sum);
     return sum;
   }
 
@@ -187,7 +188,6 @@ export class Painter {
   private titles(
     context: CanvasRenderingContext2D,
     plan: Layout,
-    headings: Heading[],
     top: number,
     left: number,
     width: number,
@@ -210,7 +210,16 @@ export class Painter {
     }
     for (const place of within(plan.kernels, top, top + height))
       drawStream(context, this.head, place, place.top - top, theme);
-    for (const heading of headings) drawHeading(context, heading, heading.top - top, width, theme);
+    let labelled = -Infinity;
+    for (const fold of within(plan.folds, top, top + height)) {
+      if (fold.title === "" || fold.top - labelled < TIGHT) continue;
+      labelled = fold.top;
+      drawFold(context, fold, fold.top - top, width, theme);
+    }
+    for (const heading of within(plan.headings, top, top + height))
+      drawHeading(context, heading, heading.top - top, width, theme);
+    for (const note of within(plan.notes, top, top + height))
+      drawNote(context, note, note.top - top, left, width, theme);
     for (const caption of within(plan.captions, top, top + height))
       drawCaption(context, caption, caption.top - top, left, width, figure, theme);
   }

@@ -5,7 +5,7 @@ import { firstEndingAfter, type Data, type Extent, type Head, type Numbers, type
 import { shape, shortened } from "./dom";
 import { short } from "./label";
 import { VEIL } from "./lanes";
-import { within, type Heading, type KernelPlace, type Layout } from "./layout";
+import { within, type Fold, type KernelPlace, type Layout } from "./layout";
 import { sample } from "./sample";
 import { sumOf } from "./sums";
 import type { Theme } from "./theme";
@@ -53,7 +53,8 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
   const { tasks } = data;
   const left = figure ? FIGURE_GUTTER : SVG_GUTTER;
   const places = within(plan.places, top, top + height);
-  const lowest = [...places, ...within(plan.headings, top, top + height)].reduce(
+  const folds = within(plan.folds, top, top + height);
+  const lowest = [...places, ...within(plan.headings, top, top + height), ...folds].reduce(
     (low, one) => Math.max(low, one.top + one.height),
     top,
   );
@@ -86,12 +87,17 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
     const y = band.top - top + TOP + Math.min(band.height, figure ? band.height : 22) / 2 + 4;
     if (band.height >= 11) parts.push(shape("text", { x: 6, y, fill: theme.text }, title));
   }
-  for (const heading of within(plan.headings, top, top + height)) {
-    const { group, height: tall } = heading;
-    const y = heading.top - top + TOP;
-    if (group.folded) sums(heading, y, tall);
-    const title = `${group.title.slice(0, LONGEST)}  ${group.ranks.length} ranks`;
-    parts.push(shape("text", { x: 6, y: y + tall / 2 + 4, fill: theme.text, "font-weight": 600 }, title));
+  for (const fold of folds) if (!fold.opened) sums(fold, fold.top - top + TOP);
+  for (const { group, height: tall, top: at } of within(plan.headings, top, top + height)) {
+    const y = at - top + TOP + tall / 2 + 4;
+    const title = group.title.slice(0, LONGEST) + (group.detail ? "" : `  ${group.ranks.length} ranks`);
+    parts.push(shape("text", { x: 6, y, fill: theme.text, "font-weight": 600 }, title));
+    if (group.detail)
+      parts.push(shape("text", { x: left, y, fill: theme.dim }, shortened(group.detail, LONGEST_CAPTION)));
+  }
+  for (const { text, height: tall, top: at } of within(plan.notes, top, top + height)) {
+    const y = at - top + TOP + tall / 2 + 4;
+    parts.push(shape("text", { x: left, y, fill: theme.text }, shortened(text, LONGEST_CAPTION)));
   }
   for (const caption of within(plan.captions, top, top + height)) {
     const y = caption.top - top + TOP + caption.height / 2 + 4;
@@ -142,11 +148,12 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
     group.append(shape("text", { ...middle, fill: scheme.inks[scheme.codes[task]!]! }, text));
   }
 
-  /** How many ranks of a folded group run a task of each colour at each pixel's centre. */
-  function sums(heading: Heading, y: number, tall: number): void {
-    const wide = shape("g", figure || heading.stack === "compute" ? {} : { opacity: VEIL });
+  /** How many of some ranks run a task of each colour at each pixel's centre. */
+  function sums(fold: Fold, y: number): void {
+    const tall = fold.height;
+    const wide = shape("g", figure || fold.stack === "compute" ? {} : { opacity: VEIL });
     wide.append(rect(left, y, view.width, tall, theme.idle));
-    const sum = sumOf(head, heading);
+    const sum = sumOf(head, fold);
     const scale = { start: view.start, perPixel: (view.end - view.start) / line.length };
     sum.advance(data, scheme, scale, line.length, Infinity);
     for (const { x: from, top: above, width: length, height: high, colour } of sum.boxes(scheme, tall)) {

@@ -8,6 +8,8 @@ export type NumberType = "u8" | "i16" | "i32" | "u32" | "f64";
 
 export type TableName = "tasks" | "gaps" | "links" | "phases" | "cells" | "samples" | "kernels";
 
+export type StandingName = "odd" | "waits" | "alike";
+
 export type TableInSight = "tasks" | "gaps" | "links" | "kernels";
 
 /** Columns of each table, as they travel. */
@@ -65,7 +67,13 @@ export interface RankRates extends Rates {
   error: number | null;
 }
 
-/** A rank and where it stands; `off` is how far its clock may be off the first host's. */
+/** What the ranks that stand alike among those that do the same have in common. */
+export interface Standing {
+  name: StandingName;
+  said: string;
+}
+
+/** A rank and where it is; `off` is how far its clock may be off the first host's. `reason` says why it does not stand as most do; `like` is a rank that should do what it does. */
 export interface Rank {
   rank: number;
   host: string;
@@ -80,6 +88,9 @@ export interface Rank {
   etp: number | null;
   edp: number | null;
   off: number | null;
+  standing: StandingName;
+  reason: string | null;
+  like: number | null;
   rates: RankRates | null;
 }
 
@@ -190,6 +201,8 @@ export interface Told {
   chunks: boolean;
   /** In the order of the page. */
   ranks: Rank[];
+  /** How ranks stand among those that do the same; empty if none can be told apart. */
+  standings: Standing[];
   /** In the order of time. */
   steps: Step[];
   /** Bubble rates of the run. */

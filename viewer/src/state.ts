@@ -2,7 +2,17 @@
 
 import { MODES, modes, type Mode } from "./colour";
 import type { Head } from "./data";
-import { arrangement, EXTRAS, GROUPINGS, SIZES, type Arrangement, type Extra, type Item } from "./layout";
+import {
+  arrangement,
+  EXTRAS,
+  foldedAtFirst,
+  GROUPINGS,
+  SIZES,
+  type Arrangement,
+  type Extra,
+  type Grouping,
+  type Item,
+} from "./layout";
 
 export const ARROWS = ["selected", "all", "none"] as const;
 export const THEMES = ["auto", "light", "dark"] as const;
@@ -59,7 +69,8 @@ export function toHash(state: State, sight: Sight, head: Head): string {
     ["t", `${Math.round(sight.start)}~${Math.round(sight.end)}`],
     ["y", String(Math.round(sight.top)), "0"],
     ["group", arranged.grouping, usual.arranged.grouping],
-    ...[...arranged.folded].map((key): [string, string] => ["fold", key]),
+    ...folds(arranged),
+    ...[...arranged.opened].map((key): [string, string] => ["open", key]),
     ["hide", [...arranged.hidden].join("~"), ""],
     ["order", arranged.order.join("~"), usual.arranged.order.join("~")],
     ["replica", String(arranged.replica ?? ""), ""],
@@ -105,9 +116,18 @@ export function fromHash(hash: string, head: Head): { state: State; sight: Parti
   const order = [...new Set(indices(parts("order"), ranks))];
   const replica = text("replica") === "" ? null : Number(text("replica"));
   const above = one("above", ["none", ...head.overlays.map(({ lane }) => lane)], usual.above ?? "none");
+  const groupings = (Object.keys(GROUPINGS) as Grouping[]).filter(
+    (grouping) => grouping !== "standing" || head.standings.length,
+  );
+  const grouping = one("group", groupings, usual.grouping);
   state.arranged = {
-    grouping: one("group", Object.keys(GROUPINGS) as (keyof typeof GROUPINGS)[], usual.grouping),
-    folded: new Set(given.getAll("fold")),
+    grouping,
+    folded: given.has("fold")
+      ? new Set(given.getAll("fold"))
+      : text("folds") === "none"
+        ? new Set()
+        : foldedAtFirst(grouping),
+    opened: new Set(given.getAll("open")),
     hidden: new Set(indices(parts("hide"), ranks)),
     order: order.length === ranks ? order : usual.order,
     replica: head.ranks.some(({ dp }) => dp !== null && dp === replica) ? replica : null,
@@ -143,6 +163,13 @@ export function fromHash(hash: string, head: Head): { state: State; sight: Parti
   const top = Number(text("y"));
   if (text("y") !== "" && top >= 0 && Number.isFinite(top)) sight.top = top;
   return { state, sight };
+}
+
+/** The groups that are folded, or that none is where some are at first. */
+function folds({ grouping, folded }: Arrangement): [string, string][] {
+  const usual = foldedAtFirst(grouping);
+  if (folded.size === usual.size && [...folded].every((key) => usual.has(key))) return [];
+  return folded.size ? [...folded].map((key): [string, string] => ["fold", key]) : [["folds", "none"]];
 }
 
 function listed({ extras }: { extras: ReadonlySet<Extra> }): string {

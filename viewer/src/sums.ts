@@ -5,7 +5,7 @@
 
 import type { Scheme } from "./colour";
 import { rowsByRank, type Data, type Head, type Row } from "./data";
-import type { Heading } from "./layout";
+import type { Fold } from "./layout";
 import { packed, type Raster } from "./raster";
 import { sample, type Scale } from "./sample";
 
@@ -98,10 +98,10 @@ export class Sum {
   }
 }
 
-/** What the ranks of a folded group did together, or could have done. */
-export function sumOf(head: Head, { group, stack }: Heading): Sum {
+/** What some ranks did together, or could have done. */
+export function sumOf(head: Head, { ranks, stack }: Fold): Sum {
   const rows = rowsByRank(head, stack);
-  return new Sum(group.ranks.map((rank) => rows[rank]!));
+  return new Sum(ranks.map((rank) => rows[rank]!));
 }
 
 function same(count: Count, scheme: Scheme, scale: Scale, columns: number): boolean {

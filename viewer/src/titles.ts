@@ -3,7 +3,7 @@
 import type { Head, Lane, Rank } from "./data";
 import { clip } from "./fitted";
 import { streamOf } from "./kernels";
-import type { Band, Caption, Heading, KernelPlace, Place } from "./layout";
+import type { Band, Caption, Fold, Heading, KernelPlace, Note, Place } from "./layout";
 import type { Theme } from "./theme";
 import { duration, percent, telling } from "./units";
 
@@ -15,6 +15,7 @@ export const UNFOLD_RIGHT = 70; // right edge of what unfolds a rank: its mark a
 export const FOLD_RIGHT = 22; // right edge of the mark that folds a group
 export const TIGHT = 12; // least distance of titles
 export const SPARSE = 17; // the same where not every rank has one
+const FOLD_TITLE = 22; // height of the title of a sum, at most
 const WIDEST_BAR = 70; // of an idle share of 1
 
 export function drawHeading(
@@ -24,9 +25,10 @@ export function drawHeading(
   width: number,
   theme: Theme,
 ): void {
-  const count = `${group.ranks.length} rank${group.ranks.length === 1 ? "" : "s"}`;
+  const told = group.detail !== "";
+  const count = told ? "" : `${group.ranks.length} rank${group.ranks.length === 1 ? "" : "s"}`;
   context.fillStyle = theme.band;
-  context.fillRect(0, y, group.folded ? GUTTER : width, height);
+  context.fillRect(0, y, group.folded && !told ? GUTTER : width, height);
   context.fillStyle = theme.dim;
   context.font = "10px system-ui, sans-serif";
   context.fillText(group.folded ? "▶" : "▼", 9, y + height / 2 + 0.5);
@@ -36,9 +38,50 @@ export function drawHeading(
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.dim;
   context.fillText(count, 186, y + height / 2);
-  if (!group.folded && group.off > 0) {
+  if (told) context.fillText(clip(context, group.detail, width - GUTTER - 16), GUTTER + 8, y + height / 2);
+  else if (!group.folded && group.off > 0) {
     context.fillText(`clock ±${duration(group.off)} against the first host`, GUTTER + 8, y + height / 2);
   }
+}
+
+/** Of which stages a sum is, and of how many ranks. */
+export function drawFold(
+  context: CanvasRenderingContext2D,
+  { title, ranks, height, opened }: Fold,
+  y: number,
+  width: number,
+  theme: Theme,
+): void {
+  const middle = y + Math.min(Math.max(height, TIGHT), FOLD_TITLE) / 2;
+  if (opened) {
+    context.fillStyle = theme.band;
+    context.fillRect(0, y, width, height);
+  }
+  context.font = "9px system-ui, sans-serif";
+  context.fillStyle = theme.dim;
+  context.fillText(opened ? "▼" : "▶", 9, middle + 0.5);
+  context.font = "11px system-ui, sans-serif";
+  context.fillText(clip(context, title, MAKESPAN_RIGHT - 80), FOLD_RIGHT + 2, middle);
+  context.textAlign = "right";
+  const many = ranks.length > 1 ? `${opened ? "" : "mean of "}${ranks.length} ranks` : "";
+  context.fillText(many, SPAN_RIGHT, middle);
+  context.textAlign = "left";
+}
+
+/** What is to be said of the lane above. */
+export function drawNote(
+  context: CanvasRenderingContext2D,
+  { text, height }: Note,
+  y: number,
+  left: number,
+  width: number,
+  theme: Theme,
+): void {
+  context.fillStyle = theme.page;
+  context.fillRect(left, y, width - left, height); // no line of a step goes through the text
+  context.font = "12px system-ui, sans-serif";
+  context.fillStyle = theme.text;
+  context.fillText(clip(context, text, width - left - 8), left + 8, y + height / 2);
 }
 
 /** What the lanes below are. */
@@ -82,6 +125,7 @@ export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: B
   context.fillStyle = theme.text;
   context.fillText(`rank ${rank.rank}`, band.unfolded === null ? 10 : 13, y);
   context.fillStyle = theme.dim;
+  if (band.like && band.height >= 2 * TIGHT + 4) context.fillText("to compare with", 10, y + TIGHT + 3);
   const stages = rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "";
   context.fillText(clip(context, stages, known.length > 8 ? 56 : 68), 72, y);
   if (!rank.rates) return;

@@ -54,12 +54,12 @@ export class Toolbar {
     );
     const replicas = new Set(head.ranks.flatMap(({ dp }) => dp ?? []));
     const groupings = (Object.keys(GROUPINGS) as Grouping[]).filter(
-      (grouping) => grouping !== "replica" || replicas.size > 1,
+      (grouping) => (grouping !== "replica" || replicas.size > 1) && (grouping !== "standing" || head.standings.length),
     );
     this.group = this.choice(
       "group by",
       groupings.map((grouping) => [grouping, GROUPINGS[grouping]]),
-      (grouping) => app.arranging.arrange({ grouping: grouping as Grouping, folded: new Set() }),
+      (grouping) => app.arranging.group(grouping as Grouping),
     );
     this.arrows = this.choice(
       "arrows",
@@ -122,6 +122,16 @@ export class Toolbar {
               "what could have been, above all that was (o)",
               ({ arranged }) => overlayAbove(head, arranged) !== undefined,
               () => app.arranging.nextAbove(),
+            ),
+          ]
+        : []),
+      ...(head.standings.length
+        ? [
+            this.toggle(
+              "fold",
+              "ranks that are alike as their sums, odd ones apart (r)",
+              ({ arranged }) => arranged.grouping === "standing",
+              () => app.arranging.toggleFolding(),
             ),
           ]
         : []),

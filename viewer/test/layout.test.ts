@@ -5,6 +5,7 @@ import {
   bandOf,
   EXTRAS,
   firstBelow,
+  foldAt,
   GROUPINGS,
   groupOf,
   groups,
@@ -13,11 +14,13 @@ import {
   overlayAbove,
   placeOf,
   SIZES,
+  told,
   within,
   type Arrangement,
   type Band,
   type Caption,
   type Grouping,
+  type Layout,
 } from "../src/layout";
 import { made, random, row, whole, type Run } from "./made";
 
@@ -222,6 +225,80 @@ describe("which ranks are shown, and where", () => {
   });
 });
 
+/** Replicas of as many stages, of which one rank is odd and those of its replica wait. */
+function standing(stages: number, replicas: number, odd: number): Head {
+  const ranks = Array.from({ length: stages * replicas }, (_, rank) => {
+    const dp = Math.floor(rank / stages);
+    const waits = dp === Math.floor(odd / stages);
+    return {
+      stages: [rank % stages],
+      dp,
+      standing: rank === odd ? ("odd" as const) : waits ? ("waits" as const) : ("alike" as const),
+      reason: rank === odd ? "forward +30 %" : null,
+      like: rank === odd ? rank % stages : null,
+    };
+  });
+  return made({ ranks, rows: ranks.map((_, rank) => ({ rank, tasks: task })), head: { standings: SAID } }).head;
+}
+
+describe("ranks that are alike", () => {
+  const many = standing(64, 16, 337);
+  const at = (change: Partial<Arrangement> = {}): Layout => layout(many, { ...arrangement(many), ...change });
+
+  test("are folded when a page of many opens, and not in one of a few", () => {
+    expect(arrangement(many).grouping).toBe("standing");
+    expect(arrangement(standing(21, 3, 5)).grouping).toBe("none");
+    expect(arrangement({ ...many, standings: [] }).grouping).toBe("none");
+  });
+
+  test("are below an odd one with its reason, one of its like, and those that wait", () => {
+    const { headings, bands, notes, folds, height } = at();
+    expect(headings.map(({ group }) => [group.title, group.detail, group.folded])).toEqual([
+      ["1 odd", "odd as they are", false],
+      ["63 wait", "waits as they are", true],
+      ["960 alike", "alike as they are", true],
+    ]);
+    expect(bands.map(({ rank, like }) => [rank, like])).toEqual([
+      [337, false],
+      [17, true],
+    ]);
+    expect(notes.map(({ text }) => text)).toEqual(["forward +30 %"]);
+    expect(notes[0]!.top).toBeGreaterThanOrEqual(bands[0]!.top + bands[0]!.height);
+    expect(folds.map(({ ranks }) => ranks.length)).toEqual([...Array(63).fill(1), ...Array(64).fill(15)]);
+    expect(height).toBeLessThan(600);
+  });
+
+  test("have a sum for each stage, or for some together where there are many", () => {
+    for (const [stages, rows] of [
+      [1, 1],
+      [10, 10],
+      [96, 96],
+      [97, 49],
+      [1000, 91],
+    ] as const) {
+      const { folds } = layout(standing(stages, 80, -1), arrangement(standing(stages, 80, -1)));
+      expect(folds.length).toBe(rows);
+      expect(folds.flatMap(({ ranks }) => ranks).length).toBe(80 * stages);
+      const firsts = folds.map(({ ranks }) => Math.min(...ranks.map((rank) => rank % stages)));
+      expect(firsts).toEqual([...firsts].sort((one, other) => one - other));
+    }
+  });
+
+  test("are shown where their sum is opened, and folded again", () => {
+    const fold = at().folds.find(({ title, key }) => title === "stage 3" && key.startsWith("alike"))!;
+    const opened = at({ opened: new Set([fold.key]) });
+    expect(opened.bands.slice(2).map(({ rank }) => rank)).toEqual(fold.ranks);
+    const open = opened.folds.find(({ key }) => key === fold.key)!;
+    expect(open.opened).toBe(true);
+    expect(foldAt(opened, open.top + 1)).toBe(open);
+    expect(foldAt(opened, opened.bands.at(-1)!.top + 1)).toBe(undefined);
+  });
+
+  test("are told from odd ones in words", () => {
+    expect(told(many)).toBe("1 odd, 63 wait, 960 alike; rank 337: forward +30 %");
+  });
+});
+
 describe("which lanes a rank has", () => {
   const lanes = (change: Partial<Arrangement>): string[] =>
     plan(change)
@@ -372,6 +449,9 @@ test("lanes grow with the size", () => {
   expect(pages).toEqual([...pages].sort((one, other) => one - other));
 });
 
+const STANDINGS = ["odd", "waits", "alike"] as const;
+const SAID = STANDINGS.map((name) => ({ name, said: `${name} as they are` }));
+
 /** Runs and arrangements of all sorts. */
 const VARIETY = Array.from({ length: 150 }, (_, seed) => {
   const next = random(seed);
@@ -380,6 +460,8 @@ const VARIETY = Array.from({ length: 150 }, (_, seed) => {
     host: `host${whole(next, 0, 2)}`,
     dp: next() < 0.2 ? null : whole(next, 0, 1),
     stages: [whole(next, 0, 3)],
+    standing: STANDINGS[whole(next, 0, 2)]!,
+    like: next() < 0.5 ? whole(next, 0, count - 1) : null,
   }));
   const lanes = (["compute", "compute", "ideal", "whatif", "comm", "comm", "host"] as const).filter(() => next() < 0.6);
   const run = made({
@@ -394,13 +476,14 @@ const VARIETY = Array.from({ length: 150 }, (_, seed) => {
         ? Array.from({ length: whole(next, 1, 3) }, (__, stream) => ({ rank, stream, kernels: [{ start: 0, end: 1 }] }))
         : [],
     ),
-    head: { counters: [{ name: "memory", unit: "", least: 0, most: 1 }], overlays: head.overlays },
+    head: { counters: [{ name: "memory", unit: "", least: 0, most: 1 }], overlays: head.overlays, standings: SAID },
   });
   const order = ranks.map((_, rank) => rank).sort(() => next() - 0.5);
-  const grouping = (Object.keys(GROUPINGS) as Grouping[])[whole(next, 0, 3)]!;
+  const grouping = (Object.keys(GROUPINGS) as Grouping[])[whole(next, 0, 4)]!;
   const arranged: Arrangement = {
     grouping,
-    folded: new Set(next() < 0.5 ? ["host0", "stage 1", "replica 0"] : []),
+    folded: new Set(next() < 0.5 ? ["host0", "stage 1", "replica 0", "waits", "alike"] : []),
+    opened: new Set(next() < 0.5 ? ["alike stage 1", "waits stage 0"] : []),
     hidden: new Set(order.filter(() => next() < 0.2)),
     order,
     replica: next() < 0.2 ? 0 : null,
@@ -415,11 +498,12 @@ const VARIETY = Array.from({ length: 150 }, (_, seed) => {
 
 test("nothing lies upon anything else, and all is on the page", () => {
   for (const {
-    plan: { places, kernels, curves, bands, headings, captions, height },
+    plan: { places, kernels, curves, bands, headings, folds, notes, captions, height },
   } of VARIETY) {
+    const apart = folds.filter(({ title }) => title); // the others lie in their headings
     for (const parts of [
-      [...places, ...kernels, ...curves, ...captions],
-      [...bands, ...headings, ...captions],
+      [...places, ...kernels, ...curves, ...apart, ...notes, ...captions],
+      [...bands, ...headings, ...apart, ...notes, ...captions],
     ]) {
       const sorted = [...parts].sort((one, other) => one.top - other.top);
       sorted.forEach((part, at) => {
@@ -427,7 +511,7 @@ test("nothing lies upon anything else, and all is on the page", () => {
         expect(part.top + part.height).toBeLessThanOrEqual(sorted[at + 1]?.top ?? height);
       });
     }
-    for (const parts of [places, kernels, curves, bands, headings, captions]) {
+    for (const parts of [places, kernels, curves, bands, headings, folds, notes, captions]) {
       expect(parts.map(({ top }) => top)).toEqual(parts.map(({ top }) => top).sort((one, other) => one - other));
     }
     for (const place of [...places, ...kernels]) {
@@ -442,16 +526,16 @@ test("each rank is in one group that is shown, folded or hidden, and the same in
   for (const {
     head: { ranks },
     arranged: { hidden, replica },
-    plan: { above, bands, headings },
+    plan: { above, bands, folds },
   } of VARIETY) {
     const hiding = ranks.flatMap(({ dp }, rank) =>
       hidden.has(rank) || (replica !== null && dp !== replica) ? [rank] : [],
     );
     for (const wanted of above ? [above, "compute"] : ["compute"]) {
-      const folded = headings
-        .filter(({ stack, group }) => stack === wanted && group.folded)
-        .flatMap(({ group }) => group.ranks);
-      const shown = bands.filter(({ stack }) => stack === wanted).map(({ rank }) => rank);
+      const folded = folds
+        .filter(({ stack, opened: open }) => stack === wanted && !open)
+        .flatMap(({ ranks: some }) => some);
+      const shown = bands.filter(({ stack, like }) => stack === wanted && !like).map(({ rank }) => rank);
       expect([...shown, ...folded, ...hiding].sort((one, other) => one - other)).toEqual(ranks.map((_, rank) => rank));
     }
   }
@@ -461,11 +545,11 @@ test("a task or a gap is in the place of its row, or in none that is shown", () 
   for (const { head: own, data, plan: found } of VARIETY) {
     for (let index = 0; index < data.tasks.kind.length; index++) {
       const place = placeOf(own, found, { what: "task", index });
-      expect(place).toBe(found.places.find(({ row: { from, to } }) => from <= index && index < to));
+      expect(place).toBe(found.places.findLast(({ row: { from, to } }) => from <= index && index < to));
     }
     for (let index = 0; index < data.gaps.cause.length; index++) {
       const place = placeOf(own, found, { what: "gap", index });
-      expect(place).toBe(found.places.find(({ gaps }) => gaps && gaps.from <= index && index < gaps.to));
+      expect(place).toBe(found.places.findLast(({ gaps }) => gaps && gaps.from <= index && index < gaps.to));
     }
   }
 });

@@ -121,6 +121,7 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
         lane: rows[index]!.lane ?? "compute",
         row: 0,
       })),
+      standings: [],
       steps: [],
       overall: NOTHING,
       errors: NOTHING,
@@ -220,6 +221,9 @@ function rank(index: number, given: Partial<Rank> = {}): Rank {
     etp: null,
     edp: null,
     off: null,
+    standing: "alike",
+    reason: null,
+    like: null,
     rates: null,
     ...given,
   };

@@ -9,6 +9,7 @@ const { head } = made({
   gaps: [{ rank: 0, gaps: [{ start: 0, end: 5 }] }],
   head: {
     chunks: true,
+    standings: [{ name: "alike", said: "" }],
     overlays: [
       { lane: "ideal", name: "ideal", detail: "" },
       { lane: "whatif", name: "what-if", detail: "" },
@@ -29,6 +30,13 @@ const CHANGES: Record<string, Partial<State>> = {
   grouping: arranged({ grouping: "stage" }),
   "no grouping": arranged({ grouping: "none" }),
   folded: arranged({ folded: new Set(["host1"]) }),
+  "by what is odd": arranged({ grouping: "standing", folded: new Set(["waits", "alike"]) }),
+  "by what is odd, all of it shown": arranged({ grouping: "standing", folded: new Set() }),
+  "sums that are opened": arranged({
+    grouping: "standing",
+    folded: new Set(["alike"]),
+    opened: new Set(["alike stage 0, 4", "alike stage 1 – 3"]),
+  }),
   "folded groups with odd names": arranged({
     folded: new Set(["stage 0, 1", "a~b", "50% & more", "#x=1+1", "%zz", "é 漢字", ""]),
   }),
@@ -73,6 +81,7 @@ describe("a view in an address is the same view", () => {
       arranged: {
         grouping: "replica",
         folded: new Set(["replica 0"]),
+        opened: new Set(["alike stage 1"]),
         hidden: new Set([3]),
         order: [1, 0, 3, 2],
         replica: 1,

@@ -54,7 +54,8 @@ class Alike(NamedTuple):
     Attributes:
         ranks: One row a rank, ascending: rank, standing (as text), reason (why it is not alike; else
             null), and like (of an odd rank, one of the same stages that is not; null if there is none).
-        said: Of each standing that there is, what its ranks have in common.
+        said: Of each standing that there is, what its ranks have in common; empty where no rank has
+            forwards or backwards by which to tell.
     """
 
     ranks: pl.DataFrame
@@ -92,8 +93,11 @@ def alike(
     ).sort("rank")
     phase = compared(timeline, "task", "rank", "step", "kind", "stage", "start_ns", "end_ns")
     if not phase.height:
-        none = pl.DataFrame(schema={"rank": pl.Int64, "more": pl.Float64})
-        return _told(ranks.with_columns(off=pl.lit(None, pl.Float64)), {}, none)
+        none = pl.lit(None, pl.String)
+        table = ranks.with_columns(
+            standing=pl.lit(Standing.ALIKE.value), reason=none, like=none.cast(pl.Int64)
+        )
+        return Alike(table.select("rank", "standing", "reason", "like"), {})
     if known is None:
         measured = Durations.of(phase.sort("step", "rank", "start_ns"))
         known = measured, lengths(measured)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
+from bubblescope.analysis.alike import Alike, alike
 from bubblescope.analysis.phase import phases
 from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.study import study
@@ -18,6 +19,8 @@ from bubblescope.model.kinds import Lane
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bubblescope.analysis.idle.measured_run import MeasuredRun
+    from bubblescope.analysis.idle.task_lengths import Lengths
     from bubblescope.analysis.pictured import Reference
     from bubblescope.analysis.prediction import Prediction
     from bubblescope.analysis.study import Study
@@ -38,6 +41,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             of the timeline's tasks.
         phases: As `bubblescope.analysis.phase.phases` returns them.
         spread: As `_spread_of` returns it.
+        alike: Which ranks do alike what others do.
         above: The one of the overlays that stands above all that was measured when the page opens; with
             None, each rank's stand below what was measured of it.
         reference: What that is, in words; None where `prediction` says it or nothing stands above.
@@ -50,6 +54,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     links: pl.DataFrame
     phases: pl.DataFrame
     spread: pl.DataFrame
+    alike: Alike
     above: str | None = None
     reference: Reference | None = None
 
@@ -100,6 +105,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             links=_links_of(timeline),
             phases=phases(timeline.tasks),
             spread=_spread_of(timeline.tasks),
+            alike=alike(timeline, _lengths_of(known)),
             above=above,
             reference=planned,
         )
@@ -112,6 +118,13 @@ def _answer(timeline: Timeline, known: Study, question: Question) -> Prediction:
             "--clock solve tries to find one"
         )
     return WhatIf(known.recognition, known.ledger, timeline).ask(question)
+
+
+def _lengths_of(known: Study) -> tuple[MeasuredRun, Lengths] | None:
+    """Return what working out the causes of idle time took apart."""
+    if known.ledger is None:
+        return None
+    return known.ledger.counterfactuals.run, known.ledger.counterfactuals.lengths
 
 
 def _links_of(timeline: Timeline) -> pl.DataFrame:

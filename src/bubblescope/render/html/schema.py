@@ -16,6 +16,7 @@ Lane = Literal["compute", "ideal", "whatif", "comm", "host"]
 OverlayLane = Literal["ideal", "whatif"]
 NumberType = Literal["u8", "i16", "i32", "u32", "f64"]
 TableName = Literal["tasks", "gaps", "links", "phases", "cells", "samples", "kernels"]
+StandingName = Literal["odd", "waits", "alike"]
 TableInSight = Literal["tasks", "gaps", "links", "kernels"]
 
 TABLES: Final[dict[TableName, tuple[str, ...]]] = {
@@ -66,8 +67,18 @@ class RankRates(Rates, frozen=True, kw_only=True):
     error: float | None
 
 
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ranks that stand alike among those that do the same have in common."""
+
+    name: StandingName
+    said: str
+
+
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank and where it stands; `off` is how far its clock may be off the first host's."""
+    """A rank and where it is; `off` is how far its clock may be off the first host's.
+
+    `reason` says why it does not stand as most do; `like` is a rank that should do what it does.
+    """
 
     rank: int
     host: str
@@ -82,6 +93,9 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     etp: int | None
     edp: int | None
     off: int | None
+    standing: StandingName
+    reason: str | None
+    like: int | None
     rates: RankRates | None
 
 
@@ -211,6 +225,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         kinds: All kinds of tasks.
         chunks: Whether a rank has more than one model chunk.
         ranks: In the order of the page.
+        standings: How ranks stand among those that do the same; empty if none can be told apart.
         steps: In the order of time.
         overall: Bubble rates of the run.
         errors: How far they may be off because clocks differ.
@@ -237,6 +252,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     kinds: list[Kind]
     chunks: bool
     ranks: list[Rank]
+    standings: list[Standing]
     steps: list[Step]
     overall: Rates
     errors: Rates

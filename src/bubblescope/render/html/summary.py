@@ -24,6 +24,7 @@ from bubblescope.render.wording import facts, whose_times
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from bubblescope.analysis.alike import Alike
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.pictured import Reference
     from bubblescope.analysis.prediction import Prediction
@@ -64,7 +65,14 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
             schema.Kind(name=kind.value, short=SHORT[kind], fill=COLOURS[kind], ink=INK[kind])
             for kind in Kind
         ],
-        "ranks": [_rank(row, off, bubbles) for row in ranks.iter_rows(named=True)],
+        "ranks": [
+            _rank(row, off, bubbles)
+            for row in _with_standings(ranks, view.alike).iter_rows(named=True)
+        ],
+        "standings": [
+            schema.Standing(name=standing.value, said=said)
+            for standing, said in view.alike.said.items()
+        ],
         "steps": _steps(timeline, bubbles, origin_ns),
         "overall": schema.Rates(**_figures(bubbles.overall)),
         "errors": schema.Rates(
@@ -162,12 +170,23 @@ def _off(timeline: Timeline) -> dict[int, int]:
     return dict(known.select("rank", "error_ns").iter_rows())
 
 
+def _with_standings(ranks: pl.DataFrame, found: Alike) -> pl.DataFrame:
+    """Add how ranks stand, the one that each is like by its place on the page."""
+    place = ranks.select(like="rank", place="position")
+    known = found.ranks.cast({"rank": ranks.schema["rank"], "like": ranks.schema["rank"]})
+    known = known.join(place, on="like", how="left").drop("like").rename({"place": "like"})
+    return ranks.join(known, on="rank", how="left", maintain_order="left")
+
+
 def _rank(row: dict[str, Any], off: dict[int, int], bubbles: BubbleRates) -> schema.Rank:
     rates = bubbles.per_rank.get(row["rank"])
     return schema.Rank(
         **{key: row[key] for key in _PLACE},
         host=cut(row["host"], _FACT),
         off=off.get(row["rank"]),
+        standing=row["standing"],
+        reason=row["reason"],
+        like=row["like"],
         rates=schema.RankRates(**_figures(rates), error=rates.makespan_error) if rates else None,
     )
 
