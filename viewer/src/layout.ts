@@ -306,7 +306,7 @@ export function layout(head: Head, arranged: Arrangement): Layout {
   }
 
   /** All ranks, in their groups; an overlay has headings only where they stand for ranks. */
-  function stack(which: Stack, lanesOf: (rank: number) => void): void {
+  function stack(which: Stack, lanesOf: (rank: number, like: boolean) => void): void {
     let number = 0;
     for (const group of shown) {
       const odd = standing && group.key === "odd";
@@ -325,7 +325,7 @@ export function layout(head: Head, arranged: Arrangement): Layout {
 
     function band(rank: number, odd = false, like = false): void {
       const top = y;
-      lanesOf(rank);
+      lanesOf(rank, like);
       made.bands.push({
         top,
         height: y - top,
@@ -333,7 +333,7 @@ export function layout(head: Head, arranged: Arrangement): Layout {
         rank,
         like,
         number: ++number,
-        unfolded: streamsOf.has(rank) ? arranged.unfolded.has(rank) : null,
+        unfolded: streamsOf.has(rank) && !like ? arranged.unfolded.has(rank) : null,
       });
       y += heights.between;
       if (odd && which === "compute" && !figure) beside(rank);
@@ -375,7 +375,7 @@ export function layout(head: Head, arranged: Arrangement): Layout {
     y = Math.max(y, top + heights.compute);
   }
 
-  function lanes(rank: number): void {
+  function lanes(rank: number, like: boolean): void {
     const top = y;
     const crowd = rowsOf[rank]!.filter((row) => row.lane === "comm").length;
     const comm = Math.max(THINNEST, Math.min(heights.comm, Math.floor(MOST_COMM / crowd)));
@@ -400,7 +400,7 @@ export function layout(head: Head, arranged: Arrangement): Layout {
     /** Put the kernels directly under what computes. */
     function unfold(): void {
       folded = false;
-      const streams = arranged.unfolded.has(rank) ? (streamsOf.get(rank) ?? []) : [];
+      const streams = arranged.unfolded.has(rank) && !like ? (streamsOf.get(rank) ?? []) : [];
       if (!streams.length) return;
       y = Math.max(y + 1, top + TITLED);
       const height = Math.max(LEAST_KERNELS, Math.min(KERNELS, Math.floor(MOST_KERNELS / streams.length)));

@@ -11,6 +11,7 @@ from bubblescope.analysis.alike import Alike, alike
 from bubblescope.analysis.phase import phases
 from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.study import study
+from bubblescope.analysis.verdict import Verdict
 from bubblescope.analysis.whatif import WhatIf
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.errors import ScheduleError, TimelineError
@@ -42,6 +43,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
         phases: As `bubblescope.analysis.phase.phases` returns them.
         spread: As `_spread_of` returns it.
         alike: Which ranks do alike what others do.
+        verdict: What the run comes to.
         above: The one of the overlays that stands above all that was measured when the page opens; with
             None, each rank's stand below what was measured of it.
         reference: What that is, in words; None where `prediction` says it or nothing stands above.
@@ -55,6 +57,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     phases: pl.DataFrame
     spread: pl.DataFrame
     alike: Alike
+    verdict: Verdict
     above: str | None = None
     reference: Reference | None = None
 
@@ -106,6 +109,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             phases=phases(timeline.tasks),
             spread=_spread_of(timeline.tasks),
             alike=alike(timeline, _lengths_of(known)),
+            verdict=Verdict.of(timeline, known, also),
             above=above,
             reference=planned,
         )
