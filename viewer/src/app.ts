@@ -180,7 +180,7 @@ export class App {
     const { loader, view, plan, state } = this;
     if (!loader) return;
     const bottom = top + this.canvas.clientHeight;
-    const folded = within(plan.folds, top, bottom).flatMap(({ ranks, opened }) => (opened ? [] : ranks));
+    const folded = within(plan.folds, top, bottom).flatMap(({ ranks, shows }) => (shows === "ranks" ? [] : ranks));
     const shown = [...new Set([...within(plan.bands, top, bottom).map(({ rank }) => rank), ...folded])];
     const columns = Math.max(1, Math.round(view.width * devicePixelRatio));
     const lanes = ["compute", ...[...state.arranged.extras].filter((extra) => extra !== "counters")];
@@ -219,12 +219,13 @@ export class App {
 
   resize(): void {
     this.stage.style.height = `${this.scroll.clientHeight}px`;
+    if (this.plan.folds.length) this.relayout();
     this.view.width = Math.max(1, this.canvas.clientWidth - this.left);
     this.redraw();
   }
 
   relayout(): void {
-    this.plan = layout(this.head, this.state.arranged);
+    this.plan = layout(this.head, this.state.arranged, this.scroll.clientHeight);
     this.page.style.height = `${this.plan.height}px`;
     document.body.classList.toggle("figure", this.state.arranged.figure);
   }

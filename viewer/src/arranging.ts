@@ -161,8 +161,8 @@ export class Arranging {
     const key = groupOf(this.app.head.ranks[rank]!, arranged.grouping);
     if (arranged.hidden.has(rank)) this.showRanks([rank], true);
     if (arranged.replica !== null && arranged.replica !== dp) this.arrange({ replica: null });
-    if (bandOf(this.app.plan, rank)) return;
     const fold = this.app.plan.folds.find(({ ranks }) => ranks.includes(rank));
+    if (bandOf(this.app.plan, rank) || fold?.shows === "lane") return;
     if (fold?.key) this.open(fold);
     else if (arranged.folded.has(key)) this.fold(key);
   }

@@ -1,10 +1,10 @@
 // Pointer, wheel and keys.
 
 import type { App } from "./app";
-import { firstBelow, foldAt, moved } from "./layout";
+import { firstBelow, foldAt, moved, type Item } from "./layout";
 import { kernelTooltip } from "./kernels";
 import { long } from "./label";
-import { UNFOLD_RIGHT } from "./titles";
+import { foldTooltip, UNFOLD_RIGHT } from "./titles";
 import { gapTooltip } from "./why";
 
 const CLICK = 4; // pixels that a pointer may move in a click
@@ -108,7 +108,7 @@ function lanes(app: App): void {
     touches.delete(event.pointerId);
     const done = drag;
     drag = null;
-    if (done?.what === "pan" && !done.moved) app.selection.select(app.selection.at(event.offsetX, event.offsetY));
+    if (done?.what === "pan" && !done.moved) pick(app, event.offsetX, event.offsetY);
     if (done?.what === "range") {
       app.selection.selectRange(app.selecting);
       app.selecting = null;
@@ -132,22 +132,23 @@ function lanes(app: App): void {
     app.hover();
   });
 
+  function said({ what, index }: Item): string {
+    const { head, data } = app;
+    if (what === "task") return long(head, data.tasks, index);
+    return what === "gap" ? gapTooltip(head, data, index) : kernelTooltip(head, data, index);
+  }
+
   /** Say what is under the pointer. */
   function point(event: PointerEvent): void {
     const found = app.selection.at(event.offsetX, event.offsetY);
     const titled = event.offsetX < app.left;
+    const fold = found ? undefined : foldAt(app.plan, event.offsetY + scroll.scrollTop);
     const folding = titled && unfoldable(app, event.offsetX, event.offsetY) !== null;
-    canvas.style.cursor = folding ? "pointer" : titled ? "grab" : found ? "pointer" : "default";
-    tip.hidden = !found;
-    if (!found) return;
-    const { head, data } = app;
-    const { what, index } = found;
-    tip.textContent =
-      what === "task"
-        ? long(head, data.tasks, index)
-        : what === "gap"
-          ? gapTooltip(head, data, index)
-          : kernelTooltip(head, data, index);
+    canvas.style.cursor = folding || fold?.key ? "pointer" : titled ? "grab" : found ? "pointer" : "default";
+    const text = found ? said(found) : fold?.key ? foldTooltip(fold) : "";
+    tip.hidden = text === "";
+    if (text === "") return;
+    tip.textContent = text;
     tip.style.left = `${Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 4)}px`;
     tip.style.top = `${Math.min(event.clientY + 16, innerHeight - tip.offsetHeight - 4)}px`;
   }
@@ -167,7 +168,14 @@ function range(app: App, drag: { x: number; y: number; whole: boolean }, x: numb
   if (drag.whole) return { start, end, ranks: null };
   const top = app.scroll.scrollTop;
   const [from, to] = [drag.y + top, y + top].sort((one, other) => one - other) as [number, number];
-  const ranks = app.plan.bands.filter((band) => band.top < to && band.top + band.height > from).map(({ rank }) => rank);
+  const crossed = <T extends { top: number; height: number }>(parts: T[]): T[] =>
+    parts.filter(({ top: y, height }) => y < to && y + height > from);
+  const ranks = [
+    ...new Set([
+      ...crossed(app.plan.bands).map(({ rank }) => rank),
+      ...crossed(app.plan.folds).flatMap(({ ranks: some, shows }) => (shows === "ranks" ? [] : some)),
+    ]),
+  ];
   return { start, end, ranks: ranks.length ? ranks : null };
 }
 
@@ -179,6 +187,14 @@ function unfoldable(app: App, x: number, y: number): number | null {
   return below >= 0 && below < TITLE ? band.rank : null;
 }
 
+/** The lanes were clicked: select what is there, or show the ranks of a sum. */
+function pick(app: App, x: number, y: number): void {
+  const item = app.selection.at(x, y);
+  const fold = item ? undefined : foldAt(app.plan, y + app.scroll.scrollTop);
+  if (fold?.key) app.arranging.open(fold);
+  else app.selection.select(item);
+}
+
 /** The titles were clicked: fold or unfold the group whose heading is there, or the rank. */
 function press(app: App, x: number, y: number): void {
   const at = y + app.scroll.scrollTop;
@@ -186,7 +202,7 @@ function press(app: App, x: number, y: number): void {
   const fold = foldAt(app.plan, at);
   const rank = unfoldable(app, x, y);
   if (heading) app.arranging.fold(heading.group.key);
-  else if (fold) app.arranging.open(fold);
+  else if (fold?.key) app.arranging.open(fold);
   else if (rank !== null) app.arranging.unfold([rank], !app.state.arranged.unfolded.has(rank));
 }
 

@@ -104,7 +104,7 @@ export interface Heading {
   group: Group;
 }
 
-/** The sum of some ranks of a folded group. */
+/** Some ranks of a folded group: their sum, the lane of the only one, or where opened, what is above them. */
 export interface Fold {
   top: number;
   height: number;
@@ -112,7 +112,7 @@ export interface Fold {
   key: string; // among those that can be opened; empty where only the group can
   title: string; // empty where the group's heading says it
   ranks: number[]; // by index
-  opened: boolean; // whether they are shown below, and no sum
+  shows: "sum" | "lane" | "ranks";
 }
 
 /** What is to be said of the lane above. */
@@ -168,7 +168,6 @@ const THINNEST = 2;
 const LOW = 12; // lower lanes than that have no title each, and their groups no headings
 const HEADING = 22;
 const FOLDED = 26;
-const FOLDED_STAGES = 192; // height that the sums of the stages of a group share
 const MOST_STAGES = 96; // of a group that have a sum each
 const OPENED = 16;
 const NOTE = 18;
@@ -255,7 +254,16 @@ export function overlayAbove(
   return overlays.find(({ lane }) => lane === above && extras.has(lane));
 }
 
-export function layout(head: Head, arranged: Arrangement): Layout {
+/** @param room height that sums of stages share with all else, where they can */
+export function layout(head: Head, arranged: Arrangement, room = 0): Layout {
+  const found = laidOut(head, arranged, THINNEST);
+  const thin = found.folds.filter(({ key, shows }) => key && shows !== "ranks").length;
+  const more = thin ? Math.floor((room - found.height) / thin) : 0;
+  return more > 0 ? laidOut(head, arranged, Math.min(FOLDED, THINNEST + more)) : found;
+}
+
+/** @param thin height of the sum of a stage */
+function laidOut(head: Head, arranged: Arrangement, thin: number): Layout {
   const { extras, figure, grouping } = arranged;
   const overlay = overlayAbove(head, arranged);
   const usual = figure ? (overlay ? FIGURE_OF_TWO : FIGURE) : HEIGHTS[arranged.size];
@@ -314,7 +322,7 @@ export function layout(head: Head, arranged: Arrangement): Layout {
       if (group.folded || (which === "compute" && grouping !== "none" && !figure && !low)) {
         const height = group.folded && !standing ? FOLDED : HEADING;
         made.headings.push({ top: y, height, stack: which, group });
-        if (group.folded && !standing) sum(height, "", "", group.ranks);
+        if (group.folded && !standing) fold(height, "", "", group.ranks, "sum");
         y += height + 2;
       }
       if (group.folded && standing) stages(group);
@@ -336,32 +344,40 @@ export function layout(head: Head, arranged: Arrangement): Layout {
         unfolded: streamsOf.has(rank) && !like ? arranged.unfolded.has(rank) : null,
       });
       y += heights.between;
-      if (odd && which === "compute" && !figure) beside(rank);
+      if (odd && which === "compute" && !figure) compared(rank);
     }
 
     /** Say what is odd about a rank, and show one that does the same and is not. */
-    function beside(rank: number): void {
+    function compared(rank: number): void {
       const { reason, like } = head.ranks[rank]!;
-      made.notes.push({ top: y - heights.between, height: NOTE, text: reason ?? "" });
+      const few = head.ranks.filter((one) => one.standing === "odd").length <= FEW_ODD;
+      const beside = few && like !== null && !arranged.hidden.has(like) ? like : null;
+      const below = beside === null ? "" : `; below: rank ${head.ranks[beside]!.rank}, which should be like it`;
+      made.notes.push({ top: y - heights.between, height: NOTE, text: `${reason ?? ""}${below}` });
       y += NOTE;
-      const few = head.ranks.filter(({ standing }) => standing === "odd").length <= FEW_ODD;
-      if (few && like !== null && !arranged.hidden.has(like)) band(like, false, true);
+      if (beside !== null) band(beside, false, true);
     }
 
     /** The sum of the ranks of each stage of a folded group; of some stages together where there are many. */
     function stages(group: Group): void {
-      const rows = byStage(head, group);
-      const height = Math.max(THINNEST, Math.min(FOLDED, Math.floor(FOLDED_STAGES / rows.length)));
-      for (const { key, title, ranks } of rows) {
-        const opened = arranged.opened.has(key);
-        sum(opened ? OPENED : height, key, title, ranks, opened);
-        y += opened ? OPENED + 2 : height;
-        if (opened) for (const rank of ranks) band(rank);
+      for (const { key, title, ranks } of byStage(head, group)) {
+        if (arranged.opened.has(key)) {
+          fold(OPENED, key, title, ranks, "ranks");
+          y += OPENED + 2;
+          for (const rank of ranks) band(rank);
+          continue;
+        }
+        const rows = ranks.length === 1 ? (which === "compute" ? rowsOf : rowsAbove)[ranks[0]!]! : [];
+        const [row, second] = rows.filter(({ lane }) => lane === which);
+        const lane = row !== undefined && second === undefined;
+        fold(thin, key, title, ranks, lane ? "lane" : "sum");
+        if (lane) made.places.push({ row, top: y, height: thin, gaps: undefined });
+        y += thin;
       }
     }
 
-    function sum(height: number, key: string, title: string, ranks: number[], opened = false): void {
-      made.folds.push({ top: y, height, stack: which, key, title, ranks, opened });
+    function fold(height: number, key: string, title: string, ranks: number[], shows: Fold["shows"]): void {
+      made.folds.push({ top: y, height, stack: which, key, title, ranks, shows });
     }
   }
 

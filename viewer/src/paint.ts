@@ -70,7 +70,7 @@ export class Painter {
     const unfolded = within(plan.kernels, top, top + height);
     const known = this.head.kernels;
     if (known) paintKernels(this.raster, known, this.data.kernels, unfolded, scale, top, theme);
-    const folds = within(plan.folds, top, top + height).filter(({ opened }) => !opened);
+    const folds = within(plan.folds, top, top + height).filter(({ shows }) => shows === "sum");
     const done = this.addUp(folds, shown, scale, top);
     this.raster.flush(context, left);
 

@@ -87,7 +87,7 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
     const y = band.top - top + TOP + Math.min(band.height, figure ? band.height : 22) / 2 + 4;
     if (band.height >= 11) parts.push(shape("text", { x: 6, y, fill: theme.text }, title));
   }
-  for (const fold of folds) if (!fold.opened) sums(fold, fold.top - top + TOP);
+  for (const fold of folds) if (fold.shows === "sum") sums(fold, fold.top - top + TOP);
   for (const { group, height: tall, top: at } of within(plan.headings, top, top + height)) {
     const y = at - top + TOP + tall / 2 + 4;
     const title = group.title.slice(0, LONGEST) + (group.detail ? "" : `  ${group.ranks.length} ranks`);

@@ -47,12 +47,13 @@ export function drawHeading(
 /** Of which stages a sum is, and of how many ranks. */
 export function drawFold(
   context: CanvasRenderingContext2D,
-  { title, ranks, height, opened }: Fold,
+  { title, ranks, height, shows }: Fold,
   y: number,
   width: number,
   theme: Theme,
 ): void {
   const middle = y + Math.min(Math.max(height, TIGHT), FOLD_TITLE) / 2;
+  const opened = shows === "ranks";
   if (opened) {
     context.fillStyle = theme.band;
     context.fillRect(0, y, width, height);
@@ -66,6 +67,12 @@ export function drawFold(
   const many = ranks.length > 1 ? `${opened ? "" : "mean of "}${ranks.length} ranks` : "";
   context.fillText(many, SPAN_RIGHT, middle);
   context.textAlign = "left";
+}
+
+/** Of which ranks a sum is, and how to see them. */
+export function foldTooltip({ title, ranks, shows }: Fold): string {
+  if (shows === "ranks") return `${title}: click to fold`;
+  return ranks.length === 1 ? `${title}: click to see the rank` : `${title}: mean of ${ranks.length} ranks; click to see each`;
 }
 
 /** What is to be said of the lane above. */
@@ -125,7 +132,6 @@ export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: B
   context.fillStyle = theme.text;
   context.fillText(`rank ${rank.rank}`, band.unfolded === null ? 10 : 13, y);
   context.fillStyle = theme.dim;
-  if (band.like && band.height >= 2 * TIGHT + 4) context.fillText("to compare with", 10, y + TIGHT + 3);
   const stages = rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "";
   context.fillText(clip(context, stages, known.length > 8 ? 56 : 68), 72, y);
   if (!rank.rates) return;

@@ -262,7 +262,7 @@ describe("ranks that are alike", () => {
       [337, false],
       [17, true],
     ]);
-    expect(notes.map(({ text }) => text)).toEqual(["forward +30 %"]);
+    expect(notes.map(({ text }) => text)).toEqual(["forward +30 %; below: rank 17, which should be like it"]);
     expect(notes[0]!.top).toBeGreaterThanOrEqual(bands[0]!.top + bands[0]!.height);
     expect(folds.map(({ ranks }) => ranks.length)).toEqual(Array.from({ length: 127 }, (_, row) => (row < 63 ? 1 : 15)));
     expect(height).toBeLessThan(600);
@@ -289,9 +289,27 @@ describe("ranks that are alike", () => {
     const opened = at({ opened: new Set([fold.key]) });
     expect(opened.bands.slice(2).map(({ rank }) => rank)).toEqual(fold.ranks);
     const open = opened.folds.find(({ key }) => key === fold.key)!;
-    expect(open.opened).toBe(true);
+    expect(open.shows).toBe("ranks");
     expect(foldAt(opened, open.top + 1)).toBe(open);
     expect(foldAt(opened, opened.bands.at(-1)!.top + 1)).toBe(undefined);
+  });
+
+  test("are a lane to be pointed at where the sum would be of one", () => {
+    const waiting = at().folds.filter(({ key }) => key.startsWith("waits"));
+    expect(waiting.map(({ shows }) => shows)).toEqual(waiting.map(() => "lane"));
+    for (const { ranks, top, height } of waiting)
+      expect(at().places.find(({ row: { rank } }) => rank === ranks[0])).toMatchObject({ top, height });
+  });
+
+  test("share the height that is left, until each is as high as a heading", () => {
+    for (const room of [0, 500, 720, 1000, 1e6]) {
+      const { folds, height } = layout(many, arrangement(many), room);
+      const heights = new Set(folds.map(({ height: tall }) => tall));
+      expect(heights.size).toBe(1);
+      const [each] = heights as unknown as [number];
+      if (each > 2) expect(height).toBeLessThanOrEqual(room);
+      if (each < 26) expect(height + folds.length).toBeGreaterThan(room);
+    }
   });
 
   test("are told from odd ones in words", () => {
@@ -501,8 +519,9 @@ test("nothing lies upon anything else, and all is on the page", () => {
     plan: { places, kernels, curves, bands, headings, folds, notes, captions, height },
   } of VARIETY) {
     const apart = folds.filter(({ title }) => title); // the others lie in their headings
+    const hollow = apart.filter(({ shows }) => shows !== "lane"); // in the others is a place
     for (const parts of [
-      [...places, ...kernels, ...curves, ...apart, ...notes, ...captions],
+      [...places, ...kernels, ...curves, ...hollow, ...notes, ...captions],
       [...bands, ...headings, ...apart, ...notes, ...captions],
     ]) {
       const sorted = [...parts].sort((one, other) => one.top - other.top);
@@ -515,7 +534,8 @@ test("nothing lies upon anything else, and all is on the page", () => {
       expect(parts.map(({ top }) => top)).toEqual(parts.map(({ top }) => top).sort((one, other) => one - other));
     }
     for (const place of [...places, ...kernels]) {
-      const band = bands[firstBelow(bands, place.top)]!;
+      const lane = apart.find(({ top, shows }) => top === place.top && shows === "lane");
+      const band = lane ? { ...lane, rank: lane.ranks[0]! } : bands[firstBelow(bands, place.top)]!;
       expect(band.rank).toBe(place.row.rank);
       expect(band.top <= place.top && place.top + place.height <= band.top + band.height).toBe(true);
     }
@@ -533,7 +553,7 @@ test("each rank is in one group that is shown, folded or hidden, and the same in
     );
     for (const wanted of above ? [above, "compute"] : ["compute"]) {
       const folded = folds
-        .filter(({ stack, opened: open }) => stack === wanted && !open)
+        .filter(({ stack, shows }) => stack === wanted && shows !== "ranks")
         .flatMap(({ ranks: some }) => some);
       const shown = bands.filter(({ stack, like }) => stack === wanted && !like).map(({ rank }) => rank);
       expect([...shown, ...folded, ...hiding].sort((one, other) => one - other)).toEqual(ranks.map((_, rank) => rank));

@@ -249,7 +249,8 @@ def _with_like(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _said_of_odd(part: pl.DataFrame) -> str:
-    return f"slower than others are: {units.listed('rank', part['rank'].to_list())}"
+    verb = "takes" if part.height == 1 else "take"
+    return f"{units.listed('rank', part['rank'].to_list())} {verb} longer than others for the same"
 
 
 def _said_of_waiting(part: pl.DataFrame, odd: pl.DataFrame) -> str:
