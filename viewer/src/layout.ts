@@ -432,7 +432,7 @@ function laidOut(head: Head, arranged: Arrangement, thin: number): Layout {
 /** How ranks stand, and of each that is odd, why. */
 export function told({ ranks, standings }: Head): string {
   const counts = standings.map(
-    ({ name }) => `${ranks.filter(({ standing }) => standing === name).length} ${STANDINGS[name]}`,
+    ({ name }) => `${ranks.filter(({ standing }) => standing === name).length.toLocaleString("en-US")} ${STANDINGS[name]}`,
   );
   const odd = ranks.flatMap(({ rank, standing, reason }) => (standing === "odd" ? `rank ${rank}: ${reason}` : []));
   return [counts.join(", "), ...odd].join("; ");

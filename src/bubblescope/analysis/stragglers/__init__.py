@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 import numpy as np
 
+from bubblescope.analysis.alike import Alike, alike
 from bubblescope.analysis.between_rounds import between_rounds, without
 from bubblescope.analysis.idle.slow_ranks import SlowRank, standing_out
 from bubblescope.analysis.phase import pipelines
@@ -115,6 +116,8 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             several are slow, so it seems of those that share the place of one and the replica of
             another; they are left out, for `alone` they cost nothing.
         slow_rank: The slowest rank, if it stands out, as `report` and `why` have it.
+        alike: Which ranks are odd, wait for those, or do as most; of a trace of tasks that are not
+            forwards and backwards on a device, none is told apart.
         slowness: Whose computation is slow, when, and whether together with its micro-batch.
         notices: What was left out.
     """
@@ -143,6 +146,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
     odd_steps: list[int]
     odd_workers: list[tuple[int, int]]
     slow_rank: SlowRank | None
+    alike: Alike
     slowness: Slowness
     notices: tuple[Notice, ...]
 
@@ -222,6 +226,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
                 ).tolist()
             ],
             slow_rank=standing_out(timeline),
+            alike=alike(timeline),
             slowness=slowness(operations),
             notices=operations.notices,
         )
@@ -239,6 +244,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
         """Return everything as plain values, following the schema `SCHEMA`."""
         replicas = range(self.rank.shape[1])
         launch, slow = self.launch_slowdown, self.slowness
+        standing = {rank: row for rank, *row in self.alike.ranks.iter_rows()}
         return {
             "schema": SCHEMA,
             "timed": timed(self.timeline.ranks),
@@ -281,6 +287,8 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
                     "outlier": (place, replica) in self.odd_workers,
                     "slow_share": _at(slow.share, place, replica),
                     "pattern": slow.pattern(place, replica),
+                    "standing": standing[int(self.rank[place, replica])][0],
+                    "reason": standing[int(self.rank[place, replica])][1],
                 }
                 for place in range(len(self.stages))
                 for replica in replicas

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope.analysis import stragglers
+from bubblescope.analysis.alike import Standing
 from bubblescope.model import units
 from bubblescope.render.text.face import Face
 from bubblescope.render.text.sections import table_of, times_of, warnings_of
@@ -21,9 +22,13 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from bubblescope.analysis.alike import Alike
     from bubblescope.analysis.stragglers import Explained
 
 _ROWS: Final = 12
+_ODD: Final = 3
+"""Odd ranks of which it is said what is odd."""
+
 _WIDTH: Final = 64
 """Columns of the heat map at most."""
 
@@ -97,6 +102,8 @@ def _headline(found: stragglers.Stragglers) -> RenderableType:
         place, replica = max(odd, key=lambda worker: found.alone[tuple(worker)])
         said = f"rank {found.rank[place, replica]}, its stage included: {alone}"
         grid.add_row("costs most", _times(found.alone[place, replica]), said)
+    if found.alike.said.keys() - {Standing.ALIKE}:
+        grid.add_row("ranks", "", _standings(found.alike))
     if found.model == "compute":
         grid.add_row("", "", "no communication is modelled: what it costs is launch slowdown")
     return Group(
@@ -105,6 +112,15 @@ def _headline(found: stragglers.Stragglers) -> RenderableType:
         Text(),
         Padding(grid, (0, 0, 1, 2)),
     )
+
+
+def _standings(found: Alike) -> str:
+    """Say how ranks stand, and what is odd about the first of those that are."""
+    odd = found.ranks.filter(standing=Standing.ODD.value).select("rank", "reason")
+    said = [f"rank {rank}: {reason}" for rank, reason in odd.head(_ODD).iter_rows()]
+    said += ["and more"] if odd.height > _ODD else []
+    said += [said for standing, said in found.said.items() if standing is Standing.WAITS]
+    return f"{found}: {'; '.join(said)}"
 
 
 def _operations(found: stragglers.Stragglers, limit: int) -> RenderableType:
