@@ -134,13 +134,13 @@ class TestUnfolding:
         page = opened(thousand, 1280, 720)
         button = page.get_by_role("button", name="fold", exact=True)
         assert button.get_attribute("aria-pressed") == "true"
-        page.keyboard.press("r")
+        page.keyboard.press("m")
         assert len(app(page, "plan.bands")) == 1024
         assert button.get_attribute("aria-pressed") == "false"
         button.focus()
         page.keyboard.press("Enter")
         assert len(app(page, "plan.bands")) == 2
-        page.locator("summary", has_text="lanes").focus()
+        page.locator("summary", has_text="view").focus()
         page.keyboard.press("Enter")
         groups = page.get_by_role("group", name="groups")
         groups.get_by_role("button", name="▶").last.focus()
@@ -161,7 +161,7 @@ class TestUnfolding:
         bands = ranks_of(page, "bands")
         again = opened(thousand, 1280, 720, address=page.evaluate("location.hash"))
         assert ranks_of(again, "bands") == bands
-        page.keyboard.press("r")
+        page.keyboard.press("m")
         settled(page)
         again = opened(thousand, 1280, 720, address=page.evaluate("location.hash"))
         assert len(app(again, "plan.bands")) == 1024

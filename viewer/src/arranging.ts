@@ -2,14 +2,13 @@
 
 import type { App } from "./app";
 import { modes } from "./colour";
+import { foldedAtFirst, groupingAtFirst } from "./folding";
 import {
   bandOf,
-  foldedAtFirst,
-  groupingAtFirst,
   GROUPINGS,
   groupOf,
   overlayAbove,
-  SIZES,
+  sizeBeside,
   type Arrangement,
   type Extra,
   type Fold,
@@ -150,7 +149,7 @@ export class Arranging {
   }
 
   resizeLanes(by: 1 | -1): void {
-    const size = SIZES[SIZES.indexOf(this.app.state.arranged.size) + by];
+    const size = sizeBeside(this.app.state.arranged, this.app.plan, by);
     if (size) this.arrange({ size });
   }
 

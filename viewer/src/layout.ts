@@ -1,5 +1,6 @@
 // Where each row of blocks lies, from top to bottom.
 
+import { byStage, foldedAtFirst, groupingAtFirst, STANDINGS } from "./folding";
 import {
   extentAt,
   type Extent,
@@ -30,7 +31,8 @@ export const GROUPINGS = {
 } as const;
 export type Grouping = keyof typeof GROUPINGS;
 
-export const SIZES = ["overview", "tiny", "small", "medium", "large"] as const;
+/** How tall lanes are: as they fit into the room there is, or by themselves. */
+export const SIZES = ["fit", "overview", "tiny", "small", "medium", "large"] as const;
 export type Size = (typeof SIZES)[number];
 
 export const EXTRAS = ["ideal", "whatif", "comm", "host", "counters"] as const;
@@ -90,6 +92,7 @@ export interface Band {
   top: number;
   height: number;
   stack: Stack; // of which it is a part
+  titled: number; // height of the line of its title, where that stands above its lanes
   rank: number; // by index
   like: boolean; // whether it is here to be compared with the one above, and elsewhere with those like it
   number: number; // from the top, 1 the first
@@ -146,9 +149,7 @@ export interface Layout {
 
 type Heights = Record<Lane | "counter" | "between", number>;
 
-const STANDINGS: Record<StandingName, string> = { odd: "odd", waits: "wait", alike: "alike" };
-
-const HEIGHTS: Record<Size, Heights> = {
+const HEIGHTS: Record<Exclude<Size, "fit">, Heights> = {
   overview: { compute: 1, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 0 },
   tiny: { compute: 4, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 1 },
   small: { compute: 14, ideal: 8, whatif: 8, comm: 4, host: 4, counter: 14, between: 2 },
@@ -157,18 +158,18 @@ const HEIGHTS: Record<Size, Heights> = {
 };
 const FIGURE: Heights = { ...HEIGHTS.medium, compute: 26, between: 3 };
 const FIGURE_OF_TWO: Heights = { ...FIGURE, compute: 16, between: 2 }; // where there are two stacks, to be seen at once
-const FEW = 8; // ranks up to which lanes begin tall
-const MANY = 64;
+const FITTED = { least: 5, most: 118 }; // heights of lanes that fill the room there is
+const TITLE_LINE = 18;
 const MOST_COMM = 42; // what the communication of one rank may take, however much of it overlaps
 const KERNELS = 15; // height of a row of kernels
 const MOST_KERNELS = 180; // what those of one rank may take, however many streams it has
 const LEAST_KERNELS = 3;
 const TITLED = 20; // least distance of the first of them from the top of the rank
-const THINNEST = 2;
+const THINNEST = 1;
 const LOW = 12; // lower lanes than that have no title each, and their groups no headings
 const HEADING = 22;
 const FOLDED = 26;
-const MOST_STAGES = 96; // of a group that have a sum each
+const STAGE = 2; // least height of the lane of a stage in it
 const OPENED = 16;
 const NOTE = 18;
 const FEW_ODD = 6; // odd ranks up to which each is set beside one that is not
@@ -176,24 +177,12 @@ const CAPTION = 22;
 const MEASURED = "as it ran";
 const APART = 10; // between two stacks
 
-/** Which groups are folded when ranks begin to be gathered so. */
-export function foldedAtFirst(grouping: Grouping): ReadonlySet<string> {
-  return new Set(grouping === "standing" ? ["waits", "alike"] : []);
-}
-
-/** How ranks are gathered when a page opens: so many as no screen has room for, by what is odd about them. */
-export function groupingAtFirst({ ranks, standings }: Head): Grouping {
-  if (ranks.length >= MANY && standings.length) return "standing";
-  return new Set(ranks.map(({ host }) => host)).size > 1 ? "host" : "none";
-}
-
 /** What is shown when a page opens. */
 export function arrangement(head: Head): Arrangement {
-  const count = head.ranks.length;
   const grouping = groupingAtFirst(head);
   const above = head.overlays.find(({ lane }) => lane === head.above)?.lane ?? null;
   // What is set above is to be compared with what was measured, among which another would be in the way.
-  const overlays: Extra[] = above !== null ? [above] : count <= MANY ? ["ideal", "whatif"] : ["whatif"];
+  const overlays: Extra[] = above !== null ? [above] : ["whatif"];
   return {
     grouping,
     folded: foldedAtFirst(grouping),
@@ -204,15 +193,35 @@ export function arrangement(head: Head): Arrangement {
     extras: new Set([...overlays, "comm", "host", "counters"]),
     above,
     unfolded: new Set(),
-    size: opening(count, above !== null),
+    size: "fit",
     figure: false,
   };
 }
 
-/** How tall lanes are when a page opens. Two stacks are to be seen at once. */
-function opening(count: number, two: boolean): Size {
-  if (!two) return count <= FEW ? "large" : count <= MANY ? "medium" : "small";
-  return count <= FEW ? "medium" : count <= 2 * FEW ? "small" : count <= MANY ? "tiny" : "overview";
+/** Heights in the proportions of the usual ones, for compute lanes of one. */
+function heightsOf(compute: number): Heights {
+  if (compute < HEIGHTS.small.compute) return { ...HEIGHTS.tiny, compute, between: compute > 6 ? 2 : 1 };
+  const usual =
+    compute < HEIGHTS.medium.compute ? HEIGHTS.small : compute < HEIGHTS.large.compute ? HEIGHTS.medium : HEIGHTS.large;
+  const overlay = Math.min(compute, Math.round(compute * 0.66));
+  return { ...usual, compute, ideal: overlay, whatif: overlay };
+}
+
+/** The room for lanes: how high the window on them is, and whether titles stand above them. */
+export interface Room {
+  height: number;
+  named: boolean;
+}
+
+/** The tallest lanes with which all ranks are in sight, or the lowest that can be told apart. */
+function fitted(head: Head, arranged: Arrangement, room: Room): Heights {
+  let [low, high] = [room.named ? LOW : FITTED.least, FITTED.most]; // a title wants a lane under it
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (arrange(head, arranged, heightsOf(middle), room.named).height <= room.height) low = middle;
+    else high = middle - 1;
+  }
+  return heightsOf(low);
 }
 
 /** The group of a rank. */
@@ -254,19 +263,32 @@ export function overlayAbove(
   return overlays.find(({ lane }) => lane === above && extras.has(lane));
 }
 
-/** @param room height that sums of stages share with all else, where they can */
-export function layout(head: Head, arranged: Arrangement, room = 0): Layout {
-  const found = laidOut(head, arranged, THINNEST);
-  const thin = found.folds.filter(({ key, shows }) => key && shows !== "ranks").length;
-  const more = thin ? Math.floor((room - found.height) / thin) : 0;
-  return more > 0 ? laidOut(head, arranged, Math.min(FOLDED, THINNEST + more)) : found;
+/** @param room what lanes that fit have */
+export function layout(head: Head, arranged: Arrangement, room: Room = { height: 480, named: false }): Layout {
+  const { figure, size, grouping } = arranged;
+  const overlay = overlayAbove(head, arranged);
+  const fitting = size === "fit" && !figure;
+  const standing = grouping === "standing";
+  const usual = fitting ? HEIGHTS.small : size === "fit" ? FIGURE : HEIGHTS[size];
+  const heights = figure
+    ? overlay
+      ? FIGURE_OF_TWO
+      : FIGURE
+    : fitting && !standing
+      ? fitted(head, arranged, room)
+      : usual;
+  const found = arrange(head, arranged, heights, room.named && !figure);
+  // What is left is shared by the lanes of stages.
+  const stages = found.folds.filter(({ key, shows }) => key && shows !== "ranks").length;
+  const more = stages ? Math.floor((room.height - found.height) / stages) : 0;
+  if (more <= 0) return found;
+  return arrange(head, arranged, heights, room.named && !figure, Math.min(FOLDED, STAGE + more));
 }
 
-/** @param thin height of the sum of a stage */
-function laidOut(head: Head, arranged: Arrangement, thin: number): Layout {
+/** @param stage height of the lane of a stage in a group that is folded */
+function arrange(head: Head, arranged: Arrangement, usual: Heights, named: boolean, stage = STAGE): Layout {
   const { extras, figure, grouping } = arranged;
   const overlay = overlayAbove(head, arranged);
-  const usual = figure ? (overlay ? FIGURE_OF_TWO : FIGURE) : HEIGHTS[arranged.size];
   const tall = HEIGHTS.medium.compute > usual.compute ? HEIGHTS.medium : usual;
   let heights = usual;
   const standing = grouping === "standing";
@@ -333,10 +355,13 @@ function laidOut(head: Head, arranged: Arrangement, thin: number): Layout {
 
     function band(rank: number, odd = false, like = false): void {
       const top = y;
+      const titled = named && !low && !figure ? TITLE_LINE : 0;
+      y += titled;
       lanesOf(rank, like);
       made.bands.push({
         top,
         height: y - top,
+        titled,
         stack: which,
         rank,
         like,
@@ -370,9 +395,9 @@ function laidOut(head: Head, arranged: Arrangement, thin: number): Layout {
         const rows = ranks.length === 1 ? (which === "compute" ? rowsOf : rowsAbove)[ranks[0]!]! : [];
         const [row, second] = rows.filter(({ lane }) => lane === which);
         const lane = row !== undefined && second === undefined;
-        fold(thin, key, title, ranks, lane ? "lane" : "sum");
-        if (lane) made.places.push({ row, top: y, height: thin, gaps: undefined });
-        y += thin;
+        fold(stage, key, title, ranks, lane ? "lane" : "sum");
+        if (lane) made.places.push({ row, top: y, height: stage, gaps: undefined });
+        y += stage;
       }
     }
 
@@ -394,7 +419,8 @@ function laidOut(head: Head, arranged: Arrangement, thin: number): Layout {
   function lanes(rank: number, like: boolean): void {
     const top = y;
     const crowd = rowsOf[rank]!.filter((row) => row.lane === "comm").length;
-    const comm = Math.max(THINNEST, Math.min(heights.comm, Math.floor(MOST_COMM / crowd)));
+    const most = Math.min(MOST_COMM, Math.max(heights.comm, heights.compute));
+    const comm = Math.max(THINNEST, Math.min(heights.comm, Math.floor(most / crowd)));
     let lane = "";
     let folded = true; // the kernels are still to come
     for (const row of rowsOf[rank]!) {
@@ -429,31 +455,13 @@ function laidOut(head: Head, arranged: Arrangement, thin: number): Layout {
   }
 }
 
-/** How ranks stand, and of each that is odd, why. */
-export function told({ ranks, standings }: Head): string {
-  const counts = standings.map(
-    ({ name }) => `${ranks.filter(({ standing }) => standing === name).length.toLocaleString("en-US")} ${STANDINGS[name]}`,
-  );
-  const odd = ranks.flatMap(({ rank, standing, reason }) => (standing === "odd" ? `rank ${rank}: ${reason}` : []));
-  return [counts.join(", "), ...odd].join("; ");
-}
-
-/** The ranks of a group by the stages that they hold, from the first on. */
-function byStage(head: Head, group: Group): Pick<Fold, "key" | "title" | "ranks">[] {
-  const found = new Map<string, number[]>();
-  const first = (rank: number): number => head.ranks[rank]!.stages?.[0] ?? -1;
-  for (const rank of [...group.ranks].sort((one, other) => first(one) - first(other))) {
-    const held = head.ranks[rank]!.stages?.join(", ") ?? "";
-    found.set(held, [...(found.get(held) ?? []), rank]);
-  }
-  const held = [...found];
-  const together = Math.ceil(held.length / MOST_STAGES);
-  return Array.from({ length: Math.ceil(held.length / together) }, (_, at) => {
-    const some = held.slice(at * together, (at + 1) * together);
-    const stages = some.length > 1 ? `${some[0]![0]} – ${some.at(-1)![0]}` : some[0]![0];
-    const title = stages === "" ? "all ranks" : `stage ${stages}`;
-    return { key: `${group.key} ${title}`, title, ranks: some.flatMap(([, ranks]) => ranks) };
-  });
+/** The usual size of lanes that is next to one: the first of those that are taller, or lower. */
+export function sizeBeside({ size }: Arrangement, { places }: Layout, by: 1 | -1): Size | undefined {
+  const usual = SIZES.filter((one): one is Exclude<Size, "fit"> => one !== "fit");
+  if (size !== "fit") return usual[usual.indexOf(size) + by];
+  const compute = places.find(({ row }) => row.lane === "compute")?.height ?? HEIGHTS.medium.compute;
+  const beside = usual.filter((one) => by * (HEIGHTS[one].compute - compute) > 0);
+  return by > 0 ? beside[0] : beside.at(-1);
 }
 
 /** What was measured of a rank that is shown. */
