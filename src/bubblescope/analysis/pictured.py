@@ -12,6 +12,7 @@ from bubblescope.analysis.rates import BubbleRates, bubble_rates
 
 if TYPE_CHECKING:
     from bubblescope.analysis.device_budget import Budget
+    from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.model.timeline import Timeline
 
 
@@ -39,6 +40,8 @@ class Pictured(NamedTuple):
         above: What it is set beside: drawn above it, on the same axis of time.
         budget: What its devices spent their time on, where it is no pipeline and its traces tell: it
             has no bubbles then, but idle devices.
+        gaps: Stretches of idle time with their causes, as `Ledger.gaps` has them; None if they were not
+            asked for or are not known.
     """
 
     timeline: Timeline
@@ -46,10 +49,15 @@ class Pictured(NamedTuple):
     title: str = ""
     above: Pictured | None = None
     budget: Budget | None = None
+    gaps: pl.DataFrame | None = None
 
 
 def pictured(
-    timeline: Timeline, max_steps: int | None = None, beside: Reference | None = None
+    timeline: Timeline,
+    max_steps: int | None = None,
+    beside: Reference | None = None,
+    ledger: Ledger | None = None,
+    title: str = "",
 ) -> Pictured:
     """Return what a picture of a run shows.
 
@@ -57,11 +65,17 @@ def pictured(
         timeline: The run.
         max_steps: Only the first so many steps; all if None.
         beside: What it is set beside, if anything.
+        ledger: Why its ranks were idle, if that is to be seen.
+        title: What it is called, where it is one of several.
     """
+    gaps = None if ledger is None else ledger.gaps
     if max_steps is not None and len(timeline.steps) > max_steps:
-        timeline = timeline.slice(steps=timeline.steps[:max_steps])
+        steps = timeline.steps[:max_steps]
+        timeline = timeline.slice(steps=steps)
+        gaps = None if gaps is None else gaps.filter(pl.col("step").is_in(steps))
     spent = None if _pipelined(timeline) else budget(timeline)
-    shown = Pictured(timeline, bubble_rates(timeline), budget=spent)
+    gaps = None if spent is not None else gaps
+    shown = Pictured(timeline, bubble_rates(timeline), title, budget=spent, gaps=gaps)
     if beside is None:
         return shown
     planned = beside.timeline.slice(steps=set(timeline.steps) & set(beside.timeline.steps))

@@ -11,7 +11,7 @@ from bubblescope.model import units
 from bubblescope.model.kinds import Kind
 from bubblescope.render.palette import BUBBLE, COLOURS
 from bubblescope.render.picture.blocks import Finish, blocks, coloured
-from bubblescope.render.picture.guides import Entry, legend
+from bubblescope.render.picture.guides import Entry, legend, step_labels
 from bubblescope.render.picture.order import pipeline_order
 from bubblescope.render.picture.sheet import (
     ALONE,
@@ -81,7 +81,9 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
     block = row - (0.5 if row == style.row else 0)
     margins = (max(map(style.wide, titles), default=0) + style.gap, _RIGHT)
     frame = Frame.fit(panel.span or span_of(tasks), margins, size, style)
-    top = 4.0 + (style.font * 1.5 if pictured.title else 0)
+    steps = tasks.filter(pl.col("step").is_not_null()).group_by("step")
+    begins = steps.agg(pl.col("start_ns").min()).sort("start_ns").rows()
+    top = 4.0 + style.font * 1.5 * (bool(pictured.title) + (len(begins) > 1))
     lanes = {rank: top + row * device for device, rank in enumerate(ranks)}
     bottom = top + row * max(1, len(ranks))
     chunks = int(everything["chunk"].max() or 0) + 1  # type: ignore[arg-type]
@@ -109,7 +111,7 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
         *_caption(pictured.title, frame, style),
         *_titles(titles, list(lanes.values()), frame, style, (row, block)),
         *drawn,
-        *_steps(tasks, frame, (top, bottom)),
+        *_steps(begins, frame, style, (top, bottom)),
         *(_time(frame, style, bottom) if panel.axis else ()),
         *explained,
     ]
@@ -216,14 +218,25 @@ def _titles(
             yield f'<text x="{x}" y="{middle}" text-anchor="end">{title}</text>'
 
 
-def _steps(tasks: pl.DataFrame, frame: Frame, extent: tuple[float, float]) -> Iterator[str]:
-    """Draw a line where each step but the first begins."""
-    begins = tasks.filter(pl.col("step").is_not_null()).group_by("step")
-    for start in begins.agg(pl.col("start_ns").min())["start_ns"].sort()[1:]:
-        yield (
-            f'<path d="M{frame.x(start):.2f} {number(extent[0] - 3)}V{number(extent[1] + 3)}" '
-            f'stroke="{_EDGE}" stroke-width="0.7" stroke-dasharray="2 2"/>'
-        )
+def _steps(
+    begins: list[tuple[int, int]], frame: Frame, style: Style, extent: tuple[float, float]
+) -> Iterator[str]:
+    """Draw a line where each step but the first begins, with their numbers above, where there are several."""
+    if len(begins) < 2:
+        return
+    top, bottom = extent
+    lefts = [frame.x(start) for _, start in begins]
+    labels = step_labels(
+        [step for step, _ in begins], [""] * len(begins), [*lefts, frame.right], style
+    )
+    for at, (left, label) in enumerate(zip(lefts, labels, strict=True)):
+        if at > 0:
+            yield (
+                f'<path d="M{left:.2f} {number(top - 3)}V{number(bottom + 3)}" '
+                f'stroke="{_EDGE}" stroke-width="0.7" stroke-dasharray="2 2"/>'
+            )
+        if label and left + style.wide(label) <= frame.right:
+            yield f'<text x="{left:.2f}" y="{number(top - style.font * 0.5)}">{label}</text>'
 
 
 def _time(frame: Frame, style: Style, bottom: float) -> Iterator[str]:

@@ -14,6 +14,8 @@ from bubblescope.render.picture.sheet import FAMILIES, PRINT, SCREEN, page
 from bubblescope.render.picture.size import POINT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bubblescope.analysis.pictured import Pictured
 
 _BUILT_IN: Final = "helvetica"
@@ -27,23 +29,35 @@ _FONTS: Final = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.fonts", "~/.l
 
 
 def write(
-    pictured: Pictured, path: Path, *, width: float | str | None = None, look: str = "full"
+    pictured: Pictured | Sequence[Pictured],
+    path: Path,
+    *,
+    width: float | str | None = None,
+    look: str = "full",
+    title: str = "",
 ) -> Path:
     """Write the picture; the arguments are those of `render`."""
-    data = render(pictured, width=width, look=look)
+    data = render(pictured, width=width, look=look, title=title)
     with replacing(path) as partial:
         partial.write_bytes(data)
     return path
 
 
-def render(pictured: Pictured, *, width: float | str | None = None, look: str = "full") -> bytes:
+def render(
+    pictured: Pictured | Sequence[Pictured],
+    *,
+    width: float | str | None = None,
+    look: str = "full",
+    title: str = "",
+) -> bytes:
     """Return the picture as PDF data.
 
     Args:
-        pictured: What to draw: its compute lanes.
+        pictured: What to draw: the compute lanes of a run, or of several, as `svg.draw` has them.
         width: As of an SVG picture, of which a pixel is 1/96 inch; 1600 of them by default, 7 inches
             in the look of papers.
         look: One of `svg.LOOKS`.
+        title: What stands above it.
 
     Raises:
         BubblescopeError: The renderer is not installed; names need a font, and there is none; the width
@@ -51,7 +65,7 @@ def render(pictured: Pictured, *, width: float | str | None = None, look: str = 
     """
     fpdf = _renderer()
     size = svg.size_of(width, look)
-    drawing = svg.draw(pictured, size, look, PRINT if size.printed else SCREEN)
+    drawing = svg.draw(pictured, size, look, PRINT if size.printed else SCREEN, title)
     points = size.pixels / POINT, drawing.height / POINT
     document = fpdf.FPDF(unit="pt", format=points)
     document.set_creator("bubblescope")
