@@ -145,6 +145,7 @@ class Trace:
 
     def save(self, path: PathLike) -> Path:
         """Write everything to one Parquet file, which `bubblescope.load` reads back."""
+        agree(Path(path), "parquet")
         return self.timeline.save(path)
 
     def info(self) -> Info:

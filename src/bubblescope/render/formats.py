@@ -137,7 +137,7 @@ def format_of(path: Path) -> str:
 
 
 def picture_format_of(path: Path) -> str:
-    """Return the name of the format of a picture that a file's ending stands for, SVG if it says nothing.
+    """Return which picture a file's ending stands for: the name of a format; "svg" if it says nothing.
 
     Raises:
         BubblescopeError: It is the ending of something else than a picture.
@@ -147,16 +147,28 @@ def picture_format_of(path: Path) -> str:
         if path.suffix.lower() == suffix:
             return name
     if _ending(path.name) in _endings():
-        endings = " or ".join(pictures.values())
         raise BubblescopeError(
-            f"{path.name} is the name of a {_ending(path.name)} file, and this would be a picture; let it "
-            f"end in {endings}"
+            f"{path.name} is the name of a {_ending(path.name)} file, and this would be a picture; "
+            f"let it end in {joined([*pictures.values()], 'or')}"
         )
     return "svg"
 
 
+def write_picture(shown: Any, path: Path, *, to: str | None = None, **options: Any) -> Path:
+    """Draw runs that are pictured already.
+
+    Args:
+        shown: A `Pictured`, or several, which stand below each other.
+        path: The file to write.
+        to: Name of the format; by default, what the file's ending stands for.
+        options: Those that the format has.
+    """
+    FORMATS[to or picture_format_of(path)].writer()(shown, path, **options)
+    return path
+
+
 def agree(path: Path, name: str) -> None:
-    """Refuse to write a format to a file that is named as something else, which readers would take it for.
+    """Refuse to write a format to a file that is named as if it were something else.
 
     An ending that says nothing, such as that of a device, agrees with every format.
 
@@ -166,13 +178,16 @@ def agree(path: Path, name: str) -> None:
     suffix = FORMATS[name].suffix
     if _ending(path.name) in _endings() - {_ending(suffix)}:
         raise BubblescopeError(
-            f"{path.name} is the name of a {_ending(path.name)} file, and this would be {name}; name it "
-            f"{path.stem.removesuffix(suffix)}{suffix}"
+            f"{path.name} is the name of a {_ending(path.name)} file, and this would be {name}; "
+            f"name it {path.stem.removesuffix(suffix)}{suffix}"
         )
 
 
 _NEVER_WRITTEN: Final = frozenset(
-    "jpg jpeg gif webp avif bmp tif tiff eps ps emf svgz gz bz2 xz zst zip".split()
+    (
+        *("jpg", "jpeg", "gif", "webp", "avif", "bmp", "tif", "tiff", "eps", "ps", "emf", "svgz"),
+        *("gz", "bz2", "xz", "zst", "zip"),
+    )
 )
 """Endings of pictures and compressed files of which no format is one."""
 

@@ -13,7 +13,7 @@ from bubblescope.model.kinds import Kind, Lane
 from bubblescope.render.layout import ordered_ranks
 from bubblescope.render.palette import BUBBLE, COLOURS
 from bubblescope.render.picture.blocks import Finish, blocks, coloured, type_size
-from bubblescope.render.picture.causes import lines
+from bubblescope.render.picture.cause_lines import lines
 from bubblescope.render.picture.guides import Entry, axis, legend, step_labels
 from bubblescope.render.picture.sheet import (
     ALONE,
@@ -251,7 +251,7 @@ def _lane_titles(
 
 
 def _lane_rates(pictured: Pictured) -> tuple[str, dict[int, str]]:
-    """Return what stands at the right of the lanes, if it is known of any: what it is, and each rank's."""
+    """Return what stands at the right of the lanes and over it, if it is known of any rank."""
     what, rates = _per_rank(pictured)
     if all(rate is None for rate in rates.values()):
         return "", {}

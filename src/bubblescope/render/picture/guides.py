@@ -13,7 +13,7 @@ from bubblescope.render.ticks import ticks
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from bubblescope.render.picture.causes import Line
+    from bubblescope.render.picture.cause_lines import Line
     from bubblescope.render.picture.sheet import Frame, Style
 
 _GREY = "#5c5c5c"
@@ -36,8 +36,7 @@ def axis(frame: Frame, style: Style, bottom: float) -> Iterator[str]:
 def step_labels(
     steps: Sequence[int], known: Sequence[str], begins: Sequence[float], style: Style
 ) -> list[str]:
-    """Return what stands above each step: its number and what is known where most have room, else some
-    numbers.
+    """Return what stands above each step: all that is known where most have room, else some numbers.
 
     Args:
         steps: Their numbers.

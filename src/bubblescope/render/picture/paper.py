@@ -221,7 +221,7 @@ def _titles(
 def _steps(
     begins: list[tuple[int, int]], frame: Frame, style: Style, extent: tuple[float, float]
 ) -> Iterator[str]:
-    """Draw a line where each step but the first begins, with their numbers above, where there are several."""
+    """Draw a line where each step but the first begins, and numbers above, where there are several."""
     if len(begins) < 2:
         return
     top, bottom = extent
