@@ -316,7 +316,7 @@ def _simulated(name: str, own: Plan | None, wanted: _Wanted) -> tuple[Row, Pictu
         timeline = wanted.run(plan)
     except ScheduleError as error:
         return Row(name, problem=str(error)), None
-    shown = pictured(timeline)
+    shown = pictured(timeline, title=plan.name)
     lengths = [length for length in phase_lengths(shown.rates).values() if length is not None]
     row = Row(
         plan.name,

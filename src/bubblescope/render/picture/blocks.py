@@ -27,6 +27,8 @@ MOST_BLOCKS: Final = 40_000
 """Tasks of a picture up to which any lane is drawn block by block."""
 _LETTER: Final = 0.68
 """As `DIGIT`, of the letters of names in the widest of the fonts."""
+_FEW: Final = 0.02
+"""Share of labels that may be left out so that the others are larger."""
 _MOST_LETTERS: Final = 1_000
 _LEAST_LETTERS: Final = 5
 """Letters of a name that must fit for its beginning to be shown."""
@@ -64,7 +66,7 @@ def coloured(tasks: pl.DataFrame) -> pl.DataFrame:
 
 
 def type_size(tasks: pl.DataFrame, frame: Frame, sizes: tuple[float, float], spare: float) -> float:
-    """Return one size for the labels of all blocks, at which nine of ten that can be legible fit.
+    """Return one size for the labels of all blocks, at which all but a few that can be legible fit.
 
     Sizes that differ from block to block, or labels that only some blocks of a kind have room for, look
     like a pattern of the run.
@@ -79,7 +81,7 @@ def type_size(tasks: pl.DataFrame, frame: Frame, sizes: tuple[float, float], spa
     wide = (pl.col("end_ns") - pl.col("start_ns")) * frame.scale - spare
     labelled = tasks.filter(~pl.col("named") & (pl.col("label") != ""))
     fits = labelled.select(wide / (pl.col("label").str.len_chars() * DIGIT)).to_series()
-    smallest = fits.filter(fits >= least).quantile(0.1)
+    smallest = fits.filter(fits >= least).quantile(_FEW)
     return most if smallest is None else min(most, smallest)
 
 

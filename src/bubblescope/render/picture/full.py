@@ -59,13 +59,8 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
     """
     timeline = pictured.timeline
     tasks = compute_tasks(timeline)
-    titles = _titles(timeline)
-    titled = max(
-        style.left, round(max(map(style.wide, titles.values()), default=0)) + 2 * style.gap
-    )
-    what, rates = _lane_rates(pictured)
-    rated = max(style.right, ceil(max(map(style.wide, (what, *rates.values())))) + 2 * style.gap)
-    frame = Frame.fit(panel.span or span_of(tasks), (titled, rated), size, style)
+    beside = panel.margins or margins(pictured, style)
+    frame = Frame.fit(panel.span or span_of(tasks), beside, size, style)
     heading = _wrapped(_said(pictured, panel), frame, style)
     top = style.heading + 17 + style.line * len(heading)
     lanes, hosts, bottom = _lanes(timeline, top, style)
@@ -92,8 +87,8 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
         *_heading(heading, frame, style),
         *_steps(pictured, frame, style, (top, bottom)),
         *_hosts(hosts, frame, style),
-        *_lane_titles(titles, lanes, frame, style),
-        *_rates((what, rates), lanes, frame, style, top),
+        *_lane_titles(_titles(timeline), lanes, frame, style),
+        *_rates(_lane_rates(pictured), lanes, frame, style, top),
         *idle,
         *drawn,
         *(axis(frame, style, bottom) if panel.axis else ()),
@@ -102,17 +97,26 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
     return Drawing("\n".join(parts), height, style.font)
 
 
+def margins(pictured: Pictured, style: Style) -> tuple[float, float]:
+    """Return how much room the titles of the lanes and their rates take, at the left and right."""
+    what, rates = _lane_rates(pictured)
+    titled = max(map(style.wide, _titles(pictured.timeline).values()), default=0)
+    rated = max(map(style.wide, (what, *rates.values())))
+    return (
+        max(style.left, round(titled) + 2 * style.gap),
+        max(style.right, ceil(rated) + 2 * style.gap),
+    )
+
+
 def _entries(tasks: pl.DataFrame, between: str) -> list[Entry]:
     """Return what the colours stand for; `between` is what is between tasks."""
     present = set(tasks["kind"].cast(pl.String).unique())
-    return [
-        *(
-            Entry(kind.value.replace("_", " "), (COLOURS[kind],))
-            for kind in Kind
-            if kind.value in present
-        ),
-        Entry(between, (BUBBLE,), "#cfcfcf"),
-    ]
+    named: dict[str, list[str]] = {}
+    for kind in Kind:
+        if kind.value in present:
+            named.setdefault(COLOURS[kind], []).append(kind.value.replace("_", " "))
+    kinds = [Entry(" / ".join(names), (colour,)) for colour, names in named.items()]
+    return [*kinds, Entry(between, (BUBBLE,), "#cfcfcf")]
 
 
 def _titles(timeline: Timeline) -> dict[int, str]:
@@ -147,9 +151,10 @@ def _lanes(
 
 def _said(pictured: Pictured, panel: Panel) -> list[str]:
     """Return what the heading says."""
+    said = facts(pictured.timeline) if panel.facts else []
     return [
         *([pictured.title] if pictured.title else ()),
-        *(facts(pictured.timeline) if panel.facts else ()),
+        *(said[1:] if said[:1] == [pictured.title] else said),
         *_idleness(pictured),
     ]
 

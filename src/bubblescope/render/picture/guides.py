@@ -48,10 +48,10 @@ def step_labels(
         return []
     short = [f"step {step}" for step in steps]
     full = [name + more for name, more in zip(short, known, strict=True)]
-    room = median(right - left for left, right in pairwise(begins)) - style.gap
-    if max(map(style.wide, full)) <= room:
+    apart = median(right - left for left, right in pairwise(begins))
+    if max(map(style.wide, full)) + style.gap <= apart:
         return full
-    every = ceil(max(map(style.wide, short)) / max(1.0, room))
+    every = ceil((max(map(style.wide, short)) + style.gap) / max(0.1, apart))
     return [label if at % every == 0 else "" for at, label in enumerate(short)]
 
 

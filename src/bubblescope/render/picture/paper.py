@@ -76,11 +76,11 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
     tasks = compute_tasks(pictured.timeline)
     everything = tasks if panel.tasks is None else panel.tasks
     ranks = pipeline_order(pictured.timeline)["rank"].to_list()
-    titles = [f"Device {device + 1}" for device in range(len(ranks))]
+    titles = _numbered(pictured)
     row = min(style.row, max(_THINNEST, _HIGHEST / max(1, len(ranks))))
     block = row - (0.5 if row == style.row else 0)
-    margins = (max(map(style.wide, titles), default=0) + style.gap, _RIGHT)
-    frame = Frame.fit(panel.span or span_of(tasks), margins, size, style)
+    beside = panel.margins or margins(pictured, style)
+    frame = Frame.fit(panel.span or span_of(tasks), beside, size, style)
     steps = tasks.filter(pl.col("step").is_not_null()).group_by("step")
     begins = steps.agg(pl.col("start_ns").min()).sort("start_ns").rows()
     top = 4.0 + style.font * 1.5 * (bool(pictured.title) + (len(begins) > 1))
@@ -89,7 +89,8 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
     chunks = int(everything["chunk"].max() or 0) + 1  # type: ignore[arg-type]
     weights = (everything["kind"] == Kind.BACKWARD_WEIGHT.value).any()
     shaded = 1 < chunks <= _SHADES and not weights
-    tasks = _labelled(_shaded(tasks, chunks) if shaded else coloured(tasks), chunks, shaded=shaded)
+    own = int(tasks["chunk"].max() or 0) + 1  # type: ignore[arg-type]
+    tasks = _labelled(_shaded(tasks, chunks) if shaded else coloured(tasks), own, shaded=shaded)
     # One look for all blocks: outlines and numbers that only some have room for look like a pattern.
     wide = (everything["end_ns"] - everything["start_ns"]) * frame.scale
     outlined = _OUTLINED if (wide.median() or 0) < _OUTLINED else _THINNEST_OUTLINED  # type: ignore[operator]
@@ -116,6 +117,16 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
         *explained,
     ]
     return Drawing("\n".join(parts), height, style.font)
+
+
+def margins(pictured: Pictured, style: Style) -> tuple[float, float]:
+    """Return how much room there is at the left, for the titles of the lanes, and at the right."""
+    return max(map(style.wide, _numbered(pictured)), default=0) + style.gap, _RIGHT
+
+
+def _numbered(pictured: Pictured) -> list[str]:
+    """Return the titles of the lanes."""
+    return [f"Device {device + 1}" for device in range(pictured.timeline.ranks.height)]
 
 
 def _caption(title: str, frame: Frame, style: Style) -> Iterator[str]:

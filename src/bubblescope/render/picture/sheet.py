@@ -162,6 +162,7 @@ class Panel(NamedTuple):
         axis: Whether the axis of time is below it.
         legend: Whether the legend is.
         facts: Whether its heading says what run it is, beside its title and its rates.
+        margins: Room at the left and right of all of them; its own if None.
     """
 
     span: tuple[int, int] | None = None
@@ -169,6 +170,7 @@ class Panel(NamedTuple):
     axis: bool = True
     legend: bool = True
     facts: bool = True
+    margins: tuple[float, float] | None = None
 
 
 ALONE: Final = Panel()

@@ -140,10 +140,19 @@ def draw(
     Raises:
         BubblescopeError: The width leaves no room for the lanes beside their titles.
     """
-    drawn = paper.draw if look == "paper" else full.draw
+    drawn = paper if look == "paper" else full
     panels = _panels(shown)
+    left, right = map(max, zip(*(drawn.margins(run, style) for run, _ in panels), strict=True))
     heading = [_heading(title, size, style)] if title else []
-    return stacked([*heading, *(drawn(run, size, style, panel) for run, panel in panels)])
+    return stacked(
+        [
+            *heading,
+            *(
+                drawn.draw(run, size, style, panel._replace(margins=(left, right)))
+                for run, panel in panels
+            ),
+        ]
+    )
 
 
 def _panels(shown: Pictured | Sequence[Pictured]) -> list[tuple[Pictured, Panel]]:
@@ -154,8 +163,9 @@ def _panels(shown: Pictured | Sequence[Pictured]) -> list[tuple[Pictured, Panel]
         longest = max((run.timeline.duration_ns for run in shown), default=0)
         starts = [span_of(one)[0] for one in tasks]
         return [
-            (run, Panel((start, start + longest), everything, legend=run is shown[-1]))
+            (run, Panel((start, start + longest), everything, axis=last, legend=last))
             for run, start in zip(shown, starts, strict=True)
+            for last in (run is shown[-1],)
         ]
     if shown.above is None:
         return [(shown, ALONE)]
