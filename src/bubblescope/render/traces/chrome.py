@@ -15,9 +15,11 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.counters import in_force
-from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.kinds import Lane
 from bubblescope.render.files import replacing
 from bubblescope.render.layout import drawn_ns, duration_text, ordered_ranks, short_label, with_rows
+from bubblescope.render.traces import colours
+from bubblescope.render.traces.colours import STEPS
 from bubblescope.render.traces.kernels import KERNEL_ARGUMENTS, kernel_slices
 from bubblescope.render.traces.slices import (
     ARGUMENTS,
@@ -36,30 +38,10 @@ if TYPE_CHECKING:
 
 _BEYOND_DOUBLES: Final = {"kind", "host_start_ns", "host_end_ns"}
 """Arguments written as text: the kind, and times since the epoch, which JavaScript would round."""
-_COLOURS: Final = {
-    Kind.FORWARD: "rail_response",
-    Kind.BACKWARD: "rail_idle",
-    Kind.BACKWARD_INPUT: "rail_idle",
-    Kind.BACKWARD_WEIGHT: "cq_build_running",
-    Kind.FORWARD_BACKWARD: "rail_load",
-    Kind.RECOMPUTE: "background_memory_dump",
-    Kind.OPTIMIZER: "heap_dump_child_node_arrow",
-    Kind.SEND_FORWARD: "thread_state_runnable",
-    Kind.RECV_FORWARD: "thread_state_runnable",
-    Kind.SEND_BACKWARD: "thread_state_unknown",
-    Kind.RECV_BACKWARD: "thread_state_unknown",
-    Kind.COLLECTIVE: "thread_state_uninterruptible",
-    Kind.DATA: "heap_dump_stack_frame",
-    Kind.GC: "generic_work",
-    Kind.OTHER: "cq_build_abandoned",
-}
-"""Of the colour names that Catapult's viewer knows, the nearest to our palette's."""
-_STEPS_COLOUR: Final = "grey"
 _ROWS_PER_LANE: Final = 1_000_000
 _CHUNK: Final = 50_000
 _TEXTS: Final = ("full", "module")
 """What is said of kernels in a trace's own words."""
-_STEPS: Final = "steps"
 _INSIDE_NS: Final = 100.0
 """How far within its slice an arrow begins and ends; half the slice where that is less."""
 
@@ -130,9 +112,7 @@ def _slices(tasks: pl.DataFrame) -> pl.Series:
         tasks,
         name=pl.format("{} {}", short_label(), duration_text()),
         cat=pl.col("kind").cast(pl.String),
-        cname=pl.col("kind")
-        .cast(pl.String)
-        .replace_strict({kind.value: name for kind, name in _COLOURS.items()}),
+        cname=pl.col("kind").cast(pl.String).replace_strict(colours.catapult()),
         ph=pl.lit("X"),
         pid="rank",
         tid="tid",
@@ -244,8 +224,8 @@ def _steps(timeline: Timeline, spans: pl.DataFrame, origin_ns: int) -> pl.Series
     return _encode(
         marks.sort("row", "start_ns", "end_ns").explode("mark").unnest("mark"),
         name=pl.format("step {}", "step"),
-        cat=pl.lit(_STEPS),
-        cname=pl.lit(_STEPS_COLOUR),
+        cat=pl.lit(STEPS),
+        cname=pl.lit(colours.catapult()[STEPS]),
         ph="ph",
         s=pl.lit("t"),
         pid=pl.lit(_steps_pid(timeline)),
@@ -277,10 +257,10 @@ def _metadata(
         name("process_sort_index", rank, 0, sort_index=position)
     steps = _steps_pid(timeline)
     if spans.height:
-        name("process_name", steps, 0, name=_STEPS)
+        name("process_name", steps, 0, name=STEPS)
         name("process_sort_index", steps, 0, sort_index=-1)
     for row in range(spans["row"].n_unique()):
-        thread(steps, 1 + row, _STEPS, row, row)
+        thread(steps, 1 + row, STEPS, row, row)
     for rank, lane, row, tid in (
         tasks.select("rank", "lane", "row", "tid").unique().sort("rank", "tid").iter_rows()
     ):
