@@ -15,6 +15,7 @@ import numpy as np
 
 from bubblescope.model.kinds import Kind
 from bubblescope.render.palette import COLOURS
+from bubblescope.render.traces.slices import PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 STEPS: Final = "steps"
-"""The category of steps, which have a colour like a kind."""
-_STEPS_COLOUR: Final = "#dddddd"
+"""The category of steps."""
+_OTHERS: Final = {
+    STEPS: "#dddddd",
+    **dict(zip(PHASES, ("#a9c8ee", "#b9dfb4", "#eec79a"), strict=True)),
+}
+"""What has a colour beside the kinds: the palette's hues, paler, for what stands around tasks."""
 _KEPT: Final = 0.6
 """How much of the difference between two colours of the palette is to be left..."""
 _ENOUGH: Final = 0.12
@@ -76,14 +81,14 @@ _DARKEST: Final = 40
 
 @cache
 def catapult() -> dict[str, str]:
-    """Return for each kind, and for `STEPS`, the name of Catapult's colour that is to stand for it."""
+    """Return for each kind, each phase and `STEPS` the name of its colour in Catapult."""
     names = list(_CATAPULT)
     return _assigned(np.array(list(_CATAPULT.values())) / 255, names.__getitem__)
 
 
 @cache
 def perfetto() -> dict[str, str]:
-    """Return for each kind, and for `STEPS`, the correlation id with its colour in Perfetto's UI."""
+    """Return for each kind, each phase and `STEPS` the correlation id with its colour in Perfetto."""
     return _assigned(perfetto_colours(), _TEXT.format)
 
 
@@ -101,7 +106,7 @@ def _assigned(offered: Floats, named: Callable[[int], str]) -> dict[str, str]:
         offered: A row for each colour.
         named: What the colour of a row is called.
     """
-    wanted = {**{kind.value: COLOURS[kind] for kind in Kind}, STEPS: _STEPS_COLOUR}
+    wanted = {**{kind.value: COLOURS[kind] for kind in Kind}, **_OTHERS}
     places = _oklab(offered)
     taken: dict[str, tuple[int, Floats]] = {}
     for colour in dict.fromkeys(wanted.values()):

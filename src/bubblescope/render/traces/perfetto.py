@@ -2,10 +2,10 @@
 
 Format: https://perfetto.dev/docs/reference/synthetic-track-event. One track per rank, ordered along
 the pipeline, with its compute tasks; under it one per other lane, and more where tasks of a lane
-overlap. All are children of one track, because the UI orders what has no parent by name, and
-unfolds it for the reader where it is alone: a snapshot of clocks would be a second one. So there is
-none, and times are the timeline's own nanoseconds since the epoch, in UTC. Kernels, if asked for, have
-a track for each stream below their rank's.
+overlap, one for each stream of kernels (if asked for), and one of the phases of the rank's steps. All
+are children of one track, because the UI orders what has no parent by name, and unfolds it for the
+reader where it is alone: a snapshot of clocks would be a second one. So there is none, and times are
+the timeline's own nanoseconds since the epoch, in UTC.
 
 No field says what colour a slice has. The UI takes it from a hash of the slice's correlation id, or
 else of its name, where lengths and their units would make one kind many colours. So slices of a kind
@@ -33,7 +33,10 @@ from bubblescope.render.traces.slices import (
     ARGUMENTS,
     LONGEST_DETAIL,
     LONGEST_TITLE,
+    PHASES,
+    PHASES_TITLE,
     flows,
+    phase_spans,
     plain,
     step_spans,
 )
@@ -69,7 +72,7 @@ def write(timeline: Timeline, path: Path, *, kernels: bool = False) -> Path:
         packets.packet[0].interned_data.MergeFromString(work.interned())
     with replacing(path) as partial, partial.open("wb") as file:
         file.write(packets.SerializeToString())
-        for events in chain(_events(tasks, tracks), _samples(timeline, tracks)):
+        for events in chain(_events(tasks, tracks), _phases(tracks), _samples(timeline, tracks)):
             file.write(events.SerializeToString())
         if work is not None:
             file.writelines(work.chunks())
@@ -111,7 +114,8 @@ class _Tracks:
         self.units: dict[int, str] = {}
         self._described: list[tuple[int, int | None, str, int]] = []
         streams = {}
-        named = [STEPS, *tasks["kind"].cast(pl.String).unique().sort()]
+        self.phases = phase_spans(timeline)
+        named = [STEPS, *tasks["kind"].cast(pl.String).unique().sort(), *PHASES]
         arguments: tuple[str, ...] = ARGUMENTS
         if ran is not None:
             streams = kernel_tracks(ran).partition_by("rank", as_dict=True)
@@ -126,6 +130,7 @@ class _Tracks:
             self._add((STEPS, row), root, STEPS if row == 0 else f"{STEPS} {row + 1}", row)
         rows = tasks.select("rank", "lane", "row").unique().sort("rank", "lane", "row")
         lanes = rows.partition_by("rank", as_dict=True)
+        phased = dict(self.phases.group_by("rank").agg(pl.col("row").max() + 1).iter_rows())
         counted = timeline.counters.select(
             "rank",
             "name",
@@ -149,6 +154,10 @@ class _Tracks:
                 for track, _, title in streams[rank,].iter_rows():
                     self._add((_STREAM, track), parent, title, below)
                     below += 1
+            for row in range(phased.get(rank, 0)):
+                title = PHASES_TITLE if row == 0 else f"{PHASES_TITLE} {row + 1}"
+                self._add((PHASES_TITLE, rank, row), parent, title, below)
+                below += 1
             measured = counters.get((rank,), counted.clear())
             for order, (*key, title, unit) in enumerate(measured.iter_rows(), start=below):
                 self.units[self._add(tuple(key), parent, title, order)] = unit
@@ -214,6 +223,16 @@ def _events(tasks: pl.DataFrame, tracks: _Tracks) -> Iterator[Any]:
                     begin.debug_annotations.add(name_iid=iid, string_value=value)
                 else:
                     begin.debug_annotations.add(name_iid=iid, int_value=value)
+        yield trace
+
+
+def _phases(tracks: _Tracks) -> Iterator[Any]:
+    """Yield the slices of the phases of all ranks, a bounded number at a time."""
+    for chunk in tracks.phases.iter_slices(_CHUNK):
+        trace = proto.Trace()
+        for rank, name, start, end, row in chunk.iter_rows():
+            track = tracks.ids[PHASES_TITLE, rank, row]
+            _slice(trace, track, start, end, name, tracks.categories[name])
         yield trace
 
 
