@@ -25,6 +25,7 @@ from synthetic import ORIGIN, hostile, one_f_one_b, staggered
 from trace_processor import (
     AROUND,
     Row,
+    chrome_arrows,
     expected,
     expected_arrows,
     expected_tracks,
@@ -185,6 +186,35 @@ def test_catapult_and_perfetto_show_the_same_row_by_row(tmp_path, catapult, make
     for one, other in itertools.combinations(drawn, 2):
         alike = palette.get(one, one) == palette.get(other, other)
         assert (drawn[one] == drawn[other]) is alike, (one, other)
+
+
+@pytest.mark.parametrize("make", [one_f_one_b, staggered, crossed, overlapped])
+def test_perfetto_binds_both_ends_of_a_chrome_traces_arrows_to_the_slices_meant(tmp_path, make):
+    timeline = make()
+    with opened(chrome.write(timeline, tmp_path / "run.json")) as query:
+        # This reader draws an arrow from the end that began first.
+        found = Counter(map(frozenset, chrome_arrows(query)))
+        assert found == Counter(map(frozenset, expected_arrows(timeline)))
+        assert query("select name from stats where name like 'flow%' and value > 0") == []
+
+
+@pytest.mark.parametrize("make", [one_f_one_b, crossed, overlapped])
+def test_sort_indices_put_ranks_along_the_pipeline_and_lanes_below_each_other(tmp_path, make):
+    """Perfetto's UI follows them from its version 53 on, as Catapult does."""
+    timeline = make()
+    named: dict[tuple[str, int, int], dict] = {}
+    for event in events(timeline, tmp_path / "run.json"):
+        if event["ph"] == "M":
+            named[event["name"], event["pid"], event["tid"]] = event["args"]
+    places = {}
+    for (what, pid, tid), args in named.items():
+        if what == "thread_name":
+            process = named["process_sort_index", pid, 0]["sort_index"]
+            thread = named["thread_sort_index", pid, tid]["sort_index"]
+            assert (process, thread) not in places
+            group = named["process_name", pid, 0]["name"]
+            places[process, thread] = group, args["name"]
+    assert [place for _, place in sorted(places.items())] == expected_tracks(timeline)
 
 
 @pytest.mark.browser

@@ -228,6 +228,24 @@ def seen_arrows(query: Query) -> list[tuple[Row, Row]]:
     return [(Row(*start), Row(*end)) for start, end in zip(*rows, strict=True)]
 
 
+def chrome_arrows(query: Query) -> list[tuple[Row, Row]]:
+    """Return the flows of a Chrome trace, from the slice where each begins to that where it ends."""
+    found = query(
+        """
+        with seen as (
+            select slice.id, p.name as grp, t.name as lane, slice.name, dur, category,
+                   ts - (select min(ts) from slice) as start
+            from slice join thread_track tt on slice.track_id = tt.id
+            join thread t using (utid) join process p using (upid)
+        )
+        select a.grp as g, a.lane as l, a.name as n, a.start as s, a.dur as d, a.category as c,
+               b.grp as h, b.lane as m, b.name as o, b.start as t, b.dur as e, b.category as k
+        from flow join seen a on slice_out = a.id join seen b on slice_in = b.id
+        """
+    )
+    return [(Row(*row[:6]), Row(*row[6:])) for row in found]
+
+
 def seen_tracks(query: Query) -> list[tuple[str, str]]:
     """Return the groups and tracks of a Perfetto trace in the order in which the UI shows them."""
     query("include perfetto module viz.summary.track_event")

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 STEPS: Final = "steps"
 """The category of steps."""
 _OTHERS: Final = {
-    STEPS: "#dddddd",
+    STEPS: "#d2c4f2",
     **dict(zip(PHASES, ("#a9c8ee", "#b9dfb4", "#eec79a"), strict=True)),
 }
-"""What has a colour beside the kinds: the palette's hues, paler, for what stands around tasks."""
+"""What has a colour beside the kinds: pale ones, for what stands around tasks."""
 _KEPT: Final = 0.6
 """How much of the difference between two colours of the palette is to be left..."""
 _ENOUGH: Final = 0.12
