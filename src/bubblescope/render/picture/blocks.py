@@ -82,7 +82,9 @@ def type_size(tasks: pl.DataFrame, frame: Frame, sizes: tuple[float, float], spa
     labelled = tasks.filter(~pl.col("named") & (pl.col("label") != ""))
     fits = labelled.select(wide / (pl.col("label").str.len_chars() * DIGIT)).to_series()
     smallest = fits.filter(fits >= least).quantile(_FEW)
-    return most if smallest is None else min(most, smallest)
+    if smallest is None:
+        return most
+    return min(most, max(least, smallest * (1 - 1e-9)))  # rounding must not make it too large
 
 
 def blocks(
