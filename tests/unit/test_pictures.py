@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from itertools import pairwise
+from pathlib import Path
 
 import polars as pl
 import pypdfium2
@@ -18,7 +19,7 @@ from bubblescope.analysis.study import study
 from bubblescope.facade import Trace, write
 from bubblescope.model.provenance import Run
 from bubblescope.render.palette import CAUSE_COLOURS, STRIPED
-from bubblescope.render.picture import svg
+from bubblescope.render.picture import pdf, svg
 from synthetic import one_f_one_b
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -225,3 +226,26 @@ def test_the_ideal_is_titled_so():
         said = [text for text, *_ in texts(run.picture(beside="ideal", look=look).svg)]
         assert sum(text.startswith("ideal zb-h1") for text in said) == 1
         assert sum(text.startswith("as it ran") for text in said) == 1
+
+
+def test_a_pdf_keeps_its_own_font_for_what_people_type_in_titles(tmp_path):
+    path = write(one_f_one_b(steps=1), tmp_path / "x.pdf", title="Naïve — “before” … it’s")
+    assert b"/Helvetica" in path.read_bytes()
+    assert b"/FontFile" not in path.read_bytes()
+    said = pypdfium2.PdfDocument(path)[0].get_textpage().get_text_bounded()
+    assert said.startswith('Naïve - "before" ... it\'s')
+
+
+def test_a_pdf_with_other_letters_takes_the_plainest_font_that_has_most_of_them(
+    tmp_path, monkeypatch
+):
+    found = sorted(Path("/usr/share/fonts").rglob("DejaVuSans.ttf"))
+    if not found:
+        pytest.skip("no DejaVu Sans on this machine")
+    for name in ("Aa-Math", "Bb-Bold", "Cc-Sans", "Dd-SansMono"):
+        (tmp_path / f"{name}.ttf").symlink_to(found[0])
+    monkeypatch.setattr(pdf, "_FONTS", (str(tmp_path),))
+    assert pdf._font_for("Ω").stem == "Cc-Sans"
+    path = write(one_f_one_b(steps=1), tmp_path / "x.pdf", title="Ω — ω")
+    said = pypdfium2.PdfDocument(path)[0].get_textpage().get_text_bounded()
+    assert said.startswith("Ω — ω")
