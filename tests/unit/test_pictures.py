@@ -229,7 +229,8 @@ def test_the_ideal_is_titled_so():
 
 
 def test_a_pdf_keeps_its_own_font_for_what_people_type_in_titles(tmp_path):
-    path = write(one_f_one_b(steps=1), tmp_path / "x.pdf", title="Naïve — “before” … it’s")
+    title = "Naïve — “before” … it’s"  # noqa: RUF001  that is what is tested
+    path = write(one_f_one_b(steps=1), tmp_path / "x.pdf", title=title)
     assert b"/Helvetica" in path.read_bytes()
     assert b"/FontFile" not in path.read_bytes()
     said = pypdfium2.PdfDocument(path)[0].get_textpage().get_text_bounded()
@@ -249,3 +250,12 @@ def test_a_pdf_with_other_letters_takes_the_plainest_font_that_has_most_of_them(
     path = write(one_f_one_b(steps=1), tmp_path / "x.pdf", title="Ω — ω")
     said = pypdfium2.PdfDocument(path)[0].get_textpage().get_text_bounded()
     assert said.startswith("Ω — ω")
+
+
+def test_runs_with_long_names_are_told_apart():
+    run = one_f_one_b(ranks=2, microbatches=2, steps=1)
+    names = [f"A: /a/long/path/to/what/was/recorded/on/the/cluster/before/run-{n}" for n in (1, 2)]
+    drawn = svg.render([pictured(run, title=name) for name in names])
+    shown = [text for text, *_ in texts(drawn) if text.startswith("A: ")]
+    assert ["run-1 ·" in text for text in shown] == [True, False]
+    assert ["run-2 ·" in text for text in shown] == [False, True]

@@ -153,7 +153,7 @@ def _said(pictured: Pictured, panel: Panel) -> list[str]:
     """Return what the heading says."""
     said = facts(pictured.timeline) if panel.facts else []
     return [
-        *([pictured.title] if pictured.title else ()),
+        *([squeezed(pictured.title)] if pictured.title else ()),
         *(said[1:] if said[:1] == [pictured.title] else said),
         *_idleness(pictured),
     ]

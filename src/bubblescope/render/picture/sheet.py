@@ -228,8 +228,8 @@ def shortened(value: str) -> str:
     return value if len(value) <= _LONGEST else value[: _LONGEST - 1] + "…"
 
 
-def squeezed(value: str, most: int) -> str:
-    """Cut a long name in its middle: names of a cluster's hosts differ at their ends."""
+def squeezed(value: str, most: int = _LONGEST) -> str:
+    """Cut a long name in its middle: paths, and names of a cluster's hosts, differ at their ends."""
     if len(value) <= most:
         return value
     kept = most - 1
