@@ -259,3 +259,11 @@ def test_runs_with_long_names_are_told_apart():
     shown = [text for text, *_ in texts(drawn) if text.startswith("A: ")]
     assert ["run-1 ·" in text for text in shown] == [True, False]
     assert ["run-2 ·" in text for text in shown] == [False, True]
+
+
+def test_a_picture_of_the_first_step_has_the_causes_of_that_step_alone():
+    run = bubblescope.simulate("1f1b", devices=4, microbatches=6, optimizer_ns=1_000_000, steps=3)
+    known = study(run.timeline).ledger
+    shown = pictured(run.timeline, max_steps=1, ledger=known)
+    assert shown.gaps.equals(known.gaps.filter(pl.col("step") == 0))
+    assert shown.gaps.height == known.gaps.height // 3

@@ -68,19 +68,22 @@ def pictured(
         ledger: Why its ranks were idle, if that is to be seen.
         title: What it is called, where it is one of several.
     """
-    gaps = None if ledger is None else ledger.gaps
     if max_steps is not None and len(timeline.steps) > max_steps:
-        steps = timeline.steps[:max_steps]
-        timeline = timeline.slice(steps=steps)
-        gaps = None if gaps is None else gaps.filter(pl.col("step").is_in(steps))
+        timeline = timeline.slice(steps=timeline.steps[:max_steps])
     spent = None if _pipelined(timeline) else budget(timeline)
-    gaps = None if spent is not None else gaps
+    gaps = None if ledger is None or spent is not None else _gaps(ledger, timeline.steps)
     shown = Pictured(timeline, bubble_rates(timeline), title, budget=spent, gaps=gaps)
     if beside is None:
         return shown
     planned = beside.timeline.slice(steps=set(timeline.steps) & set(beside.timeline.steps))
     above = Pictured(planned, bubble_rates(planned), beside.title)
     return shown._replace(title="as it ran", above=above)
+
+
+def _gaps(ledger: Ledger, steps: list[int]) -> pl.DataFrame:
+    """Return why ranks were idle in some steps, without all the others' being there at once."""
+    drawn = pl.col("step").is_in(steps) | pl.col("step").is_null()
+    return pl.concat([part.filter(drawn) for part in ledger.gaps_by_part()])
 
 
 def _pipelined(timeline: Timeline) -> bool:
