@@ -14,7 +14,7 @@ import {
   type Item,
 } from "./layout";
 
-export const ARROWS = ["selected", "all", "none"] as const;
+export const ARROWS = ["selected", "microbatch", "critical", "all", "none"] as const;
 export const THEMES = ["auto", "light", "dark"] as const;
 
 /** A stretch of time on some lanes. */
