@@ -4,7 +4,7 @@ import type { Head, StandingName } from "./data";
 import type { Fold, Group, Grouping } from "./layout";
 
 const FOLDED_FROM = 64; // ranks
-const MOST_STAGES = 96; // of a group that have a sum each
+const MOST_ROWS = 96; // of a group that is folded
 
 /** How many ranks stand so, after their number. */
 export const STANDINGS: Record<StandingName, string> = { odd: "odd", waits: "wait", alike: "alike" };
@@ -30,20 +30,34 @@ export function told({ ranks, standings }: Head): string {
   return [counts.join(", "), ...odd].join("; ");
 }
 
-/** The ranks of a group by the stages that they hold, from the first on. */
-export function byStage(head: Head, group: Group): Pick<Fold, "key" | "title" | "ranks">[] {
-  const found = new Map<string, number[]>();
-  const first = (rank: number): number => head.ranks[rank]!.stages?.[0] ?? -1;
-  for (const rank of [...group.ranks].sort((one, other) => first(one) - first(other))) {
-    const held = head.ranks[rank]!.stages?.join(", ") ?? "";
-    found.set(held, [...(found.get(held) ?? []), rank]);
-  }
-  const held = [...found];
-  const together = Math.ceil(held.length / MOST_STAGES);
-  return Array.from({ length: Math.ceil(held.length / together) }, (_, at) => {
-    const some = held.slice(at * together, (at + 1) * together);
-    const stages = some.length > 1 ? `${some[0]![0]} – ${some.at(-1)![0]}` : some[0]![0];
-    const title = stages === "" ? "all ranks" : `stage ${stages}`;
-    return { key: `${group.key} ${title}`, title, ranks: some.flatMap(([, ranks]) => ranks) };
+/** What of a group is one row: the ranks that hold the same stages, and where rows are few, of one replica each. */
+export function rowsOfGroup(head: Head, group: Group): Pick<Fold, "key" | "title" | "ranks">[] {
+  const apart = group.key === "waits" ? gathered(head, group, true) : []; // replicas wait together
+  const rows = apart.length && apart.length <= MOST_ROWS ? apart : gathered(head, group, false);
+  const together = Math.ceil(rows.length / MOST_ROWS);
+  return Array.from({ length: Math.ceil(rows.length / together) }, (_, at) => {
+    const some = rows.slice(at * together, (at + 1) * together);
+    const title = some.length > 1 ? `${some[0]!.title} – ${some.at(-1)!.title.replace("stage ", "")}` : some[0]!.title;
+    return { key: `${group.key} ${title}`, title, ranks: some.flatMap(({ ranks }) => ranks) };
   });
+}
+
+/** The ranks of a group by the stages that they hold, from the first on; of each replica apart, if wanted. */
+function gathered(head: Head, group: Group, apart: boolean): Pick<Fold, "title" | "ranks">[] {
+  const replicas = new Set(group.ranks.map((rank) => head.ranks[rank]!.dp));
+  const place = (rank: number): [replica: number, stage: number] => {
+    const { dp, stages } = head.ranks[rank]!;
+    return [apart ? (dp ?? -1) : 0, stages?.[0] ?? -1];
+  };
+  const found = new Map<string, number[]>();
+  for (const rank of [...group.ranks].sort((one, other) => {
+    const [here, there] = [place(one), place(other)];
+    return here[0] - there[0] || here[1] - there[1];
+  })) {
+    const { dp, stages } = head.ranks[rank]!;
+    const held = stages?.length ? `stage ${stages.join(", ")}` : "all ranks";
+    const title = apart && replicas.size > 1 ? `${held} of replica ${dp ?? "?"}` : held;
+    found.set(title, [...(found.get(title) ?? []), rank]);
+  }
+  return [...found].map(([title, ranks]) => ({ title, ranks }));
 }

@@ -221,6 +221,7 @@ function unfoldable(app: App, x: number, y: number): number | null {
 function pick(app: App, x: number, y: number): void {
   const item = app.selection.at(x, y);
   const fold = item ? undefined : foldAt(app.plan, y + app.scroll.scrollTop);
+  app.tip.hidden ||= fold !== undefined;
   if (fold?.key) app.arranging.open(fold);
   else app.selection.select(item);
 }

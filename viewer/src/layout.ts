@@ -1,6 +1,6 @@
 // Where each row of blocks lies, from top to bottom.
 
-import { byStage, foldedAtFirst, groupingAtFirst, STANDINGS } from "./folding";
+import { rowsOfGroup, foldedAtFirst, groupingAtFirst, STANDINGS } from "./folding";
 import {
   extentAt,
   type Extent,
@@ -385,7 +385,7 @@ function arrange(head: Head, arranged: Arrangement, usual: Heights, named: boole
 
     /** The sum of the ranks of each stage of a folded group; of some stages together where there are many. */
     function stages(group: Group): void {
-      for (const { key, title, ranks } of byStage(head, group)) {
+      for (const { key, title, ranks } of rowsOfGroup(head, group)) {
         if (arranged.opened.has(key)) {
           fold(OPENED, key, title, ranks, "ranks");
           y += OPENED + 2;

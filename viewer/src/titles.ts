@@ -82,7 +82,9 @@ export function drawFold(
   context.fillStyle = theme.dim;
   context.fillText(opened ? "▼" : "▶", 9, middle + 0.5);
   context.font = "11px system-ui, sans-serif";
-  context.fillText(clip(context, title, (gutter || width) - FOLD_RIGHT - 6), FOLD_RIGHT + 2, middle);
+  const narrow = gutter > 0 && gutter < RATED;
+  const said = narrow ? title.replace("stage ", "") : title;
+  context.fillText(clip(context, said, (gutter || width) - FOLD_RIGHT - 6), FOLD_RIGHT + 2, middle);
   if (gutter < RATED || ranks.length < 2) return;
   context.textAlign = "right";
   context.fillText(

@@ -313,6 +313,18 @@ describe("ranks that are alike", () => {
       expect(at().places.find(({ row: { rank } }) => rank === ranks[0])).toMatchObject({ top, height });
   });
 
+  test("that wait are rows of each replica, until there are too many", () => {
+    const waiting = (stages: number, replicas: number): string[] => {
+      const ranks = standing(stages, replicas, -1).ranks.map((rank) => ({ ...rank, standing: "waits" as const }));
+      const head = { ...standing(stages, replicas, -1), ranks };
+      return layout(head, arrangement(head)).folds.map(({ title }) => title);
+    };
+    expect(waiting(40, 2)).toEqual(
+      [0, 1].flatMap((dp) => Array.from({ length: 40 }, (_, stage) => `stage ${stage} of replica ${dp}`)),
+    );
+    expect(waiting(64, 2)).toEqual(Array.from({ length: 64 }, (_, stage) => `stage ${stage}`));
+  });
+
   test("share the height that is left, until each is as high as a heading", () => {
     for (const room of [0, 500, 720, 1000, 1e6]) {
       const { folds, height } = layout(many, arrangement(many), { height: room, named: false });
