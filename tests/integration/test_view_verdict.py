@@ -1,10 +1,11 @@
-"""What a newcomer asks is answered by text in sight when a page opens; axe-core finds nothing serious."""
+"""What a newcomer asks is answered by text in sight when a page opens."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -15,13 +16,15 @@ from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.study import study
 from bubblescope.analysis.verdict import Verdict
 from bubblescope.analysis.view import View
-from bubblescope.model.timeline import Timeline
 from bubblescope.render.html import page as html
 from device_exports import kineto
 from device_maker import Mode, make
 from injected import fault, job
 from synthetic import empty
 from viewing import browser, context_of, opened, until
+
+if TYPE_CHECKING:
+    from bubblescope.model.timeline import Timeline
 
 __all__ = ["browser", "opened"]
 
@@ -55,7 +58,8 @@ def in_sight(page) -> str:
         """() => [...document.querySelectorAll("header strong, header p, header .gain, header .said")]
             .filter((one) => {
                 const box = one.getBoundingClientRect();
-                return box.width && box.top >= 0 && box.bottom <= innerHeight && box.right <= innerWidth;
+                const inside = box.top >= 0 && box.bottom <= innerHeight && box.right <= innerWidth;
+                return box.width && inside;
             })
             .map((one) => one.textContent)"""
     )
