@@ -144,6 +144,9 @@ def _reason(slow: SlowRank, tasks: pl.DataFrame, ranks: pl.DataFrame) -> str:
 
 def _heavy(tasks: pl.DataFrame) -> dict[int, str]:
     """Return the ranks whose stages take longer than most, where no other rank holds them, and why."""
+    holders = tasks.filter(pl.col("stage") >= 0).group_by("stage").agg(pl.col("rank").n_unique())
+    if holders.height < 2 or not (holders["rank"] == 1).any():
+        return {}
     places = (
         tasks.filter(pl.col("stage") >= 0)
         .group_by("rank", "stage", "kind")
