@@ -11,9 +11,9 @@ import pytest
 from bubblescope import Timeline
 from bubblescope.analysis.alike import Alike, Standing, alike
 from bubblescope.analysis.idle.causes import Cause
-from bubblescope.analysis.stragglers import Stragglers
 from bubblescope.analysis.study import study
 from bubblescope.model.provenance import Run
+from bubblescope.render.text.stragglers import Stragglers
 from bubblescope.schedules import generate
 from injected import Fault, Job
 from synthetic import empty, one_f_one_b
@@ -157,6 +157,24 @@ class TestOdd:
         assert odd == {copy * stages + device for copy, device in slow}
         assert named(run)
         assert named(run) <= odd
+
+    def test_stragglers_says_it_in_its_text_and_json(self):
+        run = played(8, 8, 16, 3, 0.0, slow={(5, 3): 1.3})
+        found = Stragglers.of(run)
+        workers = {worker["rank"]: worker for worker in found.to_dict()["workers"]}
+        assert workers[43]["standing"] == "odd"
+        assert workers[43]["reason"] == reasons(alike(run))[43]
+        assert (workers[0]["standing"], workers[0]["reason"]) == ("alike", None)
+        text = " ".join(str(found).split())
+        assert f"1 odd, 7 waiting, 56 alike: rank 43: {workers[43]['reason']}; own work" in text
+
+    def test_text_says_nothing_of_ranks_that_are_all_alike(self):
+        assert "alike:" not in str(Stragglers.of(played(4, 4, 8, 2, 0.02)))
+
+    def test_a_worker_between_two_slow_ones_is_no_outlier(self):
+        """It shares the stage of one and the replica of the other; replayed alone it costs nothing."""
+        found = Stragglers.of(played(8, 8, 16, 3, 0.0, slow={(5, 3): 1.3, (2, 6): 1.3}))
+        assert {int(found.rank[worker]) for worker in found.odd_workers} == {43, 22}
 
 
 class TestWaiting:
