@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.view import View
 from bubblescope.model.kinds import Kind
+from bubblescope.render.html.data import PageData
+from bubblescope.render.html.serve.server import Server
 from bubblescope.schedules import generate
 from injected import Fault, Job
 from synthetic import one_f_one_b
-from viewing import app, rgb, screen, settled, state, until
+from viewing import app, context_of, rgb, screen, settled, state, until
 
 if TYPE_CHECKING:
     from bubblescope import Timeline
@@ -186,3 +190,21 @@ def test_a_stretch_across_sums_is_of_their_ranks(opened, thousand):
     page.mouse.up()
     page.keyboard.up("Shift")
     assert len(app(page, "state.range")["ranks"]) == 3 * 63
+
+
+def test_a_server_sends_all_that_is_in_a_sum(opened, thousand, browser):
+    """What is folded looks as in a page that holds everything."""
+    whole = opened(thousand, 1280, 720)
+    server = Server(PageData.of(View.of(thousand)))
+    Thread(target=server.run, daemon=True).start()
+    context = context_of(browser, viewport={"width": 1280, "height": 720})
+    try:
+        served = context.new_page()
+        served.goto(server.url)
+        until(served, "!!window.bubblescope && window.bubblescope.app.data.tasks.kind.length > 0")
+        for page in (whole, served):
+            page.wait_for_timeout(600)
+        assert (screen(whole) == screen(served)).all()
+    finally:
+        context.close()
+        server.stop()
