@@ -223,6 +223,19 @@ class TestRunsThatLackSomething:
         kept = whole.filter(~pl.col("rank").is_in(gone))
         assert part.select("rank", "standing").equals(kept.select("rank", "standing"))
 
+    def test_stages_are_those_of_the_tasks_where_ranks_do_not_say(self):
+        run = played(8, 8, 16, 3, 0.0, slow={(5, 3): 1.3})
+        silent = run.ranks.with_columns(stages=pl.lit(None, run.ranks.schema["stages"]))
+        found = alike(Timeline(run.tasks, silent, run.run))
+        assert found.ranks.equals(alike(run).ranks)
+
+    def test_without_stages_ranks_are_compared_with_all(self):
+        run = played(1, 8, 16, 3, 0.0, slow={(5, 0): 1.3})
+        silent = run.ranks.with_columns(stages=pl.lit(None, run.ranks.schema["stages"]))
+        tasks = run.tasks.with_columns(stage=pl.lit(None, run.tasks.schema["stage"]))
+        found = alike(Timeline(tasks, silent, run.run))
+        assert reasons(found)[5].endswith("against the 7 other ranks of the run")
+
     def test_without_replicas_all_are_alike(self):
         found = alike(one_f_one_b())
         assert found.said == {

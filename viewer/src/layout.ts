@@ -265,24 +265,21 @@ export function overlayAbove(
 
 /** @param room what lanes that fit have */
 export function layout(head: Head, arranged: Arrangement, room: Room = { height: 480, named: false }): Layout {
-  const { figure, size, grouping } = arranged;
-  const overlay = overlayAbove(head, arranged);
-  const fitting = size === "fit" && !figure;
-  const standing = grouping === "standing";
-  const usual = fitting ? HEIGHTS.small : size === "fit" ? FIGURE : HEIGHTS[size];
-  const heights = figure
-    ? overlay
-      ? FIGURE_OF_TWO
-      : FIGURE
-    : fitting && !standing
-      ? fitted(head, arranged, room)
-      : usual;
-  const found = arrange(head, arranged, heights, room.named && !figure);
+  const heights = heightsFor(head, arranged, room);
+  const named = room.named && !arranged.figure;
+  const found = arrange(head, arranged, heights, named);
   // What is left is shared by the lanes of stages.
   const stages = found.folds.filter(({ key, shows }) => key && shows !== "ranks").length;
   const more = stages ? Math.floor((room.height - found.height) / stages) : 0;
-  if (more <= 0) return found;
-  return arrange(head, arranged, heights, room.named && !figure, Math.min(FOLDED, STAGE + more));
+  return more > 0 ? arrange(head, arranged, heights, named, Math.min(FOLDED, STAGE + more)) : found;
+}
+
+/** How tall lanes are; where most ranks are folded, those that are not. */
+function heightsFor(head: Head, arranged: Arrangement, room: Room): Heights {
+  const { figure, size, grouping } = arranged;
+  if (figure) return overlayAbove(head, arranged) ? FIGURE_OF_TWO : FIGURE;
+  if (size !== "fit") return HEIGHTS[size];
+  return grouping === "standing" ? HEIGHTS.small : fitted(head, arranged, room);
 }
 
 /** @param stage height of the lane of a stage in a group that is folded */

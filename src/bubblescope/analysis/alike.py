@@ -86,11 +86,7 @@ def alike(
         timeline: The run.
         known: Its tasks and their lengths taken apart, if somebody has done that.
     """
-    ranks = timeline.ranks.select(
-        "rank",
-        "dp",
-        held=pl.col("stages").list.sort().cast(pl.List(pl.String)).list.join(", ").fill_null(""),
-    ).sort("rank")
+    ranks = timeline.ranks.select("rank", "dp").sort("rank")
     phase = compared(timeline, "task", "rank", "step", "kind", "stage", "start_ns", "end_ns")
     if not phase.height:
         none = pl.lit(None, pl.String)
@@ -111,6 +107,11 @@ def alike(
             "was": parts.rank_ns,
             "healthy": parts.stage_ns,
         }
+    )
+    stages = pl.col("stage").unique().sort().cast(pl.String)
+    held = tasks.filter(pl.col("stage") >= 0).group_by("rank").agg(held=stages)
+    ranks = ranks.join(held, on="rank", how="left").with_columns(
+        pl.col("held").list.join(", ").fill_null("")
     )
     odd = _heavy(tasks)
     odd |= {slow.rank: _reason(slow, tasks, ranks) for slow in slow_ranks(run, parts) if slow.odd}
@@ -284,6 +285,8 @@ def _lower_median(column: str) -> pl.Expr:
 
 
 def _stages(held: str) -> str:
+    if not held:
+        return "the run"
     return f"{'stages' if ',' in held else 'stage'} {held}"
 
 
