@@ -118,7 +118,7 @@ export class App {
     document.documentElement.dataset.theme = state.theme;
 
     this.colours = theme();
-    this.plain = this.scheme = scheme(state.mode, head, data);
+    this.plain = this.scheme = scheme(state.mode, head, data, this.colours.dark);
     this.painter = new Painter(this.canvas, head, data);
     this.overlay = new Overlay(this.over);
     this.ruler = new Ruler(this.strip, head);
@@ -153,14 +153,15 @@ export class App {
     this.overFrame ||= requestAnimationFrame(() => this.drawOver());
   }
 
-  draw(): void {
+  /** @param budget milliseconds that may go into pixels; what is not done in it is done in the next frame */
+  draw(budget?: number): void {
     if (this.frame) cancelAnimationFrame(this.frame);
     this.frame = 0;
     const { view, state, plan } = this;
     const { figure } = state.arranged;
     view.width = Math.max(1, this.canvas.clientWidth - this.left);
     const top = this.scroll.scrollTop;
-    const more = this.painter.draw(view, top, plan, {
+    const shown = {
       scheme: this.scheme,
       theme: this.colours,
       causes: (state.causes || this.scheme.wholeGaps) && !figure,
@@ -171,9 +172,10 @@ export class App {
       selected: state.selected,
       found: this.marked,
       arrows: this.arrowsShown(top),
-    });
+    };
+    const more = this.painter.draw(view, top, plan, shown, budget);
     this.ruler.draw(view, this.colours, figure);
-    const mapping = !figure && this.minimap.draw(view, this.left, this.plain, this.colours);
+    const mapping = !figure && this.minimap.draw(view, this.left, this.plain, this.colours, budget);
     this.drawOver();
     if (more || mapping) this.redraw();
     this.load(top);
@@ -207,7 +209,7 @@ export class App {
   private replace(data: Data): void {
     const id = this.selectedId();
     this.data = this.painter.data = data;
-    this.plain = scheme(this.state.mode, this.head, data);
+    this.plain = scheme(this.state.mode, this.head, data, this.colours.dark);
     this.pick(id);
     this.mark();
     this.restore();
@@ -270,6 +272,7 @@ export class App {
   retheme(): void {
     document.documentElement.dataset.theme = this.state.arranged.figure ? "light" : this.state.theme;
     this.colours = theme();
+    this.plain = scheme(this.state.mode, this.head, this.data, this.colours.dark);
     this.rescheme();
     this.refresh();
     this.redraw();
@@ -297,7 +300,7 @@ export class App {
     this.state = { ...before, ...change };
     if (this.state.arranged !== before.arranged) this.relayout();
     if (this.state.mode !== before.mode) {
-      this.plain = scheme(this.state.mode, this.head, this.data);
+      this.plain = scheme(this.state.mode, this.head, this.data, this.colours.dark);
       this.rescheme();
     }
     if (!this.state.causes && this.state.selected?.what === "gap" && this.state.mode !== "cause") this.select(null);

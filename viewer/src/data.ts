@@ -1,10 +1,20 @@
 // What the page was given: a small JSON head and a compressed block of binary columns.
 
-export interface Kind {
-  name: string;
-  short: string;
+/** A fill, what is written on it, and the lines around it. */
+export interface Shades {
   fill: string;
   ink: string;
+  outline: string;
+}
+
+/** The same on a light ground and on a dark one. */
+export interface Shaded extends Shades {
+  dark: Shades;
+}
+
+export interface Kind extends Shaded {
+  name: string;
+  short: string;
 }
 
 export interface Rates {
@@ -37,12 +47,16 @@ export function coordinates(rank: Coordinates): string | null {
   return known.length ? known.join(", ") : null;
 }
 
+export const PATTERNS = ["solid", "upright", "level", "rising", "falling", "dots", "check", "line"] as const;
+export type Pattern = (typeof PATTERNS)[number];
+
 /** Why ranks were idle. */
 export interface Cause {
   name: string;
   meaning: string;
+  pattern: Pattern;
   fill: string;
-  striped: boolean; // drawn as two lines, not as one
+  dark: string; // its fill on a dark ground
   inherent: boolean; // to the schedule
   share: number; // of all idle time
 }
@@ -94,10 +108,8 @@ export interface Counter {
 }
 
 /** What kernels do. */
-export interface KernelUse {
+export interface KernelUse extends Shaded {
   name: string;
-  fill: string;
-  ink: string;
 }
 
 /** Of the kernels of a page: what their numbers mean. */
@@ -348,6 +360,16 @@ export function firstEndingAfter(end: Float64Array, from: number, to: number, ti
     else from = middle + 1;
   }
   return from;
+}
+
+/** The same as `firstEndingAfter`, quicker where it is near `from`. */
+export function nextEndingAfter(end: Float64Array, from: number, to: number, time: number): number {
+  let reach = 1;
+  while (from + reach < to && end[from + reach]! <= time) {
+    from += reach;
+    reach *= 2;
+  }
+  return firstEndingAfter(end, from, Math.min(to, from + reach + 1), time);
 }
 
 /** Index of what is there at `time`, or -1. */

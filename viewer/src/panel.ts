@@ -1,11 +1,14 @@
 // What is said above, below and beside the lanes: heading, legends, details of a task.
 
 import type { Arrow } from "./arrows";
+import { LEAST_CONTRAST } from "./area";
 import type { Scheme } from "./colour";
 import { coordinates, rowOf, type Data, type Head } from "./data";
 import { button, element, list, shortened, swatch, type Fact } from "./dom";
 import { insideFacts, longest, type Inside } from "./kernels";
 import { named, whose } from "./label";
+import { contrast } from "./light";
+import { patternImage } from "./pattern";
 import type { Theme } from "./theme";
 import { duration, exact, uncertain } from "./units";
 
@@ -77,14 +80,20 @@ export function notes(head: Head): HTMLElement[] {
 }
 
 export function legend(head: Head, scheme: Scheme, theme: Theme, phases: boolean, kernels: boolean): HTMLElement {
-  const entry = (fill: string, text: string, edged = false): HTMLElement => {
+  const entry = (fill: string, text: string, edge: string | null = null): HTMLElement => {
     const colour = swatch(fill);
-    if (edged) colour.className = "edged";
+    if (edge !== null) colour.style.boxShadow = `inset 0 0 0 1px ${edge}`;
     return element("span", {}, colour, text);
+  };
+  const phase = (name: "warm-up" | "cool-down", fill: string): HTMLElement => {
+    const made = entry(fill, name, theme.dim);
+    const colour = made.firstElementChild as HTMLElement;
+    colour.style.background = `${patternImage(name, theme.dim)}, ${fill}`;
+    return made;
   };
   const grounds =
     phases && head.columns.phases[0]?.length
-      ? [entry(theme.warm, "warm-up", true), entry(theme.cool, "cool-down", true)]
+      ? [phase("warm-up", theme.warm), phase("cool-down", theme.cool)]
       : [];
   const pale = head.overlays.length
     ? [
@@ -95,19 +104,21 @@ export function legend(head: Head, scheme: Scheme, theme: Theme, phases: boolean
         ),
       ]
     : [];
-  const blocks = scheme.legend.map(([fill, text]) => entry(fill, text));
+  const lines = new Map(scheme.fills.map((fill, code) => [fill, scheme.edges[code]!]));
+  const edgeOf = (fill: string): string | null => (contrast(fill, theme.idle) < LEAST_CONTRAST ? lines.get(fill)! : null);
+  const blocks = scheme.legend.map(([fill, text]) => entry(fill, text, edgeOf(fill)));
   const uses =
     kernels && head.kernels
       ? [
           element("span", { class: "hint" }, "kernels (u):"),
-          ...head.kernels.uses.map(({ fill, name }) => entry(fill, name)),
+          ...head.kernels.uses.map((use) => entry(theme.dark ? use.dark.fill : use.fill, use.name)),
         ]
       : [];
   return element(
     "div",
     { class: "legend" },
     ...blocks,
-    entry(theme.idle, "bubble", true),
+    entry(theme.idle, "bubble", theme.dim),
     ...grounds,
     ...pale,
     ...uses,
@@ -163,11 +174,11 @@ export function details(
     ["clock", place.off ? `±${duration(place.off)} against the first host` : null],
     ["name in the trace", shortened(head.names[name[index]!]!)],
   ];
-  const { name: title, fill } = head.kinds[kind[index]!]!;
+  const { name: title, fill, dark } = head.kinds[kind[index]!]!;
   const heading = named(head, data.tasks, index)
     ? shortened(head.names[name[index]!]!, NAME)
     : title.replaceAll("_", " ");
-  const made = element("div", {}, element("h2", {}, swatch(fill), heading));
+  const made = element("div", {}, element("h2", {}, swatch(fill, dark.fill), heading));
   if (measured) made.append(...ranInside(head, data, index, row.rank, unfolding));
   made.append(list(facts));
   return made;

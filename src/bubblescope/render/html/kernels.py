@@ -17,7 +17,8 @@ from bubblescope.model.kinds import Lane
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html.packing import SUMS
 from bubblescope.render.layout import drawn_ns, with_rows
-from bubblescope.render.palette import USE_COLOURS, ink_on
+from bubblescope.render.html.summary import shades
+from bubblescope.render.palette import DARK_USE_COLOURS, USE_COLOURS
 
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
@@ -63,7 +64,11 @@ class Kernels(NamedTuple):
             return None
         return {
             "uses": [
-                {"name": use.value, "fill": USE_COLOURS[use], "ink": ink_on(USE_COLOURS[use])}
+                {
+                    "name": use.value,
+                    **shades(USE_COLOURS[use]),
+                    "dark": shades(DARK_USE_COLOURS[use]),
+                }
                 for use in BUSY
             ],
             "names": self.names,

@@ -17,7 +17,13 @@ from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.model.plain_text import cut
 from bubblescope.model.timing import on_host
-from bubblescope.render.palette import CAUSE_COLOURS, COLOURS, INK, STRIPED
+from bubblescope.render.palette import (
+    CAUSE_LOOKS,
+    COLOURS,
+    DARK_COLOURS,
+    ink_on,
+    outline_of,
+)
 from bubblescope.render.text.sections import what_schedule
 from bubblescope.render.traces.slices import step_spans
 from bubblescope.render.wording import facts, whose_times
@@ -62,7 +68,12 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
     return {
         "origin": str(origin_ns),
         "kinds": [
-            {"name": kind.value, "short": SHORT[kind], "fill": COLOURS[kind], "ink": INK[kind]}
+            {
+                "name": kind.value,
+                "short": SHORT[kind],
+                **shades(COLOURS[kind]),
+                "dark": shades(DARK_COLOURS[kind]),
+            }
             for kind in Kind
         ],
         "ranks": [_rank(row, off, bubbles) for row in ranks.iter_rows(named=True)],
@@ -85,6 +96,11 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
         "causes": _causes(known.ledger) if known.ledger else [],
         "spread": view.spread.to_dicts(),
     }
+
+
+def shades(fill: str) -> dict[str, str]:
+    """Return a fill with the colours of what is written on it and of the lines around it."""
+    return {"fill": fill, "ink": ink_on(fill), "outline": outline_of(fill)}
 
 
 def overlays_of(
@@ -134,8 +150,7 @@ def _causes(ledger: Ledger) -> list[dict[str, Any]]:
         {
             "name": cause.value,
             "meaning": MEANINGS[cause],
-            "fill": CAUSE_COLOURS[cause],
-            "striped": cause in STRIPED,
+            **dict(zip(("pattern", "fill", "dark"), CAUSE_LOOKS[cause], strict=True)),
             "inherent": cause not in ADDED,
             "share": shares.get(cause.value, 0.0),
         }
