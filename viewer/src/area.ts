@@ -156,7 +156,12 @@ export class Layer {
     const { from, to } = extent;
     const sums = this.sumsOf(extent);
     const known = Math.floor((index - from) / STRIDE);
-    let [red, green, blue, covered] = [sums[4 * known]!, sums[4 * known + 1]!, sums[4 * known + 2]!, sums[4 * known + 3]!];
+    let [red, green, blue, covered] = [
+      sums[4 * known]!,
+      sums[4 * known + 1]!,
+      sums[4 * known + 2]!,
+      sums[4 * known + 3]!,
+    ];
     for (let i = from + known * STRIDE; i <= index && i < to; i++) {
       const spent = Math.min(spans.end[i]!, time) - drawnFrom(spans, from, i);
       if (spent <= 0) continue;

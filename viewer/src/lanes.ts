@@ -51,13 +51,7 @@ export class LanePainter {
   }
 
   /** Return what paints a stretch of a lane. @param top of the page, to which it is scrolled */
-  painter(
-    raster: Raster,
-    data: Data,
-    look: Look,
-    grid: Grid,
-    top: number,
-  ): (place: Place, stretch: Stretch) => void {
+  painter(raster: Raster, data: Data, look: Look, grid: Grid, top: number): (place: Place, stretch: Stretch) => void {
     const of = [data, look.scheme, look.theme, look.figure];
     if (!of.every((value, at) => value === this.made[at])) this.layers = layersOf(this.head, data, look);
     this.made = of;

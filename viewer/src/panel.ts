@@ -92,9 +92,7 @@ export function legend(head: Head, scheme: Scheme, theme: Theme, phases: boolean
     return made;
   };
   const grounds =
-    phases && head.columns.phases[0]?.length
-      ? [phase("warm-up", theme.warm), phase("cool-down", theme.cool)]
-      : [];
+    phases && head.columns.phases[0]?.length ? [phase("warm-up", theme.warm), phase("cool-down", theme.cool)] : [];
   const pale = head.overlays.length
     ? [
         element(
@@ -105,7 +103,8 @@ export function legend(head: Head, scheme: Scheme, theme: Theme, phases: boolean
       ]
     : [];
   const lines = new Map(scheme.fills.map((fill, code) => [fill, scheme.edges[code]!]));
-  const edgeOf = (fill: string): string | null => (contrast(fill, theme.idle) < LEAST_CONTRAST ? lines.get(fill)! : null);
+  const edgeOf = (fill: string): string | null =>
+    contrast(fill, theme.idle) < LEAST_CONTRAST ? lines.get(fill)! : null;
   const blocks = scheme.legend.map(([fill, text]) => entry(fill, text, edgeOf(fill)));
   const uses =
     kernels && head.kernels

@@ -74,8 +74,7 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
     const first = firstEndingAfter(tasks.end, row.from, row.to, view.start);
     const last = firstEndingAfter(tasks.start, first, row.to, view.end);
     const halves = scheme.below !== scheme.codes;
-    if ((last - first) * LEAST_BLOCK > view.width)
-      mixed(group, blocks, row, y, tall);
+    if ((last - first) * LEAST_BLOCK > view.width) mixed(group, blocks, row, y, tall);
     else for (let task = first; task < last; task++) block(group, task, y, tall, halves && tasks.pair[task]! >= 0);
     parts.push(group);
   }

@@ -47,8 +47,8 @@ export class Progress {
       this.painted = 0;
     }
     const { whole } = raster;
-    while (this.painted < strips.length) {
-      const late = this.painted > 0 && this.painted % BATCH === 0 && performance.now() > deadline;
+    for (let batch = 0; this.painted < strips.length; batch++) {
+      const late = batch > 0 && batch % BATCH === 0 && performance.now() > deadline;
       if (late && (stretchable || !fresh)) break; // nothing at all is worse than a late picture
       strips[this.painted++]!.paint(whole);
     }

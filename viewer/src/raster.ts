@@ -16,8 +16,7 @@ export class Raster {
   begin(width: number, height: number, ratio: number, colour: number): void {
     const [columns, rows] = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
     const { image } = this;
-    this.image =
-      this.spare.width === columns && this.spare.height === rows ? this.spare : new ImageData(columns, rows);
+    this.image = this.spare.width === columns && this.spare.height === rows ? this.spare : new ImageData(columns, rows);
     this.spare = image;
     this.pixels = new Uint32Array(this.image.data.buffer);
     [this.columns, this.height, this.ratio] = [columns, rows, ratio];

@@ -29,7 +29,10 @@ export function rangeDetails(head: Head, range: Range, found: Totals): HTMLEleme
       ? [
           [
             name.replaceAll("_", " "),
-            labelled(swatch(fill, dark.fill), `${found.tasks[index].toLocaleString("en-US")} · ${share(found.kinds[index]!)}`),
+            labelled(
+              swatch(fill, dark.fill),
+              `${found.tasks[index].toLocaleString("en-US")} · ${share(found.kinds[index]!)}`,
+            ),
           ],
         ]
       : [],

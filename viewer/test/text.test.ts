@@ -38,7 +38,7 @@ test.each<[string, () => HTMLElement[]]>([
   ["heading", () => [heading(head)]],
   ["warnings", () => warnings(head)],
   ["notes", () => notes(head)],
-  ["legend", () => [legend(head, scheme("kind", head, data), THEME, true, true)]],
+  ["legend", () => [legend(head, scheme("kind", head, data, false), THEME, true, true)]],
   [
     "details of a task",
     () => [
