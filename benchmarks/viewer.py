@@ -253,7 +253,12 @@ def painted(
 def paint_table(results: dict[str, dict[str, list[float]]]) -> None:
     """Print least, median, 95th percentile of what drawing took."""
     columns = list(next(iter(results.values())))
-    print("\n| ms, least / median / p95 | " + " | ".join(columns) + " |\n|" + "---|" * (len(columns) + 1))
+    print(
+        "\n| ms, least / median / p95 | "
+        + " | ".join(columns)
+        + " |\n|"
+        + "---|" * (len(columns) + 1)
+    )
     for name, found in results.items():
         cells = [
             f"{min(draws):.1f} / {median(draws):.1f} / {quantiles(draws, n=20)[-1]:.1f}"

@@ -4,6 +4,7 @@ import { arrowsInSight, arrowsOf, type Arrow } from "./arrows";
 import { dimmed, modes, scheme, type Scheme } from "./colour";
 import { extentAt, rowOf, spansOf, type Data, type Head, type Step } from "./data";
 import { element } from "./dom";
+import { gridOf } from "./grid";
 import { help } from "./help";
 import { History } from "./history";
 import { hit } from "./hit";
@@ -188,12 +189,12 @@ export class App {
     const bottom = top + this.canvas.clientHeight;
     const folded = within(plan.headings, top, bottom).flatMap(({ group }) => (group.folded ? group.ranks : []));
     const shown = [...new Set([...within(plan.bands, top, bottom).map(({ rank }) => rank), ...folded])];
-    const columns = Math.max(1, Math.round(view.width * devicePixelRatio));
+    const grid = gridOf(view, devicePixelRatio, this.painter.grid);
     const lanes = ["compute", ...[...state.arranged.extras].filter((extra) => extra !== "counters")];
     const wanted = {
-      start: view.start,
-      perPixel: (view.end - view.start) / columns,
-      columns,
+      start: grid.first * grid.perPixel,
+      perPixel: grid.perPixel,
+      columns: grid.columns,
       ranks: shown,
       lanes,
       unfolded: [...new Set(within(plan.kernels, top, bottom).map(({ row }) => row.rank))],
@@ -551,6 +552,7 @@ export class App {
   }
 
   select(item: Item | null): void {
+    if (item && spansOf(this.data, item).merged?.[item.index]) return this.zoomTo(item); // to what it stands for
     this.state = { ...this.state, selected: item, range: null };
     this.restore();
     this.settle();

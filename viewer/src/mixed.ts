@@ -33,9 +33,11 @@ export function mixedTooltip(
   const here = firstEndingAfter(end, from, to, begin);
   let past = firstEndingAfter(end, here, to, stop);
   if (past < to && start[past]! < stop) past++;
-  let widest = 0;
-  for (let task = here; task < past; task++) widest = Math.max(widest, end[task]! - start[task]!);
-  const count = past - here;
+  let [widest, count] = [0, 0];
+  for (let task = here; task < past; task++) {
+    widest = Math.max(widest, end[task]! - start[task]!);
+    count += tasks.merged?.[task] || 1;
+  }
   if (count === 0 || widest * view.scale >= RESOLVED) return null;
   const shares = new Float32Array(head.kinds.length);
   const covered = new Float32Array(1);

@@ -48,7 +48,7 @@ export class Painter {
   private readonly kernels: KernelPainter | null;
   private readonly sums = new WeakMap<Heading, Sum>();
   private rail: Rail;
-  private grid: Grid | null = null;
+  grid: Grid | null = null; // of what was drawn last
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
