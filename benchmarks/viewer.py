@@ -141,7 +141,7 @@ def prepare(timeline: Timeline, folder: Path, peers: list[str], beside: Path | N
         write(timeline, folder / "run.bubbles.parquet")
         view = [sys.executable, "-m", "bubblescope", "view", folder / "run.bubbles.parquet"]
         environment = {**os.environ, "PYTHONPATH": str(beside.resolve())}
-        subprocess.run([*view, "-o", folder / "beside.html"], check=True, env=environment)  # noqa: S603
+        subprocess.run([*view, "-o", folder / "beside.html"], check=True, env=environment)
     if "perfetto" in peers:
         write(timeline, folder / "run.pftrace", to="perfetto")
     if "catapult" in peers:
@@ -226,7 +226,7 @@ def zooms(end: float, count: int) -> list[tuple[float, float]]:
 def painted(
     browser: Browser, root: str, peer: Peer, end: float, frames: int, limit: float
 ) -> dict[str, list[float]]:
-    """Return what drawing took, in milliseconds, with lanes as they are at first and as low as can be."""
+    """Return what drawing took, ms, with lanes as they are at first and as low as can be."""
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     context.add_init_script(path=HERE / "driver.js")
     context.add_init_script(path=HERE / str(peer.adapter))

@@ -148,7 +148,7 @@ class TestWindows:
 
     @pytest.mark.parametrize("columns", [3, 17, 30])
     def test_of_many_each_pixel_has_its_share_of_every_kind(self, data, monkeypatch, columns):
-        """By definition: how long tasks of a kind run in each pixel, of a row that has more than pixels."""
+        """By definition: how long tasks of a kind run in each pixel."""
         monkeypatch.setattr(windows, "_WHOLE", 0)
         length = data.head["end"] / columns
         head, tables = unpacked(

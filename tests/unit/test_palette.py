@@ -1,8 +1,8 @@
 """Colours are told apart by everyone, on light grounds and on dark ones.
 
-Contrast is WCAG 2.2's; colour blindness is simulated as Machado, Oliveira and Fernandes, "A Physiologically-
-based Model for Simulation of Color Vision Deficiency" (IEEE TVCG, 2009), have it at severity 1; distances
-are in OKLab (Ottosson 2020). None of it is the palette's own arithmetic.
+Contrast is WCAG 2.2's; colour blindness is simulated as Machado, Oliveira and Fernandes, "A
+Physiologically-based Model for Simulation of Color Vision Deficiency" (IEEE TVCG, 2009), have it at
+severity 1; distances are in OKLab (Ottosson 2020). None of it is the palette's own arithmetic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.model.budget import BUSY
-from bubblescope.model.kinds import COMPUTE_KINDS, LANE_OF, TRANSFERS, Kind, Lane
+from bubblescope.model.kinds import LANE_OF, TRANSFERS, Kind, Lane
 from bubblescope.render import palette
 from places import ROOT
 
@@ -187,7 +187,6 @@ def test_every_kind_and_use_has_a_colour_on_every_ground():
         assert set(colours) == set(Kind)
     for uses in (palette.USE_COLOURS, palette.DARK_USE_COLOURS):
         assert set(uses) == set(BUSY)
-    assert COMPUTE_KINDS <= set(palette.COLOURS)
 
 
 def test_where_the_ground_is_unknown_forward_and_backward_are_seen_on_white_and_on_black():

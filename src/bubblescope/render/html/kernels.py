@@ -16,8 +16,8 @@ from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.kinds import Lane
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html.packing import SUMS
-from bubblescope.render.layout import drawn_ns, with_rows
 from bubblescope.render.html.summary import shades
+from bubblescope.render.layout import drawn_ns, with_rows
 from bubblescope.render.palette import DARK_USE_COLOURS, USE_COLOURS
 
 if TYPE_CHECKING:

@@ -17,13 +17,7 @@ from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.model.plain_text import cut
 from bubblescope.model.timing import on_host
-from bubblescope.render.palette import (
-    CAUSE_LOOKS,
-    COLOURS,
-    DARK_COLOURS,
-    ink_on,
-    outline_of,
-)
+from bubblescope.render.palette import CAUSE_LOOKS, COLOURS, DARK_COLOURS, ink_on, outline_of
 from bubblescope.render.text.sections import what_schedule
 from bubblescope.render.traces.slices import step_spans
 from bubblescope.render.wording import facts, whose_times

@@ -1,8 +1,8 @@
 """The part of a run that is in sight, small enough to send at every movement.
 
-Where there are more tasks than the screen has pixels, those that fill no pixel are merged: all of a kind
-in a pixel become one that is as long as they are together. The viewer draws the mean of what is in each
-pixel, so its picture by kind is the same as with all.
+Where there are more tasks than the screen has pixels, those that fill no pixel are merged: all of a
+kind in a pixel become one that is as long as they are together. The viewer draws the mean of what is
+in each pixel, so its picture by kind is the same as with all.
 """
 
 from __future__ import annotations
@@ -239,7 +239,8 @@ def _merged(
 
     Args:
         ids: Rows of the table, in the order of time.
-        left, right: When they begin and end, in pixels.
+        left: When they begin, in pixels.
+        right: When they end.
         codes: What they are.
         sight: The pixels.
     """
