@@ -1,8 +1,8 @@
 """Pixels are true in area: what runs in a pixel is told from its colour, at every zoom.
 
 The run is as regular as can be, so that whatever structure is seen beside that of its blocks is false.
-Colours are read back by the definition of sRGB (IEC 61966-2-1), and shares of time are counted from the
-tasks; neither knows of the page's painter.
+Colours are read back by the definition of sRGB, and shares of time are counted from the tasks; neither
+knows of the page's painter.
 """
 
 from __future__ import annotations
@@ -12,18 +12,14 @@ import polars as pl
 import pytest
 
 from bubblescope import Timeline
-from bubblescope.model.kinds import Kind
-from bubblescope.render.palette import BUBBLE, COLOURS, outline_of
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
-from viewing import screen, state
+from viewing import screen, shares, spent_until, state
 
 pytestmark = pytest.mark.browser
 
 WINDOW = 30
 """Pixels of the device."""
-
-FILLS = (COLOURS[Kind.FORWARD], COLOURS[Kind.BACKWARD], BUBBLE)
 
 
 @pytest.fixture(scope="module")
@@ -37,37 +33,6 @@ def regular() -> Timeline:
     )
     tasks = simulate(generate("1f1b", 64, 512), costs).tasks
     return Timeline(tasks, pl.DataFrame({"rank": range(64), "host": ["one"] * 64}))
-
-
-def light(colours: np.ndarray) -> np.ndarray:
-    """Return the linear light of values from 0 to 255."""
-    share = np.asarray(colours, np.float64) / 255
-    return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
-
-
-def channels(colour: str) -> list[int]:
-    return list(bytes.fromhex(colour[1:]))
-
-
-def shares(pixels: np.ndarray) -> np.ndarray:
-    """Return of each pixel the shares of forward, backward and idle time that mix to its colour."""
-    basis = light([channels(fill) for fill in FILLS])
-    # A line at the start of a block is all of that block.
-    whole = [(pixels == channels(outline_of(fill))).all(-1) for fill in FILLS[:2]]
-    mixed = (light(pixels) - basis[2]) @ np.linalg.pinv(basis[:2] - basis[2])
-    for at, own in enumerate(whole):
-        mixed[own] = np.eye(2)[at]
-    return np.concatenate([mixed, 1 - mixed.sum(-1, keepdims=True)], axis=-1)
-
-
-def spent_until(tasks: pl.DataFrame, times: np.ndarray) -> np.ndarray:
-    """Return for how long tasks, which do not overlap, ran until each of some times."""
-    start, end = tasks.sort("start_ns").select("start_ns", "end_ns").to_numpy().T
-    before = np.concatenate([[0], np.cumsum(end - start)])
-    at = np.searchsorted(start, times, side="right")
-    ended = before[np.maximum(at - 1, 0)]
-    running = np.clip(times - start[np.maximum(at - 1, 0)], 0, (end - start)[np.maximum(at - 1, 0)])
-    return np.where(at > 0, ended + running, 0)
 
 
 @pytest.mark.parametrize("ratio", [1, 1.5, 2])
