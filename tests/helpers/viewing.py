@@ -218,7 +218,7 @@ def channels(colour: str) -> list[int]:
 
 
 def shares(pixels: np.ndarray) -> np.ndarray:
-    """Return of each pixel the shares of forward, backward and idle time that mix to its colour.
+    """Return of each pixel the shares of forward, backward and other time that mix to its colour.
 
     The page must be light, and show neither causes nor phases.
     """
@@ -229,6 +229,9 @@ def shares(pixels: np.ndarray) -> np.ndarray:
     mixed = (light(pixels) - basis[2]) @ np.linalg.pinv(basis[:2] - basis[2])
     for at, own in enumerate(whole):
         mixed[own] = np.eye(2)[at]
+    optimizer = COLOURS[Kind.OPTIMIZER]
+    for colour in (optimizer, outline_of(optimizer)):  # is neither, and mixes with little
+        mixed[(pixels == channels(colour)).all(-1)] = 0
     return np.concatenate([mixed, 1 - mixed.sum(-1, keepdims=True)], axis=-1)
 
 
