@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bubblescope import Timeline
 from bubblescope.model.kinds import Kind
-from bubblescope.render.palette import COLOURS
+from bubblescope.render.palette import UNKNOWN_GROUND
 from bubblescope.render.traces import chrome, perfetto
 from bubblescope.render.traces.slices import ARGUMENTS
 from bubblescope.schedules import generate
@@ -224,7 +224,7 @@ def test_colours_are_near_the_palettes_in_both_viewers(tmp_path, browser, catapu
     with perfetto_ui(browser, perfetto.write(timeline, tmp_path / "run.pftrace")) as page:
         found = painted(page, len(Kind))
     in_perfetto = dict(zip((kind.value for kind in Kind), found, strict=True))
-    for kind, colour in COLOURS.items():
+    for kind, colour in UNKNOWN_GROUND.items():
         assert distance(rgb(colour), in_catapult[kind.value]) < 0.16, kind
         assert distance(rgb(colour), in_perfetto[kind.value]) < 0.12, kind
     important = [kind for kind in Kind if kind is not Kind.BACKWARD_INPUT][:6]

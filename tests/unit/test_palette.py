@@ -176,6 +176,12 @@ def test_only_what_is_the_same_looks_alike():
     ]
 
 
+def test_without_patterns_causes_of_one_hue_are_one_line_or_two():
+    for (one, look), (other, another) in combinations(palette.CAUSE_LOOKS.items(), 2):
+        if look[1:] == another[1:] and look != another:
+            assert (one in palette.STRIPED) != (other in palette.STRIPED), (one, other)
+
+
 @ground
 def test_what_is_written_on_a_fill_can_be_read(on):
     for fill in GROUNDS[on][0].values():

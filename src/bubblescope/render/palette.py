@@ -54,17 +54,25 @@ DARK_COLOURS: Final[dict[Kind, str]] = {
 """The same on a dark ground."""
 
 UNKNOWN_GROUND: Final[dict[Kind, str]] = {
-    **COLOURS,
     Kind.FORWARD: "#0072b2",
     Kind.BACKWARD: "#e69f00",
     Kind.BACKWARD_INPUT: "#e69f00",
+    Kind.BACKWARD_WEIGHT: "#f7dc8b",
     Kind.FORWARD_BACKWARD: "#009e73",
+    Kind.RECOMPUTE: "#56b4e9",
     Kind.OPTIMIZER: "#d55e00",
+    Kind.SEND_FORWARD: "#8fb8d8",
+    Kind.RECV_FORWARD: "#b9d3e6",
+    Kind.SEND_BACKWARD: "#d9b56a",
+    Kind.RECV_BACKWARD: "#e8d3a5",
     Kind.COLLECTIVE: "#cc79a7",
+    Kind.DATA: "#8c8c8c",
+    Kind.GC: "#5c5c5c",
+    Kind.OTHER: "#b0b0b0",
 }
-"""The same where the ground may be light or dark, as in a terminal: neither very dark nor very light.
+"""The same where the ground may be either, as in a terminal or another's viewer: no fill is very dark.
 
-These are hues of Okabe & Ito, "Color Universal Design" (2008).
+The hues are those of Okabe & Ito, "Color Universal Design" (2008).
 """
 
 _LIGHT, _DARK = "#ffffff", "#1a1a1a"
@@ -173,3 +181,6 @@ CAUSE_COLOURS: Final[dict[Cause, str]] = {
     cause: light for cause, (_, light, _) in CAUSE_LOOKS.items()
 }
 """Colour of each cause of idle time on a light ground."""
+
+STRIPED: Final = frozenset({Cause.ORDER, Cause.PAUSE, Cause.SYNC, Cause.CLOCK})
+"""Where there is no room for patterns: of two causes with one hue, the one that is drawn as two lines."""
