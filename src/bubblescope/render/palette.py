@@ -183,4 +183,4 @@ CAUSE_COLOURS: Final[dict[Cause, str]] = {
 """Colour of each cause of idle time on a light ground."""
 
 STRIPED: Final = frozenset({Cause.ORDER, Cause.PAUSE, Cause.SYNC, Cause.CLOCK})
-"""Where there is no room for patterns: of two causes with one hue, the one that is drawn as two lines."""
+"""Where there is no room for patterns: of two causes with one hue, the one that is two lines."""
