@@ -35,8 +35,8 @@ export interface Inks {
 
 const SEPARATED = 3; // CSS pixels from which a block has a line at its start
 export const LEAST_CONTRAST = 3; // of a fill against the ground, below which the line goes all around
-const STRIDE = 8; // spans between two sums
-const FEW = 16; // spans of a pixel up to which they are added one by one
+const STRIDE = 4; // spans between two sums
+const FEW = 10; // spans of a pixel up to which they are added one by one
 
 /** @param edges colours of the lines, as many as fills @param ground of the lanes; null if no block has a line all around */
 export function inksOf(fills: string[], edges: string[], ground: string | null): Inks {
@@ -89,7 +89,9 @@ export class Layer {
     let x = stretch.from;
     let index = firstEndingAfter(end, from, to, (first + x) * perPixel);
     while (x < stretch.to && index < to) {
-      const [begin, stop] = [(first + x) * perPixel, (first + x + 1) * perPixel];
+      // No lists in these loops, which are gone through a million times a frame.
+      const begin = (first + x) * perPixel;
+      const stop = (first + x + 1) * perPixel;
       const began = drawnFrom(this.spans, from, index);
       if (began >= stop) {
         x = pixelAt(began, perPixel) - first;
@@ -112,7 +114,10 @@ export class Layer {
         continue;
       }
       const next = nextEndingAfter(end, index, to, stop);
-      let [red, green, blue, covered] = [0, 0, 0, 0];
+      let red = 0;
+      let green = 0;
+      let blue = 0;
+      let covered = 0;
       if (next - index <= FEW) {
         let reached = Math.max(began, begin);
         for (let i = index; i <= next && i < to; i++) {
@@ -137,7 +142,8 @@ export class Layer {
         summed = x + 1;
       }
       if (covered > 0) {
-        const [under, pixel] = [ground[x]!, line[x]!];
+        const under = ground[x]!;
+        const pixel = line[x]!;
         line[x] = pixelOf(
           LIGHT[pixel & 255]! + (red - covered * LIGHT[under & 255]!) / perPixel,
           LIGHT[(pixel >> 8) & 255]! + (green - covered * LIGHT[(under >> 8) & 255]!) / perPixel,
@@ -156,12 +162,10 @@ export class Layer {
     const { from, to } = extent;
     const sums = this.sumsOf(extent);
     const known = Math.floor((index - from) / STRIDE);
-    let [red, green, blue, covered] = [
-      sums[4 * known]!,
-      sums[4 * known + 1]!,
-      sums[4 * known + 2]!,
-      sums[4 * known + 3]!,
-    ];
+    let red = sums[4 * known]!;
+    let green = sums[4 * known + 1]!;
+    let blue = sums[4 * known + 2]!;
+    let covered = sums[4 * known + 3]!;
     for (let i = from + known * STRIDE; i <= index && i < to; i++) {
       const spent = Math.min(spans.end[i]!, time) - drawnFrom(spans, from, i);
       if (spent <= 0) continue;
