@@ -123,6 +123,7 @@ describe("a pixel is the mean of what is in it", () => {
 });
 
 test("a pixel is the same to the last bit wherever the view begins and whatever is painted with it", () => {
+  let other = 0;
   const next = random(11);
   const lined = inksOf(
     FILLS,
@@ -137,14 +138,15 @@ test("a pixel is the same to the last bit wherever the view begins and whatever 
     const line = mixed(one, grid, lined);
     const by = whole(next, -79, 79);
     const moved = mixed(one, { ...grid, first: grid.first + by }, lined);
-    for (let x = Math.max(0, by); x < Math.min(80, 80 + by); x++) expect(moved[x - by]).toBe(line[x]);
+    for (let x = Math.max(0, by); x < Math.min(80, 80 + by); x++) if (moved[x - by] !== line[x]) other++;
     const cut = whole(next, 0, 80);
     const parts = [
       { from: cut, to: 80 },
       { from: 0, to: cut },
     ];
-    expect(mixed(one, grid, lined, parts)).toEqual(line);
+    other += mixed(one, grid, lined, parts).filter((pixel, x) => pixel !== line[x]).length;
   }
+  expect(other).toBe(0);
 });
 
 describe("lines", () => {

@@ -56,7 +56,7 @@ afterEach(() => void vi.restoreAllMocks());
 
 test("moved by whole pixels, the picture is to the last bit as if it were painted anew, with the work of a strip", () => {
   const next = random(9);
-  for (let turn = 0; turn < 30; turn++) {
+  for (let turn = 0; turn < 12; turn++) {
     const perPixel = 0.05 * 900 ** next();
     const painted = new Painted();
     let first = whole(next, -10, 30);
