@@ -4,6 +4,7 @@ import type { App } from "./app";
 import { firstBelow, foldAt, moved, type Item } from "./layout";
 import { kernelTooltip } from "./kernels";
 import { long } from "./label";
+import { mixedTooltip } from "./mixed";
 import { foldTooltip, UNFOLD_RIGHT } from "./titles";
 import { gapTooltip } from "./why";
 
@@ -172,10 +173,12 @@ function lanes(app: App): void {
   function point(event: PointerEvent): void {
     const found = app.selection.at(event.offsetX, event.offsetY);
     const titled = event.offsetX < app.left;
-    const fold = found ? undefined : foldAt(app.plan, event.offsetY + scroll.scrollTop);
+    const y = event.offsetY + scroll.scrollTop;
+    const mixed = mixedTooltip(app.head, app.data, app.plan.places, view, event.offsetX - app.left, y);
+    const fold = found ? undefined : foldAt(app.plan, y);
     const folding = titled && unfoldable(app, event.offsetX, event.offsetY) !== null;
     canvas.style.cursor = folding || fold?.key ? "pointer" : titled ? "grab" : found ? "pointer" : "default";
-    const text = found ? said(found) : fold?.key ? foldTooltip(fold) : "";
+    const text = mixed ?? (found ? said(found) : fold?.key ? foldTooltip(fold) : "");
     tip.hidden = text === "";
     if (text === "") return;
     tip.textContent = text;
