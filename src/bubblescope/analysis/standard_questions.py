@@ -17,7 +17,7 @@ from bubblescope.analysis.whatif import WhatIf, asked_of
 from bubblescope.schedules import SCHEDULES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.prediction import Prediction
@@ -74,15 +74,46 @@ class Questions:
         self._known = known
         self.layers = layers
 
+    @property
+    def possible(self) -> bool:
+        """Whether the run can be asked anything."""
+        return bool(self._timeline.budget.height) or self._known.ledger is not None
+
     @cached_property
     def run(self) -> WhatIf | DeviceWhatIf:
-        """What answers; it takes as long to make as some ten answers.
+        """What answers; of a pipeline, it takes as long to make as some ten answers.
 
         Raises:
             TimelineError: The run has neither pipeline tasks of ranks that share a clock nor device
                 work.
         """
         return asked_of(self._timeline, self._known)
+
+    @cached_property
+    def simple(self) -> WhatIf | DeviceWhatIf:
+        """The same; of a large run, without what only other devices, layers and schedules need."""
+        ledger = self._known.ledger
+        if ledger is not None and self._known.pipelined and len(self._timeline) > _LARGE:
+            return WhatIf(None, ledger)
+        return self.run
+
+    @property
+    def removable(self) -> list[str]:
+        """Causes of idle time, or classes of what devices spend time on, that it could be without."""
+        return [
+            one.value for name, *some in self.simple.remedies() if name == "without" for one in some
+        ]
+
+    def operations(self, *asked: Change) -> int:
+        """Return about how many operations a plan has that a question makes; 0 if it makes none."""
+        recognition = self._known.recognition
+        plan = recognition and recognition.plan
+        given = {name: some for name, *some in asked}
+        if not plan or not given.keys() & {"schedule", "microbatches"}:
+            return 0
+        count = given.get("microbatches", (plan.per_round,))[0]
+        chunks = [one for one in given.get("schedule", ())[1:] if one]
+        return int(plan.devices * plan.rounds * count * max(chunks, default=plan.chunks))
 
     def ask(self, *asked: Change) -> Answer:
         """Answer a question.
@@ -104,18 +135,14 @@ class Questions:
         memory of the run's own; a layer moved from the longest stage, where layers are known; each
         stage a tenth shorter and longer.
         """
-        known = self._known
-        if not self._timeline.budget.height and known.ledger is None:
+        if not self.possible:
             return []
-        count = max(_LEAST, _PLAYED // max(1, len(self._timeline)))
-        if known.ledger is not None and known.pipelined and len(self._timeline) > _LARGE:
-            run = WhatIf(None, known.ledger)
-            causes = [one for one in run.remedies() if one[0] == "without"]
-            found = [_answered(run, (change,)) for change in causes[:count]]
-        else:
-            found = [_answered(self.run, (one,)) for one in islice(self._questions(), count)]
-            found = _best_schedules(found)
-        return sorted(found, key=lambda one: -one.prediction.saved_share)
+        run, count = self.simple, max(_LEAST, _PLAYED // max(1, len(self._timeline)))
+        asked: Iterable[Change] = self._questions()
+        if isinstance(run, WhatIf) and len(self._timeline) > _LARGE:
+            asked = (("without", cause) for cause in self.removable)
+        found = [_answered(run, (change,)) for change in islice(asked, count)]
+        return sorted(_best_schedules(found), key=lambda one: -one.prediction.saved_share)
 
     def _questions(self) -> Iterator[Change]:
         """Yield all of them, those that matter most first."""
