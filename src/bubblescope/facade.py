@@ -334,7 +334,10 @@ class Trace:
         if self._how is None:
             return None
         names = self._how.get("names") or ()
-        given: list[tuple[str, Any]] = [("--names", name) for name in ([names] if isinstance(names, (str, os.PathLike)) else names)]
+        given: list[tuple[str, Any]] = [
+            ("--names", name)
+            for name in ([names] if isinstance(names, (str, os.PathLike)) else names)
+        ]
         kinds = (self._how.get("kinds") or {}).items()
         given += [("--kind", f"{word}={kind}") for word, kind in kinds]
         how = {name: self._how.get(name) for name in ("source", "run", "attempt", "clock")}

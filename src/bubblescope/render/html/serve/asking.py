@@ -76,11 +76,12 @@ class Asking:
         ghost = data.asks.ghost(answer)
         if ghost is None:
             return _Told(Asked(answer=said(answer), rows=[], names=[]), None)
-        measured = len(data.tasks)
+        measured, places = len(data.tasks), data.places()
+        # In place of what the page opened with in the same lane; all others keep their numbers.
+        shown = [row for row in places.rows if row.lane != "whatif"]
+        for row in replace(data, tasks=ghost.tasks).places().rows:
+            shown.append(replace(row, first=row.first + measured, to=row.to + measured))
         data = replace(data, tasks=pl.concat([data.tasks, ghost.tasks], how="diagonal"))
-        places = data.places()
-        # In place of what the page opened with in the same lane.
-        shown = [row for row in places.rows if row.lane != "whatif" or row.first >= measured]
         windows = Windows(data, places._replace(rows=shown))
         rows = windows.places.rows
         return _Told(Asked(answer=said(answer), rows=rows, names=ghost.names.to_list()), windows)
