@@ -11,6 +11,7 @@ from bubblescope.analysis.phase import phases
 from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.standard_questions import Questions
 from bubblescope.analysis.study import study
+from bubblescope.analysis.verdict import Verdict
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.kinds import Lane
@@ -39,6 +40,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             of the timeline's tasks.
         phases: As `bubblescope.analysis.phase.phases` returns them.
         spread: As `_spread_of` returns it.
+        verdict: What the run comes to.
         questions: What can be asked of it.
         answers: To what anybody would ask, as `Questions.standard` returns them.
         read_again: The arguments with which a command reads it: paths and options; None if it was not
@@ -55,6 +57,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     links: pl.DataFrame
     phases: pl.DataFrame
     spread: pl.DataFrame
+    verdict: Verdict
     questions: Questions
     answers: Sequence[Answer] = ()
     read_again: Sequence[str] | None = None
@@ -113,6 +116,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             links=_links_of(timeline),
             phases=phases(timeline.tasks),
             spread=_spread_of(timeline.tasks),
+            verdict=Verdict.of(timeline, known, also),
             questions=questions,
             answers=questions.standard(),
             read_again=read_again,

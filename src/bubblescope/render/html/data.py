@@ -34,7 +34,7 @@ from bubblescope.render.html.packing import (
     task_columns,
 )
 from bubblescope.render.html.samples import counters_of
-from bubblescope.render.html.summary import overlays_of, summary, title_of
+from bubblescope.render.html.summary import overlays_of, summary, title_of, verdict_of
 from bubblescope.render.layout import ordered_ranks
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
             chunks=bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
             names=[cut(name, _TEXT) for name in could.asks.names.to_list()],
             overlays=overlays_of(overlays, view.prediction, view.reference),
+            verdict=verdict_of(view.verdict, known.bubbles.overall.makespan_error, tasks),
             above=view.above,  # type: ignore[arg-type]
             whatif=could.whatif,
             counters=counted.counters,

@@ -79,8 +79,10 @@ class Asking:
         measured, places = len(data.tasks), data.places()
         # In place of what the page opened with in the same lane; all others keep their numbers.
         shown = [row for row in places.rows if row.lane != "whatif"]
-        for row in replace(data, tasks=ghost.tasks).places().rows:
-            shown.append(replace(row, first=row.first + measured, to=row.to + measured))
+        shown += [
+            replace(row, first=row.first + measured, to=row.to + measured)
+            for row in replace(data, tasks=ghost.tasks).places().rows
+        ]
         data = replace(data, tasks=pl.concat([data.tasks, ghost.tasks], how="diagonal"))
         windows = Windows(data, places._replace(rows=shown))
         rows = windows.places.rows
