@@ -187,9 +187,9 @@ export interface WhatIf {
   moves: boolean;
   /** Causes of idle time, or classes of what devices spend time on, that the run can be asked to be without. */
   causes: string[];
-  /** How many there are. */
-  stages: number;
-  /** How many each of them has; None if nobody said. */
+  /** Those that there are. */
+  stages: number[];
+  /** How many each stage has; None if nobody said. */
   layers: number[] | null;
   /** By what they save, most first. */
   answers: Answer[];

@@ -159,6 +159,8 @@ class Questions:
             few = plan.devices * plan.per_round <= _OPERATIONS
             yield from run.plans(names=SCHEDULES if few else _QUICK)
         longest_first = _by_length(self._known.ledger.counterfactuals.run)
+        if not longest_first:
+            return
         yield from self._moves(longest_first)
         for stage in longest_first:
             for factor in _FACTORS:
@@ -188,7 +190,8 @@ def _best_schedules(found: list[Answer]) -> list[Answer]:
 
 def _by_length(run: MeasuredRun) -> list[int]:
     """Return the stages, that whose tasks take longest in all first; equal ones in their order."""
-    known = run.stage >= 0
-    length = np.bincount(run.stage[known], run.duration_ns[known])
-    stages: list[int] = np.argsort(-length, kind="stable").tolist()
-    return stages
+    stages, which = np.unique(run.stage, return_inverse=True)
+    length = np.bincount(which, run.duration_ns)
+    order = stages[np.argsort(-length, kind="stable")]
+    known: list[int] = order[order >= 0].tolist()
+    return known

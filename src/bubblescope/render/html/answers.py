@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from bubblescope.analysis.asking import written
@@ -124,8 +125,12 @@ def tell(view: View, ranks: pl.DataFrame, tasks: pl.DataFrame) -> Told:
     return Told(whatif, ghosts, asks)
 
 
-def _stages(ledger: Ledger | None) -> int:
-    return 0 if ledger is None else int(ledger.counterfactuals.run.stage.max(initial=-1)) + 1
+def _stages(ledger: Ledger | None) -> list[int]:
+    if ledger is None:
+        return []
+    stage = np.unique(ledger.counterfactuals.run.stage)
+    known: list[int] = stage[stage >= 0].tolist()
+    return known
 
 
 def said(answer: Answer, rows: Sequence[schema.Row] = ()) -> schema.Answer:

@@ -197,8 +197,8 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
         moves: Whether stages, ranks and layers can be asked about, and an answer has lanes.
         causes: Causes of idle time, or classes of what devices spend time on, that the run can be
             asked to be without.
-        stages: How many there are.
-        layers: How many each of them has; None if nobody said.
+        stages: Those that there are.
+        layers: How many each stage has; None if nobody said.
         answers: By what they save, most first.
     """
 
@@ -207,7 +207,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     span: str
     moves: bool
     causes: list[str]
-    stages: int
+    stages: list[int]
     layers: list[int] | None
     answers: list[Answer]
 
