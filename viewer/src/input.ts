@@ -316,6 +316,7 @@ function keys(app: App): void {
     v: () => app.arranging.toggleFigure(),
     t: () => app.arranging.nextTheme(),
     e: () => app.pane.toggle("summary"),
+    y: () => app.head.whatif && app.pane.toggle("whatif"),
     "]": () => app.pane.toggleAny(),
     Delete: () => app.selection.hideSelected(),
     Enter: () => {
