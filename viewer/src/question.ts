@@ -49,7 +49,9 @@ export function quoted(word: string): string {
 /** The words of a command line. */
 export function words(text: string): string[] {
   const parts = text.match(/(?:'[^']*'|"[^"]*"|[^\s'"])+/g) ?? [];
-  return parts.map((part) => part.replace(/'([^']*)'|"([^"]*)"/g, (_, one?: string, other?: string) => one ?? other ?? ""));
+  return parts.map((part) =>
+    part.replace(/'([^']*)'|"([^"]*)"/g, (_, one?: string, other?: string) => one ?? other ?? ""),
+  );
 }
 
 /** Values of an option. */

@@ -261,7 +261,10 @@ function layers(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
       const before = then.slice(0, left + 1).reduce((sum, layers) => sum + layers, 0);
       made.setAttribute("aria-valuenow", String(before));
       made.setAttribute("aria-valuemax", String(then.reduce((sum, layers) => sum + layers, 0)));
-      made.setAttribute("aria-valuetext", `stage ${left} has ${then[left]}, stage ${left + 1} has ${then[left + 1]} layers`);
+      made.setAttribute(
+        "aria-valuetext",
+        `stage ${left} has ${then[left]}, stage ${left + 1} has ${then[left + 1]} layers`,
+      );
     });
   });
   return element(
