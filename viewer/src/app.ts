@@ -117,6 +117,7 @@ export class App {
     this.scroll.scrollTop = sight.top ?? 0;
     this.journey = new Journey(this);
     if (state.query) void this.finding.find(state.query);
+    this.whatifs.restore();
     this.selection.restore();
     this.refresh();
     this.draw();
@@ -224,7 +225,7 @@ export class App {
     this.plain = scheme(this.state.mode, this.head, data);
     this.selection.pick(id);
     this.finding.mark();
-    this.selection.restore();
+    this.selection.restore(false);
     this.redraw();
   }
 

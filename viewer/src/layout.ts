@@ -362,6 +362,12 @@ export function sizeBeside({ size }: Arrangement, { places }: Layout, by: 1 | -1
   return by > 0 ? beside[0] : beside.at(-1);
 }
 
+/** Whether lanes are tall enough to have others beside them, such as the ideal. */
+export function roomForMore({ places }: Layout): boolean {
+  const measured = places.find(({ row }) => row.lane === "compute");
+  return measured !== undefined && measured.height >= HEIGHTS.small.compute;
+}
+
 /** What was measured of a rank that is shown. */
 export function bandOf({ bands }: Layout, rank: number): Band | undefined {
   return bands.find((band) => band.rank === rank && band.stack === "compute");

@@ -22,13 +22,13 @@ const ORDER = [
 ];
 const ALONE = new Set(["--host-never-late"]); // options without a value
 
-/** Read a question. */
+/** Read a question. What asks nothing is left out: an address may hold anything, and a command is copied. */
 export function parse(text: string): Question {
   const rest = words(text);
   const found: [string, string][] = [];
   for (let at = 0; at < rest.length; at++) {
     const flag = rest[at]!;
-    found.push([flag, ALONE.has(flag) ? "" : (rest[++at] ?? "")]);
+    if (ORDER.includes(flag)) found.push([flag, ALONE.has(flag) ? "" : (rest[++at] ?? "")]);
   }
   return found;
 }

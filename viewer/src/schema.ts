@@ -8,6 +8,8 @@ export type NumberType = "u8" | "i16" | "i32" | "u32" | "f64";
 
 export type TableName = "tasks" | "gaps" | "links" | "phases" | "cells" | "samples" | "kernels" | "ghosts";
 
+export type Span = "pipeline phase" | "step" | "capture";
+
 export type TableInSight = "tasks" | "gaps" | "links" | "kernels";
 
 /** Columns of each table, as they travel. */
@@ -182,7 +184,7 @@ export interface WhatIf {
   /** What is predicted, as measured. */
   step: number;
   /** What that is: the mean "pipeline phase" of a step, from its first forward to its last backward; without a pipeline a "step", or the whole "capture". */
-  span: string;
+  span: Span;
   /** Whether stages, ranks and layers can be asked about, and an answer has lanes. */
   moves: boolean;
   /** Causes of idle time, or classes of what devices spend time on, that the run can be asked to be without. */

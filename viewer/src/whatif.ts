@@ -3,6 +3,7 @@
 import type { App } from "./app";
 import { rowOf, type Answer, type Columns, type Data, type Head, type Overlay, type Row, type WhatIf } from "./data";
 import { joined, overlaid } from "./ghosts";
+import { roomForMore } from "./layout";
 import { NOTHING, parse, written, type Question } from "./question";
 import { QueryError } from "./search";
 
@@ -29,6 +30,7 @@ export class WhatIfs {
   private table: Promise<Columns<"ghosts">> | null = null;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private latest = 0; // number of the last question
+  private chosen = false; // whether it is one of the answers that are ready
   private changed: () => void = () => undefined;
 
   /** @param ghosts reads the lanes of the answers that the page holds; null if a server has them */
@@ -70,12 +72,20 @@ export class WhatIfs {
     this.changed = changed;
   }
 
+  /** What a control goes on from: what was put together, but not an answer that was chosen. */
+  base(...flags: string[]): Question {
+    return this.chosen ? this.question.filter(([flag]) => flags.includes(flag)) : this.question;
+  }
+
   /** Ask something else; while it changes quickly only the last is asked. */
   ask(question: Question, soon = SOON): void {
     this.question = question;
+    this.chosen = false;
     clearTimeout(this.timer);
     const number = ++this.latest;
-    const { text } = this;
+    const { app, text } = this;
+    app.state = { ...app.state, ask: text };
+    app.journey.settle();
     if (!text) void this.show(number, { what: "nothing" }, null);
     else if (!this.free) void this.answer(number, text);
     else {
@@ -88,6 +98,17 @@ export class WhatIfs {
   /** Ask what is written; what is shown already is taken away. */
   toggle(asked: string): void {
     this.ask(asked === this.text ? NOTHING : parse(asked), 0);
+    this.chosen = true;
+  }
+
+  /** Ask what the address says. */
+  restore(): void {
+    if (this.whatif && this.app.state.ask !== this.text) this.toggle(this.app.state.ask);
+  }
+
+  /** Whether lanes of what would have run can be seen: low lanes have none beside them. */
+  get seen(): boolean {
+    return roomForMore(this.app.plan);
   }
 
   private async answer(number: number, text: string): Promise<void> {

@@ -18,6 +18,11 @@ import type { WhatIfs } from "./whatif";
 
 const MOST = 3; // times as long as it is that a stage can be dragged to
 const STAGES = 64; // that have a line each
+const SPANS: Record<WhatIf["span"], string> = {
+  "pipeline phase": "the pipeline phase of a step",
+  step: "a step",
+  capture: "what was captured",
+};
 
 /** Brings a part of the tab up to the question and its answer. */
 type Sync = () => void;
@@ -78,10 +83,9 @@ function told(whatifs: WhatIfs, whatif: WhatIf, syncs: Sync[]): HTMLElement {
   return element("section", { class: "told", "aria-label": "the answer" }, said, command);
 }
 
-function sentence({ told }: WhatIfs, whatif: WhatIf): (HTMLElement | string)[] {
-  const span = whatif.span === "capture" ? "the whole" : `a ${whatif.span === "step" ? "step" : "step's pipeline"}`;
+function sentence({ told, seen }: WhatIfs, whatif: WhatIf): (HTMLElement | string)[] {
   if (told.what === "nothing")
-    return [`Now ${span} takes ${duration(whatif.step)}. Choose an answer, or change something.`];
+    return [`Now ${SPANS[whatif.span]} takes ${duration(whatif.step)}. Choose an answer, or change something.`];
   if (told.what === "waiting") return ["Asking …"];
   if (told.what === "unheld") return ["This page has no answer to that ready. The command below gives it."];
   if (told.what === "refused") return [`${told.why}.`];
@@ -92,9 +96,10 @@ function sentence({ told }: WhatIfs, whatif: WhatIf): (HTMLElement | string)[] {
     `${relative(answer)} a micro-batch`,
     ...(answer.needs ? [`; needs ${answer.needs}`] : []),
     ...(lanes || !whatif.moves ? [] : ["; its lanes are not in this page"]),
+    ...(lanes && !seen ? ["; its lanes are beside taller ones (+)"] : []),
   ];
   return [
-    element("b", { class: "gain" }, `${saving(answer)} a step`),
+    element("b", { class: "gain" }, `${saving(answer)}${whatif.span === "capture" ? "" : " a step"}`),
     element("span", {}, element("b", {}, answer.change), `: ${rest.join("")}.`),
   ];
 }
@@ -168,7 +173,7 @@ function line(whatifs: WhatIfs, stage: number, share: number, syncs: Sync[]): HT
   const step = whatifs.free ? 0.05 : 0.1; // a page alone knows a tenth less and a tenth more
   const set = (factor: number): void => {
     const round = Math.round(Math.min(Math.max(factor, 0), MOST) / step) * step;
-    whatifs.ask(withFactor(whatifs.question, stage, Number(round.toFixed(2))));
+    whatifs.ask(withFactor(whatifs.base("--stage"), stage, Number(round.toFixed(2))));
   };
   const name = `stage ${stage}`;
   const handle = element("i", {
@@ -205,10 +210,10 @@ function line(whatifs: WhatIfs, stage: number, share: number, syncs: Sync[]): HT
   });
   field.addEventListener("change", () => {
     const factor = Number(field.value);
-    if (field.value !== "" && factor >= 0) whatifs.ask(withFactor(whatifs.question, stage, factor));
+    if (field.value !== "" && factor >= 0) whatifs.ask(withFactor(whatifs.base("--stage"), stage, factor));
   });
   const tenth = whatifs.whatif?.answers.find(({ asked }) => asked === `--stage ${stage}=0.9`);
-  const hint = tenth ? `${saving(tenth)} if a tenth shorter` : "";
+  const hint = tenth ? `a tenth less: ${saving(tenth)}` : "";
   syncs.push(() => {
     const factor = factorOf(whatifs.question, stage);
     bar.style.width = `${Math.min(100, scale * share * factor)}%`;
@@ -296,7 +301,7 @@ function boundary(whatifs: WhatIfs, strip: HTMLElement, left: number): HTMLEleme
     if (!bounded) return;
     then[left]! += bounded;
     then[left + 1]! -= bounded;
-    whatifs.ask(withPartition(whatifs.question, now, then));
+    whatifs.ask(withPartition(whatifs.base("--move", "--partition", "--layers"), now, then));
   };
   drag(made, (event) => {
     const box = strip.getBoundingClientRect();
@@ -326,7 +331,7 @@ function healthy(whatifs: WhatIfs, syncs: Sync[]): HTMLElement {
     if (field.value === "" || !known.has(rank)) return field.setCustomValidity("there is no such rank");
     field.setCustomValidity("");
     if (!values(whatifs.question, "--healthy").includes(String(rank)))
-      whatifs.ask(toggled(whatifs.question, "--healthy", String(rank)), 0);
+      whatifs.ask(toggled(whatifs.base("--healthy"), "--healthy", String(rank)), 0);
     field.value = "";
   };
   field.addEventListener("change", add);
@@ -359,7 +364,7 @@ function without(whatifs: WhatIfs, { causes }: WhatIf, syncs: Sync[]): HTMLEleme
 
 /** A button that is pressed while an option has a value. */
 function chip(whatifs: WhatIfs, flag: string, value: string, text: string): HTMLButtonElement {
-  const made = button(text, "", () => whatifs.ask(toggled(whatifs.question, flag, value), 0));
+  const made = button(text, "", () => whatifs.ask(toggled(whatifs.base(flag), flag, value), 0));
   made.setAttribute("aria-pressed", String(values(whatifs.question, flag).includes(value)));
   return made;
 }

@@ -115,7 +115,7 @@ def tell(view: View, ranks: pl.DataFrame, tasks: pl.DataFrame) -> Told:
     whatif = schema.WhatIf(
         command=None if view.read_again is None else shlex.join((*_ASK, *view.read_again)),
         step=questions.simple.step_ns,
-        span=questions.simple.span,
+        span=questions.simple.span,  # type: ignore[arg-type]  # one of the three
         moves=ledger is not None,
         causes=questions.removable,
         stages=_stages(ledger),

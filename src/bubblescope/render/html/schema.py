@@ -16,6 +16,7 @@ Lane = Literal["compute", "ideal", "whatif", "comm", "host"]
 OverlayLane = Literal["ideal", "whatif"]
 NumberType = Literal["u8", "i16", "i32", "u32", "f64"]
 TableName = Literal["tasks", "gaps", "links", "phases", "cells", "samples", "kernels", "ghosts"]
+Span = Literal["pipeline phase", "step", "capture"]
 TableInSight = Literal["tasks", "gaps", "links", "kernels"]
 
 _TASKS: Final = (
@@ -204,7 +205,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 
     command: str | None
     step: int
-    span: str
+    span: Span
     moves: bool
     causes: list[str]
     stages: list[int]
