@@ -5,6 +5,7 @@ import { coordinates, rowOf, type Data, type Head } from "./data";
 import { button, element, list, shortened, swatch, type Fact } from "./dom";
 import { insideFacts, longest } from "./kernels";
 import { named, whose } from "./label";
+import { strip } from "./strip";
 import { duration, exact } from "./units";
 import type { Inside } from "./schema";
 
@@ -85,7 +86,7 @@ export function details(
     : title.replaceAll("_", " ");
   const made = element("div", { class: "details" }, element("h2", {}, swatch(fill), heading));
   if (measured) made.append(...ranInside(head, data, index, row.rank, unfolding));
-  made.append(list(facts));
+  made.append(list(facts), ...strip(head, data, index, go));
   return made;
 
   function tasks(others: number[]): Node | null {

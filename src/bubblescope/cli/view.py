@@ -11,6 +11,7 @@ from bubblescope.analysis.view import View
 from bubblescope.cli.again import Repeatable, read_again
 from bubblescope.cli.console import out, warn, writing, wrote
 from bubblescope.cli.output import open_page, output_path
+from bubblescope.cli.pictures import file_format
 from bubblescope.cli.questions import asking, beside, one_question
 from bubblescope.cli.reading import (
     has_kernels,
@@ -55,6 +56,7 @@ def view(
     --microbatches or --schedule. With --with, a schedule stands above the run. With --kernels, tasks
     unfold into the kernels that ran in them.
     """
+    file_format("html", output)
     layers = options["layers"]
     question = one_question(options, also)
     options["activities"] |= unfolding
