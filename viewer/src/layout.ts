@@ -163,10 +163,11 @@ export function arrangement(head: Head): Arrangement {
 
 /** Heights in the proportions of the usual ones, for compute lanes of one. */
 function heightsOf(compute: number): Heights {
-  if (compute < HEIGHTS.small.compute) return { ...HEIGHTS.tiny, compute, between: compute > 6 ? 2 : 1 };
+  const overlay = Math.round(compute * 0.66);
+  if (compute < HEIGHTS.small.compute)
+    return { ...HEIGHTS.tiny, compute, whatif: overlay, between: compute > 6 ? 2 : 1 }; // it is there if asked for
   const usual =
     compute < HEIGHTS.medium.compute ? HEIGHTS.small : compute < HEIGHTS.large.compute ? HEIGHTS.medium : HEIGHTS.large;
-  const overlay = Math.min(compute, Math.round(compute * 0.66));
   return { ...usual, compute, ideal: overlay, whatif: overlay };
 }
 
@@ -362,10 +363,9 @@ export function sizeBeside({ size }: Arrangement, { places }: Layout, by: 1 | -1
   return by > 0 ? beside[0] : beside.at(-1);
 }
 
-/** Whether lanes are tall enough to have others beside them, such as the ideal. */
-export function roomForMore({ places }: Layout): boolean {
-  const measured = places.find(({ row }) => row.lane === "compute");
-  return measured !== undefined && measured.height >= HEIGHTS.small.compute;
+/** Whether lanes of a size have others beside them, such as what would have run. */
+export function besides(size: Size): boolean {
+  return size === "fit" || HEIGHTS[size].whatif > 0;
 }
 
 /** What was measured of a rank that is shown. */

@@ -3,7 +3,7 @@
 import type { App } from "./app";
 import { rowOf, type Answer, type Columns, type Data, type Head, type Overlay, type Row, type WhatIf } from "./data";
 import { joined, overlaid } from "./ghosts";
-import { roomForMore } from "./layout";
+import { besides } from "./layout";
 import { NOTHING, parse, written, type Question } from "./question";
 import { QueryError } from "./search";
 
@@ -108,7 +108,7 @@ export class WhatIfs {
 
   /** Whether lanes of what would have run can be seen: low lanes have none beside them. */
   get seen(): boolean {
-    return roomForMore(this.app.plan);
+    return besides(this.app.state.arranged.size);
   }
 
   private async answer(number: number, text: string): Promise<void> {
