@@ -61,7 +61,9 @@ class Tab:
             viewport={"width": width, "height": height},
             devicePixelRatio=ratio,
         )
-        self._ask("browsingContext.navigate", context=self._context, url=address, wait="complete")
+        # From elsewhere: an address that differs in nothing, or behind "#" only, is not loaded anew.
+        for url in ("about:blank", address):
+            self._ask("browsingContext.navigate", context=self._context, url=url, wait="complete")
         self.until("!!window.bubblescope")
 
     def evaluate(self, expression: str) -> Any:
@@ -143,3 +145,4 @@ def firefox(folder: Path) -> Iterator[Tab]:
     finally:
         process.terminate()
         process.wait(30)
+        process.stderr.close()
