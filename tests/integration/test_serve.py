@@ -20,9 +20,9 @@ from bubblescope.analysis.view import View
 from bubblescope.facade import Trace, whatif
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.serve import windows
-from bubblescope.render.html.serve.asking import Asking
 from bubblescope.render.html.serve.query import QueryError, find, totals
 from bubblescope.render.html.serve.server import Server
+from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.html.serve.windows import Sight, Windows
 from synthetic import hostile, one_f_one_b
 from viewing import context_of, until

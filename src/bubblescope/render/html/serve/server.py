@@ -22,8 +22,8 @@ from bubblescope.render.html.kernels import inside
 from bubblescope.render.html.packing import packed
 from bubblescope.render.html.page import page, policy
 from bubblescope.render.html.schema import Asked, Found, Inside, Totals, Where
-from bubblescope.render.html.serve.asking import Asking
 from bubblescope.render.html.serve.query import QueryError, find, totals
+from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.html.serve.windows import Sight, Windows
 
 if TYPE_CHECKING:
