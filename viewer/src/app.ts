@@ -5,6 +5,7 @@ import { dimmed, scheme, type Scheme } from "./colour";
 import { type Columns, type Data, type Head, type Row } from "./data";
 import { element } from "./dom";
 import { Finding } from "./finding";
+import { gridOf } from "./grid";
 import { help } from "./help";
 import { Journey } from "./journey";
 import { bandOf, layout, within, type Layout } from "./layout";
@@ -107,7 +108,7 @@ export class App {
     document.documentElement.dataset.theme = state.theme;
 
     this.colours = theme();
-    this.plain = this.scheme = scheme(state.mode, head, data);
+    this.plain = this.scheme = scheme(state.mode, head, data, this.colours.dark);
     this.painter = new Painter(this.canvas, head, data);
     this.overlay = new Overlay(this.over, head);
     this.ruler = new Ruler(this.strip, head);
@@ -162,14 +163,15 @@ export class App {
     this.overFrame ||= requestAnimationFrame(() => this.drawOver());
   }
 
-  draw(): void {
+  /** @param budget milliseconds that may go into pixels; what is not done in it is done in the next frame */
+  draw(budget?: number): void {
     if (this.frame) cancelAnimationFrame(this.frame);
     this.frame = 0;
     const { view, state, plan } = this;
     const { figure } = state.arranged;
     view.width = Math.max(1, this.canvas.clientWidth - this.left);
     const top = this.scroll.scrollTop;
-    const more = this.painter.draw(view, top, plan, {
+    const shown = {
       scheme: this.scheme,
       theme: this.colours,
       causes: (state.causes || this.scheme.wholeGaps) && !figure,
@@ -181,9 +183,10 @@ export class App {
       selected: state.selected,
       found: this.finding.marked,
       arrows: this.selection.arrowsShown(top),
-    });
+    };
+    const more = this.painter.draw(view, top, plan, shown, budget);
     this.ruler.draw(view, this.left, this.colours, figure);
-    const mapping = !figure && this.minimap.draw(view, this.left, this.plain, this.colours);
+    const mapping = !figure && this.minimap.draw(view, this.left, this.plain, this.colours, budget);
     this.toolbar.syncStep();
     this.drawOver();
     if (more || mapping) this.redraw();
@@ -197,12 +200,12 @@ export class App {
     const bottom = top + this.canvas.clientHeight;
     const folded = within(plan.headings, top, bottom).flatMap(({ group }) => (group.folded ? group.ranks : []));
     const shown = [...new Set([...within(plan.bands, top, bottom).map(({ rank }) => rank), ...folded])];
-    const columns = Math.max(1, Math.round(view.width * devicePixelRatio));
+    const grid = gridOf(view, devicePixelRatio, this.painter.grid);
     const lanes = ["compute", ...[...state.arranged.extras].filter((extra) => extra !== "counters")];
     const wanted = {
-      start: view.start,
-      perPixel: (view.end - view.start) / columns,
-      columns,
+      start: grid.first * grid.perPixel,
+      perPixel: grid.perPixel,
+      columns: grid.columns,
       ranks: shown,
       lanes,
       unfolded: [...new Set(within(plan.kernels, top, bottom).map(({ row }) => row.rank))],
@@ -222,7 +225,7 @@ export class App {
       this.relayout();
     }
     this.data = this.painter.data = data;
-    this.plain = scheme(this.state.mode, this.head, data);
+    this.plain = scheme(this.state.mode, this.head, data, this.colours.dark);
     this.selection.pick(id);
     this.finding.mark();
     this.selection.restore(false);
@@ -255,6 +258,7 @@ export class App {
   retheme(): void {
     document.documentElement.dataset.theme = this.state.arranged.figure ? "light" : this.state.theme;
     this.colours = theme();
+    this.plain = scheme(this.state.mode, this.head, this.data, this.colours.dark);
     this.rescheme();
     this.refresh();
     this.redraw();
@@ -287,7 +291,7 @@ export class App {
     this.state = { ...before, ...change };
     if (this.state.arranged !== before.arranged) this.relayout();
     if (this.state.mode !== before.mode) {
-      this.plain = scheme(this.state.mode, this.head, this.data);
+      this.plain = scheme(this.state.mode, this.head, this.data, this.colours.dark);
       this.rescheme();
     }
     if (!this.state.causes && this.state.selected?.what === "gap" && this.state.mode !== "cause")
