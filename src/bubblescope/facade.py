@@ -6,6 +6,7 @@ what `load` returned.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -295,6 +296,7 @@ class Trace:
         also: Sequence[Plan] = (),
         whatif: Question | None = None,
         beside: str | None = None,
+        layers: Sequence[int] | None = None,
         kernels: bool = False,
     ) -> Path:
         """Write the interactive timeline as one HTML file that opens offline.
@@ -305,6 +307,7 @@ class Trace:
             also: Schedules to recognise besides the known ones.
             whatif: What to ask of the run, as of `whatif`; each rank then has a lane with the answer.
             beside: What to set the run below, as of `picture`.
+            layers: How many layers each stage has, for what-ifs that move some.
             kernels: Whether tasks can be unfolded into their kernels; a run that was read without them
                 is read once more.
 
@@ -319,8 +322,31 @@ class Trace:
             options["kernels"] = True
         shown = self._with_kernels() if kernels else self.timeline
         return write(
-            shown, Path(path), to="html", also=also, whatif=whatif, beside=beside, **options
+            shown,
+            Path(path),
+            to="html",
+            also=also,
+            whatif=whatif,
+            beside=beside,
+            layers=layers,
+            read_again=None if also else self._read_again(),
+            **options,
         )
+
+    def _read_again(self) -> list[str] | None:
+        """Return the arguments with which a command reads the run; None if none does."""
+        if self._how is None:
+            return None
+        names = self._how.get("names") or ()
+        given: list[tuple[str, Any]] = [
+            ("--names", name)
+            for name in ([names] if isinstance(names, (str, os.PathLike)) else names)
+        ]
+        kinds = (self._how.get("kinds") or {}).items()
+        given += [("--kind", f"{word}={kind}") for word, kind in kinds]
+        how = {name: self._how.get(name) for name in ("source", "run", "attempt", "clock")}
+        given += [(f"--{name}", value) for name, value in how.items() if value is not None]
+        return [*self.paths, *(str(part) for option in given for part in option)]
 
     def export(
         self,
@@ -366,6 +392,8 @@ def write(
     also: Sequence[Plan] = (),
     whatif: Question | None = None,
     beside: str | None = None,
+    layers: Sequence[int] | None = None,
+    read_again: Sequence[str] | None = None,
     **options: Any,
 ) -> Path:
     """Work out what a format shows of a run, and write it: the one way to a file. See `Trace.export`.
@@ -378,6 +406,8 @@ def write(
         whatif: For the page: what to show beside what was measured.
         beside: For the page and pictures: what to set the run below, on one axis of time: "ideal",
             "plan" or a schedule, as `bubblescope.analysis.reference.reference` has them.
+        layers: For the page: how many layers each stage has.
+        read_again: For the page: the arguments with which a command reads the run; None if none does.
         options: Those that the format has.
     """
     name = to or format_of(path)
@@ -397,7 +427,14 @@ def write(
     elif chosen.takes == "view":
         from bubblescope.analysis.view import View  # noqa: PLC0415  only the page needs so much
 
-        shown = View.of(timeline, also=also, whatif=whatif, beside=beside)
+        shown = View.of(
+            timeline,
+            also=also,
+            whatif=whatif,
+            beside=beside,
+            layers=layers,
+            read_again=read_again,
+        )
     chosen.writer()(shown, path, **options)
     return path
 
@@ -513,11 +550,20 @@ def view(
     also: Sequence[Plan] = (),
     whatif: Question | None = None,
     beside: str | None = None,
+    layers: Sequence[int] | None = None,
     kernels: bool = False,
 ) -> Path:
     """Write the interactive timeline of a run; see `Trace.view`."""
     found = _trace(run, activities=kernels)
-    return found.view(path, title=title, also=also, whatif=whatif, beside=beside, kernels=kernels)
+    return found.view(
+        path,
+        title=title,
+        also=also,
+        whatif=whatif,
+        beside=beside,
+        layers=layers,
+        kernels=kernels,
+    )
 
 
 def export(run: Trace | Paths, path: PathLike, *, to: str | None = None, **options: Any) -> Path:

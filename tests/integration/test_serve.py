@@ -15,11 +15,14 @@ from urllib.parse import urlencode, urlsplit
 import numpy as np
 import pytest
 
+from bubblescope.analysis.asking import read
 from bubblescope.analysis.view import View
+from bubblescope.facade import Trace, whatif
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.serve import windows
 from bubblescope.render.html.serve.query import QueryError, find, totals
 from bubblescope.render.html.serve.server import Server
+from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.html.serve.windows import Sight, Windows
 from synthetic import hostile, one_f_one_b
 from viewing import context_of, until
@@ -98,7 +101,7 @@ class TestWhoMayAsk:
         assert token not in served.url
 
     @pytest.mark.parametrize("token", ["", "x", "x" * 32])
-    @pytest.mark.parametrize("what", ["", "window", "totals", "find", "where"])
+    @pytest.mark.parametrize("what", ["", "window", "totals", "find", "where", "whatif"])
     def test_nothing_is_answered_without_the_token(self, served, token, what):
         status, _, content = get(served, what, token=token, **window())
         assert status == 403
@@ -273,6 +276,95 @@ class TestQuestions:
         finally:
             server._http.server_close()
         assert page.count("</script>") == page.count("<script")
+
+
+class TestWhatIfs:
+    def asked(self, served, question):
+        status, _, content = get(served, "whatif", ask=question)
+        assert status == 200
+        return json.loads(content)
+
+    @pytest.mark.parametrize(
+        ("question", "asked"),
+        [
+            ("--stage 2=0.5", [("scaled", "stage", 2, 0.5)]),
+            ("--healthy 1", [("healthy", 1)]),
+            ("--without 'host launch'", [("without", "host launch")]),
+            ("--move 1@3:0 --layers 8,8,8,8", [("moved", 1, 3, 0, [8, 8, 8, 8])]),
+            ("--microbatches 16 --schedule zb-h1", [("schedule", "zb-h1"), ("microbatches", 16)]),
+        ],
+    )
+    def test_answers_are_those_of_the_analysis(self, served, question, asked):
+        said = self.asked(served, question)["answer"]
+        (truth,) = whatif(Trace(one_f_one_b()), lambda run: run.together(*asked)).predictions
+        assert said["change"] == truth.change
+        assert (said["predicted"], said["saved"]) == (truth.predicted_ns, truth.saved_ns)
+        assert (said["best"], said["error"]) == (truth.best_ns, truth.error)
+
+    @pytest.mark.parametrize("question", ["--stage 2=0.5", "--schedule zb-v", "--stage 0=1.5"])
+    def test_its_lanes_are_what_would_have_run(self, served, data, question):
+        told = self.asked(served, question)
+        head, tables = unpacked(get(served, "window", **window(perpixel=1e6), ask=question)[2])
+        assert len(told["rows"]) == len(head["rows"])
+        method, *arguments = read(question)[0]
+        (answer,) = whatif(
+            Trace(one_f_one_b()), lambda run: getattr(run, method)(*arguments)
+        ).predictions
+        want = answer.timeline(one_f_one_b()).tasks
+        found, at = [], 0
+        for row, count in zip(told["rows"], head["rows"], strict=True):
+            part = slice(at, at + count)
+            at += count
+            start = data.origin_ns + np.cumsum(tables["tasks"]["gap"][part].astype(np.int64))
+            end = start + tables["tasks"]["length"][part]
+            if row["lane"] == "whatif":
+                rank = data.told.ranks[row["rank"]].rank
+                found += [(rank, *span) for span in zip(start.tolist(), end.tolist(), strict=True)]
+        assert sorted(found) == sorted(want.select("rank", "start_ns", "end_ns").rows())
+        names = [*data.told.names, *told["names"]]
+        assert {names[name] for name in tables["tasks"]["name"]} >= set(want["name"])
+
+    def test_it_stands_in_place_of_what_the_page_opened_with(self):
+        shown = View.of(one_f_one_b(), whatif=lambda run: run.schedule("zb-h1"))
+        server = Server(PageData.of(shown))
+        try:
+            told = server.answer("whatif", {"ask": "--stage 2=0.5"})[1]
+        finally:
+            server._http.server_close()
+        lanes = [(row["rank"], row["lane"]) for row in json.loads(told)["rows"]]
+        assert lanes.count((2, "whatif")) == 1
+
+    def test_what_was_measured_keeps_its_numbers(self, served, data):
+        """So that what is selected, found and fed stays what it is while an answer is shown."""
+        plain = unpacked(get(served, "window", **window())[2])[1]
+        shown = unpacked(get(served, "window", **window(), ask="--stage 2=0.5")[2])[1]
+        measured = shown["tasks"]["id"] < len(data.tasks)
+        assert shown["tasks"]["id"][measured].tolist() == plain["tasks"]["id"].tolist()
+        assert shown["gaps"]["root_id"].tolist() == plain["gaps"]["root_id"].tolist()
+
+    @pytest.mark.parametrize(
+        ("question", "words"),
+        [
+            ("--stage 9=0.5", "no task is of stage 9"),
+            ("--stage two", "is not like 2=0.5"),
+            ("--move 1@0:1", "needs --layers"),
+            ("--without nonsense", "cannot be without"),
+            ("--kernel 'x=0.5'", "kernel"),
+            ("--microbatches 100000000", "takes long"),
+            ("--schedule interleaved-1f1b --chunks 100000", "takes long"),
+            ("--healthy 1 " * 500, "too long"),
+            ("rm -rf", "asks nothing"),
+        ],
+    )
+    def test_questions_that_cannot_be_answered_are_refused_in_words(self, served, question, words):
+        assert words in self.asked(served, question)["error"]
+        assert get(served, "window", **window(), ask=question)[0] == 400
+
+    def test_few_answers_are_kept(self, data):
+        asking = Asking(data)
+        for factor in (0.5, 0.6, 0.7, 0.8):
+            asking.answer(f"--stage 1={factor}")
+        assert list(asking._told) == ["--stage 1=0.7", "--stage 1=0.8"]
 
 
 @pytest.mark.browser

@@ -157,7 +157,7 @@ def test_nothing_serious_is_found_by_axe(browser, tmp_path):
         page.locator(".remedy").first.click()  # with the pane open
         until(page, "window.bubblescope.app.pane.shown === 'details'")
         page.add_script_tag(path=AXE)
-        for tab in ("details", "summary", "table"):
+        for tab in ("details", "summary", "whatif", "table"):
             page.evaluate(f"window.bubblescope.app.pane.open({json.dumps(tab)})")
             found = page.evaluate("axe.run().then(({ violations }) => violations)")
             serious = [one for one in found if one["impact"] in ("serious", "critical")]

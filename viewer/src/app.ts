@@ -2,7 +2,7 @@
 
 import { Arranging } from "./arranging";
 import { dimmed, scheme, type Scheme } from "./colour";
-import { type Data, type Head } from "./data";
+import { type Columns, type Data, type Head, type Row } from "./data";
 import { element } from "./dom";
 import { Finding } from "./finding";
 import { gridOf } from "./grid";
@@ -28,6 +28,8 @@ import { inSight } from "./table";
 import { Toolbar } from "./toolbar";
 import { verdict } from "./verdict";
 import { View } from "./view";
+import { WhatIfs } from "./whatif";
+import { whatIfTab } from "./whatif_tab";
 
 export class App {
   readonly view: View;
@@ -52,6 +54,7 @@ export class App {
   readonly finding = new Finding(this);
   readonly arranging = new Arranging(this);
   readonly pictures = new Pictures(this);
+  readonly whatifs: WhatIfs;
   readonly journey: Journey;
   private readonly page = element("div", { class: "page" });
   private readonly stage: HTMLElement;
@@ -64,6 +67,7 @@ export class App {
   colours: Theme;
   plain: Scheme; // without regard to a search
   scheme: Scheme;
+  private rows: Row[]; // those that are laid out
   private frame = 0;
   private overFrame = 0;
 
@@ -71,14 +75,17 @@ export class App {
     readonly head: Head,
     public data: Data,
     readonly loader: Loader | null = null,
+    ghosts: (() => Promise<Columns<"ghosts">>) | null = null,
   ) {
     const { state, sight } = fromHash(location.hash, head);
     this.state = state;
+    this.whatifs = new WhatIfs(this, ghosts);
     this.view = new View(Math.max(1, head.end));
     const opening = head.opening === null ? undefined : head.steps[head.opening];
     if (sight.start !== undefined && sight.end !== undefined) this.view.set(sight.start, sight.end);
     else if (opening) this.view.fit(opening.start, opening.end);
     this.plan = layout(head, state.arranged);
+    this.rows = head.rows;
     this.canvas.setAttribute("aria-label", `Timeline of ${head.ranks.length} ranks. Press ? for keys.`);
     this.canvas.setAttribute("aria-description", told(head));
     this.stage = element("div", { class: "stage" }, this.canvas, this.over);
@@ -113,6 +120,7 @@ export class App {
     this.scroll.scrollTop = sight.top ?? 0;
     this.journey = new Journey(this);
     if (state.query) void this.finding.find(state.query);
+    this.whatifs.restore();
     this.selection.restore();
     this.refresh();
     this.draw();
@@ -134,6 +142,7 @@ export class App {
       };
       body.append(summary(head, this.data, go, (remedy) => void this.selection.show(remedy)));
     });
+    if (head.whatif) pane.tab("whatif", "What if", (body) => whatIfTab(body, this.whatifs));
     pane.tab("table", "In sight", (body) => body.append(inSight(this)));
     if (head.notes.length) pane.tab("notes", "Notes", (body) => body.append(notes(head)));
     pane.rename("details", null);
@@ -210,14 +219,18 @@ export class App {
     );
   }
 
-  /** Show another part of the run. */
-  private replace(data: Data): void {
+  /** Show another part of the run, or other lanes. */
+  replace(data: Data): void {
     const id = this.selection.selectedId();
+    if (this.head.rows !== this.rows) {
+      this.rows = this.head.rows;
+      this.relayout();
+    }
     this.data = this.painter.data = data;
     this.plain = scheme(this.state.mode, this.head, data, this.colours.dark);
     this.selection.pick(id);
     this.finding.mark();
-    this.selection.restore();
+    this.selection.restore(false);
     this.redraw();
   }
 

@@ -23,7 +23,9 @@ export function coordinates(rank: Pick<Rank, (typeof DIMENSIONS)[number]>): stri
   return known.length ? known.join(", ") : null;
 }
 
-export const TABLES = Object.keys(COLUMNS) as TableName[];
+/** The tables that a page begins with; the lanes of answers are read when one is shown. */
+export type FirstTable = Exclude<TableName, "ghosts">;
+export const TABLES = (Object.keys(COLUMNS) as TableName[]).filter((name) => name !== "ghosts") as FirstTable[];
 
 const ARRAYS = {
   u8: Uint8Array,
@@ -177,7 +179,7 @@ export async function decode(head: Head, text: (table: string) => string): Promi
 }
 
 /** The columns of each table as they travelled: those of the schema, and what is known besides. */
-export type Tables = { [name in TableName]: Columns<name> };
+export type Tables = { [name in FirstTable]: Columns<name> };
 export type Columns<name extends TableName> = Record<(typeof COLUMNS)[name][number], Numbers> & Record<string, Numbers>;
 
 /** Make of the columns as they travel those that are drawn. */

@@ -34,6 +34,7 @@ const KEYS: Fact[] = [
   ["+ -", "taller, lower lanes"],
   ["v", "the look of papers"],
   ["t", "light or dark"],
+  ["y", "what if: what would make steps shorter, and by how much"],
   ["drag a title", "move a rank or a group; click a heading to fold it"],
   ["Delete, on a selected task", "hide its rank"],
   ["Escape", "close, deselect"],

@@ -376,6 +376,7 @@ function keys(app: App): void {
     v: () => app.arranging.toggleFigure(),
     t: () => app.arranging.nextTheme(),
     e: () => app.pane.toggle("summary"),
+    y: () => app.head.whatif && app.pane.toggle("whatif"),
     r: () => app.pane.toggle("table"),
     "[": () => app.change({ legend: !app.state.legend }),
     "]": () => app.pane.toggleAny(),

@@ -89,6 +89,7 @@ export class Journey {
     this.app.scroll.scrollTop = sight.top ?? (sight.start === undefined ? this.app.scroll.scrollTop : 0);
     if (state.query !== this.app.finding.query) void this.app.finding.find(state.query);
     this.app.selection.restore();
+    this.app.whatifs.restore();
   }
 }
 

@@ -203,10 +203,11 @@ export function arrangement(head: Head): Arrangement {
 
 /** Heights in the proportions of the usual ones, for compute lanes of one. */
 function heightsOf(compute: number): Heights {
-  if (compute < HEIGHTS.small.compute) return { ...HEIGHTS.tiny, compute, between: compute > 6 ? 2 : 1 };
+  const overlay = Math.round(compute * 0.66);
+  if (compute < HEIGHTS.small.compute)
+    return { ...HEIGHTS.tiny, compute, whatif: overlay, between: compute > 6 ? 2 : 1 }; // it is there if asked for
   const usual =
     compute < HEIGHTS.medium.compute ? HEIGHTS.small : compute < HEIGHTS.large.compute ? HEIGHTS.medium : HEIGHTS.large;
-  const overlay = Math.min(compute, Math.round(compute * 0.66));
   return { ...usual, compute, ideal: overlay, whatif: overlay };
 }
 
@@ -463,6 +464,11 @@ export function sizeBeside({ size }: Arrangement, { places }: Layout, by: 1 | -1
   const compute = places.find(({ row }) => row.lane === "compute")?.height ?? HEIGHTS.medium.compute;
   const beside = usual.filter((one) => by * (HEIGHTS[one].compute - compute) > 0);
   return by > 0 ? beside[0] : beside.at(-1);
+}
+
+/** Whether lanes of a size have others beside them, such as what would have run. */
+export function besides(size: Size): boolean {
+  return size === "fit" || HEIGHTS[size].whatif > 0;
 }
 
 /** The height of the band below blocks of a height. */

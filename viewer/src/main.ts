@@ -1,7 +1,7 @@
 // Where the page begins: reads what it was given and starts.
 
 import { App } from "./app";
-import { decode, type Head } from "./data";
+import { decode, unpackText, type Columns, type Head } from "./data";
 import { element } from "./dom";
 import { listen } from "./input";
 import { Loader } from "./served";
@@ -11,7 +11,8 @@ const text = (id: string): string => document.getElementById(id)?.textContent ??
 async function start(): Promise<void> {
   const head = JSON.parse(text("head")) as Head;
   const loader = head.served ? new Loader(head) : null;
-  const app = new App(head, loader ? await loader.overview(text) : await decode(head, text), loader);
+  const ghosts = loader ? null : () => unpackText(text("ghosts"), head.columns.ghosts) as Promise<Columns<"ghosts">>;
+  const app = new App(head, loader ? await loader.overview(text) : await decode(head, text), loader, ghosts);
   listen(app);
   expose(app);
 }

@@ -8,7 +8,9 @@ export type OverlayLane = "ideal" | "whatif";
 
 export type NumberType = "u8" | "i16" | "i32" | "u32" | "f64";
 
-export type TableName = "tasks" | "gaps" | "links" | "phases" | "cells" | "samples" | "kernels";
+export type TableName = "tasks" | "gaps" | "links" | "phases" | "cells" | "samples" | "kernels" | "ghosts";
+
+export type Span = "pipeline phase" | "step" | "capture";
 
 export type StandingName = "odd" | "waits" | "alike";
 
@@ -37,6 +39,21 @@ export const COLUMNS = {
   cells: ["rank", "step", "busy", "span"],
   samples: ["gap", "value"],
   kernels: ["gap", "length", "cut", "use", "name", "module", "lead"],
+  ghosts: [
+    "gap",
+    "length",
+    "busy",
+    "lead",
+    "kind",
+    "microbatch",
+    "chunk",
+    "stage",
+    "step",
+    "peer",
+    "pair",
+    "pair_chunk",
+    "name",
+  ],
 } as const;
 
 /** Columns that a table has only where they are known. */
@@ -156,6 +173,52 @@ export interface Overlay {
   lane: OverlayLane;
   name: string;
   detail: string;
+}
+
+/** What a run would have taken, had something been different. */
+export interface Answer {
+  /** The question, as options of a command line. */
+  asked: string;
+  /** What is different. */
+  change: string;
+  /** What that takes; empty if it is clear from the change. */
+  needs: string;
+  /** What a step takes then; of a range, the longer end. */
+  predicted: number;
+  /** By how much a step is shorter then. */
+  saved: number;
+  /** How much less a micro-batch takes, as a share; negative if it takes more. */
+  share: number;
+  /** How far either end may be off, as a share of a step. */
+  error: number;
+  /** The shorter end, where only a range is known. */
+  best: number | null;
+  /** What has to be so for that. */
+  best_if: string;
+  /** All of it in one sentence. */
+  detail: string;
+  /** Of its tasks among the ghosts; empty if the page does not hold them. */
+  rows: Row[];
+}
+
+/** What can be asked about a run, and what was answered before it was asked. */
+export interface WhatIf {
+  /** What asks when the options of a question follow it, as one types it; None if the run was not read as a command could. */
+  command: string | null;
+  /** What is predicted, as measured. */
+  step: number;
+  /** What that is: the mean "pipeline phase" of a step, from its first forward to its last backward; without a pipeline a "step", or the whole "capture". */
+  span: Span;
+  /** Whether stages, ranks and layers can be asked about, and an answer has lanes. */
+  moves: boolean;
+  /** Causes of idle time, or classes of what devices spend time on, that the run can be asked to be without. */
+  causes: string[];
+  /** Those that there are. */
+  stages: number[];
+  /** How many each stage has; None if nobody said. */
+  layers: number[] | null;
+  /** By what they save, most first. */
+  answers: Answer[];
 }
 
 /** How long tasks of a kind take on one stage, or where the stage is not known. `low`, `middle` and `high` are the quartiles. */
@@ -285,6 +348,8 @@ export interface Told {
   overlays: Overlay[];
   /** Which of them the page opens with above all that was measured. */
   above: OverlayLane | null;
+  /** What can be asked about the run; None if nothing can. */
+  whatif: WhatIf | null;
   /** How long tasks take. */
   spread: Spread[];
   /** What was measured beside the tasks. */
@@ -332,6 +397,16 @@ export interface Found {
   what: "task" | "gap";
   count: number;
   ids: number[];
+}
+
+/** What a server answers to a question about a run. */
+export interface Asked {
+  /** What is said. */
+  answer: Answer;
+  /** Of all lanes while it is shown: the run's, and those of its tasks. */
+  rows: Row[];
+  /** Of tasks that the run has none of, numbered after those that it has. */
+  names: string[];
 }
 
 /** Where a task or gap of a run is, of which only a part is here. */

@@ -91,8 +91,11 @@ export class Selection {
     this.app.journey.settle();
   }
 
-  /** Bring the page up to what the state has selected: its arrows, and its details in the pane. */
-  restore(): void {
+  /**
+   * Bring the page up to what the state has selected: its arrows, and its details in the pane.
+   * @param opening whether the pane goes to the details; if not, what it shows stays
+   */
+  restore(opening = true): void {
     const { head, data, pane } = this.app;
     const { selected: item, range } = this.app.state;
     if (item && item.index >= spansOf(data, item).start.length) return this.select(null);
@@ -102,7 +105,7 @@ export class Selection {
     else {
       pane.rename("details", item ? titleOf(head, data, item) : "Stretch");
       if (pane.shown === "details") pane.refresh("details");
-      else pane.open("details");
+      else if (opening) pane.open("details");
     }
     this.app.redraw();
   }

@@ -9,10 +9,11 @@ import {
   type Data,
   type Head,
   type Numbers,
+  type Row,
   type Tables,
 } from "./data";
 import { QueryError } from "./search";
-import type { Found, Inside, Part, TableInSight, Totals, Where } from "./schema";
+import type { Asked, Found, Inside, Part, TableInSight, Totals, Where } from "./schema";
 
 const SOON = 40; // milliseconds without movement after which what is in sight is loaded
 const OVERVIEW = 300_000; // pixels of all ranks together of which the overview consists
@@ -35,8 +36,12 @@ export class Loader {
   private asked: AbortController | null = null;
   private waiting: ReturnType<typeof setTimeout> | undefined;
   private fixed: Record<string, Record<string, Numbers>> = {};
+  private asking = ""; // the what-if whose lanes are loaded too
+  private rows: Row[]; // of all lanes that are loaded
 
-  constructor(private readonly head: Head) {}
+  constructor(private readonly head: Head) {
+    this.rows = head.rows;
+  }
 
   /** Load the whole run as it looks from afar. @param text returns what is in the element of a table's name */
   async overview(text: (table: string) => string): Promise<Data> {
@@ -71,6 +76,21 @@ export class Loader {
     }, SOON);
   }
 
+  /** Answer a question about the run. */
+  async whatif(ask: string): Promise<Asked> {
+    const answer = (await (await this.get("whatif", { ask })).json()) as Asked & { error?: string };
+    if (answer.error !== undefined) throw new QueryError(answer.error);
+    return answer;
+  }
+
+  /** From now on load what would have run too, or with "" only what ran. @param rows of all lanes then */
+  turn(ask: string, rows: Row[]): void {
+    if (ask === this.asking) return;
+    [this.asking, this.rows, this.had] = [ask, rows, null];
+    this.asked?.abort();
+    clearTimeout(this.waiting);
+  }
+
   private has({ start, perPixel, columns, ranks, lanes, unfolded }: Wanted): boolean {
     const { had } = this;
     if (!had || !lanes.every((lane) => had.lanes.includes(lane))) return false;
@@ -86,7 +106,9 @@ export class Loader {
 
   private async load(wanted: Wanted, signal?: AbortSignal): Promise<Data> {
     const { start, perPixel, columns, ranks, lanes, unfolded } = wanted;
+    const rows = this.rows;
     const asked = {
+      ...(this.asking ? { ask: this.asking } : {}),
       start: String(start),
       perpixel: String(perPixel),
       columns: String(columns),
@@ -103,7 +125,9 @@ export class Loader {
       tables[name] = (await unpack(bytes.slice(at, at + part.sizes[name]), part.columns[name])) as Columns<typeof name>;
       at += part.sizes[name];
     }
-    place(this.head.rows, part.rows);
+    signal?.throwIfAborted();
+    place(rows, part.rows);
+    this.head.rows = rows;
     place(this.head.gaps, part.gaps);
     place(this.head.kernel_rows, part.kernels);
     for (const name of TABLES) this.head.columns[name] = part.columns[name as "tasks"] ?? this.head.columns[name];

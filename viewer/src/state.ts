@@ -35,6 +35,7 @@ export interface State {
   legend: boolean; // beside the lanes
   wheelZooms: boolean; // without a key
   query: string;
+  ask: string; // the what-if, as options of its command
   selected: Item | null;
   range: Range | null;
 }
@@ -58,6 +59,7 @@ export function initial(head: Head): State {
     legend: true,
     wheelZooms: false,
     query: "",
+    ask: "",
     selected: null,
     range: null,
   };
@@ -88,6 +90,7 @@ export function toHash(state: State, sight: Sight, head: Head): string {
     ["arrows", state.arrows, usual.arrows],
     ["theme", state.theme, usual.theme],
     ["find", state.query, ""],
+    ["whatif", state.ask, ""],
     ["select", selected ? `${selected.what}~${selected.index}` : "", ""],
     [
       "range",
@@ -152,6 +155,7 @@ export function fromHash(hash: string, head: Head): { state: State; sight: Parti
   state.arrows = one("arrows", ARROWS, state.arrows);
   state.theme = one("theme", THEMES, state.theme);
   state.query = text("find");
+  state.ask = text("whatif");
   const [what, ...index] = parts("select");
   const [selected] = indices(index, Infinity);
   if ((what === "task" || what === "gap" || (what === "kernel" && head.kernels)) && selected !== undefined)

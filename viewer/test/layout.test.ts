@@ -150,6 +150,18 @@ describe("lanes that fit", () => {
     expect(height).toBeGreaterThan(520);
   });
 
+  test.each([8, 16, 32])("have what would have run beside them, however low, of %d ranks", (count) => {
+    const rows = Array.from({ length: count }, (_, rank) => [
+      { rank, tasks: task },
+      { rank, lane: "whatif" as const, tasks: task },
+    ]).flat();
+    const run = made({ ranks: Array.from({ length: count }, () => ({})), rows });
+    const { places, height } = layout(run.head, arrangement(run.head), { height: 520, named: false });
+    expect(places.filter(({ row }) => row.lane === "whatif").length).toBe(count);
+    expect(Math.min(...places.map((place) => place.height))).toBeGreaterThanOrEqual(3);
+    expect(height).toBeLessThanOrEqual(520);
+  });
+
   test("have room for a title above each where nothing stands beside them", () => {
     const { bands, places } = fitted(64, 520, true);
     expect(bands.every(({ titled }) => titled > 0)).toBe(true);

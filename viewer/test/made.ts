@@ -164,11 +164,12 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
       departures: [],
       notes: [],
       warnings: [],
-      columns: { tasks: [], gaps: [], links: [], phases: [], cells: [], samples: [], kernels: [] },
+      columns: { tasks: [], gaps: [], links: [], phases: [], cells: [], samples: [], kernels: [], ghosts: [] },
       names,
       causes: gaps.length ? CAUSES : [],
       gaps: extents(gaps, (one) => one.gaps.length),
       overlays: [],
+      whatif: null,
       spread: [],
       counters: [],
       samples: extents(samples, (one) => one.points.length).map((extent, index): SampleExtent => ({

@@ -59,6 +59,7 @@ const CHANGES: Record<string, Partial<State>> = {
   theme: { theme: "dark" },
   legend: { legend: false },
   wheelZooms: { wheelZooms: true },
+  "a what-if": { ask: "--without 'slow rank' --stage 2=0.9" },
   query: { query: 'rank:1,2 dur>5µs "a name & more" # % +' },
   "selected task": { selected: { what: "task", index: 3 } },
   "first task selected": { selected: { what: "task", index: 0 } },
@@ -102,6 +103,7 @@ describe("a view in an address is the same view", () => {
       legend: false,
       wheelZooms: true,
       query: "kind:F",
+      ask: "--stage 2=0.9",
       selected: { what: "task", index: 2 },
       range: { start: 1, end: 2, ranks: [1] },
     };

@@ -10,9 +10,9 @@ import polars as pl
 from bubblescope.analysis.alike import Alike, alike
 from bubblescope.analysis.phase import phases
 from bubblescope.analysis.reference import IDEAL, reference
+from bubblescope.analysis.standard_questions import Questions
 from bubblescope.analysis.study import study
 from bubblescope.analysis.verdict import Verdict
-from bubblescope.analysis.whatif import WhatIf
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.kinds import Lane
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.task_lengths import Lengths
     from bubblescope.analysis.pictured import Reference
     from bubblescope.analysis.prediction import Prediction
+    from bubblescope.analysis.standard_questions import Answer
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.whatif import Question
     from bubblescope.model.timeline import Timeline
@@ -44,6 +45,10 @@ class View(msgspec.Struct, frozen=True, eq=False):
         spread: As `_spread_of` returns it.
         alike: Which ranks do alike what others do.
         verdict: What the run comes to.
+        questions: What can be asked of it.
+        answers: To what anybody would ask, as `Questions.standard` returns them.
+        read_again: The arguments with which a command reads it: paths and options; None if it was not
+            read as a command could.
         above: The one of the overlays that stands above all that was measured when the page opens; with
             None, each rank's stand below what was measured of it.
         reference: What that is, in words; None where `prediction` says it or nothing stands above.
@@ -58,6 +63,9 @@ class View(msgspec.Struct, frozen=True, eq=False):
     spread: pl.DataFrame
     alike: Alike
     verdict: Verdict
+    questions: Questions
+    answers: Sequence[Answer] = ()
+    read_again: Sequence[str] | None = None
     above: str | None = None
     reference: Reference | None = None
 
@@ -69,6 +77,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
         also: Sequence[Plan] = (),
         whatif: Question | None = None,
         beside: str | None = None,
+        layers: Sequence[int] | None = None,
+        read_again: Sequence[str] | None = None,
     ) -> View:
         """Work out everything about a run that the page shows.
 
@@ -77,6 +87,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
             also: Schedules to recognise besides the known ones.
             whatif: What to show beside what was measured, such as `lambda run: run.schedule("zb-v")`.
             beside: What to set the run below, as `bubblescope.analysis.reference.reference` has it.
+            layers: How many layers each stage has, for what-ifs that move some.
+            read_again: The arguments with which a command reads the run.
 
         Raises:
             TimelineError: A what-if is asked for of a run whose ranks share no clock or that has no
@@ -84,7 +96,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
             ScheduleError: The what-if makes no sense for the run.
         """
         known = study(timeline, also)
-        prediction = _answer(timeline, known, whatif) if whatif else None
+        questions = Questions(timeline, known, layers)
+        prediction = _answer(known, questions, whatif) if whatif else None
         overlays = {}
         if known.ideal is not None and known.ideal.timeline is not None:
             overlays["ideal"] = known.ideal.timeline
@@ -110,18 +123,21 @@ class View(msgspec.Struct, frozen=True, eq=False):
             spread=_spread_of(timeline.tasks),
             alike=alike(timeline, _lengths_of(known)),
             verdict=Verdict.of(timeline, known, also),
+            questions=questions,
+            answers=questions.standard(),
+            read_again=read_again,
             above=above,
             reference=planned,
         )
 
 
-def _answer(timeline: Timeline, known: Study, question: Question) -> Prediction:
+def _answer(known: Study, questions: Questions, question: Question) -> Prediction:
     if known.ledger is None:
         raise TimelineError(
             "a what-if needs a run with forwards and backwards whose ranks share a clock; "
             "--clock solve tries to find one"
         )
-    return WhatIf(known.recognition, known.ledger, timeline).ask(question)
+    return questions.run.ask(question)
 
 
 def _lengths_of(known: Study) -> tuple[MeasuredRun, Lengths] | None:

@@ -20,6 +20,7 @@ nothing is changed, and for other plans and devices what chance and guesses add.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.analysis.slow_devices import Reading
+    from bubblescope.analysis.study import Study
     from bubblescope.analysis.together import Change
     from bubblescope.model.arrays import Ints
     from bubblescope.model.provenance import Notice
@@ -117,8 +119,6 @@ class WhatIf:
         self._error = ledger.replay_error
         self.step_ns = self._counterfactuals.run.as_measured.step_ns
         self._recognition = recognition
-        device = recognition.coordinates.device if recognition else None
-        self._devices = SlowDevices.of(self._counterfactuals, device)
         chain = Chain.of(self._counterfactuals.run, timeline) if timeline else None
         self._chain = chain if chain and (chain.sure or chained) else None
         self._unlike: WhatIf | None = None
@@ -134,6 +134,13 @@ class WhatIf:
             self._model = None
         measured = self._counterfactuals.run.as_measured.length_ns
         self._scatter = self._model.scatter(measured) if self._model else 0.0
+        self._plans: dict[tuple[str | Plan, int | None], Plan] = {}
+
+    @cached_property
+    def _devices(self) -> SlowDevices:
+        """Which devices are slow; not needed to say what a cause costs."""
+        device = self._recognition.coordinates.device if self._recognition else None
+        return SlowDevices.of(self._counterfactuals, device)
 
     def ask(self, question: Question) -> Prediction:
         """Answer a question; where the run does not show whether ranks wait between steps, for both."""
@@ -288,10 +295,8 @@ class WhatIf:
         Raises:
             ScheduleError: The run's schedule is not known, or the other is not for its numbers.
         """
-        return self._scheduled(_called(name), alternative(self._modelled(), name, chunks))
-
-    def _scheduled(self, name: str, plan: Plan) -> Prediction:
-        return self._made(_title(name, plan), self._needed(name, plan), plan)
+        called, plan = _called(name), self._alternative(name, chunks)
+        return self._made(_title(called, plan), self._needed(called, plan), plan)
 
     def _samples(self, plan: Plan) -> str:
         return f"{plan.microbatches / self._modelled().plan.microbatches:g} times the samples in a step"
@@ -373,26 +378,47 @@ class WhatIf:
 
     def tried(self, memory: float | None = None) -> Iterator[Prediction]:
         """Yield everything that advice is chosen from; `memory` as there."""
+        for change in (*self.remedies(), *self.plans(memory)):
+            yield self.together(change)
+
+    def remedies(self) -> Iterator[Change]:
+        """Yield what advice asks of the tasks as they are: without causes, with slow ranks healthy."""
         for cause in self._counterfactuals.present:
             if cause not in (Cause.CLOCK, Cause.UNEXPLAINED):
-                yield self.without(cause)
+                yield ("without", cause)
         if self._timeline is not None and self._timeline.budget.height:
-            yield self.host_never_late()
+            yield ("host_never_late",)
         run, parts = self._counterfactuals.run, self._counterfactuals.lengths
         for slow in slow_ranks(run, parts)[:_SLOWEST]:
-            yield self.healthy(slow.rank)
+            yield ("healthy", slow.rank)
+
+    def plans(
+        self, memory: float | None = None, names: Collection[str] = SCHEDULES
+    ) -> Iterator[Change]:
+        """Yield what advice asks of other plans: schedules that fit, and twice the micro-batches.
+
+        Args:
+            memory: As of `advice`.
+            names: The schedules.
+        """
         if self._model is None:
             return
         limit = memory or float(self._model.plan.peak_memory().max())
-        for name in SCHEDULES:
+        for name in names:
             for chunks in (2, 4) if SCHEDULES[name].any_chunks else (None,):
                 try:
-                    plan = alternative(self._model, name, chunks)
+                    plan = self._alternative(name, chunks)
                 except ScheduleError:  # not for these numbers
                     continue
                 if plan.peak_memory().max() <= limit + 1e-9:
-                    yield self._scheduled(name, plan)
-        yield self.microbatches(2 * self._model.plan.per_round)
+                    yield ("schedule", name, chunks)
+        yield ("microbatches", 2 * self._model.plan.per_round)
+
+    def _alternative(self, name: str | Plan, chunks: int | None) -> Plan:
+        """Return `alternative` of the run, made once: some schedules take longer than their replay."""
+        if (name, chunks) not in self._plans:
+            self._plans[name, chunks] = alternative(self._modelled(), name, chunks)
+        return self._plans[name, chunks]
 
     def _modelled(self) -> Model:
         if self._model is None:
@@ -417,17 +443,20 @@ class WhatIf:
         found = self._counterfactuals
         left = frozenset(found.present) - set(causes)
         if not uses:
-            return self._same(change, needs, lambda: found.with_causes(left))
+            return self._same(change, needs, lambda: found.with_causes(left), found.step_ns(left))
         shorter = _in_run(found.run, spent_inside(self._known(), uses))
         return self._same(change, needs, lambda: found.replay_with(left, shorter))
 
-    def _same(self, change: str, needs: str, replay: Callable[[], Replay]) -> Prediction:
-        """Return what a replay of the same tasks says.
+    def _same(
+        self, change: str, needs: str, replay: Callable[[], Replay], predicted: int | None = None
+    ) -> Prediction:
+        """Return what a replay of the same tasks says, or is known to say.
 
         It is played again to be drawn: of the many that advice is made of, none is kept.
         """
         run = self._counterfactuals.run
-        predicted = replay().step_ns
+        if predicted is None:
+            predicted = replay().step_ns
         saved = 1 - predicted / self.step_ns if self.step_ns else 0.0
         return Prediction(
             change,
@@ -791,6 +820,24 @@ The run is a `WhatIf`; without a pipeline, it is a `DeviceWhatIf`.
 """
 
 
+def asked_of(
+    timeline: Timeline, known: Study, activities: pl.DataFrame | None = None
+) -> WhatIf | DeviceWhatIf:
+    """Return what answers questions about a run.
+
+    Args:
+        timeline: The run.
+        known: What was worked out about it.
+        activities: What its devices ran, for questions about kernels; the run's own if left out.
+
+    Raises:
+        TimelineError: It has neither pipeline tasks of ranks that share a clock nor device work.
+    """
+    if timeline.budget.height and not known.pipelined:
+        return DeviceWhatIf(timeline, activities)
+    return WhatIf(known.recognition, ledger_of(known, timeline), timeline, activities)
+
+
 class Predictions(msgspec.Struct, frozen=True, eq=False):
     """What a run would have taken, had something been different.
 
@@ -836,14 +883,9 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
             TimelineError: It has neither pipeline tasks of ranks that share a clock nor device work.
             ScheduleError: A question makes no sense for the run.
         """
-        run: WhatIf | DeviceWhatIf
         known = study(timeline, also)
-        notices: tuple[Notice, ...] = ()
-        if timeline.budget.height and not known.pipelined:
-            run = DeviceWhatIf(timeline, activities)
-        else:
-            notices = known.bubbles.notices
-            run = WhatIf(known.recognition, ledger_of(known, timeline), timeline, activities)
+        run = asked_of(timeline, known, activities)
+        notices = () if isinstance(run, DeviceWhatIf) else known.bubbles.notices
         answers = [run.ask(question) for question in questions] or run.advice(memory)
         return cls(timeline, run.step_ns, tuple(answers), run.span, run.open, notices)
 

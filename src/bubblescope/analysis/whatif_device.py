@@ -37,7 +37,7 @@ from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use
 from bubblescope.model.errors import ScheduleError, TimelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from bubblescope.analysis.together import Change
     from bubblescope.model.timeline import Timeline
@@ -184,11 +184,16 @@ class DeviceWhatIf:
     def advice(self, memory: float | None = None) -> list[Prediction]:
         """Return what would make a step shorter, by what it saves at least, most first."""
         del memory  # of activations: there is no schedule to choose
+        return ranked([self.together(change) for change in self.remedies()])
+
+    def remedies(self) -> Iterator[Change]:
+        """Yield what advice asks: without each class that is there, and with the host never late."""
         present = set(self._budget["use"].unique())
-        found = [self.without(use) for use in _KNOWN if use.value in present]
+        for use in _KNOWN:
+            if use.value in present:
+                yield ("without", use)
         if sum(use.value in present for use in HOST) > 1:
-            found.append(self.host_never_late())
-        return ranked(found)
+            yield ("host_never_late",)
 
     def _only_pipelines(self, *_: object, **__: object) -> Prediction:
         raise ScheduleError(_no_pipeline("stages, schedules and micro-batches cannot change"))

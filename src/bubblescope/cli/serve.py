@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bubblescope.analysis.view import View
+from bubblescope.cli.again import Repeatable, read_again
 from bubblescope.cli.console import out, warn
 from bubblescope.cli.output import open_page
 from bubblescope.cli.questions import asking, beside, one_question
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-@click.command()
+@click.command(cls=Repeatable)
 @paths_argument()
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; any free one if 0.")
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
@@ -55,13 +56,21 @@ def serve(
     address that nobody can guess. Ends with Ctrl+C. With --kernels, it loads the kernels of ranks that
     are unfolded.
     """
+    layers = options["layers"]
     question = one_question(options, also)
     quiet = options["quiet"]
     options["activities"] |= unfolding
     timeline = read(paths, **options)
     need_tasks(timeline)
     unfolding = unfolding and has_kernels(timeline, paths)
-    shown = View.of(timeline, also=also, whatif=question, beside=set_beside)
+    shown = View.of(
+        timeline,
+        also=also,
+        whatif=question,
+        beside=set_beside,
+        layers=layers,
+        read_again=read_again(),
+    )
     try:
         server = Server(PageData.of(shown, title=title, kernels=unfolding), port)
     except OSError as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bubblescope.analysis.view import View
+from bubblescope.cli.again import Repeatable, read_again
 from bubblescope.cli.console import out, warn, writing, wrote
 from bubblescope.cli.output import open_page, output_path
 from bubblescope.cli.pictures import file_format
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-@click.command()
+@click.command(cls=Repeatable)
 @paths_argument()
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="HTML file to write.")
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
@@ -56,6 +57,7 @@ def view(
     unfold into the kernels that ran in them.
     """
     file_format("html", output)
+    layers = options["layers"]
     question = one_question(options, also)
     options["activities"] |= unfolding
     timeline = read(paths, **options)
@@ -65,7 +67,14 @@ def view(
         unfolding = has_kernels(timeline, paths)
     target = output_path(paths, output, ".html")
     with writing(target, quiet=options["quiet"]):
-        shown = View.of(timeline, also=also, whatif=question, beside=set_beside)
+        shown = View.of(
+            timeline,
+            also=also,
+            whatif=question,
+            beside=set_beside,
+            layers=layers,
+            read_again=read_again(),
+        )
         page.write(shown, target, title=title, kernels=unfolding)
     warn(timeline, quiet=options["quiet"])
     wrote(target)

@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.plain_text import cut
-from bubblescope.render.html import schema
+from bubblescope.render.html import answers, schema
 from bubblescope.render.html.kernels import (
     NOT_ASKED,
     ROW,
@@ -22,6 +22,8 @@ from bubblescope.render.html.kernels import (
     sums_in_tasks,
 )
 from bubblescope.render.html.packing import (
+    SUMS,
+    TASK_ROW,
     arranged,
     cells_of,
     extents,
@@ -66,6 +68,8 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         phases, cells: Of each rank and step, in the columns of the page.
         samples: Values of counters over time, in the columns of the page.
         kernels: As `bubblescope.render.html.kernels.Kernels.table`; empty if the page has none.
+        ghosts: Tasks of what-ifs that the page holds, as of `bubblescope.render.html.answers.Told`.
+        asks: What can be asked about the run, and how a page tells the answer.
     """
 
     told: schema.Told
@@ -77,6 +81,8 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
     cells: pl.DataFrame
     samples: pl.DataFrame
     kernels: pl.DataFrame
+    ghosts: pl.DataFrame
+    asks: answers.Asks
 
     @classmethod
     def of(cls, view: View, *, title: str | None = None, kernels: bool = False) -> PageData:
@@ -99,17 +105,17 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         counted = counters_of(timeline, ranks, origin_ns)
         if timeline.budget.height:
             tasks = tasks.with_columns(**sums_in_tasks(tasks, timeline.budget))
+        could = answers.tell(view, ranks, tasks)
         told = schema.Told(
             **summary(view, ranks, origin_ns),
             end=last - origin_ns,
             title=cut(title or title_of(timeline), _TITLE),
             chunks=bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
-            names=[
-                cut(name, _TEXT) for name in tasks["name"].unique(maintain_order=True).to_list()
-            ],
+            names=[cut(name, _TEXT) for name in could.asks.names.to_list()],
             overlays=overlays_of(overlays, view.prediction, view.reference),
             verdict=verdict_of(view.verdict, known.bubbles.overall.makespan_error, tasks),
             above=view.above,  # type: ignore[arg-type]
+            whatif=could.whatif,
             counters=counted.counters,
             samples=counted.samples,
             kernels=ran.head(),
@@ -128,6 +134,8 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
             cells=cells_of(known.bubbles, ranks, steps),
             samples=counted.table,
             kernels=ran.table,
+            ghosts=could.ghosts,
+            asks=could.asks,
         )
 
     def places(self) -> Places:
@@ -153,6 +161,8 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         """Yield the tables that the page reads, by name; their columns are numbers."""
         yield from self.tables_in_sight()
         yield from self.tables_of_run().items()
+        ghosts = self.ghosts.select(pl.exclude(SUMS))
+        yield "ghosts", task_columns(ghosts, self.origin_ns, ("answer", *TASK_ROW))
 
     def tables_in_sight(self) -> Iterator[tuple[schema.TableInSight, pl.DataFrame]]:
         """Yield those of the tables that are about the tasks that are shown, each made in its turn."""
@@ -163,7 +173,11 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
 
     def tables_of_run(self) -> dict[schema.TableName, pl.DataFrame]:
         """Return those of the tables that are about the whole run, whatever tasks are shown."""
-        return {"phases": self.phases, "cells": self.cells, "samples": self.samples}
+        return {
+            "phases": self.phases,
+            "cells": self.cells,
+            "samples": self.samples,
+        }
 
 
 def _extreme(value: Any, otherwise: int) -> int:

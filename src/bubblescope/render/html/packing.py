@@ -30,7 +30,9 @@ _LANES: Final = (LANE_ORDER[0], "ideal", "whatif", *LANE_ORDER[1:])
 SUMS: Final = ("computing", "communicating", "copying")
 """Columns of how long the device did what in a task, if it is known of any: ns, or -1."""
 
-_ROW: Final = ("position", "lane", "row")
+TASK_ROW: Final = ("position", "lane", "row")
+"""What tells rows of tasks apart."""
+
 _GAPS: Final[dict[str, Any]] = {
     "position": pl.UInt32,
     "step": pl.Int32,
@@ -164,13 +166,20 @@ def arranged(
     return tasks.with_columns(code=_codes(tasks["name"]))
 
 
-def task_columns(tasks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
+def task_columns(
+    tasks: pl.DataFrame, origin_ns: int, row: tuple[str, ...] = TASK_ROW
+) -> pl.DataFrame:
     """Return the columns of arranged tasks.
 
     Starts are differences within a row of the page: small numbers, which compress well.
+
+    Args:
+        tasks: As `arranged` returns them.
+        origin_ns: Where the page begins.
+        row: What tells their rows apart.
     """
     return tasks.select(
-        gap=_steps("start_ns", _ROW, origin_ns),
+        gap=_steps("start_ns", row, origin_ns),
         length=pl.col("end_ns") - pl.col("start_ns"),
         busy=pl.col("busy_ns").fill_null(_UNKNOWN),
         lead=(pl.col("start_ns") - pl.col("host_start_ns"))

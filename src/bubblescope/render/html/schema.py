@@ -17,21 +17,25 @@ from bubblescope.render.palette import Pattern  # noqa: TC001  the schema of wha
 Lane = Literal["compute", "ideal", "whatif", "comm", "host"]
 OverlayLane = Literal["ideal", "whatif"]
 NumberType = Literal["u8", "i16", "i32", "u32", "f64"]
-TableName = Literal["tasks", "gaps", "links", "phases", "cells", "samples", "kernels"]
+TableName = Literal["tasks", "gaps", "links", "phases", "cells", "samples", "kernels", "ghosts"]
+Span = Literal["pipeline phase", "step", "capture"]
 StandingName = Literal["odd", "waits", "alike"]
 TableInSight = Literal["tasks", "gaps", "links", "kernels"]
 
+_TASKS: Final = (
+    *("gap", "length", "busy", "lead", "kind", "microbatch", "chunk", "stage", "step", "peer"),
+    *("pair", "pair_chunk", "name"),
+)
+
 TABLES: Final[dict[TableName, tuple[str, ...]]] = {
-    "tasks": (
-        *("gap", "length", "busy", "lead", "kind", "microbatch", "chunk", "stage", "step", "peer"),
-        *("pair", "pair_chunk", "name"),
-    ),
+    "tasks": _TASKS,
     "gaps": ("gap", "length", "step", "cause", "task_step", "root"),
     "links": ("source_step", "reach"),
     "phases": ("rank", "step", "start", "steady", "cool", "end"),
     "cells": ("rank", "step", "busy", "span"),
     "samples": ("gap", "value"),
     "kernels": ("gap", "length", "cut", "use", "name", "module", "lead"),
+    "ghosts": _TASKS,
 }
 """Columns of each table, as `bubblescope.render.html.packing` makes them."""
 
@@ -181,6 +185,63 @@ class Overlay(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run would have taken, had something been different.
+
+    Attributes:
+        asked: The question, as options of a command line.
+        change: What is different.
+        needs: What that takes; empty if it is clear from the change.
+        predicted: What a step takes then; of a range, the longer end.
+        saved: By how much a step is shorter then.
+        share: How much less a micro-batch takes, as a share; negative if it takes more.
+        error: How far either end may be off, as a share of a step.
+        best: The shorter end, where only a range is known.
+        best_if: What has to be so for that.
+        detail: All of it in one sentence.
+        rows: Of its tasks among the ghosts; empty if the page does not hold them.
+    """
+
+    asked: str
+    change: str
+    needs: str
+    predicted: int
+    saved: int
+    share: float
+    error: float
+    best: int | None
+    best_if: str
+    detail: str
+    rows: list[Row]
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be asked about a run, and what was answered before it was asked.
+
+    Attributes:
+        command: What asks when the options of a question follow it, as one types it; None if the run
+            was not read as a command could.
+        step: What is predicted, as measured.
+        span: What that is: the mean "pipeline phase" of a step, from its first forward to its last
+            backward; without a pipeline a "step", or the whole "capture".
+        moves: Whether stages, ranks and layers can be asked about, and an answer has lanes.
+        causes: Causes of idle time, or classes of what devices spend time on, that the run can be
+            asked to be without.
+        stages: Those that there are.
+        layers: How many each stage has; None if nobody said.
+        answers: By what they save, most first.
+    """
+
+    command: str | None
+    step: int
+    span: Span
+    moves: bool
+    causes: list[str]
+    stages: list[int]
+    layers: list[int] | None
+    answers: list[Answer]
+
+
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
     """How long tasks of a kind take on one stage, or where the stage is not known.
 
@@ -309,6 +370,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         causes: None if it is not known why ranks were idle.
         overlays: What could have been.
         above: Which of them the page opens with above all that was measured.
+        whatif: What can be asked about the run; None if nothing can.
         spread: How long tasks take.
         counters: What was measured beside the tasks.
         samples: Where the values of counters are.
@@ -338,6 +400,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     causes: list[Cause]
     overlays: list[Overlay]
     above: OverlayLane | None
+    whatif: WhatIf | None
     spread: list[Spread]
     counters: list[Counter]
     samples: list[SampleExtent]
@@ -389,6 +452,20 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     what: Literal["task", "gap"]
     count: int
     ids: list[int]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server answers to a question about a run.
+
+    Attributes:
+        answer: What is said.
+        rows: Of all lanes while it is shown: the run's, and those of its tasks.
+        names: Of tasks that the run has none of, numbered after those that it has.
+    """
+
+    answer: Answer
+    rows: list[Row]
+    names: list[str]
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):

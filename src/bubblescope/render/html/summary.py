@@ -10,12 +10,12 @@ import polars as pl
 
 from bubblescope.analysis.idle.causes import ADDED, MEANINGS, Cause
 from bubblescope.analysis.rates import DEFINITIONS
-from bubblescope.model import units
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind, Lane
 from bubblescope.model.plain_text import cut
 from bubblescope.model.timing import on_host
 from bubblescope.render.html import schema
+from bubblescope.render.html.answers import sentence
 from bubblescope.render.html.packing import rows_of
 from bubblescope.render.palette import CAUSE_LOOKS, COLOURS, DARK_COLOURS, ink_on, outline_of
 from bubblescope.render.text.sections import what_schedule
@@ -124,25 +124,12 @@ def overlays_of(
         )
         overlays.append(schema.Overlay(lane="ideal", name="ideal", detail=detail))
     if answer is not None:
-        overlays.append(schema.Overlay(lane="whatif", name=answer.change, detail=_said(answer)))
+        overlays.append(schema.Overlay(lane="whatif", name=answer.change, detail=sentence(answer)))
     elif reference is not None and "whatif" in lanes:
         overlays.append(
             schema.Overlay(lane="whatif", name=reference.title, detail=reference.detail)
         )
     return overlays
-
-
-def _said(answer: Prediction) -> str:
-    """Say in one sentence what was predicted."""
-    less = answer.saved_share >= 0
-    said = (
-        f"a step takes {units.duration(answer.predicted_ns)} instead of "
-        f"{units.duration(answer.step_ns)}, {units.percent(abs(answer.saved_share))} "
-        f"{'less' if less else 'more'} for a micro-batch, ± {units.percent(answer.error)}"
-    )
-    if answer.best_ns is not None:
-        said += f"; {units.duration(answer.best_ns)} if {answer.best_if}"
-    return f"{said}; it needs {answer.needs}" if answer.needs else said
 
 
 def title_of(timeline: Timeline) -> str:

@@ -17,11 +17,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.html.kernels import inside
 from bubblescope.render.html.packing import packed
 from bubblescope.render.html.page import page, policy
-from bubblescope.render.html.schema import Found, Inside, Totals, Where
+from bubblescope.render.html.schema import Asked, Found, Inside, Totals, Where
 from bubblescope.render.html.serve.query import QueryError, find, totals
+from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.html.serve.windows import Sight, Windows
 
 if TYPE_CHECKING:
@@ -50,11 +52,13 @@ class Server:
     def __init__(self, data: PageData, port: int = 0) -> None:
         self._data = data
         self._windows = Windows(data)
+        self._asking = Asking(data)
         self._answers = {
             "totals": self._totals,
             "inside": self._inside,
             "find": self._find,
             "where": self._where,
+            "whatif": self._whatif,
         }
         self._token = secrets.token_urlsafe(24)
         # Polars works in parallel by itself; one request at a time keeps memory bounded.
@@ -82,7 +86,7 @@ class Server:
         if what == "":
             return "text/html; charset=utf-8", self._page().encode()
         if what == "window":
-            return "application/octet-stream", self._windows.cut(_sight(asked))
+            return "application/octet-stream", self._seen(asked).cut(_sight(asked))
         if what in self._answers:
             return _json(self._answers[what](asked))
         raise KeyError(what)
@@ -97,6 +101,17 @@ class Server:
             served = hint.replace("bubblescope view", "bubblescope serve")
             head = msgspec.structs.replace(head, no_kernels=served)
         return page(head, fixed, connect=True)
+
+    def _seen(self, asked: dict[str, str]) -> Windows:
+        """What cuts out what is in sight, of the run and what it is asked."""
+        question = asked.get("ask")
+        return (question and self._asking.windows(question)) or self._windows
+
+    def _whatif(self, asked: dict[str, str]) -> Asked | dict[str, str]:
+        try:
+            return self._asking.answer(asked["ask"])
+        except BubblescopeError as error:
+            return {"error": str(error)}
 
     def _totals(self, asked: dict[str, str]) -> Totals:
         start, end = float(asked["start"]), float(asked["end"])
@@ -149,7 +164,7 @@ class Server:
                         kind, content = server.answer(what, asked)
                 except KeyError as error:
                     return self._reply(HTTPStatus.NOT_FOUND, *_text(f"no {error}"))
-                except (ValueError, OverflowError) as error:
+                except (ValueError, OverflowError, BubblescopeError) as error:
                     return self._reply(HTTPStatus.BAD_REQUEST, *_text(f"cannot be: {error}"))
                 return self._reply(HTTPStatus.OK, kind, content)
 

@@ -79,11 +79,12 @@ class Windows:
 
     Args:
         data: All of it.
+        places: Which rows of it can come into sight; all if left out.
     """
 
-    def __init__(self, data: PageData) -> None:
+    def __init__(self, data: PageData, places: Places | None = None) -> None:
         self._data = data
-        self._rows, self._gaps, self._kernels = data.places()
+        self._rows, self._gaps, self._kernels = data.places() if places is None else places
         self._task_times = _times(data.tasks, data.origin_ns)
         self._gap_times = _times(data.gaps, data.origin_ns)
         self._kernel_times = _times(data.kernels, data.origin_ns)

@@ -1,0 +1,164 @@
+"""What a run would have taken, as the page tells it: answers, and the lanes of what would have run."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from bubblescope.analysis.asking import written
+from bubblescope.model import units
+from bubblescope.render.html import schema
+from bubblescope.render.html.packing import TASK_ROW, arranged, extents
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.analysis.prediction import Prediction
+    from bubblescope.analysis.standard_questions import Answer, Questions
+    from bubblescope.analysis.view import View
+    from bubblescope.model.timeline import Timeline
+
+_HELD: Final = 100_000
+"""Tasks of all answers together whose lanes a page holds, some 8 bytes each."""
+
+_ASK: Final = ("bubblescope", "whatif")
+
+
+class Ghost(NamedTuple):
+    """What would have run.
+
+    Attributes:
+        tasks: As `packing.arranged` returns them, in the lane of what-ifs; `task` is null.
+        names: Those of its tasks' names that the run has none of, numbered after those that it has.
+    """
+
+    tasks: pl.DataFrame
+    names: pl.Series
+
+
+class Asks(NamedTuple):
+    """What a question about a run needs.
+
+    Attributes:
+        questions: Answers it.
+        timeline: The run.
+        ranks: Its ranks in the order of the page, with rank and position.
+        names: Of tasks, by number.
+    """
+
+    questions: Questions
+    timeline: Timeline
+    ranks: pl.DataFrame
+    names: pl.Series
+
+    def ghost(self, answer: Answer) -> Ghost | None:
+        """Return what would have run; None where no task would have moved, as without a pipeline."""
+        if answer.prediction.timeline is None:
+            return None
+        tasks = arranged(answer.prediction.timeline(self.timeline), {}, self.ranks)
+        found = tasks["name"].unique(maintain_order=True)
+        fresh = found.filter(~found.is_in(self.names.implode()))
+        numbers = pl.concat([self.names, fresh])
+        codes = pl.int_range(len(numbers), eager=True).cast(tasks.schema["code"])
+        tasks = tasks.with_columns(
+            lane=pl.lit("whatif"),
+            task=pl.lit(None, tasks.schema["task"]),
+            code=tasks["name"].replace_strict(numbers, codes),
+        )
+        return Ghost(tasks, fresh)
+
+
+class Told(NamedTuple):
+    """What a page tells of what-ifs.
+
+    Attributes:
+        whatif: The answers and what else can be asked; None if nothing can.
+        ghosts: The tasks of those answers whose lanes the page holds, as of `Ghost`, with `answer`, the
+            number of the answer.
+        asks: For other questions, with the names of these tasks as well.
+    """
+
+    whatif: schema.WhatIf | None
+    ghosts: pl.DataFrame
+    asks: Asks
+
+
+def tell(view: View, ranks: pl.DataFrame, tasks: pl.DataFrame) -> Told:
+    """Return what a page tells of what-ifs.
+
+    Args:
+        view: What it shows.
+        ranks: The run's ranks in the order of the page, with rank and position.
+        tasks: The run's, as `packing.arranged` returns them.
+    """
+    questions = view.questions
+    asks = Asks(questions, view.timeline, ranks, tasks["name"].unique(maintain_order=True))
+    frames = [tasks.clear().with_columns(answer=pl.lit(None, pl.Int32))]
+    if not questions.possible:
+        return Told(None, frames[0], asks)
+    ledger = view.study.ledger if view.study.pipelined else None
+    size = len(ledger.counterfactuals.run) if ledger is not None else 0
+    for number, answer in enumerate(view.answers[: _HELD // max(1, size)]):
+        made = asks.ghost(answer)
+        if made is not None:
+            asks = asks._replace(names=pl.concat([asks.names, made.names]))
+            frames.append(made.tasks.with_columns(answer=pl.lit(number, pl.Int32)))
+    ghosts = pl.concat(frames, how="diagonal")
+    rows: dict[int, list[schema.Row]] = {}
+    for row in extents(ghosts, "answer", *TASK_ROW):
+        rows.setdefault(row.pop("answer"), []).append(msgspec.convert(row, schema.Row))
+    whatif = schema.WhatIf(
+        command=None if view.read_again is None else shlex.join((*_ASK, *view.read_again)),
+        step=questions.simple.step_ns,
+        span=questions.simple.span,  # type: ignore[arg-type]  # one of the three
+        moves=ledger is not None,
+        causes=questions.removable,
+        stages=_stages(ledger),
+        layers=None if questions.layers is None else list(questions.layers),
+        answers=[said(one, rows.get(number, ())) for number, one in enumerate(view.answers)],
+    )
+    return Told(whatif, ghosts, asks)
+
+
+def _stages(ledger: Ledger | None) -> list[int]:
+    if ledger is None:
+        return []
+    stage = np.unique(ledger.counterfactuals.run.stage)
+    known: list[int] = stage[stage >= 0].tolist()
+    return known
+
+
+def said(answer: Answer, rows: Sequence[schema.Row] = ()) -> schema.Answer:
+    """Return an answer as the page tells it, with the rows of its tasks if these are at hand."""
+    asked, prediction = answer
+    return schema.Answer(
+        asked=shlex.join(written(asked)),
+        change=prediction.change,
+        needs=prediction.needs,
+        predicted=prediction.predicted_ns,
+        saved=prediction.saved_ns,
+        share=prediction.saved_share,
+        error=prediction.error,
+        best=prediction.best_ns,
+        best_if=prediction.best_if,
+        detail=sentence(prediction),
+        rows=list(rows),
+    )
+
+
+def sentence(answer: Prediction) -> str:
+    """Say in one sentence what was predicted."""
+    less = answer.saved_share >= 0
+    said = (
+        f"a step takes {units.duration(answer.predicted_ns)} instead of "
+        f"{units.duration(answer.step_ns)}, {units.percent(abs(answer.saved_share))} "
+        f"{'less' if less else 'more'} for a micro-batch, ± {units.percent(answer.error)}"
+    )
+    if answer.best_ns is not None:
+        said += f"; {units.duration(answer.best_ns)} if {answer.best_if}"
+    return f"{said}; it needs {answer.needs}" if answer.needs else said
