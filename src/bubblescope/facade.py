@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
     from typing_extensions import Unpack
 
+    from bubblescope.analysis.compare import Comparison as Compared
     from bubblescope.analysis.efficiency import Said
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.whatif import Question
@@ -291,6 +292,7 @@ class Trace:
         also: Sequence[Plan] = (),
         whatif: Question | None = None,
         beside: str | None = None,
+        against: Trace | None = None,
         kernels: bool = False,
     ) -> Path:
         """Write the interactive timeline as one HTML file that opens offline.
@@ -301,6 +303,8 @@ class Trace:
             also: Schedules to recognise besides the known ones.
             whatif: What to ask of the run, as of `whatif`; each rank then has a lane with the answer.
             beside: What to set the run below, as of `picture`.
+            against: Another run, whose ranks stand below those of this one; the page says what changed,
+                as of `compare`, and what each task gained or lost.
             kernels: Whether tasks can be unfolded into their kernels; a run that was read without them
                 is read once more.
 
@@ -315,7 +319,14 @@ class Trace:
             options["kernels"] = True
         shown = self._with_kernels() if kernels else self.timeline
         return write(
-            shown, Path(path), to="html", also=also, whatif=whatif, beside=beside, **options
+            shown,
+            Path(path),
+            to="html",
+            also=also,
+            whatif=whatif,
+            beside=beside,
+            against=None if against is None else self.compare(against, also=also),
+            **options,
         )
 
     def export(
@@ -362,6 +373,7 @@ def write(
     also: Sequence[Plan] = (),
     whatif: Question | None = None,
     beside: str | None = None,
+    against: Compared | None = None,
     **options: Any,
 ) -> Path:
     """Work out what a format shows of a run, and write it: the one way to a file. See `Trace.export`.
@@ -374,6 +386,7 @@ def write(
         whatif: For the page: what to show beside what was measured.
         beside: For the page and pictures: what to set the run below, on one axis of time: "ideal",
             "plan" or a schedule, as `bubblescope.analysis.reference.reference` has them.
+        against: For the page: what changed from the run to another, to be shown below it.
         options: Those that the format has.
     """
     name = to or format_of(path)
@@ -384,6 +397,8 @@ def write(
         raise TimelineError(NO_KERNELS)
     if whatif is not None and chosen.takes != "view":
         raise BubblescopeError(f"{name} cannot show what could have been; html can")
+    if against is not None and chosen.takes != "view":
+        raise BubblescopeError(f"{name} cannot show two runs; html can")
     if beside is not None and chosen.takes == "timeline":
         raise BubblescopeError(f"{name} cannot set a run beside something; html and pictures can")
     shown: Any = timeline
@@ -392,7 +407,7 @@ def write(
     elif chosen.takes == "view":
         from bubblescope.analysis.view import View  # noqa: PLC0415  only the page needs so much
 
-        shown = View.of(timeline, also=also, whatif=whatif, beside=beside)
+        shown = View.of(timeline, also=also, whatif=whatif, beside=beside, against=against)
     chosen.writer()(shown, path, **options)
     return path
 
@@ -497,11 +512,19 @@ def view(
     also: Sequence[Plan] = (),
     whatif: Question | None = None,
     beside: str | None = None,
+    against: Trace | Paths | None = None,
     kernels: bool = False,
 ) -> Path:
     """Write the interactive timeline of a run; see `Trace.view`."""
-    found = _trace(run, activities=kernels)
-    return found.view(path, title=title, also=also, whatif=whatif, beside=beside, kernels=kernels)
+    return _trace(run, activities=kernels).view(
+        path,
+        title=title,
+        also=also,
+        whatif=whatif,
+        beside=beside,
+        against=None if against is None else _trace(against),
+        kernels=kernels,
+    )
 
 
 def export(run: Trace | Paths, path: PathLike, *, to: str | None = None, **options: Any) -> Path:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bubblescope.analysis.gate import condition, judge
 from bubblescope.analysis.pictured import pictured
-from bubblescope.cli.console import err, out, print_json, writable, wrote
+from bubblescope.cli.console import err, out, print_json, writable, writing, wrote
 from bubblescope.cli.reading import need_tasks, planned, read, reading
 from bubblescope.cli.values import NUMBERS, Parsed
 from bubblescope.model.errors import BubblescopeError
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
 _FAILED: Final = 1
 """Exit code where a condition of `--fail-if` holds."""
+
+
+def _page(_context: click.Context, _option: click.Parameter, output: Path | None) -> Path | None:
+    """Refuse to write a page that no browser would take for one."""
+    if output is not None and output.suffix != ".html":
+        raise click.BadParameter(f"it is a page, and {output} does not end in .html")
+    return output
 
 
 @click.command()
@@ -53,6 +60,14 @@ _FAILED: Final = 1
     metavar="FILE.svg",
     help="Also draw both runs, A above B, on one scale of time.",
 )
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    callback=_page,
+    help="Also write the interactive timeline of both runs, B's ranks below A's.",
+)
 @planned
 @reading
 def compare(
@@ -65,6 +80,7 @@ def compare(
     steps_a: list[range] | None,
     steps_b: list[range] | None,
     picture: Path | None,
+    output: Path | None,
     also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
@@ -72,8 +88,9 @@ def compare(
 
     Each of A and B is a trace file, a folder or a quoted glob pattern.
     """
-    if picture is not None:
-        writable(picture)
+    for file in (picture, output):
+        if file is not None:
+            writable(file)
     runs = []
     for path, steps in ((before, steps_a), (after, steps_b)):
         timeline = read((path,), **{**options, "steps": steps or options["steps"]})
@@ -89,8 +106,7 @@ def compare(
         print_json(said)
     else:
         out.print(comparison.shown(everything=everything), crop=False)
-    if picture is not None:
-        _draw(runs, picture, quiet=as_json)
+    _write(comparison, also, picture, output, quiet=as_json)
     if not options["quiet"]:
         _warn(*runs)
     for verdict in verdicts:
@@ -99,14 +115,30 @@ def compare(
         sys.exit(_FAILED)
 
 
-def _draw(runs: list[Timeline], picture: Path, *, quiet: bool) -> None:
-    drawn = [pictured(run) for run in runs if len(run)]
-    if not drawn:
-        raise click.UsageError("there are no tasks to draw, only what devices did")
-    with replacing(picture) as partial:
-        partial.write_text(svg.compare(drawn), encoding="utf-8")
-    if not quiet:
-        wrote(picture)
+def _write(
+    comparison: Comparison,
+    also: tuple[Plan, ...],
+    picture: Path | None,
+    output: Path | None,
+    *,
+    quiet: bool,
+) -> None:
+    """Write the files that were asked for."""
+    if picture is not None:
+        drawn = [pictured(run) for run in comparison.runs if len(run)]
+        if not drawn:
+            raise click.UsageError("there are no tasks to draw, only what devices did")
+        with replacing(picture) as partial:
+            partial.write_text(svg.compare(drawn), encoding="utf-8")
+    if output is not None:
+        from bubblescope.analysis.view import View  # noqa: PLC0415  only a page needs so much
+        from bubblescope.render.html import page  # noqa: PLC0415
+
+        with writing(output, quiet=quiet):
+            page.write(View.of(comparison.runs[0], also=also, against=comparison), output)
+    for file in (picture, output):
+        if file is not None and not quiet:
+            wrote(file)
 
 
 def _warn(*timelines: Timeline) -> None:

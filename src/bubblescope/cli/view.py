@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bubblescope.analysis.compare import Comparison
 from bubblescope.analysis.view import View
 from bubblescope.cli.console import out, warn, writing, wrote
 from bubblescope.cli.output import open_page, output_path
@@ -32,6 +33,13 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="HTML file to write.")
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
 @click.option("--title", help="Heading of the page.")
+@click.option(
+    "--against",
+    "other",
+    type=click.Path(),
+    metavar="B",
+    help="Another run, whose ranks stand below those of the first: what each task gained or lost.",
+)
 @with_kernels
 @asking
 @beside
@@ -42,6 +50,7 @@ def view(
     output: Path | None,
     show: bool,
     title: str | None,
+    other: str | None,
     unfolding: bool,
     set_beside: str | None,
     also: tuple[Plan, ...],
@@ -52,7 +61,8 @@ def view(
     With a question, as `bubblescope whatif` answers them, each rank also has a lane of what it would
     have run: --without, --host-never-late, --kernel, --healthy, --stage, --rank, --move,
     --microbatches or --schedule. With --with, a schedule stands above the run. With --kernels, tasks
-    unfold into the kernels that ran in them.
+    unfold into the kernels that ran in them. With --against, the page shows what changed to another
+    run, as `bubblescope compare` says it.
     """
     question = one_question(options, also)
     options["activities"] |= unfolding
@@ -61,9 +71,16 @@ def view(
     if unfolding:
         need_room(timeline)
         unfolding = has_kernels(timeline, paths)
+    after = None if other is None else read((other,), **{**options, "activities": False})
+    if after is not None:
+        need_tasks(after)
     target = output_path(paths, output, ".html")
     with writing(target, quiet=options["quiet"]):
-        shown = View.of(timeline, also=also, whatif=question, beside=set_beside)
+        labels = (", ".join(paths), other or "")
+        against = (
+            None if after is None else Comparison.of(timeline, after, labels=labels, also=also)
+        )
+        shown = View.of(timeline, also=also, whatif=question, beside=set_beside, against=against)
         page.write(shown, target, title=title, kernels=unfolding)
     warn(timeline, quiet=options["quiet"])
     wrote(target)

@@ -13,6 +13,7 @@ import polars as pl
 
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html import schema
+from bubblescope.render.html.against import against_of, latest_ns
 from bubblescope.render.html.kernels import (
     NOT_ASKED,
     ROW,
@@ -27,6 +28,7 @@ from bubblescope.render.html.packing import (
     extents,
     gap_columns,
     gaps_of,
+    like_of,
     link_columns,
     phase_columns,
     task_columns,
@@ -96,18 +98,22 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         origin_ns = min(timeline.start_ns, _extreme(ran.table["start_ns"].min(), timeline.start_ns))
         last = _extreme(tasks["end_ns"].max(), 0)
         last = max(last, _extreme(ran.table["end_ns"].max(), last))
+        if view.against is not None:
+            tasks = tasks.with_columns(like_of(tasks, view.against.pairing.like))
+            last = max(last, latest_ns(view.against.pairing))
         counted = counters_of(timeline, ranks, origin_ns)
         if timeline.budget.height:
             tasks = tasks.with_columns(**sums_in_tasks(tasks, timeline.budget))
         told = schema.Told(
             **summary(view, ranks, origin_ns),
+            against=None if view.against is None else against_of(view.against, ranks),
             end=last - origin_ns,
-            title=cut(title or title_of(timeline), _TITLE),
+            title=cut(title or title_of(view), _TITLE),
             chunks=bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
             names=[
                 cut(name, _TEXT) for name in tasks["name"].unique(maintain_order=True).to_list()
             ],
-            overlays=overlays_of(overlays, view.prediction, view.reference),
+            overlays=overlays_of(view),
             above=view.above,  # type: ignore[arg-type]
             counters=counted.counters,
             samples=counted.samples,
