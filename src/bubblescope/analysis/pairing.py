@@ -268,6 +268,6 @@ def _numbered(tasks: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     name = pl.when(pl.col("kind") == Kind.OTHER.value).then("name")
     return (
         tasks.with_columns(named=name)
-        .sort("start_ns", "end_ns")
+        .sort("start_ns", "end_ns", maintain_order=True)
         .with_columns(turn=pl.int_range(pl.len()).over(key), turns=pl.len().over(key))
     )
