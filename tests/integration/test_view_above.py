@@ -107,7 +107,7 @@ class TestAboveFromTheStart:
 
     def test_a_search_and_totals_are_about_what_was_measured(self, opened, zero_bubble):
         page = opened(zero_bubble, above="ideal")
-        page.evaluate("window.bubblescope.app.find('kind:F rank:3')")
+        page.evaluate("window.bubblescope.app.finding.find('kind:F rank:3')")
         assert page.locator(".found").inner_text().startswith("24 found")
         page.keyboard.press(".")
         lane = "app.head.rows.find(({ from, to }) => from <= selected() && selected() < to).lane"
@@ -119,7 +119,7 @@ class TestAboveFromTheStart:
         )
         end = app(page, "head.end")
         said = page.evaluate(
-            f"window.bubblescope.app.totals({{ start: 0, end: {end}, ranks: null }})"
+            f"window.bubblescope.app.selection.totals({{ start: 0, end: {end}, ranks: null }})"
         )
         tasks = zero_bubble.tasks.filter(lane="compute")
         assert said["busy"] == pytest.approx((tasks["end_ns"] - tasks["start_ns"]).sum())
@@ -138,7 +138,7 @@ class TestAboveFromTheStart:
     def test_a_folded_group_is_a_sum_in_both(self, opened, zero_bubble):
         page = opened(zero_bubble, 1280, 1200, above="ideal")
         page.get_by_label("group by").select_option("stage")
-        page.evaluate("window.bubblescope.app.fold('stage 2')")
+        page.evaluate("window.bubblescope.app.arranging.fold('stage 2')")
         headings = [
             (heading["stack"], heading["top"], heading["height"])
             for heading in app(page, "plan.headings")
@@ -162,7 +162,7 @@ class TestAboveFromTheStart:
         page.keyboard.press("v")
         assert lanes_of(page) == ["ideal"] * DEVICES + ["compute"] * DEVICES
         assert captions(page) == ["ideal", "as it ran"]
-        text = page.evaluate("window.bubblescope.app.svg()")
+        text = page.evaluate("window.bubblescope.app.pictures.svg()")
         for title in ("ideal", "as it ran"):
             assert f">{title}</text>" in text
         assert text.count(">Device 3</text>") == 2

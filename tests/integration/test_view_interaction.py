@@ -169,9 +169,9 @@ class TestMoving:
         page.get_by_label("colour by").select_option("microbatch")
         page.get_by_label("arrows").select_option("none")
         press(page, "1", "w", "c", "t", "+")
-        page.evaluate("window.bubblescope.app.fold('stage 2')")
-        page.evaluate("window.bubblescope.app.showRanks([0], false)")
-        page.evaluate("window.bubblescope.app.find('kind:F')")
+        page.evaluate("window.bubblescope.app.arranging.fold('stage 2')")
+        page.evaluate("window.bubblescope.app.arranging.showRanks([0], false)")
+        page.evaluate("window.bubblescope.app.finding.find('kind:F')")
         page.mouse.click(*where(page, task_at(page, rank=1, step=1, kind="backward")))
         settled(page)
         address = page.evaluate("location.hash")
@@ -272,7 +272,7 @@ class TestSelecting:
         press(page, "l")
         page.wait_for_timeout(100)
         assert (screen(page) != plain).any(2).sum() > 1000
-        page.evaluate("window.bubblescope.app.nextArrows()")
+        page.evaluate("window.bubblescope.app.arranging.nextArrows()")
         dense = opened(one_f_one_b(microbatches=1200, steps=1, comm=False))
         press(dense, "l")
         dense.wait_for_timeout(100)
@@ -309,7 +309,9 @@ class TestSelecting:
 
     @staticmethod
     def agree(page, timeline: Timeline, chosen: dict) -> None:
-        said = page.evaluate("window.bubblescope.app.totals(window.bubblescope.app.state.range)")
+        said = page.evaluate(
+            "window.bubblescope.app.selection.totals(window.bubblescope.app.state.range)"
+        )
         start, end = (timeline.start_ns + round(chosen[key]) for key in ("start", "end"))
         ranks = range(4) if chosen["ranks"] is None else chosen["ranks"]
 
@@ -346,7 +348,7 @@ class TestSearching:
         press(page, "/")
         page.keyboard.type("rank:1 kind:B mb:2,5-6")
         until(page, "document.querySelector('.found').textContent.startsWith('9 found')")
-        assert app(page, "found.length") == 9
+        assert app(page, "finding.found.length") == 9
         page.wait_for_timeout(100)
         image, box = screen(page), page.locator("canvas.lanes").bounding_box()
 
@@ -381,8 +383,8 @@ class TestSearching:
 
     def test_going_to_what_was_found_shows_its_rank_whatever_hides_it(self, opened):
         page = opened(replicas())
-        page.evaluate("window.bubblescope.app.fold('anode1')")
-        page.evaluate("window.bubblescope.app.arrange({ replica: 1 })")
+        page.evaluate("window.bubblescope.app.arranging.fold('anode1')")
+        page.evaluate("window.bubblescope.app.arranging.arrange({ replica: 1 })")
         press(page, "/")
         page.keyboard.type("rank:2 kind:F mb:3 step:1")
         until(page, "document.querySelector('.found').textContent.startsWith('1 found')")
@@ -473,8 +475,8 @@ class TestGroups:
         assert shown_ranks(page) == [0, 2, 3]
         assert not page.locator("aside").is_visible()
         for rank in (0, 2):
-            page.evaluate(f"window.bubblescope.app.showRanks([{rank}], false)")
-        page.evaluate("window.bubblescope.app.showRanks([3], false)")
+            page.evaluate(f"window.bubblescope.app.arranging.showRanks([{rank}], false)")
+        page.evaluate("window.bubblescope.app.arranging.showRanks([3], false)")
         assert shown_ranks(page) == [3]  # the last rank stays
         page.locator("nav summary", has_text="lanes").click()
         page.get_by_role("button", name="show 3 hidden").click()
@@ -519,7 +521,7 @@ class TestLooking:
         page = opened(timeline, whatif=lambda run: run.scaled("stage", 1, 0.5))
         page.get_by_label("colour by").select_option(mode)
         task = task_at(page, rank=2, step=1, kind="forward", microbatch=3)
-        page.evaluate(f"window.bubblescope.app.zoomTo({{ what: 'task', index: {task} }})")
+        page.evaluate(f"window.bubblescope.app.selection.zoomTo({{ what: 'task', index: {task} }})")
         page.wait_for_timeout(100)
         x, y = where(page, task)
         box = page.locator("canvas.lanes").bounding_box()
@@ -563,7 +565,7 @@ class TestLooking:
     def test_launches_are_marked(self, opened):
         page = opened(one_f_one_b(comm=False))
         task = task_at(page, rank=1, step=1, kind="forward", microbatch=2)
-        page.evaluate(f"window.bubblescope.app.zoomTo({{ what: 'task', index: {task} }})")
+        page.evaluate(f"window.bubblescope.app.selection.zoomTo({{ what: 'task', index: {task} }})")
         page.wait_for_timeout(100)
         before = screen(page)
         press(page, "h")
@@ -580,7 +582,9 @@ class TestLooking:
             page = opened(Timeline(made.tasks, ranks, made.run))
             task = task_at(page, rank=0, step=1, kind="forward", microbatch=0)
             press(page, "c")
-            page.evaluate(f"window.bubblescope.app.zoomTo({{ what: 'task', index: {task} }})")
+            page.evaluate(
+                f"window.bubblescope.app.selection.zoomTo({{ what: 'task', index: {task} }})"
+            )
             page.wait_for_timeout(100)
             _, y = where(page, task)
             box = page.locator("canvas.lanes").bounding_box()
@@ -623,7 +627,7 @@ class TestLooking:
         timeline = simulate(plan, Costs(1_000_000, 1_000_000, 1_000_000))
         page = opened(timeline)
         task = task_at(page, kind="forward_backward")
-        page.evaluate(f"window.bubblescope.app.zoomTo({{ what: 'task', index: {task} }})")
+        page.evaluate(f"window.bubblescope.app.selection.zoomTo({{ what: 'task', index: {task} }})")
         page.wait_for_timeout(100)
         x, _ = where(page, task)
         box = page.locator("canvas.lanes").bounding_box()

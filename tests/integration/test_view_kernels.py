@@ -213,7 +213,7 @@ class TestPicture:
 
     def test_a_saved_svg_has_them(self, opened_with, run):
         page = opened_with(run, address="#kernels=0")
-        text = page.evaluate("window.bubblescope.app.svg()")
+        text = page.evaluate("window.bubblescope.app.pictures.svg()")
         assert USE_COLOURS[Use.COMPUTE] in text
         assert "Kernels: communication" in text
 
@@ -222,7 +222,7 @@ class TestDetails:
     def test_a_task_says_what_ran_in_it(self, opened_with, run):
         page = opened_with(run)
         task = measured(page)
-        page.evaluate(f"window.bubblescope.app.go({task})")
+        page.evaluate(f"window.bubblescope.app.selection.go({task})")
         data = PageData.of(View.of(run), kernels=True)
         row = data.tasks.row(task, named=True)
         found = inside(data.kernels, row["position"], row["start_ns"], row["end_ns"], 5)
@@ -237,7 +237,7 @@ class TestDetails:
     def test_without_kernels_it_says_the_sums_and_how_to_get_them(self, opened_with, run):
         page = opened_with(run, kernels=False)
         task = measured(page)
-        page.evaluate(f"window.bubblescope.app.go({task})")
+        page.evaluate(f"window.bubblescope.app.selection.go({task})")
         said = page.locator("aside").inner_text()
         assert "bubblescope view PATH --kernels" in said
         assert "computing" in said
@@ -249,7 +249,7 @@ class TestDetails:
     def test_of_runs_without_kernels_it_says_what_is_known(self, opened_with):
         timeline = one_f_one_b()
         page = opened_with(timeline)
-        page.evaluate("window.bubblescope.app.go(0)")
+        page.evaluate("window.bubblescope.app.selection.go(0)")
         said = page.locator("aside").inner_text()
         assert "90.00 %" in said
         assert "idle inside" in said
@@ -258,13 +258,15 @@ class TestDetails:
         assert "no kernels" in page.locator(".found").inner_text()
         unknown = timeline.tasks.with_columns(busy_ns=pl.lit(None, pl.Int64))
         page = opened_with(Timeline(unknown, timeline.ranks, timeline.run))
-        page.evaluate("window.bubblescope.app.go(0)")
+        page.evaluate("window.bubblescope.app.selection.go(0)")
         assert "idle inside" not in page.locator("aside").inner_text()
 
     def test_a_kernel_says_what_it_is(self, opened_with, run):
         page = opened_with(run, address="#kernels=0")
         kernel = app(page, "plan.kernels[0].row.from + 3")
-        page.evaluate(f"window.bubblescope.app.zoomTo({{ what: 'kernel', index: {kernel} }})")
+        page.evaluate(
+            f"window.bubblescope.app.selection.zoomTo({{ what: 'kernel', index: {kernel} }})"
+        )
         until(page, "window.bubblescope.app.frame === 0")
         point = kernel_point(page, kernel)
         page.mouse.move(*point)
@@ -308,7 +310,9 @@ def test_a_served_page_asks_what_ran_in_a_task(opened_with, run, served):
     said = []
     for url in (None, served.url):
         page = opened_with(run, url=url)
-        page.evaluate("window.bubblescope.app.showStep(window.bubblescope.app.head.steps[0])")
+        page.evaluate(
+            "window.bubblescope.app.journey.showStep(window.bubblescope.app.head.steps[0])"
+        )
         page.wait_for_timeout(500)
         task = measured(page)
         page.mouse.click(*where(page, task))

@@ -27,7 +27,7 @@ export function listen(app: App): void {
 
 function surroundings(app: App): void {
   new ResizeObserver(() => app.resize()).observe(app.scroll);
-  app.scroll.addEventListener("scroll", () => app.moved());
+  app.scroll.addEventListener("scroll", () => app.journey.moved());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => app.retheme());
   const watchRatio = (): void =>
     matchMedia(`(resolution: ${devicePixelRatio}dppx)`).addEventListener(
@@ -39,7 +39,7 @@ function surroundings(app: App): void {
       { once: true },
     );
   watchRatio();
-  addEventListener("hashchange", () => app.readAddress());
+  addEventListener("hashchange", () => app.journey.readAddress());
 }
 
 function wheel(app: App, event: WheelEvent): void {
@@ -52,7 +52,7 @@ function wheel(app: App, event: WheelEvent): void {
   if (event.ctrlKey) app.view.zoom(Math.exp(-event.deltaY * unit * 0.01), x);
   else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) app.view.pan(sideways * unit);
   else app.view.zoom(Math.exp(-event.deltaY * unit * 0.002), x);
-  app.moved();
+  app.journey.moved();
 }
 
 function lanes(app: App): void {
@@ -85,7 +85,7 @@ function lanes(app: App): void {
       const distance = apart(touches);
       view.zoom(distance / drag.distance, (one.offsetX + other.offsetX) / 2 - app.left);
       drag.distance = distance;
-      app.moved();
+      app.journey.moved();
     } else if (drag.what === "range") {
       app.selecting = range(app, drag, event.offsetX, event.offsetY);
       app.hover();
@@ -100,7 +100,7 @@ function lanes(app: App): void {
       view.pan(-dx);
       scroll.scrollTop -= dy;
       [drag.x, drag.y] = [event.clientX, event.clientY];
-      app.moved();
+      app.journey.moved();
     }
   });
 
@@ -108,9 +108,9 @@ function lanes(app: App): void {
     touches.delete(event.pointerId);
     const done = drag;
     drag = null;
-    if (done?.what === "pan" && !done.moved) app.select(app.at(event.offsetX, event.offsetY));
+    if (done?.what === "pan" && !done.moved) app.selection.select(app.selection.at(event.offsetX, event.offsetY));
     if (done?.what === "range") {
-      app.selectRange(app.selecting);
+      app.selection.selectRange(app.selecting);
       app.selecting = null;
     }
     if (done?.what === "title") {
@@ -120,7 +120,7 @@ function lanes(app: App): void {
       else press(app, event.offsetX, event.offsetY);
     }
   });
-  canvas.addEventListener("dblclick", (event) => app.zoomTo(app.at(event.offsetX, event.offsetY)));
+  canvas.addEventListener("dblclick", (event) => app.selection.zoomTo(app.selection.at(event.offsetX, event.offsetY)));
   canvas.addEventListener("pointercancel", (event) => {
     touches.delete(event.pointerId);
     drag = app.selecting = null;
@@ -134,7 +134,7 @@ function lanes(app: App): void {
 
   /** Say what is under the pointer. */
   function point(event: PointerEvent): void {
-    const found = app.at(event.offsetX, event.offsetY);
+    const found = app.selection.at(event.offsetX, event.offsetY);
     const titled = event.offsetX < app.left;
     const folding = titled && unfoldable(app, event.offsetX, event.offsetY) !== null;
     canvas.style.cursor = folding ? "pointer" : titled ? "grab" : found ? "pointer" : "default";
@@ -184,8 +184,8 @@ function press(app: App, x: number, y: number): void {
   const at = y + app.scroll.scrollTop;
   const heading = app.plan.headings.find(({ top, height }) => top <= at && at < top + height);
   const rank = unfoldable(app, x, y);
-  if (heading) app.fold(heading.group.key);
-  else if (rank !== null) app.unfold([rank], !app.state.arranged.unfolded.has(rank));
+  if (heading) app.arranging.fold(heading.group.key);
+  else if (rank !== null) app.arranging.unfold([rank], !app.state.arranged.unfolded.has(rank));
 }
 
 /** A title was dragged: put its rank or group where it was let go, in the order of its own stack. */
@@ -202,14 +202,14 @@ function drop(app: App, fromY: number, toY: number): void {
     const target = headings.findLast(({ top }) => top <= to) ?? headings[0]!;
     const behind = to > from;
     const other = behind ? target.group.ranks.at(-1)! : target.group.ranks[0]!;
-    app.arrange({ order: moved(arranged.order, held.group.ranks, other, behind) });
+    app.arranging.arrange({ order: moved(arranged.order, held.group.ranks, other, behind) });
     return;
   }
   const rank = plan.bands[firstBelow(plan.bands, from)];
   if (!rank) return;
   const bands = plan.bands.filter(({ stack }) => stack === rank.stack);
   const target = bands[Math.min(firstBelow(bands, to), bands.length - 1)]!;
-  app.arrange({ order: moved(arranged.order, [rank.rank], target.rank, to > from) });
+  app.arranging.arrange({ order: moved(arranged.order, [rank.rank], target.rank, to > from) });
 }
 
 function ruler(app: App): void {
@@ -227,8 +227,8 @@ function ruler(app: App): void {
     app.hover();
   });
   strip.addEventListener("pointerup", (event) => {
-    if (app.selecting) app.selectRange(app.selecting);
-    else if (from !== null) app.showStep(app.ruler.stepAt(view, event.offsetX - app.left, event.offsetY));
+    if (app.selecting) app.selection.selectRange(app.selecting);
+    else if (from !== null) app.journey.showStep(app.ruler.stepAt(view, event.offsetX - app.left, event.offsetY));
     app.selecting = from = null;
   });
 }
@@ -242,7 +242,7 @@ function minimap(app: App): void {
     (event) => {
       event.preventDefault();
       view.zoom(Math.exp(-event.deltaY * 0.002), view.width / 2);
-      app.moved();
+      app.journey.moved();
     },
     { passive: false },
   );
@@ -252,7 +252,7 @@ function minimap(app: App): void {
     const length = view.end - view.start;
     if (what === "outside") view.set(at(event) - length / 2, at(event) + length / 2);
     grip = { what: what === "outside" ? "inside" : what, offset: at(event) - view.start };
-    app.moved();
+    app.journey.moved();
   });
   map.addEventListener("pointermove", (event) => {
     if (!grip) {
@@ -264,7 +264,7 @@ function minimap(app: App): void {
     if (grip.what === "inside") view.set(at(event) - grip.offset, at(event) - grip.offset + length);
     if (grip.what === "start") view.set(Math.min(at(event), view.end - 10), view.end);
     if (grip.what === "end") view.set(view.start, Math.max(at(event), view.start + 10));
-    app.moved();
+    app.journey.moved();
   });
   const release = (): void => void (grip = null);
   map.addEventListener("pointerup", release);
@@ -275,51 +275,51 @@ function keys(app: App): void {
   const { view } = app;
   const zoom = (factor: number) => (): void => {
     view.zoom(factor, view.width / 2);
-    app.moved();
+    app.journey.moved();
   };
   const pan = (share: number) => (): void => {
     view.pan(view.width * share);
-    app.moved();
+    app.journey.moved();
   };
   const actions: Record<string, () => unknown> = {
     w: zoom(1.3),
     s: zoom(1 / 1.3),
     a: pan(-STEP),
     d: pan(STEP),
-    ArrowLeft: () => app.step("left"),
-    ArrowRight: () => app.step("right"),
-    ArrowUp: () => app.step("up"),
-    ArrowDown: () => app.step("down"),
+    ArrowLeft: () => app.selection.step("left"),
+    ArrowRight: () => app.selection.step("right"),
+    ArrowUp: () => app.selection.step("up"),
+    ArrowDown: () => app.selection.step("down"),
     f: () => {
       view.fit();
-      app.moved();
+      app.journey.moved();
     },
-    n: () => app.neighbour(1),
-    p: () => app.neighbour(-1),
-    z: () => app.undo(),
-    Z: () => app.redo(),
-    "/": () => app.focusSearch(),
-    ".": () => app.nextFound(1),
-    ",": () => app.nextFound(-1),
-    i: () => app.toggleOverlays(),
-    o: () => app.head.overlays.length && app.nextAbove(),
+    n: () => app.journey.neighbour(1),
+    p: () => app.journey.neighbour(-1),
+    z: () => app.journey.undo(),
+    Z: () => app.journey.redo(),
+    "/": () => app.finding.focusSearch(),
+    ".": () => app.finding.nextFound(1),
+    ",": () => app.finding.nextFound(-1),
+    i: () => app.arranging.toggleOverlays(),
+    o: () => app.head.overlays.length && app.arranging.nextAbove(),
     c: () => app.head.causes.length && app.change({ causes: !app.state.causes }),
-    l: () => app.nextArrows(),
-    b: () => app.nextMode(),
+    l: () => app.arranging.nextArrows(),
+    b: () => app.arranging.nextMode(),
     h: () => app.change({ launches: !app.state.launches }),
     k: () => app.change({ phases: !app.state.phases }),
-    u: () => app.toggleKernels(),
-    g: () => app.nextGrouping(),
-    "+": () => app.resizeLanes(1),
-    "=": () => app.resizeLanes(1),
-    "-": () => app.resizeLanes(-1),
-    v: () => app.toggleFigure(),
-    t: () => app.nextTheme(),
+    u: () => app.arranging.toggleKernels(),
+    g: () => app.arranging.nextGrouping(),
+    "+": () => app.arranging.resizeLanes(1),
+    "=": () => app.arranging.resizeLanes(1),
+    "-": () => app.arranging.resizeLanes(-1),
+    v: () => app.arranging.toggleFigure(),
+    t: () => app.arranging.nextTheme(),
     e: () => app.toggleSummary(),
-    Delete: () => app.hideSelected(),
+    Delete: () => app.selection.hideSelected(),
     Enter: () => {
       const { selected } = app.state;
-      if (selected?.what === "gap") app.goToRoot(selected.index);
+      if (selected?.what === "gap") app.selection.goToRoot(selected.index);
     },
     "?": () => app.toggleHelp(),
     Escape: () => app.escape(),
@@ -329,7 +329,7 @@ function keys(app: App): void {
     const target = event.target as Element;
     if (target.closest("input, select, textarea")) return;
     const step = /^[0-9]$/.test(event.key) ? app.head.steps[Number(event.key)] : undefined;
-    const action = step ? (): void => app.showStep(step) : actions[event.key];
+    const action = step ? (): void => app.journey.showStep(step) : actions[event.key];
     const pressed = event.key === "Enter" && target.closest("button, summary, [role=button]");
     if (!action || pressed) return;
     event.preventDefault();

@@ -34,10 +34,10 @@ function expose(app: App): void {
         app.view.set(from, to);
         app.draw();
       },
-      at: (x: number, y: number) => app.at(x, y),
+      at: (x: number, y: number) => app.selection.at(x, y),
       selected: () => selected("task"),
       gap: () => selected("gap"),
-      arrows: () => (app.state.arrows === "none" ? [] : app.arrows),
+      arrows: () => (app.state.arrows === "none" ? [] : app.selection.arrows),
       gaps: () => {
         const { gaps } = app.data;
         return head.gaps.map(({ rank, from, to }) => ({

@@ -38,12 +38,12 @@ export class Toolbar {
     let typing: ReturnType<typeof setTimeout> | undefined;
     this.search.addEventListener("input", () => {
       clearTimeout(typing);
-      typing = setTimeout(() => void app.find(this.search.value), TYPING);
+      typing = setTimeout(() => void app.finding.find(this.search.value), TYPING);
     });
     this.search.addEventListener("keydown", (event) => {
       if (event.key === "Enter") {
         clearTimeout(typing);
-        app.findAndGo(this.search.value, event.shiftKey ? -1 : 1);
+        app.finding.findAndGo(this.search.value, event.shiftKey ? -1 : 1);
       }
       if (event.key === "Escape") this.search.blur();
     });
@@ -59,7 +59,7 @@ export class Toolbar {
     this.group = this.choice(
       "group by",
       groupings.map((grouping) => [grouping, GROUPINGS[grouping]]),
-      (grouping) => app.arrange({ grouping: grouping as Grouping, folded: new Set() }),
+      (grouping) => app.arranging.arrange({ grouping: grouping as Grouping, folded: new Set() }),
     );
     this.arrows = this.choice(
       "arrows",
@@ -76,15 +76,15 @@ export class Toolbar {
       element(
         "div",
         { class: "drop" },
-        button("copy as PNG", "the view as it is on the screen", () => void app.picture("png", "copy")),
-        button("save as PNG", "the view as it is on the screen", () => void app.picture("png", "save")),
-        button("copy as SVG", "the lanes in sight as shapes", () => void app.picture("svg", "copy")),
-        button("save as SVG", "the lanes in sight as shapes", () => void app.picture("svg", "save")),
-        button("copy link", "the address of this view", () => void app.copyLink()),
+        button("copy as PNG", "the view as it is on the screen", () => void app.pictures.picture("png", "copy")),
+        button("save as PNG", "the view as it is on the screen", () => void app.pictures.picture("png", "save")),
+        button("copy as SVG", "the lanes in sight as shapes", () => void app.pictures.picture("svg", "copy")),
+        button("save as SVG", "the lanes in sight as shapes", () => void app.pictures.picture("svg", "save")),
+        button("copy link", "the address of this view", () => void app.pictures.copyLink()),
       ),
     );
-    const undo = button("↶", "back to where you were (z)", () => app.undo());
-    const redo = button("↷", "forth again (shift + z)", () => app.redo());
+    const undo = button("↶", "back to where you were (z)", () => app.journey.undo());
+    const redo = button("↷", "forth again (shift + z)", () => app.journey.redo());
     undo.setAttribute("aria-label", "back to where you were");
     redo.setAttribute("aria-label", "forth again");
     this.bar = element(
@@ -111,7 +111,7 @@ export class Toolbar {
               "ideal",
               "what could have been (i)",
               ({ arranged: { extras } }) => extras.has("ideal") || extras.has("whatif"),
-              () => app.toggleOverlays(),
+              () => app.arranging.toggleOverlays(),
             ),
           ]
         : []),
@@ -121,7 +121,7 @@ export class Toolbar {
               "above",
               "what could have been, above all that was (o)",
               ({ arranged }) => overlayAbove(head, arranged) !== undefined,
-              () => app.nextAbove(),
+              () => app.arranging.nextAbove(),
             ),
           ]
         : []),
@@ -129,7 +129,7 @@ export class Toolbar {
         "figure",
         "the look of papers (v)",
         ({ arranged }) => arranged.figure,
-        () => app.toggleFigure(),
+        () => app.arranging.toggleFigure(),
       ),
       picture,
       this.toggle(
@@ -143,7 +143,7 @@ export class Toolbar {
         { class: "last" },
         undo,
         redo,
-        button("◐", "light or dark (t)", () => app.nextTheme()),
+        button("◐", "light or dark (t)", () => app.arranging.nextTheme()),
         button("?", "keys (?)", () => app.toggleHelp()),
       ),
     );
@@ -211,7 +211,7 @@ export class Toolbar {
       ...(head.samples.length ? ["counters"] : []),
     ]);
     const extras = EXTRAS.filter((extra) => present.has(extra)).map((extra) =>
-      checkbox(LANES[extra], arranged.extras.has(extra), (on) => app.showExtra(extra, on)),
+      checkbox(LANES[extra], arranged.extras.has(extra), (on) => app.arranging.showExtra(extra, on)),
     );
     const marks = [
       checkbox("warm-up and cool-down (k)", app.state.phases, (phases) => app.change({ phases })),
@@ -220,14 +220,14 @@ export class Toolbar {
     const size = this.choice(
       "height",
       SIZES.map((one) => [one, one]),
-      (one) => app.arrange({ size: one as Size }),
+      (one) => app.arranging.arrange({ size: one as Size }),
     );
     size.value = arranged.size;
     const replicas = [...new Set(head.ranks.flatMap(({ dp }) => dp ?? []))].sort((one, other) => one - other);
     const replica = this.choice(
       "replicas",
       [["", "all"], ...replicas.map((dp): [string, string] => [String(dp), `only ${dp}`])],
-      (dp) => app.arrange({ replica: dp === "" ? null : Number(dp) }),
+      (dp) => app.arranging.arrange({ replica: dp === "" ? null : Number(dp) }),
     );
     replica.value = String(arranged.replica ?? "");
     const streamed = [...new Set(head.kernel_rows.map(({ rank }) => rank))];
@@ -236,7 +236,7 @@ export class Toolbar {
           checkbox(
             "kernels of all ranks (u: of one)",
             streamed.every((rank) => arranged.unfolded.has(rank)),
-            (on) => app.unfold(streamed, on),
+            (on) => app.arranging.unfold(streamed, on),
           ),
         ]
       : [];
@@ -245,7 +245,9 @@ export class Toolbar {
     if (arranged.grouping !== "none") drop.append(this.groups());
     if (arranged.hidden.size)
       drop.append(
-        button(`show ${arranged.hidden.size} hidden`, "show every rank", () => app.arrange({ hidden: new Set() })),
+        button(`show ${arranged.hidden.size} hidden`, "show every rank", () =>
+          app.arranging.arrange({ hidden: new Set() }),
+        ),
       );
     this.lanes.querySelector(".drop")?.remove();
     this.lanes.append(drop);
@@ -259,7 +261,7 @@ export class Toolbar {
     } = app;
     const all = groups(head, { ...arranged, hidden: new Set() });
     const made = element("div", { class: "groups", role: "group", "aria-label": "groups" });
-    const fold = (keys: string[]): void => app.arrange({ folded: new Set(keys) });
+    const fold = (keys: string[]): void => app.arranging.arrange({ folded: new Set(keys) });
     made.append(
       element(
         "span",
@@ -270,11 +272,11 @@ export class Toolbar {
     );
     all.forEach((group, at) => {
       const shown = group.ranks.some((rank) => !arranged.hidden.has(rank));
-      const show = checkbox(group.title, shown, (on) => app.showRanks(group.ranks, on));
+      const show = checkbox(group.title, shown, (on) => app.arranging.showRanks(group.ranks, on));
       const move = (other: number, behind: boolean) => (): void => {
         const target = all[other]!;
         if (target)
-          app.arrange({
+          app.arranging.arrange({
             order: moved(arranged.order, group.ranks, behind ? target.ranks.at(-1)! : target.ranks[0]!, behind),
           });
       };
@@ -283,7 +285,7 @@ export class Toolbar {
           "span",
           { class: "row" },
           show,
-          button(group.folded ? "▶" : "▼", "fold or unfold", () => app.fold(group.key)),
+          button(group.folded ? "▶" : "▼", "fold or unfold", () => app.arranging.fold(group.key)),
           button("↑", `move ${group.title} up`, move(at - 1, false)),
           button("↓", `move ${group.title} down`, move(at + 1, true)),
         ),

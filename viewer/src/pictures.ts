@@ -1,0 +1,45 @@
+// What is in sight as a picture or a link, to be kept elsewhere.
+
+import type { App } from "./app";
+import { copy, png, save, svg } from "./picture";
+
+export class Pictures {
+  constructor(private readonly app: App) {}
+
+  async picture(format: "png" | "svg", way: "copy" | "save"): Promise<void> {
+    const name = `${this.app.head.title.replace(/[^\w.-]+/g, "-").slice(0, 80) || "bubblescope"}.${format}`;
+    this.app.draw();
+    const blob =
+      format === "png"
+        ? await png([this.app.strip, this.app.canvas], this.app.colours)
+        : new Blob([this.svg()], { type: "image/svg+xml" });
+    if (way === "save") return save(blob, name);
+    this.app.toolbar.say(
+      (await copy(blob, name)) === "copied" ? `${format.toUpperCase()} copied` : `no clipboard here: saved ${name}`,
+    );
+  }
+
+  svg(): string {
+    const { view, plan, scheme, colours, scroll, state } = this.app;
+    const height = this.app.canvas.clientHeight;
+    return svg(this.app.head, this.app.data, {
+      view,
+      plan,
+      scheme,
+      theme: colours,
+      figure: state.arranged.figure,
+      top: scroll.scrollTop,
+      height,
+    });
+  }
+
+  async copyLink(): Promise<void> {
+    this.app.journey.address();
+    try {
+      await navigator.clipboard.writeText(location.href);
+      this.app.toolbar.say("link copied");
+    } catch {
+      this.app.toolbar.say("the address bar has the link");
+    }
+  }
+}

@@ -1,0 +1,217 @@
+// What is selected, its details, and the way from one thing to the next.
+
+import { arrowsInSight, arrowsOf, type Arrow } from "./arrows";
+import type { App } from "./app";
+import { extentAt, rowOf, spansOf, type Inside, type Totals } from "./data";
+import { hit } from "./hit";
+import { began, inside, kernelDetails, kernelRowOf } from "./kernels";
+import { bandOf, placeOf, type Item } from "./layout";
+import { details, utc } from "./panel";
+import { rangeDetails } from "./sheet";
+import type { Range } from "./state";
+import { totals } from "./totals";
+import { next, type Way } from "./tour";
+import { kernelAt } from "./unfolded";
+import { gapDetails } from "./why";
+
+export class Selection {
+  arrows: Arrow[] = []; // of what is selected
+  private sought: number | null = null; // the number of what is selected but not loaded
+
+  constructor(private readonly app: App) {}
+
+  /** The number of what is selected among all of the run. */
+  selectedId(): number | null {
+    const { selected } = this.app.state;
+    if (!selected) return null;
+    const { id } = spansOf(this.app.data, selected);
+    return this.sought ?? id?.[selected.index] ?? null;
+  }
+
+  /** Select what has a number among all of the run, if it is here. */
+  pick(id: number | null): void {
+    const { selected } = this.app.state;
+    if (!selected || id === null) return;
+    const ids = spansOf(this.app.data, selected).id;
+    const index = ids ? ids.indexOf(id) : -1;
+    this.sought = index < 0 ? id : null;
+    this.app.state = { ...this.app.state, selected: { what: selected.what, index } };
+  }
+
+  /** The rank of an item, by index. */
+  rankOf({ what, index }: Item): number {
+    const { head } = this.app;
+    if (what === "task") return rowOf(head, index).rank;
+    return what === "gap" ? head.gaps[extentAt(head.gaps, index)]!.rank : kernelRowOf(head, index).rank;
+  }
+
+  at(x: number, y: number): Item | null {
+    const kernel = kernelAt(
+      this.app.data.kernels,
+      this.app.plan.kernels,
+      this.app.view,
+      x - this.app.left,
+      y + this.app.scroll.scrollTop,
+    );
+    if (kernel >= 0) return { what: "kernel", index: kernel };
+    const shown = (this.app.state.causes || this.app.scheme.wholeGaps) && !this.app.state.arranged.figure;
+    return hit(
+      this.app.data,
+      this.app.plan.places,
+      this.app.view,
+      x - this.app.left,
+      y + this.app.scroll.scrollTop,
+      shown,
+    );
+  }
+
+  select(item: Item | null): void {
+    this.app.state = { ...this.app.state, selected: item, range: null };
+    this.restore();
+    this.app.journey.settle();
+  }
+
+  /** Show the details of what the state has selected. */
+  restore(): void {
+    const { head, data } = this.app;
+    const { selected: item, range } = this.app.state;
+    if (item && item.index >= spansOf(data, item).start.length) return this.select(null);
+    if (item && item.index < 0) return; // it is being loaded
+    this.arrows = item && item.what !== "kernel" ? arrowsOf(item, data.links, data.gaps) : [];
+    this.app.panel.hidden = !item && !range;
+    if (item?.what === "task") this.restoreTask(item);
+    if (item?.what === "kernel")
+      this.app.panel.replaceChildren(kernelDetails(head, data, item.index, (time) => utc(head.origin, time)));
+    if (item?.what === "gap")
+      this.app.panel.replaceChildren(gapDetails(head, data, item.index, () => this.goToRoot(item.index)));
+    if (!item && range)
+      void this.totals(range).then(
+        (found) => this.app.state.range === range && this.app.panel.replaceChildren(rangeDetails(head, range, found)),
+      );
+    this.app.redraw();
+  }
+
+  /** Show the details of a task; what ran in it comes from the server where the page has only a part. */
+  private restoreTask(item: Item): void {
+    const { head, data, loader } = this.app;
+    const { rank, lane } = rowOf(head, item.index);
+    const { start, end } = data.tasks;
+    const [from, to] = [start[item.index]!, end[item.index]!];
+    const known = head.kernels !== null && lane !== "ideal" && lane !== "whatif";
+    const fill = (found: Inside | null): void => {
+      const shown = this.app.state.arranged.unfolded.has(rank);
+      const unfolding = {
+        inside: found,
+        shown,
+        toggle: () => this.app.arranging.unfold([rank], !this.app.state.arranged.unfolded.has(rank)),
+      };
+      this.app.panel.replaceChildren(
+        details(head, this.app.data, item.index, this.arrows, (task) => this.go(task), unfolding),
+      );
+    };
+    fill(known && !loader ? inside(head, data.kernels, rank, from, to) : null);
+    // A part that was loaded meanwhile numbers its tasks anew, and asks again.
+    if (known && loader)
+      void loader.inside(rank, from, to).then((found) => this.app.state.selected === item && fill(found));
+  }
+
+  /** Select a task and bring it into sight. */
+  go(task: number): void {
+    const { head, scroll } = this.app;
+    const item: Item = { what: "task", index: task };
+    const row = rowOf(head, task);
+    this.app.arranging.reveal(row.rank);
+    const place = placeOf(head, this.app.plan, item);
+    const { clientHeight, scrollTop } = scroll;
+    if (place && (place.top < scrollTop || place.top + place.height > scrollTop + clientHeight)) {
+      scroll.scrollTop = place.top - clientHeight / 2;
+    }
+    this.app.view.reveal(this.app.data.tasks.start[task]!, this.app.data.tasks.end[task]!);
+    this.select(item);
+    this.app.journey.moved();
+  }
+
+  /** Select the task on which a gap waited in the end, wherever it is. */
+  goToRoot(gap: number): void {
+    const { root, root_id } = this.app.data.gaps;
+    if (root[gap]! >= 0) this.go(root[gap]!);
+    else if (root_id) void this.goFar(root_id[gap]!);
+  }
+
+  /** Select a task that may not be loaded, by its number among all of the run. */
+  async goFar(id: number): Promise<void> {
+    const { rank, start, end } = await this.app.loader!.where(id);
+    this.app.arranging.reveal(rank);
+    const band = bandOf(this.app.plan, rank);
+    const { clientHeight, scrollTop } = this.app.scroll;
+    if (band && (band.top < scrollTop || band.top + band.height > scrollTop + clientHeight))
+      this.app.scroll.scrollTop = band.top - clientHeight / 2;
+    this.app.view.reveal(start, end);
+    this.sought = id;
+    this.app.state = { ...this.app.state, selected: { what: "task", index: -1 }, range: null };
+    this.pick(id);
+    this.restore();
+    this.app.journey.moved();
+  }
+
+  /** Select a task beside the one that is selected. */
+  step(way: Way): void {
+    const { selected } = this.app.state;
+    if (selected?.what === "kernel" && (way === "left" || way === "right")) return this.stepKernel(selected.index, way);
+    const from = selected?.what === "task" ? selected.index : -1;
+    const task = next(this.app.head, this.app.data, this.app.plan, this.app.view, this.app.scroll.scrollTop, from, way);
+    if (task >= 0) this.go(task);
+  }
+
+  /** Select the kernel before or after one in its row. */
+  private stepKernel(kernel: number, way: "left" | "right"): void {
+    const { from, to } = kernelRowOf(this.app.head, kernel);
+    const index = kernel + (way === "left" ? -1 : 1);
+    if (index < from || index >= to) return;
+    this.app.view.reveal(began(this.app.data.kernels, index), this.app.data.kernels.end[index]!);
+    this.select({ what: "kernel", index });
+    this.app.journey.moved();
+  }
+
+  zoomTo(item: Item | null): void {
+    if (!item) return;
+    const { start, end } = spansOf(this.app.data, item);
+    const length = end[item.index]! - start[item.index]!;
+    this.app.view.set(start[item.index]! - length, end[item.index]! + length);
+    this.app.journey.moved();
+  }
+
+  hideSelected(): void {
+    const { selected } = this.app.state;
+    if (!selected) return;
+    this.app.arranging.showRanks([this.rankOf(selected)], false);
+    this.select(null);
+  }
+
+  /** What happened in a stretch. */
+  async totals({ start, end, ranks }: Range): Promise<Totals> {
+    const some = ranks ?? this.app.arranging.shownRanks();
+    return this.app.loader
+      ? this.app.loader.totals(start, end, some)
+      : totals(this.app.head, this.app.data, start, end, some);
+  }
+
+  selectRange(range: Range | null): void {
+    this.app.state = { ...this.app.state, selected: null, range };
+    this.restore();
+    this.app.journey.settle();
+  }
+
+  arrowsShown(top: number): Arrow[] {
+    const { state, plan, data } = this.app;
+    if (state.arrows === "none") return [];
+    if (state.arrows === "selected") return this.arrows;
+    const places = plan.places.filter(
+      (place) => place.top + place.height > top && place.top < top + this.app.canvas.clientHeight,
+    );
+    const { arrows, count } = arrowsInSight(data.links, data.tasks, places, this.app.view);
+    if (count && !arrows.length)
+      this.app.toolbar.say(`${count.toLocaleString("en-US")} arrows in sight are too many: zoom in`);
+    return arrows;
+  }
+}
