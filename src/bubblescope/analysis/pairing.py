@@ -239,8 +239,8 @@ def _like(
         mine, its = mine.filter(~_PASS), its.filter(~_PASS)
     key = [*_KEY, *(name for name in _PLACED if _told(mine, name) == _told(its, name))]
     like = (
-        _numbered(mine, key)
-        .join(_numbered(its, key), on=[*key, "turn", "turns"], nulls_equal=True)
+        _numbered(mine, key, "task")
+        .join(_numbered(its, key, "other"), on=[*key, "turn", "turns"], nulls_equal=True)
         .select("task", "other", "kind")
     )
     matched = like.filter(_PASS).height
@@ -263,11 +263,19 @@ def _told(tasks: pl.DataFrame, column: str) -> bool:
     return bool(tasks[column].is_not_null().any())
 
 
-def _numbered(tasks: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """Return tasks with what tells them apart: the key, and the turn of so many of the same key."""
+def _numbered(tasks: pl.DataFrame, key: list[str], row: str) -> pl.DataFrame:
+    """Return the rows of tasks with what tells them apart: the key, and the turn of so many alike."""
     name = pl.when(pl.col("kind") == Kind.OTHER.value).then("name")
-    return (
-        tasks.with_columns(named=name)
+    told = tasks.with_columns(named=name).select(row, *key, "start_ns", "end_ns")
+    alike = told.select(key).is_duplicated()
+    one = pl.lit(1, pl.UInt32)
+    single = told.filter(~alike).with_columns(turn=one, turns=one)
+    several = (  # few, as a rule: counting them is what takes long
+        told.filter(alike)
         .sort("start_ns", "end_ns", maintain_order=True)
-        .with_columns(turn=pl.int_range(pl.len()).over(key), turns=pl.len().over(key))
+        .with_columns(
+            turn=pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).over(key),
+            turns=pl.len().over(key).cast(pl.UInt32),
+        )
     )
+    return pl.concat([single, several]).drop("start_ns", "end_ns")
