@@ -29,9 +29,12 @@ _FAILED: Final = 1
 
 
 def _page(_context: click.Context, _option: click.Parameter, output: Path | None) -> Path | None:
-    """Refuse to write a page that no browser would take for one."""
-    if output is not None and output.suffix != ".html":
+    """Refuse to write a page that no browser would take for one, or where nothing can be written."""
+    if output is None:
+        return None
+    if output.suffix != ".html":
         raise click.BadParameter(f"it is a page, and {output} does not end in .html")
+    writable(output)
     return output
 
 
@@ -88,9 +91,8 @@ def compare(
 
     Each of A and B is a trace file, a folder or a quoted glob pattern.
     """
-    for file in (picture, output):
-        if file is not None:
-            writable(file)
+    if picture is not None:
+        writable(picture)
     runs = []
     for path, steps in ((before, steps_a), (after, steps_b)):
         timeline = read((path,), **{**options, "steps": steps or options["steps"]})
@@ -106,7 +108,9 @@ def compare(
         print_json(said)
     else:
         out.print(comparison.shown(everything=everything), crop=False)
-    _write(comparison, also, picture, output, quiet=as_json)
+    if picture is not None:
+        _draw(runs, picture, quiet=as_json)
+    _view(comparison, output, also, quiet=as_json)
     if not options["quiet"]:
         _warn(*runs)
     for verdict in verdicts:
@@ -115,30 +119,28 @@ def compare(
         sys.exit(_FAILED)
 
 
-def _write(
-    comparison: Comparison,
-    also: tuple[Plan, ...],
-    picture: Path | None,
-    output: Path | None,
-    *,
-    quiet: bool,
-) -> None:
-    """Write the files that were asked for."""
-    if picture is not None:
-        drawn = [pictured(run) for run in comparison.runs if len(run)]
-        if not drawn:
-            raise click.UsageError("there are no tasks to draw, only what devices did")
-        with replacing(picture) as partial:
-            partial.write_text(svg.compare(drawn), encoding="utf-8")
-    if output is not None:
-        from bubblescope.analysis.view import View  # noqa: PLC0415  only a page needs so much
-        from bubblescope.render.html import page  # noqa: PLC0415
+def _draw(runs: list[Timeline], picture: Path, *, quiet: bool) -> None:
+    drawn = [pictured(run) for run in runs if len(run)]
+    if not drawn:
+        raise click.UsageError("there are no tasks to draw, only what devices did")
+    with replacing(picture) as partial:
+        partial.write_text(svg.compare(drawn), encoding="utf-8")
+    if not quiet:
+        wrote(picture)
 
-        with writing(output, quiet=quiet):
-            page.write(View.of(comparison.runs[0], also=also, against=comparison), output)
-    for file in (picture, output):
-        if file is not None and not quiet:
-            wrote(file)
+
+def _view(
+    comparison: Comparison, output: Path | None, also: tuple[Plan, ...], *, quiet: bool
+) -> None:
+    if output is None:
+        return
+    from bubblescope.analysis.view import View  # noqa: PLC0415  only a page needs so much
+    from bubblescope.render.html import page  # noqa: PLC0415
+
+    with writing(output, quiet=quiet):
+        page.write(View.of(comparison.runs[0], also=also, against=comparison), output)
+    if not quiet:
+        wrote(output)
 
 
 def _warn(*timelines: Timeline) -> None:
