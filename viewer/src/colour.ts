@@ -1,8 +1,9 @@
 // Which colour each block has: by what it is, or by something that is known of it.
 
+import { changeOf, signed } from "./against";
 import type { Data, Head, Lane, Numbers, Spread, Tasks } from "./data";
 import { blend } from "./raster";
-import { duration } from "./units";
+import { duration, roundStep } from "./units";
 
 export const MODES = {
   kind: "kind",
@@ -11,6 +12,7 @@ export const MODES = {
   length: "length against its like",
   ideal: "delay against the ideal",
   whatif: "delay against the what-if",
+  change: "change from A to B",
   cause: "cause of idle time",
 } as const;
 
@@ -46,11 +48,19 @@ const DELAYS: [least: number, fill: string][] = [
   [0.25, "#67001f"],
 ];
 
+// From what B gained to what it lost: blue and orange are told apart by all eyes, ends are the darkest.
+const CHANGES = ["#114781", "#2f79b5", "#7fb2d6", "#b9bdc1", "#f0b06a", "#d2691e", "#86280b"];
+const EDGES = [-1, -0.5, -0.1, 0.1, 0.5, 1]; // between them, of the scale's end
+const SCALED = 0.95; // share of the changes that the scale holds
+const SAMPLED = 20_000; // changes that tell the scale
+export const UNKNOWN = "#e0e1e3"; // hatched where there is room
+
 /** Which ways of colouring say something about a run. */
 export function modes(head: Head): Mode[] {
   const overlays = new Set<string>(head.overlays.map(({ lane }) => lane));
   return (Object.keys(MODES) as Mode[]).filter((mode) => {
     if (mode === "chunk") return head.chunks;
+    if (mode === "change") return head.against !== null;
     if (mode === "cause") return head.gaps.length > 0;
     if (mode === "ideal" || mode === "whatif") return overlays.has(mode);
     return mode !== "length" || head.spread.length > 0;
@@ -62,6 +72,7 @@ export function scheme(mode: Mode, head: Head, data: Data): Scheme {
   if (mode === "chunk") return byChunk(data.tasks);
   if (mode === "length") return byLength(head, data.tasks);
   if (mode === "ideal" || mode === "whatif") return byDelay(mode, head, data.tasks);
+  if (mode === "change") return byChange(data.tasks);
   if (mode === "cause") return byCause(data.tasks);
   return byKind(head, data.tasks);
 }
@@ -125,6 +136,43 @@ function byLength(head: Head, tasks: Tasks): Scheme {
   }
   const legend = RATIOS.map(([, fill, meaning]): [string, string] => [fill, meaning]);
   return inked({ codes, below: codes, fills: [...RATIOS.map(([, fill]) => fill), GREY], legend, wholeGaps: false });
+}
+
+/** By how much each task is longer in B than in A. */
+function byChange(tasks: Tasks): Scheme {
+  const unknown = CHANGES.length;
+  const codes = new Uint8Array(tasks.kind.length).fill(unknown);
+  const most = scaleOf(tasks);
+  for (let task = 0; task < codes.length; task++) {
+    const change = changeOf(tasks, task);
+    if (change !== null) codes[task] = EDGES.filter((edge) => change > edge * most).length;
+  }
+  const at = (edge: number): string => signed(edge * most);
+  const meanings = [
+    `${at(-1)} and more`,
+    `to ${at(-0.5)}`,
+    `to ${at(-0.1)}`,
+    `within ${duration(0.1 * most)}`,
+    `from ${at(0.1)}`,
+    `from ${at(0.5)}`,
+    `${at(1)} and more`,
+    "no like in the other run",
+  ];
+  const fills = [...CHANGES, UNKNOWN];
+  const legend = fills.map((fill, code): [string, string] => [fill, meanings[code]!]);
+  return inked({ codes, below: codes, fills, legend, wholeGaps: false });
+}
+
+/** The end of the scale of changes: a round one that holds nearly all of them. */
+function scaleOf(tasks: Tasks): number {
+  const stride = Math.max(1, Math.ceil(tasks.kind.length / SAMPLED));
+  const sizes: number[] = [];
+  for (let task = 0; task < tasks.kind.length; task += stride) {
+    const size = Math.abs(changeOf(tasks, task) ?? 0);
+    if (size) sizes.push(size);
+  }
+  sizes.sort((one, other) => one - other);
+  return roundStep(sizes[Math.floor((sizes.length - 1) * SCALED)] ?? 1);
 }
 
 /** How much later each task ended, since its step began, than the same task of an overlay. */

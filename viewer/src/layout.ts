@@ -26,7 +26,7 @@ export type Grouping = keyof typeof GROUPINGS;
 export const SIZES = ["overview", "tiny", "small", "medium", "large"] as const;
 export type Size = (typeof SIZES)[number];
 
-export const EXTRAS = ["ideal", "whatif", "comm", "host", "counters"] as const;
+export const EXTRAS = ["against", "ideal", "whatif", "comm", "host", "counters"] as const;
 export type Extra = (typeof EXTRAS)[number];
 
 /** Lanes of all ranks that stand together, by what they show first: what was measured, or an overlay. */
@@ -117,11 +117,11 @@ export interface Layout {
 type Heights = Record<Lane | "counter" | "between", number>;
 
 const HEIGHTS: Record<Size, Heights> = {
-  overview: { compute: 1, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 0 },
-  tiny: { compute: 4, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 1 },
-  small: { compute: 14, ideal: 8, whatif: 8, comm: 4, host: 4, counter: 14, between: 2 },
-  medium: { compute: 22, ideal: 16, whatif: 16, comm: 7, host: 6, counter: 22, between: 6 },
-  large: { compute: 36, ideal: 24, whatif: 24, comm: 12, host: 9, counter: 40, between: 8 },
+  overview: { compute: 1, against: 1, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 0 },
+  tiny: { compute: 4, against: 4, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 1 },
+  small: { compute: 14, against: 14, ideal: 8, whatif: 8, comm: 4, host: 4, counter: 14, between: 2 },
+  medium: { compute: 22, against: 22, ideal: 16, whatif: 16, comm: 7, host: 6, counter: 22, between: 6 },
+  large: { compute: 36, against: 36, ideal: 24, whatif: 24, comm: 12, host: 9, counter: 40, between: 8 },
 };
 const FIGURE: Heights = { ...HEIGHTS.medium, compute: 26, between: 3 };
 const FIGURE_OF_TWO: Heights = { ...FIGURE, compute: 16, between: 2 }; // where there are two stacks, to be seen at once
@@ -152,7 +152,8 @@ export function arrangement(head: Head): Arrangement {
     hidden: new Set(),
     order: head.ranks.map((_, index) => index),
     replica: null,
-    extras: new Set([...overlays, "comm", "host", "counters"]),
+    // Two runs are looked at side by side: what each has besides would stand between them.
+    extras: new Set(head.against ? ["against"] : [...overlays, "comm", "host", "counters"]),
     above,
     unfolded: new Set(),
     size: opening(count, above !== null),

@@ -1,5 +1,6 @@
 // Finding tasks: "rank:3 kind:B mb:7", each word one condition, all of which must hold.
 
+import { changeOf } from "./against";
 import type { Data, Head, Tasks } from "./data";
 
 export const EXAMPLE = "rank:3 kind:B mb:7 step:2 stage:1 chunk:0 lane:comm dur>5ms name";
@@ -55,6 +56,18 @@ function condition(word: string, head: Head, tasks: Tasks): Condition {
     const limit = Number(number) * UNITS[(unit ?? "ns").toLowerCase()]!;
     const length = (task: number): number => tasks.end[task]! - tasks.start[task]!;
     return { task: (task) => (length(task) === limit ? equal !== "" : length(task) > limit === (sign === ">")) };
+  }
+  const changed = /^(gained|lost)([<>])(\d+(?:\.\d+)?)(ns|us|\u00b5s|\u03bcs|ms|s)$/i.exec(word);
+  if (changed) {
+    const [, way, sign, number, unit] = changed as unknown as [string, string, string, string, string];
+    if (!tasks.like) throw new QueryError(`${way}: wants a page of two runs`);
+    const [limit, towards] = [Number(number) * UNITS[unit.toLowerCase()]!, way.toLowerCase() === "lost" ? 1 : -1];
+    return {
+      task: (task) => {
+        const change = (changeOf(tasks, task) ?? 0) * towards; // what has no like has neither gained nor lost
+        return change > 0 && (sign === ">" ? change > limit : change < limit);
+      },
+    };
   }
   const at = word.indexOf(":");
   const [field, value] = at < 0 ? ["name", word] : [word.slice(0, at).toLowerCase(), word.slice(at + 1)];

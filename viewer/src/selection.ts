@@ -97,7 +97,7 @@ export class Selection {
     const { rank, lane } = rowOf(head, item.index);
     const { start, end } = data.tasks;
     const [from, to] = [start[item.index]!, end[item.index]!];
-    const known = head.kernels !== null && lane !== "ideal" && lane !== "whatif";
+    const known = head.kernels !== null && lane !== "against" && lane !== "ideal" && lane !== "whatif";
     const fill = (found: Inside | null): void => {
       const shown = this.app.state.arranged.unfolded.has(rank);
       const unfolding = {

@@ -37,7 +37,7 @@ export interface Sight {
 export function initial(head: Head): State {
   return {
     arranged: arrangement(head),
-    mode: "kind",
+    mode: head.against ? "change" : "kind",
     causes: head.causes.length > 0,
     phases: true,
     launches: false,

@@ -9,6 +9,7 @@ import { ARROWS, type State } from "./state";
 
 const TYPING = 120; // milliseconds without a letter after which a search begins
 const LANES: Record<Extra, string> = {
+  against: "the other run",
   ideal: "ideal",
   whatif: "what-if",
   comm: "communication",

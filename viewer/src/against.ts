@@ -1,0 +1,85 @@
+// Two runs in one page: which task is which, how much it gained or lost, and B laid on A step by step.
+
+import { rowsByRank, type Against, type Data, type Extent, type Head, type Pair, type Tasks } from "./data";
+import { duration } from "./units";
+
+/** The same task in the other run, or -1 where it has none. */
+export function likeOf({ like }: Tasks, task: number): number {
+  const reach = like?.[task] ?? 0;
+  return reach ? task + reach : -1;
+}
+
+/** By how much longer a task is in B than in A, whichever of the two is given; null where it has no like. */
+export function changeOf(tasks: Tasks, task: number): number | null {
+  const other = likeOf(tasks, task);
+  if (other < 0) return null;
+  const [mine, its] = task < other ? [task, other] : [other, task]; // B's rows are below A's
+  return length(tasks, its) - length(tasks, mine);
+}
+
+function length({ start, end }: Tasks, task: number): number {
+  return end[task]! - start[task]!;
+}
+
+/** A difference with its sign. */
+export function signed(ns: number): string {
+  return ns === 0 ? "±0" : `${ns < 0 ? "−" : "+"}${duration(Math.abs(ns))}`;
+}
+
+/** Lays B on A: its lanes are moved as a whole, so that one of its steps begins where A's does. */
+export class Alignment {
+  pair: Pair | null = null; // the steps that begin at once
+  private readonly rows: Extent[];
+  private readonly pairs: { pair: Pair; start: number; end: number }[]; // in time, where A's step is
+  private shift = 0;
+
+  constructor(
+    head: Head,
+    against: Against,
+    private readonly data: Data,
+  ) {
+    this.rows = rowsByRank(head, "against").flat();
+    const steps = new Map(head.steps.map((step) => [step.step, step]));
+    this.pairs = against.pairs
+      .map((pair) => {
+        const { start, end } = (pair.step === null ? undefined : steps.get(pair.step)) ?? { start: 0, end: head.end };
+        return { pair, start, end };
+      })
+      .sort((one, other) => one.start - other.start);
+  }
+
+  /** Lay the step of B that is about some time of A; return whether that moved anything. */
+  align(time: number): boolean {
+    const pair = this.at(time);
+    if (!pair) return false;
+    this.pair = pair;
+    const by = pair.shift - this.shift;
+    if (!by) return false;
+    this.shift = pair.shift;
+    const { start, end } = this.data.tasks;
+    for (const { from, to } of this.rows) {
+      for (let task = from; task < to; task++) {
+        start[task]! += by;
+        end[task]! += by;
+      }
+    }
+    return true;
+  }
+
+  /** How far a task of B is from where it would be if its own step began where A's does. */
+  off(step: number): number {
+    const own = this.pairs.find(({ pair }) => (pair.step ?? -1) === step);
+    return own ? this.shift - own.pair.shift : 0;
+  }
+
+  /** The pair whose step in A is nearest to a time. */
+  private at(time: number): Pair | null {
+    let best: Pair | null = null;
+    let least = Infinity;
+    for (const { pair, start, end } of this.pairs) {
+      const away = Math.max(start - time, time - end, 0);
+      if (away < least) [best, least] = [pair, away];
+    }
+    return best;
+  }
+}
