@@ -118,7 +118,8 @@ def test_colours_take_up_their_true_share_of_time(opened, runs, ranks, least, sh
     page = opened(timeline, 1400, 800)
     page.evaluate(
         "window.bubblescope.app.change({ causes: false, phases: false }), "
-        "window.bubblescope.app.arranging.arrange({ extras: new Set(), grouping: 'none', size: 'small' })"
+        "window.bubblescope.app.arranging.arrange("
+        "{ extras: new Set(), grouping: 'none', size: 'small' })"
     )
     begin = int(0.3 * timeline.duration_ns)
     end = begin + int(share * 0.7 * timeline.duration_ns)

@@ -8,10 +8,12 @@ import { Finding } from "./finding";
 import { help } from "./help";
 import { Journey } from "./journey";
 import { bandOf, layout, within, type Layout } from "./layout";
+import { legend } from "./legend";
 import { Minimap } from "./minimap";
 import { Overlay } from "./overlay";
 import { gutter, Painter } from "./paint";
-import { heading, legend, notes, warnings } from "./panel";
+import { Pane } from "./pane";
+import { notes, warnings } from "./panel";
 import { Pictures } from "./pictures";
 import { Ruler } from "./ruler";
 import { Selection } from "./selection";
@@ -20,8 +22,8 @@ import { fromHash, type Range, type State } from "./state";
 import { summary } from "./summary";
 import { theme, type Theme } from "./theme";
 import { Toolbar } from "./toolbar";
+import { verdict } from "./verdict";
 import { View } from "./view";
-import { causes } from "./why";
 
 export class App {
   readonly view: View;
@@ -49,14 +51,12 @@ export class App {
   readonly journey: Journey;
   private readonly page = element("div", { class: "page" });
   private readonly stage: HTMLElement;
-  readonly panel = element("aside", { hidden: "", "aria-live": "polite", "aria-label": "details" });
+  readonly pane = new Pane(() => this.docked());
   readonly keys = help();
-  private readonly legends = element("div", { class: "legends" });
-  private readonly why: HTMLElement[];
+  private readonly legend = element("aside", { class: "legend", "aria-label": "legend" });
   readonly toolbar: Toolbar;
   readonly painter: Painter;
   private readonly overlay: Overlay;
-  private sheet: HTMLElement | null = null;
   colours: Theme;
   plain: Scheme; // without regard to a search
   scheme: Scheme;
@@ -77,21 +77,22 @@ export class App {
     this.stage = element("div", { class: "stage" }, this.canvas, this.over);
     this.page.append(this.stage);
     this.scroll = element("main", {}, this.page);
-    this.why = causes(head);
     this.toolbar = new Toolbar(this);
-    const foot = element("footer", {}, this.legends, ...notes(head));
+    const chart = element("div", { class: "chart" }, this.map, this.strip, this.scroll);
     document.body.append(
-      heading(head),
+      verdict(
+        head,
+        (remedy) => void this.selection.show(remedy),
+        () => this.pane.open("summary"),
+      ),
       ...warnings(head),
       this.toolbar.bar,
-      this.map,
-      this.strip,
-      this.scroll,
-      foot,
-      this.panel,
+      element("div", { class: "work" }, chart, this.legend),
+      this.pane.section,
       this.tip,
       this.keys,
     );
+    this.tabs();
     document.documentElement.dataset.theme = state.theme;
 
     this.colours = theme();
@@ -114,8 +115,27 @@ export class App {
     return gutter(this.state.arranged.figure);
   }
 
-  get summaryShown(): boolean {
-    return this.sheet !== null;
+  /** What the pane below the lanes can show. */
+  private tabs(): void {
+    const { head, pane } = this;
+    pane.tab("details", "Details", (body) => this.selection.describe(body));
+    pane.tab("summary", "Summary", (body) => {
+      const go = (rank: number, step: number | null): void => {
+        const place = bandOf(this.plan, rank);
+        if (place) this.scroll.scrollTop = place.top - this.scroll.clientHeight / 2;
+        if (step !== null) this.journey.showStep(head.steps[step]);
+      };
+      body.append(summary(head, this.data, go, (remedy) => void this.selection.show(remedy)));
+    });
+    if (head.notes.length) pane.tab("notes", "Notes", (body) => body.append(notes(head)));
+    pane.rename("details", null);
+  }
+
+  /** The pane takes more or less of the page: what is selected stays in sight. */
+  private docked(): void {
+    this.resize();
+    this.selection.keepInSight();
+    this.toolbar.sync(this.state);
   }
 
   /** Draw soon. */
@@ -224,11 +244,17 @@ export class App {
   /** Bring everything around the lanes up to the state. */
   refresh(): void {
     const { state, head, colours } = this;
-    this.legends.replaceChildren(
-      legend(head, this.plain, colours, state.phases && !state.arranged.figure, this.plan.kernels.length > 0),
-      ...this.why,
-    );
-    for (const line of this.why) line.classList.toggle("off", !state.causes);
+    const byKind = state.mode === "kind";
+    const told = {
+      scheme: this.plain,
+      theme: colours,
+      byKind,
+      causes: state.causes || this.plain.wholeGaps,
+      phases: state.phases && !state.arranged.figure,
+      kernels: this.plan.kernels.length > 0,
+      query: state.query,
+    };
+    this.legend.replaceChildren(...legend(head, told, (query) => void this.finding.find(query)));
     this.toolbar.sync(state);
   }
 
@@ -253,31 +279,11 @@ export class App {
     if (!this.keys.hidden) this.keys.focus();
   }
 
-  toggleSummary(): void {
-    if (this.sheet) this.sheet.remove();
-    else {
-      const go = (rank: number, step: number | null): void => {
-        this.toggleSummary();
-        const place = bandOf(this.plan, rank);
-        if (place) this.scroll.scrollTop = place.top - this.scroll.clientHeight / 2;
-        if (step !== null) this.journey.showStep(this.head.steps[step]);
-      };
-      const made = summary(this.head, this.data, go);
-      this.scroll.before(made);
-      this.sheet = made;
-      this.refresh();
-      return;
-    }
-    this.sheet = null;
-    this.refresh();
-    this.resize();
-  }
-
   escape(): void {
     if (!this.keys.hidden) this.keys.hidden = true;
-    else if (this.sheet) this.toggleSummary();
     else if (this.state.arranged.figure) this.arranging.toggleFigure();
     else if (this.state.selected || this.state.range) this.selection.select(null);
+    else if (this.pane.shown !== null) this.pane.close();
     else if (this.state.query) void this.finding.find("");
   }
 }

@@ -1,54 +1,52 @@
 // The search that is on: what it found, and the way through it.
 
 import type { App } from "./app";
-import { find, QueryError } from "./search";
+import { find, QueryError, type Matches } from "./search";
 import type { Loader } from "./served";
 
 export class Finding {
-  found: Int32Array = new Int32Array(); // tasks, or where only a part of the run is here, their numbers in it
+  what: Matches["what"] = "task";
+  found: Int32Array = new Int32Array(); // items, or where only a part of the run is here, their numbers in it
   marked: Uint8Array | null = null; // of the tasks that are here, those that were found
   query = "";
   private foundAt = -1;
 
   constructor(private readonly app: App) {}
 
-  find(query: string): Promise<void> | undefined {
+  async find(query: string): Promise<void> {
     this.query = query;
     this.app.state = { ...this.app.state, query };
     this.foundAt = -1;
-    if (query.trim() && this.app.loader) return this.findFar(query, this.app.loader);
     try {
-      const found = find(query, this.app.head, this.app.data);
-      this.show(found.length, found);
-    } catch (error) {
-      this.refuse(error);
-    }
-    return undefined;
-  }
-
-  /** Find in a run of which only a part is here. */
-  private async findFar(query: string, loader: Loader): Promise<void> {
-    try {
-      const { count, ids } = await loader.find(query);
-      if (this.query === query) this.show(count, Int32Array.from(ids));
+      if (!query.trim()) this.show({ what: "task", items: new Int32Array() }, 0);
+      else if (this.app.loader) await this.findFar(query, this.app.loader);
+      else {
+        const matches = find(query, this.app.head, this.app.data);
+        this.show(matches, matches.items.length);
+      }
     } catch (error) {
       if (this.query === query) this.refuse(error);
     }
   }
 
-  /** Find, unless that was done, and select the next or previous that was found. */
-  findAndGo(query: string, direction: 1 | -1): void {
-    const searched = query === this.query ? undefined : this.find(query);
-    if (searched) void searched.then(() => this.nextFound(direction));
-    else this.nextFound(direction);
+  /** Find in a run of which only a part is here. */
+  private async findFar(query: string, loader: Loader): Promise<void> {
+    const { count, ids, what } = await loader.find(query);
+    if (this.query === query) this.show({ what, items: Int32Array.from(ids) }, count);
   }
 
-  /** Show what was found: tasks, or where only a part of the run is here, their numbers in the run. */
-  private show(count: number, found: Int32Array): void {
-    this.found = found;
-    this.app.toolbar.say(
-      this.query.trim() ? (count ? `${count.toLocaleString("en-US")} found (. ,)` : "nothing found") : "",
-    );
+  /** Find, unless that was done, and select the next or previous that was found. */
+  async findAndGo(query: string, direction: 1 | -1): Promise<void> {
+    if (query !== this.query) await this.find(query);
+    this.nextFound(direction);
+  }
+
+  /** Show what was found. */
+  private show({ what, items }: Matches, count: number): void {
+    this.what = what;
+    this.found = items;
+    const said = count ? `${count.toLocaleString("en-US")} found (. ,)` : "nothing found";
+    this.app.toolbar.say(this.query.trim() ? said : "");
     this.mark();
     this.app.refresh();
     this.app.redraw();
@@ -57,20 +55,18 @@ export class Finding {
 
   private refuse(error: unknown): void {
     if (!(error instanceof QueryError)) throw error;
-    this.show(0, new Int32Array());
+    this.show({ what: "task", items: new Int32Array() }, 0);
     this.app.toolbar.say(error.message, true);
   }
 
-  /** Mark those of the tasks that are here that were found. */
+  /** Mark those of the tasks that are here that were found; where idle time was, it stands out from all tasks. */
   mark(): void {
     const { id, kind } = this.app.data.tasks;
-    this.marked = null;
-    if (this.found.length) {
+    this.marked = this.found.length ? new Uint8Array(kind.length) : null;
+    if (this.marked && this.what === "task") {
       const wanted = id ? new Set(this.found) : null;
-      const marked = new Uint8Array(kind.length);
-      if (wanted) id!.forEach((number, task) => (marked[task] = wanted.has(number) ? 1 : 0));
-      else for (const task of this.found) marked[task] = 1;
-      this.marked = marked;
+      if (wanted) id!.forEach((number, task) => (this.marked![task] = wanted.has(number) ? 1 : 0));
+      else for (const task of this.found) this.marked[task] = 1;
     }
     this.app.rescheme();
   }
@@ -79,9 +75,35 @@ export class Finding {
     const count = this.found.length;
     if (!count) return;
     this.foundAt = this.foundAt < 0 && direction < 0 ? count - 1 : (this.foundAt + direction + count) % count;
-    if (this.app.loader) void this.app.selection.goFar(this.found[this.foundAt]!);
-    else this.app.selection.go(this.found[this.foundAt]!);
-    this.app.toolbar.say(`${(this.foundAt + 1).toLocaleString("en-US")} of ${count.toLocaleString("en-US")}`);
+    this.goToFound();
+  }
+
+  /** Select the longest of the idle times that were found, of those in sight if there are any. */
+  goToLongest(): void {
+    const { loader, data, view } = this.app;
+    if (this.what !== "gap" || !this.found.length) return;
+    const { start, end, id } = data.gaps;
+    const here = id ? new Map([...id].map((number, gap) => [number, gap])) : null;
+    let [best, most] = [0, -1];
+    this.found.forEach((item, at) => {
+      const gap = here ? (here.get(item) ?? -1) : item;
+      if (gap < 0) return;
+      const within = end[gap]! > view.start && start[gap]! < view.end;
+      const length = end[gap]! - start[gap]! + (within ? view.limit : 0);
+      if (length > most) [best, most] = [at, length];
+    });
+    if (most < 0 && !loader) return;
+    this.foundAt = best;
+    this.goToFound();
+  }
+
+  private goToFound(): void {
+    const { loader, selection, toolbar } = this.app;
+    const item = this.found[this.foundAt]!;
+    if (loader) void selection.goFar(item, this.what);
+    else selection.go({ what: this.what, index: item });
+    const count = this.found.length.toLocaleString("en-US");
+    toolbar.say(`${(this.foundAt + 1).toLocaleString("en-US")} of ${count}`);
   }
 
   focusSearch(): void {

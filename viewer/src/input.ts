@@ -315,7 +315,8 @@ function keys(app: App): void {
     "-": () => app.arranging.resizeLanes(-1),
     v: () => app.arranging.toggleFigure(),
     t: () => app.arranging.nextTheme(),
-    e: () => app.toggleSummary(),
+    e: () => app.pane.toggle("summary"),
+    "]": () => app.pane.toggleAny(),
     Delete: () => app.selection.hideSelected(),
     Enter: () => {
       const { selected } = app.state;

@@ -160,5 +160,5 @@ export function kernelDetails(
     ["launched before", lead < 0 ? null : duration(lead)],
     ["name in the trace", shortened(full)],
   ];
-  return element("div", {}, element("h2", {}, swatch(fill), shortened(short, 2 * NAME)), list(facts));
+  return element("div", { class: "details" }, element("h2", {}, swatch(fill), shortened(short, 2 * NAME)), list(facts));
 }

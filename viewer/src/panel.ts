@@ -1,60 +1,15 @@
 // What is said above, below and beside the lanes: heading, legends, details of a task.
 
 import type { Arrow } from "./arrows";
-import type { Scheme } from "./colour";
 import { coordinates, rowOf, type Data, type Head } from "./data";
 import { button, element, list, shortened, swatch, type Fact } from "./dom";
 import { insideFacts, longest } from "./kernels";
 import { named, whose } from "./label";
-import type { Theme } from "./theme";
-import { duration, exact, uncertain } from "./units";
+import { duration, exact } from "./units";
 import type { Inside } from "./schema";
 
 const NAME = 120; // letters of a task's name over its details
 const HEADING = 240; // letters of a line of the heading
-
-export const RATES = ["makespan", "span", "over_ideal", "no_wait", "excess"] as const;
-
-export function heading(head: Head): HTMLElement {
-  const rates = RATES.map((name) =>
-    element(
-      "div",
-      { class: "rate", title: head.definitions[name] ?? "" },
-      element("span", { class: "value" }, uncertain(head.overall[name], head.errors[name])),
-      element("span", { class: "name" }, name.replace("_", " ")),
-    ),
-  );
-  return element(
-    "header",
-    {},
-    element(
-      "div",
-      { class: "what" },
-      element("h1", {}, shortened(head.title, HEADING)),
-      element("p", {}, shortened(head.facts.join(" · "), HEADING)),
-      ...schedule(head),
-    ),
-    element(
-      "div",
-      { class: "rates", "aria-label": "bubble rates" },
-      element("span", { class: "caption" }, "bubble rate"),
-      ...rates,
-    ),
-  );
-}
-
-/** What was recognised, and what did not follow it. */
-function schedule(head: Head): HTMLElement[] {
-  if (head.schedule === null) return [];
-  const line = element("p", { class: "schedule" }, head.schedule);
-  if (!head.departures.length) return [line];
-  const items = head.departures.map((text) => element("li", {}, text));
-  const count = items.length === 1 ? "1 departure" : `${items.length} departures`;
-  return [
-    line,
-    element("details", { class: "departures" }, element("summary", {}, count), element("ul", {}, ...items)),
-  ];
-}
 
 /** The warnings of the run, the first in plain sight. */
 export function warnings(head: Head): HTMLElement[] {
@@ -71,48 +26,8 @@ export function warnings(head: Head): HTMLElement[] {
   return [element("div", { class: "warnings", role: "status" }, line, more)];
 }
 
-export function notes(head: Head): HTMLElement[] {
-  if (!head.notes.length) return [];
-  const lines = head.notes.map((text) => element("li", {}, shortened(text)));
-  return [element("details", { class: "notes" }, element("summary", {}, "notes"), element("ul", {}, ...lines))];
-}
-
-export function legend(head: Head, scheme: Scheme, theme: Theme, phases: boolean, kernels: boolean): HTMLElement {
-  const entry = (fill: string, text: string, edged = false): HTMLElement => {
-    const colour = swatch(fill);
-    if (edged) colour.className = "edged";
-    return element("span", {}, colour, text);
-  };
-  const grounds =
-    phases && head.columns.phases[0]?.length
-      ? [entry(theme.warm, "warm-up", true), entry(theme.cool, "cool-down", true)]
-      : [];
-  const pale = head.overlays.length
-    ? [
-        element(
-          "span",
-          { class: "hint", title: head.overlays.map(({ detail }) => detail).join("\n") },
-          `pale lanes: ${head.overlays.map(({ name }) => name).join(", ")} (i)`,
-        ),
-      ]
-    : [];
-  const blocks = scheme.legend.map(([fill, text]) => entry(fill, text));
-  const uses =
-    kernels && head.kernels
-      ? [
-          element("span", { class: "hint" }, "kernels (u):"),
-          ...head.kernels.uses.map(({ fill, name }) => entry(fill, name)),
-        ]
-      : [];
-  return element(
-    "div",
-    { class: "legend" },
-    ...blocks,
-    entry(theme.idle, "bubble", true),
-    ...grounds,
-    ...pale,
-    ...uses,
-  );
+export function notes(head: Head): HTMLElement {
+  return element("ul", { class: "notes" }, ...head.notes.map((text) => element("li", {}, shortened(text))));
 }
 
 /** What the details of a task say of its kernels, beside what its columns say. */
@@ -168,7 +83,7 @@ export function details(
   const heading = named(head, data.tasks, index)
     ? shortened(head.names[name[index]!]!, NAME)
     : title.replaceAll("_", " ");
-  const made = element("div", {}, element("h2", {}, swatch(fill), heading));
+  const made = element("div", { class: "details" }, element("h2", {}, swatch(fill), heading));
   if (measured) made.append(...ranInside(head, data, index, row.rank, unfolding));
   made.append(list(facts));
   return made;

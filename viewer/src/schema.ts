@@ -48,6 +48,8 @@ export interface Kind {
   short: string;
   fill: string;
   ink: string;
+  /** What a rank's compute lane spends in it a step, the mean of all. */
+  spent: number;
 }
 
 /** Bubble rates by their names; null where one is not known. */
@@ -83,14 +85,21 @@ export interface Rank {
   rates: RankRates | null;
 }
 
-/** Why ranks were idle. Striped ones are drawn as two lines; `share` is of all idle time. */
+/** Why ranks were idle. */
 export interface Cause {
   name: string;
   meaning: string;
   fill: string;
+  /** Whether it is drawn as two lines. */
   striped: boolean;
+  /** Whether it is inherent to the schedule. */
   inherent: boolean;
+  /** Of all idle time. */
   share: number;
+  /** What a rank is idle for it a step, the mean of all. */
+  idle: number;
+  /** What a step would be shorter by without it alone; null where that is not known. */
+  saved: number | null;
 }
 
 /** Which rows of a table belong to a rank: from the first to one past the last, by time. Tasks may overlap by as little as a trace cannot tell from none; then the later is drawn from the earlier's end. */
@@ -240,10 +249,46 @@ export interface Column {
   length: number;
 }
 
+/** What could be done about one thing that makes steps long. */
+export interface Remedy {
+  /** Of the idle time that it is about; null if it is about other time. */
+  cause: number | null;
+  /** What a step would be shorter by; null where that is not known. */
+  saved: number | null;
+  /** What it is of a step now, where what it would save is not known. */
+  spent: number | null;
+  /** What to do, in a few words. */
+  headline: string;
+  /** What shows that. */
+  evidence: string;
+  /** What to do, at length. */
+  advice: string;
+  /** That shows it best, by its number among all tasks of the page; null if none does. */
+  task: number | null;
+}
+
+/** What a run comes to. */
+export interface Verdict {
+  /** Of the time that is idle; null if that is not known. */
+  share: number | null;
+  /** How far it may be off because clocks differ. */
+  error: number | null;
+  /** Of which time, as the sentence goes on after the number. */
+  share_of: string;
+  /** What else belongs to that number. */
+  said: string;
+  /** What would help, that which saves most first. */
+  remedies: Remedy[];
+}
+
 /** What is known of a run, whatever part of it a page holds. */
 export interface Told {
   /** Heading. */
   title: string;
+  /** What the run comes to. */
+  verdict: Verdict;
+  /** The step with which the page opens, by index: of median length; null if there is none. */
+  opening: number | null;
   /** When the page's time begins, ns since the epoch; as text, for it exceeds what a number of JavaScript holds. */
   origin: string;
   /** Of the last task. */
@@ -324,13 +369,14 @@ export interface Part {
   sizes: Record<TableInSight, number>;
 }
 
-/** What a server's search found: how many tasks, and the first of them by their number. */
+/** What a server's search found: of what, how many, and the first of them by their number. */
 export interface Found {
+  what: "task" | "gap";
   count: number;
   ids: number[];
 }
 
-/** Where a task of a run is, of which only a part is here. */
+/** Where a task or gap of a run is, of which only a part is here. */
 export interface Where {
   rank: number;
   lane: Lane;

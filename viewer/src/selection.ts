@@ -2,10 +2,11 @@
 
 import { arrowsInSight, arrowsOf, type Arrow } from "./arrows";
 import type { App } from "./app";
-import { extentAt, rowOf, spansOf, type Inside, type Totals } from "./data";
+import { extentAt, rowOf, spansOf, type Data, type Head, type Inside, type Remedy, type Totals } from "./data";
 import { hit } from "./hit";
 import { began, inside, kernelDetails, kernelRowOf } from "./kernels";
 import { bandOf, placeOf, type Item } from "./layout";
+import { whose } from "./label";
 import { details, utc } from "./panel";
 import { rangeDetails } from "./sheet";
 import type { Range } from "./state";
@@ -71,28 +72,37 @@ export class Selection {
     this.app.journey.settle();
   }
 
-  /** Show the details of what the state has selected. */
+  /** Bring the page up to what the state has selected: its arrows, and its details in the pane. */
   restore(): void {
-    const { head, data } = this.app;
+    const { head, data, pane } = this.app;
     const { selected: item, range } = this.app.state;
     if (item && item.index >= spansOf(data, item).start.length) return this.select(null);
     if (item && item.index < 0) return; // it is being loaded
     this.arrows = item && item.what !== "kernel" ? arrowsOf(item, data.links, data.gaps) : [];
-    this.app.panel.hidden = !item && !range;
-    if (item?.what === "task") this.restoreTask(item);
-    if (item?.what === "kernel")
-      this.app.panel.replaceChildren(kernelDetails(head, data, item.index, (time) => utc(head.origin, time)));
-    if (item?.what === "gap")
-      this.app.panel.replaceChildren(gapDetails(head, data, item.index, () => this.goToRoot(item.index)));
-    if (!item && range)
-      void this.totals(range).then(
-        (found) => this.app.state.range === range && this.app.panel.replaceChildren(rangeDetails(head, range, found)),
-      );
+    if (!item && !range) pane.rename("details", null);
+    else {
+      pane.rename("details", item ? titleOf(head, data, item) : "Stretch");
+      if (pane.shown === "details") pane.refresh("details");
+      else pane.open("details");
+    }
     this.app.redraw();
   }
 
-  /** Show the details of a task; what ran in it comes from the server where the page has only a part. */
-  private restoreTask(item: Item): void {
+  /** Put the details of what is selected into the pane. */
+  describe(body: HTMLElement): void {
+    const { head, data } = this.app;
+    const { selected: item, range } = this.app.state;
+    if (item?.what === "task") this.describeTask(body, item);
+    if (item?.what === "kernel") body.append(kernelDetails(head, data, item.index, (time) => utc(head.origin, time)));
+    if (item?.what === "gap") body.append(gapDetails(head, data, item.index, () => this.goToRoot(item.index)));
+    if (!item && range)
+      void this.totals(range).then(
+        (found) => this.app.state.range === range && body.replaceChildren(rangeDetails(head, range, found)),
+      );
+  }
+
+  /** Details of a task; what ran in it comes from the server where the page has only a part. */
+  private describeTask(body: HTMLElement, item: Item): void {
     const { head, data, loader } = this.app;
     const { rank, lane } = rowOf(head, item.index);
     const { start, end } = data.tasks;
@@ -105,8 +115,15 @@ export class Selection {
         shown,
         toggle: () => this.app.arranging.unfold([rank], !this.app.state.arranged.unfolded.has(rank)),
       };
-      this.app.panel.replaceChildren(
-        details(head, this.app.data, item.index, this.arrows, (task) => this.go(task), unfolding),
+      body.replaceChildren(
+        details(
+          head,
+          this.app.data,
+          item.index,
+          this.arrows,
+          (task) => this.go({ what: "task", index: task }),
+          unfolding,
+        ),
       );
     };
     fill(known && !loader ? inside(head, data.kernels, rank, from, to) : null);
@@ -115,32 +132,46 @@ export class Selection {
       void loader.inside(rank, from, to).then((found) => this.app.state.selected === item && fill(found));
   }
 
-  /** Select a task and bring it into sight. */
-  go(task: number): void {
-    const { head, scroll } = this.app;
-    const item: Item = { what: "task", index: task };
-    const row = rowOf(head, task);
-    this.app.arranging.reveal(row.rank);
-    const place = placeOf(head, this.app.plan, item);
+  /** Scroll so that what is selected is in sight, whatever was put beside the lanes. */
+  keepInSight(): void {
+    const { head, plan, scroll, state } = this.app;
+    const place = state.selected && state.selected.index >= 0 ? placeOf(head, plan, state.selected) : undefined;
+    if (!place) return;
     const { clientHeight, scrollTop } = scroll;
-    if (place && (place.top < scrollTop || place.top + place.height > scrollTop + clientHeight)) {
-      scroll.scrollTop = place.top - clientHeight / 2;
-    }
-    this.app.view.reveal(this.app.data.tasks.start[task]!, this.app.data.tasks.end[task]!);
+    if (place.top < scrollTop || place.top + place.height > scrollTop + clientHeight)
+      scroll.scrollTop = place.top - Math.max(0, clientHeight - place.height) / 2;
+  }
+
+  /** Show what a remedy is about: the task that shows it best, or the longest idle time of its cause. */
+  async show({ task, cause }: Remedy): Promise<void> {
+    const { finding, head, loader } = this.app;
+    if (cause !== null) await finding.find(`cause:"${head.causes[cause]!.name}"`);
+    if (task !== null && loader) await this.goFar(task);
+    else if (task !== null) this.go({ what: "task", index: task });
+    else finding.goToLongest();
+  }
+
+  /** Select something and bring it into sight. */
+  go(item: Item): void {
+    const { data, view, journey, arranging } = this.app;
+    arranging.reveal(this.rankOf(item));
+    const { start, end } = spansOf(data, item);
+    view.reveal(start[item.index]!, end[item.index]!);
     this.select(item);
-    this.app.journey.moved();
+    this.keepInSight();
+    journey.moved();
   }
 
   /** Select the task on which a gap waited in the end, wherever it is. */
   goToRoot(gap: number): void {
     const { root, root_id } = this.app.data.gaps;
-    if (root[gap]! >= 0) this.go(root[gap]!);
+    if (root[gap]! >= 0) this.go({ what: "task", index: root[gap]! });
     else if (root_id) void this.goFar(root_id[gap]!);
   }
 
-  /** Select a task that may not be loaded, by its number among all of the run. */
-  async goFar(id: number): Promise<void> {
-    const { rank, start, end } = await this.app.loader!.where(id);
+  /** Select what may not be loaded, by its number among all of the run. */
+  async goFar(id: number, what: "task" | "gap" = "task"): Promise<void> {
+    const { rank, start, end } = await this.app.loader!.where(id, what);
     this.app.arranging.reveal(rank);
     const band = bandOf(this.app.plan, rank);
     const { clientHeight, scrollTop } = this.app.scroll;
@@ -148,7 +179,7 @@ export class Selection {
       this.app.scroll.scrollTop = band.top - clientHeight / 2;
     this.app.view.reveal(start, end);
     this.sought = id;
-    this.app.state = { ...this.app.state, selected: { what: "task", index: -1 }, range: null };
+    this.app.state = { ...this.app.state, selected: { what, index: -1 }, range: null };
     this.pick(id);
     this.restore();
     this.app.journey.moved();
@@ -160,7 +191,7 @@ export class Selection {
     if (selected?.what === "kernel" && (way === "left" || way === "right")) return this.stepKernel(selected.index, way);
     const from = selected?.what === "task" ? selected.index : -1;
     const task = next(this.app.head, this.app.data, this.app.plan, this.app.view, this.app.scroll.scrollTop, from, way);
-    if (task >= 0) this.go(task);
+    if (task >= 0) this.go({ what: "task", index: task });
   }
 
   /** Select the kernel before or after one in its row. */
@@ -214,4 +245,10 @@ export class Selection {
       this.app.toolbar.say(`${count.toLocaleString("en-US")} arrows in sight are too many: zoom in`);
     return arrows;
   }
+}
+
+/** What a tab calls what is selected. */
+function titleOf(head: Head, data: Data, item: Item): string {
+  if (item.what === "task") return whose(head, data.tasks, item.index);
+  return item.what === "gap" ? "Idle time" : "Kernel";
 }

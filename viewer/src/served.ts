@@ -128,8 +128,8 @@ export class Loader {
     return answer;
   }
 
-  async where(id: number): Promise<Where> {
-    return (await (await this.get("where", { id: String(id) })).json()) as Where;
+  async where(id: number, what: "task" | "gap"): Promise<Where> {
+    return (await (await this.get("where", { id: String(id), what })).json()) as Where;
   }
 
   private async get(what: string, asked: Record<string, string>, signal?: AbortSignal): Promise<Response> {

@@ -34,7 +34,7 @@ export function rangeDetails(head: Head, range: Range, found: Totals): HTMLEleme
         ]
       : [],
   );
-  const made = element("div", {}, element("h2", {}, "selected stretch"), list(facts));
+  const made = element("div", { class: "details" }, element("h2", {}, "Selected stretch"), list(facts));
   if (causes.length) made.append(element("h3", {}, "idle because of"), list(causes));
   if (kinds.length) made.append(element("h3", {}, "tasks, and their share of the time of these ranks"), list(kinds));
   return made;

@@ -1,10 +1,10 @@
 // The run in numbers and plots: bubble rates by their names, ranks, how long tasks take, ranks by steps.
 
-import type { Data, Head, Spread } from "./data";
-import { element, shape, shortened } from "./dom";
+import type { Data, Head, Remedy, Spread } from "./data";
+import { button, element, shape, shortened } from "./dom";
 import { blend } from "./raster";
-import { RATES } from "./panel";
-import { duration, percent, uncertain } from "./units";
+import { duration, percent } from "./units";
+import { gain, rates, RATES } from "./verdict";
 import { causes } from "./why";
 
 const WIDTH = 560; // of a plot, pixels
@@ -12,13 +12,19 @@ const MOST_BARS = 48;
 const MOST_BOXES = 96;
 const HEAT = ["#f7fbff", "#c6dbef", "#6baed6", "#2171b5", "#08306b"];
 
-/** @param go shows a rank and, if given, a step; both by index */
-export function summary(head: Head, data: Data, go: (rank: number, step: number | null) => void): HTMLElement {
+/** @param go shows a rank and, if given, a step; both by index @param show shows what a remedy is about */
+export function summary(
+  head: Head,
+  data: Data,
+  go: (rank: number, step: number | null) => void,
+  show: (remedy: Remedy) => void,
+): HTMLElement {
   return element(
     "section",
     { class: "summary", "aria-label": "summary of the run" },
-    section("Bubble rates", "", rates(head)),
-    ...(head.causes.some(({ share }) => share > 0) ? [section("Idle because of", "", ...causes(head, false))] : []),
+    ...remedies(head, show),
+    section("Bubble rates", "", rates(head, RATES)),
+    ...(head.causes.some(({ share }) => share > 0) ? [section("Idle because of", "", ...causes(head))] : []),
     ...ranks(head, go),
     ...cells(head, data, go),
     ...spreads(head),
@@ -38,17 +44,20 @@ function section(title: string, hint: string, ...content: (Node | string)[]): HT
   );
 }
 
-function rates(head: Head): HTMLElement {
-  const rows = RATES.map((name) =>
-    element(
+/** All that would help, that which saves most first. */
+function remedies(head: Head, go: (remedy: Remedy) => void): HTMLElement[] {
+  const { remedies: all } = head.verdict;
+  if (!all.length) return [];
+  const rows = all.map((remedy) => {
+    const show = button(remedy.headline, "show it", () => go(remedy));
+    return element(
       "tr",
       {},
-      element("th", { scope: "row" }, name.replace("_", " ")),
-      element("td", { class: "number" }, uncertain(head.overall[name], head.errors[name])),
-      element("td", {}, head.definitions[name] ?? ""),
-    ),
-  );
-  return element("table", {}, ...rows);
+      element("td", { class: "number" }, gain(remedy)),
+      element("td", {}, show, element("p", {}, [remedy.evidence, remedy.advice].join(" ").trim())),
+    );
+  });
+  return [section("What would help", "a step, if only this is done", element("table", {}, ...rows))];
 }
 
 /** The makespan rate of each rank, the idlest first where they are many. */

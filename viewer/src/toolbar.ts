@@ -136,8 +136,8 @@ export class Toolbar {
       this.toggle(
         "summary",
         "the run in numbers and plots (e)",
-        () => app.summaryShown,
-        () => app.toggleSummary(),
+        () => app.pane.shown === "summary",
+        () => app.pane.toggle("summary"),
       ),
       element(
         "span",

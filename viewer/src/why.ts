@@ -16,7 +16,7 @@ export function causeSwatch({ fill, striped, inherent }: Cause): HTMLElement {
 }
 
 /** The causes that there are with their shares, largest first. */
-export function causes(head: Head, hinted = true): HTMLElement[] {
+export function causes(head: Head): HTMLElement[] {
   const present = head.causes.filter(({ share }) => share > 0).sort((one, other) => other.share - one.share);
   if (!present.length) return [];
   const entries = present.map((cause) =>
@@ -28,8 +28,7 @@ export function causes(head: Head, hinted = true): HTMLElement[] {
       element("b", {}, percent(cause.share)),
     ),
   );
-  const hint = hinted ? [element("span", { class: "hint" }, "idle because of (c)")] : [];
-  return [element("div", { class: "causes" }, ...hint, ...entries)];
+  return [element("div", { class: "causes" }, ...entries)];
 }
 
 function nature(head: Head, { tasks }: Data, task: number): string {
@@ -59,7 +58,7 @@ export function gapDetails(head: Head, data: Data, index: number, go: () => void
       target === task[index] ? "no other task" : known ? `${origin}, a ${nature(head, data, target)}` : origin,
     ],
   ];
-  const made = element("div", {}, element("h2", {}, causeSwatch(head.causes[cause[index]!]!), name), list(facts));
+  const made = element("div", { class: "details" }, element("h2", {}, causeSwatch(head.causes[cause[index]!]!), name), list(facts));
   if (known || root_id) {
     const button = element("button", { type: "button" }, `show ${origin} (Enter)`);
     button.addEventListener("click", () => go());

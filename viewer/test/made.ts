@@ -54,13 +54,13 @@ export interface Run {
 const NOTHING = { span: null, makespan: null, longest_span: null, over_ideal: null, no_wait: null, excess: null };
 
 export const KINDS: Kind[] = [
-  { name: "forward", short: "F", fill: "#4e79a7", ink: "#ffffff" },
-  { name: "backward", short: "B", fill: "#59a14f", ink: "#ffffff" },
-  { name: "backward_weight", short: "W", fill: "#f28e2b", ink: "#1a1a1a" },
-  { name: "forward_backward", short: "FB", fill: "#76b7b2", ink: "#1a1a1a" },
-  { name: "send", short: "S", fill: "#b07aa1", ink: "#ffffff" },
-  { name: "optimizer", short: "O", fill: "#9c755f", ink: "#ffffff" },
-  { name: "other", short: "Other", fill: "#b0b0b0", ink: "#1a1a1a" },
+  { name: "forward", short: "F", fill: "#4e79a7", ink: "#ffffff", spent: 1 },
+  { name: "backward", short: "B", fill: "#59a14f", ink: "#ffffff", spent: 1 },
+  { name: "backward_weight", short: "W", fill: "#f28e2b", ink: "#1a1a1a", spent: 1 },
+  { name: "forward_backward", short: "FB", fill: "#76b7b2", ink: "#1a1a1a", spent: 1 },
+  { name: "send", short: "S", fill: "#b07aa1", ink: "#ffffff", spent: 1 },
+  { name: "optimizer", short: "O", fill: "#9c755f", ink: "#ffffff", spent: 1 },
+  { name: "other", short: "Other", fill: "#b0b0b0", ink: "#1a1a1a", spent: 1 },
 ];
 
 export const USES: KernelUse[] = [
@@ -76,6 +76,8 @@ export const CAUSES: Cause[] = ["warm-up", "waiting", "transfer"].map((name, ind
   striped: index === 2,
   inherent: index === 0,
   share: [0.5, 0.3, 0.2][index]!,
+  idle: [5, 3, 2][index]!,
+  saved: null,
 }));
 
 export const THEME: Theme = {
@@ -111,6 +113,8 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
     head: {
       title: "a run",
       above: null,
+      verdict: { share: null, error: null, share_of: "", said: "", remedies: [] },
+      opening: null,
       origin: "1700000000000000000",
       end: tasks.reduce((last, { end }) => Math.max(last, end), 1),
       kinds: KINDS,

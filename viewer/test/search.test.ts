@@ -34,7 +34,7 @@ const { head, data } = made({
     { rank: 1, lane: "whatif", tasks: [{ start: 0, end: 5 }] }, // 6, did not happen
   ] satisfies { rank: number; lane?: "ideal" | "comm" | "whatif"; tasks: Task[] }[],
 });
-const found = (query: string): number[] => [...find(query, head, data)];
+const found = (query: string): number[] => [...find(query, head, data).items];
 
 test.each<[query: string, tasks: number[]]>([
   ["rank:3", [0, 1, 2, 4]],

@@ -3,7 +3,9 @@ import { expect, test } from "vitest";
 import { scheme } from "../src/colour";
 import { shortened } from "../src/dom";
 import { inside, kernelDetails } from "../src/kernels";
-import { details, heading, legend, notes, warnings } from "../src/panel";
+import { legend } from "../src/legend";
+import { details, notes, warnings } from "../src/panel";
+import { verdict } from "../src/verdict";
 import { gapDetails } from "../src/why";
 import { made, THEME } from "./made";
 
@@ -30,15 +32,49 @@ const { head, data } = made({
     notes: [HOSTILE],
     warnings: [HOSTILE, HOSTILE],
     definitions: { makespan: HOSTILE },
+    verdict: {
+      share: 0.5,
+      error: null,
+      share_of: HOSTILE,
+      said: HOSTILE,
+      remedies: [
+        { cause: 0, saved: 5, spent: null, headline: HOSTILE, evidence: HOSTILE, advice: HOSTILE, task: null },
+      ],
+    },
     overlays: [{ lane: "whatif", name: HOSTILE, detail: HOSTILE }],
   },
 });
 
 test.each<[string, () => HTMLElement[]]>([
-  ["heading", () => [heading(head)]],
+  [
+    "verdict",
+    () => [
+      verdict(
+        head,
+        () => {},
+        () => {},
+      ),
+    ],
+  ],
   ["warnings", () => warnings(head)],
-  ["notes", () => notes(head)],
-  ["legend", () => [legend(head, scheme("kind", head, data), THEME, true, true)]],
+  ["notes", () => [notes(head)]],
+  [
+    "legend",
+    () =>
+      legend(
+        head,
+        {
+          scheme: scheme("kind", head, data),
+          theme: THEME,
+          byKind: true,
+          causes: true,
+          phases: true,
+          kernels: true,
+          query: "",
+        },
+        () => {},
+      ),
+  ],
   [
     "details of a task",
     () => [

@@ -12,6 +12,7 @@ from bubblescope.analysis.phase import phases
 from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.study import study
+from bubblescope.analysis.verdict import Verdict
 from bubblescope.analysis.whatif import WhatIf
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.errors import ScheduleError, TimelineError
@@ -67,6 +68,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             of the timeline's tasks.
         phases: As `bubblescope.analysis.phase.phases` returns them.
         spread: As `_spread_of` returns it.
+        verdict: What the run comes to.
         above: The one of the overlays that stands above all that was measured when the page opens; with
             None, each rank's stand below what was measured of it.
         reference: What that is, in words; None where `prediction` says it or nothing stands above.
@@ -80,6 +82,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     links: pl.DataFrame
     phases: pl.DataFrame
     spread: pl.DataFrame
+    verdict: Verdict
     above: str | None = None
     reference: Reference | None = None
     against: Against | None = None
@@ -136,6 +139,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             links=_links_of(timeline),
             phases=phases(timeline.tasks),
             spread=_spread_of(timeline.tasks),
+            verdict=Verdict.of(timeline, known, also),
             above=above,
             reference=planned,
             against=other,

@@ -67,6 +67,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         *,
         also: Sequence[Plan] = (),
         language: str = "en",
+        known: Study | None = None,
     ) -> Self:
         """Explain a run.
 
@@ -74,12 +75,13 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             timeline: The run.
             also: Schedules to recognise besides the known ones.
             language: "en" or "zh".
+            known: What was worked out about the run already; by default it is now.
 
         Raises:
             TimelineError: It has no pipeline tasks, or its ranks share no clock, and its traces do not
                 tell what devices did.
         """
-        known = study(timeline, also)
+        known = known or study(timeline, also)
         spent = budget(timeline)
         if spent is not None and not known.pipelined:
             held = losses(timeline, None)

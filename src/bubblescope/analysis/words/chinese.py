@@ -33,7 +33,49 @@ DEVICE_ADVICE: Final = {
 }
 """What to do about what a class of time costs."""
 
+DEVICE_HEADLINES: Final = {
+    Use.COMMUNICATION: "让通信与计算重叠，或缩短通信。",
+    Use.COPY: "在单独的流上提前拷贝。",
+    Use.HOST_AFTER_SYNC: "去掉步内的阻塞调用。",
+    Use.HOST_OPTIMIZER: "融合优化器。",
+    Use.HOST_GC: "只在步间做垃圾回收。",
+    Use.HOST_OPERATOR: "减少下发次数，每次下发更多。",
+    Use.HOST_PYTHON: "减少步内的 Python。",
+    Use.HOST_UNKNOWN: "查明主机在做什么。",
+    Use.LAUNCH_CALL: "下发更少、更大的 kernel。",
+    Use.LATENCY: "融合短 kernel。",
+    Use.EVENT_WAIT: "查看流在等待什么。",
+    Use.UNTRACED: "查明未被跟踪的是什么。",
+    Use.UNLINKED: "同时跟踪下发调用。",
+}
+"""同上，用几个词。"""
+
 SENTENCES: Final[dict[tuple[str, str], str]] = {
+    ("verdict", "of_it"): "{inherent_tenth} 是 {schedule} 调度固有的，{other_tenth} 不是。",
+    ("verdict", "of_it_unrated"): (
+        "空闲时间的 {inherent_share} 是 {schedule} 调度固有的，{other_share} 不是。"
+    ),
+    ("evidence", "hidden"): "单独去除它没有收益：其他原因仍让各 rank 等待。{shown}",
+    ("headline", "inherent"): "更换调度，或增加微批次。",
+    ("headline", "imbalance"): "均衡各级。",
+    ("headline", "slow_rank"): "检查 rank {rank} 的设备。",
+    ("headline", "variation"): "均衡各微批次。",
+    ("headline", "order"): "按调度的顺序执行任务。",
+    ("headline", "transfer"): "缩短或隐藏传输。",
+    ("headline", "pause"): "把主机的停顿移出步内。",
+    ("headline", "launch"): "更早下发。",
+    ("headline", "send"): "在后台发送。",
+    ("headline", "code"): "不让其他代码挡住任务。",
+    ("headline", "sync"): "让集合通信与计算重叠。",
+    ("headline", "unexplained"): "记录更多信息，以查明原因。",
+    ("headline", "clock"): "同步时钟。",
+    ("headline", "outside"): "查看 rank {rank} 在流水线之外做什么。",
+    ("headline", "host_data"): "在后台加载数据。",
+    ("headline", "checkpoint"): "在后台写检查点。",
+    ("headline", "evaluation"): "减少评估，或在别处评估。",
+    ("headline", "no_task"): "把未记录的代码移出步内。",
+    ("headline", "receiving"): "让第一级更早开始。",
+    **{("headline", use.value): text for use, text in DEVICE_HEADLINES.items()},
     ("verdict", "inherent"): "各 rank 有 {rate_share} 的时间空闲，全部是 {schedule} 调度固有的。",
     ("advice", "inherent"): (
         "只有增加微批次、减少流水线级数或更换调度才能降低（bubblescope whatif）。"

@@ -40,6 +40,23 @@ DEVICE_ADVICE: Final = {
 }
 """What to do about what a class of time costs."""
 
+DEVICE_HEADLINES: Final = {
+    Use.COMMUNICATION: "Overlap or shorten communication.",
+    Use.COPY: "Copy ahead, on a stream of its own.",
+    Use.HOST_AFTER_SYNC: "Take blocking calls out of the step.",
+    Use.HOST_OPTIMIZER: "Fuse the optimizer.",
+    Use.HOST_GC: "Collect garbage between steps only.",
+    Use.HOST_OPERATOR: "Launch less and more at once.",
+    Use.HOST_PYTHON: "Take Python out of the step's way.",
+    Use.HOST_UNKNOWN: "Find out what the host does.",
+    Use.LAUNCH_CALL: "Launch fewer, larger kernels.",
+    Use.LATENCY: "Fuse short kernels.",
+    Use.EVENT_WAIT: "Look at what streams wait for.",
+    Use.UNTRACED: "Find out what runs untraced.",
+    Use.UNLINKED: "Trace the launches too.",
+}
+"""The same in a few words; that of `Use.HOST_DATA` is what ranks without a device's times have."""
+
 SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("verdict", "inherent"): (
         "Ranks are idle {rate_share} of the time, and all of it is inherent to {schedule}."
@@ -188,6 +205,31 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("advice", "receiving"): (
         "Ranks wait there for the first result of the step: look at what the first stage does before."
     ),
+    ("verdict", "of_it"): "{inherent_tenth} is inherent to {schedule}, {other_tenth} is not.",
+    ("verdict", "of_it_unrated"): (
+        "{inherent_share} of the idle time is inherent to {schedule}, {other_share} is not."
+    ),
+    ("evidence", "hidden"): "Alone it gains nothing: other causes keep ranks waiting. {shown}",
+    ("headline", "inherent"): "Change the schedule, or give it more micro-batches.",
+    ("headline", "imbalance"): "Even out the stages.",
+    ("headline", "slow_rank"): "Look at the device of rank {rank}.",
+    ("headline", "variation"): "Even out the micro-batches.",
+    ("headline", "order"): "Run tasks in the schedule's order.",
+    ("headline", "transfer"): "Shorten or hide the transfers.",
+    ("headline", "pause"): "Take pauses of the host out of the step.",
+    ("headline", "launch"): "Launch work earlier.",
+    ("headline", "send"): "Send in the background.",
+    ("headline", "code"): "Take other code out of the tasks' way.",
+    ("headline", "sync"): "Overlap the collectives.",
+    ("headline", "unexplained"): "Record more, to know what this is.",
+    ("headline", "clock"): "Synchronise the clocks.",
+    ("headline", "outside"): "Look at what rank {rank} does beside the pipeline.",
+    ("headline", "host_data"): "Load data in the background.",
+    ("headline", "checkpoint"): "Write checkpoints in the background.",
+    ("headline", "evaluation"): "Evaluate less, or elsewhere.",
+    ("headline", "no_task"): "Take code that is not recorded out of the step.",
+    ("headline", "receiving"): "Let the first stage begin earlier.",
+    **{("headline", use.value): text for use, text in DEVICE_HEADLINES.items()},
     ("verdict", "device"): "{bound}: devices idle {idle_tenth}, of it {main_whole} {reason}.",
     ("verdict", "busy"): "{bound}: devices are never idle.",
     ("verdict", "loss"): "{use}: {per_step_ns} a step and rank ({time_share}), {place}.",

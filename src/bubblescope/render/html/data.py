@@ -34,7 +34,7 @@ from bubblescope.render.html.packing import (
     task_columns,
 )
 from bubblescope.render.html.samples import counters_of
-from bubblescope.render.html.summary import overlays_of, summary, title_of
+from bubblescope.render.html.summary import overlays_of, summary, title_of, verdict_of
 from bubblescope.render.layout import ordered_ranks
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
                 cut(name, _TEXT) for name in tasks["name"].unique(maintain_order=True).to_list()
             ],
             overlays=overlays_of(view),
+            verdict=verdict_of(view.verdict, known.bubbles.overall.makespan_error, tasks),
             above=view.above,  # type: ignore[arg-type]
             counters=counted.counters,
             samples=counted.samples,

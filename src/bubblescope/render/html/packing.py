@@ -240,14 +240,14 @@ def gap_columns(gaps: pl.DataFrame, tasks: pl.DataFrame, origin_ns: int) -> pl.D
         length=pl.col("end_ns") - pl.col("start_ns"),
         step=pl.col("step").fill_null(_UNKNOWN),
         cause=pl.col("cause").to_physical(),
-        task_step=pl.Series(np.diff(_found(gaps["task"], tasks), prepend=0)),
-        root=pl.Series(_found(gaps["root"], tasks)),
+        task_step=pl.Series(np.diff(rows_of(gaps["task"], tasks), prepend=0)),
+        root=pl.Series(rows_of(gaps["root"], tasks)),
     )
 
 
 def link_columns(links: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of those links of which both tasks are among the arranged ones."""
-    source, target = (_found(links[side], tasks) for side in ("source", "target"))
+    source, target = (rows_of(links[side], tasks) for side in ("source", "target"))
     both = (source != _UNKNOWN) & (target != _UNKNOWN)
     source, target = source[both], target[both]
     order = np.lexsort((target, source))
@@ -292,7 +292,7 @@ def cells_of(bubbles: BubbleRates, ranks: pl.DataFrame, steps: pl.Series) -> pl.
     )
 
 
-def _found(rows: pl.Series, tasks: pl.DataFrame) -> Ints:
+def rows_of(rows: pl.Series, tasks: pl.DataFrame) -> Ints:
     """Return where among the arranged tasks rows of the timeline's tasks are; -1 if nowhere."""
     wanted = rows.cast(pl.Int64).fill_null(_UNKNOWN).to_numpy()
     found: Ints = _rows_of(tasks["task"], int(wanted.max(initial=0)))[wanted]

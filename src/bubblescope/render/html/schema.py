@@ -45,12 +45,17 @@ none.
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of task: its name, what blocks say, and its colours."""
+    """A kind of task: its name, what blocks say, and its colours.
+
+    Attributes:
+        spent: What a rank's compute lane spends in it a step, the mean of all.
+    """
 
     name: str
     short: str
     fill: str
     ink: str
+    spent: int
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +95,15 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """Why ranks were idle. Striped ones are drawn as two lines; `share` is of all idle time."""
+    """Why ranks were idle.
+
+    Attributes:
+        striped: Whether it is drawn as two lines.
+        inherent: Whether it is inherent to the schedule.
+        share: Of all idle time.
+        idle: What a rank is idle for it a step, the mean of all.
+        saved: What a step would be shorter by without it alone; null where that is not known.
+    """
 
     name: str
     meaning: str
@@ -98,6 +111,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     striped: bool
     inherent: bool
     share: float
+    idle: int
+    saved: int | None
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True, rename={"first": "from"}):
@@ -282,11 +297,53 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     length: int
 
 
+class Remedy(msgspec.Struct, frozen=True, kw_only=True):
+    """What could be done about one thing that makes steps long.
+
+    Attributes:
+        cause: Of the idle time that it is about; null if it is about other time.
+        saved: What a step would be shorter by; null where that is not known.
+        spent: What it is of a step now, where what it would save is not known.
+        headline: What to do, in a few words.
+        evidence: What shows that.
+        advice: What to do, at length.
+        task: That shows it best, by its number among all tasks of the page; null if none does.
+    """
+
+    cause: int | None
+    saved: int | None
+    spent: int | None
+    headline: str
+    evidence: str
+    advice: str
+    task: int | None
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run comes to.
+
+    Attributes:
+        share: Of the time that is idle; null if that is not known.
+        error: How far it may be off because clocks differ.
+        share_of: Of which time, as the sentence goes on after the number.
+        said: What else belongs to that number.
+        remedies: What would help, that which saves most first.
+    """
+
+    share: float | None
+    error: float | None
+    share_of: str
+    said: str
+    remedies: list[Remedy]
+
+
 class Told(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a run, whatever part of it a page holds.
 
     Attributes:
         title: Heading.
+        verdict: What the run comes to.
+        opening: The step with which the page opens, by index: of median length; null if there is none.
         origin: When the page's time begins, ns since the epoch; as text, for it exceeds what a number
             of JavaScript holds.
         end: Of the last task.
@@ -315,6 +372,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     title: str
+    verdict: Verdict
+    opening: int | None
     origin: str
     end: int
     kinds: list[Kind]
@@ -380,14 +439,15 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server's search found: how many tasks, and the first of them by their number."""
+    """What a server's search found: of what, how many, and the first of them by their number."""
 
+    what: Literal["task", "gap"]
     count: int
     ids: list[int]
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a task of a run is, of which only a part is here."""
+    """Where a task or gap of a run is, of which only a part is here."""
 
     rank: int
     lane: Lane

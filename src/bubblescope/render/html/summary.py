@@ -12,10 +12,11 @@ from bubblescope.analysis.idle.causes import ADDED, MEANINGS, Cause
 from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.model import units
 from bubblescope.model.clock_errors import clock_errors
-from bubblescope.model.kinds import SHORT, Kind
+from bubblescope.model.kinds import SHORT, Kind, Lane
 from bubblescope.model.plain_text import cut
 from bubblescope.model.timing import on_host
 from bubblescope.render.html import schema
+from bubblescope.render.html.packing import rows_of
 from bubblescope.render.palette import CAUSE_COLOURS, COLOURS, INK, STRIPED
 from bubblescope.render.text.sections import what_schedule
 from bubblescope.render.traces.slices import step_spans
@@ -23,9 +24,11 @@ from bubblescope.render.wording import facts, whose_times
 
 if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.analysis.idle.shares import Shares
     from bubblescope.analysis.prediction import Prediction
     from bubblescope.analysis.rates import BubbleRates, Rates
     from bubblescope.analysis.study import Study
+    from bubblescope.analysis.verdict import Verdict
     from bubblescope.analysis.view import View
     from bubblescope.model.timeline import Timeline
 
@@ -54,11 +57,18 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
     run = timeline.run
     off = _off(timeline)
     said = whose_times(timeline)
+    spent = _spent(timeline)
     times = [] if said is None else [cut(said, _TEXT)]
     return {
         "origin": str(origin_ns),
         "kinds": [
-            schema.Kind(name=kind.value, short=SHORT[kind], fill=COLOURS[kind], ink=INK[kind])
+            schema.Kind(
+                name=kind.value,
+                short=SHORT[kind],
+                fill=COLOURS[kind],
+                ink=INK[kind],
+                spent=spent.get(kind.value, 0),
+            )
             for kind in Kind
         ],
         "ranks": [_rank(row, off, bubbles) for row in ranks.iter_rows(named=True)],
@@ -81,7 +91,8 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
             *(cut(notice.message, _TEXT) for notice in (*run.warnings, *bubbles.notices)),
             *_other_run(view),
         ],
-        "causes": _causes(known.ledger) if known.ledger else [],
+        "causes": _causes(known.ledger, view.verdict.shares) if known.ledger else [],
+        "opening": opening(timeline, bubbles),
         "spread": msgspec.convert(view.spread.to_dicts(), list[schema.Spread]),
     }
 
@@ -149,8 +160,51 @@ def _title_of(timeline: Timeline) -> str:
     return " and ".join(path.name for path in paths) or "bubblescope"
 
 
-def _causes(ledger: Ledger) -> list[schema.Cause]:
+def verdict_of(verdict: Verdict, error: float | None, tasks: pl.DataFrame) -> schema.Verdict:
+    """Return a run's verdict.
+
+    Args:
+        verdict: What it comes to.
+        error: How far its share may be off because clocks differ.
+        tasks: Those of the page, as `packing.arranged` returns them.
+    """
+    causes = list(Cause)
+    shown = pl.Series([remedy.task for remedy in verdict.remedies], dtype=pl.Int64)
+    places = rows_of(shown, tasks).tolist()
+    return schema.Verdict(
+        share=verdict.share,
+        error=error,
+        share_of=verdict.share_of,
+        said=verdict.said,
+        remedies=[
+            schema.Remedy(
+                cause=None if remedy.cause is None else causes.index(remedy.cause),
+                saved=remedy.saved_ns,
+                spent=remedy.spent_ns,
+                headline=remedy.headline,
+                evidence=cut(remedy.evidence, _TEXT),
+                advice=remedy.advice,
+                task=place if place >= 0 else None,
+            )
+            for remedy, place in zip(verdict.remedies, places, strict=True)
+        ],
+    )
+
+
+def _spent(timeline: Timeline) -> dict[str, int]:
+    """Return what a rank's compute lane spends in each kind a step, the mean of all, in ns."""
+    parts = max(1, len(timeline.steps)) * max(1, len(timeline.ranks))
+    length = pl.col("end_ns") - pl.col("start_ns")
+    computing = timeline.tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
+    spent = computing.group_by(pl.col("kind").cast(pl.String)).agg(length.sum() // parts)
+    return dict(spent.iter_rows())
+
+
+def _causes(ledger: Ledger, costs: Shares | None) -> list[schema.Cause]:
     shares = dict(ledger.totals().select("cause", "share").iter_rows())
+    idle = dict(ledger.totals().select("cause", "idle_ns").iter_rows())
+    saved = {one.cause: max(0, one.last_ns) for one in costs.shares} if costs else {}
+    parts = max(1, ledger.table.select("rank", "step").n_unique())
     return [
         schema.Cause(
             name=cause.value,
@@ -159,6 +213,8 @@ def _causes(ledger: Ledger) -> list[schema.Cause]:
             striped=cause in STRIPED,
             inherent=cause not in ADDED,
             share=shares.get(cause.value, 0.0),
+            idle=idle.get(cause.value, 0) // parts,
+            saved=saved.get(cause),
         )
         for cause in Cause
     ]
@@ -210,6 +266,25 @@ def _steps(timeline: Timeline, bubbles: BubbleRates, origin_ns: int) -> list[sch
         )
         for step, start, end in spans.select("step", "start_ns", "end_ns").iter_rows()
     ]
+
+
+def opening(timeline: Timeline, bubbles: BubbleRates) -> int | None:
+    """Return the step of median length among those that are rated, as a place on the page.
+
+    Of an even number the shorter of the two in the middle; of steps that are not rated, all are looked
+    at; None if no task has a step.
+    """
+    spans = step_spans(timeline.tasks, per_rank=False).sort("start_ns").with_row_index("place")
+    rated = [
+        step
+        for step, rates in bubbles.per_step.items()
+        if step is not None and rates.makespan is not None
+    ]
+    whole = spans.filter(pl.col("step").is_in(rated)) if rated else spans
+    if not whole.height:
+        return None
+    order = whole.sort(pl.col("end_ns") - pl.col("start_ns"), "place")["place"]
+    return int(order[(len(order) - 1) // 2])
 
 
 def _makespan(rates: Rates | None) -> dict[str, float | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from bubblescope.render.html.data import PageData
 
 _MOST: Final = 100_000
-"""Tasks that a search returns at most."""
+"""Items that a search returns at most."""
 
-_UNITS: Final = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+_UNITS: Final = {"ns": 1, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9}
 _NUMBERED: Final = {
-    "rank": "rank",
     "mb": "microbatch",
     "microbatch": "microbatch",
     "step": "step",
@@ -31,8 +30,14 @@ _NUMBERED: Final = {
     "chunk": "chunk",
     "peer": "peer",
 }
+_FIELDS: Final = "rank: kind: mb: step: stage: chunk: peer: lane: host: name: cause: dur> idle>"
+_PLACE: Final = re.compile(r"@\s*(stage|rank|step|chunk)?[\s:]*(\d+)", re.IGNORECASE)
 _WORDS: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
-_LASTING: Final = re.compile(r"dur(?:ation)?([<>])=?(\d+(?:\.\d+)?)(ns|us|µs|ms|s)?", re.IGNORECASE)
+_LASTING: Final = re.compile(
+    r"(dur|duration|idle)([<>])(=?)(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s)?",
+    re.IGNORECASE,
+)
+_LABEL: Final = re.compile(r"([a-z]+)(\d+)(?:\.(\d+))?", re.IGNORECASE)
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -40,59 +45,160 @@ class QueryError(BubblescopeError):
     """A search that means nothing."""
 
 
-def find(data: PageData, query: str) -> Found:
-    """Return the tasks that a query is about, those that were measured only, in page order.
+class _Condition(NamedTuple):
+    """One word of a query: what it asks of tasks and of gaps; None where it is not about those."""
 
-    The words of a query are those of the viewer (docs/view.md); all of them must hold.
+    word: str
+    tasks: pl.Expr | None
+    gaps: pl.Expr | None = None
+
+
+def find(data: PageData, query: str) -> Found:
+    """Return what a query is about: tasks that were measured, or idle time, in page order.
+
+    The words of a query are those of the viewer (docs/view.md, viewer/src/search.ts).
 
     Returns:
-        How many there are, and the rows of the first 100,000 among the page's tasks.
+        What and how many there are, and the rows of the first 100,000 among the page's tasks or gaps.
 
     Raises:
         QueryError: It cannot be understood.
     """
-    words = [word.replace('"', "") for word in _WORDS.findall(query)]
-    if not words:
-        return Found(count=0, ids=[])
-    hosts = [rank.host for rank in data.told.ranks]
-    conditions = [_condition(word, hosts, data.told.names) for word in words]
+    sets = [[_condition(word, data) for word in part] for part in _split(_words(query))]
+    if not sets:
+        return Found(what="task", count=0, ids=[])
+    kinds = {_about(part) for part in sets}
+    if len(kinds) > 1:
+        raise QueryError("one side of `or` is about tasks, the other about idle time: ask for one")
+    gaps = kinds == {"gap"}
+    asked = [pl.all_horizontal(one.gaps if gaps else one.tasks for one in part) for part in sets]
+    measured = pl.lit(value=True) if gaps else pl.col("task").is_not_null()
     found = (
-        data.tasks.lazy()
+        (data.gaps if gaps else data.tasks)
+        .lazy()
         .with_row_index("id")
-        .filter(pl.col("task").is_not_null(), *conditions)
+        .filter(measured, pl.any_horizontal(asked))
         .select("id")
         .collect()["id"]
     )
-    return Found(count=len(found), ids=found.head(_MOST).to_list())
+    return Found(what="gap" if gaps else "task", count=len(found), ids=found.head(_MOST).to_list())
 
 
-def _condition(word: str, hosts: list[str], names: list[str]) -> pl.Expr:
+def _words(query: str) -> list[str]:
+    placed = _PLACE.sub(lambda found: f" {found[1] or 'stage'}:{found[2]} ", query)
+    return [word.replace('"', "") for word in _WORDS.findall(placed)]
+
+
+def _split(words: list[str]) -> list[list[str]]:
+    """Return the sets of words between `or`s."""
+    sets: list[list[str]] = [[]]
+    for word in words:
+        if word.lower() == "or":
+            sets.append([])
+        else:
+            sets[-1].append(word)
+    return [part for part in sets if part]
+
+
+def _about(part: list[_Condition]) -> str:
+    gaps = next((one for one in part if one.tasks is None), None)
+    tasks = next((one for one in part if one.gaps is None), None)
+    if gaps and tasks:
+        raise QueryError(f"{gaps.word} is about idle time, {tasks.word} about tasks: ask for one")
+    return "gap" if gaps else "task"
+
+
+def _condition(word: str, data: PageData) -> _Condition:
+    if word.startswith("-") and len(word) > 1:
+        _, *asked = _condition(word[1:], data)
+        return _Condition(word, *(None if one is None else one.not_() for one in asked))
     lasting = _LASTING.fullmatch(word)
     if lasting:
         length = pl.col("end_ns") - pl.col("start_ns")
-        limit = float(lasting[2]) * _UNITS[(lasting[3] or "ns").lower()]
-        return length > limit if lasting[1] == ">" else length < limit
+        limit = float(lasting[4]) * _UNITS[(lasting[5] or "ns").lower()]
+        long = length > limit if lasting[2] == ">" else length < limit
+        long = long | (length == limit) if lasting[3] else long
+        return (
+            _Condition(word, None, long) if lasting[1].lower() == "idle" else _Condition(word, long)
+        )
     field, colon, value = word.partition(":")
-    field = field.lower()
-    if colon and field in _NUMBERED:
+    field = field.lower() if colon else ""
+    if field in ("rank", "host"):
+        wanted = _ranks(field, value, data)
+        return _Condition(word, wanted, wanted)
+    if field == "step":
+        wanted = _numbers(pl.col("step"), value, field).fill_null(value=False)
+        return _Condition(word, wanted, wanted)
+    if field == "cause":
+        return _Condition(word, None, _caused(value, data))
+    return _Condition(word, _task(word, field, value, data).fill_null(value=False))
+
+
+def _task(word: str, field: str, value: str, data: PageData) -> pl.Expr:
+    """Return what a word that is about tasks only asks of them."""
+    if field in _NUMBERED:
         return _numbers(pl.col(_NUMBERED[field]), value, field)
-    if colon and field == "kind":
-        kinds = [
-            kind.value
-            for kind in Kind
-            if value in {SHORT[kind], kind.value, kind.value.replace("_", " ")}
-        ]
-        if not kinds:
-            raise QueryError(f"no kind is called {value}")
-        return pl.col("kind").is_in(pl.Series(kinds, dtype=KIND_DTYPE))
-    if colon and field == "lane":
+    if field == "lane":
         return pl.col("lane") == value
-    if colon and field == "host":
-        named = [position for position, host in enumerate(hosts) if value in host]
-        return pl.col("position").is_in(named)
-    text = value if colon and field == "name" else word
+    if field == "kind":
+        said = (value, value.replace(" ", "_"))
+        return _kinds([kind for kind in Kind if SHORT[kind] == value or kind.value in said], value)
+    label = _LABEL.fullmatch(word)
+    kinds = [kind for kind in Kind if label and SHORT[kind] == label[1]]
+    if label and kinds:
+        return _labelled(kinds[0], int(label[2]), None if label[3] is None else int(label[3]))
+    return _called(word, value if field == "name" else word, data.told.names)
+
+
+def _kinds(kinds: list[Kind], value: str) -> pl.Expr:
+    if not kinds:
+        raise QueryError(f"no kind is called {value}")
+    return pl.col("kind").is_in(pl.Series([kind.value for kind in kinds], dtype=KIND_DTYPE))
+
+
+def _labelled(kind: Kind, number: int, chunk: int | None) -> pl.Expr:
+    """What blocks say: "F3" is also the forward half of a pair "F3+B1"."""
+    paired = pl.col("pair_microbatch").is_not_null()
+    own = (pl.col("kind").cast(pl.String) == kind.value) | (
+        paired if kind is Kind.FORWARD else False
+    )
+    own &= pl.col("microbatch") == number
+    other = pl.lit(value=False)
+    if SHORT[kind] == SHORT[Kind.BACKWARD]:
+        other = pl.col("pair_microbatch") == number
+    if chunk is not None:
+        own, other = own & (pl.col("chunk") == chunk), other & (pl.col("pair_chunk") == chunk)
+    return own.fill_null(value=False) | other.fill_null(value=False)
+
+
+def _called(word: str, text: str, names: list[str]) -> pl.Expr:
     named = [code for code, name in enumerate(names) if text.lower() in name.lower()]
+    if not named:
+        field = re.match(r"([A-Za-z]+)[:<>]", word)
+        if field and field[1].lower() != "name":
+            raise QueryError(f"{field[1]} is no word of a search: those are {_FIELDS}")
+        raise QueryError(f"nothing is called {text}")
     return pl.col("code").is_in(named)
+
+
+def _caused(value: str, data: PageData) -> pl.Expr:
+    causes = data.told.causes
+    named = [cause.name for cause in causes if value and value.lower() in cause.name.lower()]
+    if not named:
+        known = ", ".join(cause.name for cause in causes if cause.share > 0)
+        raise QueryError(f"no cause is called {value}" + (f": there are {known}" if known else ""))
+    return pl.col("cause").cast(pl.String).is_in(named)
+
+
+def _ranks(field: str, value: str, data: PageData) -> pl.Expr:
+    """Return whether something is on one of some ranks, or on those of a host."""
+    ranks = data.told.ranks
+    if field == "host":
+        chosen = [place for place, rank in enumerate(ranks) if value in rank.host]
+    else:
+        numbers = pl.DataFrame({"rank": [rank.rank for rank in ranks]}).with_row_index("place")
+        chosen = numbers.filter(_numbers(pl.col("rank"), value, field))["place"].to_list()
+    return pl.col("position").is_in(chosen)
 
 
 def _numbers(column: pl.Expr, text: str, field: str) -> pl.Expr:

@@ -114,14 +114,16 @@ class Server:
         return inside(self._data.kernels, int(asked["rank"]), start, end, _TOP)
 
     def _where(self, asked: dict[str, str]) -> Where:
-        task = int(asked["id"])
-        if not 0 <= task < len(self._data.tasks):
-            raise ValueError(task)
-        row = self._data.tasks.row(task, named=True)
+        item = int(asked["id"])
+        gaps = asked.get("what", "task") == "gap"
+        table = self._data.gaps if gaps else self._data.tasks
+        if not 0 <= item < len(table):
+            raise ValueError(item)
+        row = table.row(item, named=True)
         origin = self._data.origin_ns
         return Where(
             rank=row["position"],
-            lane=row["lane"],
+            lane="compute" if gaps else row["lane"],
             start=row["start_ns"] - origin,
             end=row["end_ns"] - origin,
         )

@@ -1,0 +1,109 @@
+// What the colours mean, with what a rank spends on each a step; a click shows only those.
+
+import type { Scheme } from "./colour";
+import type { Head } from "./data";
+import { button, element, swatch } from "./dom";
+import type { Theme } from "./theme";
+import { gain } from "./verdict";
+import { causeSwatch } from "./why";
+import { duration, percent } from "./units";
+
+/** What of the page the legend speaks of. */
+export interface Told {
+  scheme: Scheme;
+  theme: Theme;
+  byKind: boolean; // blocks are coloured by what they are
+  causes: boolean; // gaps have the colours of their causes
+  phases: boolean;
+  kernels: boolean;
+  query: string; // what is searched for
+}
+
+/** @param find searches for something, or with "" for nothing */
+export function legend(head: Head, told: Told, find: (query: string) => void): HTMLElement[] {
+  const made = [told.byKind ? kinds(head, told, find) : colours(told)];
+  const known = head.causes.filter(({ share }) => share > 0);
+  if (told.causes && known.length) made.push(causes(head, told, find));
+  const grounds = told.phases && head.columns.phases[0]?.length;
+  const rest: HTMLElement[] = [entry(edged(told.theme.idle), "idle")];
+  if (grounds) rest.push(entry(edged(told.theme.warm), "warm-up"), entry(edged(told.theme.cool), "cool-down"));
+  if (told.kernels && head.kernels)
+    rest.push(...head.kernels.uses.map(({ fill, name }) => entry(swatch(fill), `kernels: ${name}`)));
+  for (const { name, detail } of head.overlays) {
+    const line = entry(edged("transparent"), `pale lanes: ${name}`);
+    line.title = detail;
+    rest.push(line);
+  }
+  made.push(section("", "", rest));
+  return made;
+}
+
+function kinds(head: Head, { scheme, query }: Told, find: (query: string) => void): HTMLElement {
+  const rows = scheme.legend.map(([fill, text]) => {
+    const kind = head.kinds.find(({ name }) => name.replaceAll("_", " ") === text);
+    return choice(swatch(fill), text, kind?.spent ? [duration(kind.spent)] : [], `kind:${kind?.name}`, query, find);
+  });
+  return section("Busy", "a step, per rank", rows);
+}
+
+function causes(head: Head, { query }: Told, find: (query: string) => void): HTMLElement {
+  const present = head.causes.filter(({ share }) => share > 0).sort((one, other) => other.share - one.share);
+  const known = present.some(({ saved }) => saved !== null);
+  const rows = present.map((cause) => {
+    const fixed = cause.inherent ? "" : gain({ saved: cause.saved, spent: null });
+    const made = choice(
+      causeSwatch(cause),
+      cause.name,
+      [duration(cause.idle), ...(known ? [fixed] : [])],
+      `cause:"${cause.name}"`,
+      query,
+      find,
+    );
+    made.title = `${cause.meaning}: ${percent(cause.share)} of the idle time`;
+    return made;
+  });
+  const made = section("Idle, by cause", known ? "idle / if fixed" : "a step, per rank", rows);
+  if (known && present.filter(({ saved }) => saved).length > 1)
+    made.append(element("p", { class: "hint" }, "Causes overlap: fixes do not add up."));
+  return made;
+}
+
+function colours({ scheme }: Told): HTMLElement {
+  return section(
+    "Colours",
+    "",
+    scheme.legend.map(([fill, text]) => entry(swatch(fill), text)),
+  );
+}
+
+function section(title: string, hint: string, rows: HTMLElement[]): HTMLElement {
+  const head = title ? [element("h2", {}, title, element("small", {}, hint))] : [];
+  return element("section", {}, ...head, ...rows);
+}
+
+/** A line that is a switch: pressed, only what it names stands out. */
+function choice(
+  mark: HTMLElement,
+  text: string,
+  numbers: string[],
+  wanted: string,
+  query: string,
+  find: (query: string) => void,
+): HTMLElement {
+  const pressed = query === wanted;
+  const made = button("", "", () => find(pressed ? "" : wanted));
+  made.className = "entry";
+  made.setAttribute("aria-pressed", String(pressed));
+  made.append(mark, element("span", {}, text), ...numbers.map((number) => element("b", {}, number)));
+  return made;
+}
+
+function entry(mark: HTMLElement, text: string): HTMLElement {
+  return element("span", { class: "entry" }, mark, element("span", {}, text));
+}
+
+function edged(fill: string): HTMLElement {
+  const made = swatch(fill);
+  made.className = "edged";
+  return made;
+}

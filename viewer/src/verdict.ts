@@ -1,0 +1,109 @@
+// The head of the page: how much is idle, why, and what would help, that which saves most first.
+
+import type { Head, Remedy } from "./data";
+import { button, element, shortened } from "./dom";
+import { causeSwatch } from "./why";
+import { duration, telling, uncertain } from "./units";
+
+const IN_SIGHT = 3; // what would help most; the summary has all
+const TITLE = 240; // letters of a line
+export const RATES = ["makespan", "span", "longest_span", "over_ideal", "no_wait", "excess"] as const;
+
+/** @param go shows what a sentence is about @param more shows all that is said */
+export function verdict(head: Head, go: (remedy: Remedy) => void, more: () => void): HTMLElement {
+  const { remedies } = head.verdict;
+  const rest = remedies.length - IN_SIGHT;
+  return element(
+    "header",
+    {},
+    idle(head),
+    element(
+      "ol",
+      { class: "remedies", "aria-label": "what would help" },
+      ...remedies.slice(0, IN_SIGHT).map((one) => element("li", {}, sentence(head, one, go))),
+    ),
+    element(
+      "div",
+      { class: "what" },
+      element("h1", {}, shortened(head.title, TITLE)),
+      element("p", {}, shortened(head.facts.join(" · "), TITLE)),
+      ...schedule(head),
+      ...(rest > 0 ? [button(`${rest} more that would help`, "the summary has all", more)] : []),
+    ),
+  );
+}
+
+/** One large number, and the others by their definitions. */
+function idle(head: Head): HTMLElement {
+  const { share, error, share_of: of, said } = head.verdict;
+  const others = RATES.filter((name) => head.overall[name] !== null && !(name === "makespan" && share !== null));
+  return element(
+    "div",
+    { class: "idle" },
+    ...(share === null ? [] : [element("strong", { class: "share" }, large(share, error))]),
+    element(
+      "div",
+      {},
+      element("p", {}, [of, said].filter(Boolean).join(" ")),
+      ...(others.length
+        ? [
+            element(
+              "details",
+              { class: "others" },
+              element("summary", {}, `${others.length} other rates`),
+              rates(head, others),
+            ),
+          ]
+        : []),
+    ),
+  );
+}
+
+export function rates(head: Head, names: readonly (keyof Head["overall"])[]): HTMLElement {
+  const rows = names.map((name) =>
+    element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, name.replaceAll("_", " ")),
+      element("td", { class: "number" }, uncertain(head.overall[name], head.errors[name])),
+      element("td", {}, head.definitions[name] ?? ""),
+    ),
+  );
+  return element("table", { class: "rates" }, ...rows);
+}
+
+function large(share: number, error: number | null): string {
+  if (telling(error)) return uncertain(share, error);
+  return `${(100 * share).toFixed(1)} %`;
+}
+
+/** What a step would gain, what to do for that, and what shows it. */
+function sentence(head: Head, remedy: Remedy, go: (remedy: Remedy) => void): HTMLElement {
+  const made = button("", remedy.advice, () => go(remedy));
+  made.className = remedy.saved === 0 ? "remedy idleness" : "remedy";
+  const cause = remedy.cause === null ? undefined : head.causes[remedy.cause];
+  made.append(
+    element("span", { class: "gain" }, ...(cause ? [causeSwatch(cause)] : []), gain(remedy)),
+    element("span", { class: "said" }, element("b", {}, remedy.headline), ` ${remedy.evidence}`),
+  );
+  return made;
+}
+
+/** "−102 ms" where that would be saved, "170 ms" where so much is spent. */
+export function gain({ saved, spent }: Pick<Remedy, "saved" | "spent">): string {
+  if (saved !== null) return saved > 0 ? `−${duration(saved)}` : "0 ms";
+  return spent === null ? "" : duration(spent);
+}
+
+/** What was recognised, and what did not follow it. */
+function schedule(head: Head): HTMLElement[] {
+  if (head.schedule === null) return [];
+  const line = element("p", { class: "schedule" }, head.schedule);
+  if (!head.departures.length) return [line];
+  const items = head.departures.map((text) => element("li", {}, text));
+  const count = items.length === 1 ? "1 departure" : `${items.length} departures`;
+  return [
+    line,
+    element("details", { class: "departures" }, element("summary", {}, count), element("ul", {}, ...items)),
+  ];
+}
