@@ -48,13 +48,12 @@ export class Alignment {
       .sort((one, other) => one.start - other.start);
   }
 
-  /** Lay the step of B that is about some time of A; return whether that moved anything. */
+  /** Lay the step of B on that of A that is nearest to a time; return whether it is another than before. */
   align(time: number): boolean {
     const pair = this.at(time);
-    if (!pair) return false;
+    if (!pair || pair === this.pair) return false;
     this.pair = pair;
     const by = pair.shift - this.shift;
-    if (!by) return false;
     this.shift = pair.shift;
     const { start, end } = this.data.tasks;
     for (const { from, to } of this.rows) {

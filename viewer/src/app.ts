@@ -1,8 +1,10 @@
 // The page: what it shows, and how its parts come together.
 
+import { Alignment } from "./against";
 import { Arranging } from "./arranging";
 import { dimmed, scheme, type Scheme } from "./colour";
 import { type Data, type Head } from "./data";
+import { comparedVerdict, differences } from "./difference";
 import { element } from "./dom";
 import { Finding } from "./finding";
 import { help } from "./help";
@@ -57,6 +59,7 @@ export class App {
   readonly toolbar: Toolbar;
   readonly painter: Painter;
   private readonly overlay: Overlay;
+  readonly alignment: Alignment | null; // of two runs
   colours: Theme;
   plain: Scheme; // without regard to a search
   scheme: Scheme;
@@ -70,6 +73,7 @@ export class App {
   ) {
     const { state, sight } = fromHash(location.hash, head);
     this.state = state;
+    this.alignment = head.against && new Alignment(head, head.against, data);
     this.view = new View(Math.max(1, head.end));
     if (sight.start !== undefined && sight.end !== undefined) this.view.set(sight.start, sight.end);
     this.plan = layout(head, state.arranged);
@@ -80,11 +84,7 @@ export class App {
     this.toolbar = new Toolbar(this);
     const chart = element("div", { class: "chart" }, this.map, this.strip, this.scroll);
     document.body.append(
-      verdict(
-        head,
-        (remedy) => void this.selection.show(remedy),
-        () => this.pane.open("summary"),
-      ),
+      this.verdict(),
       ...warnings(head),
       this.toolbar.bar,
       element("div", { class: "work" }, chart, this.legend),
@@ -96,7 +96,7 @@ export class App {
     document.documentElement.dataset.theme = state.theme;
 
     this.colours = theme();
-    this.plain = this.scheme = scheme(state.mode, head, data);
+    this.plain = this.scheme = scheme(state.mode, head, data, this.colours.dark);
     this.painter = new Painter(this.canvas, head, data);
     this.overlay = new Overlay(this.over);
     this.ruler = new Ruler(this.strip, head);
@@ -115,10 +115,28 @@ export class App {
     return gutter(this.state.arranged.figure);
   }
 
+  private verdict(): HTMLElement {
+    const { head, pane } = this;
+    if (head.against)
+      return comparedVerdict(
+        head,
+        head.against,
+        (query) => void this.finding.find(query),
+        () => pane.open("difference"),
+      );
+    return verdict(
+      head,
+      (remedy) => void this.selection.show(remedy),
+      () => pane.open("summary"),
+    );
+  }
+
   /** What the pane below the lanes can show. */
   private tabs(): void {
     const { head, pane } = this;
     pane.tab("details", "Details", (body) => this.selection.describe(body));
+    const { against } = head;
+    if (against) pane.tab("difference", "Difference", (body) => body.append(differences(against)));
     pane.tab("summary", "Summary", (body) => {
       const go = (rank: number, step: number | null): void => {
         const place = bandOf(this.plan, rank);
@@ -154,6 +172,7 @@ export class App {
     const { view, state, plan } = this;
     const { figure } = state.arranged;
     view.width = Math.max(1, this.canvas.clientWidth - this.left);
+    this.lay();
     const top = this.scroll.scrollTop;
     const more = this.painter.draw(view, top, plan, {
       scheme: this.scheme,
@@ -172,6 +191,14 @@ export class App {
     this.drawOver();
     if (more || mapping) this.redraw();
     this.load(top);
+  }
+
+  /** Lay the other run on this one: the step in the middle of the view begins at once in both. */
+  private lay(): void {
+    const { alignment, view, data } = this;
+    if (!alignment?.align((view.start + view.end) / 2)) return;
+    this.data = this.painter.data = { ...data, tasks: { ...data.tasks } }; // what was painted is worth nothing
+    this.refresh();
   }
 
   /** Load what is in sight of a run that the page does not hold. */
@@ -202,7 +229,7 @@ export class App {
   private replace(data: Data): void {
     const id = this.selection.selectedId();
     this.data = this.painter.data = data;
-    this.plain = scheme(this.state.mode, this.head, data);
+    this.plain = scheme(this.state.mode, this.head, data, this.colours.dark);
     this.selection.pick(id);
     this.finding.mark();
     this.selection.restore();
@@ -232,6 +259,7 @@ export class App {
   retheme(): void {
     document.documentElement.dataset.theme = this.state.arranged.figure ? "light" : this.state.theme;
     this.colours = theme();
+    this.plain = scheme(this.state.mode, this.head, this.data, this.colours.dark);
     this.rescheme();
     this.refresh();
     this.redraw();
@@ -253,6 +281,8 @@ export class App {
       phases: state.phases && !state.arranged.figure,
       kernels: this.plan.kernels.length > 0,
       query: state.query,
+      pair: this.alignment?.pair ?? null,
+      lanes: state.arranged.extras,
     };
     this.legend.replaceChildren(...legend(head, told, (query) => void this.finding.find(query)));
     this.toolbar.sync(state);
@@ -263,7 +293,7 @@ export class App {
     this.state = { ...before, ...change };
     if (this.state.arranged !== before.arranged) this.relayout();
     if (this.state.mode !== before.mode) {
-      this.plain = scheme(this.state.mode, this.head, this.data);
+      this.plain = scheme(this.state.mode, this.head, this.data, this.colours.dark);
       this.rescheme();
     }
     if (!this.state.causes && this.state.selected?.what === "gap" && this.state.mode !== "cause")

@@ -15,6 +15,8 @@ const LEAST_LABEL = 12; // least width of a block that does
 const LEAST_NAME = 34; // the same of one that carries the beginning of its task's name
 const BLURRED = 1.5; // least pixels by which a clock may be off that are shown
 const TICK = 3;
+const HATCH = "#85898e";
+const HATCHED = 6; // pixels between the strokes of a block of which something is not known
 
 export interface Marks {
   scheme: Scheme;
@@ -54,8 +56,26 @@ export function drawBlocks(
       context.fillStyle = "rgba(0, 0, 0, 0.28)";
       context.fillRect(left + from, y, 0.6, height);
     }
+    if (scheme.codes[index] === scheme.hatched) hatch(from, to);
     if (height < LABEL_HEIGHT || to - from < (figure ? 7 : LEAST_LABEL)) continue;
     label(index, from, to);
+  }
+
+  /** Strike a block through: what its colour would say is not known. */
+  function hatch(from: number, to: number): void {
+    context.save();
+    context.beginPath();
+    context.rect(left + from, y, to - from, height);
+    context.clip();
+    context.strokeStyle = HATCH;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (let x = from - height; x < to; x += HATCHED) {
+      context.moveTo(left + x, y + height);
+      context.lineTo(left + x + height, y);
+    }
+    context.stroke();
+    context.restore();
   }
 
   function label(task: number, from: number, to: number): void {

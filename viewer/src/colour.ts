@@ -25,6 +25,8 @@ export interface Scheme {
   fills: string[];
   inks: string[]; // of what is written on them
   legend: [fill: string, meaning: string][];
+  title?: string; // of the legend
+  hatched?: number; // the code of what is not known
   wholeGaps: boolean; // gaps are coloured in all their height
 }
 
@@ -49,11 +51,13 @@ const DELAYS: [least: number, fill: string][] = [
 ];
 
 // From what B gained to what it lost: blue and orange are told apart by all eyes, ends are the darkest.
+// In dark they are the lightest.
 const CHANGES = ["#114781", "#2f79b5", "#7fb2d6", "#b9bdc1", "#f0b06a", "#d2691e", "#86280b"];
+const CHANGES_DARK = ["#b3daff", "#62a8e5", "#38709f", "#5c6168", "#935c22", "#dd8a35", "#ffd0a0"];
 const EDGES = [-1, -0.5, -0.1, 0.1, 0.5, 1]; // between them, of the scale's end
 const SCALED = 0.95; // share of the changes that the scale holds
 const SAMPLED = 20_000; // changes that tell the scale
-export const UNKNOWN = "#e0e1e3"; // hatched where there is room
+const UNKNOWN = { light: "#e3e4e6", dark: "#33373c" }; // hatched where there is room
 
 /** Which ways of colouring say something about a run. */
 export function modes(head: Head): Mode[] {
@@ -67,12 +71,13 @@ export function modes(head: Head): Mode[] {
   });
 }
 
-export function scheme(mode: Mode, head: Head, data: Data): Scheme {
+/** @param dark whether the ground is */
+export function scheme(mode: Mode, head: Head, data: Data, dark = false): Scheme {
   if (mode === "microbatch") return byMicrobatch(data.tasks);
   if (mode === "chunk") return byChunk(data.tasks);
   if (mode === "length") return byLength(head, data.tasks);
   if (mode === "ideal" || mode === "whatif") return byDelay(mode, head, data.tasks);
-  if (mode === "change") return byChange(data.tasks);
+  if (mode === "change") return byChange(data.tasks, dark);
   if (mode === "cause") return byCause(data.tasks);
   return byKind(head, data.tasks);
 }
@@ -139,28 +144,34 @@ function byLength(head: Head, tasks: Tasks): Scheme {
 }
 
 /** By how much each task is longer in B than in A. */
-function byChange(tasks: Tasks): Scheme {
-  const unknown = CHANGES.length;
+function byChange(tasks: Tasks, dark: boolean): Scheme {
+  const unknown = EDGES.length + 1;
   const codes = new Uint8Array(tasks.kind.length).fill(unknown);
   const most = scaleOf(tasks);
   for (let task = 0; task < codes.length; task++) {
     const change = changeOf(tasks, task);
     if (change !== null) codes[task] = EDGES.filter((edge) => change > edge * most).length;
   }
-  const at = (edge: number): string => signed(edge * most);
+  const at = (edge: number): string => plainly(signed(edge * most));
+  const between = (one: number, other: number): string => `${at(one)} to ${at(other)}`;
   const meanings = [
-    `${at(-1)} and more`,
-    `to ${at(-0.5)}`,
-    `to ${at(-0.1)}`,
-    `within ${duration(0.1 * most)}`,
-    `from ${at(0.1)}`,
-    `from ${at(0.5)}`,
-    `${at(1)} and more`,
+    `${at(-1)} and more: B is faster`,
+    between(-1, -0.5),
+    between(-0.5, -0.1),
+    `±${plainly(duration(0.1 * most))}`,
+    between(0.1, 0.5),
+    between(0.5, 1),
+    `${at(1)} and more: B is slower`,
     "no like in the other run",
   ];
-  const fills = [...CHANGES, UNKNOWN];
+  const fills = dark ? [...CHANGES_DARK, UNKNOWN.dark] : [...CHANGES, UNKNOWN.light];
   const legend = fills.map((fill, code): [string, string] => [fill, meanings[code]!]);
-  return inked({ codes, below: codes, fills, legend, wholeGaps: false });
+  return inked({ codes, below: codes, fills, legend, title: "From A to B", hatched: unknown, wholeGaps: false });
+}
+
+/** A round number without the digits that say that it is exact. */
+function plainly(text: string): string {
+  return text.replace(/\.?0+ /, " ");
 }
 
 /** The end of the scale of changes: a round one that holds nearly all of them. */

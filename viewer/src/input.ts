@@ -4,6 +4,7 @@ import type { App } from "./app";
 import { firstBelow, moved } from "./layout";
 import { kernelTooltip } from "./kernels";
 import { long } from "./label";
+import { changeText } from "./difference";
 import { UNFOLD_RIGHT } from "./titles";
 import { gapTooltip } from "./why";
 
@@ -144,7 +145,7 @@ function lanes(app: App): void {
     const { what, index } = found;
     tip.textContent =
       what === "task"
-        ? long(head, data.tasks, index)
+        ? long(head, data.tasks, index) + changeText(data.tasks, index)
         : what === "gap"
           ? gapTooltip(head, data, index)
           : kernelTooltip(head, data, index);

@@ -156,7 +156,7 @@ export function arrangement(head: Head): Arrangement {
     extras: new Set(head.against ? ["against"] : [...overlays, "comm", "host", "counters"]),
     above,
     unfolded: new Set(),
-    size: opening(count, above !== null),
+    size: opening(head.against ? 2 * count : count, above !== null),
     figure: false,
   };
 }

@@ -1,5 +1,6 @@
 // Draws what is in sight of the lanes and their titles onto one canvas.
 
+import { likeOf } from "./against";
 import { drawArrows, type Arrow } from "./arrows";
 import { drawBlocks } from "./blocks";
 import { drawCurve } from "./curves";
@@ -95,7 +96,10 @@ export class Painter {
       drawCurve(context, this.head, this.data.samples, curve, view, left, curve.top - top, theme);
     }
     if (shown.found) this.outlineFound(context, places, shown.found, view, left, top, theme);
-    if (shown.selected) this.outline(context, plan, shown.selected, view, left, top, theme);
+    if (shown.selected) {
+      this.outline(context, plan, shown.selected, view, left, top, theme);
+      this.outlineLike(context, plan, shown.selected, view, left, top, theme);
+    }
     drawArrows(context, shown.arrows, this.head, this.data.tasks, plan, view, left, top, theme.accent);
     context.restore();
     this.titles(context, plan, headings, top, left, width, height, shown);
@@ -153,6 +157,23 @@ export class Painter {
     context.strokeStyle = theme.accent;
     context.lineWidth = 2;
     context.strokeRect(left + from, place.top - top, width, place.height);
+  }
+
+  /** Outline the same task of the other run, with dashes. */
+  private outlineLike(
+    context: CanvasRenderingContext2D,
+    plan: Layout,
+    { what, index }: Item,
+    view: View,
+    left: number,
+    top: number,
+    theme: Theme,
+  ): void {
+    const like = what === "task" && index >= 0 ? likeOf(this.data.tasks, index) : -1;
+    if (like < 0) return;
+    context.setLineDash([4, 3]);
+    this.outline(context, plan, { what: "task", index: like }, view, left, top, theme);
+    context.setLineDash([]);
   }
 
   /** Outline what a search found, unless that is too much to tell apart. */

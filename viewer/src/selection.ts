@@ -123,6 +123,7 @@ export class Selection {
           this.arrows,
           (task) => this.go({ what: "task", index: task }),
           unfolding,
+          lane === "against" ? this.app.alignment?.off(data.tasks.step[item.index]!) : 0,
         ),
       );
     };

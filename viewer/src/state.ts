@@ -38,8 +38,8 @@ export function initial(head: Head): State {
   return {
     arranged: arrangement(head),
     mode: head.against ? "change" : "kind",
-    causes: head.causes.length > 0,
-    phases: true,
+    causes: head.causes.length > 0 && !head.against, // their colours are too near those of changes
+    phases: !head.against,
     launches: false,
     arrows: "selected",
     theme: "auto",

@@ -1,6 +1,6 @@
 // What stands left of the lanes: ranks with their stages and bubble rates, and headings of groups.
 
-import type { Head, Lane, Rank } from "./data";
+import type { Head, Lane, Rank, Row } from "./data";
 import { clip } from "./fitted";
 import { streamOf } from "./kernels";
 import type { Band, Caption, Heading, KernelPlace, Place } from "./layout";
@@ -82,7 +82,8 @@ export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: B
   context.fillStyle = theme.text;
   context.fillText(`rank ${rank.rank}`, band.unfolded === null ? 10 : 13, y);
   context.fillStyle = theme.dim;
-  const stages = rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "";
+  const run = head.against && measured ? ["A"] : [];
+  const stages = [...run, ...(rank.stages?.length ? [`stage ${rank.stages.join(", ")}`] : [])].join(" · ");
   context.fillText(clip(context, stages, known.length > 8 ? 56 : 68), 72, y);
   if (!rank.rates) return;
   context.textAlign = "right";
@@ -102,6 +103,7 @@ export function drawOverlayTitle(
 ): void {
   const overlay = head.overlays.find(({ lane }) => lane === row.lane);
   if (!overlay || height < 12) return;
+  if (row.lane === "against") return drawOtherRun(context, head, row, y + height / 2, theme);
   const rate = overlayRate(head.ranks[row.rank]!, row.lane);
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.dim;
@@ -109,6 +111,21 @@ export function drawOverlayTitle(
   const right = rate === "" ? MAKESPAN_RIGHT : MAKESPAN_RIGHT - 60;
   context.fillText(clip(context, overlay.name, right - 20), right, y + height / 2);
   context.fillText(rate, MAKESPAN_RIGHT, y + height / 2);
+  context.textAlign = "left";
+}
+
+/** The other run, and its bubble rates on this rank. */
+function drawOtherRun(context: CanvasRenderingContext2D, head: Head, row: Row, y: number, theme: Theme): void {
+  if (row.row > 0) return;
+  const rates = head.against?.rates[row.rank] ?? null;
+  context.font = "12px system-ui, sans-serif";
+  context.fillStyle = theme.dim;
+  context.fillText("B", 72, y);
+  if (!rates) return;
+  context.textAlign = "right";
+  context.fillText(percent(rates.span), SPAN_RIGHT, y);
+  context.fillStyle = theme.text;
+  context.fillText(shortRate(rates), MAKESPAN_RIGHT, y);
   context.textAlign = "left";
 }
 

@@ -90,6 +90,7 @@ export const THEME: Theme = {
   line: "#dddddd",
   page: "#ffffff",
   accent: "#d6279a",
+  dark: false,
 };
 
 /** Make a run. It has as many ranks as its rows speak of, or as are given. */
