@@ -54,7 +54,7 @@ const DELAYS: [least: number, fill: string][] = [
 // In dark they are the lightest.
 const CHANGES = ["#114781", "#2f79b5", "#7fb2d6", "#b9bdc1", "#f0b06a", "#d2691e", "#86280b"];
 const CHANGES_DARK = ["#b3daff", "#62a8e5", "#38709f", "#5c6168", "#935c22", "#dd8a35", "#ffd0a0"];
-const EDGES = [-1, -0.5, -0.1, 0.1, 0.5, 1]; // between them, of the scale's end
+const EDGES = [0.1, 0.5, 1]; // between them on either side, of the scale's end
 const SCALED = 0.95; // share of the changes that the scale holds
 const SAMPLED = 20_000; // changes that tell the scale
 const UNKNOWN = { light: "#e3e4e6", dark: "#33373c" }; // hatched where there is room
@@ -145,12 +145,13 @@ function byLength(head: Head, tasks: Tasks): Scheme {
 
 /** By how much each task is longer in B than in A. */
 function byChange(tasks: Tasks, dark: boolean): Scheme {
-  const unknown = EDGES.length + 1;
+  const unknown = CHANGES.length;
   const codes = new Uint8Array(tasks.kind.length).fill(unknown);
   const most = scaleOf(tasks);
   for (let task = 0; task < codes.length; task++) {
     const change = changeOf(tasks, task);
-    if (change !== null) codes[task] = EDGES.filter((edge) => change > edge * most).length;
+    if (change === null) continue;
+    codes[task] = EDGES.length + Math.sign(change) * EDGES.filter((edge) => Math.abs(change) >= edge * most).length;
   }
   const at = (edge: number): string => plainly(signed(edge * most));
   const between = (one: number, other: number): string => `${at(one)} to ${at(other)}`;
@@ -158,7 +159,7 @@ function byChange(tasks: Tasks, dark: boolean): Scheme {
     `${at(-1)} and more: B is faster`,
     between(-1, -0.5),
     between(-0.5, -0.1),
-    `±${plainly(duration(0.1 * most))}`,
+    `less than ${plainly(duration(0.1 * most))}`,
     between(0.1, 0.5),
     between(0.5, 1),
     `${at(1)} and more: B is slower`,

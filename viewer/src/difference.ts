@@ -43,12 +43,22 @@ export function comparedVerdict(
       "div",
       { class: "what" },
       element("h1", {}, shortened(head.title, FACTS)),
-      ...against.sides.map(({ label, said }, at) =>
-        element("p", {}, element("b", {}, "AB"[at]!), ` ${shortened(label, LABEL)}${label ? " · " : ""}${said}`),
-      ),
+      ...names(against).map((name, at) => {
+        const { label, said } = against.sides[at]!;
+        return element("p", { title: label }, element("b", {}, "AB"[at]!), ` ${name} · ${said}`);
+      }),
       button("all differences", "every measure of both runs", more),
     ),
   );
+}
+
+/** What the runs are called, without the folders that both are in. */
+export function names({ sides }: Against): string[] {
+  const paths = sides.map(({ label }) => label.split("/"));
+  let shared = 0;
+  const [one, other] = paths as [string[], string[]];
+  while (shared < Math.min(one.length, other.length) - 1 && one[shared] === other[shared]) shared++;
+  return paths.map((path) => shortened(path.slice(shared).join("/"), LABEL));
 }
 
 /** One part of a step: by how much it changed, and whether that may be chance. */
@@ -163,9 +173,10 @@ export function pairText({ step, other }: Pair): string {
 
 /** What the rows are, for the legend. */
 export function rowFacts(against: Against, pair: Pair | null): HTMLElement {
+  const [mine, its] = names(against);
   const facts: Fact[] = [
-    ["A", `upper row of a rank: ${shortened(against.sides[0]?.label ?? "", LABEL)}`],
-    ["B", `lower row: ${shortened(against.sides[1]?.label ?? "", LABEL)}`],
+    ["A", `upper row of a rank: ${mine}`],
+    ["B", `lower row: ${its}`],
   ];
   return element(
     "section",

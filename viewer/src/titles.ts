@@ -65,8 +65,9 @@ export function drawCaption(
 
 export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: Band, top: number, theme: Theme): void {
   const rank = head.ranks[band.rank]!;
-  const y = band.top - top + Math.min(band.height, 22) / 2;
   const measured = band.stack === "compute";
+  const tall = head.against && measured ? band.height / 2 : band.height; // the other run has a title of its own
+  const y = band.top - top + Math.min(tall, 22) / 2;
   const known = measured ? shortRate(rank.rates) : overlayRate(rank, band.stack);
   if (measured && rank.rates?.makespan) {
     context.fillStyle = theme.line;
