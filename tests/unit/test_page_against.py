@@ -85,6 +85,8 @@ def test_the_page_ends_when_the_last_step_of_both_has(slower):
         for run in (before, after)
     ]
     laid = [end - its + mine for end, mine, its in zip(ends, *begins, strict=True)]
+    pairs = data.told.against.pairs
+    assert [pair.end for pair in pairs] == [end - before.start_ns for end in laid]
     assert data.told.end >= max(before.end_ns, *laid) - before.start_ns
     [first, *_] = data.told.against.pairs
     assert (first.step, first.other, first.shift) == (0, 0, 0)

@@ -1,6 +1,6 @@
 // Two runs in one page: which task is which, how much it gained or lost, and B laid on A step by step.
 
-import { rowsByRank, type Against, type Data, type Extent, type Head, type Pair, type Tasks } from "./data";
+import { rowsByRank, type Against, type Data, type Extent, type Head, type Pair, type Step, type Tasks } from "./data";
 import { duration } from "./units";
 
 /** The same task in the other run, or -1 where it has none. */
@@ -48,18 +48,18 @@ export class Alignment {
       .sort((one, other) => one.start - other.start);
   }
 
-  /** Lay the step of B on that of A that is nearest to a time; return whether it is another than before. */
-  align(time: number): boolean {
-    const pair = this.at(time);
+  /** Lay B on A for a stretch that is in sight; return whether it is laid otherwise than before. */
+  align(start: number, end: number): boolean {
+    const pair = this.about(start, end);
     if (!pair || pair === this.pair) return false;
     this.pair = pair;
     const by = pair.shift - this.shift;
     this.shift = pair.shift;
-    const { start, end } = this.data.tasks;
+    const { tasks } = this.data;
     for (const { from, to } of this.rows) {
       for (let task = from; task < to; task++) {
-        start[task]! += by;
-        end[task]! += by;
+        tasks.start[task]! += by;
+        tasks.end[task]! += by;
       }
     }
     return true;
@@ -71,14 +71,21 @@ export class Alignment {
     return own ? this.shift - own.pair.shift : 0;
   }
 
-  /** The pair whose step in A is nearest to a time. */
-  private at(time: number): Pair | null {
+  /** The pair of whose step in A the greatest share is in sight, the first of several; else the nearest. */
+  private about(from: number, to: number): Pair | null {
     let best: Pair | null = null;
-    let least = Infinity;
+    let most = -Infinity;
     for (const { pair, start, end } of this.pairs) {
-      const away = Math.max(start - time, time - end, 0);
-      if (away < least) [best, least] = [pair, away];
+      const within = Math.min(end, to) - Math.max(start, from);
+      const share = within > 0 ? within / (end - start) : within; // below 0: how far away it is
+      if (share > most) [best, most] = [pair, share];
     }
     return best;
   }
+}
+
+/** Where a step ends, of two runs the later of both. */
+export function stepEnd({ against }: Head, { step, end }: Step): number {
+  const pair = against?.pairs.find((one) => one.step === step);
+  return Math.max(end, pair?.end ?? end);
 }

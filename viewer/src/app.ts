@@ -1,6 +1,6 @@
 // The page: what it shows, and how its parts come together.
 
-import { Alignment } from "./against";
+import { Alignment, stepEnd } from "./against";
 import { Arranging } from "./arranging";
 import { dimmed, scheme, type Scheme } from "./colour";
 import { type Data, type Head } from "./data";
@@ -13,7 +13,7 @@ import { bandOf, layout, within, type Layout } from "./layout";
 import { legend } from "./legend";
 import { Minimap } from "./minimap";
 import { Overlay } from "./overlay";
-import { gutter, Painter } from "./paint";
+import { Painter } from "./paint";
 import { Pane } from "./pane";
 import { notes, warnings } from "./panel";
 import { Pictures } from "./pictures";
@@ -23,6 +23,8 @@ import type { Loader } from "./served";
 import { fromHash, type Range, type State } from "./state";
 import { summary } from "./summary";
 import { theme, type Theme } from "./theme";
+import { gutterOf } from "./titles";
+import { inSight } from "./table";
 import { Toolbar } from "./toolbar";
 import { verdict } from "./verdict";
 import { View } from "./view";
@@ -75,7 +77,9 @@ export class App {
     this.state = state;
     this.alignment = head.against && new Alignment(head, head.against, data);
     this.view = new View(Math.max(1, head.end));
+    const opening = head.opening === null ? undefined : head.steps[head.opening];
     if (sight.start !== undefined && sight.end !== undefined) this.view.set(sight.start, sight.end);
+    else if (opening) this.view.fit(opening.start, stepEnd(head, opening));
     this.plan = layout(head, state.arranged);
     this.canvas.setAttribute("aria-label", `Timeline of ${head.ranks.length} ranks. Press ? for keys.`);
     this.stage = element("div", { class: "stage" }, this.canvas, this.over);
@@ -98,7 +102,7 @@ export class App {
     this.colours = theme();
     this.plain = this.scheme = scheme(state.mode, head, data, this.colours.dark);
     this.painter = new Painter(this.canvas, head, data);
-    this.overlay = new Overlay(this.over);
+    this.overlay = new Overlay(this.over, head);
     this.ruler = new Ruler(this.strip, head);
     this.minimap = new Minimap(this.map, head, data);
     this.resize();
@@ -112,7 +116,7 @@ export class App {
   }
 
   get left(): number {
-    return gutter(this.state.arranged.figure);
+    return gutterOf(innerWidth, this.state.arranged.figure);
   }
 
   private verdict(): HTMLElement {
@@ -145,6 +149,7 @@ export class App {
       };
       body.append(summary(head, this.data, go, (remedy) => void this.selection.show(remedy)));
     });
+    pane.tab("table", "In sight", (body) => body.append(inSight(this)));
     if (head.notes.length) pane.tab("notes", "Notes", (body) => body.append(notes(head)));
     pane.rename("details", null);
   }
@@ -182,21 +187,23 @@ export class App {
       pale: !figure,
       launches: state.launches && !figure,
       figure,
+      left: this.left,
       selected: state.selected,
       found: this.finding.marked,
       arrows: this.selection.arrowsShown(top),
     });
-    this.ruler.draw(view, this.colours, figure);
+    this.ruler.draw(view, this.left, this.colours, figure);
     const mapping = !figure && this.minimap.draw(view, this.left, this.plain, this.colours);
+    this.toolbar.syncStep();
     this.drawOver();
     if (more || mapping) this.redraw();
     this.load(top);
   }
 
-  /** Lay the other run on this one: the step in the middle of the view begins at once in both. */
+  /** Lay the other run on this one: the step that is in sight begins at once in both. */
   private lay(): void {
     const { alignment, view, data } = this;
-    if (!alignment?.align((view.start + view.end) / 2)) return;
+    if (!alignment?.align(view.start, view.end)) return;
     this.data = this.painter.data = { ...data, tasks: { ...data.tasks } }; // what was painted is worth nothing
     this.refresh();
   }
@@ -243,14 +250,17 @@ export class App {
     this.overlay.draw(this.view, this.plan, this.left, this.scroll.scrollTop, x, range, this.colours);
   }
 
+  /** The window on the lanes has another size. */
   resize(): void {
     this.stage.style.height = `${this.scroll.clientHeight}px`;
     this.view.width = Math.max(1, this.canvas.clientWidth - this.left);
+    this.relayout();
     this.redraw();
   }
 
   relayout(): void {
-    this.plan = layout(this.head, this.state.arranged);
+    const named = this.left === 0;
+    this.plan = layout(this.head, this.state.arranged, { height: this.scroll.clientHeight, named });
     this.page.style.height = `${this.plan.height}px`;
     document.body.classList.toggle("figure", this.state.arranged.figure);
   }
@@ -272,6 +282,7 @@ export class App {
   /** Bring everything around the lanes up to the state. */
   refresh(): void {
     const { state, head, colours } = this;
+    this.legend.hidden = !state.legend;
     const byKind = state.mode === "kind";
     const told = {
       scheme: this.plain,
@@ -305,13 +316,12 @@ export class App {
   }
 
   toggleHelp(): void {
-    this.keys.hidden = !this.keys.hidden;
-    if (!this.keys.hidden) this.keys.focus();
+    if (this.keys.open) this.keys.close();
+    else this.keys.showModal();
   }
 
   escape(): void {
-    if (!this.keys.hidden) this.keys.hidden = true;
-    else if (this.state.arranged.figure) this.arranging.toggleFigure();
+    if (this.state.arranged.figure) this.arranging.toggleFigure();
     else if (this.state.selected || this.state.range) this.selection.select(null);
     else if (this.pane.shown !== null) this.pane.close();
     else if (this.state.query) void this.finding.find("");

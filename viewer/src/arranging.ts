@@ -2,7 +2,7 @@
 
 import type { App } from "./app";
 import { modes } from "./colour";
-import { GROUPINGS, groupOf, overlayAbove, SIZES, type Arrangement, type Extra, type Grouping } from "./layout";
+import { GROUPINGS, groupOf, overlayAbove, sizeBeside, type Arrangement, type Extra, type Grouping } from "./layout";
 import { ARROWS, THEMES } from "./state";
 
 export class Arranging {
@@ -117,7 +117,7 @@ export class Arranging {
   }
 
   resizeLanes(by: 1 | -1): void {
-    const size = SIZES[SIZES.indexOf(this.app.state.arranged.size) + by];
+    const size = sizeBeside(this.app.state.arranged, this.app.plan, by);
     if (size) this.arrange({ size });
   }
 

@@ -172,7 +172,7 @@ function byChange(tasks: Tasks, dark: boolean): Scheme {
 
 /** A round number without the digits that say that it is exact. */
 function plainly(text: string): string {
-  return text.replace(/\.?0+ /, " ");
+  return text.replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
 }
 
 /** The end of the scale of changes: a round one that holds nearly all of them. */

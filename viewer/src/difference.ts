@@ -30,7 +30,9 @@ export function comparedVerdict(
       element(
         "div",
         {},
-        ...(step === null ? [] : [element("strong", { class: `share ${doubt(step)}` }, step.rise.replaceAll("-", "−"))]),
+        ...(step === null
+          ? []
+          : [element("strong", { class: `share ${doubt(step)}` }, step.rise.replaceAll("-", "−"))]),
         element("p", {}, headline),
       ),
     ),

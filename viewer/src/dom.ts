@@ -34,7 +34,7 @@ export type Fact = [name: string, value: string | Node | null];
 export function list(facts: Fact[]): HTMLElement {
   const made = element("dl", {});
   for (const [name, value] of facts) {
-    if (value !== null) made.append(element("dt", {}, name), element("dd", {}, value));
+    if (value !== null) made.append(element("div", {}, element("dt", {}, name), element("dd", {}, value)));
   }
   return made;
 }

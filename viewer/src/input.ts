@@ -10,11 +10,15 @@ import { gapTooltip } from "./why";
 
 const CLICK = 4; // pixels that a pointer may move in a click
 const TITLE = 22; // height of a rank's title
+const PAGE = 0.9; // of the height in sight, that PageUp and PageDown move
 const STEP = 0.15; // of the width, that a key moves
+
+const LONG_PRESS = 450; // milliseconds that a finger rests before it measures
+const DIGITS = 700; // milliseconds within which digits are one number
 
 type Drag =
   | { what: "pan"; x: number; y: number; moved: boolean }
-  | { what: "range"; x: number; y: number; whole: boolean }
+  | { what: "range"; x: number; y: number; whole: boolean; moved: boolean }
   | { what: "title"; x: number; y: number; moved: boolean }
   | { what: "pinch"; distance: number };
 
@@ -43,34 +47,57 @@ function surroundings(app: App): void {
   addEventListener("hashchange", () => app.journey.readAddress());
 }
 
+/**
+ * A wheel scrolls the ranks, with shift it pans time, with ctrl or ⌘ it zooms at the pointer; a touchpad's
+ * sideways movement pans, and its pinch, which browsers report as a wheel with ctrl, zooms. For those who
+ * want it, the plain wheel zooms.
+ */
 function wheel(app: App, event: WheelEvent): void {
-  const x = event.offsetX - app.left;
-  if (x < 0) return; // over the titles the page scrolls
-  event.preventDefault();
+  const x = Math.max(0, event.offsetX - app.left);
   const unit = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
   const sideways = event.shiftKey ? event.deltaX || event.deltaY : event.deltaX;
-  // Browsers report a pinch on a touchpad as a wheel with the control key, in smaller steps.
-  if (event.ctrlKey) app.view.zoom(Math.exp(-event.deltaY * unit * 0.01), x);
-  else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) app.view.pan(sideways * unit);
-  else app.view.zoom(Math.exp(-event.deltaY * unit * 0.002), x);
+  const plain = !event.ctrlKey && !event.metaKey;
+  if (plain && (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))) app.view.pan(sideways * unit);
+  else if (plain && !app.state.wheelZooms) return scrolled(app);
+  // A pinch comes in smaller steps than the notches of a wheel.
+  else app.view.zoom(Math.exp(-event.deltaY * unit * (Math.abs(event.deltaY) < 40 && !plain ? 0.01 : 0.002)), x);
+  event.preventDefault();
   app.journey.moved();
+}
+
+let hinted = false;
+
+/** The wheel scrolls the ranks; where all are in sight, say once what zooms. */
+function scrolled(app: App): void {
+  if (hinted || app.plan.height > app.scroll.clientHeight) return;
+  hinted = true;
+  app.toolbar.say("ctrl + wheel zooms, shift + wheel moves in time");
 }
 
 function lanes(app: App): void {
   const { canvas, scroll, tip, view } = app;
   canvas.addEventListener("wheel", (event) => wheel(app, event), { passive: false });
   let drag: Drag | null = null;
+  let pressing: ReturnType<typeof setTimeout> | undefined;
   const touches = new Map<number, PointerEvent>();
 
   canvas.addEventListener("pointerdown", (event) => {
-    if (event.button !== 0) return;
+    if (event.button > 1) return;
+    if (event.button === 1) event.preventDefault(); // or the browser scrolls by itself
     canvas.setPointerCapture(event.pointerId);
     touches.set(event.pointerId, event);
     const { clientX: x, clientY: y } = event;
+    const measuring: Drag = { what: "range", x: event.offsetX, y: event.offsetY, whole: false, moved: false };
+    clearTimeout(pressing);
     if (touches.size === 2) drag = { what: "pinch", distance: apart(touches) };
     else if (event.offsetX < app.left) drag = { what: "title", x, y, moved: false };
-    else if (event.shiftKey) drag = { what: "range", x: event.offsetX, y: event.offsetY, whole: false };
-    else drag = { what: "pan", x, y, moved: false };
+    else if (event.pointerType === "touch" || event.button === 1 || held.has("Space"))
+      drag = { what: "pan", x, y, moved: false };
+    else drag = measuring;
+    if (event.pointerType === "touch" && touches.size === 1)
+      pressing = setTimeout(() => {
+        if (drag?.what === "pan" && !drag.moved) drag = measuring;
+      }, LONG_PRESS);
   });
 
   canvas.addEventListener("pointermove", (event) => {
@@ -88,6 +115,7 @@ function lanes(app: App): void {
       drag.distance = distance;
       app.journey.moved();
     } else if (drag.what === "range") {
+      drag.moved ||= Math.abs(event.offsetX - drag.x) >= CLICK;
       app.selecting = range(app, drag, event.offsetX, event.offsetY);
       app.hover();
     } else {
@@ -107,13 +135,14 @@ function lanes(app: App): void {
 
   canvas.addEventListener("pointerup", (event) => {
     touches.delete(event.pointerId);
+    clearTimeout(pressing);
     const done = drag;
     drag = null;
-    if (done?.what === "pan" && !done.moved) app.selection.select(app.selection.at(event.offsetX, event.offsetY));
-    if (done?.what === "range") {
-      app.selection.selectRange(app.selecting);
-      app.selecting = null;
-    }
+    if ((done?.what === "pan" || done?.what === "range") && !done.moved && event.button === 0)
+      app.selection.select(app.selection.at(event.offsetX, event.offsetY));
+    if (done?.what === "range" && app.selecting) app.selection.selectRange(app.selecting);
+    app.selecting = null;
+    app.hover();
     if (done?.what === "title") {
       canvas.style.cursor = "default";
       const top = canvas.getBoundingClientRect().top;
@@ -124,6 +153,7 @@ function lanes(app: App): void {
   canvas.addEventListener("dblclick", (event) => app.selection.zoomTo(app.selection.at(event.offsetX, event.offsetY)));
   canvas.addEventListener("pointercancel", (event) => {
     touches.delete(event.pointerId);
+    clearTimeout(pressing);
     drag = app.selecting = null;
   });
   canvas.addEventListener("pointerleave", () => {
@@ -272,8 +302,11 @@ function minimap(app: App): void {
   map.addEventListener("pointercancel", release);
 }
 
+const held = new Set<string>(); // keys that are down, by their place on the keyboard
+
+/** What keys do, by their place on the keyboard for those under the left hand, else by what they write. */
 function keys(app: App): void {
-  const { view } = app;
+  const { view, scroll } = app;
   const zoom = (factor: number) => (): void => {
     view.zoom(factor, view.width / 2);
     app.journey.moved();
@@ -282,15 +315,19 @@ function keys(app: App): void {
     view.pan(view.width * share);
     app.journey.moved();
   };
+  const placed: Record<string, () => unknown> = {
+    KeyW: zoom(1.3),
+    KeyS: zoom(1 / 1.3),
+    KeyA: pan(-STEP),
+    KeyD: pan(STEP),
+  };
   const actions: Record<string, () => unknown> = {
-    w: zoom(1.3),
-    s: zoom(1 / 1.3),
-    a: pan(-STEP),
-    d: pan(STEP),
     ArrowLeft: () => app.selection.step("left"),
     ArrowRight: () => app.selection.step("right"),
     ArrowUp: () => app.selection.step("up"),
     ArrowDown: () => app.selection.step("down"),
+    PageUp: () => (scroll.scrollTop -= scroll.clientHeight * PAGE),
+    PageDown: () => (scroll.scrollTop += scroll.clientHeight * PAGE),
     f: () => {
       view.fit();
       app.journey.moved();
@@ -317,6 +354,8 @@ function keys(app: App): void {
     v: () => app.arranging.toggleFigure(),
     t: () => app.arranging.nextTheme(),
     e: () => app.pane.toggle("summary"),
+    r: () => app.pane.toggle("table"),
+    "[": () => app.change({ legend: !app.state.legend }),
     "]": () => app.pane.toggleAny(),
     Delete: () => app.selection.hideSelected(),
     Enter: () => {
@@ -329,12 +368,28 @@ function keys(app: App): void {
   addEventListener("keydown", (event) => {
     if (event.altKey || event.metaKey || event.ctrlKey) return;
     const target = event.target as Element;
-    if (target.closest("input, select, textarea")) return;
-    const step = /^[0-9]$/.test(event.key) ? app.head.steps[Number(event.key)] : undefined;
-    const action = step ? (): void => app.journey.showStep(step) : actions[event.key];
-    const pressed = event.key === "Enter" && target.closest("button, summary, [role=button]");
-    if (!action || pressed) return;
+    if (target.closest("input, select, textarea, dialog")) return;
+    held.add(event.code);
+    const control = target.closest("button, summary, [role=button]");
+    if (control && (event.key === "Enter" || event.key === " ")) return;
+    if (/^[0-9]$/.test(event.key)) return number(app, event.key);
+    const action = (event.shiftKey ? undefined : placed[event.code]) ?? actions[event.key];
+    if (event.code === "Space") event.preventDefault(); // it would scroll, and here it drags
+    if (!action) return;
     event.preventDefault();
     action();
   });
+  addEventListener("keyup", (event) => held.delete(event.code));
+  addEventListener("blur", () => held.clear());
+}
+
+let typed = { text: "", at: -Infinity };
+
+/** Show the step that has a number: of several digits, if they come one soon after the other. */
+function number(app: App, digit: string): void {
+  const now = performance.now();
+  typed = { text: now - typed.at < DIGITS ? typed.text + digit : digit, at: now };
+  const step = app.head.steps.find((one) => String(one.step) === typed.text);
+  if (step) app.journey.showStep(step);
+  app.toolbar.say(step ? "" : `no step ${typed.text}`, !step);
 }

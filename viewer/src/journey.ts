@@ -1,8 +1,10 @@
 // Which stretch is in sight, where one was before, and the address that says so.
 
+import { stepEnd } from "./against";
 import type { App } from "./app";
-import type { Step } from "./data";
+import type { Head, Step } from "./data";
 import { History } from "./history";
+import type { View } from "./view";
 import { fromHash, toHash, type Sight } from "./state";
 
 const SETTLED = 300; // milliseconds without movement after which a place counts as visited
@@ -65,7 +67,7 @@ export class Journey {
 
   showStep(step: Step | undefined): void {
     if (!step) return;
-    this.app.view.fit(step.start, step.end);
+    this.app.view.fit(step.start, stepEnd(this.app.head, step));
     this.moved();
   }
 
@@ -89,4 +91,13 @@ export class Journey {
     if (state.query !== this.app.finding.query) void this.app.finding.find(state.query);
     this.app.selection.restore();
   }
+}
+
+const MOSTLY = 1.4; // times as much as a step may be in sight for it to be the one
+
+/** The step that is in sight, if it is one. */
+export function inSight(head: Head, view: View): Step | undefined {
+  const middle = (view.start + view.end) / 2;
+  const step = head.steps.find(({ start, end }) => start <= middle && middle < end);
+  return step && view.end - view.start < MOSTLY * (step.end - step.start) ? step : undefined;
 }

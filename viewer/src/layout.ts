@@ -23,7 +23,8 @@ export interface Item {
 export const GROUPINGS = { none: "nothing", host: "machine", stage: "stage", replica: "replica" } as const;
 export type Grouping = keyof typeof GROUPINGS;
 
-export const SIZES = ["overview", "tiny", "small", "medium", "large"] as const;
+/** How tall lanes are: as they fit into the room there is, or by themselves. */
+export const SIZES = ["fit", "overview", "tiny", "small", "medium", "large"] as const;
 export type Size = (typeof SIZES)[number];
 
 export const EXTRAS = ["against", "ideal", "whatif", "comm", "host", "counters"] as const;
@@ -81,6 +82,7 @@ export interface Band {
   top: number;
   height: number;
   stack: Stack; // of which it is a part
+  titled: number; // height of the line of its title, where that stands above its lanes
   rank: number; // by index
   number: number; // from the top, 1 the first
   unfolded: boolean | null; // whether its kernels are shown; null if there are none
@@ -114,25 +116,25 @@ export interface Layout {
   height: number;
 }
 
-type Heights = Record<Lane | "counter" | "between", number>;
+type Heights = Record<Exclude<Lane, "against"> | "counter" | "between", number>;
 
-const HEIGHTS: Record<Size, Heights> = {
-  overview: { compute: 1, against: 1, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 0 },
-  tiny: { compute: 4, against: 4, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 1 },
-  small: { compute: 14, against: 14, ideal: 8, whatif: 8, comm: 4, host: 4, counter: 14, between: 2 },
-  medium: { compute: 22, against: 22, ideal: 16, whatif: 16, comm: 7, host: 6, counter: 22, between: 6 },
-  large: { compute: 36, against: 36, ideal: 24, whatif: 24, comm: 12, host: 9, counter: 40, between: 8 },
+const HEIGHTS: Record<Exclude<Size, "fit">, Heights> = {
+  overview: { compute: 1, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 0 },
+  tiny: { compute: 4, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 1 },
+  small: { compute: 14, ideal: 8, whatif: 8, comm: 4, host: 4, counter: 14, between: 2 },
+  medium: { compute: 22, ideal: 16, whatif: 16, comm: 7, host: 6, counter: 22, between: 6 },
+  large: { compute: 36, ideal: 24, whatif: 24, comm: 12, host: 9, counter: 40, between: 8 },
 };
 const FIGURE: Heights = { ...HEIGHTS.medium, compute: 26, between: 3 };
 const FIGURE_OF_TWO: Heights = { ...FIGURE, compute: 16, between: 2 }; // where there are two stacks, to be seen at once
-const FEW = 8; // ranks up to which lanes begin tall
-const MANY = 64;
+const FITTED = { least: 5, most: 118 }; // heights of lanes that fill the room there is
+const TITLE_LINE = 18;
 const MOST_COMM = 42; // what the communication of one rank may take, however much of it overlaps
 const KERNELS = 15; // height of a row of kernels
 const MOST_KERNELS = 180; // what those of one rank may take, however many streams it has
 const LEAST_KERNELS = 3;
 const TITLED = 20; // least distance of the first of them from the top of the rank
-const THINNEST = 2;
+const THINNEST = 1;
 const LOW = 12; // lower lanes than that have no title each, and their groups no headings
 const HEADING = 22;
 const FOLDED = 26;
@@ -142,10 +144,9 @@ const APART = 10; // between two stacks
 
 /** What is shown when a page opens. */
 export function arrangement(head: Head): Arrangement {
-  const count = head.ranks.length;
   const above = head.overlays.find(({ lane }) => lane === head.above)?.lane ?? null;
   // What is set above is to be compared with what was measured, among which another would be in the way.
-  const overlays: Extra[] = above !== null ? [above] : count <= MANY ? ["ideal", "whatif"] : ["whatif"];
+  const overlays: Extra[] = above !== null ? [above] : ["whatif"];
   return {
     grouping: new Set(head.ranks.map(({ host }) => host)).size > 1 ? "host" : "none",
     folded: new Set(),
@@ -156,15 +157,40 @@ export function arrangement(head: Head): Arrangement {
     extras: new Set(head.against ? ["against"] : [...overlays, "comm", "host", "counters"]),
     above,
     unfolded: new Set(),
-    size: opening(head.against ? 2 * count : count, above !== null),
+    size: "fit",
     figure: false,
   };
 }
 
-/** How tall lanes are when a page opens. Two stacks are to be seen at once. */
-function opening(count: number, two: boolean): Size {
-  if (!two) return count <= FEW ? "large" : count <= MANY ? "medium" : "small";
-  return count <= FEW ? "medium" : count <= 2 * FEW ? "small" : count <= MANY ? "tiny" : "overview";
+/** Another run is as tall as the one it is set against. */
+function heightOf(heights: Heights, lane: Lane): number {
+  return heights[lane === "against" ? "compute" : lane];
+}
+
+/** Heights in the proportions of the usual ones, for compute lanes of one. */
+function heightsOf(compute: number): Heights {
+  if (compute < HEIGHTS.small.compute) return { ...HEIGHTS.tiny, compute, between: compute > 6 ? 2 : 1 };
+  const usual =
+    compute < HEIGHTS.medium.compute ? HEIGHTS.small : compute < HEIGHTS.large.compute ? HEIGHTS.medium : HEIGHTS.large;
+  const overlay = Math.min(compute, Math.round(compute * 0.66));
+  return { ...usual, compute, ideal: overlay, whatif: overlay };
+}
+
+/** The room for lanes: how high the window on them is, and whether titles stand above them. */
+export interface Room {
+  height: number;
+  named: boolean;
+}
+
+/** The tallest lanes with which all ranks are in sight, or the lowest that can be told apart. */
+function fitted(head: Head, arranged: Arrangement, room: Room): Heights {
+  let [low, high] = [room.named ? LOW : FITTED.least, FITTED.most]; // a title wants a lane under it
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (arrange(head, arranged, heightsOf(middle), room.named).height <= room.height) low = middle;
+    else high = middle - 1;
+  }
+  return heightsOf(low);
 }
 
 /** The group of a rank. */
@@ -203,16 +229,22 @@ export function overlayAbove(
   return overlays.find(({ lane }) => lane === above && extras.has(lane));
 }
 
-export function layout(head: Head, arranged: Arrangement): Layout {
+/** @param room what lanes that fit have */
+export function layout(head: Head, arranged: Arrangement, room: Room = { height: 480, named: false }): Layout {
+  const { figure, size } = arranged;
+  if (figure) return arrange(head, arranged, overlayAbove(head, arranged) ? FIGURE_OF_TWO : FIGURE, false);
+  return arrange(head, arranged, size === "fit" ? fitted(head, arranged, room) : HEIGHTS[size], room.named);
+}
+
+function arrange(head: Head, arranged: Arrangement, heights: Heights, named: boolean): Layout {
   const { extras, figure, grouping } = arranged;
   const overlay = overlayAbove(head, arranged);
-  const heights = figure ? (overlay ? FIGURE_OF_TWO : FIGURE) : HEIGHTS[arranged.size];
   const low = heights.compute < LOW;
   const gapsOf = new Map(head.gaps.map((gaps) => [gaps.rank, gaps]));
   const [rowsOf, rowsAbove] = [head.ranks.map((): Row[] => []), head.ranks.map((): Row[] => [])];
   for (const row of head.rows) {
     if (row.lane === overlay?.lane) rowsAbove[row.rank]!.push(row);
-    else if (row.lane === "compute" || (extras.has(row.lane) && !figure && heights[row.lane]))
+    else if (row.lane === "compute" || (extras.has(row.lane) && !figure && heightOf(heights, row.lane)))
       rowsOf[row.rank]!.push(row);
   }
   const curvesOf = head.ranks.map((): SampleExtent[] => []);
@@ -260,10 +292,13 @@ export function layout(head: Head, arranged: Arrangement): Layout {
       }
       for (const rank of group.ranks) {
         const top = y;
+        const titled = named && !low && !figure ? TITLE_LINE : 0;
+        y += titled;
         lanesOf(rank);
         made.bands.push({
           top,
           height: y - top,
+          titled,
           stack: which,
           rank,
           number: ++number,
@@ -288,14 +323,15 @@ export function layout(head: Head, arranged: Arrangement): Layout {
   function lanes(rank: number): void {
     const top = y;
     const crowd = rowsOf[rank]!.filter((row) => row.lane === "comm").length;
-    const comm = Math.max(THINNEST, Math.min(heights.comm, Math.floor(MOST_COMM / crowd)));
+    const most = Math.min(MOST_COMM, Math.max(heights.comm, heights.compute));
+    const comm = Math.max(THINNEST, Math.min(heights.comm, Math.floor(most / crowd)));
     let lane = "";
     let folded = true; // the kernels are still to come
     for (const row of rowsOf[rank]!) {
       if (folded && row.lane !== "compute") unfold();
-      if (lane !== "" && row.lane !== lane) y += 1;
+      if (lane !== "" && row.lane !== lane && !(low && row.lane === "against")) y += 1;
       lane = row.lane;
-      const height = row.lane === "comm" ? comm : heights[row.lane];
+      const height = row.lane === "comm" ? comm : heightOf(heights, row.lane);
       const gaps = y === top && row.lane === "compute" ? gapsOf.get(rank) : undefined;
       made.places.push({ row, top: y, height, gaps });
       y += height;
@@ -321,6 +357,15 @@ export function layout(head: Head, arranged: Arrangement): Layout {
       y += 2;
     }
   }
+}
+
+/** The usual size of lanes that is next to one: the first of those that are taller, or lower. */
+export function sizeBeside({ size }: Arrangement, { places }: Layout, by: 1 | -1): Size | undefined {
+  const usual = SIZES.filter((one): one is Exclude<Size, "fit"> => one !== "fit");
+  if (size !== "fit") return usual[usual.indexOf(size) + by];
+  const compute = places.find(({ row }) => row.lane === "compute")?.height ?? HEIGHTS.medium.compute;
+  const beside = usual.filter((one) => by * (HEIGHTS[one].compute - compute) > 0);
+  return by > 0 ? beside[0] : beside.at(-1);
 }
 
 /** What was measured of a rank that is shown. */

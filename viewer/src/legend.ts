@@ -7,7 +7,7 @@ import { button, element, swatch } from "./dom";
 import type { Theme } from "./theme";
 import { gain } from "./verdict";
 import { causeSwatch } from "./why";
-import { duration, percent } from "./units";
+import { brief, percent } from "./units";
 
 /** What of the page the legend speaks of. */
 export interface Told {
@@ -46,7 +46,7 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
 function kinds(head: Head, { scheme, query }: Told, find: (query: string) => void): HTMLElement {
   const rows = scheme.legend.map(([fill, text]) => {
     const kind = head.kinds.find(({ name }) => name.replaceAll("_", " ") === text);
-    return choice(swatch(fill), text, kind?.spent ? [duration(kind.spent)] : [], `kind:${kind?.name}`, query, find);
+    return choice(swatch(fill), text, kind?.spent ? [brief(kind.spent)] : [], `kind:${kind?.name}`, query, find);
   });
   return section("Busy", "a step, per rank", rows);
 }
@@ -59,7 +59,7 @@ function causes(head: Head, { query }: Told, find: (query: string) => void): HTM
     const made = choice(
       causeSwatch(cause),
       cause.name,
-      [duration(cause.idle), ...(known ? [fixed] : [])],
+      [brief(cause.idle), ...(known ? [fixed] : [])],
       `cause:"${cause.name}"`,
       query,
       find,

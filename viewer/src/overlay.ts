@@ -1,6 +1,8 @@
 // What moves with the pointer: a line through all lanes, and the stretch that is being selected. It has
 // a canvas of its own, so that the lanes need not be drawn again.
 
+import type { Head } from "./data";
+import { inSight } from "./journey";
 import type { Layout } from "./layout";
 import { resize } from "./paint";
 import type { Range } from "./state";
@@ -9,7 +11,10 @@ import { duration, tick } from "./units";
 import type { View } from "./view";
 
 export class Overlay {
-  constructor(private readonly canvas: HTMLCanvasElement) {}
+  constructor(
+    private readonly canvas: HTMLCanvasElement,
+    private readonly head: Head,
+  ) {}
 
   /** @param x of the pointer, pixels from the left of the plot */
   draw(view: View, plan: Layout, left: number, top: number, x: number | null, range: Range | null, theme: Theme): void {
@@ -62,7 +67,8 @@ export class Overlay {
     context.globalAlpha = 0.55;
     context.fillRect(left + x, 0, 1, height);
     context.globalAlpha = 1;
-    label(context, tick(view.time(x), Math.max(1, 1 / view.scale)), left + x, height - 20, theme);
+    const zero = inSight(this.head, view)?.start ?? 0;
+    label(context, tick(view.time(x) - zero, Math.max(1, 1 / view.scale)), left + x, height - 20, theme);
   }
 }
 

@@ -12,18 +12,7 @@ import { packed, Raster } from "./raster";
 import type { Scale } from "./sample";
 import { sumOf, type Sum } from "./sums";
 import type { Theme } from "./theme";
-import {
-  drawCaption,
-  drawDevice,
-  drawHeading,
-  drawOverlayTitle,
-  drawStream,
-  drawTitle,
-  FIGURE_GUTTER,
-  GUTTER,
-  SPARSE,
-  TIGHT,
-} from "./titles";
+import { drawCaption, drawDevice, drawHeading, drawOverlayTitle, drawStream, drawTitle, SPARSE, TIGHT } from "./titles";
 import { drawKernels, paintKernels } from "./unfolded";
 import type { View } from "./view";
 
@@ -34,6 +23,7 @@ const OUTLINED = 500; // tasks that were found, in sight, up to which each has a
 export interface Shown extends Look {
   launches: boolean;
   figure: boolean;
+  left: number; // of the plot: what stands beside it is as wide
   selected: Item | null;
   found: Uint8Array | null; // tasks that a search is about
   arrows: Arrow[];
@@ -54,10 +44,9 @@ export class Painter {
 
   /** Draw; return whether there is more to draw in a further frame. */
   draw(view: View, top: number, plan: Layout, shown: Shown): boolean {
-    const { theme, figure } = shown;
+    const { theme, figure, left } = shown;
     const ratio = devicePixelRatio;
     const { clientWidth: width, clientHeight: height } = this.canvas;
-    const left = gutter(figure);
     resize(this.canvas, width, height, ratio);
     const context = this.canvas.getContext("2d")!;
     const places = within(plan.places, top, top + height);
@@ -222,24 +211,19 @@ export class Painter {
       if (band.top - top - titled < (band.height < TIGHT ? SPARSE : TIGHT)) continue;
       titled = band.top - top;
       if (figure) drawDevice(context, band, top);
-      else drawTitle(context, this.head, band, top, theme);
+      else drawTitle(context, this.head, band, top, left, theme);
     }
     if (!figure) {
       for (const place of within(plan.places, top, top + height)) {
-        if (place.row.lane !== plan.above) drawOverlayTitle(context, this.head, place, place.top - top, theme);
+        if (place.row.lane !== plan.above) drawOverlayTitle(context, this.head, place, place.top - top, left, theme);
       }
     }
     for (const place of within(plan.kernels, top, top + height))
-      drawStream(context, this.head, place, place.top - top, theme);
-    for (const heading of headings) drawHeading(context, heading, heading.top - top, width, theme);
+      drawStream(context, this.head, place, place.top - top, left, theme);
+    for (const heading of headings) drawHeading(context, heading, heading.top - top, left, width, theme);
     for (const caption of within(plan.captions, top, top + height))
       drawCaption(context, caption, caption.top - top, left, width, figure, theme);
   }
-}
-
-/** Width of what stands left of the plot. */
-export function gutter(figure: boolean): number {
-  return figure ? FIGURE_GUTTER : GUTTER;
 }
 
 export function resize(canvas: HTMLCanvasElement, width: number, height: number, ratio: number): void {

@@ -9,7 +9,7 @@ import { within, type Heading, type KernelPlace, type Layout } from "./layout";
 import { sample } from "./sample";
 import { sumOf } from "./sums";
 import type { Theme } from "./theme";
-import { FIGURE_GUTTER, overlayRate } from "./titles";
+import { gutterOf, overlayRate } from "./titles";
 import { percent } from "./units";
 import type { View } from "./view";
 
@@ -51,7 +51,7 @@ export function png(canvases: HTMLCanvasElement[], theme: Theme): Promise<Blob> 
 /** The lanes in sight as an SVG document. */
 export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure, top, height }: Pictured): string {
   const { tasks } = data;
-  const left = figure ? FIGURE_GUTTER : SVG_GUTTER;
+  const left = figure ? gutterOf(0, true) : SVG_GUTTER;
   const places = within(plan.places, top, top + height);
   const lowest = [...places, ...within(plan.headings, top, top + height)].reduce(
     (low, one) => Math.max(low, one.top + one.height),

@@ -1,9 +1,10 @@
 // The strip above the lanes: steps, and time since the first task.
 
 import { firstEndingAfter, type Head, type Step } from "./data";
+import { inSight } from "./journey";
 import { resize } from "./paint";
 import type { Theme } from "./theme";
-import { FIGURE_GUTTER, GUTTER, MAKESPAN_RIGHT, SPAN_RIGHT } from "./titles";
+import { rateRight } from "./titles";
 import { duration, roundStep, tick, uncertain } from "./units";
 import type { View } from "./view";
 
@@ -21,29 +22,29 @@ export class Ruler {
     this.ends = Float64Array.from(head.steps, ({ end }) => end);
   }
 
-  draw(view: View, theme: Theme, figure: boolean): void {
+  /** @param left of the plot */
+  draw(view: View, left: number, theme: Theme, figure: boolean): void {
     const width = this.canvas.clientWidth;
     resize(this.canvas, width, RULER, devicePixelRatio);
     const context = this.canvas.getContext("2d")!;
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     context.clearRect(0, 0, width, RULER);
     context.textBaseline = "middle";
-    if (figure) return arrow(context, view);
+    if (figure) return arrow(context, view, left);
     context.save();
     context.beginPath();
-    context.rect(GUTTER, 0, view.width, RULER);
+    context.rect(left, 0, view.width, RULER);
     context.clip();
     context.font = "11px system-ui, sans-serif";
-    this.steps(context, view, theme);
-    this.ticks(context, view, theme);
+    this.steps(context, view, left, theme);
+    this.ticks(context, view, left, theme);
     context.restore();
     context.font = "11px system-ui, sans-serif";
     context.fillStyle = theme.dim;
+    if (left === 0) return;
     context.fillText("rank", 10, RULER - 12);
     context.textAlign = "right";
-    context.fillText("makespan", MAKESPAN_RIGHT, RULER - 12);
-    context.fillText("span", SPAN_RIGHT, RULER - 12);
-    context.fillText("bubble rate", SPAN_RIGHT, STEP_ROW / 2);
+    context.fillText("idle", rateRight(left), RULER - 12);
     context.textAlign = "left";
   }
 
@@ -54,7 +55,7 @@ export class Ruler {
     return this.head.steps.find((step) => step.start <= time && time < step.end);
   }
 
-  private steps(context: CanvasRenderingContext2D, view: View, theme: Theme): void {
+  private steps(context: CanvasRenderingContext2D, view: View, left: number, theme: Theme): void {
     let drawn = -Infinity;
     const { steps } = this.head;
     for (let i = firstEndingAfter(this.ends, 0, steps.length, view.start); i < steps.length; i++) {
@@ -65,7 +66,7 @@ export class Ruler {
       if (to - drawn < 1) continue; // no two bands on one pixel
       drawn = to;
       context.fillStyle = theme.band;
-      context.fillRect(GUTTER + from, 2, Math.max(1, to - from - 1), STEP_ROW - 4);
+      context.fillRect(left + from, 2, Math.max(1, to - from - 1), STEP_ROW - 4);
       if (to - from < 14) continue;
       context.fillStyle = theme.text;
       const number = `step ${step.step}`;
@@ -77,36 +78,37 @@ export class Ruler {
         String(step.step),
       ]) {
         if (context.measureText(text).width + 10 > to - from) continue;
-        context.fillText(text, GUTTER + from + 5, STEP_ROW / 2);
+        context.fillText(text, left + from + 5, STEP_ROW / 2);
         break;
       }
     }
   }
 
-  private ticks(context: CanvasRenderingContext2D, view: View, theme: Theme): void {
+  private ticks(context: CanvasRenderingContext2D, view: View, left: number, theme: Theme): void {
     const spacing = roundStep(TICK_SPACING / view.scale);
     context.fillStyle = theme.dim;
-    for (let at = Math.ceil(view.start / spacing) * spacing; at <= view.end; at += spacing) {
-      const x = GUTTER + view.x(at);
+    const zero = inSight(this.head, view)?.start ?? 0; // within a step time counts from its start
+    for (let at = zero + Math.ceil((view.start - zero) / spacing) * spacing; at <= view.end; at += spacing) {
+      const x = left + view.x(at);
       context.fillRect(x, RULER - 5, 1, 5);
-      context.fillText(tick(at, spacing), x + 4, RULER - 12);
+      context.fillText(tick(at - zero, spacing), x + 4, RULER - 12);
     }
   }
 }
 
 /** The axis of the look of papers. */
-function arrow(context: CanvasRenderingContext2D, view: View): void {
+function arrow(context: CanvasRenderingContext2D, view: View, left: number): void {
   const y = RULER - 10;
   context.font = "13px system-ui, sans-serif";
   context.fillStyle = context.strokeStyle = "#000000";
-  context.fillText("Time", FIGURE_GUTTER, y - 14);
+  context.fillText("Time", left, y - 14);
   context.lineWidth = 1;
   context.beginPath();
-  context.moveTo(FIGURE_GUTTER, y + 0.5);
-  context.lineTo(FIGURE_GUTTER + view.width - 12, y + 0.5);
+  context.moveTo(left, y + 0.5);
+  context.lineTo(left + view.width - 12, y + 0.5);
   context.stroke();
   context.beginPath();
-  const tip = FIGURE_GUTTER + view.width - 6;
+  const tip = left + view.width - 6;
   context.moveTo(tip, y + 0.5);
   context.lineTo(tip - 9, y - 3.5);
   context.lineTo(tip - 9, y + 4.5);

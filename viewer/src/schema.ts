@@ -178,11 +178,12 @@ export interface Step {
   error: number | null;
 }
 
-/** A step of A and the one of B that stands against it; null is all of a run without steps. `shift` is how much later the lane of B has to be for both to begin at once. */
+/** A step of A and the one of B that stands against it; null is all of a run without steps. `shift` is how much later the lane of B has to be for both to begin at once, `end` where the last of B's step then is. */
 export interface Pair {
   step: number | null;
   other: number | null;
   shift: number;
+  end: number;
 }
 
 /** A measure of both runs, in the words of `bubblescope compare`. */

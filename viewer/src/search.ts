@@ -110,9 +110,7 @@ function condition(word: string, head: Head, data: Data): Condition {
       if (measured === null) return false;
       return measured === limit ? equal !== "" : measured > limit === (sign === ">");
     };
-    return field!.toLowerCase() === "idle"
-      ? { word, about: "gap", gap: holds }
-      : { word, about: "task", task: holds };
+    return field!.toLowerCase() === "idle" ? { word, about: "gap", gap: holds } : { word, about: "task", task: holds };
   }
   const at = word.indexOf(":");
   const [field, value] = at < 0 ? ["", word] : [word.slice(0, at).toLowerCase(), word.slice(at + 1)];

@@ -22,6 +22,8 @@ export interface State {
   launches: boolean; // when tasks were issued on the host
   arrows: (typeof ARROWS)[number];
   theme: (typeof THEMES)[number];
+  legend: boolean; // beside the lanes
+  wheelZooms: boolean; // without a key
   query: string;
   selected: Item | null;
   range: Range | null;
@@ -43,13 +45,15 @@ export function initial(head: Head): State {
     launches: false,
     arrows: "selected",
     theme: "auto",
+    legend: true,
+    wheelZooms: false,
     query: "",
     selected: null,
     range: null,
   };
 }
 
-const FLAGS = ["causes", "phases", "launches"] as const;
+const FLAGS = ["causes", "phases", "launches", "legend", "wheelZooms"] as const;
 
 /** Write what differs from how the page opens. */
 export function toHash(state: State, sight: Sight, head: Head): string {

@@ -7,38 +7,56 @@ import type { Band, Caption, Heading, KernelPlace, Place } from "./layout";
 import type { Theme } from "./theme";
 import { duration, percent, telling } from "./units";
 
-export const GUTTER = 280; // CSS pixels left of the plot
-export const FIGURE_GUTTER = 84; // the same in the look of papers
-export const MAKESPAN_RIGHT = 206; // right edges of the two columns of rates
-export const SPAN_RIGHT = 268;
-export const UNFOLD_RIGHT = 70; // right edge of what unfolds a rank: its mark and number
+const FIGURE_GUTTER = 84; // CSS pixels left of the plot in the look of papers
+const WIDTHS: [page: number, gutter: number][] = [
+  [1366, 176],
+  [900, 142],
+  [520, 72],
+]; // from so wide a page on; on narrower ones a rank's title stands above its lane
+const STAGED = 170; // least width that has room for stages
+const RATED = 130; // the same for rates beside the numbers
+export const UNFOLD_RIGHT = 64; // right edge of what unfolds a rank: its mark and number
 export const FOLD_RIGHT = 22; // right edge of the mark that folds a group
 export const TIGHT = 12; // least distance of titles
 export const SPARSE = 17; // the same where not every rank has one
-const WIDEST_BAR = 70; // of an idle share of 1
+
+/** How wide what stands left of the plot is; 0 where titles stand above their lanes. */
+export function gutterOf(page: number, figure: boolean): number {
+  if (figure) return FIGURE_GUTTER;
+  return WIDTHS.find(([least]) => page >= least)?.[1] ?? 0;
+}
+
+/** Right edge of the rates in a gutter of a width. */
+export function rateRight(gutter: number): number {
+  return gutter - 10;
+}
+
+const WIDEST_BAR = 60; // of an idle share of 1
 
 export function drawHeading(
   context: CanvasRenderingContext2D,
   { group, height }: Heading,
   y: number,
+  gutter: number,
   width: number,
   theme: Theme,
 ): void {
   const count = `${group.ranks.length} rank${group.ranks.length === 1 ? "" : "s"}`;
+  const room = group.folded && gutter > 0 ? gutter : width;
   context.fillStyle = theme.band;
-  context.fillRect(0, y, group.folded ? GUTTER : width, height);
+  context.fillRect(0, y, room, height);
   context.fillStyle = theme.dim;
   context.font = "10px system-ui, sans-serif";
   context.fillText(group.folded ? "▶" : "▼", 9, y + height / 2 + 0.5);
   context.font = "600 12px system-ui, sans-serif";
   context.fillStyle = theme.text;
-  context.fillText(clip(context, group.title, 150), FOLD_RIGHT + 2, y + height / 2);
+  const title = clip(context, group.title, Math.min(220, room - FOLD_RIGHT - 60));
+  context.fillText(title, FOLD_RIGHT + 2, y + height / 2);
+  const after = FOLD_RIGHT + 10 + context.measureText(title).width;
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.dim;
-  context.fillText(count, 186, y + height / 2);
-  if (!group.folded && group.off > 0) {
-    context.fillText(`clock ±${duration(group.off)} against the first host`, GUTTER + 8, y + height / 2);
-  }
+  const off = !group.folded && group.off > 0 ? ` · clock ±${duration(group.off)} against the first host` : "";
+  context.fillText(clip(context, count + off, room - after - 4), after, y + height / 2);
 }
 
 /** What the lanes below are. */
@@ -57,22 +75,35 @@ export function drawCaption(
   context.font = "600 12px system-ui, sans-serif";
   context.fillStyle = theme.text;
   if (figure) return context.fillText(clip(context, title, width - left - 8), left, middle);
-  context.fillText(clip(context, title, left - 16), 10, middle);
+  const shown = clip(context, title, width - 20);
+  context.fillText(shown, 10, middle);
+  const after = Math.max(left + 8, 22 + context.measureText(shown).width);
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.dim;
-  context.fillText(clip(context, detail, width - left - 16), left + 8, middle);
+  context.fillText(clip(context, detail, width - after - 8), after, middle);
 }
 
-export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: Band, top: number, theme: Theme): void {
+export function drawTitle(
+  context: CanvasRenderingContext2D,
+  head: Head,
+  band: Band,
+  top: number,
+  gutter: number,
+  theme: Theme,
+): void {
   const rank = head.ranks[band.rank]!;
+  const above = gutter === 0; // the title has a line of its own
+  if (above && !band.titled) return;
   const measured = band.stack === "compute";
   const tall = head.against && measured ? band.height / 2 : band.height; // the other run has a title of its own
-  const y = band.top - top + Math.min(tall, 22) / 2;
+  const y = band.top - top + Math.min(above ? band.titled : tall, 22) / 2;
   const known = measured ? shortRate(rank.rates) : overlayRate(rank, band.stack);
-  if (measured && rank.rates?.makespan) {
+  const right = rateRight(gutter);
+  const rated = gutter >= RATED;
+  if (measured && rated && rank.rates?.makespan) {
     context.fillStyle = theme.line;
     const long = WIDEST_BAR * rank.rates.makespan;
-    context.fillRect(MAKESPAN_RIGHT - long, y - 7, long, 14);
+    context.fillRect(right - long, y - 7, long, 14);
   }
   if (measured && band.unfolded !== null) {
     context.font = "9px system-ui, sans-serif";
@@ -81,17 +112,24 @@ export function drawTitle(context: CanvasRenderingContext2D, head: Head, band: B
   }
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.text;
-  context.fillText(`rank ${rank.rank}`, band.unfolded === null ? 10 : 13, y);
+  const called = titleOf(head, rank, measured ? "A" : "B");
+  const name = above && known ? `${called} · ${known} idle` : called;
+  context.fillText(name, band.unfolded === null ? (above ? 4 : 10) : 13, y);
   context.fillStyle = theme.dim;
-  const run = head.against && measured ? ["A"] : [];
-  const stages = [...run, ...(rank.stages?.length ? [`stage ${rank.stages.join(", ")}`] : [])].join(" · ");
-  context.fillText(clip(context, stages, known.length > 8 ? 56 : 68), 72, y);
-  if (!rank.rates) return;
+  const stages = rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "";
+  if (above) context.fillText(stages, 22 + context.measureText(name).width, y);
+  if (gutter >= STAGED) context.fillText(clip(context, stages, right - 132 + (known.length > 8 ? -12 : 14)), 68, y);
+  if (above || !rank.rates) return;
   context.textAlign = "right";
-  if (measured) context.fillText(percent(rank.rates.span), SPAN_RIGHT, y);
   context.fillStyle = theme.text;
-  context.fillText(known, MAKESPAN_RIGHT, y);
+  if (rated) context.fillText(known, right, y);
+  else if (band.height >= 32) context.fillText(known, right, y + 14);
   context.textAlign = "left";
+}
+
+/** What a rank is called; where there are two runs, with the one that is meant. */
+function titleOf(head: Head, { rank }: Rank, run: string): string {
+  return head.against ? `rank ${rank} ${run}` : `rank ${rank}`;
 }
 
 /** What the lane of an overlay shows, and the bubble rate of the ideal: of the same tasks without waiting. */
@@ -100,33 +138,42 @@ export function drawOverlayTitle(
   head: Head,
   { row, height }: Place,
   y: number,
+  gutter: number,
   theme: Theme,
 ): void {
   const overlay = head.overlays.find(({ lane }) => lane === row.lane);
   if (!overlay || height < 12) return;
-  if (row.lane === "against") return drawOtherRun(context, head, row, y + height / 2, theme);
+  if (row.lane === "against") return drawOtherRun(context, head, row, y + height / 2, gutter, theme);
+  if (gutter < RATED) return;
   const rate = overlayRate(head.ranks[row.rank]!, row.lane);
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.dim;
   context.textAlign = "right";
-  const right = rate === "" ? MAKESPAN_RIGHT : MAKESPAN_RIGHT - 60;
-  context.fillText(clip(context, overlay.name, right - 20), right, y + height / 2);
-  context.fillText(rate, MAKESPAN_RIGHT, y + height / 2);
+  const right = rate === "" ? rateRight(gutter) : rateRight(gutter) - 56;
+  context.fillText(clip(context, overlay.name, right - 10), right, y + height / 2);
+  context.fillText(rate, rateRight(gutter), y + height / 2);
   context.textAlign = "left";
 }
 
 /** The other run, and its bubble rates on this rank. */
-function drawOtherRun(context: CanvasRenderingContext2D, head: Head, row: Row, y: number, theme: Theme): void {
-  if (row.row > 0) return;
+function drawOtherRun(
+  context: CanvasRenderingContext2D,
+  head: Head,
+  row: Row,
+  y: number,
+  gutter: number,
+  theme: Theme,
+): void {
+  if (row.row > 0 || gutter === 0) return;
   const rates = head.against?.rates[row.rank] ?? null;
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.dim;
-  context.fillText("B", 72, y);
-  if (!rates) return;
+  const before = context.measureText(titleOf(head, head.ranks[row.rank]!, "")).width;
+  context.fillText("B", 10 + before, y);
+  if (!rates || gutter < RATED) return;
   context.textAlign = "right";
-  context.fillText(percent(rates.span), SPAN_RIGHT, y);
   context.fillStyle = theme.text;
-  context.fillText(shortRate(rates), MAKESPAN_RIGHT, y);
+  context.fillText(shortRate(rates), rateRight(gutter), y);
   context.textAlign = "left";
 }
 
@@ -136,13 +183,14 @@ export function drawStream(
   head: Head,
   { row, height }: KernelPlace,
   y: number,
+  gutter: number,
   theme: Theme,
 ): void {
-  if (row.row > 0 || height < 11) return;
+  if (row.row > 0 || height < 11 || gutter === 0) return;
   context.font = "11px system-ui, sans-serif";
   context.fillStyle = theme.dim;
   context.textAlign = "right";
-  context.fillText(clip(context, streamOf(head, row), MAKESPAN_RIGHT - 20), MAKESPAN_RIGHT, y + height / 2);
+  context.fillText(clip(context, streamOf(head, row), gutter - 16), rateRight(gutter), y + height / 2);
   context.textAlign = "left";
 }
 

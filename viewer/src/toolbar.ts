@@ -4,8 +4,10 @@ import type { App } from "./app";
 import { MODES, modes, type Mode } from "./colour";
 import { button, element } from "./dom";
 import { EXTRAS, groups, GROUPINGS, moved, overlayAbove, SIZES, type Extra, type Grouping, type Size } from "./layout";
-import { EXAMPLE } from "./search";
+import { inSight } from "./journey";
+import { completions, EXAMPLE } from "./search";
 import { ARROWS, type State } from "./state";
+import { duration } from "./units";
 
 const TYPING = 120; // milliseconds without a letter after which a search begins
 const LANES: Record<Extra, string> = {
@@ -23,9 +25,12 @@ export class Toolbar {
   readonly search: HTMLInputElement;
   private readonly found = element("span", { class: "found", role: "status", "aria-live": "polite" });
   private readonly colour: HTMLSelectElement;
-  private readonly group: HTMLSelectElement;
-  private readonly arrows: HTMLSelectElement;
   private readonly lanes: HTMLDetailsElement;
+  private readonly completions = element("datalist", { id: "completions" });
+  private readonly now = button("", "the whole run (f)", () => {
+    this.app.view.fit();
+    this.app.journey.moved();
+  });
   private readonly toggles: [HTMLButtonElement, (state: State) => boolean][] = [];
 
   constructor(private readonly app: App) {
@@ -34,17 +39,20 @@ export class Toolbar {
       type: "search",
       placeholder: "search (/)",
       title: `for example ${EXAMPLE}`,
-      "aria-label": "search for tasks",
+      "aria-label": "search for tasks and idle time",
+      list: "completions",
     });
     let typing: ReturnType<typeof setTimeout> | undefined;
     this.search.addEventListener("input", () => {
       clearTimeout(typing);
+      const offered = completions(this.search.value, head).map((value) => element("option", { value }));
+      this.completions.replaceChildren(...offered);
       typing = setTimeout(() => void app.finding.find(this.search.value), TYPING);
     });
     this.search.addEventListener("keydown", (event) => {
       if (event.key === "Enter") {
         clearTimeout(typing);
-        app.finding.findAndGo(this.search.value, event.shiftKey ? -1 : 1);
+        void app.finding.findAndGo(this.search.value, event.shiftKey ? -1 : 1);
       }
       if (event.key === "Escape") this.search.blur();
     });
@@ -53,21 +61,7 @@ export class Toolbar {
       modes(head).map((mode) => [mode, MODES[mode]]),
       (mode) => app.change({ mode: mode as Mode }),
     );
-    const replicas = new Set(head.ranks.flatMap(({ dp }) => dp ?? []));
-    const groupings = (Object.keys(GROUPINGS) as Grouping[]).filter(
-      (grouping) => grouping !== "replica" || replicas.size > 1,
-    );
-    this.group = this.choice(
-      "group by",
-      groupings.map((grouping) => [grouping, GROUPINGS[grouping]]),
-      (grouping) => app.arranging.arrange({ grouping: grouping as Grouping, folded: new Set() }),
-    );
-    this.arrows = this.choice(
-      "arrows",
-      ARROWS.map((arrows) => [arrows, ARROW_NAMES[arrows]]),
-      (arrows) => app.change({ arrows: arrows as State["arrows"] }),
-    );
-    this.lanes = element("details", { class: "menu" }, element("summary", {}, "lanes"));
+    this.lanes = element("details", { class: "menu" }, element("summary", {}, "view"));
     this.lanes.addEventListener("toggle", () => this.lanes.open && this.fillLanes());
 
     const picture = element(
@@ -88,14 +82,13 @@ export class Toolbar {
     const redo = button("↷", "forth again (shift + z)", () => app.journey.redo());
     undo.setAttribute("aria-label", "back to where you were");
     redo.setAttribute("aria-label", "forth again");
+    this.now.className = "now";
     this.bar = element(
       "nav",
       { "aria-label": "what is shown" },
-      element("span", { class: "field" }, this.search, this.found),
+      element("span", { class: "field" }, this.search, this.completions, this.found),
+      this.steps(),
       labelled("colour by", this.colour),
-      labelled("group by", this.group),
-      labelled("arrows", this.arrows),
-      this.lanes,
       ...(head.causes.length
         ? [
             this.toggle(
@@ -116,22 +109,7 @@ export class Toolbar {
             ),
           ]
         : []),
-      ...(head.overlays.length
-        ? [
-            this.toggle(
-              "above",
-              "what could have been, above all that was (o)",
-              ({ arranged }) => overlayAbove(head, arranged) !== undefined,
-              () => app.arranging.nextAbove(),
-            ),
-          ]
-        : []),
-      this.toggle(
-        "figure",
-        "the look of papers (v)",
-        ({ arranged }) => arranged.figure,
-        () => app.arranging.toggleFigure(),
-      ),
+      this.lanes,
       picture,
       this.toggle(
         "summary",
@@ -163,11 +141,30 @@ export class Toolbar {
   /** Show a state. */
   sync(state: State): void {
     this.colour.value = state.mode;
-    this.group.value = state.arranged.grouping;
-    this.arrows.value = state.arrows;
     if (document.activeElement !== this.search) this.search.value = state.query;
     for (const [toggle, pressed] of this.toggles) toggle.setAttribute("aria-pressed", String(pressed(state)));
     if (this.lanes.open) this.fillLanes();
+  }
+
+  /** To the step before and after, and what is in sight now. */
+  private steps(): HTMLElement {
+    const { app } = this;
+    const before = button("‹", "previous step (p)", () => app.journey.neighbour(-1));
+    const after = button("›", "next step (n)", () => app.journey.neighbour(1));
+    before.setAttribute("aria-label", "previous step");
+    after.setAttribute("aria-label", "next step");
+    return element("span", { class: "steps", role: "group", "aria-label": "steps" }, before, this.now, after);
+  }
+
+  /** Say which step is in sight. */
+  syncStep(): void {
+    const { head, view } = this.app;
+    const step = inSight(head, view);
+    const opening = step !== undefined && head.steps.length > 2 && step === head.steps[head.opening ?? -1];
+    this.now.textContent = step
+      ? `step ${step.step}${opening ? " · median" : ""} · ${duration(step.end - step.start)}`
+      : `all ${head.steps.length > 1 ? `${head.steps.length} steps` : duration(head.end)}`;
+    this.now.setAttribute("aria-pressed", String(step === undefined));
   }
 
   say(text: string, wrong = false): void {
@@ -241,7 +238,29 @@ export class Toolbar {
           ),
         ]
       : [];
-    const drop = element("div", { class: "drop" }, ...extras, ...kernels, ...marks, labelled("height", size));
+    const grouping = this.choice("group by", this.groupings(), (one) =>
+      app.arranging.arrange({ grouping: one as Grouping, folded: new Set() }),
+    );
+    grouping.value = arranged.grouping;
+    const arrows = this.choice(
+      "arrows",
+      ARROWS.map((one) => [one, ARROW_NAMES[one]]),
+      (one) => app.change({ arrows: one as State["arrows"] }),
+    );
+    arrows.value = app.state.arrows;
+    const looks = [
+      checkbox("legend ([)", app.state.legend, (on) => app.change({ legend: on })),
+      checkbox("look of papers (v)", arranged.figure, () => app.arranging.toggleFigure()),
+      checkbox("plain wheel zooms", app.state.wheelZooms, (wheelZooms) => app.change({ wheelZooms })),
+    ];
+    if (head.overlays.length)
+      looks.unshift(
+        checkbox("what could have been, above (o)", overlayAbove(head, arranged) !== undefined, () =>
+          app.arranging.nextAbove(),
+        ),
+      );
+    const chosen = [labelled("height", size), labelled("group by", grouping), labelled("arrows", arrows)];
+    const drop = element("div", { class: "drop" }, ...extras, ...kernels, ...marks, ...looks, ...chosen);
     if (replicas.length > 1) drop.append(labelled("replicas", replica));
     if (arranged.grouping !== "none") drop.append(this.groups());
     if (arranged.hidden.size)
@@ -252,6 +271,13 @@ export class Toolbar {
       );
     this.lanes.querySelector(".drop")?.remove();
     this.lanes.append(drop);
+  }
+
+  /** By what ranks can be gathered. */
+  private groupings(): [value: Grouping, text: string][] {
+    const replicas = new Set(this.app.head.ranks.flatMap(({ dp }) => dp ?? []));
+    const all = Object.entries(GROUPINGS) as [Grouping, string][];
+    return all.filter(([grouping]) => grouping !== "replica" || replicas.size > 1);
   }
 
   private groups(): HTMLElement {

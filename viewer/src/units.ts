@@ -17,6 +17,16 @@ export function duration(ns: number): string {
   return `${Math.round(ns)} ns`;
 }
 
+/** The same in little room: three digits. */
+export function brief(ns: number): string {
+  for (const [scale, unit] of SCALES) {
+    if (Math.abs(ns) < scale * 0.9995) continue;
+    const value = ns / scale;
+    return `${value.toFixed(Math.max(0, 3 - String(Math.trunc(Math.abs(value) * 1.0005)).length))} ${unit}`;
+  }
+  return `${Math.round(ns)} ns`;
+}
+
 export function exact(ns: number): string {
   return `${Math.round(ns).toLocaleString("en-US")} ns`;
 }

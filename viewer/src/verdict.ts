@@ -3,7 +3,7 @@
 import type { Head, Remedy } from "./data";
 import { button, element, shortened } from "./dom";
 import { causeSwatch } from "./why";
-import { duration, telling, uncertain } from "./units";
+import { brief, telling, uncertain } from "./units";
 
 const IN_SIGHT = 3; // what would help most; the summary has all
 const TITLE = 240; // letters of a line
@@ -26,7 +26,7 @@ export function verdict(head: Head, go: (remedy: Remedy) => void, more: () => vo
       "div",
       { class: "what" },
       element("h1", {}, shortened(head.title, TITLE)),
-      element("p", {}, shortened(head.facts.join(" · "), TITLE)),
+      element("p", { title: shortened(head.facts.join(" · ")) }, shortened(head.facts.join(" · "), TITLE)),
       ...schedule(head),
       ...(rest > 0 ? [button(`${rest} more that would help`, "the summary has all", more)] : []),
     ),
@@ -91,14 +91,14 @@ function sentence(head: Head, remedy: Remedy, go: (remedy: Remedy) => void): HTM
 
 /** "−102 ms" where that would be saved, "170 ms" where so much is spent. */
 export function gain({ saved, spent }: Pick<Remedy, "saved" | "spent">): string {
-  if (saved !== null) return saved > 0 ? `−${duration(saved)}` : "0 ms";
-  return spent === null ? "" : duration(spent);
+  if (saved !== null) return saved > 0 ? `−${brief(saved)}` : "0 ms";
+  return spent === null ? "" : brief(spent);
 }
 
 /** What was recognised, and what did not follow it. */
 function schedule(head: Head): HTMLElement[] {
   if (head.schedule === null) return [];
-  const line = element("p", { class: "schedule" }, head.schedule);
+  const line = element("p", { class: "schedule", title: head.schedule }, head.schedule);
   if (!head.departures.length) return [line];
   const items = head.departures.map((text) => element("li", {}, text));
   const count = items.length === 1 ? "1 departure" : `${items.length} departures`;

@@ -58,7 +58,12 @@ export function gapDetails(head: Head, data: Data, index: number, go: () => void
       target === task[index] ? "no other task" : known ? `${origin}, a ${nature(head, data, target)}` : origin,
     ],
   ];
-  const made = element("div", { class: "details" }, element("h2", {}, causeSwatch(head.causes[cause[index]!]!), name), list(facts));
+  const made = element(
+    "div",
+    { class: "details" },
+    element("h2", {}, causeSwatch(head.causes[cause[index]!]!), name),
+    list(facts),
+  );
   if (known || root_id) {
     const button = element("button", { type: "button" }, `show ${origin} (Enter)`);
     button.addEventListener("click", () => go());

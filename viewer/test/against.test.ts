@@ -1,6 +1,6 @@
 // @vitest-environment happy-dom
 import { describe, expect, test } from "vitest";
-import { Alignment, changeOf, likeOf, signed } from "../src/against";
+import { Alignment, changeOf, likeOf, signed, stepEnd } from "../src/against";
 import { scheme } from "../src/colour";
 import type { Change } from "../src/data";
 import { changeText, comparedVerdict, differences, likeness, names, pairText } from "../src/difference";
@@ -47,27 +47,34 @@ describe("which task is which", () => {
 });
 
 describe("B laid on A", () => {
-  const steps = [0, 1, 2].map((step) => ({ step, start: 100 * step, end: 100 * step + 80, makespan: null, error: null }));
+  const steps = [0, 1, 2].map((step) => ({
+    step,
+    start: 100 * step,
+    end: 100 * step + 80,
+    makespan: null,
+    error: null,
+  }));
   const laid = () => {
     // Each step of B takes 20 longer, so the n-th begins 20 n later.
     const mine = [task(0, 80, 0), task(100, 80, 1), task(200, 80, 2)];
     const its = [task(0, 100, 0), task(120, 100, 1), task(240, 100, 2)];
-    const pairs = [0, 1, 2].map((step) => ({ step, other: step + 7, shift: -20 * step }));
+    const pairs = [0, 1, 2].map((step) => ({ step, other: step + 7, shift: -20 * step, end: 100 * step + 100 }));
     const run = pages([{ mine, its }], pairs, { steps, end: 300 });
     return { ...run, alignment: new Alignment(run.head, run.head.against!, run.data) };
   };
 
   test.each([
-    [-50, 0],
-    [40, 0],
-    [85, 0],
-    [95, 1],
-    [140, 1],
-    [270, 2],
-    [1000, 2],
-  ])("at %d, its step is that of A's step %d", (time, step) => {
+    [-50, -40, 0, "before all"],
+    [-1, 301, 0, "all"],
+    [-1, 230, 0, "one and more after it"],
+    [30, 50, 0, "a part of one"],
+    [85, 90, 0, "nothing of any"],
+    [92, 99, 1, "the same, nearer to the next"],
+    [60, 150, 1, "more of the later"],
+    [290, 1000, 2, "after all"],
+  ])("from %d to %d, its step is that of A's step %d: %s", (from, to, step) => {
     const { alignment, data } = laid();
-    alignment.align(time);
+    alignment.align(from, to);
     expect(alignment.pair?.step).toBe(step);
     const { start, end } = data.tasks;
     expect(start[3 + step]).toBe(start[step]);
@@ -78,29 +85,44 @@ describe("B laid on A", () => {
   test("there and back again, it is where it was; only another step moves it", () => {
     const { alignment, data } = laid();
     const before = [...data.tasks.start];
-    expect([10, 20, 250, 260, 10].map((time) => alignment.align(time))).toEqual([true, false, true, false, true]);
+    expect([10, 20, 250, 260, 10].map((time) => alignment.align(time, time + 5))).toEqual([
+      true,
+      false,
+      true,
+      false,
+      true,
+    ]);
     expect([...data.tasks.start]).toEqual(before);
   });
 
   test("how far a task is from where its own step would begin with A's", () => {
     const { alignment, data } = laid();
-    alignment.align(140);
+    alignment.align(140, 150);
     const { start, step } = data.tasks;
     for (const one of [3, 4, 5]) expect(start[one]! - alignment.off(step[one]!)).toBe(100 * step[one]!);
   });
 
+  test("a step lasts until it has ended in both", () => {
+    const { head } = laid();
+    expect(head.steps.map((step) => stepEnd(head, step))).toEqual([100, 200, 300]);
+    expect(stepEnd({ ...head, against: null }, head.steps[1]!)).toBe(180);
+  });
+
   test("a run without steps is laid as a whole", () => {
-    const run = pages([{ mine: [task(0, 5, -1)], its: [task(3, 5, -1)] }], [{ step: null, other: null, shift: -3 }]);
+    const run = pages(
+      [{ mine: [task(0, 5, -1)], its: [task(3, 5, -1)] }],
+      [{ step: null, other: null, shift: -3, end: 5 }],
+    );
     const alignment = new Alignment(run.head, run.head.against!, run.data);
-    expect(alignment.align(1)).toBe(true);
+    expect(alignment.align(0, 9)).toBe(true);
     expect(run.data.tasks.start[1]).toBe(0);
     expect(alignment.off(-1)).toBe(0);
   });
 
   test("in words", () => {
-    expect(pairText({ step: 3, other: 3, shift: 0 })).toBe("step 3 begins at once in both");
-    expect(pairText({ step: 3, other: 90, shift: 0 })).toBe("B's step 90 begins with A's step 3");
-    expect(pairText({ step: null, other: null, shift: 0 })).toBe("B begins where A does");
+    expect(pairText({ step: 3, other: 3, shift: 0, end: 9 })).toBe("step 3 begins at once in both");
+    expect(pairText({ step: 3, other: 90, shift: 0, end: 9 })).toBe("B's step 90 begins with A's step 3");
+    expect(pairText({ step: null, other: null, shift: 0, end: 9 })).toBe("B begins where A does");
   });
 });
 
@@ -178,7 +200,12 @@ describe("what is said", () => {
     const one = change(certain);
     const asked: string[] = [];
     const against = { ...AGAINST, step: one, ranked: [one, one, one, one] };
-    const said = comparedVerdict(TWO.head, against, (query) => asked.push(query), () => asked.push("more"));
+    const said = comparedVerdict(
+      TWO.head,
+      against,
+      (query) => asked.push(query),
+      () => asked.push("more"),
+    );
     expect(said.querySelector("strong")!.classList.contains("doubtful")).toBe(style !== "");
     expect(said.querySelectorAll(".remedy")).toHaveLength(3);
     const part = said.querySelector<HTMLElement>(".remedy")!;
@@ -201,7 +228,10 @@ describe("what is said", () => {
 
   test("runs are called by what their paths do not share", () => {
     const side = (label: string) => ({ label, said: "" });
-    expect(names({ ...AGAINST, sides: [side("runs/a/traces"), side("runs/b/traces")] })).toEqual(["a/traces", "b/traces"]);
+    expect(names({ ...AGAINST, sides: [side("runs/a/traces"), side("runs/b/traces")] })).toEqual([
+      "a/traces",
+      "b/traces",
+    ]);
     expect(names({ ...AGAINST, sides: [side("a"), side("a")] })).toEqual(["a", "a"]);
   });
 });

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { scheme } from "../src/colour";
 import type { Data, Head } from "../src/data";
-import { arrangement, layout } from "../src/layout";
+import { arrangement, EXTRAS, layout } from "../src/layout";
 import { svg, type Pictured } from "../src/picture";
 import { View } from "../src/view";
 import { KINDS, made, random, row, THEME } from "./made";
@@ -14,7 +14,12 @@ function picture(
   const view = new View(head.end);
   view.width = 1000;
   view.set(0, head.end);
-  const plan = layout(head, { ...arrangement(head), figure: change.figure ?? false });
+  const plan = layout(head, {
+    ...arrangement(head),
+    extras: new Set(EXTRAS),
+    size: "large",
+    figure: change.figure ?? false,
+  });
   const text = svg(head, data, {
     view,
     plan,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { EXAMPLE, find, QueryError } from "../src/search";
+import { completions, find, QueryError } from "../src/search";
 import { made, type Task } from "./made";
 
 const us = 1000;
@@ -79,7 +79,6 @@ test.each<[query: string, tasks: number[]]>([
   ["aten::mm", [1]], // a name with colons is no condition
   ["aten:", [1]],
   ["constructor:3", [2]],
-  ["no such name", []],
 ])("%s", (query, tasks) => {
   expect(found(query)).toEqual(tasks);
 });
@@ -101,12 +100,81 @@ test("what an overlay shows did not happen and is not found", () => {
   expect(found("dur>=0")).toEqual([0, 1, 2, 4, 5]);
 });
 
-test("the example that the page gives can be answered", () => {
-  expect(found(EXAMPLE)).toEqual([]);
+test.each<[query: string, tasks: number[]]>([
+  ["F0", [0]],
+  ["B0", [1]],
+  ["B0.1", [1]],
+  ["B0.0", []],
+  ["W7", [2]],
+  ["F4@stage 1", [5]],
+  ["F4@1", [5]],
+  ["F4 @rank:12", [5]],
+  ["F4@rank 3", []],
+  ["-kind:F", [1, 2, 4]],
+  ["-rank:12", [0, 1, 2, 4]],
+  ["-lane:comm kind:F", [0, 5]],
+  ["F0 or W7", [0, 2]],
+  ["rank:12 or lane:comm", [4, 5]],
+])("what blocks say: %s", (query, tasks) => {
+  expect(found(query)).toEqual(tasks);
+});
+
+test("of a pair each half is found by its own label", () => {
+  const { head, data } = made({
+    rows: [{ rank: 0, tasks: [{ start: 0, end: 1, kind: "forward_backward", microbatch: 3, pair: 1 }] }],
+  });
+  for (const [query, count] of [
+    ["F3", 1],
+    ["B1", 1],
+    ["F1", 0],
+    ["B3", 0],
+  ] as const)
+    expect(find(query, head, data).items.length).toBe(count);
+});
+
+describe("idle time", () => {
+  const { head, data } = made({
+    ranks: [{ rank: 0 }, { rank: 7 }],
+    rows: [{ rank: 0, tasks: [{ start: 0, end: 1, step: 1 }] }],
+    gaps: [
+      { rank: 0, gaps: [{ start: 0, end: 2 * us, cause: 2, step: 1 }] },
+      { rank: 1, gaps: [{ start: 0, end: 9 * us, cause: 1, step: 2 }] },
+    ],
+  });
+
+  test.each<[query: string, gaps: number[]]>([
+    ["cause:transfer", [0]],
+    ["cause:TRANS", [0]],
+    ["-cause:transfer", [1]],
+    ["cause:wait rank:7", [1]],
+    ["cause:wait rank:0", []],
+    ["idle>5us", [1]],
+    ["idle<=2us step:1", [0]],
+    ["idle>1us step:2", [1]],
+    ["cause:transfer or idle>5us", [0, 1]],
+  ])("%s", (query, gaps) => {
+    expect(find(query, head, data)).toEqual({ what: "gap", items: Int32Array.from(gaps) });
+  });
+
+  test.each([
+    ["cause:nonsense", "no cause is called nonsense: there are warm-up, waiting, transfer"],
+    ["cause:transfer kind:F", "cause:transfer is about idle time, kind:F about tasks: ask for one"],
+    ["cause:transfer or kind:F", "one side of `or` is about tasks, the other about idle time: ask for one"],
+  ])("%s is an error that says why", (query, message) => {
+    expect(() => find(query, head, data)).toThrow(message);
+  });
+});
+
+test("the last word of a query is completed by what means something here", () => {
+  expect(completions("rank:3 ho", head)).toEqual(["rank:3 host:", "rank:3 host:alpha", "rank:3 host:beta"]);
+  expect(completions("dur>5ms kind:b", head)).toEqual(["dur>5ms kind:backward", "dur>5ms kind:backward_weight"]);
+  expect(completions("rank:3 ", head)).toEqual([]);
 });
 
 describe("what cannot be answered is an error that says why", () => {
   test.each([
+    ["no such name", "nothing is called no"],
+    ["foo:3", "foo is no word of a search: those are rank: kind:"],
     ["rank:", "rank: wants numbers, such as rank:3 or rank:1,4-6"],
     ["rank:x", "rank: wants numbers"],
     ["mb:1,", "mb: wants numbers"],

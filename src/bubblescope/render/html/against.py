@@ -27,12 +27,13 @@ _TITLES: Final = {
 }
 
 
-def against_of(against: Against, ranks: pl.DataFrame) -> schema.Against:
+def against_of(against: Against, ranks: pl.DataFrame, origin_ns: int) -> schema.Against:
     """Return what changed from the run that is shown, A, to the other, B.
 
     Args:
         against: Both runs.
         ranks: Those of A in the order of the page, with rank and position.
+        origin_ns: Where the page begins.
     """
     comparison, pairing = against.comparison, against.pairing
     step = comparison.find("overall", "step")
@@ -54,19 +55,24 @@ def against_of(against: Against, ranks: pl.DataFrame) -> schema.Against:
         notes=[note.message for note in comparison.notes],
         noise=NOISE if noise else None,
         pairs=[
-            schema.Pair(step=step, other=number, shift=shift_ns)
-            for step, number, shift_ns in pairing.steps.iter_rows()
+            schema.Pair(step=step, other=number, shift=shift_ns, end=end_ns - origin_ns)
+            for step, number, shift_ns, end_ns in _ended(pairing).iter_rows()
         ],
         rates=[rank_rates(rates) for rates in found],
     )
 
 
 def latest_ns(pairing: Pairing) -> int:
-    """Return where the last of B's steps ends when it begins where its like in A does."""
+    """Return where the last of B's steps ends when each begins where its like in A does."""
+    return max(_ended(pairing)["end_ns"], default=0)
+
+
+def _ended(pairing: Pairing) -> pl.DataFrame:
+    """Return the steps of a pairing with end_ns, where B's end if they begin where A's do."""
     ends = pairing.timeline.tasks.group_by("step").agg(pl.col("end_ns").max())
-    laid = pairing.steps.join(ends, on="step", nulls_equal=True)
-    latest = laid.select(pl.col("end_ns") + pl.col("shift_ns")).max().item()
-    return 0 if latest is None else int(latest)
+    return pairing.steps.join(ends, on="step", nulls_equal=True, maintain_order="left").with_columns(
+        pl.col("end_ns") + pl.col("shift_ns")
+    )
 
 
 def _ranked(comparison: Comparison) -> list[schema.Change]:

@@ -106,7 +106,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
             tasks = tasks.with_columns(**sums_in_tasks(tasks, timeline.budget))
         told = schema.Told(
             **summary(view, ranks, origin_ns),
-            against=None if view.against is None else against_of(view.against, ranks),
+            against=None if view.against is None else against_of(view.against, ranks, origin_ns),
             end=last - origin_ns,
             title=cut(title or title_of(view), _TITLE),
             chunks=bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]

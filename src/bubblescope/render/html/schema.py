@@ -214,12 +214,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
     """A step of A and the one of B that stands against it; null is all of a run without steps.
 
-    `shift` is how much later the lane of B has to be for both to begin at once.
+    `shift` is how much later the lane of B has to be for both to begin at once, `end` where the last of
+    B's step then is.
     """
 
     step: int | None
     other: int | None
     shift: int
+    end: int
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

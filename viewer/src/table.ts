@@ -1,0 +1,47 @@
+// What is in sight as a table: for those who read it, or have it read to them.
+
+import type { App } from "./app";
+import { firstEndingAfter, type Row } from "./data";
+import { button, element } from "./dom";
+import { short } from "./label";
+import { within } from "./layout";
+import { duration } from "./units";
+
+const MOST = 200; // lines
+
+/** The tasks in sight, rank by rank. */
+export function inSight(app: App): HTMLElement {
+  const { head, data, view, plan, scroll } = app;
+  const { tasks } = data;
+  const rows = within(plan.places, scroll.scrollTop, scroll.scrollTop + scroll.clientHeight).map(({ row }) => row);
+  const lines: HTMLElement[] = [];
+  let count = 0;
+  for (const row of rows) {
+    const first = firstEndingAfter(tasks.end, row.from, row.to, view.start);
+    const last = firstEndingAfter(tasks.start, first, row.to, view.end);
+    count += last - first;
+    for (let task = first; task < last && lines.length < MOST; task++) lines.push(line(row, task));
+  }
+  const columns = ["rank", "lane", "task", "begins", "takes"].map((name) => element("th", { scope: "col" }, name));
+  const more = count > lines.length ? `, the first ${lines.length} of ${count.toLocaleString("en-US")}: zoom in` : "";
+  return element(
+    "table",
+    { class: "insight" },
+    element("caption", {}, `Tasks in sight${more}`),
+    element("thead", {}, element("tr", {}, ...columns)),
+    element("tbody", {}, ...lines),
+  );
+
+  function line(row: Row, task: number): HTMLElement {
+    const show = button(short(head, tasks, task), "select it", () => app.selection.go({ what: "task", index: task }));
+    return element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, String(head.ranks[row.rank]!.rank)),
+      element("td", {}, row.lane),
+      element("td", {}, show),
+      element("td", { class: "number" }, duration(tasks.start[task]!)),
+      element("td", { class: "number" }, duration(tasks.end[task]! - tasks.start[task]!)),
+    );
+  }
+}
