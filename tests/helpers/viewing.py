@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from bubblescope.analysis.compare import Comparison
 from bubblescope.analysis.view import View
 from bubblescope.model.kinds import Kind
 from bubblescope.render.html import page as html
@@ -83,9 +84,12 @@ def opened(browser, tmp_path):
         address: str = "",
         whatif=None,
         above: str | None = None,
+        against: Timeline | None = None,
         **how,
     ):
-        view = msgspec.structs.replace(View.of(timeline, whatif=whatif), above=above)
+        other = None if against is None else Comparison.of(timeline, against, labels=("A", "B"))
+        view = View.of(timeline, whatif=whatif, against=other)
+        view = msgspec.structs.replace(view, above=above)
         path = html.write(view, tmp_path / "view.html")
         context = context_of(browser, viewport={"width": width, "height": height}, **how)
         contexts.append(context)

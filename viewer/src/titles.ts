@@ -143,7 +143,7 @@ export function drawOverlayTitle(
 ): void {
   const overlay = head.overlays.find(({ lane }) => lane === row.lane);
   if (!overlay || height < 12) return;
-  if (row.lane === "against") return drawOtherRun(context, head, row, y + height / 2, gutter, theme);
+  if (row.lane === "against") return drawOtherRun(context, head, row, y + Math.min(height, 22) / 2, gutter, theme);
   if (gutter < RATED) return;
   const rate = overlayRate(head.ranks[row.rank]!, row.lane);
   context.font = "12px system-ui, sans-serif";
