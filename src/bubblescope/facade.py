@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.analysis.pictured import pictured
 from bubblescope.model.errors import BubblescopeError, TimelineError
-from bubblescope.render.formats import checked, format_of
+from bubblescope.render.formats import agree, checked, format_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -146,6 +146,7 @@ class Trace:
 
     def save(self, path: PathLike) -> Path:
         """Write everything to one Parquet file, which `bubblescope.load` reads back."""
+        agree(Path(path), "parquet")
         return self.timeline.save(path)
 
     def info(self) -> Info:
@@ -263,6 +264,7 @@ class Trace:
         beside: str | None = None,
         look: str = "full",
         width: float | str | None = None,
+        title: str = "",
         also: Sequence[Plan] = (),
     ) -> Picture:
         """Return a picture of the run, which a notebook shows.
@@ -273,6 +275,7 @@ class Trace:
                 another schedule by its name.
             look: "full", or "paper": devices and micro-batches only, as papers show schedules.
             width: A number of pixels, or text such as "84mm", "column" or "page".
+            title: What stands above it.
             also: Schedules to recognise besides the known ones.
 
         Raises:
@@ -282,7 +285,8 @@ class Trace:
         """
         from bubblescope.render.picture.svg import Picture, render  # noqa: PLC0415
 
-        return Picture(render(_pictured(self.timeline, beside, also), width=width, look=look))
+        shown = _pictured(self.timeline, beside, also, look)
+        return Picture(render(shown, width=width, look=look, title=title))
 
     def view(
         self,
@@ -391,6 +395,7 @@ def write(
     """
     name = to or format_of(path)
     chosen = checked(name, options)
+    agree(path, name)
     if options.get("kernels") and chosen.takes != "view" and not timeline.activities.height:
         from bubblescope.analysis.kernels import NO_KERNELS  # noqa: PLC0415
 
@@ -403,7 +408,7 @@ def write(
         raise BubblescopeError(f"{name} cannot set a run beside something; html and pictures can")
     shown: Any = timeline
     if chosen.takes == "pictured":
-        shown = _pictured(timeline, beside, also)
+        shown = _pictured(timeline, beside, also, options.get("look"))
     elif chosen.takes == "view":
         from bubblescope.analysis.view import View  # noqa: PLC0415  only the page needs so much
 
@@ -412,14 +417,24 @@ def write(
     return path
 
 
-def _pictured(timeline: Timeline, beside: str | None, also: Sequence[Plan]) -> Pictured:
-    """Return what a picture shows of a run, beside something if that is asked for."""
-    if beside is None:
+def _pictured(
+    timeline: Timeline, beside: str | None, also: Sequence[Plan], look: str | None
+) -> Pictured:
+    """Return what a picture shows of a run, beside something if that is asked for.
+
+    Causes of idle time are looked for where there is room for them.
+    """
+    from bubblescope.render.picture.blocks import MOST_BLOCKS  # noqa: PLC0415
+
+    explained = look != "paper" and 0 < len(timeline) <= MOST_BLOCKS
+    if beside is None and not explained:
         return pictured(timeline)
     from bubblescope.analysis.reference import reference  # noqa: PLC0415  needs the whole analysis
     from bubblescope.analysis.study import study  # noqa: PLC0415
 
-    return pictured(timeline, beside=reference(timeline, beside, study(timeline, also), also))
+    known = study(timeline, also)
+    above = None if beside is None else reference(timeline, beside, known, also)
+    return pictured(timeline, beside=above, ledger=known.ledger if explained else None)
 
 
 def load(*paths: Paths, **how: Unpack[LoadOptions]) -> Trace:
@@ -498,10 +513,11 @@ def picture(
     beside: str | None = None,
     look: str = "full",
     width: float | str | None = None,
+    title: str = "",
     also: Sequence[Plan] = (),
 ) -> Picture:
     """Return a picture of a run, which a notebook shows; see `Trace.picture`."""
-    return _trace(run).picture(beside=beside, look=look, width=width, also=also)
+    return _trace(run).picture(beside=beside, look=look, width=width, title=title, also=also)
 
 
 def view(

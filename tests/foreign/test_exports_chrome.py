@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bubblescope import Timeline
 from bubblescope.model.kinds import Kind
 from bubblescope.render.palette import COLOURS
-from bubblescope.render.traces import chrome, perfetto
+from bubblescope.render.traces import chrome, colours, perfetto
 from bubblescope.render.traces.slices import ARGUMENTS
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
@@ -23,7 +23,9 @@ from catapult import viewing
 from full import examples
 from synthetic import ORIGIN, hostile, one_f_one_b, staggered
 from trace_processor import (
+    AROUND,
     Row,
+    chrome_arrows,
     expected,
     expected_arrows,
     expected_tracks,
@@ -178,9 +180,41 @@ def test_catapult_and_perfetto_show_the_same_row_by_row(tmp_path, catapult, make
         # This reader draws an arrow from the end that began first.
         assert Counter(map(frozenset, seen_arrows(query))) == Counter(map(frozenset, arrows))
         assert query("select name from stats where severity = 'error' and value > 0") == []
-        colours = {row.kind: colour for row, colour in seen(query)}
+        drawn = {row.kind: colour for row, colour in seen(query)}
         assert len(set(seen(query))) == len({row for row, _ in seen(query)})  # one colour per kind
-    assert len(set(colours.values())) == len(colours)
+    palette = {kind.value: colour for kind, colour in COLOURS.items()}
+    for one, other in itertools.combinations(drawn, 2):
+        alike = palette.get(one, one) == palette.get(other, other)
+        assert (drawn[one] == drawn[other]) is alike, (one, other)
+
+
+@pytest.mark.parametrize("make", [one_f_one_b, staggered, crossed, overlapped])
+def test_perfetto_binds_both_ends_of_a_chrome_traces_arrows_to_the_slices_meant(tmp_path, make):
+    timeline = make()
+    with opened(chrome.write(timeline, tmp_path / "run.json")) as query:
+        # This reader draws an arrow from the end that began first.
+        found = Counter(map(frozenset, chrome_arrows(query)))
+        assert found == Counter(map(frozenset, expected_arrows(timeline)))
+        assert query("select name from stats where name like 'flow%' and value > 0") == []
+
+
+@pytest.mark.parametrize("make", [one_f_one_b, crossed, overlapped])
+def test_sort_indices_put_ranks_along_the_pipeline_and_lanes_below_each_other(tmp_path, make):
+    """Perfetto's UI follows them from its version 53 on, as Catapult does."""
+    timeline = make()
+    named: dict[tuple[str, int, int], dict] = {}
+    for event in events(timeline, tmp_path / "run.json"):
+        if event["ph"] == "M":
+            named[event["name"], event["pid"], event["tid"]] = event["args"]
+    places = {}
+    for (what, pid, tid), args in named.items():
+        if what == "thread_name":
+            process = named["process_sort_index", pid, 0]["sort_index"]
+            thread = named["thread_sort_index", pid, tid]["sort_index"]
+            assert (process, thread) not in places
+            group = named["process_name", pid, 0]["name"]
+            places[process, thread] = group, args["name"]
+    assert [place for _, place in sorted(places.items())] == expected_tracks(timeline)
 
 
 @pytest.mark.browser
@@ -225,19 +259,58 @@ def test_colours_are_near_the_palettes_in_both_viewers(tmp_path, browser, catapu
         found = painted(page, len(Kind))
     in_perfetto = dict(zip((kind.value for kind in Kind), found, strict=True))
     for kind, colour in COLOURS.items():
-        assert distance(rgb(colour), in_catapult[kind.value]) < 0.16, kind
-        assert distance(rgb(colour), in_perfetto[kind.value]) < 0.12, kind
-    important = [kind for kind in Kind if kind is not Kind.BACKWARD_INPUT][:6]
-    for colours in (in_catapult, in_perfetto):
-        assert colours["backward"] == colours["backward_input"]
-        for one, other in itertools.combinations(important, 2):
-            assert distance(colours[one.value], colours[other.value]) > 0.06, (one, other)
+        # Perfetto's are all of one saturation, none is darker than 40 % or lighter than 79 %.
+        grey = max(rgb(colour)) - min(rgb(colour)) < 100
+        assert distance(rgb(colour), in_catapult[kind.value]) < 0.2, kind
+        assert grey or distance(rgb(colour), in_perfetto[kind.value]) < 0.12, kind
+    for shown in (in_catapult, in_perfetto):
+        for one, other in itertools.combinations(Kind, 2):
+            apart = distance(shown[one.value], shown[other.value])
+            if COLOURS[one] == COLOURS[other]:
+                assert apart == 0
+            else:
+                meant = distance(rgb(COLOURS[one]), rgb(COLOURS[other]))
+                assert apart > min(0.06, meant / 3), (one, other)
+
+
+@pytest.mark.browser
+def test_colours_are_worked_out_as_the_viewers_do(tmp_path, browser, catapult):
+    timeline = every_kind()
+    page = catapult(chrome.write(timeline, tmp_path / "run.json")).page
+    known = page.evaluate(
+        "(names) => names.map((name) => {"
+        " const color = tr.b.ColorScheme.colors[tr.b.ColorScheme.getColorIdForReservedName(name)];"
+        " return [color.r, color.g, color.b]; })",
+        list(colours._CATAPULT),
+    )
+    assert [tuple(one) for one in known] == list(colours._CATAPULT.values())
+    ids = [colours.perfetto()[kind.value] for kind in Kind]
+    worked_out = np.floor(colours.perfetto_colours() * 255)[[int(one.split()[1]) for one in ids]]
+    with perfetto_ui(browser, perfetto.write(timeline, tmp_path / "run.pftrace")) as page:
+        drawn = np.array(painted(page, len(Kind)))
+    assert np.abs(drawn - worked_out).max() <= 1
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    palette=st.lists(
+        st.tuples(*[st.integers(0, 255)] * 3), min_size=len(Kind), max_size=len(Kind), unique=True
+    )
+)
+def test_any_palette_has_colours_that_differ_in_both_viewers(palette):
+    wanted = dict(zip(Kind, ("#{:02x}{:02x}{:02x}".format(*one) for one in palette), strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(colours, "COLOURS", wanted)
+        for given_out in (colours.perfetto.__wrapped__(), colours.catapult.__wrapped__()):
+            assert len(set(given_out.values())) == len(given_out) == len(Kind) + 4
 
 
 def test_a_hostile_name_loses_no_slice(tmp_path):
     timeline = hostile()
     with opened(chrome.write(timeline, tmp_path / "run.json")) as query:
-        assert query("select count(*) from slice where category != 'steps'") == [(len(timeline),)]
+        assert query(f"select count(*) from slice where category not in {AROUND}") == [
+            (len(timeline),)
+        ]
 
 
 @pytest.fixture(scope="module")

@@ -87,6 +87,10 @@ def opened(trace: Path) -> Iterator[Query]:
         process.stdin.close()
 
 
+AROUND = ("steps", "warm-up", "steady", "cool-down")
+"""Categories of slices that are no tasks."""
+
+
 class Row(NamedTuple):
     """A slice as a viewer shows it.
 
@@ -120,13 +124,44 @@ def expected(timeline: Timeline) -> list[Row]:
         pl.col("kind").cast(pl.String),
     )
     steps = step_spans(timeline.tasks, per_rank=False)
-    return [
-        Row(titles[rank], _title(lane, row), name, start - origin, end - start, kind)
-        for rank, lane, row, name, start, end, kind in tasks.iter_rows()
-    ] + [
-        Row("steps", _title("steps", row), f"step {step}", start - origin, end - start, "steps")
-        for _, step, start, end, row in steps.iter_rows()
-    ]
+    return (
+        [
+            Row(titles[rank], _title(lane, row), name, start - origin, end - start, kind)
+            for rank, lane, row, name, start, end, kind in tasks.iter_rows()
+        ]
+        + [
+            Row("steps", _title("steps", row), f"step {step}", start - origin, end - start, "steps")
+            for _, step, start, end, row in steps.iter_rows()
+        ]
+        + [
+            Row(titles[rank], "phases", name, start - origin, end - start, name)
+            for rank, name, start, end in _phases(timeline)
+        ]
+    )
+
+
+def _phases(timeline: Timeline) -> Iterator[tuple[int, str, int, int]]:
+    """Yield the phases of each rank and step of a pipeline of which no two overlap, task by task."""
+    of_step: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
+    pipeline = timeline.tasks.filter(
+        pl.col("kind").cast(pl.String).str.contains("forward|backward")
+    )
+    pipeline = pipeline.filter(pl.col("lane") == "compute", pl.col("stage").is_not_null())
+    for rank, step, *task in pipeline.select(
+        "rank", "step", pl.col("kind").cast(pl.String), "start_ns", "end_ns"
+    ).iter_rows():
+        of_step.setdefault((rank, step), []).append(tuple(task))
+    for (rank, _), tasks in of_step.items():
+        begin, end = min(start for _, start, _ in tasks), max(end for *_, end in tasks)
+        steady = min((start for kind, start, _ in tasks if "backward" in kind), default=end)
+        forwards = [end for kind, _, end in tasks if kind.startswith("forward")]
+        cool = max([steady, *forwards])
+        edges = (begin, steady, cool, end)
+        for name, start, stop in zip(
+            ("warm-up", "steady", "cool-down"), edges, edges[1:], strict=False
+        ):
+            if stop > start:
+                yield rank, name, start, stop
 
 
 def expected_arrows(timeline: Timeline) -> list[tuple[Row, Row]]:
@@ -142,7 +177,7 @@ def expected_tracks(timeline: Timeline) -> list[tuple[str, str]]:
     """Return the groups and tracks of a timeline from top to bottom."""
     held = {(row.group, row.track) for row in expected(timeline)}
     groups = ["steps", *ordered_ranks(timeline)["title"]]
-    lanes = ["steps", "compute", "comm", "host"]
+    lanes = ["steps", "compute", "comm", "host", "phases"]
     return sorted(
         held,
         key=lambda place: (
@@ -191,6 +226,24 @@ def seen_arrows(query: Query) -> list[tuple[Row, Row]]:
             )
         )
     return [(Row(*start), Row(*end)) for start, end in zip(*rows, strict=True)]
+
+
+def chrome_arrows(query: Query) -> list[tuple[Row, Row]]:
+    """Return the flows of a Chrome trace, from the slice where each begins to that where it ends."""
+    found = query(
+        """
+        with seen as (
+            select slice.id, p.name as grp, t.name as lane, slice.name, dur, category,
+                   ts - (select min(ts) from slice) as start
+            from slice join thread_track tt on slice.track_id = tt.id
+            join thread t using (utid) join process p using (upid)
+        )
+        select a.grp as g, a.lane as l, a.name as n, a.start as s, a.dur as d, a.category as c,
+               b.grp as h, b.lane as m, b.name as o, b.start as t, b.dur as e, b.category as k
+        from flow join seen a on slice_out = a.id join seen b on slice_in = b.id
+        """
+    )
+    return [(Row(*row[:6]), Row(*row[6:])) for row in found]
 
 
 def seen_tracks(query: Query) -> list[tuple[str, str]]:

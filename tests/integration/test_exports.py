@@ -23,7 +23,7 @@ from bubblescope.render.layout import duration_text, ordered_ranks, short_label,
 from bubblescope.render.picture import svg
 from bubblescope.render.traces.slices import flows
 from synthetic import empty, hostile, one_f_one_b
-from trace_processor import opened
+from trace_processor import AROUND, opened
 
 
 def intervals(timeline: Timeline) -> list[tuple]:
@@ -73,7 +73,7 @@ def test_perfetto_slices_are_the_tasks_by_the_official_classes(tmp_path):
     for packet in packets:
         event = packet.track_event
         track = tracks.get(event.track_uuid)
-        if not packet.HasField("track_event") or track.name == "steps":
+        if not packet.HasField("track_event") or track.name in ("steps", "phases"):
             continue
         below_root = not tracks[track.parent_uuid].parent_uuid
         if event.type == proto.TrackEvent.TYPE_SLICE_BEGIN:
@@ -126,9 +126,7 @@ def test_perfetto_arguments_say_what_is_known(tmp_path):
 
 
 def slices(query) -> list[tuple]:
-    return sorted(
-        query("select name, dur, category from slice where category not in ('step', 'steps')")
-    )
+    return sorted(query(f"select name, dur, category from slice where category not in {AROUND}"))
 
 
 @pytest.mark.parametrize("name", ["perfetto", "chrome"])
@@ -143,7 +141,7 @@ def test_perfettos_trace_processor_sees_the_same_slices_and_flows(tmp_path, name
     with opened(path) as query:
         assert slices(query) == expected
         [(start, end)] = query(
-            "select min(ts), max(ts + dur) from slice where category not in ('step', 'steps')"
+            f"select min(ts), max(ts + dur) from slice where category not in {AROUND}"
         )
         assert end - start == timeline.duration_ns
         if name == "perfetto":

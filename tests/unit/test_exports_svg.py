@@ -14,7 +14,7 @@ import bubblescope
 from bubblescope import Timeline
 from bubblescope.analysis.pictured import pictured
 from bubblescope.cli import cli
-from bubblescope.facade import write
+from bubblescope.facade import Trace, write
 from bubblescope.model import units
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.provenance import Run
@@ -337,9 +337,8 @@ def test_export_has_options_of_pictures_for_pictures_only(tmp_path):
     timeline = one_f_one_b(steps=1)
     path = write(timeline, tmp_path / "x.svg", to="svg", width="column", look="paper")
     assert path.read_text() == svg.render(pictured(timeline), width="column", look="paper")
-    assert write(timeline, path, to="svg", width="84mm").read_text() == svg.render(
-        pictured(timeline), width="84mm"
-    )
+    drawn = Trace(timeline).picture(width="84mm", title="A run")
+    assert write(timeline, path, width="84mm", title="A run").read_text() == drawn.svg
     with pytest.raises(BubblescopeError, match="csv has no option width; it is an option of svg, "):
         write(timeline, tmp_path / "x.csv", to="csv", width="column")
     with pytest.raises(BubblescopeError, match="svg has no option hue; no format has it"):

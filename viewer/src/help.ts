@@ -21,7 +21,7 @@ const KEYS: Fact[] = [
   ["r", "what is in sight, as a table"],
   ["]", "the pane below"],
   ["[", "the legend"],
-  ["l", "arrows: of what is selected, all in sight, none"],
+  ["l", "arrows: of what is selected, its micro-batch's way, the critical path, all in sight, none"],
   ["c", "causes of idle time"],
   ["i", "the ideal (the same tasks without waiting), and the what-if"],
   ["o", "the ideal, or the what-if, above all that was measured"],

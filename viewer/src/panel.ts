@@ -6,6 +6,7 @@ import { button, element, list, shortened, swatch, type Fact } from "./dom";
 import { likeness } from "./difference";
 import { insideFacts, longest } from "./kernels";
 import { named, whose } from "./label";
+import { strip } from "./strip";
 import { duration, exact } from "./units";
 import type { Inside } from "./schema";
 
@@ -95,7 +96,7 @@ export function details(
     : title.replaceAll("_", " ");
   const made = element("div", { class: "details" }, element("h2", {}, swatch(fill), heading));
   if (measured) made.append(...ranInside(head, data, index, row.rank, unfolding));
-  made.append(list(facts));
+  made.append(list(facts), ...strip(head, data, index, go));
   return made;
 
   function tasks(others: number[]): Node | null {

@@ -13,6 +13,7 @@ import type { Range } from "./state";
 import { totals } from "./totals";
 import { next, type Way } from "./tour";
 import { kernelAt } from "./unfolded";
+import { arrowsAlong, criticalPath, wayOf } from "./ways";
 import { gapDetails } from "./why";
 
 export class Selection {
@@ -65,6 +66,23 @@ export class Selection {
       shown,
     );
   }
+
+  /** The way of the micro-batch of what is selected, or of the step in sight. */
+  private way(which: "microbatch" | "critical"): Arrow[] {
+    const { head, data, view, state } = this.app;
+    const middle = (view.start + view.end) / 2;
+    const step = head.steps.find(({ end }) => middle < end)?.step ?? -1;
+    const task = state.selected?.what === "task" ? state.selected.index : -1;
+    const key = `${which} ${which === "critical" ? step : task}`;
+    if (this.known?.key !== key || this.known.data !== data) {
+      const arrows =
+        which === "critical" ? arrowsAlong(criticalPath(step, head, data)) : task < 0 ? [] : wayOf(task, data);
+      this.known = { key, data, arrows };
+    }
+    return this.known.arrows;
+  }
+
+  private known: { key: string; data: Data; arrows: Arrow[] } | null = null;
 
   select(item: Item | null): void {
     this.app.state = { ...this.app.state, selected: item, range: null };
@@ -235,9 +253,13 @@ export class Selection {
   }
 
   arrowsShown(top: number): Arrow[] {
-    const { state, plan, data } = this.app;
+    const { state, plan, data, loader } = this.app;
     if (state.arrows === "none") return [];
     if (state.arrows === "selected") return this.arrows;
+    if (state.arrows !== "all") {
+      if (loader) this.app.toolbar.say("ways need a page that holds the whole run: bubblescope view");
+      return loader ? [] : this.way(state.arrows);
+    }
     const places = plan.places.filter(
       (place) => place.top + place.height > top && place.top < top + this.app.canvas.clientHeight,
     );

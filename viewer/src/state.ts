@@ -4,7 +4,7 @@ import { MODES, modes, type Mode } from "./colour";
 import type { Head } from "./data";
 import { arrangement, EXTRAS, GROUPINGS, SIZES, type Arrangement, type Extra, type Item } from "./layout";
 
-export const ARROWS = ["selected", "all", "none"] as const;
+export const ARROWS = ["selected", "microbatch", "critical", "all", "none"] as const;
 export const THEMES = ["auto", "light", "dark"] as const;
 
 /** A stretch of time on some lanes. */

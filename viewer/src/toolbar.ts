@@ -18,7 +18,13 @@ const LANES: Record<Extra, string> = {
   host: "host",
   counters: "counters",
 };
-const ARROW_NAMES: Record<State["arrows"], string> = { selected: "of selected", all: "all in sight", none: "none" };
+const ARROW_NAMES: Record<State["arrows"], string> = {
+  selected: "of what is selected",
+  microbatch: "the micro-batch's way",
+  critical: "the critical path",
+  all: "all in sight",
+  none: "none",
+};
 
 export class Toolbar {
   readonly bar: HTMLElement;

@@ -182,7 +182,7 @@ test("only what is in sight is drawn", () => {
   view.set(100, 200);
   const { root } = picture(RUN, { view });
   expect(blocks(root).map((block) => number(block, "width"))).toEqual([1000]);
-  const plan = layout(RUN.head, arrangement(RUN.head));
+  const plan = layout(RUN.head, { ...arrangement(RUN.head), extras: new Set(EXTRAS), size: "large" });
   const band = plan.bands[1]!;
   expect(texts(picture(RUN, { top: band.top, height: band.height }).root)).toEqual([
     "B3",

@@ -12,6 +12,7 @@ from bubblescope.analysis.rates import BubbleRates, bubble_rates
 
 if TYPE_CHECKING:
     from bubblescope.analysis.device_budget import Budget
+    from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.model.timeline import Timeline
 
 
@@ -39,6 +40,8 @@ class Pictured(NamedTuple):
         above: What it is set beside: drawn above it, on the same axis of time.
         budget: What its devices spent their time on, where it is no pipeline and its traces tell: it
             has no bubbles then, but idle devices.
+        gaps: Stretches of idle time with their causes, as `Ledger.gaps` has them; None if they were not
+            asked for or are not known.
     """
 
     timeline: Timeline
@@ -46,10 +49,15 @@ class Pictured(NamedTuple):
     title: str = ""
     above: Pictured | None = None
     budget: Budget | None = None
+    gaps: pl.DataFrame | None = None
 
 
 def pictured(
-    timeline: Timeline, max_steps: int | None = None, beside: Reference | None = None
+    timeline: Timeline,
+    max_steps: int | None = None,
+    beside: Reference | None = None,
+    ledger: Ledger | None = None,
+    title: str = "",
 ) -> Pictured:
     """Return what a picture of a run shows.
 
@@ -57,16 +65,25 @@ def pictured(
         timeline: The run.
         max_steps: Only the first so many steps; all if None.
         beside: What it is set beside, if anything.
+        ledger: Why its ranks were idle, if that is to be seen.
+        title: What it is called, where it is one of several.
     """
     if max_steps is not None and len(timeline.steps) > max_steps:
         timeline = timeline.slice(steps=timeline.steps[:max_steps])
     spent = None if _pipelined(timeline) else budget(timeline)
-    shown = Pictured(timeline, bubble_rates(timeline), budget=spent)
+    gaps = None if ledger is None or spent is not None else _gaps(ledger, timeline.steps)
+    shown = Pictured(timeline, bubble_rates(timeline), title, budget=spent, gaps=gaps)
     if beside is None:
         return shown
     planned = beside.timeline.slice(steps=set(timeline.steps) & set(beside.timeline.steps))
     above = Pictured(planned, bubble_rates(planned), beside.title)
     return shown._replace(title="as it ran", above=above)
+
+
+def _gaps(ledger: Ledger, steps: list[int]) -> pl.DataFrame:
+    """Return why ranks were idle in some steps, without all the others' being there at once."""
+    drawn = pl.col("step").is_in(steps) | pl.col("step").is_null()
+    return pl.concat([part.filter(drawn) for part in ledger.gaps_by_part()])
 
 
 def _pipelined(timeline: Timeline) -> bool:

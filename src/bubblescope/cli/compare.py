@@ -15,8 +15,7 @@ from bubblescope.cli.console import err, out, print_json, writable, writing, wro
 from bubblescope.cli.reading import need_tasks, planned, read, reading
 from bubblescope.cli.values import NUMBERS, Parsed
 from bubblescope.model.errors import BubblescopeError
-from bubblescope.render.files import replacing
-from bubblescope.render.picture import svg
+from bubblescope.render.formats import picture_format_of, write_picture
 from bubblescope.render.text.compare import Comparison, verdict_line
 
 if TYPE_CHECKING:
@@ -60,8 +59,8 @@ def _page(_context: click.Context, _option: click.Parameter, output: Path | None
 @click.option(
     "--picture",
     type=click.Path(path_type=Path),
-    metavar="FILE.svg",
-    help="Also draw both runs, A above B, on one scale of time.",
+    metavar="FILE",
+    help="Also draw both runs, A above B, on one scale of time: an SVG, PDF or PNG file.",
 )
 @click.option(
     "-o",
@@ -92,7 +91,7 @@ def compare(
     Each of A and B is a trace file, a folder or a quoted glob pattern.
     """
     if picture is not None:
-        writable(picture)
+        picture_format_of(writable(picture))
     runs = []
     for path, steps in ((before, steps_a), (after, steps_b)):
         timeline = read((path,), **{**options, "steps": steps or options["steps"]})
@@ -109,7 +108,7 @@ def compare(
     else:
         out.print(comparison.shown(everything=everything), crop=False)
     if picture is not None:
-        _draw(runs, picture, quiet=as_json)
+        _draw(runs, picture, (before, after), quiet=as_json)
     _view(comparison, output, also, quiet=as_json)
     if not options["quiet"]:
         _warn(*runs)
@@ -119,12 +118,15 @@ def compare(
         sys.exit(_FAILED)
 
 
-def _draw(runs: list[Timeline], picture: Path, *, quiet: bool) -> None:
-    drawn = [pictured(run) for run in runs if len(run)]
+def _draw(runs: list[Timeline], picture: Path, labels: tuple[str, str], *, quiet: bool) -> None:
+    drawn = [
+        pictured(run, title=f"{letter}: {label}")
+        for letter, label, run in zip("AB", labels, runs, strict=True)
+        if len(run)
+    ]
     if not drawn:
         raise click.UsageError("there are no tasks to draw, only what devices did")
-    with replacing(picture) as partial:
-        partial.write_text(svg.compare(drawn), encoding="utf-8")
+    write_picture(drawn, picture)
     if not quiet:
         wrote(picture)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -11,14 +12,13 @@ from rich.text import Text
 from bubblescope.analysis.pictured import Pictured, pictured
 from bubblescope.analysis.step_lengths import phase_lengths, steady_ns
 from bubblescope.cli.console import out, print_json, writable, writing, wrote
+from bubblescope.cli.pictures import file_format, of_pictures, options_of
 from bubblescope.cli.reading import planned
 from bubblescope.cli.values import Parsed
 from bubblescope.facade import write
 from bubblescope.model import units
 from bubblescope.model.errors import ScheduleError
-from bubblescope.render.files import replacing
-from bubblescope.render.formats import FORMATS, format_of
-from bubblescope.render.picture import svg
+from bubblescope.render.formats import FORMATS, agree, picture_format_of, write_picture
 from bubblescope.render.text.report import Report
 from bubblescope.render.text.simulate import SCHEMA, Row, comparison, memory_line, step_line
 from bubblescope.schedules import SCHEDULES, generate, named, torch_csv
@@ -190,6 +190,7 @@ def _time(flag: str, meaning: str, default: str | None = None) -> Callable[[Any]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/report.md).")
 @click.option("--to", "fmt", type=click.Choice(list(FORMATS)), help="Also write this format.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write.")
+@of_pictures
 @click.option(
     "--save-plan",
     "plan_file",
@@ -213,18 +214,42 @@ def simulate(
     All times are of one micro-batch on one device; schedules with several chunks on a device split
     them evenly.
     """
-    times = Times(**{name: options.pop(name) for name in Times._fields})
-    wanted, plans = _Wanted(times=times, **options), _Plans(also)
     for path in filter(None, (output, plan_file)):
         writable(path)
+    if plan_file is not None:
+        agree(plan_file, "csv")
+    fmt = file_format(fmt, output) if compare is None else _picture_format(fmt, output)
+    drawn = options_of(fmt, options)
+    times = Times(**{name: options.pop(name) for name in Times._fields})
+    wanted, plans = _Wanted(times=times, **options), _Plans(also)
     if compare is not None:
         if schedule is not None or plan_file is not None:
             raise click.UsageError("--compare goes neither with --schedule nor with --save-plan")
         names = [plans.add(name.strip()) for name in compare.split(",")]
         wanted = wanted.beside(plans.own.values())
-        _compare(list(dict.fromkeys([*names, *plans.own])), plans, wanted, output, as_json=as_json)
-        return
-    plan, tried = _chosen(plans, schedule, wanted)
+        names = list(dict.fromkeys([*names, *plans.own]))
+        save = _compare(names, plans, wanted, as_json=as_json)
+        name = "schedules"
+    else:
+        plan, tried = _chosen(plans, schedule, wanted)
+        save = _report(plan, tried, wanted, as_json=as_json)
+        name = plan.name
+        if plan_file is not None:
+            torch_csv.write(plan, plan_file)
+            if not as_json:
+                wrote(plan_file)
+    if fmt is not None:
+        target = output or Path(f"{name}{FORMATS[fmt].suffix}")
+        with writing(target, quiet=as_json):
+            save(target, to=fmt, **drawn)
+        if not as_json:
+            wrote(target)
+
+
+def _report(
+    plan: Plan, tried: list[Plan], wanted: _Wanted, *, as_json: bool
+) -> Callable[..., object]:
+    """Simulate a schedule and report on it; return what writes it to a file."""
     timeline = wanted.run(plan)
     memory = plan.peak_memory(wanted.weight_share)
     found = Report.of(timeline, also=tried)
@@ -235,18 +260,21 @@ def simulate(
         out.print(step_line(steady_ns(timeline)))
         out.print(memory_line(plan, memory.tolist()))
         out.print(Text(ORDER_ONLY, "dim"))
-    if plan_file is not None:
-        torch_csv.write(plan, plan_file)
-        if not as_json:
-            wrote(plan_file)
-    if output is not None and fmt is None:
-        fmt = format_of(output)
-    if fmt is not None:
-        target = output or Path(f"{plan.name}{FORMATS[fmt].suffix}")
-        with writing(target, quiet=as_json):
-            write(timeline, target, to=fmt, also=tried)
-        if not as_json:
-            wrote(target)
+    return partial(write, timeline, also=tried)
+
+
+def _picture_format(fmt: str | None, output: Path | None) -> str:
+    """Return in which format to draw schedules beside each other.
+
+    Raises:
+        BubblescopeError: The file is no picture by its name.
+        click.UsageError: The format is none of a picture.
+    """
+    if fmt is None:
+        return "svg" if output is None else picture_format_of(output)
+    if FORMATS[fmt].takes != "pictured":
+        raise click.UsageError(f"--compare draws a picture, and {fmt} is none")
+    return file_format(fmt, output) or fmt
 
 
 def _chosen(plans: _Plans, schedule: str | None, wanted: _Wanted) -> tuple[Plan, list[Plan]]:
@@ -264,8 +292,9 @@ def _chosen(plans: _Plans, schedule: str | None, wanted: _Wanted) -> tuple[Plan,
 
 
 def _compare(
-    names: list[str], plans: _Plans, wanted: _Wanted, output: Path | None, *, as_json: bool
-) -> None:
+    names: list[str], plans: _Plans, wanted: _Wanted, *, as_json: bool
+) -> Callable[..., object]:
+    """Simulate schedules and print a table of them; return what draws them to a file."""
     runs = [_simulated(name, plans.own.get(name), wanted) for name in names]
     rows = [row for row, _ in runs]
     drawn = [shown for _, shown in runs if shown is not None]
@@ -277,11 +306,7 @@ def _compare(
         )
     else:
         out.print(comparison(rows), crop=False)
-    target = output or Path("schedules.svg")
-    with replacing(target) as partial:
-        partial.write_text(svg.compare(drawn), encoding="utf-8")
-    if not as_json:
-        wrote(target)
+    return partial(write_picture, drawn)
 
 
 def _simulated(name: str, own: Plan | None, wanted: _Wanted) -> tuple[Row, Pictured | None]:
@@ -291,7 +316,7 @@ def _simulated(name: str, own: Plan | None, wanted: _Wanted) -> tuple[Row, Pictu
         timeline = wanted.run(plan)
     except ScheduleError as error:
         return Row(name, problem=str(error)), None
-    shown = pictured(timeline)
+    shown = pictured(timeline, title=plan.name)
     lengths = [length for length in phase_lengths(shown.rates).values() if length is not None]
     row = Row(
         plan.name,

@@ -11,6 +11,7 @@ from bubblescope.analysis.compare import Comparison
 from bubblescope.analysis.view import View
 from bubblescope.cli.console import out, warn, writing, wrote
 from bubblescope.cli.output import open_page, output_path
+from bubblescope.cli.pictures import file_format
 from bubblescope.cli.questions import asking, beside, one_question
 from bubblescope.cli.reading import (
     has_kernels,
@@ -64,6 +65,7 @@ def view(
     unfold into the kernels that ran in them. With --against, the page shows what changed to another
     run, as `bubblescope compare` says it.
     """
+    file_format("html", output)
     question = one_question(options, also)
     options["activities"] |= unfolding
     timeline = read(paths, **options)

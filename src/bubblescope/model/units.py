@@ -133,11 +133,11 @@ def optional(value: object) -> str:
     return "?" if value is None else str(value)
 
 
-def joined(words: Sequence[str]) -> str:
+def joined(words: Sequence[str], conjunction: str = "and") -> str:
     """Return words as a sentence lists them.
 
-    >>> joined(["svg"]), joined(["svg", "png"]), joined(["svg", "pdf", "png"])
-    ('svg', 'svg and png', 'svg, pdf and png')
+    >>> joined(["svg"]), joined(["svg", "png"]), joined(["svg", "pdf", "png"], "or")
+    ('svg', 'svg and png', 'svg, pdf or png')
     """
     *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
+    return f"{', '.join(most)} {conjunction} {last}" if most else last

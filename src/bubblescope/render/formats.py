@@ -71,21 +71,21 @@ FORMATS: Final[Registry[Format]] = Registry(
             "bubblescope.render.picture.svg:write",
             ".svg",
             "papers and slides",
-            ("width", "look"),
+            ("width", "look", "title"),
             takes="pictured",
         ),
         "pdf": Format(
             "bubblescope.render.picture.pdf:write",
             ".pdf",
             "papers",
-            ("width", "look"),
+            ("width", "look", "title"),
             takes="pictured",
         ),
         "png": Format(
             "bubblescope.render.picture.png:write",
             ".png",
             "slides and documents",
-            ("width", "look", "dpi"),
+            ("width", "look", "title", "dpi"),
             takes="pictured",
         ),
         "parquet": Format(
@@ -131,6 +131,73 @@ def format_of(path: Path) -> str:
         BubblescopeError: It is the ending of none.
     """
     for name, known in sorted(FORMATS.items(), key=lambda item: -len(item[1].suffix)):
-        if path.name.endswith(known.suffix):
+        if path.name.lower().endswith(known.suffix):
             return name
     raise BubblescopeError(f"{path.name} has the ending of no format; say which with --to")
+
+
+def picture_format_of(path: Path) -> str:
+    """Return which picture a file's ending stands for: the name of a format; "svg" if it says nothing.
+
+    Raises:
+        BubblescopeError: It is the ending of something else than a picture.
+    """
+    pictures = {name: one.suffix for name, one in FORMATS.items() if one.takes == "pictured"}
+    for name, suffix in pictures.items():
+        if path.suffix.lower() == suffix:
+            return name
+    if _ending(path.name) in _endings():
+        raise BubblescopeError(
+            f"{path.name} is the name of a {_ending(path.name)} file, and this would be a picture; "
+            f"let it end in {joined([*pictures.values()], 'or')}"
+        )
+    return "svg"
+
+
+def write_picture(shown: Any, path: Path, *, to: str | None = None, **options: Any) -> Path:
+    """Draw runs that are pictured already.
+
+    Args:
+        shown: A `Pictured`, or several, which stand below each other.
+        path: The file to write.
+        to: Name of the format; by default, what the file's ending stands for.
+        options: Those that the format has.
+    """
+    FORMATS[to or picture_format_of(path)].writer()(shown, path, **options)
+    return path
+
+
+def agree(path: Path, name: str) -> None:
+    """Refuse to write a format to a file that is named as if it were something else.
+
+    An ending that says nothing, such as that of a device, agrees with every format.
+
+    Raises:
+        BubblescopeError: The file has the ending of another format, or of one that nothing here writes.
+    """
+    suffix = FORMATS[name].suffix
+    if _ending(path.name) in _endings() - {_ending(suffix)}:
+        raise BubblescopeError(
+            f"{path.name} is the name of a {_ending(path.name)} file, and this would be {name}; "
+            f"name it {path.stem.removesuffix(suffix)}{suffix}"
+        )
+
+
+_NEVER_WRITTEN: Final = frozenset(
+    (
+        *("jpg", "jpeg", "gif", "webp", "avif", "bmp", "tif", "tiff", "eps", "ps", "emf", "svgz"),
+        *("gz", "bz2", "xz", "zst", "zip"),
+    )
+)
+"""Endings of pictures and compressed files of which no format is one."""
+
+
+def _ending(name: str) -> str:
+    """Return what follows the last dot of a name; nothing if it has none."""
+    _, dot, ending = name.rpartition(".")
+    return ending.lower() if dot else ""
+
+
+def _endings() -> frozenset[str]:
+    """Return all endings that say what a file is."""
+    return _NEVER_WRITTEN | {_ending(known.suffix) for _, known in FORMATS.items()}

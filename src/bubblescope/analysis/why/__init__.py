@@ -101,8 +101,9 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         return self.study.ledger if self.shares is not None else None
 
     def pictured(self) -> list[Pictured]:
-        """Return what its picture shows: the first step."""
-        return [pictured(self.timeline, max_steps=1)] if len(self.timeline) else []
+        """Return what its picture shows: the first step, and why its ranks were idle."""
+        shown = pictured(self.timeline, max_steps=1, ledger=self.ledger)
+        return [shown] if len(self.timeline) else []
 
     def to_dict(self, *, gaps: bool = False) -> dict[str, Any]:
         """Return the explanation as plain values, following the schema `SCHEMA`.

@@ -70,9 +70,9 @@ def latest_ns(pairing: Pairing) -> int:
 def _ended(pairing: Pairing) -> pl.DataFrame:
     """Return the steps of a pairing with end_ns, where B's end if they begin where A's do."""
     ends = pairing.timeline.tasks.group_by("step").agg(pl.col("end_ns").max())
-    return pairing.steps.join(ends, on="step", nulls_equal=True, maintain_order="left").with_columns(
-        pl.col("end_ns") + pl.col("shift_ns")
-    )
+    return pairing.steps.join(
+        ends, on="step", nulls_equal=True, maintain_order="left"
+    ).with_columns(pl.col("end_ns") + pl.col("shift_ns"))
 
 
 def _ranked(comparison: Comparison) -> list[schema.Change]:

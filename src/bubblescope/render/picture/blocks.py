@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 _ROOM: Final = 3
 """Least average pixels per task at which a lane is drawn block by block."""
-_MOST_BLOCKS: Final = 40_000
+MOST_BLOCKS: Final = 40_000
+"""Tasks of a picture up to which any lane is drawn block by block."""
 _LETTER: Final = 0.68
 """As `DIGIT`, of the letters of names in the widest of the fonts."""
+_FEW: Final = 0.02
+"""Share of labels that may be left out so that the others are larger."""
 _MOST_LETTERS: Final = 1_000
 _LEAST_LETTERS: Final = 5
 """Letters of a name that must fit for its beginning to be shown."""
@@ -62,6 +65,28 @@ def coloured(tasks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def type_size(tasks: pl.DataFrame, frame: Frame, sizes: tuple[float, float], spare: float) -> float:
+    """Return one size for the labels of all blocks, at which all but a few that can be legible fit.
+
+    Sizes that differ from block to block, or labels that only some blocks of a kind have room for, look
+    like a pattern of the run.
+
+    Args:
+        tasks: Tasks with what `coloured` adds. Names of their own are cut to fit, so they do not count.
+        frame: Where time lies.
+        sizes: The smallest and the largest that it may be.
+        spare: Room beside a label.
+    """
+    least, most = sizes
+    wide = (pl.col("end_ns") - pl.col("start_ns")) * frame.scale - spare
+    labelled = tasks.filter(~pl.col("named") & (pl.col("label") != ""))
+    fits = labelled.select(wide / (pl.col("label").str.len_chars() * DIGIT)).to_series()
+    smallest = fits.filter(fits >= least).quantile(_FEW)
+    if smallest is None:
+        return most
+    return min(most, max(least, smallest * (1 - 1e-9)))  # rounding must not make it too large
+
+
 def blocks(
     tasks: pl.DataFrame, frame: Frame, top: dict[int, float], finish: Finish
 ) -> tuple[list[str], bool]:
@@ -76,7 +101,7 @@ def blocks(
     Returns:
         The elements, and whether any lane is sampled.
     """
-    crowded = (pl.len().over("rank") > frame.plot // _ROOM) | (pl.len() > _MOST_BLOCKS)
+    crowded = (pl.len().over("rank") > frame.plot // _ROOM) | (pl.len() > MOST_BLOCKS)
     tasks = tasks.with_columns(crowded=crowded)
     sampled = tasks.filter("crowded")
     return [

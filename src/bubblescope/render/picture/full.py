@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -11,8 +12,9 @@ from bubblescope.model import units
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.render.layout import ordered_ranks
 from bubblescope.render.palette import BUBBLE, COLOURS
-from bubblescope.render.picture.blocks import Finish, blocks, coloured
-from bubblescope.render.picture.guides import Entry, axis, legend
+from bubblescope.render.picture.blocks import Finish, blocks, coloured, type_size
+from bubblescope.render.picture.cause_lines import lines
+from bubblescope.render.picture.guides import Entry, axis, legend, step_labels
 from bubblescope.render.picture.sheet import (
     ALONE,
     Drawing,
@@ -21,6 +23,7 @@ from bubblescope.render.picture.sheet import (
     number,
     shortened,
     span_of,
+    squeezed,
     text,
 )
 from bubblescope.render.wording import facts
@@ -34,6 +37,12 @@ if TYPE_CHECKING:
     from bubblescope.render.picture.size import Size
 
 _GREY: Final = "#5c5c5c"
+_LEAST_TYPE: Final = 0.7
+"""Size of the smallest labels, as a share of the other type's."""
+_BOLD: Final = 1.15
+"""How much wider bold type is."""
+_SPARE: Final = 3
+"""Room beside a label, in pixels."""
 
 
 def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> Drawing:
@@ -50,21 +59,26 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
     """
     timeline = pictured.timeline
     tasks = compute_tasks(timeline)
-    titles = _titles(timeline)
-    titled = max(
-        style.left, round(max(map(style.wide, titles.values()), default=0)) + 2 * style.gap
-    )
-    frame = Frame.fit(panel.span or span_of(tasks), (titled, style.right), size, style)
-    heading = _wrapped(_said(pictured), frame, style)
+    beside = panel.margins or margins(pictured, style)
+    frame = Frame.fit(panel.span or span_of(tasks), beside, size, style)
+    heading = _wrapped(_said(pictured, panel), frame, style)
     top = style.heading + 17 + style.line * len(heading)
     lanes, hosts, bottom = _lanes(timeline, top, style)
-    finish = Finish(style.block, "#ffffff", 0.5, 6, style.font, style.font * 0.7, 3)
-    drawn, sampled = blocks(coloured(tasks), frame, lanes, finish)
+    tasks = coloured(tasks)
+    least = style.font * _LEAST_TYPE
+    font = type_size(tasks, frame, (least, style.font), _SPARE)
+    drawn, sampled = blocks(
+        tasks, frame, lanes, Finish(style.block, "#ffffff", 0.5, 6, font, least, _SPARE)
+    )
+    idle, causes = lines(pictured.gaps, frame, lanes, style.block)
     explains: list[str] = []
     height = bottom + (style.font + 23 if panel.axis else 6)
     if panel.legend:
         between = "bubble" if pictured.budget is None else "no task"
         entries = _entries(tasks if panel.tasks is None else panel.tasks, between)
+        entries += [
+            Entry(" / ".join(names), (BUBBLE,), "#cfcfcf", line) for line, names in causes.items()
+        ]
         notes = [f"crowded lanes show what runs at {style.sample}"] if sampled else []
         explains, height = legend(
             entries, notes, (_margin(frame, style), height), size.pixels, style
@@ -72,9 +86,10 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
     parts = [
         *_heading(heading, frame, style),
         *_steps(pictured, frame, style, (top, bottom)),
-        *_hosts(hosts, style),
-        *_lane_titles(titles, lanes, frame, style),
-        *_lane_rates(pictured, lanes, frame, style, top),
+        *_hosts(hosts, frame, style),
+        *_lane_titles(_titles(timeline), lanes, frame, style),
+        *_rates(_lane_rates(pictured), lanes, frame, style, top),
+        *idle,
         *drawn,
         *(axis(frame, style, bottom) if panel.axis else ()),
         *explains,
@@ -82,17 +97,26 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
     return Drawing("\n".join(parts), height, style.font)
 
 
+def margins(pictured: Pictured, style: Style) -> tuple[float, float]:
+    """Return how much room the titles of the lanes and their rates take, at the left and right."""
+    what, rates = _lane_rates(pictured)
+    titled = max(map(style.wide, _titles(pictured.timeline).values()), default=0)
+    rated = max(map(style.wide, (what, *rates.values())))
+    return (
+        max(style.left, round(titled) + 2 * style.gap),
+        max(style.right, ceil(rated) + 2 * style.gap),
+    )
+
+
 def _entries(tasks: pl.DataFrame, between: str) -> list[Entry]:
     """Return what the colours stand for; `between` is what is between tasks."""
     present = set(tasks["kind"].cast(pl.String).unique())
-    return [
-        *(
-            Entry(kind.value.replace("_", " "), (COLOURS[kind],))
-            for kind in Kind
-            if kind.value in present
-        ),
-        Entry(between, (BUBBLE,), "#cfcfcf"),
-    ]
+    named: dict[str, list[str]] = {}
+    for kind in Kind:
+        if kind.value in present:
+            named.setdefault(COLOURS[kind], []).append(kind.value.replace("_", " "))
+    kinds = [Entry(" / ".join(names), (colour,)) for colour, names in named.items()]
+    return [*kinds, Entry(between, (BUBBLE,), "#cfcfcf")]
 
 
 def _titles(timeline: Timeline) -> dict[int, str]:
@@ -125,12 +149,12 @@ def _lanes(
     return lanes, hosts, max(y, top + style.row)
 
 
-def _said(pictured: Pictured) -> list[str]:
-    """Return what the heading says; of what a run is set beside, only what it is and its rates."""
-    beside = pictured.title and pictured.above is None
+def _said(pictured: Pictured, panel: Panel) -> list[str]:
+    """Return what the heading says."""
+    said = facts(pictured.timeline) if panel.facts else []
     return [
-        *([pictured.title] if pictured.title else ()),
-        *(() if beside else facts(pictured.timeline)),
+        *([squeezed(pictured.title)] if pictured.title else ()),
+        *(said[1:] if said[:1] == [pictured.title] else said),
         *_idleness(pictured),
     ]
 
@@ -184,18 +208,19 @@ def _steps(
             pl.col("step").is_not_null(), pl.col("lane") == Lane.COMPUTE.value
         )
         .group_by("step")
-        .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
+        .agg(pl.col("start_ns").min())
         .sort("start_ns")
     )
-    for step, start, end in steps.iter_rows():
-        left, right = frame.x(start), frame.x(end)
+    lefts = [frame.x(start) for start in steps["start_ns"]]
+    rates = [_of_step(pictured, step) for step in steps["step"]]
+    known = ["" if rate is None else f" · {units.percent(rate)}" for rate in rates]
+    labels = step_labels(steps["step"].to_list(), known, [*lefts, frame.right], style)
+    for left, label in zip(lefts, labels, strict=True):
         yield (
             f'<path d="M{left:.2f} {number(top - 8)}V{number(bottom)}" stroke="#9a9a9a" '
             'stroke-width="0.7" stroke-dasharray="3 3"/>'
         )
-        rate = _of_step(pictured, step)
-        label = f"step {step}" + ("" if rate is None else f" · {units.percent(rate)}")
-        if right - left > style.wide(label):
+        if label and left + style.wide(label) <= frame.right:
             yield f'<text x="{left + 3:.2f}" y="{number(top - 12)}" fill="{_GREY}">{label}</text>'
 
 
@@ -208,11 +233,12 @@ def _of_step(pictured: Pictured, step: int) -> float | None:
     return None if rates is None else rates.makespan
 
 
-def _hosts(hosts: list[tuple[float, str]], style: Style) -> Iterator[str]:
+def _hosts(hosts: list[tuple[float, str]], frame: Frame, style: Style) -> Iterator[str]:
+    most = int(frame.right / style.wide("0") / _BOLD)
     for y, host in hosts:
         yield (
             f'<text x="6" y="{number(y + style.host * 2 / 3)}" fill="{_GREY}" font-weight="bold">'
-            f"{text(shortened(host))}</text>"
+            f"{text(squeezed(host, most))}</text>"
         )
 
 
@@ -229,21 +255,28 @@ def _lane_titles(
         )
 
 
-def _lane_rates(
-    pictured: Pictured, lanes: dict[int, float], frame: Frame, style: Style, top: float
-) -> Iterator[str]:
-    """Draw at the right edge how much each rank idles, if that is known of any."""
+def _lane_rates(pictured: Pictured) -> tuple[str, dict[int, str]]:
+    """Return what stands at the right of the lanes and over it, if it is known of any rank."""
     what, rates = _per_rank(pictured)
     if all(rate is None for rate in rates.values()):
-        return
+        return "", {}
+    return what, {rank: units.percent(rate) for rank, rate in rates.items()}
+
+
+def _rates(
+    rated: tuple[str, dict[int, str]],
+    lanes: dict[int, float],
+    frame: Frame,
+    style: Style,
+    top: float,
+) -> Iterator[str]:
+    what, rates = rated
     end = number(frame.width - style.gap / 2)
-    yield f'<text x="{end}" y="{number(top - 12)}" text-anchor="end" fill="{_GREY}">{what}</text>'
-    for rank, y in lanes.items():
-        if rank in rates:
-            middle = number(_middle(y, style))
-            yield (
-                f'<text x="{end}" y="{middle}" text-anchor="end">{units.percent(rates[rank])}</text>'
-            )
+    if what:
+        yield f'<text x="{end}" y="{number(top - 12)}" text-anchor="end" fill="{_GREY}">{what}</text>'
+    for rank in lanes.keys() & rates.keys():
+        middle = number(_middle(lanes[rank], style))
+        yield f'<text x="{end}" y="{middle}" text-anchor="end">{rates[rank]}</text>'
 
 
 def _per_rank(pictured: Pictured) -> tuple[str, dict[int, float | None]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import ceil
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from bubblescope.render.picture.sheet import number
@@ -10,6 +13,7 @@ from bubblescope.render.ticks import ticks
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from bubblescope.render.picture.cause_lines import Line
     from bubblescope.render.picture.sheet import Frame, Style
 
 _GREY = "#5c5c5c"
@@ -29,6 +33,28 @@ def axis(frame: Frame, style: Style, bottom: float) -> Iterator[str]:
         )
 
 
+def step_labels(
+    steps: Sequence[int], known: Sequence[str], begins: Sequence[float], style: Style
+) -> list[str]:
+    """Return what stands above each step: all that is known where most have room, else some numbers.
+
+    Args:
+        steps: Their numbers.
+        known: What else could be said of each.
+        begins: Where each begins, and where the last one ends, in pixels.
+        style: How large things are.
+    """
+    if not steps:
+        return []
+    short = [f"step {step}" for step in steps]
+    full = [name + more for name, more in zip(short, known, strict=True)]
+    apart = median(right - left for left, right in pairwise(begins))
+    if max(map(style.wide, full)) + style.gap <= apart:
+        return full
+    every = ceil((max(map(style.wide, short)) + style.gap) / max(0.1, apart))
+    return [label if at % every == 0 else "" for at, label in enumerate(short)]
+
+
 class Entry(NamedTuple):
     """A line of the legend.
 
@@ -36,11 +62,13 @@ class Entry(NamedTuple):
         name: What it says.
         colours: The colours that it explains, side by side.
         edge: Colour of their outline, if they have one.
+        line: What stands at their foot, if it is that which it explains.
     """
 
     name: str
     colours: tuple[str, ...]
     edge: str | None = None
+    line: Line | None = None
 
 
 def legend(
@@ -65,7 +93,7 @@ def legend(
     drawn: list[str] = []
     left, y = place
     x, side = left, style.swatch
-    for name, colours, edge in entries:
+    for name, colours, edge, line in entries:
         room = len(colours) * side + 5 + 17 * side / 12 + int(style.wide(name))
         if x > left and x + room > width:
             x, y = left, y + style.line
@@ -75,6 +103,11 @@ def legend(
             f'height="{number(side)}" fill="{colour}"{outline}/>'
             for at, colour in enumerate(colours)
         ]
+        if line is not None:
+            high = side * 0.4
+            drawn.append(
+                line.drawn(f"M{number(x)} {number(y + side - high / 2)}h{number(side)}", high)
+            )
         start = x + len(colours) * side + 5 * side / 12
         drawn.append(f'<text x="{number(start)}" y="{number(y + side * 10 / 12)}">{name}</text>')
         x += room

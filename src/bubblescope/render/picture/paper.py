@@ -11,7 +11,7 @@ from bubblescope.model import units
 from bubblescope.model.kinds import Kind
 from bubblescope.render.palette import BUBBLE, COLOURS
 from bubblescope.render.picture.blocks import Finish, blocks, coloured
-from bubblescope.render.picture.guides import Entry, legend
+from bubblescope.render.picture.guides import Entry, legend, step_labels
 from bubblescope.render.picture.order import pipeline_order
 from bubblescope.render.picture.sheet import (
     ALONE,
@@ -76,18 +76,21 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
     tasks = compute_tasks(pictured.timeline)
     everything = tasks if panel.tasks is None else panel.tasks
     ranks = pipeline_order(pictured.timeline)["rank"].to_list()
-    titles = [f"Device {device + 1}" for device in range(len(ranks))]
+    titles = _numbered(pictured)
     row = min(style.row, max(_THINNEST, _HIGHEST / max(1, len(ranks))))
     block = row - (0.5 if row == style.row else 0)
-    margins = (max(map(style.wide, titles), default=0) + style.gap, _RIGHT)
-    frame = Frame.fit(panel.span or span_of(tasks), margins, size, style)
-    top = 4.0 + (style.font * 1.5 if pictured.title else 0)
+    beside = panel.margins or margins(pictured, style)
+    frame = Frame.fit(panel.span or span_of(tasks), beside, size, style)
+    steps = tasks.filter(pl.col("step").is_not_null()).group_by("step")
+    begins = steps.agg(pl.col("start_ns").min()).sort("start_ns").rows()
+    top = 4.0 + style.font * 1.5 * (bool(pictured.title) + (len(begins) > 1))
     lanes = {rank: top + row * device for device, rank in enumerate(ranks)}
     bottom = top + row * max(1, len(ranks))
     chunks = int(everything["chunk"].max() or 0) + 1  # type: ignore[arg-type]
     weights = (everything["kind"] == Kind.BACKWARD_WEIGHT.value).any()
     shaded = 1 < chunks <= _SHADES and not weights
-    tasks = _labelled(_shaded(tasks, chunks) if shaded else coloured(tasks), chunks, shaded=shaded)
+    own = int(tasks["chunk"].max() or 0) + 1  # type: ignore[arg-type]
+    tasks = _labelled(_shaded(tasks, chunks) if shaded else coloured(tasks), own, shaded=shaded)
     # One look for all blocks: outlines and numbers that only some have room for look like a pattern.
     wide = (everything["end_ns"] - everything["start_ns"]) * frame.scale
     outlined = _OUTLINED if (wide.median() or 0) < _OUTLINED else _THINNEST_OUTLINED  # type: ignore[operator]
@@ -109,11 +112,21 @@ def draw(pictured: Pictured, size: Size, style: Style, panel: Panel = ALONE) -> 
         *_caption(pictured.title, frame, style),
         *_titles(titles, list(lanes.values()), frame, style, (row, block)),
         *drawn,
-        *_steps(tasks, frame, (top, bottom)),
+        *_steps(begins, frame, style, (top, bottom)),
         *(_time(frame, style, bottom) if panel.axis else ()),
         *explained,
     ]
     return Drawing("\n".join(parts), height, style.font)
+
+
+def margins(pictured: Pictured, style: Style) -> tuple[float, float]:
+    """Return how much room there is at the left, for the titles of the lanes, and at the right."""
+    return max(map(style.wide, _numbered(pictured)), default=0) + style.gap, _RIGHT
+
+
+def _numbered(pictured: Pictured) -> list[str]:
+    """Return the titles of the lanes."""
+    return [f"Device {device + 1}" for device in range(pictured.timeline.ranks.height)]
 
 
 def _caption(title: str, frame: Frame, style: Style) -> Iterator[str]:
@@ -216,14 +229,25 @@ def _titles(
             yield f'<text x="{x}" y="{middle}" text-anchor="end">{title}</text>'
 
 
-def _steps(tasks: pl.DataFrame, frame: Frame, extent: tuple[float, float]) -> Iterator[str]:
-    """Draw a line where each step but the first begins."""
-    begins = tasks.filter(pl.col("step").is_not_null()).group_by("step")
-    for start in begins.agg(pl.col("start_ns").min())["start_ns"].sort()[1:]:
-        yield (
-            f'<path d="M{frame.x(start):.2f} {number(extent[0] - 3)}V{number(extent[1] + 3)}" '
-            f'stroke="{_EDGE}" stroke-width="0.7" stroke-dasharray="2 2"/>'
-        )
+def _steps(
+    begins: list[tuple[int, int]], frame: Frame, style: Style, extent: tuple[float, float]
+) -> Iterator[str]:
+    """Draw a line where each step but the first begins, and numbers above, where there are several."""
+    if len(begins) < 2:
+        return
+    top, bottom = extent
+    lefts = [frame.x(start) for _, start in begins]
+    labels = step_labels(
+        [step for step, _ in begins], [""] * len(begins), [*lefts, frame.right], style
+    )
+    for at, (left, label) in enumerate(zip(lefts, labels, strict=True)):
+        if at > 0:
+            yield (
+                f'<path d="M{left:.2f} {number(top - 3)}V{number(bottom + 3)}" '
+                f'stroke="{_EDGE}" stroke-width="0.7" stroke-dasharray="2 2"/>'
+            )
+        if label and left + style.wide(label) <= frame.right:
+            yield f'<text x="{left:.2f}" y="{number(top - style.font * 0.5)}">{label}</text>'
 
 
 def _time(frame: Frame, style: Style, bottom: float) -> Iterator[str]:

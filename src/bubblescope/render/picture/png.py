@@ -18,6 +18,7 @@ from bubblescope.render.picture.sheet import FAMILIES, PRINT, SCREEN, page
 from bubblescope.render.picture.size import INCH, Size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from bubblescope.analysis.pictured import Pictured
@@ -29,30 +30,37 @@ _HEAD: Final = 33
 
 
 def write(
-    pictured: Pictured,
+    pictured: Pictured | Sequence[Pictured],
     path: Path,
     *,
     width: float | str | None = None,
     look: str = "full",
+    title: str = "",
     dpi: float = 300,
 ) -> Path:
     """Write the picture; the arguments are those of `render`."""
-    data = render(pictured, width=width, look=look, dpi=dpi)
+    data = render(pictured, width=width, look=look, title=title, dpi=dpi)
     with replacing(path) as partial:
         partial.write_bytes(data)
     return path
 
 
 def render(
-    pictured: Pictured, *, width: float | str | None = None, look: str = "full", dpi: float = 300
+    pictured: Pictured | Sequence[Pictured],
+    *,
+    width: float | str | None = None,
+    look: str = "full",
+    title: str = "",
+    dpi: float = 300,
 ) -> bytes:
     """Return the picture as PNG data.
 
     Args:
-        pictured: What to draw: its compute lanes.
+        pictured: What to draw: the compute lanes of a run, or of several, as `svg.draw` has them.
         width: As of an SVG picture, of which a pixel is 1/96 inch; 1600 of them by default, 7 inches
             in the look of papers.
         look: One of `svg.LOOKS`.
+        title: What stands above it.
         dpi: Pixels of the file per inch.
 
     Raises:
@@ -69,7 +77,7 @@ def render(
     size = Size(across / density, size.unit)
     style = PRINT if size.printed else SCREEN
     style = style._replace(density=density, sample="each pixel's centre")
-    drawing = svg.draw(pictured, size, look, style)
+    drawing = svg.draw(pictured, size, look, style, title)
     high = ceil(drawing.height * density)
     if across * high > _MOST:
         raise BubblescopeError(

@@ -35,7 +35,7 @@ class Style(NamedTuple):
         row, block: Height of a lane with the room below it, and without.
         left: Least room for the titles of the lanes; longer ones take more.
         gap: Room between a title and its lane.
-        right: Room for the rates at the other end.
+        right: Least room for the rates at the other end; longer ones take more.
         host: Height of a host's name above its lanes.
         line: Height of a line of text.
         font, heading: Size of the type, and of the heading's.
@@ -161,12 +161,16 @@ class Panel(NamedTuple):
         tasks: The tasks of all of them, which colours and legend are for; its own if None.
         axis: Whether the axis of time is below it.
         legend: Whether the legend is.
+        facts: Whether its heading says what run it is, beside its title and its rates.
+        margins: Room at the left and right of all of them; its own if None.
     """
 
     span: tuple[int, int] | None = None
     tasks: pl.DataFrame | None = None
     axis: bool = True
     legend: bool = True
+    facts: bool = True
+    margins: tuple[float, float] | None = None
 
 
 ALONE: Final = Panel()
@@ -220,5 +224,13 @@ def text(value: str) -> str:
 
 
 def shortened(value: str) -> str:
-    """Cut a long name."""
+    """Cut a long text at its end."""
     return value if len(value) <= _LONGEST else value[: _LONGEST - 1] + "…"
+
+
+def squeezed(value: str, most: int = _LONGEST) -> str:
+    """Cut a long name in its middle: paths, and names of a cluster's hosts, differ at their ends."""
+    if len(value) <= most:
+        return value
+    kept = most - 1
+    return f"{value[: kept // 2]}…{value[len(value) - (kept - kept // 2) :]}"

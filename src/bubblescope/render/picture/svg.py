@@ -8,22 +8,27 @@ overlap share the height of their lane, so none hides another. What looks idle i
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
+from bubblescope.analysis.pictured import Pictured
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.files import replacing
 from bubblescope.render.picture import full, paper
 from bubblescope.render.picture.sheet import (
+    ALONE,
     PRINT,
     SCREEN,
     Drawing,
     Panel,
     compute_tasks,
+    number,
     page,
     span_of,
     stacked,
+    text,
 )
 from bubblescope.render.picture.size import Size
 
@@ -31,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from bubblescope.analysis.pictured import Pictured
     from bubblescope.render.picture.sheet import Style
 
 LOOKS: Final = {
@@ -44,7 +48,12 @@ _WIDTHS: Final[dict[str, int | str]] = {"full": 1600, "paper": "page"}
 
 
 def write(
-    pictured: Pictured, path: Path, *, width: float | str | None = None, look: str = "full"
+    pictured: Pictured | Sequence[Pictured],
+    path: Path,
+    *,
+    width: float | str | None = None,
+    look: str = "full",
+    title: str = "",
 ) -> Path:
     """Write the picture; the arguments are those of `render`.
 
@@ -53,9 +62,11 @@ def write(
         path: The file to write.
         width: Of the picture; 1600 pixels by default, 7 inches in the look of papers.
         look: One of `LOOKS`.
+        title: What stands above it.
     """
+    drawn = render(pictured, width=width, look=look, title=title)
     with replacing(path) as partial:
-        partial.write_text(render(pictured, width=width, look=look), encoding="utf-8")
+        partial.write_text(drawn, encoding="utf-8")
     return path
 
 
@@ -78,39 +89,28 @@ class Picture(NamedTuple):
         return self.svg
 
 
-def compare(runs: Sequence[Pictured], *, width: int = 1200) -> str:
-    """Return one picture of several runs, one below the other on the same scale of time.
-
-    Args:
-        runs: What to draw, top to bottom.
-        width: Of the picture, in pixels.
-    """
-    longest = max((run.timeline.duration_ns for run in runs), default=0)
-    shown = [compute_tasks(run.timeline) for run in runs]
-    size, everything = Size.of(width), pl.concat(shown)
-    panels = []
-    for run, tasks in zip(runs, shown, strict=True):
-        start_ns, _ = span_of(tasks)
-        panel = Panel((start_ns, start_ns + longest), everything, legend=run is runs[-1])
-        panels.append(full.draw(run, size, SCREEN, panel))
-    return page(stacked(panels), size)
-
-
-def render(pictured: Pictured, *, width: float | str | None = 1200, look: str = "full") -> str:
+def render(
+    pictured: Pictured | Sequence[Pictured],
+    *,
+    width: float | str | None = 1200,
+    look: str = "full",
+    title: str = "",
+) -> str:
     """Return the picture as SVG text.
 
     Args:
-        pictured: What to draw: its compute lanes.
+        pictured: What to draw: the compute lanes of a run, or of several, as `draw` has them.
         width: Of the picture: a number of pixels, a length such as "84mm" or "3.3in", "column"
             (3.3 inches) or "page" (7 inches). With a length, type is as large as papers have it.
         look: One of `LOOKS`.
+        title: What stands above it.
 
     Raises:
         BubblescopeError: The width is none, or leaves no room for the lanes beside their titles;
             there is no such look.
     """
     size = size_of(width, look)
-    return page(draw(pictured, size, look, PRINT if size.printed else SCREEN), size)
+    return page(draw(pictured, size, look, PRINT if size.printed else SCREEN, title), size)
 
 
 def size_of(width: float | str | None, look: str) -> Size:
@@ -124,17 +124,68 @@ def size_of(width: float | str | None, look: str) -> Size:
     return Size.of(_WIDTHS[look] if width is None else width)
 
 
-def draw(pictured: Pictured, size: Size, look: str, style: Style) -> Drawing:
-    """Draw a run in one of the `LOOKS`, below what it is set beside.
+def draw(
+    shown: Pictured | Sequence[Pictured], size: Size, look: str, style: Style, title: str = ""
+) -> Drawing:
+    """Draw a run in one of the `LOOKS`, below what it is set beside, or several runs.
+
+    Args:
+        shown: A run; or several, which stand below each other on the same scale of time, each from its
+            own start.
+        size: How wide.
+        look: One of `LOOKS`.
+        style: How large things are.
+        title: What stands above it all.
 
     Raises:
         BubblescopeError: The width leaves no room for the lanes beside their titles.
     """
-    drawn = paper.draw if look == "paper" else full.draw
-    if pictured.above is None:
-        return drawn(pictured, size, style)
-    both = (pictured.above, pictured)
-    tasks = pl.concat(compute_tasks(one.timeline) for one in both)
-    upper = Panel(span_of(tasks), tasks, axis=False, legend=False)
-    lower = Panel(span_of(tasks), tasks)
-    return stacked([drawn(both[0], size, style, upper), drawn(both[1], size, style, lower)])
+    drawn = paper if look == "paper" else full
+    panels = _panels(shown)
+    left, right = map(max, zip(*(drawn.margins(run, style) for run, _ in panels), strict=True))
+    heading = [_heading(title, size, style)] if title else []
+    return stacked(
+        [
+            *heading,
+            *(
+                drawn.draw(run, size, style, panel._replace(margins=(left, right)))
+                for run, panel in panels
+            ),
+        ]
+    )
+
+
+def _panels(shown: Pictured | Sequence[Pictured]) -> list[tuple[Pictured, Panel]]:
+    """Return the runs from top to bottom, with what each shares with the others."""
+    if not isinstance(shown, Pictured):
+        tasks = [compute_tasks(run.timeline) for run in shown]
+        everything = pl.concat(tasks)
+        longest = max((run.timeline.duration_ns for run in shown), default=0)
+        starts = [span_of(one)[0] for one in tasks]
+        return [
+            (run, Panel((start, start + longest), everything, axis=last, legend=last))
+            for run, start in zip(shown, starts, strict=True)
+            for last in (run is shown[-1],)
+        ]
+    if shown.above is None:
+        return [(shown, ALONE)]
+    both = (shown.above, shown)
+    tasks = [compute_tasks(one.timeline) for one in both]
+    together = pl.concat(tasks)
+    span = span_of(together)
+    upper = Panel(span, together, axis=False, legend=False, facts=False)
+    return [(shown.above, upper), (shown, Panel(span, together))]
+
+
+def _heading(title: str, size: Size, style: Style) -> Drawing:
+    """Draw a title, in as many lines as it takes."""
+    high, left = style.heading * 1.2, style.gap
+    most = int((size.pixels - 2 * left) / (style.wide("0") * high / style.font))
+    drawn, y = [], 0.0
+    for line in textwrap.wrap(title, most) or [""]:
+        y += high * 1.3
+        drawn.append(
+            f'<text x="{number(left)}" y="{number(y)}" font-size="{number(high)}" '
+            f'font-weight="bold" fill="#1a1a1a">{text(line)}</text>'
+        )
+    return Drawing("\n".join(drawn), y + high * 0.4, style.font)

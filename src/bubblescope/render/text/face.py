@@ -61,7 +61,7 @@ class Face:
         from bubblescope.render.picture import svg  # noqa: PLC0415  # a command draws none.
 
         panels = self.pictured()
-        picture = svg.compare(panels) if panels else ""
+        picture = svg.render(panels) if panels else ""
         console = PlainConsole(
             file=io.StringIO(),
             record=True,

@@ -15,15 +15,19 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.counters import in_force
-from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.kinds import Lane
 from bubblescope.render.files import replacing
 from bubblescope.render.layout import drawn_ns, duration_text, ordered_ranks, short_label, with_rows
+from bubblescope.render.traces import colours
+from bubblescope.render.traces.colours import STEPS
 from bubblescope.render.traces.kernels import KERNEL_ARGUMENTS, kernel_slices
 from bubblescope.render.traces.slices import (
     ARGUMENTS,
     LONGEST_DETAIL,
     LONGEST_TITLE,
+    PHASES_TITLE,
     flows,
+    phase_spans,
     plain,
     step_spans,
 )
@@ -36,30 +40,12 @@ if TYPE_CHECKING:
 
 _BEYOND_DOUBLES: Final = {"kind", "host_start_ns", "host_end_ns"}
 """Arguments written as text: the kind, and times since the epoch, which JavaScript would round."""
-_COLOURS: Final = {
-    Kind.FORWARD: "rail_response",
-    Kind.BACKWARD: "rail_idle",
-    Kind.BACKWARD_INPUT: "rail_idle",
-    Kind.BACKWARD_WEIGHT: "cq_build_running",
-    Kind.FORWARD_BACKWARD: "rail_load",
-    Kind.RECOMPUTE: "background_memory_dump",
-    Kind.OPTIMIZER: "heap_dump_child_node_arrow",
-    Kind.SEND_FORWARD: "thread_state_runnable",
-    Kind.RECV_FORWARD: "thread_state_runnable",
-    Kind.SEND_BACKWARD: "thread_state_unknown",
-    Kind.RECV_BACKWARD: "thread_state_unknown",
-    Kind.COLLECTIVE: "thread_state_uninterruptible",
-    Kind.DATA: "heap_dump_stack_frame",
-    Kind.GC: "generic_work",
-    Kind.OTHER: "cq_build_abandoned",
-}
-"""Of the colour names that Catapult's viewer knows, the nearest to our palette's."""
-_STEPS_COLOUR: Final = "grey"
 _ROWS_PER_LANE: Final = 1_000_000
+_PHASES_TID: Final = 1 + (len(Lane) + 1) * _ROWS_PER_LANE + pl.col("row")
+"""Thread of a phase: below those of all lanes and kernels."""
 _CHUNK: Final = 50_000
 _TEXTS: Final = ("full", "module")
 """What is said of kernels in a trace's own words."""
-_STEPS: Final = "steps"
 _INSIDE_NS: Final = 100.0
 """How far within its slice an arrow begins and ends; half the slice where that is less."""
 
@@ -69,10 +55,11 @@ def write(timeline: Timeline, path: Path, *, kernels: bool = False) -> Path:
     ran = _threaded(kernel_slices(timeline)) if kernels else None
     origin_ns = _origin_ns(timeline, ran)
     tasks = _placed(timeline, origin_ns)
-    spans = step_spans(timeline.tasks, per_rank=False)
+    spans, phased = step_spans(timeline.tasks, per_rank=False), phase_spans(timeline)
     parts: list[Iterable[str]] = [
-        _metadata(timeline, tasks, spans, ran),
+        _metadata(timeline, tasks, spans, phased, ran),
         _steps(timeline, spans, origin_ns),
+        _phases(phased, origin_ns),
         _slices(tasks),
         _flows(timeline, tasks, origin_ns),
         _counters(timeline, origin_ns),
@@ -130,9 +117,7 @@ def _slices(tasks: pl.DataFrame) -> pl.Series:
         tasks,
         name=pl.format("{} {}", short_label(), duration_text()),
         cat=pl.col("kind").cast(pl.String),
-        cname=pl.col("kind")
-        .cast(pl.String)
-        .replace_strict({kind.value: name for kind, name in _COLOURS.items()}),
+        cname=pl.col("kind").cast(pl.String).replace_strict(colours.catapult()),
         ph=pl.lit("X"),
         pid="rank",
         tid="tid",
@@ -224,7 +209,26 @@ def _counters(timeline: Timeline, origin_ns: int) -> pl.Series:
 
 
 def _steps(timeline: Timeline, spans: pl.DataFrame, origin_ns: int) -> pl.Series:
-    """Mark each step on threads of the steps' own, over all ranks.
+    """Mark each step on threads of the steps' own, over all ranks."""
+    marks = spans.select(
+        "start_ns",
+        "end_ns",
+        name=pl.format("step {}", "step"),
+        cat=pl.lit(STEPS),
+        pid=pl.lit(_steps_pid(timeline)),
+        tid=1 + pl.col("row"),
+    )
+    return _marked(marks, origin_ns)
+
+
+def _phases(spans: pl.DataFrame, origin_ns: int) -> pl.Series:
+    """Mark the phases of each rank in each step, on threads below all others of the rank."""
+    marks = spans.select("start_ns", "end_ns", "name", cat="name", pid="rank", tid=_PHASES_TID)
+    return _marked(marks, origin_ns)
+
+
+def _marked(spans: pl.DataFrame, origin_ns: int) -> pl.Series:
+    """Write spans of time that are no tasks.
 
     They begin and end by events of their own, so that every complete event is a task. Those of one
     thread come in the order of time, because Catapult ends what began last. One without extent is
@@ -242,14 +246,14 @@ def _steps(timeline: Timeline, spans: pl.DataFrame, origin_ns: int) -> pl.Series
         .otherwise(pl.concat_list(pl.struct(ph=pl.lit("i"), at_ns="start_ns")))
     )
     return _encode(
-        marks.sort("row", "start_ns", "end_ns").explode("mark").unnest("mark"),
-        name=pl.format("step {}", "step"),
-        cat=pl.lit(_STEPS),
-        cname=pl.lit(_STEPS_COLOUR),
+        marks.sort("pid", "tid", "start_ns", "end_ns").explode("mark").unnest("mark"),
+        name="name",
+        cat="cat",
+        cname=pl.col("cat").replace_strict(colours.catapult(), return_dtype=pl.String),
         ph="ph",
         s=pl.lit("t"),
-        pid=pl.lit(_steps_pid(timeline)),
-        tid=1 + pl.col("row"),
+        pid="pid",
+        tid="tid",
         ts=(pl.col("at_ns") - origin_ns) / 1000,
     )
 
@@ -260,7 +264,11 @@ def _steps_pid(timeline: Timeline) -> int:
 
 
 def _metadata(
-    timeline: Timeline, tasks: pl.DataFrame, spans: pl.DataFrame, ran: pl.DataFrame | None
+    timeline: Timeline,
+    tasks: pl.DataFrame,
+    spans: pl.DataFrame,
+    phased: pl.DataFrame,
+    ran: pl.DataFrame | None,
 ) -> list[str]:
     events: list[dict[str, Any]] = []
 
@@ -277,10 +285,10 @@ def _metadata(
         name("process_sort_index", rank, 0, sort_index=position)
     steps = _steps_pid(timeline)
     if spans.height:
-        name("process_name", steps, 0, name=_STEPS)
+        name("process_name", steps, 0, name=STEPS)
         name("process_sort_index", steps, 0, sort_index=-1)
     for row in range(spans["row"].n_unique()):
-        thread(steps, 1 + row, _STEPS, row, row)
+        thread(steps, 1 + row, STEPS, row, row)
     for rank, lane, row, tid in (
         tasks.select("rank", "lane", "row", "tid").unique().sort("rank", "tid").iter_rows()
     ):
@@ -288,6 +296,9 @@ def _metadata(
     if ran is not None:
         for rank, title, tid in ran.select("rank", "title", "tid").unique().sort("tid").iter_rows():
             thread(rank, tid, title, 0, tid)
+    below = phased.select("rank", "row", tid=_PHASES_TID).unique().sort("rank", "tid")
+    for rank, row, tid in below.iter_rows():
+        thread(rank, tid, PHASES_TITLE, row, tid)
     return [msgspec.json.encode(event).decode() for event in events]
 
 

@@ -2,14 +2,14 @@
 
 Format: https://perfetto.dev/docs/reference/synthetic-track-event. One track per rank, ordered along
 the pipeline, with its compute tasks; under it one per other lane, and more where tasks of a lane
-overlap. All are children of one track, because the UI orders what has no parent by name, and
-unfolds it for the reader where it is alone: a snapshot of clocks would be a second one. So there is
-none, and times are the timeline's own nanoseconds since the epoch, in UTC. Kernels, if asked for, have
-a track for each stream below their rank's.
+overlap, one for each stream of kernels (if asked for), and one of the phases of the rank's steps. All
+are children of one track, because the UI orders what has no parent by name, and unfolds it for the
+reader where it is alone: a snapshot of clocks would be a second one. So there is none, and times are
+the timeline's own nanoseconds since the epoch, in UTC.
 
 No field says what colour a slice has. The UI takes it from a hash of the slice's correlation id, or
-else of its name, where lengths and their units would make one kind many colours. So the correlation
-id is the kind, and beside it a number with which that hash comes out near our palette's colour.
+else of its name, where lengths and their units would make one kind many colours. So slices of a kind
+have a correlation id in common, with which that hash comes out near our palette's colour.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ import polars as pl
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from bubblescope.model.counters import in_force
-from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.kinds import Lane
 from bubblescope.render.files import replacing
 from bubblescope.render.layout import drawn_ns, duration_text, ordered_ranks, short_label, with_rows
+from bubblescope.render.traces import colours
+from bubblescope.render.traces.colours import STEPS
 from bubblescope.render.traces.kernels import KERNEL_ARGUMENTS, kernel_slices, kernel_tracks
 from bubblescope.render.traces.perfetto_kernels import KernelPackets
 from bubblescope.render.traces.protobuf import encoded
@@ -31,7 +33,10 @@ from bubblescope.render.traces.slices import (
     ARGUMENTS,
     LONGEST_DETAIL,
     LONGEST_TITLE,
+    PHASES,
+    PHASES_TITLE,
     flows,
+    phase_spans,
     plain,
     step_spans,
 )
@@ -47,33 +52,9 @@ _TEXTS: Final = {"kind", "name"}
 """Arguments that are text; the others are whole numbers."""
 _KIND: Final = ARGUMENTS.index("kind")
 _ROOT: Final = "pipeline"
-_STEPS: Final = "steps"
 _STREAM: Final = "stream"
 _BYTES: Final = "bytes"
 _CHUNK: Final = 10_000
-_COLOURS: Final = {
-    _STEPS: 345,
-    Kind.FORWARD.value: 63,
-    Kind.BACKWARD.value: 684,
-    Kind.BACKWARD_INPUT.value: 869,
-    Kind.BACKWARD_WEIGHT.value: 289,
-    Kind.FORWARD_BACKWARD.value: 783,
-    Kind.RECOMPUTE.value: 279,
-    Kind.OPTIMIZER.value: 231,
-    Kind.SEND_FORWARD.value: 208,
-    Kind.RECV_FORWARD.value: 675,
-    Kind.SEND_BACKWARD.value: 382,
-    Kind.RECV_BACKWARD.value: 760,
-    Kind.COLLECTIVE.value: 978,
-    Kind.DATA.value: 193,
-    Kind.GC.value: 426,
-    Kind.OTHER.value: 952,
-}
-"""The numbers, found by trying them all up to 999 with the hash of Perfetto's UI 52.0.
-
-That UI's colours are all of one saturation and none is darker than 40 % or lighter than 79 %, so
-what is grey or pale in our palette is the nearest to it. Kinds that our palette sets apart stay so.
-"""
 _COLOUR_ID: Final = 54
 _COLOUR_TEXTS: Final = 43
 """`TrackEvent.correlation_id_str_iid` and `InternedData.correlation_id_str`, by their numbers: the
@@ -91,7 +72,7 @@ def write(timeline: Timeline, path: Path, *, kernels: bool = False) -> Path:
         packets.packet[0].interned_data.MergeFromString(work.interned())
     with replacing(path) as partial, partial.open("wb") as file:
         file.write(packets.SerializeToString())
-        for events in chain(_events(tasks, tracks), _samples(timeline, tracks)):
+        for events in chain(_events(tasks, tracks), _phases(tracks), _samples(timeline, tracks)):
             file.write(events.SerializeToString())
         if work is not None:
             file.writelines(work.chunks())
@@ -133,7 +114,8 @@ class _Tracks:
         self.units: dict[int, str] = {}
         self._described: list[tuple[int, int | None, str, int]] = []
         streams = {}
-        named = [_STEPS, *tasks["kind"].cast(pl.String).unique().sort()]
+        self.phases = phase_spans(timeline)
+        named = [STEPS, *tasks["kind"].cast(pl.String).unique().sort(), *PHASES]
         arguments: tuple[str, ...] = ARGUMENTS
         if ran is not None:
             streams = kernel_tracks(ran).partition_by("rank", as_dict=True)
@@ -145,9 +127,10 @@ class _Tracks:
         step_rows = self.steps["row"].n_unique()
         root = self._add((_ROOT,), None, _ROOT, 0)
         for row in range(step_rows):
-            self._add((_STEPS, row), root, _STEPS if row == 0 else f"{_STEPS} {row + 1}", row)
+            self._add((STEPS, row), root, STEPS if row == 0 else f"{STEPS} {row + 1}", row)
         rows = tasks.select("rank", "lane", "row").unique().sort("rank", "lane", "row")
         lanes = rows.partition_by("rank", as_dict=True)
+        phased = dict(self.phases.group_by("rank").agg(pl.col("row").max() + 1).iter_rows())
         counted = timeline.counters.select(
             "rank",
             "name",
@@ -171,6 +154,10 @@ class _Tracks:
                 for track, _, title in streams[rank,].iter_rows():
                     self._add((_STREAM, track), parent, title, below)
                     below += 1
+            for row in range(phased.get(rank, 0)):
+                title = PHASES_TITLE if row == 0 else f"{PHASES_TITLE} {row + 1}"
+                self._add((PHASES_TITLE, rank, row), parent, title, below)
+                below += 1
             measured = counters.get((rank,), counted.clear())
             for order, (*key, title, unit) in enumerate(measured.iter_rows(), start=below):
                 self.units[self._add(tuple(key), parent, title, order)] = unit
@@ -189,11 +176,12 @@ class _Tracks:
         trace = proto.Trace()
         first = trace.packet.add(trusted_packet_sequence_id=_SEQUENCE)
         first.sequence_flags = proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+        coloured = colours.perfetto()
         for category, iid in self.categories.items():
             first.interned_data.event_categories.add(iid=iid, name=category)
-            if category not in _COLOURS:  # kernels have the colours of their names
+            if category not in coloured:  # kernels have the colours of their names
                 continue
-            text = f"{category} (colour {_COLOURS[category]})".encode()
+            text = coloured[category].encode()
             first.interned_data.MergeFromString(
                 encoded(_COLOUR_TEXTS, encoded(1, iid) + encoded(2, text))
             )
@@ -210,8 +198,8 @@ class _Tracks:
             elif uuid in self.units:
                 track.counter.unit_name = self.units[uuid]
         for _, step, start, end, row in self.steps.iter_rows():
-            track = self.ids[_STEPS, row]
-            _slice(trace, track, start, end, f"step {step}", self.categories[_STEPS])
+            track = self.ids[STEPS, row]
+            _slice(trace, track, start, end, f"step {step}", self.categories[STEPS])
         return trace
 
 
@@ -235,6 +223,16 @@ def _events(tasks: pl.DataFrame, tracks: _Tracks) -> Iterator[Any]:
                     begin.debug_annotations.add(name_iid=iid, string_value=value)
                 else:
                     begin.debug_annotations.add(name_iid=iid, int_value=value)
+        yield trace
+
+
+def _phases(tracks: _Tracks) -> Iterator[Any]:
+    """Yield the slices of the phases of all ranks, a bounded number at a time."""
+    for chunk in tracks.phases.iter_slices(_CHUNK):
+        trace = proto.Trace()
+        for rank, name, start, end, row in chunk.iter_rows():
+            track = tracks.ids[PHASES_TITLE, rank, row]
+            _slice(trace, track, start, end, name, tracks.categories[name])
         yield trace
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bubblescope.analysis.phase import phases
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.render.layout import UNSEEN, with_rows
 
@@ -28,6 +30,11 @@ ARGUMENTS: Final = (
     "name",
 )
 """Columns of the tasks that a slice carries as arguments: all that its place does not show."""
+
+PHASES: Final = ("warm-up", "steady", "cool-down")
+"""The phases of a rank's pipeline work in a step, in order."""
+PHASES_TITLE: Final = "phases"
+"""What their tracks are called."""
 
 LONGEST_TITLE: Final = 120
 """Characters that are shown beside a track."""
@@ -90,3 +97,26 @@ def step_spans(tasks: pl.DataFrame, *, per_rank: bool) -> pl.DataFrame:
         .with_columns(lane=pl.lit("steps"))
     )
     return with_rows(spans, exact=True).select("rank", "step", "start_ns", "end_ns", "row")
+
+
+def phase_spans(timeline: Timeline) -> pl.DataFrame:
+    """Return when each rank was warming up, steady and cooling down in each step.
+
+    Nothing is, where the run is not known to be a pipeline of several stages.
+
+    Returns:
+        Frame with rank, name (one of `PHASES`), start_ns, end_ns and row: phases of steps that overlap
+        take several rows. None is without length. By rank, row and start.
+    """
+    found = phases(timeline.tasks)
+    if timeline.tasks["stage"].drop_nulls().n_unique() < 2:
+        found = found.clear()
+    edges = pairwise(("start_ns", "steady_ns", "cool_ns", "end_ns"))
+    spans = pl.concat(
+        found.select("rank", name=pl.lit(name), start_ns=pl.col(start), end_ns=pl.col(end))
+        for name, (start, end) in zip(PHASES, edges, strict=True)
+    )
+    placed = with_rows(spans.filter(pl.col("end_ns") > pl.col("start_ns")), "rank", exact=True)
+    return placed.select("rank", "name", "start_ns", "end_ns", "row").sort(
+        "rank", "row", "start_ns"
+    )
