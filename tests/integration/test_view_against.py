@@ -94,7 +94,7 @@ class TestColours:
             "less than 100 µs",
             "+500 µs to +1 ms",
             "\N{MINUS SIGN}1 ms and more",
-            "no like in the other run",
+            "no counterpart in the other run",
         ):
             assert text in legend
 

@@ -40,30 +40,30 @@ def head_of(path) -> dict:
     return json.loads(re.search(r'<script id="head"[^>]*>(.*?)</script>', text, re.DOTALL)[1])
 
 
-def test_the_like_of_a_task_is_the_same_task_of_the_other_run():
+def test_the_counterpart_of_a_task_is_the_same_task_of_the_other_run():
     before = made()
     after, truth = injected(before, 1)
     data = shown(before, after)
-    tasks, like = data.tasks, data.tasks["like"].to_numpy()
+    tasks, reach = data.tasks, data.tasks["counterpart"].to_numpy()
     own = np.flatnonzero((tasks["lane"] == "compute").to_numpy())
-    assert (like[own] != 0).all()
-    other = own + like[own]
+    assert (reach[own] != 0).all()
+    other = own + reach[own]
     assert (tasks["lane"].gather(other) == "against").all()
-    assert (other + like[other] == own).all()
+    assert (other + reach[other] == own).all()
     length = (tasks["end_ns"] - tasks["start_ns"]).to_numpy()
     key = tasks[own].select("rank", "step", "kind", "stage", "microbatch").rows()
     assert [truth[one] for one in key] == (length[other] - length[own]).tolist()
     beside = np.flatnonzero(~tasks["lane"].is_in(["compute", "against"]).to_numpy())
-    assert not like[beside].any()
-    assert dict(data.tables())["tasks"]["like"].to_list() == like.tolist()
+    assert not reach[beside].any()
+    assert dict(data.tables())["tasks"]["counterpart"].to_list() == reach.tolist()
 
 
-def test_what_has_no_like_has_none():
+def test_what_has_no_counterpart_has_none():
     data = shown(made(), made(schedule="zb-h1"))
-    matched = data.tasks.filter(pl.col("like") != 0)
+    matched = data.tasks.filter(pl.col("counterpart") != 0)
     assert set(matched["kind"]) == {"forward", "optimizer"}
     assert data.told.warnings[-1].startswith(
-        "96 of 192 passes of A, and 192 of 288 of B, have no like"
+        "96 of 192 passes of A, and 192 of 288 of B, have no counterpart"
     )
 
 
@@ -95,7 +95,7 @@ def test_the_page_ends_when_the_last_step_of_both_has(slower):
 def test_a_page_of_one_run_has_no_other():
     data = PageData.of(View.of(made()))
     assert data.told.against is None
-    assert "like" not in dict(data.tables())["tasks"].columns
+    assert "counterpart" not in dict(data.tables())["tasks"].columns
 
 
 # No surer than compare ----------------------------------------------------------------------------

@@ -54,9 +54,9 @@ def test_each_task_changed_by_what_was_injected(name, seed):
     after, truth = injected(before, seed)
     found = paired(before, after)
     assert found.notices == ()
-    own = before.tasks[found.like["task"]]
-    change = lengths(found.timeline.tasks, found.like["other"]) - lengths(
-        before.tasks, found.like["task"]
+    own = before.tasks[found.tasks["task"]]
+    change = lengths(found.timeline.tasks, found.tasks["other"]) - lengths(
+        before.tasks, found.tasks["task"]
     )
     key = own.select("rank", "step", "kind", "stage", "microbatch").rows()
     on_device = before.tasks.filter(lane="compute")
@@ -149,7 +149,7 @@ def test_tasks_are_matched_as_plain_python_matches_them(mine, its, same):
     # Times are moved by as much in all of a run, which changes no order.
     oracle = plain(before.tasks.to_dicts(), found.timeline.tasks.to_dicts())
     steps = before.tasks["step"].to_list()
-    assert set(found.like.rows()) == {pair for pair in oracle if steps[pair[0]] in compared}
+    assert set(found.tasks.rows()) == {pair for pair in oracle if steps[pair[0]] in compared}
 
 
 def test_of_unequally_many_of_the_same_none_is_matched():
@@ -158,7 +158,7 @@ def test_of_unequally_many_of_the_same_none_is_matched():
     bare = before.tasks.with_columns(microbatch=None)
     fewer = Timeline(bare.with_row_index().filter(pl.col("index") != lost).drop("index"))
     found = paired(Timeline(bare), fewer)
-    kinds = before.tasks[found.like["task"]].filter(rank=0)["kind"].to_list()
+    kinds = before.tasks[found.tasks["task"]].filter(rank=0)["kind"].to_list()
     assert sorted(kinds) == ["backward"] * 3 + ["optimizer"]
     assert codes(found) == ["unmatched-tasks"]
     assert (found.notices[0].lost, found.notices[0].total) == (3 + 2, 12 + 11)
@@ -185,7 +185,7 @@ def test_each_step_begins_where_it_begins_in_the_other_run(renumber: Callable):
         assert there[step] + shift_ns == here[step]
     assert found.steps["shift_ns"][0] == 0
     assert codes(found) == ([] if renumber(0) == 0 else ["steps-in-order"])
-    assert found.like.height == before.tasks.filter(lane="compute").height
+    assert found.tasks.height == before.tasks.filter(lane="compute").height
 
 
 def test_steps_are_matched_by_number_where_they_share_some():
@@ -222,9 +222,9 @@ def test_runs_without_steps_are_one_step_each():
     run = changed(made(steps=1), step=pl.lit(None, pl.Int32))
     found = paired(run, run)
     assert found.steps.rows() == [(None, None, 0)]
-    assert found.like.height == run.tasks.filter(lane="compute").height
+    assert found.tasks.height == run.tasks.filter(lane="compute").height
     assert (
-        found.like["task"].to_list()
+        found.tasks["task"].to_list()
         == run.tasks.with_row_index().filter(lane="compute")["index"].to_list()
     )
 
@@ -234,11 +234,11 @@ def test_a_run_without_steps_is_matched_with_one_step_only():
     bare = changed(whole, step=pl.lit(None, pl.Int32))
     one = paired(whole, bare)
     assert one.steps.select("step", "other").rows() == [(0, None)]
-    assert one.like.height == whole.tasks.filter(lane="compute").height
+    assert one.tasks.height == whole.tasks.filter(lane="compute").height
     assert set(one.timeline.tasks["step"]) == {0}
     many = paired(made(steps=2), bare)
     assert not many.steps.height
-    assert not many.like.height
+    assert not many.tasks.height
     assert not len(many.timeline)
     assert codes(many) == ["one-with-steps"]
 
@@ -256,7 +256,7 @@ def test_ranks_are_matched_by_number():
         ("unmatched-ranks", "rank 3 is in B only, and not shown"),
     ]
     tasks = run.slice(ranks=[0, 1, 2]).tasks
-    assert set(tasks[found.like["task"]]["rank"]) == {1, 2}
+    assert set(tasks[found.tasks["task"]]["rank"]) == {1, 2}
 
 
 def test_as_many_other_ranks_are_matched_in_order():
@@ -265,7 +265,7 @@ def test_as_many_other_ranks_are_matched_in_order():
     found = paired(run, after)
     assert found.ranks.rows() == [(rank, rank + 8) for rank in range(4)]
     assert "ranks-in-order" in codes(found)
-    assert found.like.height == run.tasks.filter(lane="compute").height
+    assert found.tasks.height == run.tasks.filter(lane="compute").height
     assert set(found.timeline.tasks["rank"]) == {0, 1, 2, 3}
 
 
@@ -293,7 +293,7 @@ def test_passes_of_other_stages_are_not_the_same():
     before, after = made(), made(schedule="interleaved-1f1b", chunks=2)
     found = paired(before, after)
     assert "other-stages" in codes(found)
-    kinds = set(before.tasks[found.like["task"]]["kind"])
+    kinds = set(before.tasks[found.tasks["task"]]["kind"])
     assert kinds == {"optimizer"}
     assert len(found.timeline) == after.tasks.filter(lane="compute").height
 
@@ -301,7 +301,7 @@ def test_passes_of_other_stages_are_not_the_same():
 def test_of_another_schedule_what_it_does_as_well_is_matched():
     before, after = made(), made(schedule="zb-h1")
     found = paired(before, after)
-    kinds = before.tasks[found.like["task"]]["kind"].value_counts().sort("kind")
+    kinds = before.tasks[found.tasks["task"]]["kind"].value_counts().sort("kind")
     assert dict(kinds.iter_rows()) == {"forward": 4 * 8 * 3, "optimizer": 4 * 3}
     [notice] = found.notices
     assert (notice.lost, notice.total) == ((1 + 2) * 4 * 8 * 3, (2 + 3) * 4 * 8 * 3)
@@ -316,12 +316,12 @@ def test_more_micro_batches_are_left_over():
 def test_stages_that_one_run_does_not_tell_tell_nothing_apart():
     run = made()
     bare = changed(run, stage=pl.lit(None, pl.Int32), pair_stage=pl.lit(None, pl.Int32))
-    assert paired(run, bare).like.height == run.tasks.filter(lane="compute").height
+    assert paired(run, bare).tasks.height == run.tasks.filter(lane="compute").height
 
 
 def test_runs_without_tasks_have_none_in_common():
     found = paired(empty(), empty())
-    assert not found.like.height
+    assert not found.tasks.height
     found = paired(made(), empty())
-    assert not found.like.height
+    assert not found.tasks.height
     assert not len(found.timeline)

@@ -4,14 +4,14 @@ import { rowsByRank, type Against, type Data, type Extent, type Head, type Pair,
 import { duration } from "./units";
 
 /** The same task in the other run, or -1 where it has none. */
-export function likeOf({ like }: Tasks, task: number): number {
-  const reach = like?.[task] ?? 0;
+export function counterpartOf({ counterpart }: Tasks, task: number): number {
+  const reach = counterpart?.[task] ?? 0;
   return reach ? task + reach : -1;
 }
 
-/** By how much longer a task is in B than in A, whichever of the two is given; null where it has no like. */
+/** By how much longer a task is in B than in A, whichever of the two is given; null where it has no counterpart. */
 export function changeOf(tasks: Tasks, task: number): number | null {
-  const other = likeOf(tasks, task);
+  const other = counterpartOf(tasks, task);
   if (other < 0) return null;
   const [mine, its] = task < other ? [task, other] : [other, task]; // B's rows are below A's
   return length(tasks, its) - length(tasks, mine);

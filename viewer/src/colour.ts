@@ -163,7 +163,7 @@ function byChange(tasks: Tasks, dark: boolean): Scheme {
     between(0.1, 0.5),
     between(0.5, 1),
     `${at(1)} and more: B is slower`,
-    "no like in the other run",
+    "no counterpart in the other run",
   ];
   const fills = dark ? [...CHANGES_DARK, UNKNOWN.dark] : [...CHANGES, UNKNOWN.light];
   const legend = fills.map((fill, code): [string, string] => [fill, meanings[code]!]);

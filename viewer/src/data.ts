@@ -58,7 +58,7 @@ export interface Tasks extends Spans {
   computing?: Numbers; // how long the device did, ns
   communicating?: Numbers; // and did not compute
   copying?: Numbers; // and did neither
-  like?: Numbers; // how many rows further the same task of another run is; 0 if it has none
+  counterpart?: Numbers; // how many rows further the same task of another run is; 0 if it has none
 }
 
 /** Kernels as columns, in the order of their rows; start and end are as they are drawn. */

@@ -1,6 +1,6 @@
 // What is said of two runs: the verdict of `bubblescope compare` over the lanes, and all it compared in the pane.
 
-import { changeOf, likeOf, signed } from "./against";
+import { changeOf, counterpartOf, signed } from "./against";
 import type { Against, Change, ChangeTable, Head, Pair, Tasks } from "./data";
 import { button, element, list, shortened, type Fact } from "./dom";
 import { duration, percent } from "./units";
@@ -145,9 +145,9 @@ function table({ title, of, changes }: ChangeTable): HTMLElement {
   );
 }
 
-/** Of a task: its like in the other run, and what changed. @param show shows another task */
-export function likeness(tasks: Tasks, task: number, show: (task: number) => void): Fact[] {
-  const other = likeOf(tasks, task);
+/** Of a task: its counterpart, and what changed. @param show shows another task */
+export function counterpartFacts(tasks: Tasks, task: number, show: (task: number) => void): Fact[] {
+  const other = counterpartOf(tasks, task);
   if (other < 0) return [["in the other run", "no task of this rank, step, kind, stage, chunk and micro-batch"]];
   const change = changeOf(tasks, task)!;
   const length = (one: number): number => tasks.end[one]! - tasks.start[one]!;
@@ -162,9 +162,9 @@ export function likeness(tasks: Tasks, task: number, show: (task: number) => voi
 
 /** What of a task's length changed, for where there is little room. */
 export function changeText(tasks: Tasks, task: number): string {
-  if (!tasks.like) return "";
+  if (!tasks.counterpart) return "";
   const change = changeOf(tasks, task);
-  return change === null ? "\nno like in the other run" : `\nfrom A to B: ${signed(change)}`;
+  return change === null ? "\nno counterpart in the other run" : `\nfrom A to B: ${signed(change)}`;
 }
 
 /** Which steps begin at once. */

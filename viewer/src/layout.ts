@@ -269,7 +269,7 @@ function arrange(head: Head, arranged: Arrangement, heights: Heights, named: boo
     caption(overlay.name, overlay.detail);
     stack(overlay.lane, lanesAbove);
     y += APART;
-    caption(MEASURED, "");
+    caption(overlay.lane === "against" ? "A" : MEASURED, "");
   }
   stack("compute", lanes);
   const placeOfRow = new Map(made.places.map((place) => [place.row, place]));

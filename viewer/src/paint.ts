@@ -1,6 +1,6 @@
 // Draws what is in sight of the lanes and their titles onto one canvas.
 
-import { likeOf } from "./against";
+import { counterpartOf } from "./against";
 import { drawArrows, type Arrow } from "./arrows";
 import { drawBlocks } from "./blocks";
 import { drawCurve } from "./curves";
@@ -87,7 +87,7 @@ export class Painter {
     if (shown.found) this.outlineFound(context, places, shown.found, view, left, top, theme);
     if (shown.selected) {
       this.outline(context, plan, shown.selected, view, left, top, theme);
-      this.outlineLike(context, plan, shown.selected, view, left, top, theme);
+      this.outlineCounterpart(context, plan, shown.selected, view, left, top, theme);
     }
     drawArrows(context, shown.arrows, this.head, this.data.tasks, plan, view, left, top, theme.accent);
     context.restore();
@@ -105,7 +105,8 @@ export class Painter {
     const done = sums.map((sum) => sum.advance(this.data, scheme, scale, columns, deadline));
     const ground = new Uint32Array(columns);
     folded.forEach(({ stack, top: y, height }, at) => {
-      const tint = (colour: string): string => (pale && stack !== "compute" ? veiled(colour, theme) : colour);
+      const tint = (colour: string): string =>
+        pale && stack !== "compute" && stack !== "against" ? veiled(colour, theme) : colour;
       this.raster.band(y - top, height, ground.fill(packed(tint(theme.idle))));
       sums[at]!.paint(this.raster, scale, y - top, height, tint);
     });
@@ -149,7 +150,7 @@ export class Painter {
   }
 
   /** Outline the same task of the other run, with dashes. */
-  private outlineLike(
+  private outlineCounterpart(
     context: CanvasRenderingContext2D,
     plan: Layout,
     { what, index }: Item,
@@ -158,10 +159,10 @@ export class Painter {
     top: number,
     theme: Theme,
   ): void {
-    const like = what === "task" && index >= 0 ? likeOf(this.data.tasks, index) : -1;
-    if (like < 0) return;
+    const counterpart = what === "task" && index >= 0 ? counterpartOf(this.data.tasks, index) : -1;
+    if (counterpart < 0) return;
     context.setLineDash([4, 3]);
-    this.outline(context, plan, { what: "task", index: like }, view, left, top, theme);
+    this.outline(context, plan, { what: "task", index: counterpart }, view, left, top, theme);
     context.setLineDash([]);
   }
 

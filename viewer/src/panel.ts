@@ -3,7 +3,7 @@
 import type { Arrow } from "./arrows";
 import { coordinates, rowOf, type Data, type Head } from "./data";
 import { button, element, list, shortened, swatch, type Fact } from "./dom";
-import { likeness } from "./difference";
+import { counterpartFacts } from "./difference";
 import { insideFacts, longest } from "./kernels";
 import { named, whose } from "./label";
 import { strip } from "./strip";
@@ -64,7 +64,7 @@ export function details(
   const facts: Fact[] = [
     ["run", head.against ? (other ? "B" : "A") : null],
     ["duration", `${duration(length)} (${exact(length)})`],
-    ...(head.against && (other || row.lane === "compute") ? likeness(data.tasks, index, go) : []),
+    ...(head.against && (other || row.lane === "compute") ? counterpartFacts(data.tasks, index, go) : []),
     ["usual here", other ? null : usual(head, data, index)],
     ["micro-batch", known(microbatch[index]!)],
     [

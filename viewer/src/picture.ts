@@ -144,7 +144,10 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
 
   /** How many ranks of a folded group run a task of each colour at each pixel's centre. */
   function sums(heading: Heading, y: number, tall: number): void {
-    const wide = shape("g", figure || heading.stack === "compute" ? {} : { opacity: VEIL });
+    const wide = shape(
+      "g",
+      figure || heading.stack === "compute" || heading.stack === "against" ? {} : { opacity: VEIL },
+    );
     wide.append(rect(left, y, view.width, tall, theme.idle));
     const sum = sumOf(head, heading);
     const scale = { start: view.start, perPixel: (view.end - view.start) / line.length };

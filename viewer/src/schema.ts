@@ -37,7 +37,7 @@ export const COLUMNS = {
 
 /** Columns that a table has only where they are known. */
 export const OPTIONAL = {
-  tasks: ["computing", "communicating", "copying", "like", "id"],
+  tasks: ["computing", "communicating", "copying", "counterpart", "id"],
   gaps: ["id", "root_id"],
   kernels: ["id"],
 } as const;

@@ -133,7 +133,7 @@ function condition(word: string, head: Head, data: Data): Condition {
 /** How long an item is, or by how much less or more it is in another run: null where that is not so. */
 function lengthOf(field: string, { tasks, gaps }: Data): (index: number) => number | null {
   if (field === "gained" || field === "lost") {
-    if (!tasks.like) throw new QueryError(`${field} is a word of pages of two runs`);
+    if (!tasks.counterpart) throw new QueryError(`${field} is a word of pages of two runs`);
     const towards = field === "lost" ? 1 : -1;
     return (task) => Math.max(0, (changeOf(tasks, task) ?? 0) * towards) || null;
   }

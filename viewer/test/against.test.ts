@@ -1,9 +1,9 @@
 // @vitest-environment happy-dom
 import { describe, expect, test } from "vitest";
-import { Alignment, changeOf, likeOf, signed, stepEnd } from "../src/against";
+import { Alignment, changeOf, counterpartOf, signed, stepEnd } from "../src/against";
 import { scheme } from "../src/colour";
 import type { Change } from "../src/data";
-import { changeText, comparedVerdict, differences, likeness, names, pairText } from "../src/difference";
+import { changeText, comparedVerdict, differences, counterpartFacts, names, pairText } from "../src/difference";
 import { find } from "../src/search";
 import { initial } from "../src/state";
 import { totals } from "../src/totals";
@@ -12,7 +12,7 @@ import { AGAINST, pages } from "./made_against";
 
 const task = (start: number, length: number, step = 0) => ({ start, end: start + length, step });
 
-/** Two ranks; of the first the third task has no like, of the second B's first is longer by 30. */
+/** Two ranks; of the first the third task has no counterpart, of the second B's first is longer by 30. */
 const TWO = pages([
   { mine: [task(0, 10), task(20, 10), task(40, 10)], its: [task(0, 12), task(20, 5), null] },
   { mine: [task(0, 100)], its: [task(5, 130), task(200, 7)] },
@@ -23,26 +23,26 @@ const ALONE = made({ rows: [{ rank: 0, tasks: [task(0, 10)] }] });
 describe("which task is which", () => {
   const { tasks } = TWO.data;
   test("both know each other, and agree on the change", () => {
-    expect([0, 1, 2, 3, 4, 5, 6, 7].map((one) => likeOf(tasks, one))).toEqual([3, 4, -1, 0, 1, 6, 5, -1]);
+    expect([0, 1, 2, 3, 4, 5, 6, 7].map((one) => counterpartOf(tasks, one))).toEqual([3, 4, -1, 0, 1, 6, 5, -1]);
     expect([0, 1, 2, 3, 4, 5, 6, 7].map((one) => changeOf(tasks, one))).toEqual([2, -5, null, 2, -5, 30, 30, null]);
   });
 
   test("a page of one run has none", () => {
-    expect(likeOf(ALONE.data.tasks, 0)).toBe(-1);
+    expect(counterpartOf(ALONE.data.tasks, 0)).toBe(-1);
     expect(changeText(ALONE.data.tasks, 0)).toBe("");
   });
 
   test("in words", () => {
     expect([0, 1_500_000, -20].map(signed)).toEqual(["±0", "+1.500 ms", "−20 ns"]);
     expect(changeText(tasks, 5)).toBe("\nfrom A to B: +30 ns");
-    expect(changeText(tasks, 2)).toBe("\nno like in the other run");
+    expect(changeText(tasks, 2)).toBe("\nno counterpart in the other run");
     const shown: number[] = [];
-    const facts = likeness(tasks, 6, (one) => shown.push(one));
+    const facts = counterpartFacts(tasks, 6, (one) => shown.push(one));
     expect(facts.map(([name]) => name)).toEqual(["from A to B", "in A"]);
     expect(facts[0]![1]).toMatch(/^\+30 ns, \+30.00 %: one pair of tasks/);
     (facts[1]![1] as HTMLElement).click();
     expect(shown).toEqual([5]);
-    expect(likeness(tasks, 7, () => undefined)[0]![0]).toBe("in the other run");
+    expect(counterpartFacts(tasks, 7, () => undefined)[0]![0]).toBe("in the other run");
   });
 });
 
@@ -139,7 +139,7 @@ describe("colours", () => {
     expect(own).toEqual([...own].sort((one, other) => one - other));
     expect(new Set(own).size).toBe(7);
     expect(own.map((code) => 6 - code)).toEqual([...own].reverse()); // as much lost as gained
-    expect(codes[changes.length]).toBe(7); // without a like
+    expect(codes[changes.length]).toBe(7); // without a counterpart
     expect([...codes.subarray(changes.length + 1)]).toEqual(own); // B's row says the same
     expect(legend.map(([fill]) => fill)).toEqual(fills);
     expect(new Set(fills).size).toBe(8);

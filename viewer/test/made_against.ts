@@ -30,17 +30,17 @@ export function pages(
     { rank, lane: "against" as const, tasks: its.flatMap((task) => task ?? []) },
   ]);
   const run = made({ rows, head: { against: { ...AGAINST, pairs }, ...head } });
-  const like = new Int32Array(run.data.tasks.kind.length);
+  const counterpart = new Int32Array(run.data.tasks.kind.length);
   let at = 0;
   for (const { mine, its } of ranks) {
     let other = at + mine.length;
     its.forEach((task, index) => {
       if (task === null) return;
-      if (index < mine.length) [like[at + index], like[other]] = [other - at - index, at + index - other];
+      if (index < mine.length) [counterpart[at + index], counterpart[other]] = [other - at - index, at + index - other];
       other++;
     });
     at = other;
   }
-  run.data.tasks.like = like;
+  run.data.tasks.counterpart = counterpart;
   return run;
 }

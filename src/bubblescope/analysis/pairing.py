@@ -45,7 +45,7 @@ class Pairing(NamedTuple):
         steps: Frame, for each step of both in the order of A's numbers: step (A's number), other (B's),
             and shift_ns, how much further `timeline` has to be moved for this step to begin where it
             begins in A.
-        like: Frame with task and other, rows of A's tasks and of those of `timeline`: the same task
+        tasks: Frame with task and other, rows of A's tasks and of those of `timeline`: the same task
             in both runs. Each row is there once at most.
         notices: What could not be matched, and how the rest was.
     """
@@ -53,7 +53,7 @@ class Pairing(NamedTuple):
     timeline: Timeline
     ranks: pl.DataFrame
     steps: pl.DataFrame
-    like: pl.DataFrame
+    tasks: pl.DataFrame
     notices: tuple[Notice, ...]
 
 
@@ -91,12 +91,12 @@ def pairing(comparison: Comparison) -> Pairing:
     )
     stages = comparison.before.stages, comparison.after.stages
     cut_alike = None in stages or stages[0] == stages[1]
-    like, noted = _like(mine, timeline.tasks.with_row_index("other"), cut_alike=cut_alike)
+    tasks, noted = _counterparts(mine, timeline.tasks.with_row_index("other"), cut_alike=cut_alike)
     return Pairing(
         timeline,
         ranks,
         steps.with_columns(pl.col("shift_ns") - first),
-        like,
+        tasks,
         (*notices, *noted),
     )
 
@@ -224,10 +224,10 @@ def _laid(mine: pl.DataFrame, its: pl.DataFrame, steps: pl.DataFrame) -> pl.Data
     return steps.join(begun, on="step", nulls_equal=True).sort("step")
 
 
-def _like(
+def _counterparts(
     mine: pl.DataFrame, its: pl.DataFrame, *, cut_alike: bool
 ) -> tuple[pl.DataFrame, list[Notice]]:
-    """Return which task is which, as rows of both, and what has no like.
+    """Return which task is which, as rows of both, and what has no counterpart.
 
     Args:
         mine: Tasks of A, with their row as `task`.
@@ -238,12 +238,12 @@ def _like(
     if not cut_alike:
         mine, its = mine.filter(~_PASS), its.filter(~_PASS)
     key = [*_KEY, *(name for name in _PLACED if _told(mine, name) == _told(its, name))]
-    like = (
+    pairs = (
         _numbered(mine, key, "task")
         .join(_numbered(its, key, "other"), on=[*key, "turn", "turns"], nulls_equal=True)
         .select("task", "other", "kind")
     )
-    matched = like.filter(_PASS).height
+    matched = pairs.filter(_PASS).height
     notices = []
     if not cut_alike:
         text = "the runs cut the model into other stages, so no pass of A is one of B"
@@ -251,11 +251,11 @@ def _like(
     elif lost := [count - matched for count in total if count > matched]:
         text = (
             f"{total[0] - matched:,} of {units.count(total[0], 'pass', 'passes')} of A, and "
-            f"{total[1] - matched:,} of {total[1]:,} of B, have no like in the other run: none of the "
-            "same rank, step, kind, stage, chunk and micro-batch"
+            f"{total[1] - matched:,} of {total[1]:,} of B, have no counterpart in the other run: none "
+            "of the same rank, step, kind, stage, chunk and micro-batch"
         )
         notices.append(Notice("unmatched-tasks", text, sum(lost), sum(total)))
-    return like.select("task", "other").sort("task"), notices
+    return pairs.select("task", "other").sort("task"), notices
 
 
 def _told(tasks: pl.DataFrame, column: str) -> bool:

@@ -63,7 +63,7 @@ def against_of(against: Against, ranks: pl.DataFrame, origin_ns: int) -> schema.
 
 
 def latest_ns(pairing: Pairing) -> int:
-    """Return where the last of B's steps ends when each begins where its like in A does."""
+    """Return where the last of B's steps ends when each begins where its step of A does."""
     return max(_ended(pairing)["end_ns"], default=0)
 
 

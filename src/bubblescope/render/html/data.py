@@ -25,10 +25,10 @@ from bubblescope.render.html.kernels import (
 from bubblescope.render.html.packing import (
     arranged,
     cells_of,
+    counterparts_of,
     extents,
     gap_columns,
     gaps_of,
-    like_of,
     link_columns,
     phase_columns,
     task_columns,
@@ -99,7 +99,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         last = _extreme(tasks["end_ns"].max(), 0)
         last = max(last, _extreme(ran.table["end_ns"].max(), last))
         if view.against is not None:
-            tasks = tasks.with_columns(like_of(tasks, view.against.pairing.like))
+            tasks = tasks.with_columns(counterparts_of(tasks, view.against.pairing.tasks))
             last = max(last, latest_ns(view.against.pairing))
         counted = counters_of(timeline, ranks, origin_ns)
         if timeline.budget.height:

@@ -30,7 +30,7 @@ _LANES: Final = (LANE_ORDER[0], "against", "ideal", "whatif", *LANE_ORDER[1:])
 SUMS: Final = ("computing", "communicating", "copying")
 """Columns of how long the device did what in a task, if it is known of any: ns, or -1."""
 
-LIKE: Final = "like"
+COUNTERPART: Final = "counterpart"
 """Column of where the same task of another run is."""
 
 _ROW: Final = ("position", "lane", "row")
@@ -191,16 +191,16 @@ def task_columns(tasks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
         pair=pl.col("pair_microbatch").fill_null(_UNKNOWN),
         pair_chunk=pl.col("pair_chunk").fill_null(_UNKNOWN),
         name=pl.col("code"),
-        **{name: pl.col(name) for name in (*SUMS, LIKE) if name in tasks.columns},
+        **{name: pl.col(name) for name in (*SUMS, COUNTERPART) if name in tasks.columns},
     )
 
 
-def like_of(tasks: pl.DataFrame, like: pl.DataFrame) -> pl.Series:
+def counterparts_of(tasks: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
     """Return how many rows further the same task of the other run is, 0 where it has none.
 
     Args:
         tasks: Arranged tasks of two runs.
-        like: Frame with task and other: rows of the tasks that were measured, and of those of the lane
+        pairs: Frame with task and other: rows of the tasks that were measured, and of those of the lane
             "against".
     """
     found = np.zeros(tasks.height, np.int64)
@@ -208,9 +208,9 @@ def like_of(tasks: pl.DataFrame, like: pl.DataFrame) -> pl.Series:
     other = _rows_of(
         pl.select(pl.when(tasks["lane"] == "against").then(tasks["overlaid"])).to_series()
     )
-    mine, its = own[like["task"].to_numpy()], other[like["other"].to_numpy()]
+    mine, its = own[pairs["task"].to_numpy()], other[pairs["other"].to_numpy()]
     found[mine], found[its] = its - mine, mine - its
-    return pl.Series(LIKE, found)
+    return pl.Series(COUNTERPART, found)
 
 
 def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:

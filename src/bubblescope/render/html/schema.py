@@ -33,14 +33,14 @@ TABLES: Final[dict[TableName, tuple[str, ...]]] = {
 """Columns of each table, as `bubblescope.render.html.packing` makes them."""
 
 OPTIONAL: Final[dict[TableName, tuple[str, ...]]] = {
-    "tasks": ("computing", "communicating", "copying", "like", "id"),
+    "tasks": ("computing", "communicating", "copying", "counterpart", "id"),
     "gaps": ("id", "root_id"),
     "kernels": ("id",),
 }
 """Columns that a table has only where they are known, or where the page holds a part of a run.
 
-`like`, on a page of two runs, is how many rows further the same task of the other run is; 0 if it has
-none.
+`counterpart`, on a page of two runs, is how many rows further the same task of the other run is; 0 if
+it has none.
 """
 
 
