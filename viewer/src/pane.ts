@@ -57,6 +57,7 @@ export class Pane {
     const before = this.shown;
     this.shown = key;
     this.section.hidden = false;
+    this.measure();
     this.refresh(key);
     this.body.scrollTop = 0;
     this.mark();
@@ -116,6 +117,8 @@ export class Pane {
       role: "separator",
       tabindex: "0",
       "aria-orientation": "horizontal",
+      "aria-valuemin": String(LEAST),
+      "aria-valuenow": "0",
       "aria-label": "height of the pane",
     });
     let from: { y: number; height: number } | null = null;
@@ -142,6 +145,12 @@ export class Pane {
   private resize(height: number): void {
     const bounded = Math.min(Math.max(height, LEAST), innerHeight * MOST);
     this.section.style.height = `${Math.round(bounded)}px`;
+    this.measure();
     this.changed();
+  }
+
+  /** Tell how tall it is to who does not see it. */
+  private measure(): void {
+    this.section.querySelector(".grip")!.setAttribute("aria-valuenow", String(this.section.offsetHeight));
   }
 }

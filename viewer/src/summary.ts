@@ -134,11 +134,9 @@ function box(spread: Spread, y: number, x: (time: number) => number, fill: strin
 }
 
 function plot(width: number, height: number, label: string, ...shapes: SVGElement[]): SVGElement {
-  return shape(
-    "svg",
-    { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
-    ...shapes,
-  );
+  // What holds something to press is no image.
+  const role = shapes.some((one) => one.hasAttribute("tabindex")) ? "group" : "img";
+  return shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role, "aria-label": label }, ...shapes);
 }
 
 /** Idle share of each rank in each step, as a picture to point at. */

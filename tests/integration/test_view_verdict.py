@@ -1,0 +1,165 @@
+"""What a newcomer asks is answered by text in sight when a page opens."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pytest
+
+import bubblescope
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.study import study
+from bubblescope.analysis.verdict import Verdict
+from bubblescope.analysis.view import View
+from bubblescope.render.html import page as html
+from device_exports import kineto
+from device_maker import Mode, make
+from injected import fault, job
+from synthetic import empty
+from viewing import browser, context_of, opened, until
+
+if TYPE_CHECKING:
+    from bubblescope.model.timeline import Timeline
+
+__all__ = ["browser", "opened"]
+
+AXE = Path(__file__).parents[2] / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+WHERE = {
+    Cause.SLOW_RANK: r"rank \d+",
+    Cause.IMBALANCE: r"Stage \d+",
+    Cause.LAUNCH: r"rank \d+",
+    Cause.TRANSFER: r"from rank \d+ to rank \d+",
+}
+HEADLINES = {
+    Cause.SLOW_RANK: "Look at the device of rank",
+    Cause.IMBALANCE: "Even out the stages.",
+    Cause.LAUNCH: "Launch work earlier.",
+    Cause.TRANSFER: "Shorten or hide the transfers.",
+}
+"""Causes that are put into runs, how the page says where, and what would help."""
+
+
+def faulty(cause: Cause) -> Timeline:
+    random = np.random.default_rng([4, list(HEADLINES).index(cause)])
+    made = job(random)
+    return made.play(fault(cause, random, made))
+
+
+def in_sight(page) -> str:
+    """The text of the verdict of which all is within the window, as the accessibility tree has it."""
+    texts = page.evaluate(
+        """() => [...document.querySelectorAll("header strong, header p, header .gain, header .said")]
+            .filter((one) => {
+                const box = one.getBoundingClientRect();
+                const inside = box.top >= 0 && box.bottom <= innerHeight && box.right <= innerWidth;
+                return box.width && inside;
+            })
+            .map((one) => one.textContent)"""
+    )
+    tree = page.locator("header").aria_snapshot()
+    for text in texts:
+        assert " ".join(text.split()) in " ".join(tree.split()).replace('\\"', '"'), text
+    return " ".join(texts)
+
+
+@pytest.mark.parametrize("cause", HEADLINES)
+def test_five_questions_are_answered_in_sight(opened, cause):
+    """How much is idle, why, which rank or stage, what would help, and how much."""
+    timeline = faulty(cause)
+    verdict = Verdict.of(timeline, study(timeline))
+    first = verdict.remedies[0]
+    assert first.cause is cause
+    said = in_sight(opened(timeline, 1280, 720))
+    assert f"{100 * verdict.share:.1f} %" in said
+    assert HEADLINES[cause] in said
+    assert re.search(WHERE[cause], said)
+    assert re.search("\N{MINUS SIGN}[\\d.]+ ([mµ]?s)", said)
+
+
+@pytest.mark.parametrize("size", [(2560, 1440), (1280, 720), (1024, 768), (800, 600), (390, 844)])
+def test_the_verdict_fits_pages_of_every_width(opened, size):
+    page = opened(faulty(Cause.SLOW_RANK), *size)
+    assert "Look at the device of rank" in in_sight(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    lanes = page.evaluate("window.bubblescope.app.view.width")
+    if size[0] <= 800:
+        assert lanes >= 0.7 * size[0]
+
+
+def test_a_click_on_a_sentence_shows_its_evidence(opened):
+    page = opened(faulty(Cause.LAUNCH))
+    page.locator(".remedy").first.click()
+    until(page, "window.bubblescope.app.state.selected !== null")
+    assert page.locator(".pane .body").is_visible()
+    assert page.evaluate("window.bubblescope.app.state.query") == 'cause:"host launch"'
+    assert page.evaluate("window.bubblescope.app.finding.what") == "gap"
+
+
+def test_a_page_opens_with_the_step_of_median_length(opened):
+    timeline = job(np.random.default_rng(8), jitter=0.3).play()
+    spans = timeline.tasks.group_by("step").agg(pl.min("start_ns"), pl.max("end_ns")).sort("step")
+    lengths = (spans["end_ns"] - spans["start_ns"]).to_list()
+    median = sorted(lengths)[(len(lengths) - 1) // 2]
+    assert lengths.count(median) == 1
+    page = opened(timeline)
+    shown = page.evaluate("Object.values(window.bubblescope.view())")
+    step = page.evaluate(f"window.bubblescope.app.head.steps[{lengths.index(median)}]")
+    assert shown[0] <= step["start"] < step["end"] <= shown[1]
+    assert shown[1] - shown[0] < 1.2 * (step["end"] - step["start"])
+    page.keyboard.press("f")
+    whole = page.evaluate("window.bubblescope.view().end")
+    assert whole >= page.evaluate("window.bubblescope.app.head.end")
+
+
+class TestWords:
+    def test_a_remedy_for_each_thing_that_makes_steps_long_most_first(self):
+        timeline = faulty(Cause.SLOW_RANK)
+        verdict = Verdict.of(timeline, study(timeline))
+        saved = [one.saved_ns or one.spent_ns or 0 for one in verdict.remedies]
+        assert saved == sorted(saved, reverse=True)
+        assert all(one.headline and one.advice for one in verdict.remedies)
+
+    def test_what_gains_nothing_by_itself_says_so(self):
+        for cause in HEADLINES:
+            timeline = faulty(cause)
+            for one in Verdict.of(timeline, study(timeline)).remedies:
+                assert (one.saved_ns == 0) == one.evidence.startswith("Alone it gains nothing")
+
+    def test_without_a_pipeline_the_verdict_is_the_devices(self, tmp_path):
+        timeline = bubblescope.load(kineto(make(Mode(), 3), tmp_path)).timeline
+        verdict = Verdict.of(timeline, study(timeline))
+        assert verdict.share_of == "of the devices' time is idle."
+        assert verdict.remedies
+
+    def test_where_nothing_can_be_told_the_reason_is(self):
+        verdict = Verdict.of(empty(), study(empty()))
+        assert verdict.share is None
+        assert verdict.said.endswith(".")
+        assert verdict.remedies == ()
+
+
+def test_nothing_serious_is_found_by_axe(browser, tmp_path):
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: npm ci in viewer/")
+    path = html.write(View.of(faulty(Cause.SLOW_RANK)), tmp_path / "view.html")
+    for scheme in ("light", "dark"):
+        context = context_of(browser, bypass_csp=True, color_scheme=scheme)
+        page = context.new_page()
+        page.goto(path.as_uri())
+        until(page, "!!window.bubblescope")
+        page.locator(".remedy").first.click()  # with the pane open
+        until(page, "window.bubblescope.app.pane.shown === 'details'")
+        page.add_script_tag(path=AXE)
+        for tab in ("details", "summary", "table"):
+            page.evaluate(f"window.bubblescope.app.pane.open({json.dumps(tab)})")
+            found = page.evaluate("axe.run().then(({ violations }) => violations)")
+            serious = [one for one in found if one["impact"] in ("serious", "critical")]
+            assert [(one["id"], one["nodes"][0]["html"]) for one in serious] == []
+        context.close()
