@@ -102,15 +102,15 @@ def plain(before: list[dict], after: list[dict]) -> set[tuple[int, int]]:
 KINDS = st.sampled_from(["forward", "backward", "optimizer", "other", "collective"])
 TASK = st.fixed_dictionaries(
     {
-        "rank": st.integers(0, 2),
-        "step": st.integers(0, 2),
+        "rank": st.integers(0, 1),
+        "step": st.integers(0, 1),
         "kind": KINDS,
-        "stage": st.sampled_from([None, 0, 1]),
+        "stage": st.sampled_from([None, 1]),
         "chunk": st.sampled_from([None, 0]),
-        "microbatch": st.sampled_from([None, 0, 1, 2]),
+        "microbatch": st.sampled_from([None, 0]),
         "start_ns": st.integers(0, 1_000),
-        "length": st.integers(0, 100),
-        "name": st.sampled_from(["", "a", "b"]),
+        "length": st.integers(0, 1_000),
+        "name": st.sampled_from(["a", "b"]),
     }
 )
 ANCHOR = [
@@ -125,8 +125,8 @@ ANCHOR = [
         "length": 5,
         "name": "",
     }
-    for rank in range(3)
-    for step in range(3)
+    for rank in range(2)
+    for step in range(2)
 ]
 """So that both runs have the same ranks, steps and number of stages."""
 

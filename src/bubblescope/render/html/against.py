@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bubblescope.model.plain_text import cut
 from bubblescope.render.html import schema
 from bubblescope.render.html.summary import rank_rates
 from bubblescope.render.text.change_rows import cells
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from bubblescope.analysis.compare import Comparison
     from bubblescope.analysis.pairing import Pairing
     from bubblescope.analysis.view import Against
+
+_LABEL: Final = 400
+"""Letters of what a run is called."""
 
 _RANKED: Final = 6
 """Reasons that stand beside the verdict."""
@@ -42,7 +46,7 @@ def against_of(against: Against, ranks: pl.DataFrame, origin_ns: int) -> schema.
     noise = any(change.interval for change in comparison.changes)
     sides = zip(comparison.labels, (comparison.before, comparison.after), strict=True)
     return schema.Against(
-        sides=[schema.Side(label=label, said=said_of(side)) for label, side in sides],
+        sides=[schema.Side(label=cut(label, _LABEL), said=said_of(side)) for label, side in sides],
         headline=headline(comparison),
         step=_change(step) if step else None,
         ranked=_ranked(comparison),
