@@ -152,6 +152,16 @@ def test_tasks_are_matched_as_plain_python_matches_them(mine, its, same):
     assert set(found.tasks.rows()) == {pair for pair in oracle if steps[pair[0]] in compared}
 
 
+def test_what_nothing_tells_apart_is_matched_in_the_order_of_starts():
+    def run(*spans: tuple[int, int]) -> Timeline:
+        rows = [(0, 0, "forward", "compute", start, end) for start, end in spans]
+        schema = ["rank", "step", "kind", "lane", "start_ns", "end_ns"]
+        return Timeline(pl.DataFrame(rows, schema, orient="row"))
+
+    found = paired_unmeasured(run((0, 50), (10, 20)), run((0, 5), (10, 20)))
+    assert found.tasks.rows() == [(0, 0), (1, 1)]
+
+
 def test_of_unequally_many_of_the_same_none_is_matched():
     before = one_f_one_b(ranks=2, microbatches=3, steps=1)
     lost = before.tasks.with_row_index().filter(rank=0, kind="forward").row(1, named=True)["index"]
