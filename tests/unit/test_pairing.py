@@ -154,8 +154,8 @@ def test_tasks_are_matched_as_plain_python_matches_them(mine, its, same):
 
 def test_what_nothing_tells_apart_is_matched_in_the_order_of_starts():
     def run(*spans: tuple[int, int]) -> Timeline:
-        rows = [(0, 0, "forward", "compute", start, end) for start, end in spans]
-        schema = ["rank", "step", "kind", "lane", "start_ns", "end_ns"]
+        rows = [(0, 0, "forward", "compute", "F", start, end) for start, end in spans]
+        schema = ["rank", "step", "kind", "lane", "name", "start_ns", "end_ns"]
         return Timeline(pl.DataFrame(rows, schema, orient="row"))
 
     found = paired_unmeasured(run((0, 50), (10, 20)), run((0, 5), (10, 20)))
