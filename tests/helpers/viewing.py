@@ -6,6 +6,7 @@ import base64
 import os
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -139,6 +140,22 @@ def screen(page, selector: str = "canvas.lanes") -> np.ndarray:
 
 def rgb(kind: Kind | str) -> tuple[int, ...]:
     return tuple(bytes.fromhex(COLOURS[Kind(kind)][1:]))
+
+
+AXE = Path(__file__).parents[2] / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def barriers(page) -> list[tuple[str, str]]:
+    """What axe-core finds serious or worse: which rule, and its first element.
+
+    The page has to be opened with `bypass_csp`, for its policy forbids other scripts.
+    """
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: npm ci in viewer/")
+    page.add_script_tag(path=AXE)
+    found = page.evaluate("axe.run().then(({ violations }) => violations)")
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [(one["id"], one["nodes"][0]["html"]) for one in serious]
 
 
 def state(page, what: str):

@@ -9,7 +9,7 @@ import pytest
 from bubblescope import Timeline
 from bubblescope.render.text.compare import Comparison
 from two_runs import MS, injected, made, noisy
-from viewing import app, screen, state, until, where
+from viewing import app, barriers, screen, state, until, where
 
 pytestmark = pytest.mark.browser
 
@@ -208,6 +208,13 @@ class TestVerdict:
         assert rows.count() == len(comparison.changes)
         doubtful = sum(one.certain is False for one in comparison.changes)
         assert page.locator(".differences tr.doubtful").count() == doubtful
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_nothing_serious_is_found_by_axe(self, opened, runs, scheme):
+        before, after, _ = runs
+        page = opened(before, against=after, bypass_csp=True, color_scheme=scheme)
+        page.get_by_role("button", name="all differences").click()
+        assert barriers(page) == []
 
     def test_a_page_of_one_run_has_neither(self, opened, runs):
         page = opened(runs[0])

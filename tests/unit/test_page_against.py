@@ -63,7 +63,7 @@ def test_what_has_no_counterpart_has_none():
     matched = data.tasks.filter(pl.col("counterpart") != 0)
     assert set(matched["kind"]) == {"forward", "optimizer"}
     assert data.told.warnings[-1].startswith(
-        "96 of 192 passes of A, and 192 of 288 of B, have no counterpart"
+        "96 of 204 tasks on A's devices, and 192 of 300 on B's, have no counterpart"
     )
 
 

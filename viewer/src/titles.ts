@@ -112,7 +112,7 @@ export function drawTitle(
   }
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.text;
-  const called = titleOf(head, rank, measured ? "A" : "B");
+  const called = titleOf(head, rank, { compute: "A", against: "B" }[band.stack as string]);
   const name = above && known ? `${called} · ${known} idle` : called;
   context.fillText(name, band.unfolded === null ? (above ? 4 : 10) : 13, y);
   context.fillStyle = theme.dim;
@@ -128,8 +128,8 @@ export function drawTitle(
 }
 
 /** What a rank is called; where there are two runs, with the one that is meant. */
-function titleOf(head: Head, { rank }: Rank, run: string): string {
-  return head.against ? `rank ${rank} ${run}` : `rank ${rank}`;
+function titleOf(head: Head, { rank }: Rank, run = ""): string {
+  return head.against && run ? `rank ${rank} ${run}` : `rank ${rank}`;
 }
 
 /** What the lane of an overlay shows, and the bubble rate of the ideal: of the same tasks without waiting. */
@@ -168,7 +168,7 @@ function drawOtherRun(
   const rates = head.against?.rates[row.rank] ?? null;
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.dim;
-  const before = context.measureText(titleOf(head, head.ranks[row.rank]!, "")).width;
+  const before = context.measureText(`${titleOf(head, head.ranks[row.rank]!)} `).width;
   context.fillText("B", 10 + before, y);
   if (!rates || gutter < RATED) return;
   context.textAlign = "right";

@@ -234,28 +234,27 @@ def _counterparts(
         its: Those of B by A's numbers, with their row as `other`.
         cut_alike: Whether the runs have as many stages, so that a stage is the same layers in both.
     """
-    total = mine.filter(_PASS).height, its.filter(_PASS).height
+    total = mine.height, its.height
+    notices = []
     if not cut_alike:
         mine, its = mine.filter(~_PASS), its.filter(~_PASS)
+        text = "the runs cut the model into other stages, so no pass of A is one of B"
+        notices.append(Notice("other-stages", text))
     key = [*_KEY, *(name for name in _PLACED if _told(mine, name) == _told(its, name))]
     pairs = (
         _numbered(mine, key, "task")
         .join(_numbered(its, key, "other"), on=[*key, "turn", "turns"], nulls_equal=True)
-        .select("task", "other", "kind")
+        .select("task", "other")
     )
-    matched = pairs.filter(_PASS).height
-    notices = []
-    if not cut_alike:
-        text = "the runs cut the model into other stages, so no pass of A is one of B"
-        notices.append(Notice("other-stages", text, total[0], total[0]))
-    elif lost := [count - matched for count in total if count > matched]:
+    lost = [count - pairs.height for count in total]
+    if any(lost):
         text = (
-            f"{total[0] - matched:,} of {units.count(total[0], 'pass', 'passes')} of A, and "
-            f"{total[1] - matched:,} of {total[1]:,} of B, have no counterpart in the other run: none "
-            "of the same rank, step, kind, stage, chunk and micro-batch"
+            f"{lost[0]:,} of {units.count(total[0], 'task')} on A's devices, and {lost[1]:,} of "
+            f"{total[1]:,} on B's, have no counterpart in the other run: none of the same rank, step, "
+            "kind, stage, chunk and micro-batch"
         )
         notices.append(Notice("unmatched-tasks", text, sum(lost), sum(total)))
-    return pairs.select("task", "other").sort("task"), notices
+    return pairs.sort("task"), notices
 
 
 def _told(tasks: pl.DataFrame, column: str) -> bool:
