@@ -3,6 +3,9 @@
     npm install --prefix benchmarks/viewer
     python benchmarks/viewer.py --lanes 64 1024 --tasks 1000000
 
+With `--beside OTHER/src` of another version, its page is measured too, and both painters are asked for
+what costs most: every lane at once, zoomed and moved.
+
 All show the same tasks in headless Chromium without a GPU, and go through the same views: zooming from
 the whole run into single tasks, and moving. What Perfetto's UI draws is final only when its trace
 processor has answered; `settled` waits for that.
@@ -14,7 +17,10 @@ import argparse
 import functools
 import http.server
 import json
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -69,6 +75,7 @@ class Peer(NamedTuple):
 
 PEERS = {
     "ours": Peer("/data/ours.html", "bubblescope.js", "ours.html"),
+    "beside": Peer("/data/beside.html", "bubblescope.js", "beside.html"),
     "echarts": Peer(f"/peers/echarts.html?rows={ROWS}", None, "tasks.bin"),
     "pixi": Peer(f"/peers/pixi.html?rows={ROWS}", None, "tasks.bin"),
     "perfetto": Peer("/perfetto/index.html", "perfetto.js", "run.pftrace"),
@@ -127,11 +134,18 @@ def make(lanes: int, tasks: int) -> Timeline:
     return Timeline(pl.concat(parts), ranks)
 
 
-def prepare(timeline: Timeline, folder: Path) -> None:
-    """Write what every viewer reads."""
+def prepare(timeline: Timeline, folder: Path, peers: list[str], beside: Path | None) -> None:
+    """Write what the viewers read."""
     write(timeline, folder / "ours.html", to="html")
-    write(timeline, folder / "run.pftrace", to="perfetto")
-    write(timeline, folder / "run.json", to="chrome")
+    if beside:
+        write(timeline, folder / "run.bubbles.parquet")
+        view = [sys.executable, "-m", "bubblescope", "view", folder / "run.bubbles.parquet"]
+        environment = {**os.environ, "PYTHONPATH": str(beside.resolve())}
+        subprocess.run([*view, "-o", folder / "beside.html"], check=True, env=environment)
+    if "perfetto" in peers:
+        write(timeline, folder / "run.pftrace", to="perfetto")
+    if "catapult" in peers:
+        write(timeline, folder / "run.json", to="chrome")
     kinds = [kind.value for kind in Kind]
     order = ordered_ranks(timeline).with_row_index("at").select("rank", "at")
     tasks = timeline.tasks.join(order, on="rank").sort("at", "start_ns")
@@ -190,6 +204,67 @@ def views(end: float, count: int) -> list[tuple[float, float]]:
         middle = end * (0.25 + 0.5 * phase)
         found.append((max(0.0, middle - width / 2), min(end, middle + width / 2)))
     return found
+
+
+def moves(end: float, count: int) -> list[tuple[float, float]]:
+    """Half of the run, moved by 28 pixels of a plot of 1120 at a time, there and back."""
+    width = end / 2
+    steps = [min(at, count - at) for at in range(count)]
+    starts = [0.1 * end + step * width * 28 / 1120 for step in steps]
+    return [(start, start + width) for start in starts]
+
+
+def zooms(end: float, count: int) -> list[tuple[float, float]]:
+    """From the whole run to a quarter of it and back, a little at a time."""
+    found = []
+    for at in range(count):
+        width = end * 4.0 ** (-2 * min(at, count - at) / count)
+        found.append((0.4 * (end - width), 0.4 * (end - width) + width))
+    return found
+
+
+def painted(
+    browser: Browser, root: str, peer: Peer, end: float, frames: int, limit: float
+) -> dict[str, list[float]]:
+    """Return what drawing took, ms, with lanes as they are at first and as low as can be."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    context.add_init_script(path=HERE / "driver.js")
+    context.add_init_script(path=HERE / str(peer.adapter))
+    page = context.new_page()
+    page.goto(root + peer.address)
+    until = time.monotonic() + limit
+    poll(page, "window.measured.first !== null", until)
+    found = {}
+    for size in ("as opened", "overview"):
+        if size == "overview":
+            page.evaluate(
+                "window.bubblescope.app.arrange({ size: 'overview', extras: new Set(), "
+                "grouping: 'none' })"
+            )
+        for name, plan in (("zoomed", zooms(end, frames)), ("moved", moves(end, frames))):
+            page.wait_for_timeout(500)
+            page.evaluate(f"window.measured.draws = []; window.drive.play({json.dumps(plan)})")
+            poll(page, "window.measured.done", until)
+            found[f"{size}, {name}"] = page.evaluate("window.measured.draws")
+    context.close()
+    return found
+
+
+def paint_table(results: dict[str, dict[str, list[float]]]) -> None:
+    """Print least, median, 95th percentile of what drawing took."""
+    columns = list(next(iter(results.values())))
+    print(
+        "\n| ms, least / median / p95 | "
+        + " | ".join(columns)
+        + " |\n|"
+        + "---|" * (len(columns) + 1)
+    )
+    for name, found in results.items():
+        cells = [
+            f"{min(draws):.1f} / {median(draws):.1f} / {quantiles(draws, n=20)[-1]:.1f}"
+            for draws in found.values()
+        ]
+        print(f"| {name} | " + " | ".join(cells) + " |")
 
 
 def poll(page: Page, expression: str, until: float) -> Any:
@@ -309,7 +384,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--lanes", type=int, nargs="+", default=[64, 1024])
     parser.add_argument("--tasks", type=int, default=1_000_000)
-    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
+    peers = [name for name in PEERS if name != "beside"]
+    parser.add_argument("--peers", nargs="+", default=peers, choices=peers)
+    parser.add_argument("--beside", type=Path, help="src folder of another version")
     parser.add_argument("--frames", type=int, default=90)
     parser.add_argument("--limit", type=float, default=180, help="seconds for each viewer")
     options = parser.parse_args()
@@ -318,14 +395,15 @@ def main() -> None:
         timeline = make(lanes, options.tasks)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            prepare(timeline, folder)
+            prepare(timeline, folder, options.peers, options.beside)
             catapult(folder)
+            asked = [*options.peers, *(["beside"] if options.beside else [])]
             handler = functools.partial(type("Here", (Handler,), {"data": folder}))
             with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
                 threading.Thread(target=server.serve_forever, daemon=True).start()
                 root = f"http://127.0.0.1:{server.server_port}"
                 results = {}
-                for peer in options.peers:
+                for peer in asked:
                     with sync_playwright() as driver:
                         browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
                         results[peer] = measure(
@@ -337,10 +415,25 @@ def main() -> None:
                             options.limit,
                         )
                         browser.close()
+                painters = {}
+                for peer in ("ours", "beside") if options.beside else ():
+                    with sync_playwright() as driver:
+                        browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
+                        painters[peer] = painted(
+                            browser,
+                            root,
+                            PEERS[peer],
+                            timeline.duration_ns,
+                            options.frames,
+                            options.limit,
+                        )
+                        browser.close()
                 server.shutdown()
-            sizes = {peer: (folder / PEERS[peer].file).stat().st_size for peer in options.peers}
+            sizes = {peer: (folder / PEERS[peer].file).stat().st_size for peer in asked}
             print(f"\n{len(timeline):,} tasks in {lanes:,} lanes\n")
             table(results, sizes)
+            if painters:
+                paint_table(painters)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bubblescope import Timeline
 from bubblescope.model.kinds import Kind
-from bubblescope.render.palette import COLOURS
+from bubblescope.render.palette import UNKNOWN_GROUND
 from bubblescope.render.traces import chrome, colours, perfetto
 from bubblescope.render.traces.slices import ARGUMENTS
 from bubblescope.schedules import generate
@@ -182,7 +182,7 @@ def test_catapult_and_perfetto_show_the_same_row_by_row(tmp_path, catapult, make
         assert query("select name from stats where severity = 'error' and value > 0") == []
         drawn = {row.kind: colour for row, colour in seen(query)}
         assert len(set(seen(query))) == len({row for row, _ in seen(query)})  # one colour per kind
-    palette = {kind.value: colour for kind, colour in COLOURS.items()}
+    palette = {kind.value: colour for kind, colour in UNKNOWN_GROUND.items()}
     for one, other in itertools.combinations(drawn, 2):
         alike = palette.get(one, one) == palette.get(other, other)
         assert (drawn[one] == drawn[other]) is alike, (one, other)
@@ -258,7 +258,7 @@ def test_colours_are_near_the_palettes_in_both_viewers(tmp_path, browser, catapu
     with perfetto_ui(browser, perfetto.write(timeline, tmp_path / "run.pftrace")) as page:
         found = painted(page, len(Kind))
     in_perfetto = dict(zip((kind.value for kind in Kind), found, strict=True))
-    for kind, colour in COLOURS.items():
+    for kind, colour in UNKNOWN_GROUND.items():
         # Perfetto's are all of one saturation, none is darker than 40 % or lighter than 79 %.
         grey = max(rgb(colour)) - min(rgb(colour)) < 100
         assert distance(rgb(colour), in_catapult[kind.value]) < 0.2, kind
@@ -266,10 +266,10 @@ def test_colours_are_near_the_palettes_in_both_viewers(tmp_path, browser, catapu
     for shown in (in_catapult, in_perfetto):
         for one, other in itertools.combinations(Kind, 2):
             apart = distance(shown[one.value], shown[other.value])
-            if COLOURS[one] == COLOURS[other]:
+            if UNKNOWN_GROUND[one] == UNKNOWN_GROUND[other]:
                 assert apart == 0
             else:
-                meant = distance(rgb(COLOURS[one]), rgb(COLOURS[other]))
+                meant = distance(rgb(UNKNOWN_GROUND[one]), rgb(UNKNOWN_GROUND[other]))
                 assert apart > min(0.06, meant / 3), (one, other)
 
 
@@ -300,7 +300,7 @@ def test_colours_are_worked_out_as_the_viewers_do(tmp_path, browser, catapult):
 def test_any_palette_has_colours_that_differ_in_both_viewers(palette):
     wanted = dict(zip(Kind, ("#{:02x}{:02x}{:02x}".format(*one) for one in palette), strict=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(colours, "COLOURS", wanted)
+        patch.setattr(colours, "UNKNOWN_GROUND", wanted)
         for given_out in (colours.perfetto.__wrapped__(), colours.catapult.__wrapped__()):
             assert len(set(given_out.values())) == len(given_out) == len(Kind) + 4
 

@@ -17,17 +17,18 @@ from bubblescope.analysis.compare import Comparison
 from bubblescope.analysis.view import View
 from bubblescope.model.kinds import Kind
 from bubblescope.render.html import page as html
-from bubblescope.render.palette import COLOURS
+from bubblescope.render.palette import BUBBLE, COLOURS, outline_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import polars as pl
+
     from bubblescope import Timeline
 
-GROUNDS = [(241, 241, 238), (230, 238, 247), (247, 236, 226)]
+GROUNDS = [(251, 251, 249), (242, 247, 252), (253, 245, 238)]
 """Colours of an idle lane: in the steady phase, in warm-up and in cool-down."""
 
-LINE = (212, 216, 220)
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = [
     "--no-sandbox",
@@ -225,3 +226,41 @@ def ground_of(page) -> tuple[float, float]:
     """A point of the plot with nothing in it: below the last lane."""
     box = page.locator("canvas.lanes").bounding_box()
     return box["x"] + box["width"] * 0.6, box["y"] + box["height"] - 4
+
+
+def light(colours: np.ndarray) -> np.ndarray:
+    """Return the linear light of values from 0 to 255 (sRGB, IEC 61966-2-1)."""
+    share = np.asarray(colours, np.float64) / 255
+    return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+
+
+def channels(colour: str) -> list[int]:
+    return list(bytes.fromhex(colour[1:]))
+
+
+def shares(pixels: np.ndarray) -> np.ndarray:
+    """Return of each pixel the shares of forward, backward and other time that mix to its colour.
+
+    The page must be light, and show neither causes nor phases.
+    """
+    fills = (COLOURS[Kind.FORWARD], COLOURS[Kind.BACKWARD], BUBBLE)
+    basis = light([channels(fill) for fill in fills])
+    # A line at the start of a block is all of that block.
+    whole = [(pixels == channels(outline_of(fill))).all(-1) for fill in fills[:2]]
+    mixed = (light(pixels) - basis[2]) @ np.linalg.pinv(basis[:2] - basis[2])
+    for at, own in enumerate(whole):
+        mixed[own] = np.eye(2)[at]
+    optimizer = COLOURS[Kind.OPTIMIZER]
+    for colour in (optimizer, outline_of(optimizer)):  # is neither, and mixes with little
+        mixed[(pixels == channels(colour)).all(-1)] = 0
+    return np.concatenate([mixed, 1 - mixed.sum(-1, keepdims=True)], axis=-1)
+
+
+def spent_until(tasks: pl.DataFrame, times: np.ndarray) -> np.ndarray:
+    """Return for how long tasks, which do not overlap, ran until each of some times."""
+    start, end = tasks.sort("start_ns").select("start_ns", "end_ns").to_numpy().T
+    before = np.concatenate([[0], np.cumsum(end - start)])
+    at = np.searchsorted(start, times, side="right")
+    ended = before[np.maximum(at - 1, 0)]
+    running = np.clip(times - start[np.maximum(at - 1, 0)], 0, (end - start)[np.maximum(at - 1, 0)])
+    return np.where(at > 0, ended + running, 0)

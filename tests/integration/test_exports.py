@@ -18,8 +18,10 @@ from bubblescope import Timeline, sources
 from bubblescope.analysis.pictured import pictured
 from bubblescope.facade import Trace, write
 from bubblescope.model import units
+from bubblescope.model.kinds import Kind
 from bubblescope.render.formats import FORMATS
 from bubblescope.render.layout import duration_text, ordered_ranks, short_label, with_rows
+from bubblescope.render.palette import COLOURS
 from bubblescope.render.picture import svg
 from bubblescope.render.traces.slices import flows
 from synthetic import empty, hostile, one_f_one_b
@@ -251,7 +253,7 @@ def test_svg_with_more_tasks_than_pixels_shows_true_shares():
     assert "at each pixel's centre" in text.replace("&#x27;", "'")
     assert len(text) < 200_000
     plot = 900 - 150 - 70
-    covered = {"#0072b2": 0, "#e69f00": 0}
+    covered = {COLOURS[Kind.FORWARD]: 0, COLOURS[Kind.BACKWARD]: 0}
     for colour, drawn in re.findall(r'<path stroke="(#\w+)" stroke-width="18" d="([^"]*)"', text):
         if colour in covered:
             covered[colour] += sum(int(run) for run in re.findall(r"h(\d+)", drawn))
@@ -259,7 +261,7 @@ def test_svg_with_more_tasks_than_pixels_shows_true_shares():
     for kind, length in lengths.rows():
         if kind != "optimizer":
             share = length / timeline.duration_ns / 4
-            colour = {"forward": "#0072b2", "backward": "#e69f00"}[kind]
+            colour = COLOURS[Kind(kind)]
             assert covered[colour] / plot / 4 == pytest.approx(share, abs=0.03)
 
 

@@ -146,27 +146,43 @@ class TestWindows:
         assert tables["tasks"]["id"].tolist() == expected
         assert len(head["rows"]) == len(place)
 
-    @pytest.mark.parametrize("columns", [3, 17, 60])
-    def test_of_many_those_that_a_pixel_shows_are_sent(self, data, monkeypatch, columns):
-        """By definition: what runs at the centre of each pixel."""
+    @pytest.mark.parametrize("columns", [3, 17, 30])
+    def test_of_many_each_pixel_has_its_share_of_every_kind(self, data, monkeypatch, columns):
+        """By definition: how long tasks of a kind run in each pixel."""
         monkeypatch.setattr(windows, "_WHOLE", 0)
-        last = data.told.end
-        sight = Sight(0, last / columns, columns, frozenset(range(4)), ALL)
-        head, tables = unpacked(Windows(data).cut(sight))
+        length = data.told.end / columns
+        head, tables = unpacked(
+            Windows(data).cut(Sight(0, length, columns, frozenset(range(4)), ALL))
+        )
         assert not head["complete"]
         start, end = (
             (data.tasks[name] - data.origin_ns).to_numpy() for name in ("start_ns", "end_ns")
         )
-        expected = set()
-        for row in data.places().rows:
-            tasks = np.arange(row.first, row.to)
-            if len(tasks) <= columns:
-                expected.update(tasks.tolist())
-                continue
-            for centre in sight.centres_ns:
-                there = (start[tasks] <= centre) & (centre < end[tasks])
-                expected.update(tasks[there].tolist())
-        assert set(tables["tasks"]["id"].tolist()) == expected
+        kinds = data.tasks["kind"].cast(str).to_numpy()
+        codes = {kind.name: code for code, kind in enumerate(data.told.kinds)}
+        edges = length * np.arange(columns + 1)
+
+        def spent(begin, stop):
+            return np.clip(np.minimum(stop, edges[1:]) - np.maximum(begin, edges[:-1]), 0, None)
+
+        sent, at, merged = tables["tasks"], 0, 0
+        for row, count in zip(data.places().rows, head["rows"], strict=True):
+            found = dict.fromkeys(codes.values(), 0)
+            begin = np.cumsum(sent["gap"][at : at + count].astype(np.int64))
+            stop = begin + sent["length"][at : at + count]
+            assert (begin[1:] >= stop[:-1] - 1).all()  # whole nanoseconds: they may touch
+            for one in range(count):
+                code = sent["kind"][at + one]
+                found[code] = found[code] + spent(begin[one], stop[one])
+            tasks = range(row.first, row.to)
+            for kind, code in codes.items():
+                own = [spent(start[task], end[task]) for task in tasks if kinds[task] == kind]
+                assert found[code] == pytest.approx(sum(own) if own else 0, abs=2.5)
+            assert count <= max(len(tasks), 4 * columns)
+            merged += (sent["merged"][at : at + count] > 1).sum()
+            at += count
+        assert merged > 0
+        assert (sent["id"] < len(data.tasks)).all()
 
     def test_a_gap_names_the_task_it_waited_for_even_out_of_sight(self, data):
         sight = Sight(0, 1e3, 10, frozenset(range(4)), ALL)

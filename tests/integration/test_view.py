@@ -18,7 +18,6 @@ from bubblescope import Timeline
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.view import View
 from bubblescope.model import units
-from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Run
 from bubblescope.render.html import page as html
 from bubblescope.render.layout import ordered_ranks
@@ -27,7 +26,7 @@ from bubblescope.schedules import generate
 from injected import Fault, Job
 from places import ROOT
 from synthetic import empty, hostile, one_f_one_b
-from viewing import GROUNDS, LINE, rgb, screen, state
+from viewing import screen, state
 
 
 @pytest.mark.browser
@@ -163,39 +162,6 @@ def test_help_lists_the_keys(opened):
     assert not page.locator(".help").is_visible()
     page.keyboard.press("?")
     assert "zoom" in page.locator(".help").inner_text()
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("microbatches", [8, 3000])
-def test_colours_take_up_their_true_share_of_every_lane(opened, microbatches):
-    """Blocks finer than a pixel are sampled, never widened: 3000 micro-batches are 20 tasks a pixel."""
-    timeline = one_f_one_b(
-        ranks=4, microbatches=microbatches, steps=3, comm=False, forward_ns=700_003
-    )
-    page = opened(timeline)
-    page.evaluate(f"window.bubblescope.show(0, {timeline.duration_ns})")
-    image = screen(page)
-    gutter = state(page, "gutter")
-    lines = [
-        place["top"] + place["height"] - 2
-        for place in state(page, "places")
-        if place["row"]["lane"] == "compute"
-    ]
-    pixels = image[lines, gutter:, :3].reshape(-1, 3)
-    # A wide block's left edge is a darker shade of its colour; take every pixel for the nearest.
-    kinds = timeline.tasks["kind"].unique().cast(pl.String).sort().to_list()
-    shades = np.array([[rgb(Kind(kind)), np.multiply(rgb(Kind(kind)), 0.72)] for kind in kinds])
-    shades = np.concatenate([shades.reshape(-1, 3), GROUNDS, [LINE]])
-    nearest = np.abs(pixels[:, None, :] - shades[None]).sum(2).argmin(1)
-    # Whatever of the ground it is: it is idle.
-    codes = np.minimum(nearest // 2, len(kinds))
-    shown = np.bincount(codes, minlength=len(kinds) + 1) / len(nearest)
-    length = (pl.col("end_ns") - pl.col("start_ns")).sum() / timeline.duration_ns / 4
-    true = (
-        timeline.tasks.group_by(pl.col("kind").cast(pl.String)).agg(length).sort("kind")["end_ns"]
-    )
-    assert shown[:-1] == pytest.approx(true.to_numpy(), abs=0.015)
-    assert shown[-1] == pytest.approx(1 - true.sum(), abs=0.015)  # no bubble is lost
 
 
 @pytest.mark.browser

@@ -64,7 +64,7 @@ class TestAboveFromTheStart:
     @pytest.mark.parametrize("zoom", [1, 6])
     def test_the_same_time_is_at_the_same_place_in_both(self, opened, zero_bubble, keys, zoom):
         """Column by column: of each rank, both lanes show the same, one of them paler."""
-        page = opened(zero_bubble, 1400, 1200, above="ideal")
+        page = opened(zero_bubble, 1400, 1500, above="ideal")
         page.evaluate("window.bubblescope.app.change({ causes: false, phases: false })")
         for key in keys:
             page.keyboard.press(key)
@@ -82,7 +82,7 @@ class TestAboveFromTheStart:
             both = possible.any(1) & happened.any(1)  # where neither an edge nor a label is
             assert (possible[both] == happened[both]).all()
             told += both.mean() / DEVICES
-        assert told > 0.5
+        assert told > 0.4
 
     def test_a_task_is_pointed_at_in_either(self, opened, zero_bubble):
         page = opened(zero_bubble, above="ideal")

@@ -19,7 +19,7 @@ from bubblescope.cli import cli
 from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Run
 from bubblescope.model.timeline import KIND_DTYPE
-from bubblescope.render.palette import COLOURS
+from bubblescope.render.palette import UNKNOWN_GROUND
 from bubblescope.render.picture.sampling import IDLE, apportioned
 from bubblescope.render.text.lanes import LANES, LETTERS, Lanes
 from bubblescope.render.text.plain_console import PlainConsole
@@ -28,7 +28,8 @@ from synthetic import empty, one_f_one_b
 
 NAMES = {"F": "forward", "B": "backward", "O": "optimizer"}
 KIND_OF = {
-    tuple(bytes.fromhex(colour[1:])): kind.value for kind, colour in reversed(COLOURS.items())
+    tuple(bytes.fromhex(colour[1:])): kind.value
+    for kind, colour in reversed(UNKNOWN_GROUND.items())
 }
 
 

@@ -7,6 +7,7 @@ import { type Data, type Head } from "./data";
 import { comparedVerdict, differences } from "./difference";
 import { element } from "./dom";
 import { Finding } from "./finding";
+import { gridOf } from "./grid";
 import { help } from "./help";
 import { Journey } from "./journey";
 import { bandOf, layout, within, type Layout } from "./layout";
@@ -171,7 +172,8 @@ export class App {
     this.overFrame ||= requestAnimationFrame(() => this.drawOver());
   }
 
-  draw(): void {
+  /** @param budget milliseconds that may go into pixels; what is not done in it is done in the next frame */
+  draw(budget?: number): void {
     if (this.frame) cancelAnimationFrame(this.frame);
     this.frame = 0;
     const { view, state, plan } = this;
@@ -179,7 +181,7 @@ export class App {
     view.width = Math.max(1, this.canvas.clientWidth - this.left);
     this.lay();
     const top = this.scroll.scrollTop;
-    const more = this.painter.draw(view, top, plan, {
+    const shown = {
       scheme: this.scheme,
       theme: this.colours,
       causes: (state.causes || this.scheme.wholeGaps) && !figure,
@@ -191,9 +193,10 @@ export class App {
       selected: state.selected,
       found: this.finding.marked,
       arrows: this.selection.arrowsShown(top),
-    });
+    };
+    const more = this.painter.draw(view, top, plan, shown, budget);
     this.ruler.draw(view, this.left, this.colours, figure);
-    const mapping = !figure && this.minimap.draw(view, this.left, this.plain, this.colours);
+    const mapping = !figure && this.minimap.draw(view, this.left, this.plain, this.colours, budget);
     this.toolbar.syncStep();
     this.drawOver();
     if (more || mapping) this.redraw();
@@ -215,12 +218,12 @@ export class App {
     const bottom = top + this.canvas.clientHeight;
     const folded = within(plan.headings, top, bottom).flatMap(({ group }) => (group.folded ? group.ranks : []));
     const shown = [...new Set([...within(plan.bands, top, bottom).map(({ rank }) => rank), ...folded])];
-    const columns = Math.max(1, Math.round(view.width * devicePixelRatio));
+    const grid = gridOf(view, devicePixelRatio, this.painter.grid);
     const lanes = ["compute", ...[...state.arranged.extras].filter((extra) => extra !== "counters")];
     const wanted = {
-      start: view.start,
-      perPixel: (view.end - view.start) / columns,
-      columns,
+      start: grid.first * grid.perPixel,
+      perPixel: grid.perPixel,
+      columns: grid.columns,
       ranks: shown,
       lanes,
       unfolded: [...new Set(within(plan.kernels, top, bottom).map(({ row }) => row.rank))],

@@ -74,7 +74,7 @@ export class Arranging {
 
   toggleOverlays(): void {
     const { extras } = this.app.state.arranged;
-    const on = !extras.has("ideal") && !extras.has("whatif");
+    const on = !this.app.head.overlays.some(({ lane }) => extras.has(lane));
     const rest = [...extras].filter((extra) => extra !== "ideal" && extra !== "whatif");
     this.arrange({ extras: new Set<Extra>(on ? [...rest, "ideal", "whatif"] : rest) });
   }

@@ -1,17 +1,20 @@
-// What is drawn on blocks that are large enough to look at: edges, labels, how far clocks leave them
-// open, and when they were launched.
+// What is drawn on blocks that are large enough to look at: labels, the edges of papers, how far clocks
+// leave them open, and when they were launched.
 
 import type { Scheme } from "./colour";
 import { firstEndingAfter, type Head, type Tasks } from "./data";
-import { clip } from "./fitted";
+import { clip, measure } from "./fitted";
 import { long, named, short } from "./label";
 import type { Place } from "./layout";
 import type { Theme } from "./theme";
 import type { View } from "./view";
+import { wide } from "./wide";
 
-const SEPARATED = 4; // least width of a block whose edge is drawn
-const LABEL_HEIGHT = 14; // least height of a row that carries text
-const LEAST_LABEL = 12; // least width of a block that does
+const LAUNCHED = 4; // least pixels a task on average at which launches are marked
+const SEEN = 4; // least width of a block of whose edges more is to be said
+const LABEL_HEIGHT = 12; // least height of a row that carries text
+const MARGIN = 1.5; // least pixels beside it
+const LEAST_LONG = 40; // the same of one that carries its task's duration
 const LEAST_NAME = 34; // the same of one that carries the beginning of its task's name
 const BLURRED = 1.5; // least pixels by which a clock may be off that are shown
 const TICK = 3;
@@ -25,40 +28,35 @@ export interface Marks {
   theme: Theme;
 }
 
-/** Draw onto the blocks of one row. @param left and @param y of the row */
+/** Draw onto the blocks of one row. @param left and @param y of the row @param height of its blocks */
 export function drawBlocks(
   context: CanvasRenderingContext2D,
   head: Head,
   tasks: Tasks,
-  { row, height }: Place,
+  { row }: Place,
   view: View,
   left: number,
   y: number,
+  height: number,
   { scheme, launches, figure, theme }: Marks,
 ): void {
   const { start, end } = tasks;
-  let index = firstEndingAfter(end, row.from, row.to, view.start);
-  const last = firstEndingAfter(end, index, row.to, view.end);
-  // With fewer than SEPARATED pixels a task on average, hardly any is wide enough to look at.
-  if ((last - index) * SEPARATED > view.width) return;
+  const widthOf = measure(context);
+  if (launches && row.lane === "compute") launched();
   const off = (head.ranks[row.rank]!.off ?? 0) * view.scale;
-  for (; index < row.to && start[index]! < view.end; index++) {
+  const blurred = off >= BLURRED && (row.lane === "compute" || row.lane === "comm");
+  const least = blurred || figure ? SEEN : widthOf("1") + 2 * MARGIN;
+  if (height < LABEL_HEIGHT && !blurred && !figure) return;
+  for (const index of wide(tasks, row, view, least)) {
     const [x0, x1] = [view.x(start[index]!), view.x(end[index]!)];
-    const [from, to] = [Math.max(-1, x0), Math.min(view.width + 1, x1)];
-    if (launches && row.lane === "compute") launch(index);
-    if (to - from < SEPARATED) continue;
-    if (off >= BLURRED && (row.lane === "compute" || row.lane === "comm")) blur(index, x0, x1);
+    if (blurred) blur(index, x0, x1);
     if (figure) {
       context.strokeStyle = "#000000";
       context.lineWidth = 1;
       context.strokeRect(left + x0, y + 0.5, x1 - x0, height - 1);
-    } else {
-      context.fillStyle = "rgba(0, 0, 0, 0.28)";
-      context.fillRect(left + from, y, 0.6, height);
     }
-    if (scheme.codes[index] === scheme.hatched) hatch(from, to);
-    if (height < LABEL_HEIGHT || to - from < (figure ? 7 : LEAST_LABEL)) continue;
-    label(index, from, to);
+    if (scheme.codes[index] === scheme.hatched) hatch(Math.max(-1, x0), Math.min(view.width + 1, x1));
+    if (height >= LABEL_HEIGHT) label(index, Math.max(-1, x0), Math.min(view.width + 1, x1));
   }
 
   /** Strike a block through: what its colour would say is not known. */
@@ -80,7 +78,7 @@ export function drawBlocks(
 
   function label(task: number, from: number, to: number): void {
     const { codes, below, inks } = scheme;
-    if (tasks.pair[task]! >= 0 && codes !== below && height >= 2 * LABEL_HEIGHT - 6) {
+    if (tasks.pair[task]! >= 0 && codes !== below && height >= 2 * LABEL_HEIGHT - 2) {
       const both = figure ? `${tasks.microbatch[task]}+${tasks.pair[task]}` : short(head, tasks, task);
       const [upper, lower] = both.split("+") as [string, string];
       write([upper], inks[codes[task]!]!, from, to, height / 4);
@@ -88,7 +86,8 @@ export function drawBlocks(
       return;
     }
     const number = String(tasks.microbatch[task]! < 0 ? "" : tasks.microbatch[task]);
-    const texts = [long(head, tasks, task), short(head, tasks, task), number];
+    const whole = to - from < LEAST_LONG ? "" : long(head, tasks, task);
+    const texts = [whole, short(head, tasks, task), number];
     if (figure) texts.splice(0, 2);
     else if (named(head, tasks, task)) texts[2] = to - from < LEAST_NAME ? "" : clip(context, texts[1]!, to - from - 6);
     write(texts, inks[codes[task]!]!, from, to, height / 2);
@@ -98,8 +97,9 @@ export function drawBlocks(
   function write(texts: string[], ink: string, from: number, to: number, middle: number): void {
     context.fillStyle = ink;
     for (const text of texts) {
-      const width = context.measureText(text).width;
-      if (width + (figure ? 1 : 6) > to - from) continue;
+      if (text === "") continue;
+      const width = widthOf(text);
+      if (width + (figure ? 1 : 2 * MARGIN) > to - from) continue;
       context.fillText(text, left + (from + to - width) / 2, y + middle + 0.5);
       break;
     }
@@ -131,6 +131,14 @@ export function drawBlocks(
     gradient.addColorStop(1, `${colour}00`);
     context.fillStyle = gradient;
     context.fillRect(left + Math.min(edge, far), y, Math.abs(far - edge), height);
+  }
+
+  /** Mark the launches in sight, unless they are too many to tell apart. */
+  function launched(): void {
+    const first = firstEndingAfter(end, row.from, row.to, view.start);
+    const last = firstEndingAfter(end, first, row.to, view.end);
+    if ((last - first) * LAUNCHED > view.width) return;
+    for (let index = first; index < row.to && start[index]! < view.end; index++) launch(index);
   }
 
   /** Mark when the host issued a task, and how long the device took to begin. */

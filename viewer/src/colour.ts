@@ -2,6 +2,7 @@
 
 import { changeOf, signed } from "./against";
 import type { Data, Head, Lane, Numbers, Spread, Tasks } from "./data";
+import { inkOn, lineOn } from "./light";
 import { blend } from "./raster";
 import { duration, roundStep } from "./units";
 
@@ -24,6 +25,7 @@ export interface Scheme {
   below: Numbers; // the same for the lower half of a block: another for the second task of a pair
   fills: string[];
   inks: string[]; // of what is written on them
+  edges: string[]; // of the lines around them
   legend: [fill: string, meaning: string][];
   title?: string; // of the legend
   hatched?: number; // the code of what is not known
@@ -79,25 +81,27 @@ export function scheme(mode: Mode, head: Head, data: Data, dark = false): Scheme
   if (mode === "ideal" || mode === "whatif") return byDelay(mode, head, data.tasks);
   if (mode === "change") return byChange(data.tasks, dark);
   if (mode === "cause") return byCause(data.tasks);
-  return byKind(head, data.tasks);
+  return byKind(head, data.tasks, dark);
 }
 
-function byKind(head: Head, { kind }: Tasks): Scheme {
+function byKind(head: Head, { kind }: Tasks, dark: boolean): Scheme {
+  const shades = head.kinds.map((one) => (dark ? one.dark : one));
   const used = new Set<number>(kind);
   const of = (name: string): number => head.kinds.findIndex((one) => one.name === name);
   const [pair, forward, backward] = [of("forward_backward"), of("forward"), of("backward")];
-  const legend = head.kinds.flatMap(({ name, fill }, index): [string, string][] =>
-    used.has(index) && index !== pair ? [[fill, name.replaceAll("_", " ")]] : [],
+  const legend = head.kinds.flatMap(({ name }, index): [string, string][] =>
+    used.has(index) && index !== pair ? [[shades[index]!.fill, name.replaceAll("_", " ")]] : [],
   );
   const scheme = {
-    fills: head.kinds.map(({ fill }) => fill),
-    inks: head.kinds.map(({ ink }) => ink),
+    fills: shades.map(({ fill }) => fill),
+    inks: shades.map(({ ink }) => ink),
+    edges: shades.map(({ outline }) => outline),
     wholeGaps: false,
   };
   if (!used.has(pair)) return { ...scheme, codes: kind, below: kind, legend };
   const half = (code: number): Numbers => Uint8Array.from(kind, (one) => (one === pair ? code : one));
   for (const index of [backward, forward]) {
-    const entry: [string, string] = [head.kinds[index]!.fill, head.kinds[index]!.name];
+    const entry: [string, string] = [shades[index]!.fill, head.kinds[index]!.name];
     if (!used.has(index)) legend.unshift(entry);
   }
   return { ...scheme, codes: half(forward), below: half(backward), legend };
@@ -236,21 +240,12 @@ export function dimmed(scheme: Scheme, found: Uint8Array, ground: string): Schem
     below: scheme.below === scheme.codes ? codes : pale(scheme.below),
     fills: [...scheme.fills, ...scheme.fills.map((fill) => blend(fill, ground, 0.18))],
     inks: [...scheme.inks, ...scheme.inks.map(() => "#808080")],
+    edges: [...scheme.edges, ...scheme.edges.map((edge) => blend(edge, ground, 0.3))],
   };
 }
 
-function inked(scheme: Omit<Scheme, "inks">): Scheme {
-  return { ...scheme, inks: scheme.fills.map((fill) => (luminance(fill) > 0.35 ? "#1a1a1a" : "#ffffff")) };
-}
-
-type Triple = [number, number, number];
-
-function luminance(colour: string): number {
-  const value = parseInt(colour.slice(1), 16);
-  const [red, green, blue] = [value >> 16, (value >> 8) & 255, value & 255].map(
-    (part) => (part / 255) ** 2.2,
-  ) as Triple;
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+function inked(scheme: Omit<Scheme, "inks" | "edges">): Scheme {
+  return { ...scheme, inks: scheme.fills.map(inkOn), edges: scheme.fills.map(lineOn) };
 }
 
 function along(colours: string[], share: number): string {

@@ -41,8 +41,14 @@ export interface Spans {
   end: Float64Array;
 }
 
+/** Of a run of which only a part is here: which these are, and what was merged because it fills no pixel. */
+export interface Part {
+  id?: Numbers; // among all of the run
+  merged?: Numbers; // for how many of its kind in a pixel one stands; 0 where it is itself
+}
+
 /** Tasks as columns, in the order of the rows. What is unknown is -1. */
-export interface Tasks extends Spans {
+export interface Tasks extends Spans, Part {
   kind: Numbers;
   microbatch: Numbers;
   chunk: Numbers;
@@ -52,7 +58,6 @@ export interface Tasks extends Spans {
   pair: Numbers; // micro-batch and chunk of the other half of an overlapped pair
   pairChunk: Numbers;
   busy: Numbers;
-  id?: Numbers; // among all tasks of a run of which only a part is here
   lead: Numbers; // from launch on the host to start on the device
   name: Numbers;
   computing?: Numbers; // how long the device did, ns
@@ -62,22 +67,20 @@ export interface Tasks extends Spans {
 }
 
 /** Kernels as columns, in the order of their rows; start and end are as they are drawn. */
-export interface Kernels extends Spans {
+export interface Kernels extends Spans, Part {
   cut: Numbers; // by how much one began before the one before it in its row ended, ns
   use: Numbers;
   name: Numbers;
   module: Numbers; // -1 if it is of none
   lead: Numbers; // from launch to start, ns, -1 if unknown
-  id?: Numbers; // among all kernels of a run of which only a part is here
 }
 
 /** Idle time, each stretch with one cause. */
-export interface Gaps extends Spans {
+export interface Gaps extends Spans, Part {
   cause: Numbers; // index into causes
   step: Numbers;
   task: Int32Array; // before which it is; -1 if it is the last of the step
   root: Numbers; // the task that all those waited for which it waited for; -1 if it is not here
-  id?: Numbers; // among all gaps, likewise
   root_id?: Numbers; // the same among all tasks of a run of which only a part is here
 }
 
@@ -207,6 +210,16 @@ export function firstEndingAfter(end: Float64Array, from: number, to: number, ti
   return from;
 }
 
+/** The same as `firstEndingAfter`, quicker where it is near `from`. */
+export function nextEndingAfter(end: Float64Array, from: number, to: number, time: number): number {
+  let reach = 1;
+  while (from + reach < to && end[from + reach]! <= time) {
+    from += reach;
+    reach *= 2;
+  }
+  return firstEndingAfter(end, from, Math.min(to, from + reach + 1), time);
+}
+
 /** Index of what is there at `time`, or -1. */
 export function running(spans: Spans, { from, to }: Extent, time: number): number {
   const index = firstEndingAfter(spans.end, from, to, time);
@@ -226,10 +239,7 @@ export function extentAt(extents: { from: number }[], index: number): number {
 }
 
 /** The stretches of time of what an item is one of. */
-export function spansOf(
-  { tasks, gaps, kernels }: Data,
-  { what }: { what: "task" | "gap" | "kernel" },
-): Spans & { id?: Numbers } {
+export function spansOf({ tasks, gaps, kernels }: Data, { what }: { what: "task" | "gap" | "kernel" }): Spans & Part {
   return what === "task" ? tasks : what === "gap" ? gaps : kernels;
 }
 

@@ -47,9 +47,14 @@ export function shortened(text: string, most = LONGEST): string {
   return `${text.slice(0, most)}… (${(text.length - most).toLocaleString("en-US")} more letters)`;
 }
 
-/** A colour of a legend. */
-export function swatch(fill: string): HTMLElement {
+/** A colour of a legend. @param dark the same on a dark ground */
+export function swatch(fill: string, dark = fill): HTMLElement {
   const made = element("i", {});
-  made.style.background = fill;
+  made.style.background = either(fill, dark);
   return made;
+}
+
+/** A colour of the style sheet: one on a light ground, another on a dark one. */
+export function either(light: string, dark: string): string {
+  return light === dark ? light : `light-dark(${light}, ${dark})`;
 }

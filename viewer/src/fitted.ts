@@ -11,3 +11,20 @@ export function clip(context: CanvasRenderingContext2D, text: string, width: num
   while (short.length > 1 && context.measureText(`${short}…`).width > width) short = short.slice(0, -1);
   return `${short}…`;
 }
+
+const KNOWN = 5000; // texts of a font whose widths are kept
+
+const widths = new Map<string, Map<string, number>>(); // by font
+
+/** What tells how wide texts are in the font that is set: measuring takes long, and most texts come again. */
+export function measure(context: CanvasRenderingContext2D): (text: string) => number {
+  const { font } = context;
+  const known = widths.get(font) ?? new Map<string, number>();
+  if (known.size > KNOWN) known.clear();
+  widths.set(font, known);
+  return (text) => {
+    let width = known.get(text);
+    if (width === undefined) known.set(text, (width = context.measureText(text).width));
+    return width;
+  };
+}

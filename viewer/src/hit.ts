@@ -7,8 +7,8 @@ import type { View } from "./view";
 const REACH = 3; // pixels from a block that still hit it
 
 /**
- * The task or gap at a point. Where a gap is there but a task is within reach, it is the shorter of
- * the two, which is harder to point at.
+ * The task or gap at a point; in the band below the blocks, the gap. Where a gap is there but a task is
+ * within reach, it is the shorter of the two, which is harder to point at.
  *
  * @param x pixels from the left of the plot
  * @param y pixels from the top of the page
@@ -25,6 +25,7 @@ export function hit(
   const place = places[firstBelow(places, y)];
   if (x < 0 || !place || place.top > y) return null;
   const gap = idle && place.gaps ? running(gaps, place.gaps, view.time(x)) : -1;
+  if (gap >= 0 && y >= place.top + place.height - place.band) return { what: "gap", index: gap };
   for (let reach = 0; reach <= REACH; reach++) {
     for (const side of [reach, -reach]) {
       const task = running(tasks, place.row, view.time(x + side));

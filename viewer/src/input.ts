@@ -5,6 +5,7 @@ import { firstBelow, moved } from "./layout";
 import { kernelTooltip } from "./kernels";
 import { long } from "./label";
 import { changeText } from "./difference";
+import { mixedTooltip } from "./mixed";
 import { UNFOLD_RIGHT } from "./titles";
 import { gapTooltip } from "./why";
 
@@ -167,18 +168,18 @@ function lanes(app: App): void {
   function point(event: PointerEvent): void {
     const found = app.selection.at(event.offsetX, event.offsetY);
     const titled = event.offsetX < app.left;
+    const y = event.offsetY + app.scroll.scrollTop;
+    const mixed = mixedTooltip(app.head, app.data, app.plan.places, view, event.offsetX - app.left, y);
     const folding = titled && unfoldable(app, event.offsetX, event.offsetY) !== null;
     canvas.style.cursor = folding ? "pointer" : titled ? "grab" : found ? "pointer" : "default";
-    tip.hidden = !found;
-    if (!found) return;
+    tip.hidden = !found && mixed === null;
+    if (tip.hidden) return;
     const { head, data } = app;
-    const { what, index } = found;
-    tip.textContent =
-      what === "task"
-        ? long(head, data.tasks, index) + changeText(data.tasks, index)
-        : what === "gap"
-          ? gapTooltip(head, data, index)
-          : kernelTooltip(head, data, index);
+    if (mixed !== null) tip.textContent = mixed;
+    else if (found?.what === "task")
+      tip.textContent = long(head, data.tasks, found.index) + changeText(data.tasks, found.index);
+    else if (found?.what === "gap") tip.textContent = gapTooltip(head, data, found.index);
+    else if (found) tip.textContent = kernelTooltip(head, data, found.index);
     tip.style.left = `${Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 4)}px`;
     tip.style.top = `${Math.min(event.clientY + 16, innerHeight - tip.offsetHeight - 4)}px`;
   }

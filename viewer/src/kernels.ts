@@ -148,7 +148,7 @@ export function kernelDetails(
   const row = kernelRowOf(head, index);
   const start = began(kernels, index);
   const [length, module, lead] = [kernels.end[index]! - start, kernels.module[index]!, kernels.lead[index]!];
-  const { name, fill } = uses[kernels.use[index]!]!;
+  const { name, fill, dark } = uses[kernels.use[index]!]!;
   const facts: Fact[] = [
     ["duration", `${duration(length)} (${exact(length)})`],
     ["use", name],
@@ -160,5 +160,10 @@ export function kernelDetails(
     ["launched before", lead < 0 ? null : duration(lead)],
     ["name in the trace", shortened(full)],
   ];
-  return element("div", { class: "details" }, element("h2", {}, swatch(fill), shortened(short, 2 * NAME)), list(facts));
+  return element(
+    "div",
+    { class: "details" },
+    element("h2", {}, swatch(fill, dark.fill), shortened(short, 2 * NAME)),
+    list(facts),
+  );
 }

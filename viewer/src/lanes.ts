@@ -1,14 +1,17 @@
-// The lanes as pixels: from the ground up, the pipeline's phases, the causes of idle time, the blocks.
+// The lanes as pixels: from the ground up the pipeline's phases and the blocks, and in a band of its own
+// below them why there is none.
 
+import { inksOf, Layer, type Grid, type Inks, type Stretch } from "./area";
 import type { Scheme } from "./colour";
 import type { Data, Head } from "./data";
 import type { Place } from "./layout";
-import { blend, packed, Raster } from "./raster";
-import { sample, type Scale } from "./sample";
+import { hatch, type Hatch } from "./pattern";
+import { blend, packed, type Raster } from "./raster";
 import type { Theme } from "./theme";
 
-export const FOOT = 0.36; // share of a lane's height that causes take at its foot
-const PALE = 0.5; // opacity of causes that are inherent to the schedule
+const LINED = 5; // CSS pixels of height from which there are lines along blocks, and stripes in phases
+const APART = 1; // CSS pixels between blocks and the band below them
+const PHASES: Hatch[] = ["warm-up", "cool-down"];
 export const VEIL = 0.55; // opacity of lanes of what did not happen
 
 /** A colour as it is in lanes of what did not happen. */
@@ -22,104 +25,173 @@ export interface Look {
   causes: boolean;
   phases: boolean;
   pale: boolean; // what did not happen
+  figure: boolean; // the look of papers, whose blocks have lines of their own
   theme: Theme;
 }
 
-/** Height of the bar of a cause at the foot of a lane. */
-export function bar(height: number): number {
-  return Math.max(height < 3 ? height : 3, Math.round(height * FOOT));
+/** The height of a lane's blocks: that of the band below them too where it is not shown. */
+export function heightOfBlocks({ height, band }: Place, { causes, scheme }: Pick<Look, "causes" | "scheme">): number {
+  return causes && !scheme.wholeGaps ? height - band : height;
 }
 
+/** Paints some of the lanes, at a time that is the same for all. */
 export class LanePainter {
-  private base = new Uint32Array(1);
-  private blocks = new Uint32Array(1);
-  private gap = new Uint32Array(1);
   private readonly phasesOf: [from: number, to: number][];
-  private colours: ReturnType<typeof tables>;
-  private look: Look | null = null;
+  private readonly patterns: Hatch[];
+  private lines = linesOf(1);
+  private layers: Layers | null = null;
+  private made: readonly unknown[] = []; // what the layers are made of
 
   constructor(
     private readonly head: Head,
-    public data: Data,
+    data: Data,
   ) {
     this.phasesOf = extents(data.phases.rank, head.ranks.length);
-    this.colours = {
-      blocks: new Uint32Array(),
-      veiled: new Uint32Array(),
-      edges: new Uint32Array(),
-      middles: new Uint32Array(),
-    };
+    this.patterns = head.causes.map(({ pattern }) => pattern);
   }
 
-  paint(raster: Raster, places: Place[], look: Look, scale: Scale, top: number): void {
-    if (this.base.length !== raster.columns) {
-      this.base = new Uint32Array(raster.columns);
-      this.blocks = new Uint32Array(raster.columns);
-      this.gap = new Uint32Array(raster.columns);
-    }
-    if (this.look?.scheme !== look.scheme || this.look.theme !== look.theme) this.colours = tables(this.head, look);
-    this.look = look;
-    for (const place of places) this.lane(raster, place, look, scale, place.top - top);
+  /** Return what paints a stretch of a lane. @param top of the page, to which it is scrolled */
+  painter(raster: Raster, data: Data, look: Look, grid: Grid, top: number): (place: Place, stretch: Stretch) => void {
+    const of = [data, look.scheme, look.theme, look.figure];
+    if (!of.every((value, at) => value === this.made[at])) this.layers = layersOf(this.head, data, look);
+    this.made = of;
+    if (this.lines.line.length !== grid.columns) this.lines = linesOf(grid.columns);
+    return (place, stretch) => this.paint({ raster, data, look, grid, stretch }, place, place.top - top);
   }
 
-  private lane(raster: Raster, { row, height, gaps }: Place, look: Look, scale: Scale, y: number): void {
-    const { scheme, causes, theme } = look;
-    const { base, blocks, gap, colours } = this;
-    const pale = look.pale && (row.lane === "ideal" || row.lane === "whatif");
-    base.fill(packed(pale ? veiled(theme.idle, theme) : theme.idle));
-    if (look.phases && row.lane === "compute") this.phases(row.rank, scale, theme);
-    const fills = pale ? colours.veiled : colours.blocks;
-    blocks.fill(0);
-    sample(this.data.tasks, row, scale, scheme.codes, fills, blocks);
-    raster.band(y, height, base, blocks);
-
+  private paint(at: At, place: Place, y: number): void {
+    const { raster, look, grid, stretch, data } = at;
+    const { scheme, theme } = look;
+    const { line, other, ground, marks, idle } = this.lines;
+    const layers = this.layers!;
+    const pale = look.pale && (place.row.lane === "ideal" || place.row.lane === "whatif");
+    const { upper, lower, inks } = pale ? layers.pale : layers.plain;
+    const height = heightOfBlocks(place, look);
+    const gaps = look.causes ? place.gaps : undefined;
+    ground.fill(packed(pale ? veiled(theme.idle, theme) : theme.idle), stretch.from, stretch.to);
+    idle.fill(0, stretch.from, stretch.to);
+    if (look.phases && place.row.lane === "compute") this.phases(at, data, place.row.rank);
     // A pair that overlaps has its second task in its lower half.
-    let lower = blocks;
-    if (scheme.below !== scheme.codes) {
-      lower = gap.slice();
-      lower.fill(0);
-      sample(this.data.tasks, row, scale, scheme.below, fills, lower);
-      raster.band(y + height / 2, height / 2, base, lower);
+    const halves = upper === lower ? [upper] : [upper, lower];
+    halves.forEach((layer, half) => {
+      const rows = raster.rows(y + (half * height) / halves.length, height / halves.length);
+      line.set(ground);
+      marks.fill(0, stretch.from, stretch.to);
+      if (gaps && scheme.wholeGaps) {
+        idle.fill(0, stretch.from, stretch.to);
+        layers.gaps.mix(gaps, grid, stretch, ground, line, idle);
+      }
+      layer.mix(place.row, grid, stretch, ground, line, marks);
+      if (height < LINED) return raster.fill(rows, line, stretch);
+      other.set(line);
+      if (gaps && scheme.wholeGaps) this.showThrough(at, rows, layers.gapInks);
+      else this.stripe(at, rows, packed(theme.line));
+      this.box(at, rows, inks);
+    });
+    if (gaps && height < place.height) {
+      ground.fill(packed(theme.idle), stretch.from, stretch.to);
+      line.set(ground);
+      idle.fill(0, stretch.from, stretch.to);
+      layers.gaps.mix(gaps, grid, stretch, ground, line, idle);
+      other.set(line);
+      this.showThrough(at, raster.rows(y + height + APART, place.height - height - APART), layers.gapInks);
     }
-    if (!causes || !gaps) return;
-    // Blocks over gaps: what a rank does beside its pipeline, it may do in a gap.
-    const tall = scheme.wholeGaps ? height : bar(height);
-    const line = Math.max(1, Math.round(tall / 3));
-    const foot = y + height;
-    gap.fill(0);
-    sample(this.data.gaps, gaps, scale, this.data.gaps.cause, colours.edges, gap);
-    raster.band(foot - tall, tall, base, gap, lower);
-    if (tall < 3) return;
-    gap.fill(0);
-    sample(this.data.gaps, gaps, scale, this.data.gaps.cause, colours.middles, gap);
-    raster.band(foot - tall + line, tall - 2 * line, base, gap, lower);
   }
 
-  /** Shade the ground of a rank's warm-up and cool-down. */
-  private phases(rank: number, { start, perPixel }: Scale, theme: Theme): void {
-    const { phases } = this.data;
+  /** Fill rows with the line; through gaps the ground shows where their patterns have no ink. */
+  private showThrough({ raster, grid, stretch }: At, rows: Stretch, inks: Inks): void {
+    const { line, other, ground, idle } = this.lines;
+    for (let x = stretch.from; x < stretch.to; x++) {
+      if (idle[x] !== 0 && line[x] === inks.pixels[idle[x]! - 1]) other[x] = ground[x]!;
+      else idle[x] = 0; // a block lies over it
+    }
+    hatch(raster, rows, line, other, idle, this.patterns, grid, Math.round(grid.ratio), stretch);
+  }
+
+  /** Fill rows with the line; where it shows the ground of a phase, with stripes. */
+  private stripe({ raster, grid, stretch }: At, rows: Stretch, colour: number): void {
+    const { line, other, ground, idle } = this.lines;
+    let striped = false;
+    for (let x = stretch.from; x < stretch.to; x++) {
+      if (idle[x] === 0) continue;
+      if (line[x] === ground[x]) {
+        other[x] = colour;
+        striped = true;
+      } else idle[x] = 0;
+    }
+    if (!striped) raster.fill(rows, line, stretch);
+    else hatch(raster, rows, other, line, idle, PHASES, grid, Math.round(grid.ratio), stretch);
+  }
+
+  /** Draw the upper and lower lines of blocks that have them all around. */
+  private box({ raster, grid, stretch }: At, { from, to }: Stretch, { boxed, edges }: Inks): void {
+    const { marks } = this.lines;
+    const thick = Math.round(grid.ratio);
+    for (let x = stretch.from; x < stretch.to; x++) {
+      if (marks[x] === 0 || !boxed[marks[x]! - 1]) continue;
+      const edge = edges[marks[x]! - 1]!;
+      for (let row = from; row < Math.min(from + thick, to); row++) raster.set(x, row, edge);
+      for (let row = Math.max(from, to - thick); row < to; row++) raster.set(x, row, edge);
+    }
+  }
+
+  /** Shade the ground of a rank's warm-up and cool-down, and mark it. */
+  private phases({ grid, stretch, look }: At, { phases }: Data, rank: number): void {
+    const { ground, idle } = this.lines;
     const [from, to] = this.phasesOf[rank]!;
-    const [warm, cool] = [packed(theme.warm), packed(theme.cool)];
-    const at = (time: number): number => Math.ceil((time - start) / perPixel - 0.5);
-    const until = start + this.base.length * perPixel;
+    const { first, perPixel } = grid;
+    const at = (time: number): number =>
+      Math.min(stretch.to, Math.max(stretch.from, Math.round(time / perPixel) - first));
     for (let i = from; i < to; i++) {
-      if (phases.end[i]! <= start) continue;
-      if (phases.start[i]! >= until) break;
-      this.base.fill(warm, Math.max(0, at(phases.start[i]!)), Math.max(0, at(phases.steady[i]!)));
-      this.base.fill(cool, Math.max(0, at(phases.cool[i]!)), Math.max(0, at(phases.end[i]!)));
+      if (phases.end[i]! <= (first + stretch.from) * perPixel) continue;
+      if (phases.start[i]! >= (first + stretch.to) * perPixel) break;
+      const parts = [
+        [at(phases.start[i]!), at(phases.steady[i]!), look.theme.warm],
+        [at(phases.cool[i]!), at(phases.end[i]!), look.theme.cool],
+      ] as const;
+      parts.forEach(([begin, end, colour], part) => {
+        ground.fill(packed(colour), begin, end);
+        idle.fill(part + 1, begin, end);
+      });
     }
   }
 }
 
-function tables(head: Head, { scheme, theme }: Look) {
-  const fill = (colours: string[]): Uint32Array => Uint32Array.from(colours, packed);
-  const causes = head.causes.map(({ fill: colour, inherent }) => blend(colour, theme.idle, inherent ? PALE : 1));
+/** Where and how a lane is painted. */
+interface At {
+  raster: Raster;
+  data: Data;
+  look: Look;
+  grid: Grid;
+  stretch: Stretch;
+}
+
+type Layers = ReturnType<typeof layersOf>;
+
+function layersOf({ causes }: Head, { tasks, gaps }: Data, { scheme, theme, figure }: Look) {
+  const { fills, edges, codes, below } = scheme;
+  const blocks = (tint: (colour: string) => string) => {
+    const inks = inksOf(fills.map(tint), (figure ? fills : edges).map(tint), figure ? null : theme.idle);
+    const upper = new Layer(tasks, codes, inks);
+    return { inks, upper, lower: below === codes ? upper : new Layer(tasks, below, inks) };
+  };
+  const colours = causes.map(({ fill, dark }) => (theme.dark ? dark : fill));
+  const gapInks = inksOf(colours, colours, null);
   return {
-    blocks: fill(scheme.fills),
-    veiled: fill(scheme.fills.map((colour) => veiled(colour, theme))),
-    edges: fill(causes),
-    // Where striped, the ground shows between two lines; a colour that is 0 leaves it.
-    middles: fill(causes).map((colour, index) => (head.causes[index]!.striped ? packed(theme.idle) : colour)),
+    plain: blocks((colour) => colour),
+    pale: blocks((colour) => veiled(colour, theme)),
+    gaps: new Layer(gaps, gaps.cause, gapInks),
+    gapInks,
+  };
+}
+
+function linesOf(columns: number) {
+  return {
+    line: new Uint32Array(columns),
+    other: new Uint32Array(columns), // the same where a pattern has no ink
+    ground: new Uint32Array(columns),
+    marks: new Uint8Array(columns), // of blocks
+    idle: new Uint8Array(columns), // of gaps, or of phases
   };
 }
 

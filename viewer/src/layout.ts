@@ -53,6 +53,7 @@ export interface Place {
   top: number;
   height: number;
   gaps: Extent | undefined; // of the rank, on its first row
+  band: number; // at its foot, for why the rank was idle; within the height
 }
 
 /** A row of kernels. */
@@ -135,6 +136,8 @@ const MOST_KERNELS = 180; // what those of one rank may take, however many strea
 const LEAST_KERNELS = 3;
 const TITLED = 20; // least distance of the first of them from the top of the rank
 const THINNEST = 1;
+const BANDED = 10; // least height of lanes that have a band below their blocks
+const BAND = { share: 0.28, least: 5, most: 9 };
 const LOW = 12; // lower lanes than that have no title each, and their groups no headings
 const HEADING = 22;
 const FOLDED = 26;
@@ -314,7 +317,7 @@ function arrange(head: Head, arranged: Arrangement, heights: Heights, named: boo
   function lanesAbove(rank: number): void {
     const top = y;
     for (const row of rowsAbove[rank]!) {
-      made.places.push({ row, top: y, height: heights.compute, gaps: undefined });
+      made.places.push({ row, top: y, height: heights.compute, gaps: undefined, band: 0 });
       y += heights.compute;
     }
     y = Math.max(y, top + heights.compute);
@@ -331,9 +334,10 @@ function arrange(head: Head, arranged: Arrangement, heights: Heights, named: boo
       if (folded && row.lane !== "compute") unfold();
       if (lane !== "" && row.lane !== lane && !(low && row.lane === "against")) y += 1;
       lane = row.lane;
-      const height = row.lane === "comm" ? comm : heightOf(heights, row.lane);
       const gaps = y === top && row.lane === "compute" ? gapsOf.get(rank) : undefined;
-      made.places.push({ row, top: y, height, gaps });
+      const band = gaps && !figure ? bandOfCauses(heights.compute) : 0;
+      const height = (row.lane === "comm" ? comm : heightOf(heights, row.lane)) + band;
+      made.places.push({ row, top: y, height, gaps, band });
       y += height;
     }
     if (folded) unfold();
@@ -366,6 +370,11 @@ export function sizeBeside({ size }: Arrangement, { places }: Layout, by: 1 | -1
   const compute = places.find(({ row }) => row.lane === "compute")?.height ?? HEIGHTS.medium.compute;
   const beside = usual.filter((one) => by * (HEIGHTS[one].compute - compute) > 0);
   return by > 0 ? beside[0] : beside.at(-1);
+}
+
+/** The height of the band below blocks of a height. */
+function bandOfCauses(height: number): number {
+  return height < BANDED ? 0 : Math.min(BAND.most, Math.max(BAND.least, Math.round(height * BAND.share)));
 }
 
 /** What was measured of a rank that is shown. */

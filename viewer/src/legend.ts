@@ -6,6 +6,9 @@ import { rowFacts } from "./difference";
 import { button, element, swatch } from "./dom";
 import type { Theme } from "./theme";
 import { gain } from "./verdict";
+import { LEAST_CONTRAST } from "./area";
+import { contrast } from "./light";
+import { patternImage } from "./pattern";
 import { causeSwatch } from "./why";
 import { brief, percent } from "./units";
 
@@ -30,9 +33,13 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
   if (told.causes && known.length) made.push(causes(head, told, find));
   const grounds = told.phases && head.columns.phases[0]?.length;
   const rest: HTMLElement[] = [entry(edged(told.theme.idle), "idle")];
-  if (grounds) rest.push(entry(edged(told.theme.warm), "warm-up"), entry(edged(told.theme.cool), "cool-down"));
+  if (grounds)
+    rest.push(
+      entry(phase("warm-up", told.theme.warm, told.theme), "warm-up"),
+      entry(phase("cool-down", told.theme.cool, told.theme), "cool-down"),
+    );
   if (told.kernels && head.kernels)
-    rest.push(...head.kernels.uses.map(({ fill, name }) => entry(swatch(fill), `kernels: ${name}`)));
+    rest.push(...head.kernels.uses.map(({ fill, dark, name }) => entry(swatch(fill, dark.fill), `kernels: ${name}`)));
   for (const { lane, name, detail } of head.overlays) {
     if (lane === "against" || told.lanes?.has(lane) === false) continue; // not pale, or not shown
     const line = entry(edged("transparent"), `pale lanes: ${name}`);
@@ -43,10 +50,11 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
   return made;
 }
 
-function kinds(head: Head, { scheme, query }: Told, find: (query: string) => void): HTMLElement {
+function kinds(head: Head, told: Told, find: (query: string) => void): HTMLElement {
+  const { scheme, query } = told;
   const rows = scheme.legend.map(([fill, text]) => {
     const kind = head.kinds.find(({ name }) => name.replaceAll("_", " ") === text);
-    return choice(swatch(fill), text, kind?.spent ? [brief(kind.spent)] : [], `kind:${kind?.name}`, query, find);
+    return choice(blockOf(fill, told), text, kind?.spent ? [brief(kind.spent)] : [], `kind:${kind?.name}`, query, find);
   });
   return section("Busy", "a step, per rank", rows);
 }
@@ -73,11 +81,11 @@ function causes(head: Head, { query }: Told, find: (query: string) => void): HTM
   return made;
 }
 
-function colours({ scheme }: Told): HTMLElement {
+function colours(told: Told): HTMLElement {
   return section(
-    scheme.title ?? "Colours",
+    told.scheme.title ?? "Colours",
     "",
-    scheme.legend.map(([fill, text]) => entry(swatch(fill), text)),
+    told.scheme.legend.map(([fill, text]) => entry(blockOf(fill, told), text)),
   );
 }
 
@@ -105,6 +113,20 @@ function choice(
 
 function entry(mark: HTMLElement, text: string): HTMLElement {
   return element("span", { class: "entry" }, mark, element("span", {}, text));
+}
+
+/** A fill as blocks have it: with a line around it where it hardly differs from the ground. */
+function blockOf(fill: string, { scheme, theme }: Told): HTMLElement {
+  const made = swatch(fill);
+  const edge = scheme.edges[scheme.fills.indexOf(fill)];
+  if (edge && contrast(fill, theme.idle) < LEAST_CONTRAST) made.style.boxShadow = `inset 0 0 0 1px ${edge}`;
+  return made;
+}
+
+function phase(name: "warm-up" | "cool-down", fill: string, theme: Theme): HTMLElement {
+  const made = edged(fill);
+  made.style.background = `${patternImage(name, theme.dim)}, ${fill}`;
+  return made;
 }
 
 function edged(fill: string): HTMLElement {

@@ -32,7 +32,7 @@ function expose(app: App): void {
       view: () => ({ start: app.view.start, end: app.view.end }),
       show: (from: number, to: number) => {
         app.view.set(from, to);
-        app.draw();
+        app.draw(Infinity);
       },
       at: (x: number, y: number) => app.selection.at(x, y),
       selected: () => selected("task"),

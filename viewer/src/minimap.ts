@@ -18,6 +18,7 @@ export type Grip = "start" | "end" | "inside" | "outside";
 export class Minimap {
   private readonly raster = new Raster();
   private readonly sum: Sum;
+  private painted: readonly unknown[] = []; // of what the pixels are
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
@@ -27,17 +28,14 @@ export class Minimap {
     this.sum = new Sum(rowsByRank(head, "compute"));
   }
 
-  /** Draw; return whether there is more to draw. @param left of the plot */
-  draw(view: View, left: number, scheme: Scheme, theme: Theme): boolean {
+  /** Draw; return whether there is more to draw. @param left of the plot @param budget milliseconds for adding up */
+  draw(view: View, left: number, scheme: Scheme, theme: Theme, budget = BUDGET): boolean {
     const width = this.canvas.clientWidth;
     resize(this.canvas, width, MINIMAP, devicePixelRatio);
     const context = this.canvas.getContext("2d")!;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    this.raster.begin(view.width, MINIMAP, devicePixelRatio, packed(theme.idle));
-    const scale = { start: 0, perPixel: view.limit / this.raster.columns };
-    const done = this.sum.advance(this.data, scheme, scale, this.raster.columns, performance.now() + BUDGET);
-    this.sum.paint(this.raster, scale, 0, MINIMAP);
+    const done = this.strip(view.width, scheme, theme, budget, view.limit);
     this.raster.flush(context, left);
 
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
@@ -60,6 +58,19 @@ export class Minimap {
       MINIMAP / 2 + 7,
     );
     return !done;
+  }
+
+  /** Bring the pixels up to date; return whether they are. Most frames change nothing of them. */
+  private strip(width: number, scheme: Scheme, theme: Theme, budget: number, limit: number): boolean {
+    const shown = [width, devicePixelRatio, scheme, theme];
+    if (shown.every((value, at) => value === this.painted[at])) return true;
+    this.raster.begin(width, MINIMAP, devicePixelRatio, packed(theme.idle));
+    const { columns } = this.raster;
+    const grid = { first: 0, perPixel: limit / columns, columns, ratio: devicePixelRatio };
+    const done = this.sum.advance(this.data, scheme, grid, performance.now() + budget);
+    this.sum.paint(this.raster, grid, this.raster.rows(0, MINIMAP), theme.idle);
+    this.painted = done ? shown : [];
+    return done;
   }
 
   /** What is at a point of the plot. */

@@ -1,28 +1,31 @@
 // Draws what is in sight of the lanes and their titles onto one canvas.
 
 import { counterpartOf } from "./against";
+import type { Grid } from "./area";
 import { drawArrows, type Arrow } from "./arrows";
 import { drawBlocks } from "./blocks";
 import { drawCurve } from "./curves";
 import { spansOf, type Data, type Head } from "./data";
 import { nameCauses } from "./gaps";
-import { LanePainter, veiled, type Look } from "./lanes";
+import { gridOf } from "./grid";
+import { heightOfBlocks, LanePainter, veiled, type Look } from "./lanes";
 import { placeOf, within, type Heading, type Item, type Layout, type Place } from "./layout";
+import { Progress, type Strip } from "./progress";
+import { Rail } from "./rail";
 import { packed, Raster } from "./raster";
-import type { Scale } from "./sample";
 import { sumOf, type Sum } from "./sums";
 import type { Theme } from "./theme";
 import { drawCaption, drawDevice, drawHeading, drawOverlayTitle, drawStream, drawTitle, SPARSE, TIGHT } from "./titles";
-import { drawKernels, paintKernels } from "./unfolded";
+import { drawKernels, KernelPainter } from "./unfolded";
 import type { View } from "./view";
 
-const BUDGET = 6; // milliseconds of a frame that may go into sums over ranks
+const BUDGET = 6; // milliseconds of a frame that may go into pixels, and again into sums over ranks
 const OUTLINED = 500; // tasks that were found, in sight, up to which each has an outline
+const OUTLINED_WIDTH = 3; // least width of one that has: the others have a tick
 
 /** What is drawn beside the lanes themselves. */
 export interface Shown extends Look {
   launches: boolean;
-  figure: boolean;
   left: number; // of the plot: what stands beside it is as wide
   selected: Item | null;
   found: Uint8Array | null; // tasks that a search is about
@@ -31,35 +34,53 @@ export interface Shown extends Look {
 
 export class Painter {
   private readonly raster = new Raster();
+  private readonly progress = new Progress(this.raster);
   private readonly lanes: LanePainter;
+  private readonly kernels: KernelPainter | null;
   private readonly sums = new WeakMap<Heading, Sum>();
+  private rail: Rail;
+  grid: Grid | null = null; // of what was drawn last
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
     private readonly head: Head,
-    public data: Data,
+    private known: Data,
   ) {
-    this.lanes = new LanePainter(head, data);
+    this.lanes = new LanePainter(head, known);
+    this.kernels = head.kernels && new KernelPainter(head.kernels);
+    this.rail = new Rail(head, known);
   }
 
-  /** Draw; return whether there is more to draw in a further frame. */
-  draw(view: View, top: number, plan: Layout, shown: Shown): boolean {
+  get data(): Data {
+    return this.known;
+  }
+
+  set data(data: Data) {
+    this.known = data;
+    this.rail = new Rail(this.head, data);
+  }
+
+  /**
+   * Draw; return whether there is more to draw in a further frame.
+   *
+   * @param budget milliseconds that may go into pixels
+   */
+  draw(shownView: View, top: number, plan: Layout, shown: Shown, budget = BUDGET): boolean {
     const { theme, figure, left } = shown;
+    const { data } = this;
     const ratio = devicePixelRatio;
     const { clientWidth: width, clientHeight: height } = this.canvas;
     resize(this.canvas, width, height, ratio);
     const context = this.canvas.getContext("2d")!;
     const places = within(plan.places, top, top + height);
     const headings = within(plan.headings, top, top + height);
-
-    this.lanes.data = this.data;
-    this.raster.begin(view.width, height, ratio, packed(theme.page));
-    const scale = { start: view.start, perPixel: (view.end - view.start) / this.raster.columns };
-    this.lanes.paint(this.raster, places, shown, scale, top);
     const unfolded = within(plan.kernels, top, top + height);
-    const known = this.head.kernels;
-    if (known) paintKernels(this.raster, known, this.data.kernels, unfolded, scale, top, theme);
-    const done = this.groups(headings, shown, scale, top);
+
+    // What is drawn onto the pixels is drawn where they are: on whole pixels of the device.
+    const grid = (this.grid = gridOf(shownView, ratio, this.grid));
+    const view = shownView.onto(grid);
+    const painted = this.pixels(places, unfolded, shown, plan, view.width, height, grid, top, budget);
+    const added = this.groups(headings, shown, grid, top, budget);
     this.raster.flush(context, left);
 
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -71,44 +92,83 @@ export class Painter {
     if (shown.causes) {
       context.font = "10px system-ui, sans-serif";
       context.fillStyle = theme.dim;
-      for (const place of places) nameCauses(context, this.head, this.data.gaps, place, view, left, place.top - top);
+      for (const place of places)
+        nameCauses(context, this.head, data.gaps, place, view, left, place.top - top, heightOfBlocks(place, shown));
     }
     if (!figure) this.stepLines(context, view, left, height, theme);
     context.font = figure ? "12px system-ui, sans-serif" : "11px system-ui, sans-serif";
     for (const place of places) {
-      drawBlocks(context, this.head, this.data.tasks, place, view, left, place.top - top, shown);
+      const tall = heightOfBlocks(place, shown);
+      drawBlocks(context, this.head, data.tasks, place, view, left, place.top - top, tall, shown);
     }
     context.font = "10px system-ui, sans-serif";
-    if (known)
-      for (const place of unfolded) drawKernels(context, known, this.data.kernels, place, view, left, place.top - top);
+    for (const place of unfolded) {
+      const known = this.head.kernels!;
+      drawKernels(context, known, data.kernels, place, view, left, place.top - top, theme.dark);
+    }
     for (const curve of within(plan.curves, top, top + height)) {
-      drawCurve(context, this.head, this.data.samples, curve, view, left, curve.top - top, theme);
+      drawCurve(context, this.head, data.samples, curve, view, left, curve.top - top, theme);
     }
     if (shown.found) this.outlineFound(context, places, shown.found, view, left, top, theme);
     if (shown.selected) {
       this.outline(context, plan, shown.selected, view, left, top, theme);
       this.outlineCounterpart(context, plan, shown.selected, view, left, top, theme);
     }
-    drawArrows(context, shown.arrows, this.head, this.data.tasks, plan, view, left, top, theme.accent);
+    const selected = shown.selected?.what === "task" ? shown.selected.index : -1;
+    if (!figure)
+      for (const place of places)
+        this.rail.draw(context, data, place, selected, shown.found, view, left, place.top - top, theme);
+    drawArrows(context, shown.arrows, this.head, data.tasks, plan, view, left, top, theme.accent);
     context.restore();
     this.titles(context, plan, headings, top, left, width, height, shown);
-    return !done;
+    return !painted || !added;
+  }
+
+  /** Paint rows of tasks and of kernels; return whether all are. */
+  private pixels(
+    places: Place[],
+    unfolded: Layout["kernels"],
+    shown: Shown,
+    layout: Layout,
+    width: number,
+    height: number,
+    grid: Grid,
+    top: number,
+    budget: number,
+  ): boolean {
+    const { raster, data } = this;
+    const { scheme, theme, causes, phases, pale, figure } = shown;
+    const lane = this.lanes.painter(raster, data, shown, grid, top);
+    const strips: Strip[] = places.map((place) => ({
+      top: place.top - top,
+      paint: (stretch) => lane(place, stretch),
+    }));
+    if (this.kernels && unfolded.length) {
+      const kernel = this.kernels.painter(raster, data.kernels, theme, grid, top);
+      for (const place of unfolded) strips.push({ top: place.top - top, paint: (stretch) => kernel(place, stretch) });
+      strips.sort((one, other) => one.top - other.top);
+    }
+    const depends = [data, scheme, theme, causes, phases, pale, figure];
+    const frame = { width, height, ratio: grid.ratio, ground: packed(theme.page), top, layout, depends };
+    return this.progress.paint(strips, frame, grid, performance.now() + budget);
   }
 
   /** What the ranks of folded groups did together; return whether all is counted. */
-  private groups(headings: Heading[], { scheme, theme, pale }: Shown, scale: Scale, top: number): boolean {
-    const { columns } = this.raster;
+  private groups(headings: Heading[], shown: Shown, grid: Grid, top: number, budget: number): boolean {
+    const { raster, data } = this;
+    const { scheme, theme, pale } = shown;
     const folded = headings.filter(({ group }) => group.folded);
     const sums = folded.map((heading) => this.sumOf(heading));
     // All are counted before any is painted: painting takes time too, and would leave none for the last.
-    const deadline = performance.now() + BUDGET;
-    const done = sums.map((sum) => sum.advance(this.data, scheme, scale, columns, deadline));
-    const ground = new Uint32Array(columns);
+    const deadline = performance.now() + budget;
+    const done = sums.map((sum) => sum.advance(data, scheme, grid, deadline));
+    const ground = new Uint32Array(raster.columns);
     folded.forEach(({ stack, top: y, height }, at) => {
       const tint = (colour: string): string =>
         pale && stack !== "compute" && stack !== "against" ? veiled(colour, theme) : colour;
-      this.raster.band(y - top, height, ground.fill(packed(tint(theme.idle))));
-      sums[at]!.paint(this.raster, scale, y - top, height, tint);
+      const rows = raster.rows(y - top, height);
+      raster.fill(rows, ground.fill(packed(tint(theme.idle))));
+      sums[at]!.paint(raster, grid, rows, theme.idle, theme.text, tint);
     });
     return done.every(Boolean);
   }
@@ -181,12 +241,9 @@ export class Painter {
     for (const { row, top: y, height } of places) {
       for (let task = row.from; task < row.to; task++) {
         if (!found[task] || end[task]! < view.start || start[task]! > view.end) continue;
-        boxes.push([
-          left + view.x(start[task]!),
-          y - top,
-          Math.max(2, (end[task]! - start[task]!) * view.scale),
-          height,
-        ]);
+        const width = (end[task]! - start[task]!) * view.scale;
+        if (width < OUTLINED_WIDTH) continue;
+        boxes.push([left + view.x(start[task]!), y - top, width, height]);
         if (boxes.length > OUTLINED) return;
       }
     }

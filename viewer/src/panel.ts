@@ -90,11 +90,11 @@ export function details(
     ["clock", place.off ? `±${duration(place.off)} against the first host` : null],
     ["name in the trace", shortened(head.names[name[index]!]!)],
   ];
-  const { name: title, fill } = head.kinds[kind[index]!]!;
+  const { name: title, fill, dark } = head.kinds[kind[index]!]!;
   const heading = named(head, data.tasks, index)
     ? shortened(head.names[name[index]!]!, NAME)
     : title.replaceAll("_", " ");
-  const made = element("div", { class: "details" }, element("h2", {}, swatch(fill), heading));
+  const made = element("div", { class: "details" }, element("h2", {}, swatch(fill, dark.fill), heading));
   if (measured) made.append(...ranInside(head, data, index, row.rank, unfolding));
   made.append(list(facts), ...strip(head, data, index, go));
   return made;

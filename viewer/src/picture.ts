@@ -1,12 +1,14 @@
 // The view as a picture: pixels as they are on the screen, or shapes that a paper can be made of.
 
+import { inksOf, Layer, type Inks } from "./area";
 import type { Scheme } from "./colour";
-import { firstEndingAfter, type Data, type Extent, type Head, type Numbers, type Spans } from "./data";
+import { firstEndingAfter, type Data, type Extent, type Head } from "./data";
 import { shape, shortened } from "./dom";
+import { gridOf } from "./grid";
 import { short } from "./label";
 import { VEIL } from "./lanes";
 import { within, type Heading, type KernelPlace, type Layout } from "./layout";
-import { sample } from "./sample";
+import { packed, unpacked } from "./raster";
 import { sumOf } from "./sums";
 import type { Theme } from "./theme";
 import { gutterOf, overlayRate } from "./titles";
@@ -61,7 +63,8 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
   const width = left + view.width + 8;
   const parts: SVGElement[] = [shape("rect", { width, height: bottom + TOP + LEGEND + 14, fill: theme.page })];
   const line = new Uint32Array(Math.round(view.width));
-  const codes = Uint32Array.from(scheme.fills, (_, code) => code + 1);
+  const grid = gridOf(view, 1);
+  const blocks = new Layer(tasks, scheme.codes, plain(scheme.fills));
 
   for (const { row, top: at, height: tall } of places) {
     const y = at - top + TOP;
@@ -71,12 +74,12 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
     const first = firstEndingAfter(tasks.end, row.from, row.to, view.start);
     const last = firstEndingAfter(tasks.start, first, row.to, view.end);
     const halves = scheme.below !== scheme.codes;
-    if ((last - first) * LEAST_BLOCK > view.width)
-      sampled(group, tasks, row, scheme.codes, codes, scheme.fills, y, tall);
+    if ((last - first) * LEAST_BLOCK > view.width) mixed(group, blocks, row, y, tall);
     else for (let task = first; task < last; task++) block(group, task, y, tall, halves && tasks.pair[task]! >= 0);
     parts.push(group);
   }
-  const uses = Uint32Array.from(head.kernels?.uses ?? [], (_, use) => use + 1);
+  const uses = (head.kernels?.uses ?? []).map((use) => (theme.dark ? use.dark.fill : use.fill));
+  const streams = new Layer(data.kernels, data.kernels.use, plain(uses));
   for (const place of within(plan.kernels, top, top + height)) streamed(place, place.top - top + TOP);
   for (const band of within(plan.bands, top, top + height)) {
     const rank = head.ranks[band.rank]!;
@@ -105,7 +108,7 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
   }
   let x = left;
   const explained = plan.kernels.length
-    ? head.kernels!.uses.map(({ fill, name }): [string, string] => [fill, `kernels: ${name}`])
+    ? head.kernels!.uses.map(({ name }, use): [string, string] => [uses[use]!, `kernels: ${name}`])
     : [];
   for (const [fill, text] of [...scheme.legend, ...explained]) {
     const entry = text[0]!.toUpperCase() + text.slice(1);
@@ -142,7 +145,7 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
     group.append(shape("text", { ...middle, fill: scheme.inks[scheme.codes[task]!]! }, text));
   }
 
-  /** How many ranks of a folded group run a task of each colour at each pixel's centre. */
+  /** How much of each pixel's time the ranks of a folded group ran tasks of each colour. */
   function sums(heading: Heading, y: number, tall: number): void {
     const wide = shape(
       "g",
@@ -150,8 +153,7 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
     );
     wide.append(rect(left, y, view.width, tall, theme.idle));
     const sum = sumOf(head, heading);
-    const scale = { start: view.start, perPixel: (view.end - view.start) / line.length };
-    sum.advance(data, scheme, scale, line.length, Infinity);
+    sum.advance(data, scheme, grid, Infinity);
     for (const { x: from, top: above, width: length, height: high, colour } of sum.boxes(scheme, tall)) {
       wide.append(rect(left + from, y + above, length, high, colour));
     }
@@ -161,45 +163,40 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
   /** The kernels of a row, which have no names here: most are too short. */
   function streamed({ row, height: tall }: KernelPlace, y: number): void {
     const { kernels } = data;
-    const fills = head.kernels!.uses.map(({ fill }) => fill);
     const group = shape("g", {});
     group.append(rect(left, y, view.width, tall, theme.idle));
     const first = firstEndingAfter(kernels.end, row.from, row.to, view.start);
     const last = firstEndingAfter(kernels.start, first, row.to, view.end);
-    if ((last - first) * LEAST_BLOCK > view.width) sampled(group, kernels, row, kernels.use, uses, fills, y, tall);
+    if ((last - first) * LEAST_BLOCK > view.width) mixed(group, streams, row, y, tall);
     else {
       for (let kernel = first; kernel < last; kernel++) {
         const [from, to] = [
           Math.max(0, view.x(kernels.start[kernel]!)),
           Math.min(view.width, view.x(kernels.end[kernel]!)),
         ];
-        if (to > from) group.append(rect(left + from, y, to - from, tall, fills[kernels.use[kernel]!]!));
+        if (to > from) group.append(rect(left + from, y, to - from, tall, uses[kernels.use[kernel]!]!));
       }
     }
     parts.push(group);
   }
 
-  /** Blocks finer than pixels, as on the screen: what is at each pixel's centre. */
-  function sampled(
-    group: SVGElement,
-    spans: Spans,
-    row: Extent,
-    of: Numbers,
-    numbers: Uint32Array,
-    fills: string[],
-    y: number,
-    tall: number,
-  ): void {
-    line.fill(0);
-    const scale = { start: view.start, perPixel: (view.end - view.start) / line.length };
-    sample(spans, row, scale, of, numbers, line);
+  /** Blocks finer than pixels, as on the screen: each pixel the mean of what is in it. */
+  function mixed(group: SVGElement, layer: Layer, row: Extent, y: number, tall: number): void {
+    const ground = new Uint32Array(line.length).fill(packed(theme.idle));
+    line.set(ground);
+    layer.mix(row, grid, { from: 0, to: line.length }, ground, line);
     for (let from = 0; from < line.length;) {
       let to = from + 1;
       while (to < line.length && line[to] === line[from]) to++;
-      if (line[from]) group.append(rect(left + from, y, to - from, tall, fills[line[from]! - 1]!));
+      if (line[from] !== ground[from]) group.append(rect(left + from, y, to - from, tall, unpacked(line[from]!)));
       from = to;
     }
   }
+}
+
+/** Colours of blocks without lines. */
+function plain(fills: string[]): Inks {
+  return inksOf(fills, fills, null);
 }
 
 function rect(x: number, y: number, width: number, height: number, fill: string, edged = false): SVGElement {

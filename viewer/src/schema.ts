@@ -1,5 +1,7 @@
 // Made by viewer/schema.py of src/bubblescope/render/html/schema.py: change that, not this.
 
+export type Pattern = "solid" | "upright" | "level" | "rising" | "falling" | "dots" | "check" | "line";
+
 export type Lane = "compute" | "against" | "ideal" | "whatif" | "comm" | "host";
 
 export type OverlayLane = "against" | "ideal" | "whatif";
@@ -37,17 +39,27 @@ export const COLUMNS = {
 
 /** Columns that a table has only where they are known. */
 export const OPTIONAL = {
-  tasks: ["computing", "communicating", "copying", "counterpart", "id"],
-  gaps: ["id", "root_id"],
-  kernels: ["id"],
+  tasks: ["computing", "communicating", "copying", "counterpart", "id", "merged"],
+  gaps: ["id", "root_id", "merged"],
+  kernels: ["id", "merged"],
 } as const;
 
-/** A kind of task: its name, what blocks say, and its colours. */
-export interface Kind {
-  name: string;
-  short: string;
+/** A fill, what is written on it, and the lines around it. */
+export interface Shades {
   fill: string;
   ink: string;
+  outline: string;
+}
+
+/** The same on a light ground and on a dark one. */
+export interface Shaded extends Shades {
+  dark: Shades;
+}
+
+/** A kind of task: its name, what blocks say, and its colours. */
+export interface Kind extends Shaded {
+  name: string;
+  short: string;
   /** What a rank's compute lane spends in it a step, the mean of all. */
   spent: number;
 }
@@ -89,9 +101,10 @@ export interface Rank {
 export interface Cause {
   name: string;
   meaning: string;
+  pattern: Pattern;
   fill: string;
-  /** Whether it is drawn as two lines. */
-  striped: boolean;
+  /** Its fill on a dark ground. */
+  dark: string;
   /** Whether it is inherent to the schedule. */
   inherent: boolean;
   /** Of all idle time. */
@@ -156,10 +169,8 @@ export interface Counter {
 }
 
 /** What kernels do. */
-export interface KernelUse {
+export interface KernelUse extends Shaded {
   name: string;
-  fill: string;
-  ink: string;
 }
 
 /** Of the kernels of a page: what their numbers mean. What runs first of the uses names the time; of each name, its short and full form. */

@@ -85,6 +85,7 @@ export class Selection {
   private known: { key: string; data: Data; arrows: Arrow[] } | null = null;
 
   select(item: Item | null): void {
+    if (item && spansOf(this.app.data, item).merged?.[item.index]) return this.zoomTo(item); // to what it stands for
     this.app.state = { ...this.app.state, selected: item, range: null };
     this.restore();
     this.app.journey.settle();

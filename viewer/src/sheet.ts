@@ -24,12 +24,15 @@ export function rangeDetails(head: Head, range: Range, found: Totals): HTMLEleme
   // Outside the pipeline's phases no cause is known, nor where a run has no ledger.
   if (found.idle - explained > 0.5 && causes.length)
     causes.push(["outside the pipeline", share(found.idle - explained)]);
-  const kinds: Fact[] = head.kinds.flatMap(({ name, fill }, index): Fact[] =>
+  const kinds: Fact[] = head.kinds.flatMap(({ name, fill, dark }, index): Fact[] =>
     found.tasks[index]
       ? [
           [
             name.replaceAll("_", " "),
-            labelled(swatch(fill), `${found.tasks[index].toLocaleString("en-US")} · ${share(found.kinds[index]!)}`),
+            labelled(
+              swatch(fill, dark.fill),
+              `${found.tasks[index].toLocaleString("en-US")} · ${share(found.kinds[index]!)}`,
+            ),
           ],
         ]
       : [],

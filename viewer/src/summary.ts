@@ -1,7 +1,7 @@
 // The run in numbers and plots: bubble rates by their names, ranks, how long tasks take, ranks by steps.
 
 import type { Data, Head, Remedy, Spread } from "./data";
-import { button, element, shape, shortened } from "./dom";
+import { button, either, element, shape, shortened } from "./dom";
 import { blend } from "./raster";
 import { duration, percent } from "./units";
 import { gain, rates, RATES } from "./verdict";
@@ -96,13 +96,13 @@ function stages(head: Head, index: number): string {
 
 /** How long tasks take: whiskers from the shortest to the longest, a box for the middle half, a line for the median. */
 function spreads(head: Head): HTMLElement[] {
-  return head.kinds.flatMap(({ name, fill, ink }, kind) => {
+  return head.kinds.flatMap(({ name, fill, ink, dark }, kind) => {
     const all = head.spread.filter((spread) => spread.kind === kind);
     if (!all.length) return [];
     const shown = all.slice(0, MOST_BOXES);
     const most = Math.max(1, ...shown.map((spread) => spread.most));
     const x = (time: number): number => 90 + (time / most) * (WIDTH - 210);
-    const boxes = shown.map((spread, at) => box(spread, at * 18, x, fill, ink));
+    const boxes = shown.map((spread, at) => box(spread, at * 18, x, either(fill, dark.fill), either(ink, dark.ink)));
     const hint =
       all.length > shown.length
         ? `the first ${shown.length} of ${all.length} stages`

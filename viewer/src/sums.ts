@@ -1,50 +1,59 @@
-// What many ranks did together: at each pixel's centre, how many ran a task of each colour.
+// What many ranks did together: how much of each pixel's time they ran tasks of each colour, and how far
+// that is from rank to rank.
 //
-// Counting a thousand ranks takes longer than a frame may. It goes on from frame to frame, and until
-// it is done the last count is shown, at the times to which it belongs.
+// Adding up a thousand ranks takes longer than a frame may. It goes on from frame to frame, and until it
+// is done the last sum is shown, at the times to which it belongs.
 
+import { inksOf, spend, type Grid, type Stretch } from "./area";
 import type { Scheme } from "./colour";
 import { rowsByRank, type Data, type Head, type Row } from "./data";
 import type { Heading } from "./layout";
+import { LIGHT, pixelOf } from "./light";
 import { packed, type Raster } from "./raster";
-import { sample, type Scale } from "./sample";
 
-/** How many rows are counted before the clock is looked at. */
-const BATCH = 16;
+const BATCH = 16; // ranks that are added before the clock is looked at
+const LEVELS = 20; // of how busy a rank is
+const WINDOW = 12; // pixels over which that is said: of each by itself it says little more than which task runs
+const SPREAD = [0.1, 0.9]; // shares of the ranks that are less busy than the lines of the spread
+const NARROW = 2 / LEVELS; // a spread of which nothing is to be said
+const NEXT_TO_NOTHING = 1e-6; // of a pixel
 
-interface Count {
-  scale: Scale;
-  columns: number;
+interface Added {
+  grid: Grid;
   scheme: Scheme;
   ranks: number;
-  of: Uint16Array; // columns by colours
+  of: Float32Array; // by column, then by colour: pixels' worth of time, of all ranks
+  levels: Uint16Array; // by window, then by level: how many ranks were as busy
+}
+
+/** A part of a picture of shapes. */
+export interface Box {
+  x: number;
+  top: number;
+  width: number;
+  height: number;
+  colour: string;
 }
 
 export class Sum {
-  private done: Count | null = null;
-  private under: Count | null = null;
+  private done: Added | null = null;
+  private under: Added | null = null;
   private at = 0;
-  private line = new Uint32Array(1);
 
   constructor(private readonly ranks: Row[][]) {}
 
-  /** Count until it is done or `deadline` has come; return whether it is done. */
-  advance(data: Data, scheme: Scheme, scale: Scale, columns: number, deadline: number): boolean {
-    if (this.done && same(this.done, scheme, scale, columns)) return true;
-    if (!this.under || !same(this.under, scheme, scale, columns)) {
-      const of = new Uint16Array(columns * scheme.fills.length);
-      this.under = { scale, columns, scheme, ranks: this.ranks.length, of };
+  /** Add up until it is done or `deadline` has come; return whether it is done. */
+  advance(data: Data, scheme: Scheme, grid: Grid, deadline: number): boolean {
+    if (this.done && same(this.done, scheme, grid)) return true;
+    if (!this.under || !same(this.under, scheme, grid)) {
+      const of = new Float32Array(grid.columns * scheme.fills.length);
+      const levels = new Uint16Array((windowOf(grid, grid.columns - 1) + 1) * (LEVELS + 1));
+      this.under = { grid, scheme, ranks: this.ranks.length, of, levels };
       this.at = 0;
-      this.line = new Uint32Array(columns);
     }
-    const codes = Uint32Array.from(scheme.fills, (_, code) => code + 1);
     while (this.at < this.ranks.length) {
       if (this.at % BATCH === 0 && performance.now() > deadline) return false;
-      this.line.fill(0);
-      for (const row of this.ranks[this.at]!) sample(data.tasks, row, scale, scheme.codes, codes, this.line);
-      for (let x = 0; x < columns; x++) {
-        if (this.line[x]) this.under.of[x * codes.length + this.line[x]! - 1]!++;
-      }
+      add(data, this.ranks[this.at]!, this.under);
       this.at++;
     }
     this.done = this.under;
@@ -52,50 +61,131 @@ export class Sum {
     return true;
   }
 
-  /** The shares of the colours as boxes upon each other, neighbours that are alike as one. */
-  boxes(
-    { fills }: Scheme,
-    height: number,
-  ): { x: number; top: number; width: number; height: number; colour: string }[] {
+  /** How much of a pixel the ranks ran tasks of each colour, on average; null if it is not known yet. */
+  shares(grid: Grid, x: number): Float32Array | null {
+    const column = this.done && columnOf(this.done, grid, x);
+    if (this.done === null || column === null) return null;
+    const { of, scheme, ranks } = this.done;
+    const count = scheme.fills.length;
+    return of.slice(column * count, (column + 1) * count).map((share) => share / ranks);
+  }
+
+  /** The shares of the colours as boxes upon each other, neighbours that look alike as one. */
+  boxes({ fills }: Scheme, height: number): Box[] {
     const { done } = this;
     if (!done) return [];
-    const found: { x: number; top: number; width: number; height: number; colour: string }[] = [];
-    const counts = (x: number): Uint16Array => done.of.subarray(x * fills.length, (x + 1) * fills.length);
-    for (let from = 0; from < done.columns;) {
-      const these = counts(from);
-      let to = from + 1;
-      while (to < done.columns && counts(to).every((count, code) => count === these[code])) to++;
+    const found: Box[] = [];
+    const highs = (x: number): number[] =>
+      fills.map((_, code) => Math.round((100 * height * done.of[x * fills.length + code]!) / done.ranks) / 100);
+    let these = highs(0);
+    for (let from = 0, to = 1; from < done.grid.columns; from = to, to++) {
+      let next = these;
+      for (; to < done.grid.columns; to++) {
+        next = highs(to);
+        if (next.some((high, code) => high !== these[code])) break;
+      }
       let bottom = height;
-      these.forEach((count, code) => {
-        if (!count) return;
-        const high = (height * count) / done.ranks;
+      these.forEach((high, code) => {
+        if (!high) return;
         bottom -= high;
         found.push({ x: from, top: bottom, width: to - from, height: high, colour: fills[code]! });
       });
-      from = to;
+      these = next;
     }
     return found;
   }
 
-  /** Draw the shares of the colours upon each other. @param tint what becomes of each colour */
-  paint(raster: Raster, scale: Scale, top: number, height: number, tint = (colour: string): string => colour): void {
+  /**
+   * Draw the shares of the colours upon each other, and if there is an ink for it between which lines the
+   * ranks are, but for the tenth that is busiest and that which is least busy.
+   *
+   * @param tint what becomes of each colour
+   */
+  paint(
+    raster: Raster,
+    grid: Grid,
+    rows: Stretch,
+    ground: string,
+    spread: string | null = null,
+    tint = (colour: string): string => colour,
+  ): void {
     const { done } = this;
     if (!done) return;
-    const fills = done.scheme.fills.map(tint).map(packed);
+    const { pixels, light } = inksOf(done.scheme.fills.map(tint), done.scheme.fills, null);
+    const under = packed(tint(ground));
+    const beneath = [LIGHT[under & 255]!, LIGHT[(under >> 8) & 255]!, LIGHT[(under >> 16) & 255]!] as const;
+    const tall = rows.to - rows.from;
+    const count = pixels.length;
     for (let x = 0; x < raster.columns; x++) {
-      const time = scale.start + (x + 0.5) * scale.perPixel;
-      const from = Math.floor((time - done.scale.start) / done.scale.perPixel);
-      if (from < 0 || from >= done.columns) continue;
-      let count = 0;
-      for (let code = 0; code < fills.length; code++) {
-        const more = done.of[from * fills.length + code];
-        if (!more) continue;
-        const bottom = top + height * (1 - count / done.ranks);
-        count += more;
-        raster.column(x, top + height * (1 - count / done.ranks), bottom, fills[code]!);
+      const column = columnOf(done, grid, x);
+      if (column === null) continue;
+      let [row, free, red, green, blue] = [rows.to - 1, 1, 0, 0, 0]; // of the pixel that is being filled
+      for (let code = 0; code < count; code++) {
+        let rest = (tall * done.of[column * count + code]!) / done.ranks;
+        while (rest > NEXT_TO_NOTHING) {
+          const part = Math.min(rest, free);
+          rest -= part;
+          free -= part;
+          red += part * light[4 * code]!;
+          green += part * light[4 * code + 1]!;
+          blue += part * light[4 * code + 2]!;
+          if (free > NEXT_TO_NOTHING) continue;
+          raster.set(x, row, part === 1 ? pixels[code]! : pixelOf(red, green, blue));
+          [row, free, red, green, blue] = [row - 1, 1, 0, 0, 0];
+        }
       }
+      if (free < 1)
+        raster.set(x, row, pixelOf(red + free * beneath[0], green + free * beneath[1], blue + free * beneath[2]));
+      if (spread === null || done.ranks < 2) continue;
+      const window = windowOf(done.grid, column);
+      const [low, high] = SPREAD.map((share) => levelOf(done, window, share)) as [number, number];
+      if (high - low < NARROW) continue;
+      for (const level of [low, high]) raster.set(x, Math.round(rows.to - 1 - level * (tall - 1)), packed(spread));
     }
   }
+}
+
+/** Add what a rank did. */
+function add(data: Data, rows: Row[], { grid, scheme, of, levels }: Added): void {
+  const { columns } = grid;
+  const count = scheme.fills.length;
+  const whole = { from: 0, to: columns };
+  const busy = new Float32Array(columns);
+  // Rows of one rank may overlap; then each counts in part, for a rank is not more than busy.
+  const own = rows.length > 1 ? new Float32Array(of.length) : of;
+  for (const row of rows) spend(data.tasks, row, grid, whole, scheme.codes, count, own, busy);
+  for (let x = 0; x < columns;) {
+    const [window, from] = [windowOf(grid, x), x];
+    let spent = 0;
+    for (; x < columns && windowOf(grid, x) === window; x++) spent += Math.min(1, busy[x]!);
+    levels[window * (LEVELS + 1) + Math.round((LEVELS * spent) / (x - from))]!++;
+  }
+  for (let x = 0; x < columns; x++) {
+    if (own === of || busy[x] === 0) continue;
+    const part = 1 / Math.max(1, busy[x]!);
+    for (let at = x * count; at < (x + 1) * count; at++) of[at]! += own[at]! * part;
+  }
+}
+
+/** How busy those are than which a share of the ranks is less busy. */
+function levelOf({ levels, ranks }: Added, window: number, share: number): number {
+  let seen = 0;
+  for (let level = 0; level < LEVELS; level++) {
+    seen += levels[window * (LEVELS + 1) + level]!;
+    if (seen > share * ranks) return level / LEVELS;
+  }
+  return 1;
+}
+
+/** The window in which a column is: they stay where they are when the view moves. */
+function windowOf({ first }: Grid, column: number): number {
+  return Math.floor((first + column) / WINDOW) - Math.floor(first / WINDOW);
+}
+
+/** The column of a sum that has the time of a pixel; null if none has. */
+function columnOf({ grid: own }: Added, grid: Grid, x: number): number | null {
+  const column = Math.floor(((grid.first + x + 0.5) * grid.perPixel) / own.perPixel) - own.first;
+  return column >= 0 && column < own.columns ? column : null;
 }
 
 /** What the ranks of a folded group did together, or could have done. */
@@ -104,11 +194,11 @@ export function sumOf(head: Head, { group, stack }: Heading): Sum {
   return new Sum(group.ranks.map((rank) => rows[rank]!));
 }
 
-function same(count: Count, scheme: Scheme, scale: Scale, columns: number): boolean {
+function same(added: Added, scheme: Scheme, grid: Grid): boolean {
   return (
-    count.scheme === scheme &&
-    count.columns === columns &&
-    count.scale.start === scale.start &&
-    count.scale.perPixel === scale.perPixel
+    added.scheme === scheme &&
+    added.grid.columns === grid.columns &&
+    added.grid.first === grid.first &&
+    added.grid.perPixel === grid.perPixel
   );
 }

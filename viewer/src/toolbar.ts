@@ -110,7 +110,7 @@ export class Toolbar {
             this.toggle(
               "ideal",
               "what could have been (i)",
-              ({ arranged: { extras } }) => extras.has("ideal") || extras.has("whatif"),
+              ({ arranged: { extras } }) => head.overlays.some(({ lane }) => extras.has(lane)),
               () => app.arranging.toggleOverlays(),
             ),
           ]

@@ -1,38 +1,56 @@
 // Rows of kernels under a rank whose tasks are unfolded: pixels, labels, and what is at a point.
 
-import { firstEndingAfter, running, type Head, type Kernels } from "./data";
+import { inksOf, Layer, type Grid, type Stretch } from "./area";
+import { running, type Head, type Kernels } from "./data";
 import { clip } from "./fitted";
 import { firstBelow, type KernelPlace } from "./layout";
 import { packed, type Raster } from "./raster";
-import { sample, type Scale } from "./sample";
 import type { Theme } from "./theme";
 import type { View } from "./view";
+import { wide } from "./wide";
 
-const SEPARATED = 4; // least width of a block whose edge is drawn
 const LABEL_HEIGHT = 12; // least height of a row that carries names
 const LEAST_LABEL = 30; // least width of a block that does
 const REACH = 3; // pixels from a block that still hit it
 
-/** Paint the kernels at the pixels' centres, as all blocks are. */
-export function paintKernels(
-  raster: Raster,
-  { uses }: NonNullable<Head["kernels"]>,
-  kernels: Kernels,
-  places: KernelPlace[],
-  scale: Scale,
-  top: number,
-  theme: Theme,
-): void {
-  const colours = Uint32Array.from(uses, ({ fill }) => packed(fill));
-  const [base, blocks] = [new Uint32Array(raster.columns).fill(packed(theme.idle)), new Uint32Array(raster.columns)];
-  for (const { row, top: y, height } of places) {
-    blocks.fill(0);
-    sample(kernels, row, scale, kernels.use, colours, blocks);
-    raster.band(y - top, height, base, blocks);
+/** Paints the rows of kernels. */
+export class KernelPainter {
+  private layer: Layer | null = null;
+  private made: readonly unknown[] = []; // what the layer is made of
+
+  constructor(private readonly known: NonNullable<Head["kernels"]>) {}
+
+  /** Return what paints a stretch of a row. @param top of the page, to which it is scrolled */
+  painter(
+    raster: Raster,
+    kernels: Kernels,
+    theme: Theme,
+    grid: Grid,
+    top: number,
+  ): (place: KernelPlace, stretch: Stretch) => void {
+    if (this.made[0] !== kernels || this.made[1] !== theme) this.layer = this.layerOf(kernels, theme);
+    this.made = [kernels, theme];
+    const ground = new Uint32Array(grid.columns).fill(packed(theme.idle));
+    const line = new Uint32Array(grid.columns);
+    return ({ row, top: y, height }, stretch) => {
+      line.set(ground);
+      this.layer!.mix(row, grid, stretch, ground, line);
+      raster.fill(raster.rows(y - top, height), line, stretch);
+    };
+  }
+
+  private layerOf(kernels: Kernels, theme: Theme): Layer {
+    const shades = this.known.uses.map((use) => (theme.dark ? use.dark : use));
+    const inks = inksOf(
+      shades.map(({ fill }) => fill),
+      shades.map(({ outline }) => outline),
+      theme.idle,
+    );
+    return new Layer(kernels, kernels.use, inks);
   }
 }
 
-/** Draw edges and names onto the kernels of one row. @param left and @param y of the row */
+/** Write names onto the kernels of one row. @param left and @param y of the row */
 export function drawKernels(
   context: CanvasRenderingContext2D,
   { uses, names }: NonNullable<Head["kernels"]>,
@@ -41,19 +59,15 @@ export function drawKernels(
   view: View,
   left: number,
   y: number,
+  dark: boolean,
 ): void {
+  if (height < LABEL_HEIGHT) return;
   const { start, end, use, name } = kernels;
-  let index = firstEndingAfter(end, row.from, row.to, view.start);
-  const last = firstEndingAfter(end, index, row.to, view.end);
-  if ((last - index) * SEPARATED > view.width) return;
-  for (; index < row.to && start[index]! < view.end; index++) {
+  for (const index of wide(kernels, row, view, LEAST_LABEL)) {
     const [from, to] = [Math.max(-1, view.x(start[index]!)), Math.min(view.width + 1, view.x(end[index]!))];
-    if (to - from < SEPARATED) continue;
-    context.fillStyle = "rgba(0, 0, 0, 0.28)";
-    context.fillRect(left + from, y, 0.6, height);
-    if (height < LABEL_HEIGHT || to - from < LEAST_LABEL) continue;
     const text = clip(context, names[name[index]!]![0], to - from - 6);
-    context.fillStyle = uses[use[index]!]!.ink;
+    const shades = uses[use[index]!]!;
+    context.fillStyle = dark ? shades.dark.ink : shades.ink;
     context.fillText(text, left + (from + to - context.measureText(text).width) / 2, y + height / 2 + 0.5);
   }
 }

@@ -1,5 +1,7 @@
 // Which stretch of time is shown. Times are ns since the origin.
 
+import type { Grid } from "./area";
+
 const SEEN = 12; // pixels
 const LEAST = 10; // ns that are shown at least
 
@@ -23,6 +25,15 @@ export class View {
 
   time(x: number): number {
     return this.start + x / this.scale;
+  }
+
+  /** The same view, moved by less than a pixel onto a grid of them. */
+  onto({ first, perPixel, columns, ratio }: Grid): View {
+    const moved = new View(this.limit);
+    moved.width = columns / ratio;
+    moved.start = first * perPixel;
+    moved.end = (first + columns) * perPixel;
+    return moved;
   }
 
   /** Show everything, or the given stretch, with a little room on both sides. */

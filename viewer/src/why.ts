@@ -1,17 +1,16 @@
 // What is said about idle time: a legend of its causes, and the details of a gap.
 
 import { coordinates, extentAt, type Cause, type Data, type Head } from "./data";
-import { element, list, type Fact } from "./dom";
+import { either, element, list, type Fact } from "./dom";
 import { short, whose } from "./label";
 import { sinceStep } from "./panel";
+import { patternImage } from "./pattern";
 import { duration, exact, percent } from "./units";
 
 /** A cause's bar as it is drawn in the lanes. */
-export function causeSwatch({ fill, striped, inherent }: Cause): HTMLElement {
-  const made = element("i", { class: striped ? "bar striped" : "bar" });
-  made.style.borderColor = fill;
-  if (!striped) made.style.background = fill;
-  if (inherent) made.style.opacity = "0.5";
+export function causeSwatch({ pattern, fill, dark }: Cause): HTMLElement {
+  const made = element("i", { class: "bar" });
+  made.style.background = patternImage(pattern, either(fill, dark));
   return made;
 }
 

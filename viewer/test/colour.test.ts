@@ -12,7 +12,7 @@ const meaning = (found: Scheme, task: number): string | undefined =>
 
 function of(mode: Mode, tasks: Task[], head: Partial<Head> = {}, more: Run["rows"] = []): Scheme {
   const run = made({ rows: [{ rank: 0, tasks }, ...more], head });
-  return scheme(mode, run.head, run.data);
+  return scheme(mode, run.head, run.data, false);
 }
 
 const whens = (tasks: Omit<Task, "start" | "end">[]): Task[] =>

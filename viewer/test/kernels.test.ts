@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { inside, insideFacts, kernelDetails, kernelTooltip, longest, streamOf } from "../src/kernels";
 import { packed, Raster } from "../src/raster";
-import { drawKernels, kernelAt, paintKernels } from "../src/unfolded";
+import { drawKernels, kernelAt, KernelPainter } from "../src/unfolded";
 import { View } from "../src/view";
 import { made, random, THEME, USES, whole, type Kernel } from "./made";
 
@@ -170,17 +170,13 @@ test("a pixel of a row of kernels shows what runs at its centre", () => {
   });
   const raster = new Raster();
   raster.begin(4, 1, 1, 0);
-  paintKernels(
-    raster,
-    head.kernels!,
-    data.kernels,
-    [{ row: head.kernel_rows[0]!, top: 0, height: 1 }],
-    { start: 0, perPixel: 10 },
-    0,
-    THEME,
-  );
+  const grid = { first: 0, perPixel: 10, columns: 4, ratio: 1 };
+  const paint = new KernelPainter(head.kernels!).painter(raster, data.kernels, THEME, grid, 0);
+  paint({ row: head.kernel_rows[0]!, top: 0, height: 1 }, raster.whole);
   raster.flush(context as unknown as CanvasRenderingContext2D, 0);
-  expect([...painted]).toEqual([USES[0]!.fill, THEME.idle, USES[1]!.fill, THEME.idle].map(packed));
+  expect([...painted].slice(0, 3)).toEqual([USES[0]!.fill, THEME.idle, USES[1]!.fill].map(packed));
+  // The fourth is a mean: three parts in ten are a copy.
+  expect([packed(USES[2]!.fill), packed(THEME.idle)]).not.toContain(painted[3]);
 });
 
 test("names stand on kernels that have room for their beginning", () => {
@@ -212,6 +208,7 @@ test("names stand on kernels that have room for their beginning", () => {
     view,
     0,
     0,
+    false,
   );
   expect(said).toEqual(["vector…"]);
 });

@@ -1,6 +1,20 @@
 // Small runs for tests: a head and its data, as the page has them once it has read what it was given.
 
-import type { Cause, Data, Extent, Head, KernelRow, KernelUse, Kind, Lane, Rank, Row, SampleExtent } from "../src/data";
+import type {
+  Cause,
+  Data,
+  Extent,
+  Head,
+  KernelRow,
+  KernelUse,
+  Kind,
+  Lane,
+  Pattern,
+  Rank,
+  Row,
+  SampleExtent,
+} from "../src/data";
+import { inkOn, lineOn } from "../src/light";
 import type { Theme } from "../src/theme";
 
 /** A task; what is left out is unknown. */
@@ -53,27 +67,41 @@ export interface Run {
 
 const NOTHING = { span: null, makespan: null, longest_span: null, over_ideal: null, no_wait: null, excess: null };
 
+const shaded = (fill: string, dark: string) => ({
+  fill,
+  ink: inkOn(fill),
+  outline: lineOn(fill),
+  dark: { fill: dark, ink: inkOn(dark), outline: lineOn(dark) },
+});
+
 export const KINDS: Kind[] = [
-  { name: "forward", short: "F", fill: "#4e79a7", ink: "#ffffff", spent: 1 },
-  { name: "backward", short: "B", fill: "#59a14f", ink: "#ffffff", spent: 1 },
-  { name: "backward_weight", short: "W", fill: "#f28e2b", ink: "#1a1a1a", spent: 1 },
-  { name: "forward_backward", short: "FB", fill: "#76b7b2", ink: "#1a1a1a", spent: 1 },
-  { name: "send", short: "S", fill: "#b07aa1", ink: "#ffffff", spent: 1 },
-  { name: "optimizer", short: "O", fill: "#9c755f", ink: "#ffffff", spent: 1 },
-  { name: "other", short: "Other", fill: "#b0b0b0", ink: "#1a1a1a", spent: 1 },
+  { name: "forward", short: "F", spent: 1, ...shaded("#4e79a7", "#a7c4e0") },
+  { name: "backward", short: "B", spent: 1, ...shaded("#59a14f", "#2f6b27") },
+  { name: "backward_weight", short: "W", spent: 1, ...shaded("#f28e2b", "#8f4c08") },
+  { name: "forward_backward", short: "FB", spent: 1, ...shaded("#76b7b2", "#3b807b") },
+  { name: "send", short: "S", spent: 1, ...shaded("#b07aa1", "#6d3f60") },
+  { name: "optimizer", short: "O", spent: 1, ...shaded("#9c755f", "#ffffff") },
+  { name: "other", short: "Other", spent: 1, ...shaded("#b0b0b0", "#606060") },
 ];
 
 export const USES: KernelUse[] = [
-  { name: "compute", fill: "#009e73", ink: "#1a1a1a" },
-  { name: "communication", fill: "#cc79a7", ink: "#1a1a1a" },
-  { name: "copy", fill: "#f0e442", ink: "#1a1a1a" },
+  { name: "compute", ...shaded("#009e73", "#35b48d") },
+  { name: "communication", ...shaded("#cc79a7", "#7a4462") },
+  { name: "copy", ...shaded("#f0e442", "#857d12") },
+];
+
+const LOOKS: [Pattern, string, string][] = [
+  ["line", "#888888", "#777777"],
+  ["upright", "#e15759", "#ff9a9c"],
+  ["dots", "#edc948", "#8a7010"],
 ];
 
 export const CAUSES: Cause[] = ["warm-up", "waiting", "transfer"].map((name, index) => ({
   name,
   meaning: `${name}, said at length`,
-  fill: ["#888888", "#e15759", "#edc948"][index]!,
-  striped: index === 2,
+  pattern: LOOKS[index]![0],
+  fill: LOOKS[index]![1],
+  dark: LOOKS[index]![2],
   inherent: index === 0,
   share: [0.5, 0.3, 0.2][index]!,
   idle: [5, 3, 2][index]!,

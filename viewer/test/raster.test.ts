@@ -22,10 +22,13 @@ function begun(width: number, height: number, ratio = 1): Raster {
 
 const line = (...pixels: number[]): Uint32Array => Uint32Array.from(pixels);
 
+const band = (raster: Raster, top: number, height: number, ...pixels: number[]): void =>
+  raster.fill(raster.rows(top, height), line(...pixels));
+
 describe("a band", () => {
   test("fills its rows and no others", () => {
     const raster = begun(3, 4);
-    raster.band(1, 2, line(1, 2, 3));
+    band(raster, 1, 2, 1, 2, 3);
     expect(flushed(raster).rows).toEqual([
       [9, 9, 9],
       [1, 2, 3],
@@ -34,49 +37,60 @@ describe("a band", () => {
     ]);
   });
 
-  test("shows the last layer that is not 0", () => {
+  test("fills a stretch of them and no more", () => {
     const raster = begun(4, 1);
-    raster.band(0, 1, line(1, 1, 1, 1), line(0, 2, 2, 0), line(0, 0, 3, 0));
-    expect(flushed(raster).rows).toEqual([[1, 2, 3, 1]]);
+    raster.fill(raster.rows(0, 1), line(1, 2, 3, 4), { from: 1, to: 3 });
+    expect(flushed(raster).rows).toEqual([[9, 2, 3, 9]]);
   });
 
   test("is cut at the edges", () => {
     const raster = begun(1, 3);
-    raster.band(-5, 6, line(1));
-    raster.band(2, 100, line(2));
-    raster.band(50, 10, line(3));
-    raster.band(-50, 10, line(3));
+    band(raster, -5, 6, 1);
+    band(raster, 2, 100, 2);
+    band(raster, 50, 10, 3);
+    band(raster, -50, 10, 3);
+    raster.set(0, -1, 4);
+    raster.set(0, 3, 4);
     expect(flushed(raster).rows).toEqual([[1], [9], [2]]);
   });
 
   test("bands that touch leave nothing between them, at any ratio", () => {
     for (const ratio of [1, 1.25, 1.5, 2, 3]) {
       const raster = begun(1, 20, ratio);
-      for (let top = 0; top < 20; top += 2.5) raster.band(top, 2.5, new Uint32Array(raster.columns).fill(1));
+      for (let top = 0; top < 20; top += 2.5)
+        raster.fill(raster.rows(top, 2.5), new Uint32Array(raster.columns).fill(1));
       expect(new Set(flushed(raster).rows.flat())).toEqual(new Set([1]));
     }
   });
 });
 
-test("a column is filled from its top to its bottom, in pixels of the device", () => {
-  const raster = begun(2, 2, 2);
-  expect(raster.columns).toBe(4);
-  raster.column(3, 0.5, 1.5, 7);
-  raster.column(0, -9, 9, 5);
-  expect(flushed(raster, 10)).toEqual({
-    rows: [
-      [5, 9, 9, 9],
-      [5, 9, 9, 7],
-      [5, 9, 9, 7],
-      [5, 9, 9, 9],
-    ],
-    x: 20,
-  });
+test.each([
+  [1, [2, 3, 9], { from: 2, to: 3 }],
+  [-2, [9, 9, 1], { from: 0, to: 2 }],
+])("moved by %d, it says what is free, and that is bare in every row", (by, wanted, free) => {
+  const raster = begun(3, 3);
+  band(raster, 0, 3, 1, 2, 3);
+  expect(raster.shift(by)).toEqual(free);
+  expect(flushed(raster).rows).toEqual([wanted, wanted, wanted]);
+});
+
+test("what was there before is stretched to other times, and moved up and down", () => {
+  const grid = { first: 10, perPixel: 2, columns: 4, ratio: 1 };
+  const raster = begun(4, 3);
+  band(raster, 0, 1, 1, 2, 3, 4);
+  band(raster, 1, 1, 5, 6, 7, 8);
+  raster.begin(4, 3, 1, 0);
+  raster.stretch(0, { ...grid, first: 22, perPixel: 1 }, grid, 1); // twice as close, from the second pixel on
+  expect(flushed(raster).rows).toEqual([
+    [6, 6, 7, 7],
+    [9, 9, 9, 9],
+    [0, 0, 0, 0],
+  ]);
 });
 
 test("to begin again wipes what was there", () => {
   const raster = begun(2, 2);
-  raster.band(0, 2, line(1, 1));
+  band(raster, 0, 2, 1, 1);
   raster.begin(2, 2, 1, 4);
   expect(flushed(raster).rows).toEqual([
     [4, 4],

@@ -1,13 +1,16 @@
+// @vitest-environment happy-dom
 import { afterEach, describe, expect, test, vi } from "vitest";
+import type { Grid } from "../src/area";
 import { scheme } from "../src/colour";
 import type { Row } from "../src/data";
-import { packed, type Raster } from "../src/raster";
-import type { Scale } from "../src/sample";
+import { luminance } from "../src/light";
+import { packed, Raster, unpacked } from "../src/raster";
 import { Sum } from "../src/sums";
 import { made, random, row, whole } from "./made";
 
 const RANKS = 40;
 const COLUMNS = 60;
+const GROUND = "#fbfbf9";
 
 function run(seed: number) {
   const next = random(seed);
@@ -15,63 +18,91 @@ function run(seed: number) {
     rows: Array.from({ length: RANKS }, (_, rank) => ({ rank, tasks: row(next, whole(next, 0, 60)) })),
   });
   const ranks = made_.head.rows.map((one): Row[] => [one]);
-  return { ...made_, ranks, scheme: scheme("kind", made_.head, made_.data) };
+  return { ...made_, ranks, scheme: scheme("kind", made_.head, made_.data, false) };
 }
 
-/** How many ranks have each colour in each column, from the columns that are drawn. */
-function painted(sum: Sum, scale: Scale, columns = COLUMNS, height = RANKS): Map<number, number>[] {
-  const found = Array.from({ length: columns }, () => new Map<number, number>());
-  const column = (x: number, top: number, bottom: number, colour: number): void => {
-    found[x]!.set(colour, (found[x]!.get(colour) ?? 0) + Math.round(bottom - top));
+const gridAt = (first: number, perPixel: number, columns = COLUMNS): Grid => ({ first, perPixel, columns, ratio: 1 });
+
+/** The pixels of a sum, as rows of colours. */
+function painted(sum: Sum, grid: Grid, height = 26, spread: string | null = null): string[][] {
+  const raster = new Raster();
+  raster.begin(grid.columns, height, 1, packed(GROUND));
+  sum.paint(raster, grid, { from: 0, to: height }, GROUND, spread);
+  let rows: string[][] = [];
+  const putImageData = ({ data }: ImageData): void => {
+    const pixels = new Uint32Array(data.buffer);
+    rows = Array.from({ length: height }, (_, y) =>
+      [...pixels.subarray(y * grid.columns, (y + 1) * grid.columns)].map(unpacked),
+    );
   };
-  sum.paint({ columns, column } as Raster, scale, 0, height);
-  return found;
+  raster.flush({ putImageData } as unknown as CanvasRenderingContext2D, 0);
+  return rows;
 }
 
 const FOREVER = Infinity;
 const { head, data, ranks, scheme: colours } = run(1);
-const ALL: Scale = { start: 0, perPixel: head.end / COLUMNS };
+const ALL = gridAt(0, head.end / COLUMNS);
 
 afterEach(() => void vi.restoreAllMocks());
 
 describe("a sum", () => {
-  test.each([0.25, 2, 8])(
-    "counts the ranks that run a task of each colour at each pixel's centre, %d ns a pixel",
+  test.each([0.25, 2, 8, 100])(
+    "is how much of each pixel's time the ranks ran tasks of each colour, %d ns a pixel",
     (perPixel) => {
-      for (let seed = 0; seed < 10; seed++) {
+      for (let seed = 0; seed < 6; seed++) {
         const one = run(seed);
-        const scale = { start: 16 * seed - 20, perPixel };
+        const grid = gridAt(16 * seed - 20, perPixel);
         const sum = new Sum(one.ranks);
-        expect(sum.advance(one.data, one.scheme, scale, COLUMNS, FOREVER)).toBe(true);
-        const wanted = Array.from({ length: COLUMNS }, (_, x) => {
-          const time = scale.start + (x + 0.5) * perPixel;
-          const counts = new Map<number, number>();
+        expect(sum.advance(one.data, one.scheme, grid, FOREVER)).toBe(true);
+        for (let x = 0; x < COLUMNS; x++) {
+          const [begin, end] = [(grid.first + x) * perPixel, (grid.first + x + 1) * perPixel];
+          const wanted = one.scheme.fills.map(() => 0);
           one.data.tasks.start.forEach((start, task) => {
-            if (start > time || one.data.tasks.end[task]! <= time) return;
-            const colour = packed(one.scheme.fills[one.scheme.codes[task]!]!);
-            counts.set(colour, (counts.get(colour) ?? 0) + 1);
+            const spent = Math.min(end, one.data.tasks.end[task]!) - Math.max(begin, start);
+            if (spent > 0) wanted[one.scheme.codes[task]!]! += spent / perPixel / RANKS;
           });
-          return counts;
-        });
-        expect(painted(sum, scale)).toEqual(wanted);
+          const shares = sum.shares(grid, x)!;
+          wanted.forEach((share, code) => expect(shares[code]).toBeCloseTo(share, 5));
+        }
       }
     },
   );
 
-  test("stands on the ground, its colours upon each other and together as high as there are ranks at work", () => {
+  test("is drawn true in area, to a fraction of a pixel", () => {
     const sum = new Sum(ranks);
-    sum.advance(data, colours, ALL, COLUMNS, FOREVER);
-    const bottoms = new Map<number, number>();
-    const column = (x: number, top: number, bottom: number): void => {
-      expect(bottom).toBeCloseTo(bottoms.get(x) ?? 110);
-      expect(top).toBeGreaterThanOrEqual(10 - 1e-9);
-      bottoms.set(x, top);
-    };
-    sum.paint({ columns: COLUMNS, column } as unknown as Raster, ALL, 10, 100);
-    expect(bottoms.size).toBeGreaterThan(0);
+    sum.advance(data, colours, ALL, FOREVER);
+    for (const height of [26, 7]) {
+      const rows = painted(sum, ALL, height);
+      for (let x = 0; x < COLUMNS; x++) {
+        const shares = sum.shares(ALL, x)!;
+        const idle = 1 - shares.reduce((all, share) => all + share, 0);
+        const wanted = shares.reduce(
+          (light, share, code) => light + share * luminance(colours.fills[code]!),
+          idle * luminance(GROUND),
+        );
+        const seen = rows.reduce((light, line) => light + luminance(line[x]!), 0) / height;
+        expect(seen).toBeCloseTo(wanted, 2);
+      }
+    }
   });
 
-  test("a rank in several rows counts once", () => {
+  test("stands on the ground: what is idle is at the top", () => {
+    const one = made({
+      rows: [
+        { rank: 0, tasks: [{ start: 0, end: 10 }] },
+        { rank: 1, tasks: [{ start: 20, end: 21 }] },
+      ],
+    });
+    const sum = new Sum(one.head.rows.map((own): Row[] => [own]));
+    const its = scheme("kind", one.head, one.data, false);
+    const grid = gridAt(0, 10, 1);
+    sum.advance(one.data, its, grid, FOREVER);
+    expect(painted(sum, grid, 4).map(([pixel]) => pixel)).toEqual([GROUND, GROUND, its.fills[0], its.fills[0]]);
+    const [box] = sum.boxes(its, 4);
+    expect(box).toEqual({ x: 0, top: 2, width: 1, height: 2, colour: its.fills[0] });
+  });
+
+  test("a rank in several rows is not more than busy", () => {
     const two = made({
       rows: [
         { rank: 0, tasks: [{ start: 0, end: 9 }] },
@@ -79,9 +110,27 @@ describe("a sum", () => {
       ],
     });
     const sum = new Sum([two.head.rows]);
-    const scale = { start: 0, perPixel: 1 };
-    sum.advance(two.data, scheme("kind", two.head, two.data), scale, 9, FOREVER);
-    for (const counts of painted(sum, scale, 9, 1)) expect([...counts.values()]).toEqual([1]);
+    const grid = gridAt(0, 1, 9);
+    sum.advance(two.data, scheme("kind", two.head, two.data, false), grid, FOREVER);
+    for (let x = 0; x < 9; x++) {
+      const shares = [...sum.shares(grid, x)!].filter((share) => share > 0);
+      expect(shares).toEqual([0.5, 0.5]);
+    }
+  });
+
+  test("its spread is between the tenth of the ranks that is least busy and that which is busiest", () => {
+    // Of twenty ranks the first is busy for a twentieth of the time, the second for two, and so on.
+    const one = made({
+      rows: Array.from({ length: 20 }, (_, rank) => ({ rank, tasks: [{ start: 0, end: rank + 1 }] })),
+    });
+    const sum = new Sum(one.head.rows.map((own): Row[] => [own]));
+    const grid = gridAt(0, 20, 1);
+    sum.advance(one.data, scheme("kind", one.head, one.data, false), grid, FOREVER);
+    const lines = painted(sum, grid, 101, "#ff00ff").flatMap(([pixel], y) => (pixel === "#ff00ff" ? [100 - y] : []));
+    expect(lines).toEqual([95, 15]); // hundredths: two ranks are busier, and two less busy
+    const alike = new Sum(one.head.rows.slice(0, 1).map((own): Row[] => [own, own]));
+    alike.advance(one.data, scheme("kind", one.head, one.data, false), grid, FOREVER);
+    expect(painted(alike, grid, 101, "#ff00ff").flat()).not.toContain("#ff00ff");
   });
 });
 
@@ -97,52 +146,53 @@ describe("within a frame's time", () => {
     const time = clock();
     const sum = new Sum(ranks);
     let frames = 1;
-    while (!sum.advance(data, colours, ALL, COLUMNS, time.now + 1.5)) frames++;
+    while (!sum.advance(data, colours, ALL, time.now + 1.5)) frames++;
     expect(frames).toBe(3); // of forty ranks in batches of sixteen
     const whole = new Sum(ranks);
-    whole.advance(data, colours, ALL, COLUMNS, FOREVER);
+    whole.advance(data, colours, ALL, FOREVER);
     expect(painted(sum, ALL)).toEqual(painted(whole, ALL));
   });
 
-  test("without any it counts nothing and draws nothing", () => {
+  test("without any it adds up nothing and draws nothing", () => {
     clock();
     const sum = new Sum(ranks);
-    expect(sum.advance(data, colours, ALL, COLUMNS, 0)).toBe(false);
-    expect(painted(sum, ALL).every(({ size }) => size === 0)).toBe(true);
+    expect(sum.advance(data, colours, ALL, 0)).toBe(false);
+    expect(new Set(painted(sum, ALL).flat())).toEqual(new Set([GROUND]));
   });
 
-  test("what is counted is not counted again", () => {
+  test("what is added up is not added up again", () => {
     const time = clock();
     const sum = new Sum(ranks);
-    sum.advance(data, colours, ALL, COLUMNS, FOREVER);
+    sum.advance(data, colours, ALL, FOREVER);
     const before = time.now;
-    expect(sum.advance(data, colours, { ...ALL }, COLUMNS, 0)).toBe(true);
+    expect(sum.advance(data, colours, { ...ALL }, 0)).toBe(true);
     expect(time.now).toBe(before);
   });
 
-  test("until another stretch is counted, the last shows at the times to which it belongs", () => {
+  test("until another stretch is done, the last shows at the times to which it belongs", () => {
     clock();
     const sum = new Sum(ranks);
-    sum.advance(data, colours, ALL, COLUMNS, FOREVER);
+    sum.advance(data, colours, ALL, FOREVER);
     const before = painted(sum, ALL);
-    const moved = { ...ALL, start: 7 * ALL.perPixel };
-    expect(sum.advance(data, colours, moved, COLUMNS, 0)).toBe(false);
-    const during = painted(sum, moved);
-    expect(during.slice(0, COLUMNS - 7)).toEqual(before.slice(7));
-    expect(during.slice(COLUMNS - 7).every(({ size }) => size === 0)).toBe(true);
+    const moved = { ...ALL, first: 7 };
+    expect(sum.advance(data, colours, moved, 0)).toBe(false);
+    painted(sum, moved).forEach((line, y) => {
+      expect(line.slice(0, COLUMNS - 7)).toEqual(before[y]!.slice(7));
+      expect(new Set(line.slice(COLUMNS - 7))).toEqual(new Set([GROUND]));
+    });
   });
 
-  test.each<[string, Scale, number, boolean]>([
-    ["another time", { ...ALL, start: 5 }, COLUMNS, false],
-    ["another zoom", { ...ALL, perPixel: 5 }, COLUMNS, false],
-    ["another width", ALL, COLUMNS + 1, false],
-    ["other colours", ALL, COLUMNS, true],
-  ])("%s is counted anew", (_, scale, columns, recoloured) => {
+  test.each<[string, Grid, boolean]>([
+    ["another time", { ...ALL, first: 5 }, false],
+    ["another zoom", { ...ALL, perPixel: 5 }, false],
+    ["another width", { ...ALL, columns: COLUMNS + 1 }, false],
+    ["other colours", ALL, true],
+  ])("%s is added up anew", (_, grid, recoloured) => {
     clock();
     const sum = new Sum(ranks);
-    sum.advance(data, colours, ALL, COLUMNS, FOREVER);
-    const other = recoloured ? scheme("microbatch", head, data) : colours;
-    expect(sum.advance(data, other, scale, columns, 0)).toBe(false);
-    expect(sum.advance(data, other, scale, columns, FOREVER)).toBe(true);
+    sum.advance(data, colours, ALL, FOREVER);
+    const other = recoloured ? scheme("microbatch", head, data, false) : colours;
+    expect(sum.advance(data, other, grid, 0)).toBe(false);
+    expect(sum.advance(data, other, grid, FOREVER)).toBe(true);
   });
 });

@@ -64,7 +64,7 @@ test.each<[string, () => HTMLElement[]]>([
       legend(
         head,
         {
-          scheme: scheme("kind", head, data),
+          scheme: scheme("kind", head, data, false),
           theme: THEME,
           byKind: true,
           causes: true,

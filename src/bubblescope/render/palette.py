@@ -1,19 +1,59 @@
-"""One set of colours for every output.
+"""One set of colours for every output, for light grounds and for dark ones.
 
-The hues are those of Okabe & Ito, "Color Universal Design" (2008), which people with any of the
-common colour-vision deficiencies can tell apart; forward and backward also differ in lightness, so
-that they survive a grey print. The two halves of a split backward are one hue, dark and light.
+What things mean is never told by hue alone. Forward, backward and idle time differ in luminance, three
+to one at least, also as people with any of the three kinds of colour blindness see them; so many
+luminances there are no more of, and what else is on a lane has a line of another luminance around it.
+The two halves of a split backward are one hue, strong and faint. Transfers stand out less than what
+computes. Causes of idle time have hues of their own, and patterns.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.model.budget import Use
 from bubblescope.model.kinds import Kind
 
 COLOURS: Final[dict[Kind, str]] = {
+    Kind.FORWARD: "#0d2d60",
+    Kind.BACKWARD: "#c17527",
+    Kind.BACKWARD_INPUT: "#c17527",
+    Kind.BACKWARD_WEIGHT: "#ffdf96",
+    Kind.FORWARD_BACKWARD: "#00735a",
+    Kind.RECOMPUTE: "#6db3e2",
+    Kind.OPTIMIZER: "#111111",
+    Kind.SEND_FORWARD: "#a9c6de",
+    Kind.RECV_FORWARD: "#c9dcea",
+    Kind.SEND_BACKWARD: "#dcc08a",
+    Kind.RECV_BACKWARD: "#ebdab6",
+    Kind.COLLECTIVE: "#d99bbb",
+    Kind.DATA: "#8c8c8c",
+    Kind.GC: "#5c5c5c",
+    Kind.OTHER: "#b0b0b0",
+}
+"""Fill colour of each task kind on a light ground."""
+
+DARK_COLOURS: Final[dict[Kind, str]] = {
+    Kind.FORWARD: "#c9dcff",
+    Kind.BACKWARD: "#ad6016",
+    Kind.BACKWARD_INPUT: "#ad6016",
+    Kind.BACKWARD_WEIGHT: "#6b4e12",
+    Kind.FORWARD_BACKWARD: "#5fd0ac",
+    Kind.RECOMPUTE: "#31648f",
+    Kind.OPTIMIZER: "#ffffff",
+    Kind.SEND_FORWARD: "#3d586e",
+    Kind.RECV_FORWARD: "#2f4250",
+    Kind.SEND_BACKWARD: "#6a5530",
+    Kind.RECV_BACKWARD: "#4d4029",
+    Kind.COLLECTIVE: "#7a4462",
+    Kind.DATA: "#8c8c8c",
+    Kind.GC: "#b4b4b4",
+    Kind.OTHER: "#5e6165",
+}
+"""The same on a dark ground."""
+
+UNKNOWN_GROUND: Final[dict[Kind, str]] = {
     Kind.FORWARD: "#0072b2",
     Kind.BACKWARD: "#e69f00",
     Kind.BACKWARD_INPUT: "#e69f00",
@@ -30,17 +70,26 @@ COLOURS: Final[dict[Kind, str]] = {
     Kind.GC: "#5c5c5c",
     Kind.OTHER: "#b0b0b0",
 }
-"""Fill colour of each task kind."""
+"""The same where the ground may be either, as in a terminal or another's viewer: no fill is very dark.
+
+The hues are those of Okabe & Ito, "Color Universal Design" (2008).
+"""
 
 _LIGHT, _DARK = "#ffffff", "#1a1a1a"
+_LINE_CONTRAST: Final = 4.5
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    """Return red, green and blue of "#rrggbb", 0 to 255."""
+    red, green, blue = bytes.fromhex(colour[1:])
+    return red, green, blue
 
 
 def _luminance(colour: str) -> float:
     """Return the relative luminance of "#rrggbb" (WCAG 2.2, section 1.4.3 and its definitions)."""
-    red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
     linear = [
         value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
-        for value in (red, green, blue)
+        for value in (channel / 255 for channel in _channels(colour))
     ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -55,45 +104,86 @@ def ink_on(colour: str) -> str:
     return max((_LIGHT, _DARK), key=lambda ink: _contrast(ink, colour))
 
 
+def outline_of(colour: str) -> str:
+    """Return the colour of lines around a fill: its hue, as light or dark as is needed to see them.
+
+    That is 4.5 to one, or where no colour contrasts as much with the fill, black or white.
+    """
+    end = max(("#000000", "#ffffff"), key=lambda end: _contrast(end, colour))
+    for percent in range(101):
+        mixed = [
+            round(a + (b - a) * percent / 100)
+            for a, b in zip(_channels(colour), _channels(end), strict=True)
+        ]
+        line = f"#{bytes(mixed).hex()}"
+        if _contrast(line, colour) >= _LINE_CONTRAST:
+            return line
+    return end
+
+
 INK: Final[dict[Kind, str]] = {kind: ink_on(colour) for kind, colour in COLOURS.items()}
-"""Colour of text drawn on each fill."""
+"""Colour of text drawn on each fill, on a light ground."""
 
 USE_COLOURS: Final[dict[Use, str]] = {
-    Use.COMPUTE: "#009e73",
+    Use.COMPUTE: "#0f8f6c",
     Use.COMMUNICATION: COLOURS[Kind.COLLECTIVE],
     Use.COPY: "#f0e442",
 }
-"""Colour of kernels by what they do: communication as everywhere, the others in hues of the same set
+"""Colour of kernels by what they do, on a light ground: communication as everywhere, the others in hues
 that no pass of a pipeline has alone."""
 
-BUBBLE: Final = "#f4f4f2"
-"""Colour of an idle lane."""
-
-CAUSE_COLOURS: Final[dict[Cause, str]] = {
-    Cause.WARM_UP: "#8c929b",
-    Cause.STEADY: "#8c929b",
-    Cause.COOL_DOWN: "#8c929b",
-    Cause.IMBALANCE: "#b47ee4",
-    Cause.SLOW_RANK: "#c2185b",
-    Cause.VARIATION: "#b47ee4",
-    Cause.ORDER: "#4a52c9",
-    Cause.TRANSFER: "#3f9a96",
-    Cause.PAUSE: "#a0822a",
-    Cause.LAUNCH: "#a0822a",
-    Cause.SEND: "#3f9a96",
-    Cause.CODE: "#a0822a",
-    Cause.SYNC: "#3f9a96",
-    Cause.UNEXPLAINED: "#c2185b",
-    Cause.CLOCK: "#4a52c9",
+DARK_USE_COLOURS: Final[dict[Use, str]] = {
+    Use.COMPUTE: "#35b48d",
+    Use.COMMUNICATION: DARK_COLOURS[Kind.COLLECTIVE],
+    Use.COPY: "#857d12",
 }
-"""Colour of each cause of idle time: grey where it is inherent, else one of five hues.
+"""The same on a dark ground."""
 
-Five are as many as people with any of the common deficiencies can tell apart, on dark and on light;
-of the two causes with the same hue, one is striped. Host code is what launches are on a device, and a
-blocked send is a transfer: they look alike.
+BUBBLE: Final = "#fbfbf9"
+"""Colour of an idle lane on a light ground."""
+
+DARK_BUBBLE: Final = "#17191c"
+"""The same on a dark ground."""
+
+_MAGENTA: Final = ("#8e1e6a", "#f06cb4")
+_VIOLET: Final = ("#6a4bc4", "#9a86ff")
+_OLIVE: Final = ("#7d8c12", "#9bb83c")
+_TEAL: Final = ("#1590a5", "#35b6c9")
+_RED: Final = ("#7a1712", "#ffb3aa")
+Pattern = Literal["solid", "upright", "level", "rising", "falling", "dots", "check", "line"]
+"""How the band of a cause is filled."""
+
+_SLATE: Final = ("#5b5f66", "#c9ccd1")
+_GREY: Final = ("#8a8f94", "#7b8187")
+
+CAUSE_LOOKS: Final[dict[Cause, tuple[Pattern, str, str]]] = {
+    Cause.WARM_UP: ("line", *_GREY),
+    Cause.STEADY: ("line", *_GREY),
+    Cause.COOL_DOWN: ("line", *_GREY),
+    Cause.IMBALANCE: ("rising", *_OLIVE),
+    Cause.SLOW_RANK: ("level", *_RED),
+    Cause.VARIATION: ("upright", *_VIOLET),
+    Cause.ORDER: ("falling", *_VIOLET),
+    Cause.TRANSFER: ("dots", *_TEAL),
+    Cause.PAUSE: ("falling", *_MAGENTA),
+    Cause.LAUNCH: ("solid", *_MAGENTA),
+    Cause.SEND: ("dots", *_TEAL),
+    Cause.CODE: ("solid", *_MAGENTA),
+    Cause.SYNC: ("upright", *_TEAL),
+    Cause.UNEXPLAINED: ("check", *_SLATE),
+    Cause.CLOCK: ("dots", *_SLATE),
+}
+"""Pattern of each cause of idle time, and its colour on a light and on a dark ground.
+
+What is inherent to the schedule is a grey line. Patterns are upright, level, rising or falling stripes,
+dots and a check; those of the same pattern differ in a hue that everyone can tell apart. Host code is
+what launches are on a device, and a blocked send is a transfer: they look alike.
 """
 
-STRIPED: Final = frozenset(
-    {Cause.STEADY, Cause.VARIATION, Cause.PAUSE, Cause.SYNC, Cause.UNEXPLAINED, Cause.CLOCK}
-)
-"""Causes that are drawn as two lines, not as one."""
+CAUSE_COLOURS: Final[dict[Cause, str]] = {
+    cause: light for cause, (_, light, _) in CAUSE_LOOKS.items()
+}
+"""Colour of each cause of idle time on a light ground."""
+
+STRIPED: Final = frozenset({Cause.ORDER, Cause.PAUSE, Cause.SYNC, Cause.CLOCK})
+"""Where there is no room for patterns: of two causes with one hue, the one that is two lines."""

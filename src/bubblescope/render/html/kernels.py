@@ -17,8 +17,9 @@ from bubblescope.model.kinds import Lane
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html import schema
 from bubblescope.render.html.packing import SUMS
+from bubblescope.render.html.summary import shades
 from bubblescope.render.layout import drawn_ns, with_rows
-from bubblescope.render.palette import USE_COLOURS, ink_on
+from bubblescope.render.palette import DARK_USE_COLOURS, USE_COLOURS
 
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
@@ -65,7 +66,9 @@ class Kernels(NamedTuple):
         return schema.KernelHead(
             uses=[
                 schema.KernelUse(
-                    name=use.value, fill=USE_COLOURS[use], ink=ink_on(USE_COLOURS[use])
+                    name=use.value,
+                    **shades(USE_COLOURS[use]),
+                    dark=schema.Shades(**shades(DARK_USE_COLOURS[use])),
                 )
                 for use in BUSY
             ],

@@ -12,6 +12,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from bubblescope.render.palette import Pattern  # noqa: TC001  the schema of what is written is read from it
+
 Lane = Literal["compute", "against", "ideal", "whatif", "comm", "host"]
 OverlayLane = Literal["against", "ideal", "whatif"]
 NumberType = Literal["u8", "i16", "i32", "u32", "f64"]
@@ -33,9 +35,9 @@ TABLES: Final[dict[TableName, tuple[str, ...]]] = {
 """Columns of each table, as `bubblescope.render.html.packing` makes them."""
 
 OPTIONAL: Final[dict[TableName, tuple[str, ...]]] = {
-    "tasks": ("computing", "communicating", "copying", "counterpart", "id"),
-    "gaps": ("id", "root_id"),
-    "kernels": ("id",),
+    "tasks": ("computing", "communicating", "copying", "counterpart", "id", "merged"),
+    "gaps": ("id", "root_id", "merged"),
+    "kernels": ("id", "merged"),
 }
 """Columns that a table has only where they are known, or where the page holds a part of a run.
 
@@ -44,7 +46,21 @@ it has none.
 """
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class Shades(msgspec.Struct, frozen=True, kw_only=True):
+    """A fill, what is written on it, and the lines around it."""
+
+    fill: str
+    ink: str
+    outline: str
+
+
+class Shaded(Shades, frozen=True, kw_only=True):
+    """The same on a light ground and on a dark one."""
+
+    dark: Shades
+
+
+class Kind(Shaded, frozen=True, kw_only=True):
     """A kind of task: its name, what blocks say, and its colours.
 
     Attributes:
@@ -53,8 +69,6 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     short: str
-    fill: str
-    ink: str
     spent: int
 
 
@@ -98,7 +112,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """Why ranks were idle.
 
     Attributes:
-        striped: Whether it is drawn as two lines.
+        dark: Its fill on a dark ground.
         inherent: Whether it is inherent to the schedule.
         share: Of all idle time.
         idle: What a rank is idle for it a step, the mean of all.
@@ -107,8 +121,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     meaning: str
+    pattern: Pattern
     fill: str
-    striped: bool
+    dark: str
     inherent: bool
     share: float
     idle: int
@@ -182,12 +197,10 @@ class Counter(msgspec.Struct, frozen=True, kw_only=True):
     most: float
 
 
-class KernelUse(msgspec.Struct, frozen=True, kw_only=True):
+class KernelUse(Shaded, frozen=True, kw_only=True):
     """What kernels do."""
 
     name: str
-    fill: str
-    ink: str
 
 
 class KernelHead(msgspec.Struct, frozen=True, kw_only=True):

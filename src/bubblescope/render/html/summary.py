@@ -17,7 +17,7 @@ from bubblescope.model.plain_text import cut
 from bubblescope.model.timing import on_host
 from bubblescope.render.html import schema
 from bubblescope.render.html.packing import rows_of
-from bubblescope.render.palette import CAUSE_COLOURS, COLOURS, INK, STRIPED
+from bubblescope.render.palette import CAUSE_LOOKS, COLOURS, DARK_COLOURS, ink_on, outline_of
 from bubblescope.render.text.sections import what_schedule
 from bubblescope.render.traces.slices import step_spans
 from bubblescope.render.wording import facts, whose_times
@@ -65,8 +65,8 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
             schema.Kind(
                 name=kind.value,
                 short=SHORT[kind],
-                fill=COLOURS[kind],
-                ink=INK[kind],
+                **shades(COLOURS[kind]),
+                dark=schema.Shades(**shades(DARK_COLOURS[kind])),
                 spent=spent.get(kind.value, 0),
             )
             for kind in Kind
@@ -95,6 +95,11 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
         "opening": opening(timeline, bubbles),
         "spread": msgspec.convert(view.spread.to_dicts(), list[schema.Spread]),
     }
+
+
+def shades(fill: str) -> dict[str, str]:
+    """Return a fill with the colours of what is written on it and of the lines around it."""
+    return {"fill": fill, "ink": ink_on(fill), "outline": outline_of(fill)}
 
 
 def overlays_of(view: View) -> list[schema.Overlay]:
@@ -209,8 +214,9 @@ def _causes(ledger: Ledger, costs: Shares | None) -> list[schema.Cause]:
         schema.Cause(
             name=cause.value,
             meaning=MEANINGS[cause],
-            fill=CAUSE_COLOURS[cause],
-            striped=cause in STRIPED,
+            pattern=CAUSE_LOOKS[cause][0],
+            fill=CAUSE_LOOKS[cause][1],
+            dark=CAUSE_LOOKS[cause][2],
             inherent=cause not in ADDED,
             share=shares.get(cause.value, 0.0),
             idle=idle.get(cause.value, 0) // parts,

@@ -17,7 +17,7 @@ from rich.style import Style
 
 from bubblescope.model import units
 from bubblescope.model.kinds import SHORT, Kind, Lane
-from bubblescope.render.palette import COLOURS
+from bubblescope.render.palette import UNKNOWN_GROUND
 from bubblescope.render.picture.order import pipeline_order
 from bubblescope.render.picture.sampling import IDLE, apportioned, moments, running
 from bubblescope.render.ticks import ticks
@@ -169,7 +169,7 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
             name = kind.value.replace("_", " ") if kind else "idle"
             mark, style = idle, _DIM
             if kind and coloured:
-                mark, style = "█", Style(color=COLOURS[kind])
+                mark, style = "█", Style(color=UNKNOWN_GROUND[kind])
             elif kind:
                 mark, style = LETTERS[kind], Style()
             entry = f" {name}   "
@@ -240,7 +240,7 @@ def _halves(lane: NDArray[np.int64], idle: str) -> Iterator[Segment]:
     pairs = zip(lane[::2].tolist(), lane[1::2].tolist(), strict=True)
     for (left, right), same in groupby(pairs):
         count = len(list(same))
-        one, other = (None if at == IDLE else COLOURS[_KINDS[at]] for at in (left, right))
+        one, other = (None if at == IDLE else UNKNOWN_GROUND[_KINDS[at]] for at in (left, right))
         if one is None and other is None:
             yield Segment(idle * count, _DIM)
         elif one == other:

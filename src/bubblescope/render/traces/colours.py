@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from bubblescope.model.kinds import Kind
-from bubblescope.render.palette import COLOURS
+from bubblescope.render.palette import UNKNOWN_GROUND
 from bubblescope.render.traces.slices import PHASES
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _assigned(offered: Floats, named: Callable[[int], str]) -> dict[str, str]:
         offered: A row for each colour.
         named: What the colour of a row is called.
     """
-    wanted = {**{kind.value: COLOURS[kind] for kind in Kind}, **_OTHERS}
+    wanted = {**{kind.value: UNKNOWN_GROUND[kind] for kind in Kind}, **_OTHERS}
     places = _oklab(offered)
     taken: dict[str, tuple[int, Floats]] = {}
     for colour in dict.fromkeys(wanted.values()):

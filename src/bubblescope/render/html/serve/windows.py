@@ -1,12 +1,13 @@
 """The part of a run that is in sight, small enough to send at every movement.
 
-Where there are more tasks than the screen has pixels, only those are sent that a pixel shows: the
-viewer draws what is at each pixel's centre and nothing else, so its picture is the same as with all.
+Where there are more tasks than the screen has pixels, those that fill no pixel are merged: all of a
+kind in a pixel become one that is as long as they are together. The viewer draws the mean of what is
+in each pixel, so its picture by kind is the same as with all.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,9 +21,11 @@ from bubblescope.render.html.schema import Part
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
+
     from bubblescope.model.arrays import Ints
     from bubblescope.render.html.data import PageData
-    from bubblescope.render.html.schema import Extent
+    from bubblescope.render.html.schema import Extent, TableInSight
 
 _WHOLE: Final = 200_000
 """Tasks up to which all that are in sight are sent."""
@@ -55,10 +58,20 @@ class Sight(msgspec.Struct, frozen=True):
         """Time at the right edge of the last pixel."""
         return self.start_ns + self.columns * self.per_pixel_ns
 
-    @property
-    def centres_ns(self) -> np.ndarray:
-        """Time at the centre of each pixel."""
-        return self.start_ns + (np.arange(self.columns) + 0.5) * self.per_pixel_ns
+
+class Chosen(NamedTuple):
+    """What is sent of a row, in the order of time.
+
+    Attributes:
+        ids: Rows of the table; of merged ones the first.
+        start_ns, end_ns: When they are drawn, since the run's first start.
+        merged: How many each stands for; 0 where it is itself.
+    """
+
+    ids: Ints
+    start_ns: Ints
+    end_ns: Ints
+    merged: Ints
 
 
 class Windows:
@@ -74,6 +87,10 @@ class Windows:
         self._task_times = _times(data.tasks, data.origin_ns)
         self._gap_times = _times(data.gaps, data.origin_ns)
         self._kernel_times = _times(data.kernels, data.origin_ns)
+        self._kinds, self._causes, self._uses = (
+            column.rank("dense").cast(pl.Int64).to_numpy()
+            for column in (data.tasks["kind"], data.gaps["cause"], data.kernels["use"])
+        )
         own = data.tasks.with_row_index("at").drop_nulls("task").sort("task")
         self._at = own["at"].cast(pl.Int64).to_numpy()  # of each row of the timeline's tasks
         source = self._at[data.links["source"].to_numpy()]
@@ -106,42 +123,61 @@ class Windows:
             for row in self._gaps
         ]
         whole = sum(last - first for first, last in spans) <= _WHOLE
-        chosen = [_chosen(self._task_times, span, sight, whole=whole) for span in spans]
-        idle = [_chosen(self._gap_times, span, sight, whole=whole) for span in gap_spans]
+        chosen = [
+            _chosen(self._task_times, self._kinds, span, sight, whole=whole) for span in spans
+        ]
+        idle = [
+            _chosen(self._gap_times, self._causes, span, sight, whole=whole) for span in gap_spans
+        ]
         kernel_spans = [
             _span(self._kernel_times, row, sight) if row.rank in sight.unfolded else (0, 0)
             for row in self._kernels
         ]
         all_kernels = sum(last - first for first, last in kernel_spans) <= _WHOLE
-        ran = [_chosen(self._kernel_times, span, sight, whole=all_kernels) for span in kernel_spans]
-        ids, gap_ids, kernel_ids = _joined(chosen), _joined(idle), _joined(ran)
+        ran = [
+            _chosen(self._kernel_times, self._uses, span, sight, whole=all_kernels)
+            for span in kernel_spans
+        ]
+        tasks, gaps, kernels = _joined(chosen), _joined(idle), _joined(ran)
         part = replace(
             self._data,
-            tasks=self._data.tasks[ids],
-            gaps=self._data.gaps[gap_ids],
+            # What refers to a task means the task itself, not what it was merged to.
+            tasks=self._drawn(self._data.tasks, tasks).with_columns(
+                task=pl.when(pl.Series(tasks.merged) == 0).then("task")
+            ),
+            gaps=self._drawn(self._data.gaps, gaps),
             links=self._linked(spans if whole else []),
-            kernels=self._data.kernels[kernel_ids],
+            kernels=self._drawn(self._data.kernels, kernels),
         )
         tables = dict(part.tables_in_sight())
-        roots = self._at[part.gaps["root"].to_numpy()] if len(gap_ids) else gap_ids
-        tables["tasks"] = tables["tasks"].with_columns(id=pl.Series(ids))
-        tables["gaps"] = tables["gaps"].with_columns(
-            id=pl.Series(gap_ids), root_id=pl.Series(roots)
-        )
-        tables["kernels"] = tables["kernels"].with_columns(id=pl.Series(kernel_ids))
+        roots = self._at[part.gaps["root"].to_numpy()] if len(gaps.ids) else gaps.ids
+        chosen_of: dict[TableInSight, Chosen] = {"tasks": tasks, "gaps": gaps, "kernels": kernels}
+        for name, sent_of in chosen_of.items():
+            tables[name] = tables[name].with_columns(
+                id=pl.Series(sent_of.ids), merged=pl.Series(sent_of.merged)
+            )
+        tables["gaps"] = tables["gaps"].with_columns(root_id=pl.Series(roots))
         sent = {name: packed(frame, _EFFORT) for name, frame in tables.items()}
         text = msgspec.json.encode(
             Part(
                 complete=whole and all_kernels,
-                rows=[len(part) for part in chosen],
-                gaps=[len(part) for part in idle],
-                kernels=[len(part) for part in ran],
+                rows=[len(part.ids) for part in chosen],
+                gaps=[len(part.ids) for part in idle],
+                kernels=[len(part.ids) for part in ran],
                 columns={name: table.columns for name, table in sent.items()},
                 sizes={name: len(table.data) for name, table in sent.items()},
             )
         )
         return b"".join(
             (len(text).to_bytes(4, "little"), text, *(table.data for table in sent.values()))
+        )
+
+    def _drawn(self, table: pl.DataFrame, chosen: Chosen) -> pl.DataFrame:
+        """Return rows of a table with the times at which they are drawn."""
+        origin_ns = self._data.origin_ns
+        return table[chosen.ids].with_columns(
+            start_ns=pl.Series(chosen.start_ns, dtype=pl.Int64) + origin_ns,
+            end_ns=pl.Series(chosen.end_ns, dtype=pl.Int64) + origin_ns,
         )
 
     def _linked(self, spans: Iterable[tuple[int, int]]) -> pl.DataFrame:
@@ -171,18 +207,71 @@ def _span(times: tuple[Ints, Ints], row: Extent, sight: Sight) -> tuple[int, int
     return first, max(first, last)
 
 
-def _chosen(times: tuple[Ints, Ints], span: tuple[int, int], sight: Sight, *, whole: bool) -> Ints:
-    """Return what to send of a row: all, or if that is more than there are pixels what they show."""
+def _chosen(
+    times: tuple[Ints, Ints], codes: Ints, span: tuple[int, int], sight: Sight, *, whole: bool
+) -> Chosen:
+    """Return what to send of a row: all, or if that is more than there are pixels what fills them."""
     first, last = span
+    ids = np.arange(first, last)
+    start, end = (part[first:last] for part in times)
     if whole or last - first <= sight.columns:
-        return np.arange(first, last)
-    start, end = times
-    centres = sight.centres_ns
-    at = first + np.searchsorted(end[first:last], centres, side="right")
-    there = at < last
-    at, when = at[there], centres[there]
-    return np.unique(at[start[at] <= when])
+        return Chosen(ids, start, end, np.zeros(len(ids), np.int64))
+    # Of two that touch, the later one is drawn from the earlier one's end.
+    began = start.copy()
+    began[1:] = np.maximum(start[1:], end[:-1])
+    left, right = ((part - sight.start_ns) / sight.per_pixel_ns for part in (began, end))
+    fills = np.ceil(left) + 1 <= np.floor(right)
+    pieces = _merged(ids[~fills], left[~fills], right[~fills], codes[first:last][~fills], sight)
+    every = Chosen(
+        np.concatenate([ids[fills], pieces.ids]),
+        np.concatenate([start[fills], pieces.start_ns]),
+        np.concatenate([end[fills], pieces.end_ns]),
+        np.concatenate([np.zeros(fills.sum(), np.int64), pieces.merged]),
+    )
+    order = np.argsort(every.start_ns, kind="stable")
+    return Chosen(*(part[order] for part in every))
 
 
-def _joined(parts: list[Ints]) -> Ints:
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+def _merged(
+    ids: Ints, left: NDArray[np.float64], right: NDArray[np.float64], codes: Ints, sight: Sight
+) -> Chosen:
+    """Merge what fills no pixel, by pixel and code.
+
+    Args:
+        ids: Rows of the table, in the order of time.
+        left: When they begin, in pixels.
+        right: When they end.
+        codes: What they are.
+        sight: The pixels.
+    """
+    edge = np.floor(left) + 1
+    beyond = right > edge  # it reaches into the next pixel, though not through it
+    pieces = pl.DataFrame(
+        {
+            "pixel": np.concatenate([edge - 1, edge[beyond]]).astype(np.int64),
+            "code": np.concatenate([codes, codes[beyond]]),
+            "id": np.concatenate([ids, ids[beyond]]),
+            "left": np.concatenate([left, edge[beyond]]),
+            "length": np.concatenate([np.minimum(right, edge) - left, (right - edge)[beyond]]),
+        }
+    ).filter(pl.col("length") > 0)
+    merged = (
+        pieces.group_by("pixel", "code")
+        .agg(pl.col("id").min(), pl.col("left").min(), pl.col("length").sum(), count=pl.len())
+        .sort("pixel", "code")
+        # One after the other, from where the first of the pixel begins: there is room for all.
+        .with_columns(
+            until=pl.col("left").min().over("pixel") + pl.col("length").cum_sum().over("pixel")
+        )
+    )
+    start, end = (
+        (sight.start_ns + times.to_numpy() * sight.per_pixel_ns).round().astype(np.int64)
+        for times in (merged["until"] - merged["length"], merged["until"])
+    )
+    return Chosen(merged["id"].to_numpy(), start, end, merged["count"].cast(pl.Int64).to_numpy())
+
+
+def _joined(parts: list[Chosen]) -> Chosen:
+    empty = np.empty(0, np.int64)
+    columns = zip(Chosen(empty, empty, empty, empty), *parts, strict=True)
+    return Chosen(*(np.concatenate(column) for column in columns))
