@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
     from typing_extensions import Unpack
 
+    from bubblescope.analysis.compare import Comparison as Compared
     from bubblescope.analysis.efficiency import Said
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.whatif import Question
@@ -297,6 +298,7 @@ class Trace:
         whatif: Question | None = None,
         beside: str | None = None,
         layers: Sequence[int] | None = None,
+        against: Trace | None = None,
         kernels: bool = False,
     ) -> Path:
         """Write the interactive timeline as one HTML file that opens offline.
@@ -308,6 +310,8 @@ class Trace:
             whatif: What to ask of the run, as of `whatif`; each rank then has a lane with the answer.
             beside: What to set the run below, as of `picture`.
             layers: How many layers each stage has, for what-ifs that move some.
+            against: Another run, whose ranks stand below those of this one; the page says what changed,
+                as of `compare`, and what each task gained or lost.
             kernels: Whether tasks can be unfolded into their kernels; a run that was read without them
                 is read once more.
 
@@ -330,6 +334,7 @@ class Trace:
             beside=beside,
             layers=layers,
             read_again=None if also else self._read_again(),
+            against=None if against is None else self.compare(against, also=also),
             **options,
         )
 
@@ -394,6 +399,7 @@ def write(
     beside: str | None = None,
     layers: Sequence[int] | None = None,
     read_again: Sequence[str] | None = None,
+    against: Compared | None = None,
     **options: Any,
 ) -> Path:
     """Work out what a format shows of a run, and write it: the one way to a file. See `Trace.export`.
@@ -408,6 +414,7 @@ def write(
             "plan" or a schedule, as `bubblescope.analysis.reference.reference` has them.
         layers: For the page: how many layers each stage has.
         read_again: For the page: the arguments with which a command reads the run; None if none does.
+        against: For the page: what changed from the run to another, to be shown below it.
         options: Those that the format has.
     """
     name = to or format_of(path)
@@ -419,6 +426,8 @@ def write(
         raise TimelineError(NO_KERNELS)
     if whatif is not None and chosen.takes != "view":
         raise BubblescopeError(f"{name} cannot show what could have been; html can")
+    if against is not None and chosen.takes != "view":
+        raise BubblescopeError(f"{name} cannot show two runs; html can")
     if beside is not None and chosen.takes == "timeline":
         raise BubblescopeError(f"{name} cannot set a run beside something; html and pictures can")
     shown: Any = timeline
@@ -434,6 +443,7 @@ def write(
             beside=beside,
             layers=layers,
             read_again=read_again,
+            against=against,
         )
     chosen.writer()(shown, path, **options)
     return path
@@ -551,6 +561,7 @@ def view(
     whatif: Question | None = None,
     beside: str | None = None,
     layers: Sequence[int] | None = None,
+    against: Trace | Paths | None = None,
     kernels: bool = False,
 ) -> Path:
     """Write the interactive timeline of a run; see `Trace.view`."""
@@ -562,6 +573,7 @@ def view(
         whatif=whatif,
         beside=beside,
         layers=layers,
+        against=None if against is None else _trace(against),
         kernels=kernels,
     )
 

@@ -6,12 +6,14 @@ import base64
 import os
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from bubblescope.analysis.compare import Comparison
 from bubblescope.analysis.view import View
 from bubblescope.model.kinds import Kind
 from bubblescope.render.html import page as html
@@ -84,9 +86,12 @@ def opened(browser, tmp_path):
         address: str = "",
         whatif=None,
         above: str | None = None,
+        against: Timeline | None = None,
         **how,
     ):
-        view = msgspec.structs.replace(View.of(timeline, whatif=whatif), above=above)
+        other = None if against is None else Comparison.of(timeline, against, labels=("A", "B"))
+        view = View.of(timeline, whatif=whatif, against=other)
+        view = msgspec.structs.replace(view, above=above)
         path = html.write(view, tmp_path / "view.html")
         context = context_of(browser, viewport={"width": width, "height": height}, **how)
         contexts.append(context)
@@ -136,6 +141,22 @@ def screen(page, selector: str = "canvas.lanes") -> np.ndarray:
 
 def rgb(kind: Kind | str) -> tuple[int, ...]:
     return tuple(bytes.fromhex(COLOURS[Kind(kind)][1:]))
+
+
+AXE = Path(__file__).parents[2] / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def barriers(page) -> list[tuple[str, str]]:
+    """What axe-core finds serious or worse: which rule, and its first element.
+
+    The page has to be opened with `bypass_csp`, for its policy forbids other scripts.
+    """
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: npm ci in viewer/")
+    page.add_script_tag(path=AXE)
+    found = page.evaluate("axe.run().then(({ violations }) => violations)")
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [(one["id"], one["nodes"][0]["html"]) for one in serious]
 
 
 def state(page, what: str):

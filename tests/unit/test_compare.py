@@ -18,33 +18,10 @@ from bubblescope.analysis.gate import condition, judge
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.provenance import ClockReport, Run
 from bubblescope.render.text.compare import Comparison
-from bubblescope.schedules import generate
-from bubblescope.schedules.simulate import Costs, simulate
 from commands import called, started
 from places import ROOT
 from synthetic import empty
-
-MS = 1_000_000
-
-
-def made(forward=10 * MS, *, schedule="1f1b", ranks=4, microbatches=8, comm=MS, steps=3, **more):
-    plan = generate(schedule, ranks, microbatches, **more)
-    costs = Costs(forward, 10 * MS, 10 * MS, comm_ns=comm, optimizer_ns=3 * MS)
-    return simulate(plan, costs, steps=steps)
-
-
-def noisy(seed, forward=10 * MS, *, steps=8, ranks=2, microbatches=2, noise=0.02):
-    """Steps in which every task is slower or faster by the same chance."""
-    random = np.random.default_rng(seed)
-    parts, at = [], 0
-    for step, factor in enumerate(1 + noise * random.standard_normal(steps)):
-        plan = generate("1f1b", ranks, microbatches)
-        costs = Costs(round(forward * factor), round(10 * MS * factor), round(10 * MS * factor))
-        one = simulate(plan, costs)
-        moved = [pl.col(name) + at for name in ("start_ns", "end_ns")]
-        parts.append(one.tasks.with_columns(*moved, step=pl.lit(step, pl.Int32)))
-        at += one.duration_ns
-    return Timeline(pl.concat(parts), one.ranks, one.run)
+from two_runs import MS, made, noisy
 
 
 def clocked(timeline, **changes):

@@ -1,8 +1,10 @@
 // The page: what it shows, and how its parts come together.
 
+import { Alignment, stepEnd } from "./against";
 import { Arranging } from "./arranging";
 import { dimmed, scheme, type Scheme } from "./colour";
 import { type Columns, type Data, type Head, type Row } from "./data";
+import { comparedVerdict, differences } from "./difference";
 import { element } from "./dom";
 import { Finding } from "./finding";
 import { gridOf } from "./grid";
@@ -64,6 +66,7 @@ export class App {
   readonly toolbar: Toolbar;
   readonly painter: Painter;
   private readonly overlay: Overlay;
+  readonly alignment: Alignment | null; // of two runs
   colours: Theme;
   plain: Scheme; // without regard to a search
   scheme: Scheme;
@@ -80,10 +83,11 @@ export class App {
     const { state, sight } = fromHash(location.hash, head);
     this.state = state;
     this.whatifs = new WhatIfs(this, ghosts);
+    this.alignment = head.against && new Alignment(head, head.against, data);
     this.view = new View(Math.max(1, head.end));
     const opening = head.opening === null ? undefined : head.steps[head.opening];
     if (sight.start !== undefined && sight.end !== undefined) this.view.set(sight.start, sight.end);
-    else if (opening) this.view.fit(opening.start, opening.end);
+    else if (opening) this.view.fit(opening.start, stepEnd(head, opening));
     this.plan = layout(head, state.arranged);
     this.rows = head.rows;
     this.canvas.setAttribute("aria-label", `Timeline of ${head.ranks.length} ranks. Press ? for keys.`);
@@ -94,11 +98,7 @@ export class App {
     this.toolbar = new Toolbar(this);
     const chart = element("div", { class: "chart" }, this.map, this.strip, this.scroll);
     document.body.append(
-      verdict(
-        head,
-        (remedy) => void this.selection.show(remedy),
-        () => this.pane.open("summary"),
-      ),
+      this.verdict(),
       ...warnings(head),
       this.toolbar.bar,
       element("div", { class: "work" }, chart, this.legend),
@@ -130,10 +130,28 @@ export class App {
     return gutterOf(innerWidth, this.state.arranged.figure);
   }
 
+  private verdict(): HTMLElement {
+    const { head, pane } = this;
+    if (head.against)
+      return comparedVerdict(
+        head,
+        head.against,
+        (query) => void this.finding.find(query),
+        () => pane.open("difference"),
+      );
+    return verdict(
+      head,
+      (remedy) => void this.selection.show(remedy),
+      () => pane.open("summary"),
+    );
+  }
+
   /** What the pane below the lanes can show. */
   private tabs(): void {
     const { head, pane } = this;
     pane.tab("details", "Details", (body) => this.selection.describe(body));
+    const { against } = head;
+    if (against) pane.tab("difference", "Difference", (body) => body.append(differences(against)));
     pane.tab("summary", "Summary", (body) => {
       const go = (rank: number, step: number | null): void => {
         const place = bandOf(this.plan, rank);
@@ -172,6 +190,7 @@ export class App {
     const { view, state, plan } = this;
     const { figure } = state.arranged;
     view.width = Math.max(1, this.canvas.clientWidth - this.left);
+    this.lay();
     const top = this.scroll.scrollTop;
     const shown = {
       scheme: this.scheme,
@@ -193,6 +212,14 @@ export class App {
     this.drawOver();
     if (more || mapping) this.redraw();
     this.load(top);
+  }
+
+  /** Lay the other run on this one: the step that is in sight begins at once in both. */
+  private lay(): void {
+    const { alignment, view, data } = this;
+    if (!alignment?.align(view.start, view.end)) return;
+    this.data = this.painter.data = { ...data, tasks: { ...data.tasks } }; // what was painted is worth nothing
+    this.refresh();
   }
 
   /** Load what is in sight of a run that the page does not hold. */
@@ -284,6 +311,8 @@ export class App {
       phases: state.phases && !state.arranged.figure,
       kernels: this.plan.kernels.length > 0,
       query: state.query,
+      pair: this.alignment?.pair ?? null,
+      lanes: state.arranged.extras,
     };
     this.legend.replaceChildren(...legend(head, told, (query) => void this.finding.find(query)));
     this.toolbar.sync(state);

@@ -18,6 +18,8 @@ const LEAST_LONG = 40; // the same of one that carries its task's duration
 const LEAST_NAME = 34; // the same of one that carries the beginning of its task's name
 const BLURRED = 1.5; // least pixels by which a clock may be off that are shown
 const TICK = 3;
+const HATCH = "#85898e";
+const HATCHED = 6; // pixels between the strokes of a block of which something is not known
 
 export interface Marks {
   scheme: Scheme;
@@ -53,7 +55,25 @@ export function drawBlocks(
       context.lineWidth = 1;
       context.strokeRect(left + x0, y + 0.5, x1 - x0, height - 1);
     }
+    if (scheme.codes[index] === scheme.hatched) hatch(Math.max(-1, x0), Math.min(view.width + 1, x1));
     if (height >= LABEL_HEIGHT) label(index, Math.max(-1, x0), Math.min(view.width + 1, x1));
+  }
+
+  /** Strike a block through: what its colour would say is not known. */
+  function hatch(from: number, to: number): void {
+    context.save();
+    context.beginPath();
+    context.rect(left + from, y, to - from, height);
+    context.clip();
+    context.strokeStyle = HATCH;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (let x = from - height; x < to; x += HATCHED) {
+      context.moveTo(left + x, y + height);
+      context.lineTo(left + x + height, y);
+    }
+    context.stroke();
+    context.restore();
   }
 
   function label(task: number, from: number, to: number): void {

@@ -1,9 +1,10 @@
 // Which colour each block has: by what it is, or by something that is known of it.
 
+import { changeOf, signed } from "./against";
 import type { Data, Head, Lane, Numbers, Spread, Tasks } from "./data";
 import { inkOn, lineOn } from "./light";
 import { blend } from "./raster";
-import { duration } from "./units";
+import { duration, roundStep } from "./units";
 
 export const MODES = {
   kind: "kind",
@@ -12,6 +13,7 @@ export const MODES = {
   length: "length against its like",
   ideal: "delay against the ideal",
   whatif: "delay against the what-if",
+  change: "change from A to B",
   cause: "cause of idle time",
 } as const;
 
@@ -25,6 +27,8 @@ export interface Scheme {
   inks: string[]; // of what is written on them
   edges: string[]; // of the lines around them
   legend: [fill: string, meaning: string][];
+  title?: string; // of the legend
+  hatched?: number; // the code of what is not known
   wholeGaps: boolean; // gaps are coloured in all their height
 }
 
@@ -48,11 +52,21 @@ const DELAYS: [least: number, fill: string][] = [
   [0.25, "#67001f"],
 ];
 
+// From what B gained to what it lost: blue and orange are told apart by all eyes, ends are the darkest.
+// In dark they are the lightest.
+const CHANGES = ["#114781", "#2f79b5", "#7fb2d6", "#b9bdc1", "#f0b06a", "#d2691e", "#86280b"];
+const CHANGES_DARK = ["#b3daff", "#62a8e5", "#38709f", "#5c6168", "#935c22", "#dd8a35", "#ffd0a0"];
+const EDGES = [0.1, 0.5, 1]; // between them on either side, of the scale's end
+const SCALED = 0.95; // share of the changes that the scale holds
+const SAMPLED = 20_000; // changes that tell the scale
+const UNKNOWN = { light: "#e3e4e6", dark: "#33373c" }; // hatched where there is room
+
 /** Which ways of colouring say something about a run. */
 export function modes(head: Head): Mode[] {
   const overlays = new Set<string>(head.overlays.map(({ lane }) => lane));
   return (Object.keys(MODES) as Mode[]).filter((mode) => {
     if (mode === "chunk") return head.chunks;
+    if (mode === "change") return head.against !== null;
     if (mode === "cause") return head.gaps.length > 0;
     if (mode === "ideal" || mode === "whatif") return overlays.has(mode);
     return mode !== "length" || head.spread.length > 0;
@@ -60,11 +74,12 @@ export function modes(head: Head): Mode[] {
 }
 
 /** @param dark whether the ground is */
-export function scheme(mode: Mode, head: Head, data: Data, dark: boolean): Scheme {
+export function scheme(mode: Mode, head: Head, data: Data, dark = false): Scheme {
   if (mode === "microbatch") return byMicrobatch(data.tasks);
   if (mode === "chunk") return byChunk(data.tasks);
   if (mode === "length") return byLength(head, data.tasks);
   if (mode === "ideal" || mode === "whatif") return byDelay(mode, head, data.tasks);
+  if (mode === "change") return byChange(data.tasks, dark);
   if (mode === "cause") return byCause(data.tasks);
   return byKind(head, data.tasks, dark);
 }
@@ -130,6 +145,50 @@ function byLength(head: Head, tasks: Tasks): Scheme {
   }
   const legend = RATIOS.map(([, fill, meaning]): [string, string] => [fill, meaning]);
   return inked({ codes, below: codes, fills: [...RATIOS.map(([, fill]) => fill), GREY], legend, wholeGaps: false });
+}
+
+/** By how much each task is longer in B than in A. */
+function byChange(tasks: Tasks, dark: boolean): Scheme {
+  const unknown = CHANGES.length;
+  const codes = new Uint8Array(tasks.kind.length).fill(unknown);
+  const most = scaleOf(tasks);
+  for (let task = 0; task < codes.length; task++) {
+    const change = changeOf(tasks, task);
+    if (change === null) continue;
+    codes[task] = EDGES.length + Math.sign(change) * EDGES.filter((edge) => Math.abs(change) >= edge * most).length;
+  }
+  const at = (edge: number): string => plainly(signed(edge * most));
+  const between = (one: number, other: number): string => `${at(one)} to ${at(other)}`;
+  const meanings = [
+    `${at(-1)} and more: B is faster`,
+    between(-1, -0.5),
+    between(-0.5, -0.1),
+    `less than ${plainly(duration(0.1 * most))}`,
+    between(0.1, 0.5),
+    between(0.5, 1),
+    `${at(1)} and more: B is slower`,
+    "no counterpart in the other run",
+  ];
+  const fills = dark ? [...CHANGES_DARK, UNKNOWN.dark] : [...CHANGES, UNKNOWN.light];
+  const legend = fills.map((fill, code): [string, string] => [fill, meanings[code]!]);
+  return inked({ codes, below: codes, fills, legend, title: "From A to B", hatched: unknown, wholeGaps: false });
+}
+
+/** A round number without the digits that say that it is exact. */
+function plainly(text: string): string {
+  return text.replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
+}
+
+/** The end of the scale of changes: a round one that holds nearly all of them. */
+function scaleOf(tasks: Tasks): number {
+  const stride = Math.max(1, Math.ceil(tasks.kind.length / SAMPLED));
+  const sizes: number[] = [];
+  for (let task = 0; task < tasks.kind.length; task += stride) {
+    const size = Math.abs(changeOf(tasks, task) ?? 0);
+    if (size) sizes.push(size);
+  }
+  sizes.sort((one, other) => one - other);
+  return roundStep(sizes[Math.floor((sizes.length - 1) * SCALED)] ?? 1);
 }
 
 /** How much later each task ended, since its step began, than the same task of an overlay. */

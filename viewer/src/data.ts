@@ -65,6 +65,7 @@ export interface Tasks extends Spans, Part {
   computing?: Numbers; // how long the device did, ns
   communicating?: Numbers; // and did not compute
   copying?: Numbers; // and did neither
+  counterpart?: Numbers; // how many rows further the same task of another run is; 0 if it has none
 }
 
 /** Kernels as columns, in the order of their rows; start and end are as they are drawn. */

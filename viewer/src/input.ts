@@ -4,6 +4,7 @@ import type { App } from "./app";
 import { firstBelow, foldAt, moved, type Item } from "./layout";
 import { kernelTooltip } from "./kernels";
 import { long } from "./label";
+import { changeText } from "./difference";
 import { mixedTooltip } from "./mixed";
 import { foldTooltip, UNFOLD_RIGHT } from "./titles";
 import { gapTooltip } from "./why";
@@ -165,7 +166,7 @@ function lanes(app: App): void {
 
   function said({ what, index }: Item): string {
     const { head, data } = app;
-    if (what === "task") return long(head, data.tasks, index);
+    if (what === "task") return long(head, data.tasks, index) + changeText(data.tasks, index);
     return what === "gap" ? gapTooltip(head, data, index) : kernelTooltip(head, data, index);
   }
 

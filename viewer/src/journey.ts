@@ -1,5 +1,6 @@
 // Which stretch is in sight, where one was before, and the address that says so.
 
+import { stepEnd } from "./against";
 import type { App } from "./app";
 import type { Head, Step } from "./data";
 import { History } from "./history";
@@ -66,7 +67,7 @@ export class Journey {
 
   showStep(step: Step | undefined): void {
     if (!step) return;
-    this.app.view.fit(step.start, step.end);
+    this.app.view.fit(step.start, stepEnd(this.app.head, step));
     this.moved();
   }
 

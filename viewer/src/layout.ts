@@ -35,7 +35,7 @@ export type Grouping = keyof typeof GROUPINGS;
 export const SIZES = ["fit", "overview", "tiny", "small", "medium", "large"] as const;
 export type Size = (typeof SIZES)[number];
 
-export const EXTRAS = ["ideal", "whatif", "comm", "host", "counters"] as const;
+export const EXTRAS = ["against", "ideal", "whatif", "comm", "host", "counters"] as const;
 export type Extra = (typeof EXTRAS)[number];
 
 /** Lanes of all ranks that stand together, by what they show first: what was measured, or an overlay. */
@@ -148,7 +148,7 @@ export interface Layout {
   height: number;
 }
 
-type Heights = Record<Lane | "counter" | "between", number>;
+type Heights = Record<Exclude<Lane, "against"> | "counter" | "between", number>;
 
 const HEIGHTS: Record<Exclude<Size, "fit">, Heights> = {
   overview: { compute: 1, ideal: 0, whatif: 0, comm: 0, host: 0, counter: 0, between: 0 },
@@ -193,12 +193,18 @@ export function arrangement(head: Head): Arrangement {
     hidden: new Set(),
     order: head.ranks.map((_, index) => index),
     replica: null,
-    extras: new Set([...overlays, "comm", "host", "counters"]),
+    // Two runs are looked at side by side: what each has besides would stand between them.
+    extras: new Set(head.against ? ["against"] : [...overlays, "comm", "host", "counters"]),
     above,
     unfolded: new Set(),
     size: "fit",
     figure: false,
   };
+}
+
+/** Another run is as tall as the one it is set against. */
+function heightOf(heights: Heights, lane: Lane): number {
+  return heights[lane === "against" ? "compute" : lane];
 }
 
 /** Heights in the proportions of the usual ones, for compute lanes of one. */
@@ -298,7 +304,7 @@ function arrange(head: Head, arranged: Arrangement, usual: Heights, named: boole
   const [rowsOf, rowsAbove] = [head.ranks.map((): Row[] => []), head.ranks.map((): Row[] => [])];
   for (const row of head.rows) {
     if (row.lane === overlay?.lane) rowsAbove[row.rank]!.push(row);
-    else if (row.lane === "compute" || (extras.has(row.lane) && !figure && heights[row.lane]))
+    else if (row.lane === "compute" || (extras.has(row.lane) && !figure && heightOf(heights, row.lane)))
       rowsOf[row.rank]!.push(row);
   }
   const curvesOf = head.ranks.map((): SampleExtent[] => []);
@@ -325,7 +331,7 @@ function arrange(head: Head, arranged: Arrangement, usual: Heights, named: boole
     caption(overlay.name, overlay.detail);
     stack(overlay.lane, lanesAbove);
     y += APART;
-    caption(MEASURED, "");
+    caption(overlay.lane === "against" ? "A" : MEASURED, "");
   }
   stack("compute", lanes);
   const placeOfRow = new Map(made.places.map((place) => [place.row, place]));
@@ -426,11 +432,11 @@ function arrange(head: Head, arranged: Arrangement, usual: Heights, named: boole
     let folded = true; // the kernels are still to come
     for (const row of rowsOf[rank]!) {
       if (folded && row.lane !== "compute") unfold();
-      if (lane !== "" && row.lane !== lane) y += 1;
+      if (lane !== "" && row.lane !== lane && !(low && row.lane === "against")) y += 1;
       lane = row.lane;
       const gaps = y === top && row.lane === "compute" ? gapsOf.get(rank) : undefined;
       const band = gaps && !figure ? bandOfCauses(heights.compute) : 0;
-      const height = (row.lane === "comm" ? comm : heights[row.lane]) + band;
+      const height = (row.lane === "comm" ? comm : heightOf(heights, row.lane)) + band;
       made.places.push({ row, top: y, height, gaps, band });
       y += height;
     }

@@ -1,7 +1,8 @@
 // What the colours mean, with what a rank spends on each a step; a click shows only those.
 
 import type { Scheme } from "./colour";
-import type { Head } from "./data";
+import type { Head, Pair } from "./data";
+import { rowFacts } from "./difference";
 import { button, element, swatch } from "./dom";
 import type { Theme } from "./theme";
 import { gain } from "./verdict";
@@ -20,11 +21,14 @@ export interface Told {
   phases: boolean;
   kernels: boolean;
   query: string; // what is searched for
+  lanes?: ReadonlySet<string>; // beside those of the device's computing
+  pair?: Pair | null; // of two runs, the steps that begin at once
 }
 
 /** @param find searches for something, or with "" for nothing */
 export function legend(head: Head, told: Told, find: (query: string) => void): HTMLElement[] {
   const made = [told.byKind ? kinds(head, told, find) : colours(told)];
+  if (head.against) made.unshift(rowFacts(head.against, told.pair ?? null));
   const known = head.causes.filter(({ share }) => share > 0);
   if (told.causes && known.length) made.push(causes(head, told, find));
   const grounds = told.phases && head.columns.phases[0]?.length;
@@ -36,7 +40,8 @@ export function legend(head: Head, told: Told, find: (query: string) => void): H
     );
   if (told.kernels && head.kernels)
     rest.push(...head.kernels.uses.map(({ fill, dark, name }) => entry(swatch(fill, dark.fill), `kernels: ${name}`)));
-  for (const { name, detail } of head.overlays) {
+  for (const { lane, name, detail } of head.overlays) {
+    if (lane === "against" || told.lanes?.has(lane) === false) continue; // not pale, or not shown
     const line = entry(edged("transparent"), `pale lanes: ${name}`);
     line.title = detail;
     rest.push(line);
@@ -78,7 +83,7 @@ function causes(head: Head, { query }: Told, find: (query: string) => void): HTM
 
 function colours(told: Told): HTMLElement {
   return section(
-    "Colours",
+    told.scheme.title ?? "Colours",
     "",
     told.scheme.legend.map(([fill, text]) => entry(blockOf(fill, told), text)),
   );

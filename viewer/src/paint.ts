@@ -1,5 +1,6 @@
 // Draws what is in sight of the lanes and their titles onto one canvas.
 
+import { counterpartOf } from "./against";
 import type { Grid } from "./area";
 import { drawArrows, type Arrow } from "./arrows";
 import { drawBlocks } from "./blocks";
@@ -121,7 +122,10 @@ export class Painter {
       drawCurve(context, this.head, data.samples, curve, view, left, curve.top - top, theme);
     }
     if (shown.found) this.outlineFound(context, places, shown.found, view, left, top, theme);
-    if (shown.selected) this.outline(context, plan, shown.selected, view, left, top, theme);
+    if (shown.selected) {
+      this.outline(context, plan, shown.selected, view, left, top, theme);
+      this.outlineCounterpart(context, plan, shown.selected, view, left, top, theme);
+    }
     const selected = shown.selected?.what === "task" ? shown.selected.index : -1;
     if (!figure)
       for (const place of places)
@@ -171,7 +175,8 @@ export class Painter {
     const done = sums.map((sum) => sum.advance(data, scheme, grid, deadline));
     const ground = new Uint32Array(raster.columns);
     folds.forEach(({ stack, top: y, height }, at) => {
-      const tint = (colour: string): string => (pale && stack !== "compute" ? veiled(colour, theme) : colour);
+      const tint = (colour: string): string =>
+        pale && stack !== "compute" && stack !== "against" ? veiled(colour, theme) : colour;
       const rows = raster.rows(y - top, height);
       raster.fill(rows, ground.fill(packed(tint(theme.idle))));
       sums[at]!.paint(raster, grid, rows, theme.idle, height < SPREAD ? null : theme.text, tint);
@@ -213,6 +218,23 @@ export class Painter {
     context.strokeStyle = theme.accent;
     context.lineWidth = 2;
     context.strokeRect(left + from, place.top - top, width, place.height);
+  }
+
+  /** Outline the same task of the other run, with dashes. */
+  private outlineCounterpart(
+    context: CanvasRenderingContext2D,
+    plan: Layout,
+    { what, index }: Item,
+    view: View,
+    left: number,
+    top: number,
+    theme: Theme,
+  ): void {
+    const counterpart = what === "task" && index >= 0 ? counterpartOf(this.data.tasks, index) : -1;
+    if (counterpart < 0) return;
+    context.setLineDash([4, 3]);
+    this.outline(context, plan, { what: "task", index: counterpart }, view, left, top, theme);
+    context.setLineDash([]);
   }
 
   /** Outline what a search found, unless that is too much to tell apart. */

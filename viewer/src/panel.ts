@@ -3,6 +3,7 @@
 import type { Arrow } from "./arrows";
 import { coordinates, rowOf, type Data, type Head } from "./data";
 import { button, element, list, shortened, swatch, type Fact } from "./dom";
+import { counterpartFacts } from "./difference";
 import { insideFacts, longest } from "./kernels";
 import { named, whose } from "./label";
 import { strip } from "./strip";
@@ -38,7 +39,12 @@ export interface Unfolding {
   toggle: () => void;
 }
 
-/** All that is known of a task. @param go shows another */
+/**
+ * All that is known of a task.
+ *
+ * @param go shows another
+ * @param off how much later a task of another run is than where its step would begin with this run's
+ */
 export function details(
   head: Head,
   data: Data,
@@ -46,6 +52,7 @@ export function details(
   arrows: Arrow[],
   go: (task: number) => void,
   unfolding: Unfolding,
+  off = 0,
 ): HTMLElement {
   const { start, end, step, stage, chunk, microbatch, pair, pairChunk, peer, lead, kind, name } = data.tasks;
   const row = rowOf(head, index);
@@ -53,9 +60,12 @@ export function details(
   const place = head.ranks[row.rank]!;
   const known = (value: number): string | null => (value < 0 ? null : String(value));
   const measured = row.lane !== "ideal" && row.lane !== "whatif";
+  const other = row.lane === "against";
   const facts: Fact[] = [
+    ["run", head.against ? (other ? "B" : "A") : null],
     ["duration", `${duration(length)} (${exact(length)})`],
-    ["usual here", usual(head, data, index)],
+    ...(head.against && (other || row.lane === "compute") ? counterpartFacts(data.tasks, index, go) : []),
+    ["usual here", other ? null : usual(head, data, index)],
     ["micro-batch", known(microbatch[index]!)],
     [
       "overlapped with",
@@ -72,10 +82,10 @@ export function details(
     ["peer rank", known(peer[index]!)],
     ["fed by", tasks(arrows.filter(([, target]) => target === index).map(([source]) => source))],
     ["feeds", tasks(arrows.filter(([source]) => source === index).map(([, target]) => target))],
-    ["since step began", sinceStep(head, step[index]!, start[index]!)],
-    ["start", utc(head.origin, start[index]!)],
-    ["end", utc(head.origin, end[index]!)],
-    ["launched by host", lead[index]! >= 0 ? utc(head.origin, start[index]! - lead[index]!) : null],
+    ["since step began", sinceStep(head, step[index]!, start[index]! - off)],
+    ["start", other ? null : utc(head.origin, start[index]!)],
+    ["end", other ? null : utc(head.origin, end[index]!)],
+    ["launched by host", lead[index]! >= 0 && !other ? utc(head.origin, start[index]! - lead[index]!) : null],
     ["launched before", lead[index]! >= 0 ? duration(lead[index]!) : null],
     ["clock", place.off ? `±${duration(place.off)} against the first host` : null],
     ["name in the trace", shortened(head.names[name[index]!]!)],

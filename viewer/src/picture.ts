@@ -154,7 +154,8 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
   /** How much of each pixel's time some ranks ran tasks of each colour. */
   function sums(fold: Fold, y: number): void {
     const tall = fold.height;
-    const wide = shape("g", figure || fold.stack === "compute" ? {} : { opacity: VEIL });
+    const measured = fold.stack === "compute" || fold.stack === "against";
+    const wide = shape("g", figure || measured ? {} : { opacity: VEIL });
     wide.append(rect(left, y, view.width, tall, theme.idle));
     const sum = sumOf(head, fold);
     sum.advance(data, scheme, grid, Infinity);

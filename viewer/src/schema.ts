@@ -2,9 +2,9 @@
 
 export type Pattern = "solid" | "upright" | "level" | "rising" | "falling" | "dots" | "check" | "line";
 
-export type Lane = "compute" | "ideal" | "whatif" | "comm" | "host";
+export type Lane = "compute" | "against" | "ideal" | "whatif" | "comm" | "host";
 
-export type OverlayLane = "ideal" | "whatif";
+export type OverlayLane = "against" | "ideal" | "whatif";
 
 export type NumberType = "u8" | "i16" | "i32" | "u32" | "f64";
 
@@ -58,7 +58,7 @@ export const COLUMNS = {
 
 /** Columns that a table has only where they are known. */
 export const OPTIONAL = {
-  tasks: ["computing", "communicating", "copying", "id", "merged"],
+  tasks: ["computing", "communicating", "copying", "counterpart", "id", "merged"],
   gaps: ["id", "root_id", "merged"],
   kernels: ["id", "merged"],
 } as const;
@@ -263,6 +263,71 @@ export interface Step {
   error: number | null;
 }
 
+/** A step of A and the one of B that stands against it; null is all of a run without steps. `shift` is how much later the lane of B has to be for both to begin at once, `end` where the last of B's step then is. */
+export interface Pair {
+  step: number | null;
+  other: number | null;
+  shift: number;
+  end: number;
+}
+
+/** A measure of both runs, in the words of `bubblescope compare`. */
+export interface Change {
+  /** What it is of: overall, cause, kind, stage, rank or device. */
+  group: string;
+  /** Which of them. */
+  name: string;
+  /** Its value in A. */
+  before: string;
+  /** In B. */
+  after: string;
+  /** The difference, with half of its 95 % interval where noise is known. */
+  rise: string;
+  /** The difference as a share of A, in words. */
+  relative: string;
+  /** The same as a number: ns, or a rate; null where it is not known. */
+  difference: number | null;
+  /** Whether it is beyond the noise; null if no noise is known. */
+  certain: boolean | null;
+}
+
+/** What changed of one group of measures, the largest difference first. */
+export interface ChangeTable {
+  title: string;
+  of: string;
+  changes: Change[];
+}
+
+/** One of two runs: what it is called, and what it is. */
+export interface Side {
+  label: string;
+  said: string;
+}
+
+/** What changed from the run of a page, A, to another, B. */
+export interface Against {
+  /** A and B. */
+  sides: Side[];
+  /** The verdict in a sentence. */
+  headline: string;
+  /** How long a step takes; null if that is not known. */
+  step: Change | null;
+  /** What added to the change or took from it, what is certain first, then the largest. */
+  ranked: Change[];
+  /** Everything that was compared. */
+  tables: ChangeTable[];
+  /** What the runs do not have in common, a sentence each. */
+  differs: string[];
+  /** What to know before believing it. */
+  notes: string[];
+  /** What ± is; null where no noise is known. */
+  noise: string | null;
+  /** Which step is which, in the order of A's. */
+  pairs: Pair[];
+  /** Of the ranks of B, by the place on the page of those that they stand against. */
+  rates: (RankRates | null)[];
+}
+
 /** A column of a table as it travels. */
 export interface Column {
   name: string;
@@ -360,6 +425,8 @@ export interface Told {
   kernels: KernelHead | null;
   /** How to get them, if the traces hold some. */
   no_kernels: string | null;
+  /** What changed to another run; None if the page shows one. */
+  against: Against | null;
 }
 
 /** All that a page knows of a run but its tasks, gaps, links and kernels. */

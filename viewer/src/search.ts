@@ -1,5 +1,6 @@
 // Finding tasks and idle time: "rank:3 kind:B mb:7", each word one condition, all of which must hold.
 
+import { changeOf } from "./against";
 import type { Data, Head, Row, Tasks } from "./data";
 
 export const EXAMPLE = "F3  B2@stage 1  rank:3 dur>5ms  cause:launch";
@@ -26,7 +27,7 @@ const NUMBERED: Record<string, "microbatch" | "step" | "stage" | "chunk" | "peer
 const FIELDS = ["rank", "kind", "mb", "step", "stage", "chunk", "peer", "lane", "host", "name", "cause"];
 const MEASURES = ["dur>", "idle>"];
 const PLACE = /@\s*(stage|rank|step|chunk)?[\s:]*(\d+)/gi; // "@stage 4", "@rank:3", and "@4", a stage
-const LASTING = /^(dur|duration|idle)([<>])(=?)(\d+(?:\.\d+)?)(ns|us|\u00b5s|\u03bcs|ms|s)?$/i;
+const LASTING = /^(dur|duration|idle|gained|lost)([<>])(=?)(\d+(?:\.\d+)?)(ns|us|\u00b5s|\u03bcs|ms|s)?$/i;
 const LABEL = /^([a-z]+)(\d+)(?:\.(\d+))?$/i;
 
 type Test = (index: number) => boolean;
@@ -46,7 +47,7 @@ interface Condition {
  *
  * Words: what blocks say, such as `F3` or `B2.1`; `@stage 4`, `@rank 3`; `rank:`, `kind:` (short as on the
  * blocks or long), `mb:`, `step:`, `stage:`, `chunk:`, `peer:`, `lane:`, `host:`; `dur>`, `dur>=`, `dur<` and
- * `dur<=` with a unit; of idle time `cause:` and `idle>`; anything else is a part of a name in the trace.
+ * `dur<=` with a unit, and so `gained>` and `lost>` where there are two runs; of idle time `cause:` and `idle>`; anything else is a part of a name in the trace.
  * Numbers may be lists and ranges: `mb:1,4-6`. A `-` before a word turns it round, `or` between words begins
  * another set of conditions.
  */
@@ -98,18 +99,18 @@ function aboutOf(set: Condition[]): Matches["what"] {
 
 function condition(word: string, head: Head, data: Data): Condition {
   if (word.startsWith("-") && word.length > 1) return negated(condition(word.slice(1), head, data), word);
-  const { tasks, gaps } = data;
+  const { tasks } = data;
   const lasting = LASTING.exec(word);
   if (lasting) {
     const [, field, sign, equal, number, unit] = lasting;
-    const idle = field!.toLowerCase() === "idle";
-    const spans = idle ? gaps : tasks;
+    const length = lengthOf(field!.toLowerCase(), data);
     const limit = Number(number) * UNITS[(unit ?? "ns").toLowerCase()]!;
     const holds = (index: number): boolean => {
-      const length = spans.end[index]! - spans.start[index]!;
-      return length === limit ? equal !== "" : length > limit === (sign === ">");
+      const measured = length(index);
+      if (measured === null) return false;
+      return measured === limit ? equal !== "" : measured > limit === (sign === ">");
     };
-    return idle ? { word, about: "gap", gap: holds } : { word, about: "task", task: holds };
+    return field!.toLowerCase() === "idle" ? { word, about: "gap", gap: holds } : { word, about: "task", task: holds };
   }
   const at = word.indexOf(":");
   const [field, value] = at < 0 ? ["", word] : [word.slice(0, at).toLowerCase(), word.slice(at + 1)];
@@ -127,6 +128,17 @@ function condition(word: string, head: Head, data: Data): Condition {
   }
   if (Object.hasOwn(NUMBERED, field)) return numbered(word, field, value, data);
   return labelled(word, head, tasks) ?? called(word, field === "name" ? value : word, head, tasks);
+}
+
+/** How long an item is, or by how much less or more it is in another run: null where that is not so. */
+function lengthOf(field: string, { tasks, gaps }: Data): (index: number) => number | null {
+  if (field === "gained" || field === "lost") {
+    if (!tasks.counterpart) throw new QueryError(`${field} is a word of pages of two runs`);
+    const towards = field === "lost" ? 1 : -1;
+    return (task) => Math.max(0, (changeOf(tasks, task) ?? 0) * towards) || null;
+  }
+  const { start, end } = field === "idle" ? gaps : tasks;
+  return (index) => end[index]! - start[index]!;
 }
 
 /** What a word asks of a row, an item there must then not have: each word asks one thing only. */
@@ -221,6 +233,7 @@ function wordsOf(head: Head): string[] {
   return [
     ...FIELDS.map((field) => `${field}:`),
     ...MEASURES,
+    ...(head.against ? ["gained>", "lost>"] : []),
     ...head.kinds.filter(({ spent }) => spent > 0).map(({ name }) => `kind:${name}`),
     ...head.causes.filter(({ share }) => share > 0).map(({ name }) => `cause:${quoted(name)}`),
     ...head.ranks.map(({ rank }) => `rank:${rank}`),

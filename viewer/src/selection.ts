@@ -129,7 +129,7 @@ export class Selection {
     const { rank, lane } = rowOf(head, item.index);
     const { start, end } = data.tasks;
     const [from, to] = [start[item.index]!, end[item.index]!];
-    const known = head.kernels !== null && lane !== "ideal" && lane !== "whatif";
+    const known = head.kernels !== null && lane !== "against" && lane !== "ideal" && lane !== "whatif";
     const fill = (found: Inside | null): void => {
       const shown = this.app.state.arranged.unfolded.has(rank);
       const unfolding = {
@@ -145,6 +145,7 @@ export class Selection {
           this.arrows,
           (task) => this.go({ what: "task", index: task }),
           unfolding,
+          lane === "against" ? this.app.alignment?.off(data.tasks.step[item.index]!) : 0,
         ),
       );
     };

@@ -50,9 +50,9 @@ export interface Sight {
 export function initial(head: Head): State {
   return {
     arranged: arrangement(head),
-    mode: "kind",
-    causes: head.causes.length > 0,
-    phases: true,
+    mode: head.against ? "change" : "kind",
+    causes: head.causes.length > 0 && !head.against, // their colours are too near those of changes
+    phases: !head.against,
     launches: false,
     arrows: "selected",
     theme: "auto",

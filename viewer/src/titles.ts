@@ -1,6 +1,6 @@
 // What stands left of the lanes: ranks with their stages and bubble rates, and headings of groups.
 
-import type { Head, Lane, Rank } from "./data";
+import type { Head, Lane, Rank, Row } from "./data";
 import { clip } from "./fitted";
 import { streamOf } from "./kernels";
 import type { Band, Caption, Fold, Heading, KernelPlace, Note, Place } from "./layout";
@@ -154,8 +154,9 @@ export function drawTitle(
   const rank = head.ranks[band.rank]!;
   const above = gutter === 0; // the title has a line of its own
   if (above && !band.titled) return;
-  const y = band.top - top + Math.min(above ? band.titled : band.height, 22) / 2;
   const measured = band.stack === "compute";
+  const tall = head.against && measured ? band.height / 2 : band.height; // the other run has a title of its own
+  const y = band.top - top + Math.min(above ? band.titled : tall, 22) / 2;
   const known = measured ? shortRate(rank.rates) : overlayRate(rank, band.stack);
   const right = rateRight(gutter);
   const rated = gutter >= RATED;
@@ -171,7 +172,8 @@ export function drawTitle(
   }
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.text;
-  const name = above && known ? `rank ${rank.rank} · ${known} idle` : `rank ${rank.rank}`;
+  const called = titleOf(head, rank, { compute: "A", against: "B" }[band.stack as string]);
+  const name = above && known ? `${called} · ${known} idle` : called;
   context.fillText(name, band.unfolded === null ? (above ? 4 : 10) : 13, y);
   context.fillStyle = theme.dim;
   const stages = rank.stages?.length ? `stage ${rank.stages.join(", ")}` : "";
@@ -185,6 +187,11 @@ export function drawTitle(
   context.textAlign = "left";
 }
 
+/** What a rank is called; where there are two runs, with the one that is meant. */
+function titleOf(head: Head, { rank }: Rank, run = ""): string {
+  return head.against && run ? `rank ${rank} ${run}` : `rank ${rank}`;
+}
+
 /** What the lane of an overlay shows, and the bubble rate of the ideal: of the same tasks without waiting. */
 export function drawOverlayTitle(
   context: CanvasRenderingContext2D,
@@ -195,7 +202,9 @@ export function drawOverlayTitle(
   theme: Theme,
 ): void {
   const overlay = head.overlays.find(({ lane }) => lane === row.lane);
-  if (!overlay || height < 12 || gutter < RATED) return;
+  if (!overlay || height < 12) return;
+  if (row.lane === "against") return drawOtherRun(context, head, row, y + Math.min(height, 22) / 2, gutter, theme);
+  if (gutter < RATED) return;
   const rate = overlayRate(head.ranks[row.rank]!, row.lane);
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = theme.dim;
@@ -203,6 +212,28 @@ export function drawOverlayTitle(
   const right = rate === "" ? rateRight(gutter) : rateRight(gutter) - 56;
   context.fillText(clip(context, overlay.name, right - 10), right, y + height / 2);
   context.fillText(rate, rateRight(gutter), y + height / 2);
+  context.textAlign = "left";
+}
+
+/** The other run, and its bubble rates on this rank. */
+function drawOtherRun(
+  context: CanvasRenderingContext2D,
+  head: Head,
+  row: Row,
+  y: number,
+  gutter: number,
+  theme: Theme,
+): void {
+  if (row.row > 0 || gutter === 0) return;
+  const rates = head.against?.rates[row.rank] ?? null;
+  context.font = "12px system-ui, sans-serif";
+  context.fillStyle = theme.dim;
+  const before = context.measureText(`${titleOf(head, head.ranks[row.rank]!)} `).width;
+  context.fillText("B", 10 + before, y);
+  if (!rates || gutter < RATED) return;
+  context.textAlign = "right";
+  context.fillStyle = theme.text;
+  context.fillText(shortRate(rates), rateRight(gutter), y);
   context.textAlign = "left";
 }
 

@@ -11,6 +11,7 @@ import { duration } from "./units";
 
 const TYPING = 120; // milliseconds without a letter after which a search begins
 const LANES: Record<Extra, string> = {
+  against: "the other run",
   ideal: "ideal",
   whatif: "what-if",
   comm: "communication",

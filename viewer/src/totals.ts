@@ -17,7 +17,7 @@ export function totals(head: Head, data: Data, start: number, end: number, ranks
   };
   const computing = new Map<number, Extent[]>();
   for (const row of head.rows) {
-    if (!wanted.has(row.rank) || row.lane === "ideal" || row.lane === "whatif") continue;
+    if (!wanted.has(row.rank) || row.lane === "against" || row.lane === "ideal" || row.lane === "whatif") continue;
     const spent = add(data.tasks, row, start, end, data.tasks.kind, found.kinds, found.tasks);
     if (row.lane !== "compute") continue;
     found.busy += spent;

@@ -89,7 +89,7 @@ describe("how a page opens", () => {
     );
 
   test("what could have been is shown when it is asked for", () => {
-    expect(opened(4).extras).toEqual(new Set(EXTRAS.filter((extra) => extra !== "ideal")));
+    expect(opened(4).extras).toEqual(new Set(EXTRAS.filter((extra) => extra !== "ideal" && extra !== "against")));
   });
 
   test("ranks are grouped by machine if there are several", () => {

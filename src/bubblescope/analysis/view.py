@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
 
 from bubblescope.analysis.alike import Alike, alike
+from bubblescope.analysis.pairing import pairing
 from bubblescope.analysis.phase import phases
+from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.standard_questions import Questions
 from bubblescope.analysis.study import study
@@ -20,15 +22,41 @@ from bubblescope.model.kinds import Lane
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bubblescope.analysis.compare import Comparison
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.idle.task_lengths import Lengths
+    from bubblescope.analysis.pairing import Pairing
     from bubblescope.analysis.pictured import Reference
     from bubblescope.analysis.prediction import Prediction
+    from bubblescope.analysis.rates import BubbleRates
     from bubblescope.analysis.standard_questions import Answer
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.whatif import Question
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
+
+
+AGAINST: Final = "against"
+"""The lane of the run that another is set against."""
+
+
+class Against(msgspec.Struct, frozen=True, eq=False):
+    """Another run that stands below the one that is shown, rank by rank.
+
+    Attributes:
+        comparison: What changed from the run that is shown, A, to the other, B.
+        pairing: Which task of one is which of the other.
+        bubbles: The bubble rates of B, in its own numbers.
+    """
+
+    comparison: Comparison
+    pairing: Pairing
+    bubbles: BubbleRates
+
+    @classmethod
+    def of(cls, comparison: Comparison) -> Against:
+        """Find which tasks two runs that were compared have in common."""
+        return cls(comparison, pairing(comparison), bubble_rates(comparison.runs[1]))
 
 
 class View(msgspec.Struct, frozen=True, eq=False):
@@ -38,7 +66,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
         timeline: The run.
         study: What was worked out about it.
         prediction: What would have been, to be shown beside it; None if nothing was asked.
-        overlays: Lane -> what could have been: "ideal" and "whatif", where they are.
+        overlays: Lane -> what stands beside what was measured, where it is: "ideal" and "whatif", what
+            could have been, and "against", what another run did.
         links: What feeds what, and which send meets which receive: frame with source and target, rows
             of the timeline's tasks.
         phases: As `bubblescope.analysis.phase.phases` returns them.
@@ -52,6 +81,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
         above: The one of the overlays that stands above all that was measured when the page opens; with
             None, each rank's stand below what was measured of it.
         reference: What that is, in words; None where `prediction` says it or nothing stands above.
+        against: The other run, and what changed; None if the page shows one run.
     """
 
     timeline: Timeline
@@ -68,6 +98,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     read_again: Sequence[str] | None = None
     above: str | None = None
     reference: Reference | None = None
+    against: Against | None = None
 
     @classmethod
     def of(
@@ -79,6 +110,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
         beside: str | None = None,
         layers: Sequence[int] | None = None,
         read_again: Sequence[str] | None = None,
+        against: Comparison | None = None,
     ) -> View:
         """Work out everything about a run that the page shows.
 
@@ -89,6 +121,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             beside: What to set the run below, as `bubblescope.analysis.reference.reference` has it.
             layers: How many layers each stage has, for what-ifs that move some.
             read_again: The arguments with which a command reads the run.
+            against: What changed from the run to another, to be shown below it; None for one run.
 
         Raises:
             TimelineError: A what-if is asked for of a run whose ranks share no clock or that has no
@@ -113,6 +146,9 @@ class View(msgspec.Struct, frozen=True, eq=False):
                     f"{beside}, not both"
                 )
             overlays[above] = planned.timeline
+        other = None if against is None else Against.of(against)
+        if other is not None:
+            overlays[AGAINST] = other.pairing.timeline
         return cls(
             timeline=timeline,
             study=known,
@@ -128,6 +164,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             read_again=read_again,
             above=above,
             reference=planned,
+            against=other,
         )
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bubblescope.analysis.gate import condition, judge
 from bubblescope.analysis.pictured import pictured
-from bubblescope.cli.console import err, out, print_json, writable, wrote
+from bubblescope.cli.console import err, out, print_json, writable, writing, wrote
 from bubblescope.cli.reading import need_tasks, planned, read, reading
 from bubblescope.cli.values import NUMBERS, Parsed
 from bubblescope.model.errors import BubblescopeError
@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 
 _FAILED: Final = 1
 """Exit code where a condition of `--fail-if` holds."""
+
+
+def _page(_context: click.Context, _option: click.Parameter, output: Path | None) -> Path | None:
+    """Refuse to write a page that no browser would take for one, or where nothing can be written."""
+    if output is None:
+        return None
+    if output.suffix != ".html":
+        raise click.BadParameter(f"it is a page, and {output} does not end in .html")
+    writable(output)
+    return output
 
 
 @click.command()
@@ -52,6 +62,14 @@ _FAILED: Final = 1
     metavar="FILE",
     help="Also draw both runs, A above B, on one scale of time: an SVG, PDF or PNG file.",
 )
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    callback=_page,
+    help="Also write the interactive timeline of both runs, B's ranks below A's.",
+)
 @planned
 @reading
 def compare(
@@ -64,6 +82,7 @@ def compare(
     steps_a: list[range] | None,
     steps_b: list[range] | None,
     picture: Path | None,
+    output: Path | None,
     also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
@@ -90,6 +109,7 @@ def compare(
         out.print(comparison.shown(everything=everything), crop=False)
     if picture is not None:
         _draw(runs, picture, (before, after), quiet=as_json)
+    _view(comparison, output, also, quiet=as_json)
     if not options["quiet"]:
         _warn(*runs)
     for verdict in verdicts:
@@ -109,6 +129,20 @@ def _draw(runs: list[Timeline], picture: Path, labels: tuple[str, str], *, quiet
     write_picture(drawn, picture)
     if not quiet:
         wrote(picture)
+
+
+def _view(
+    comparison: Comparison, output: Path | None, also: tuple[Plan, ...], *, quiet: bool
+) -> None:
+    if output is None:
+        return
+    from bubblescope.analysis.view import View  # noqa: PLC0415  only a page needs so much
+    from bubblescope.render.html import page  # noqa: PLC0415
+
+    with writing(output, quiet=quiet):
+        page.write(View.of(comparison.runs[0], also=also, against=comparison), output)
+    if not quiet:
+        wrote(output)
 
 
 def _warn(*timelines: Timeline) -> None:

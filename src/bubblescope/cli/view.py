@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bubblescope.analysis.compare import Comparison
 from bubblescope.analysis.view import View
 from bubblescope.cli.again import Repeatable, read_again
 from bubblescope.cli.console import out, warn, writing, wrote
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="HTML file to write.")
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
 @click.option("--title", help="Heading of the page.")
+@click.option(
+    "--against",
+    "other",
+    type=click.Path(),
+    metavar="B",
+    help="Another run, whose ranks stand below those of the first: what each task gained or lost.",
+)
 @with_kernels
 @asking
 @beside
@@ -44,6 +52,7 @@ def view(
     output: Path | None,
     show: bool,
     title: str | None,
+    other: str | None,
     unfolding: bool,
     set_beside: str | None,
     also: tuple[Plan, ...],
@@ -54,7 +63,8 @@ def view(
     With a question, as `bubblescope whatif` answers them, each rank also has a lane of what it would
     have run: --without, --host-never-late, --kernel, --healthy, --stage, --rank, --move,
     --microbatches or --schedule. With --with, a schedule stands above the run. With --kernels, tasks
-    unfold into the kernels that ran in them.
+    unfold into the kernels that ran in them. With --against, the page shows what changed to another
+    run, as `bubblescope compare` says it.
     """
     file_format("html", output)
     layers = options["layers"]
@@ -65,8 +75,15 @@ def view(
     if unfolding:
         need_room(timeline)
         unfolding = has_kernels(timeline, paths)
+    after = None if other is None else read((other,), **{**options, "activities": False})
+    if after is not None:
+        need_tasks(after)
     target = output_path(paths, output, ".html")
     with writing(target, quiet=options["quiet"]):
+        labels = (", ".join(paths), other or "")
+        against = (
+            None if after is None else Comparison.of(timeline, after, labels=labels, also=also)
+        )
         shown = View.of(
             timeline,
             also=also,
@@ -74,6 +91,7 @@ def view(
             beside=set_beside,
             layers=layers,
             read_again=read_again(),
+            against=against,
         )
         page.write(shown, target, title=title, kernels=unfolding)
     warn(timeline, quiet=options["quiet"])

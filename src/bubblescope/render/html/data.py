@@ -13,6 +13,7 @@ import polars as pl
 
 from bubblescope.model.plain_text import cut
 from bubblescope.render.html import answers, schema
+from bubblescope.render.html.against import against_of, latest_ns
 from bubblescope.render.html.kernels import (
     NOT_ASKED,
     ROW,
@@ -26,6 +27,7 @@ from bubblescope.render.html.packing import (
     TASK_ROW,
     arranged,
     cells_of,
+    counterparts_of,
     extents,
     gap_columns,
     gaps_of,
@@ -102,17 +104,21 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         origin_ns = min(timeline.start_ns, _extreme(ran.table["start_ns"].min(), timeline.start_ns))
         last = _extreme(tasks["end_ns"].max(), 0)
         last = max(last, _extreme(ran.table["end_ns"].max(), last))
+        if view.against is not None:
+            tasks = tasks.with_columns(counterparts_of(tasks, view.against.pairing.tasks))
+            last = max(last, latest_ns(view.against.pairing))
         counted = counters_of(timeline, ranks, origin_ns)
         if timeline.budget.height:
             tasks = tasks.with_columns(**sums_in_tasks(tasks, timeline.budget))
         could = answers.tell(view, ranks, tasks)
         told = schema.Told(
             **summary(view, ranks, origin_ns),
+            against=None if view.against is None else against_of(view.against, ranks, origin_ns),
             end=last - origin_ns,
-            title=cut(title or title_of(timeline), _TITLE),
+            title=cut(title or title_of(view), _TITLE),
             chunks=bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
             names=[cut(name, _TEXT) for name in could.asks.names.to_list()],
-            overlays=overlays_of(overlays, view.prediction, view.reference),
+            overlays=overlays_of(view),
             verdict=verdict_of(view.verdict, known.bubbles.overall.makespan_error, tasks),
             above=view.above,  # type: ignore[arg-type]
             whatif=could.whatif,

@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
 
-_LANES: Final = (LANE_ORDER[0], "ideal", "whatif", *LANE_ORDER[1:])
-"""Lanes of a rank, top to bottom: what could have been is below what was."""
+_LANES: Final = (LANE_ORDER[0], "against", "ideal", "whatif", *LANE_ORDER[1:])
+"""Lanes of a rank, top to bottom: what another run did, and what could have been, is below what was."""
 
 SUMS: Final = ("computing", "communicating", "copying")
 """Columns of how long the device did what in a task, if it is known of any: ns, or -1."""
+
+COUNTERPART: Final = "counterpart"
+"""Column of where the same task of another run is."""
 
 TASK_ROW: Final = ("position", "lane", "row")
 """What tells rows of tasks apart."""
@@ -142,20 +145,23 @@ def arranged(
 
     Args:
         timeline: What was measured.
-        overlays: What could have been: the name of its lane -> its tasks, all of them compute tasks.
+        overlays: What stands beside it: the name of its lane -> its tasks, all of them compute tasks.
         ranks: With rank and position.
 
     Returns:
         The tasks with position (of the rank in `ranks`), lane as text, row, task (the row in the
-        timeline's tasks, null for those of overlays), and code: the number of the task's name, in the
-        order in which names appear.
+        timeline's tasks, null for those of overlays), overlaid (the row in the overlay's tasks, null
+        for what was measured), and code: the number of the task's name, in the order in which names
+        appear.
     """
     # Each is in order by itself, so that they are only put together.
     lanes = pl.Enum(_LANES)
-    own = with_rows(timeline.tasks.with_row_index("task"))
+    measured = timeline.tasks.with_row_index("task")
+    own = with_rows(measured.with_columns(overlaid=pl.lit(None, measured.schema["task"])))
     parts = [own.with_columns(pl.col("lane").cast(pl.String).cast(lanes))]
     for lane, overlay in overlays.items():
-        rows = with_rows(overlay.tasks.with_columns(task=pl.lit(None, own.schema["task"])))
+        tasks = overlay.tasks.with_row_index("overlaid")
+        rows = with_rows(tasks.with_columns(task=pl.lit(None, own.schema["task"])))
         parts.append(rows.with_columns(lane=pl.lit(lane, lanes)).select(own.columns))
     position = pl.col("rank").replace_strict(ranks["rank"], ranks["position"])
     tasks = pl.concat(parts).drop("cut_ns").with_columns(position=position)
@@ -194,8 +200,26 @@ def task_columns(
         pair=pl.col("pair_microbatch").fill_null(_UNKNOWN),
         pair_chunk=pl.col("pair_chunk").fill_null(_UNKNOWN),
         name=pl.col("code"),
-        **{name: pl.col(name) for name in SUMS if name in tasks.columns},
+        **{name: pl.col(name) for name in (*SUMS, COUNTERPART) if name in tasks.columns},
     )
+
+
+def counterparts_of(tasks: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
+    """Return how many rows further the same task of the other run is, 0 where it has none.
+
+    Args:
+        tasks: Arranged tasks of two runs.
+        pairs: Frame with task and other: rows of the tasks that were measured, and of those of the lane
+            "against".
+    """
+    found = np.zeros(tasks.height, np.int64)
+    own = _rows_of(tasks["task"])
+    other = _rows_of(
+        pl.select(pl.when(tasks["lane"] == "against").then(tasks["overlaid"])).to_series()
+    )
+    mine, its = own[pairs["task"].to_numpy()], other[pairs["other"].to_numpy()]
+    found[mine], found[its] = its - mine, mine - its
+    return pl.Series(COUNTERPART, found)
 
 
 def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:
@@ -279,15 +303,20 @@ def cells_of(bubbles: BubbleRates, ranks: pl.DataFrame, steps: pl.Series) -> pl.
 
 def rows_of(rows: pl.Series, tasks: pl.DataFrame) -> Ints:
     """Return where among the arranged tasks rows of the timeline's tasks are; -1 if nowhere."""
-    own = tasks["task"].is_not_null().arg_true().to_numpy()
-    task = tasks["task"].drop_nulls().to_numpy()
     wanted = rows.cast(pl.Int64).fill_null(_UNKNOWN).to_numpy()
-    # One more than there are, so that the last, which -1 finds, is nowhere.
-    size = max(int(task.max(initial=0)), int(wanted.max(initial=0))) + 2
-    at = np.full(size, _UNKNOWN, np.int64)
-    at[task] = own
-    found: Ints = at[wanted]
+    found: Ints = _rows_of(tasks["task"], int(wanted.max(initial=0)))[wanted]
     return found
+
+
+def _rows_of(numbers: pl.Series, highest: int = 0) -> Ints:
+    """Return where each number is, -1 where it is not; null is none.
+
+    One more than there are, so that the last, which -1 finds, is nowhere.
+    """
+    known = numbers.drop_nulls().to_numpy()
+    at = np.full(max(int(known.max(initial=0)), highest) + 2, _UNKNOWN, np.int64)
+    at[known] = numbers.is_not_null().arg_true().to_numpy()
+    return at
 
 
 def _steps(column: str, within: tuple[str, ...], first: int) -> pl.Expr:

@@ -14,8 +14,8 @@ import msgspec
 
 from bubblescope.render.palette import Pattern  # noqa: TC001  the schema of what is written is read from it
 
-Lane = Literal["compute", "ideal", "whatif", "comm", "host"]
-OverlayLane = Literal["ideal", "whatif"]
+Lane = Literal["compute", "against", "ideal", "whatif", "comm", "host"]
+OverlayLane = Literal["against", "ideal", "whatif"]
 NumberType = Literal["u8", "i16", "i32", "u32", "f64"]
 TableName = Literal["tasks", "gaps", "links", "phases", "cells", "samples", "kernels", "ghosts"]
 Span = Literal["pipeline phase", "step", "capture"]
@@ -40,11 +40,15 @@ TABLES: Final[dict[TableName, tuple[str, ...]]] = {
 """Columns of each table, as `bubblescope.render.html.packing` makes them."""
 
 OPTIONAL: Final[dict[TableName, tuple[str, ...]]] = {
-    "tasks": ("computing", "communicating", "copying", "id", "merged"),
+    "tasks": ("computing", "communicating", "copying", "counterpart", "id", "merged"),
     "gaps": ("id", "root_id", "merged"),
     "kernels": ("id", "merged"),
 }
-"""Columns that a table has only where they are known, or where the page holds a part of a run."""
+"""Columns that a table has only where they are known, or where the page holds a part of a run.
+
+`counterpart`, on a page of two runs, is how many rows further the same task of the other run is; 0 if
+it has none.
+"""
 
 
 class Shades(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,6 +299,86 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     error: float | None
 
 
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of A and the one of B that stands against it; null is all of a run without steps.
+
+    `shift` is how much later the lane of B has to be for both to begin at once, `end` where the last of
+    B's step then is.
+    """
+
+    step: int | None
+    other: int | None
+    shift: int
+    end: int
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A measure of both runs, in the words of `bubblescope compare`.
+
+    Attributes:
+        group: What it is of: overall, cause, kind, stage, rank or device.
+        name: Which of them.
+        before: Its value in A.
+        after: In B.
+        rise: The difference, with half of its 95 % interval where noise is known.
+        relative: The difference as a share of A, in words.
+        difference: The same as a number: ns, or a rate; null where it is not known.
+        certain: Whether it is beyond the noise; null if no noise is known.
+    """
+
+    group: str
+    name: str
+    before: str
+    after: str
+    rise: str
+    relative: str
+    difference: float | None
+    certain: bool | None
+
+
+class ChangeTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed of one group of measures, the largest difference first."""
+
+    title: str
+    of: str
+    changes: list[Change]
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One of two runs: what it is called, and what it is."""
+
+    label: str
+    said: str
+
+
+class Against(msgspec.Struct, frozen=True, kw_only=True):
+    """What changed from the run of a page, A, to another, B.
+
+    Attributes:
+        sides: A and B.
+        headline: The verdict in a sentence.
+        step: How long a step takes; null if that is not known.
+        ranked: What added to the change or took from it, what is certain first, then the largest.
+        tables: Everything that was compared.
+        differs: What the runs do not have in common, a sentence each.
+        notes: What to know before believing it.
+        noise: What ± is; null where no noise is known.
+        pairs: Which step is which, in the order of A's.
+        rates: Of the ranks of B, by the place on the page of those that they stand against.
+    """
+
+    sides: list[Side]
+    headline: str
+    step: Change | None
+    ranked: list[Change]
+    tables: list[ChangeTable]
+    differs: list[str]
+    notes: list[str]
+    noise: str | None
+    pairs: list[Pair]
+    rates: list[RankRates | None]
+
+
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a table as it travels."""
 
@@ -376,6 +460,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         samples: Where the values of counters are.
         kernels: None if the page was made without.
         no_kernels: How to get them, if the traces hold some.
+        against: What changed to another run; None if the page shows one.
     """
 
     title: str
@@ -406,6 +491,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     samples: list[SampleExtent]
     kernels: KernelHead | None
     no_kernels: str | None
+    against: Against | None
 
 
 class Head(Told, frozen=True, kw_only=True, omit_defaults=True):

@@ -23,13 +23,9 @@ from bubblescope.render.traces.slices import step_spans
 from bubblescope.render.wording import facts, whose_times
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from bubblescope.analysis.alike import Alike
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.idle.shares import Shares
-    from bubblescope.analysis.pictured import Reference
-    from bubblescope.analysis.prediction import Prediction
     from bubblescope.analysis.rates import BubbleRates, Rates
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.verdict import Verdict
@@ -100,6 +96,7 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
         "warnings": [
             *(times if on_host(timeline.ranks) else []),
             *(cut(notice.message, _TEXT) for notice in (*run.warnings, *bubbles.notices)),
+            *_other_run(view),
         ],
         "causes": _causes(known.ledger, view.verdict.shares) if known.ledger else [],
         "opening": opening(timeline, bubbles),
@@ -112,28 +109,48 @@ def shades(fill: str) -> dict[str, str]:
     return {"fill": fill, "ink": ink_on(fill), "outline": outline_of(fill)}
 
 
-def overlays_of(
-    lanes: Collection[str], answer: Prediction | None, reference: Reference | None
-) -> list[schema.Overlay]:
-    """Return what could have been and has a lane beside what was: its lane, name and a sentence."""
+def overlays_of(view: View) -> list[schema.Overlay]:
+    """Return what has a lane beside what was measured: its lane, name and a sentence."""
     overlays = []
-    if "ideal" in lanes:
+    if view.against is not None:
+        label = view.against.comparison.labels[1]
+        detail = f"the other run{f', {label}' if label else ''}: the same steps on the same ranks"
+        overlays.append(schema.Overlay(lane="against", name="B", detail=cut(detail, _TEXT)))
+    if "ideal" in view.overlays:
         detail = (
             "the same tasks in the order of the schedule, where nothing waits but for the results "
             "that it needs, and these arrive at once"
         )
         overlays.append(schema.Overlay(lane="ideal", name="ideal", detail=detail))
+    answer, reference = view.prediction, view.reference
     if answer is not None:
         overlays.append(schema.Overlay(lane="whatif", name=answer.change, detail=sentence(answer)))
-    elif reference is not None and "whatif" in lanes:
+    elif reference is not None and "whatif" in view.overlays:
         overlays.append(
             schema.Overlay(lane="whatif", name=reference.title, detail=reference.detail)
         )
     return overlays
 
 
-def title_of(timeline: Timeline) -> str:
+def _other_run(view: View) -> list[str]:
+    """Say what could not be set against another run, and what its traces warn of."""
+    if view.against is None:
+        return []
+    other = view.against.comparison.runs[1].run
+    return [
+        *(f"B: {cut(notice.message, _TEXT)}" for notice in other.warnings),
+        *(notice.message for notice in view.against.pairing.notices),
+    ]
+
+
+def title_of(view: View) -> str:
     """Return the heading of a page that was given none: the names of the traces."""
+    if view.against is None:
+        return _title_of(view.timeline)
+    return " and ".join(_title_of(run) for run in view.against.comparison.runs)
+
+
+def _title_of(timeline: Timeline) -> str:
     paths = [PurePath(origin.path) for origin in timeline.run.origins]
     if len(paths) > 2 and len({path.parent for path in paths}) == 1:
         return paths[0].parent.name
@@ -236,8 +253,13 @@ def _rank(row: dict[str, Any], off: dict[int, int], bubbles: BubbleRates) -> sch
         standing=row["standing"],
         reason=row["reason"],
         like=row["like"],
-        rates=schema.RankRates(**_figures(rates), error=rates.makespan_error) if rates else None,
+        rates=rank_rates(rates),
     )
+
+
+def rank_rates(rates: Rates | None) -> schema.RankRates | None:
+    """Return the bubble rates of a rank, if they are known."""
+    return schema.RankRates(**_figures(rates), error=rates.makespan_error) if rates else None
 
 
 def _figures(rates: Rates) -> dict[str, float | None]:

@@ -1,0 +1,222 @@
+"""Two runs in one page, in a real browser."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bubblescope import Timeline
+from bubblescope.render.text.compare import Comparison
+from two_runs import MS, injected, made, noisy
+from viewing import app, barriers, screen, state, until, where
+
+pytestmark = pytest.mark.browser
+
+EDGES = (0.1 * MS, 0.5 * MS, 1 * MS)
+"""Of the scale of changes: `injected` makes them as long as a millisecond, any of them as often."""
+
+LIGHT = ["#114781", "#2f79b5", "#7fb2d6", "#b9bdc1", "#f0b06a", "#d2691e", "#86280b"]
+DARK = ["#b3daff", "#62a8e5", "#38709f", "#5c6168", "#935c22", "#dd8a35", "#ffd0a0"]
+KEY = ("rank", "step", "kind", "stage", "microbatch")
+
+
+@pytest.fixture(scope="module")
+def runs() -> tuple[Timeline, Timeline, dict[tuple, int]]:
+    """A run, another of which every task is longer or shorter, and by how much each is."""
+    before = made(steps=3)
+    after, truth = injected(before, 4)
+    later = (
+        pl.col("start_ns", "end_ns") + pl.col("step") * 30 * MS
+    )  # so that no shift lays all steps
+    return before, Timeline(after.tasks.with_columns(later), after.ranks, after.run), truth
+
+
+def tasks_of(page) -> list[dict]:
+    """The tasks of both runs, with their row on the page."""
+    return page.evaluate(
+        """() => {
+            const { head, data } = window.bubblescope.app;
+            const { start, end, kind, step, stage, microbatch } = data.tasks;
+            return head.rows.flatMap(({ rank, lane, from, to }) =>
+                Array.from({ length: to - from }, (_, at) => from + at).map((index) => ({
+                    index, lane, rank: head.ranks[rank].rank, kind: head.kinds[kind[index]].name,
+                    step: step[index], stage: stage[index] < 0 ? null : stage[index],
+                    microbatch: microbatch[index] < 0 ? null : microbatch[index],
+                    start: start[index], end: end[index],
+                })));
+        }"""
+    )
+
+
+def colour(change: int, shades: list[str]) -> tuple[int, ...]:
+    """What a task of such a change is to look like."""
+    far = sum(abs(change) >= edge for edge in EDGES)
+    return tuple(bytes.fromhex(shades[3 + (far if change > 0 else -far)][1:]))
+
+
+def go(page, step: int) -> None:
+    page.evaluate(f"window.bubblescope.app.journey.showStep(bubblescope.app.head.steps[{step}])")
+    page.evaluate("window.bubblescope.app.draw()")
+
+
+class TestColours:
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_every_task_in_sight_has_that_of_its_change(self, opened, runs, scheme):
+        before, after, truth = runs
+        page = opened(before, 1600, 900, against=after, color_scheme=scheme)
+        go(page, 1)
+        image = screen(page)[:, :, :3]
+        box = page.locator("canvas.lanes").bounding_box()
+        seen = {"compute": 0, "against": 0}
+        for task in tasks_of(page):
+            if (
+                task["step"] != 1
+                or task["lane"] not in seen
+                or task["end"] - task["start"] < 3 * MS
+            ):
+                continue
+            change = truth[tuple(task[name] for name in KEY)]
+            x, y = where(page, task["index"])
+            x, y = round(x - box["x"]), round(y - box["y"]) - 2  # above what is written on it
+            # Labels are in the middle of a block; five pixels from its top there is none.
+            near = image[y - 1 : y + 2, x - 2 : x + 3].reshape(-1, 3)
+            wanted = colour(change, LIGHT if scheme == "light" else DARK)
+            assert (near == wanted).all(axis=1).any(), (task, change)
+            seen[task["lane"]] += 1
+        assert min(seen.values()) >= 4 * 2 * 8
+
+    def test_the_legend_has_the_scale(self, opened, runs):
+        before, after, _ = runs
+        page = opened(before, against=after)
+        legend = page.locator("aside.legend").inner_text()
+        for text in (
+            "less than 100 µs",
+            "+500 µs to +1 ms",
+            "\N{MINUS SIGN}1 ms and more",
+            "no counterpart in the other run",
+        ):
+            assert text in legend
+
+
+class TestLaidOnEachOther:
+    def test_the_step_in_sight_begins_at_once_in_both(self, opened, runs):
+        before, after, _ = runs
+        page = opened(before, against=after)
+        for step in (0, 2, 1):
+            go(page, step)
+            tasks = [task for task in tasks_of(page) if task["step"] == step]
+            begins = [
+                min(task["start"] for task in tasks if task["lane"] == lane)
+                for lane in ("compute", "against")
+            ]
+            assert begins[0] == begins[1]
+            assert (
+                f"step {step} begins at once in both" in page.locator("aside.legend").inner_text()
+            )
+
+    def test_what_is_drawn_on_the_way_is_what_a_page_opened_there_draws(self, opened, runs):
+        before, after, _ = runs
+        page = opened(before, against=after)
+        for step in (0, 2, 1, 2):
+            go(page, step)
+        page.wait_for_timeout(600)
+        address = page.evaluate("location.hash")
+        walked = screen(page)
+        fresh = opened(before, against=after, address=address)
+        fresh.wait_for_timeout(600)
+        assert np.array_equal(screen(fresh), walked)
+
+    def test_the_other_run_stands_directly_below_each_rank(self, opened):
+        page = opened(made(), against=made(12 * MS))
+        places = state(page, "places")
+        assert [place["row"]["lane"] for place in places] == ["compute", "against"] * 4
+        tops = [(place["top"], place["height"]) for place in places]
+        for (top, height), (below, _) in zip(tops[::2], tops[1::2], strict=True):
+            assert 0 <= below - top - height <= 1
+
+
+class TestDetails:
+    def test_a_click_on_a_task_shows_what_it_gained_or_lost_and_the_same_of_the_other_run(
+        self, opened, runs
+    ):
+        before, after, truth = runs
+        page = opened(before, against=after)
+        go(page, 1)
+        mine = next(
+            task
+            for task in tasks_of(page)
+            if (task["lane"], task["step"], task["rank"]) == ("compute", 1, 2)
+        )
+        page.mouse.click(*where(page, mine["index"]))
+        change = truth[tuple(mine[name] for name in KEY)]
+        pane = page.get_by_role("tabpanel").inner_text()
+        sign = "+" if change > 0 else "\N{MINUS SIGN}"
+        assert f"{sign}{abs(change) / 1e3:.1f} µs" in pane
+        assert "chance is not ruled out" in pane
+        page.get_by_role("tabpanel").get_by_title("show the same task of B").click()
+        its = next(task for task in tasks_of(page) if task["index"] == state(page, "selected()"))
+        assert its["lane"] == "against"
+        assert [its[name] for name in KEY] == [mine[name] for name in KEY]
+        page.get_by_role("tabpanel").get_by_title("show the same task of A").click()
+        assert state(page, "selected()") == mine["index"]
+
+    def test_a_search_finds_what_was_lost_in_both_runs(self, opened, runs):
+        before, after, truth = runs
+        page = opened(before, against=after)
+        wanted = sum(change > 0.7 * MS for key, change in truth.items() if key[2] in PASSES)
+        page.evaluate("window.bubblescope.app.finding.find('lost>700us lane:compute')")
+        assert page.locator(".found").inner_text().startswith(f"{wanted} found")
+        page.evaluate("window.bubblescope.app.finding.find('lost>700us')")
+        assert page.locator(".found").inner_text().startswith(f"{2 * wanted} found")
+
+
+PASSES = ("forward", "backward", "optimizer")
+
+
+class TestVerdict:
+    @pytest.mark.parametrize(
+        ("other", "doubtful"),
+        [(lambda: noisy(2), True), (lambda: noisy(2, forward=20 * MS), False)],
+    )
+    def test_what_compare_says_is_in_sight_and_no_surer(self, opened, other, doubtful):
+        before, after = noisy(1), other()
+        comparison = Comparison.of(before, after)
+        step = comparison.find("overall", "step")
+        assert (step.certain is False) is doubtful
+        page = opened(before, 1280, 720, against=after)
+        header = page.locator("header")
+        assert comparison.headline() in header.inner_text()
+        assert header.bounding_box()["y"] + header.bounding_box()["height"] < 720 / 3
+        assert page.locator("header strong.doubtful").count() == doubtful
+        for part in page.locator("header .remedy").all():
+            said = part.inner_text()
+            name = said.split(": ")[-1]
+            known = [
+                one for one in comparison.changes if name.startswith(one.name.replace("_", " "))
+            ]
+            sure = any(one.certain for one in known)
+            assert ("may be noise" in said) is not sure, said
+
+    def test_all_that_was_compared_is_in_a_tab(self, opened):
+        before, after = noisy(1), noisy(2)
+        comparison = Comparison.of(before, after)
+        page = opened(before, against=after)
+        page.get_by_role("button", name="all differences").click()
+        until(page, "document.querySelectorAll('.differences tr').length > 0")
+        rows = page.locator(".differences tr:has(td)")
+        assert rows.count() == len(comparison.changes)
+        doubtful = sum(one.certain is False for one in comparison.changes)
+        assert page.locator(".differences tr.doubtful").count() == doubtful
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_nothing_serious_is_found_by_axe(self, opened, runs, scheme):
+        before, after, _ = runs
+        page = opened(before, against=after, bypass_csp=True, color_scheme=scheme)
+        page.get_by_role("button", name="all differences").click()
+        assert barriers(page) == []
+
+    def test_a_page_of_one_run_has_neither(self, opened, runs):
+        page = opened(runs[0])
+        assert page.get_by_role("tab", name="Difference").count() == 0
+        assert app(page, "state.mode") == "kind"

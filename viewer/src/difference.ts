@@ -1,0 +1,193 @@
+// What is said of two runs: the verdict of `bubblescope compare` over the lanes, and all it compared in the pane.
+
+import { changeOf, counterpartOf, signed } from "./against";
+import type { Against, Change, ChangeTable, Head, Pair, Tasks } from "./data";
+import { button, element, list, shortened, type Fact } from "./dom";
+import { duration, percent } from "./units";
+
+const IN_SIGHT = 3; // parts of a step that changed most
+const LABEL = 80; // letters of the name of a run
+const FACTS = 240;
+
+/**
+ * The head of a page of two runs. Nothing in it is surer than what `compare` prints.
+ *
+ * @param find shows where a part of a step is @param more shows all that was compared
+ */
+export function comparedVerdict(
+  head: Head,
+  against: Against,
+  find: (query: string) => void,
+  more: () => void,
+): HTMLElement {
+  const { step, headline, ranked } = against;
+  return element(
+    "header",
+    { class: "compared" },
+    element(
+      "div",
+      { class: "idle" },
+      element(
+        "div",
+        {},
+        ...(step === null
+          ? []
+          : [element("strong", { class: `share ${doubt(step)}` }, step.rise.replaceAll("-", "−"))]),
+        element("p", {}, headline),
+      ),
+    ),
+    element(
+      "ol",
+      { class: "remedies", "aria-label": "what changed of a step, per rank" },
+      ...ranked.slice(0, IN_SIGHT).map((one) => element("li", {}, part(one, find, more))),
+    ),
+    element(
+      "div",
+      { class: "what" },
+      element("h1", {}, shortened(head.title, FACTS)),
+      ...names(against).map((name, at) => {
+        const { label, said } = against.sides[at]!;
+        return element("p", { title: label }, element("b", {}, "AB"[at]!), ` ${name} · ${said}`);
+      }),
+      button("all differences", "every measure of both runs", more),
+    ),
+  );
+}
+
+/** What the runs are called, without the folders that both are in. */
+export function names({ sides }: Against): string[] {
+  const paths = sides.map(({ label }) => label.split("/"));
+  let shared = 0;
+  const [one, other] = paths as [string[], string[]];
+  while (shared < Math.min(one.length, other.length) - 1 && one[shared] === other[shared]) shared++;
+  return paths.map((path) => shortened(path.slice(shared).join("/"), LABEL));
+}
+
+/** One part of a step: by how much it changed, and whether that may be chance. */
+function part(change: Change, find: (query: string) => void, more: () => void): HTMLElement {
+  const query = queryOf(change);
+  const made = button("", `${change.before} in A, ${change.after} in B`, () => (query ? find(query) : more()));
+  made.className = `remedy ${doubt(change)}`;
+  const what = change.group === "cause" ? "idle: " : change.group === "kind" ? "busy: " : "";
+  made.append(
+    element("span", { class: "gain" }, change.rise.replaceAll("-", "−")),
+    element(
+      "span",
+      { class: "said" },
+      element("b", {}, `${what}${plain(change.name)}`),
+      ` ${change.before} → ${change.after}`,
+      ...[certainty(change)].filter(Boolean).map((text) => element("em", {}, ` ${text}`)),
+    ),
+  );
+  return made;
+}
+
+/** What a search finds of a part of a step. */
+function queryOf({ group, name }: Change): string | null {
+  if (group === "cause") return `cause:"${name}"`;
+  return group === "kind" ? `kind:${name}` : null;
+}
+
+function doubt({ certain }: Change): string {
+  return certain === false ? "doubtful" : "";
+}
+
+function certainty({ certain, difference }: Change): string {
+  if (!difference) return "";
+  if (certain === null) return "no noise known";
+  return certain ? "" : "may be noise";
+}
+
+/** All that was compared, with what the runs do not have in common. */
+export function differences(against: Against): HTMLElement {
+  const said = [...against.differs.map((text) => `differs: ${text}`), ...against.notes];
+  return element(
+    "div",
+    { class: "differences" },
+    ...against.tables.map(table),
+    ...(said.length || against.noise !== null
+      ? [
+          element(
+            "article",
+            {},
+            element("h2", {}, "Before believing it"),
+            element("ul", { class: "notes" }, ...said.map((text) => element("li", {}, shortened(text)))),
+            ...(against.noise === null ? [] : [element("p", { class: "hint" }, against.noise)]),
+          ),
+        ]
+      : []),
+  );
+}
+
+function table({ title, of, changes }: ChangeTable): HTMLElement {
+  const columns = ["", "A", "B", "change", "", ""];
+  return element(
+    "article",
+    {},
+    element("h2", {}, title),
+    element("p", { class: "hint" }, of),
+    element(
+      "table",
+      {},
+      element("tr", {}, ...columns.map((name) => element("th", { scope: "col" }, name))),
+      ...changes.map((change) =>
+        element(
+          "tr",
+          { class: doubt(change) },
+          element("th", { scope: "row" }, plain(change.name)),
+          ...[change.before, change.after, change.rise, change.relative].map((text) =>
+            element("td", { class: "number" }, text),
+          ),
+          element("td", {}, change.certain === false && change.difference ? "noise" : ""),
+        ),
+      ),
+    ),
+  );
+}
+
+/** Of a task: its counterpart, and what changed. @param show shows another task */
+export function counterpartFacts(tasks: Tasks, task: number, show: (task: number) => void): Fact[] {
+  const other = counterpartOf(tasks, task);
+  if (other < 0) return [["in the other run", "no task of this rank, step, kind, stage, chunk and micro-batch"]];
+  const change = changeOf(tasks, task)!;
+  const length = (one: number): number => tasks.end[one]! - tasks.start[one]!;
+  const mine = length(Math.min(task, other)); // A's rows are above B's
+  const share = mine > 0 && change ? `, ${change < 0 ? "−" : "+"}${percent(Math.abs(change) / mine)}` : "";
+  const name = other > task ? "B" : "A";
+  return [
+    ["from A to B", `${signed(change)}${share}: one pair of tasks, so chance is not ruled out`],
+    [`in ${name}`, button(duration(length(other)), `show the same task of ${name}`, () => show(other))],
+  ];
+}
+
+/** What of a task's length changed, for where there is little room. */
+export function changeText(tasks: Tasks, task: number): string {
+  if (!tasks.counterpart) return "";
+  const change = changeOf(tasks, task);
+  return change === null ? "\nno counterpart in the other run" : `\nfrom A to B: ${signed(change)}`;
+}
+
+/** Which steps begin at once. */
+export function pairText({ step, other }: Pair): string {
+  if (step === null || other === null) return "B begins where A does";
+  return step === other ? `step ${step} begins at once in both` : `B's step ${other} begins with A's step ${step}`;
+}
+
+/** What the rows are, for the legend. */
+export function rowFacts(against: Against, pair: Pair | null): HTMLElement {
+  const [mine, its] = names(against);
+  const facts: Fact[] = [
+    ["A", `upper row of a rank: ${mine}`],
+    ["B", `lower row: ${its}`],
+  ];
+  return element(
+    "section",
+    { class: "runs" },
+    list(facts),
+    ...(pair ? [element("p", { class: "hint" }, `${pairText(pair)}.`)] : []),
+  );
+}
+
+function plain(name: string): string {
+  return name.replaceAll("_", " ");
+}
