@@ -238,7 +238,7 @@ def painted(
     for size in ("as opened", "overview"):
         if size == "overview":
             page.evaluate(
-                "window.bubblescope.app.arrange({ size: 'overview', extras: new Set(), "
+                "window.bubblescope.app.arranging.arrange({ size: 'overview', extras: new Set(), "
                 "grouping: 'none' })"
             )
         for name, plan in (("zoomed", zooms(end, frames)), ("moved", moves(end, frames))):

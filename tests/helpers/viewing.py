@@ -55,6 +55,24 @@ def chromium() -> Iterator[Any]:
         launched.close()
 
 
+PLAIN = """(address) => {
+    const { app } = window.bubblescope;
+    const given = new URLSearchParams(address.replace(/^#/, ""));
+    const own = app.state.arranged.extras;
+    const overlays = app.head.above || app.head.against ? [] : ["ideal", "whatif"];
+    const extras = new Set([...own, ...overlays]);
+    app.change({ legend: false });
+    app.arranging.arrange({
+        ...(given.has("lanes") ? {} : { extras }),
+        ...(given.has("size") ? {} : { size: "large" }),
+    });
+    app.resize();
+    if (!given.has("t")) app.view.fit();
+    app.journey.start();
+    app.draw();
+}"""
+"""All of the run and every lane, in tall rows over the whole width: what most tests look at."""
+
 PATIENCE_MS = 180_000
 """How long a page may take for what takes a moment: the machine may be busy with much else."""
 
@@ -87,6 +105,7 @@ def opened(browser, tmp_path):
         whatif=None,
         above: str | None = None,
         against: Timeline | None = None,
+        as_it_opens: bool = False,
         **how,
     ):
         other = None if against is None else Comparison.of(timeline, against, labels=("A", "B"))
@@ -115,6 +134,8 @@ def opened(browser, tmp_path):
         )
         page.goto(path.as_uri() + address)
         until(page, "!!window.bubblescope")
+        if not as_it_opens:
+            page.evaluate(PLAIN, address)
         return page
 
     yield show
@@ -222,10 +243,18 @@ def task_at(page, **wanted) -> int:
     )
 
 
+def choose(page, label: str, value: str) -> None:
+    """Choose something in the menu that says how the run is shown."""
+    menu = page.locator("details.menu", has_text="view").first
+    menu.locator("summary").click()
+    menu.get_by_label(label).select_option(value)
+    menu.locator("summary").click()
+
+
 def ground_of(page) -> tuple[float, float]:
     """A point of the plot with nothing in it: below the last lane."""
     box = page.locator("canvas.lanes").bounding_box()
-    return box["x"] + box["width"] * 0.6, box["y"] + box["height"] - 4
+    return box["x"] + box["width"] * 0.6, box["y"] + box["height"] - 12
 
 
 def light(colours: np.ndarray) -> np.ndarray:

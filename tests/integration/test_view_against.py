@@ -64,7 +64,7 @@ class TestColours:
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_every_task_in_sight_has_that_of_its_change(self, opened, runs, scheme):
         before, after, truth = runs
-        page = opened(before, 1600, 900, against=after, color_scheme=scheme)
+        page = opened(before, 1600, 900, against=after, as_it_opens=True, color_scheme=scheme)
         go(page, 1)
         image = screen(page)[:, :, :3]
         box = page.locator("canvas.lanes").bounding_box()
@@ -88,7 +88,7 @@ class TestColours:
 
     def test_the_legend_has_the_scale(self, opened, runs):
         before, after, _ = runs
-        page = opened(before, against=after)
+        page = opened(before, against=after, as_it_opens=True)
         legend = page.locator("aside.legend").inner_text()
         for text in (
             "less than 100 µs",
@@ -102,7 +102,7 @@ class TestColours:
 class TestLaidOnEachOther:
     def test_the_step_in_sight_begins_at_once_in_both(self, opened, runs):
         before, after, _ = runs
-        page = opened(before, against=after)
+        page = opened(before, against=after, as_it_opens=True)
         for step in (0, 2, 1):
             go(page, step)
             tasks = [task for task in tasks_of(page) if task["step"] == step]
@@ -117,18 +117,18 @@ class TestLaidOnEachOther:
 
     def test_what_is_drawn_on_the_way_is_what_a_page_opened_there_draws(self, opened, runs):
         before, after, _ = runs
-        page = opened(before, against=after)
+        page = opened(before, against=after, as_it_opens=True)
         for step in (0, 2, 1, 2):
             go(page, step)
         page.wait_for_timeout(600)
         address = page.evaluate("location.hash")
         walked = screen(page)
-        fresh = opened(before, against=after, address=address)
+        fresh = opened(before, against=after, as_it_opens=True, address=address)
         fresh.wait_for_timeout(600)
         assert np.array_equal(screen(fresh), walked)
 
     def test_the_other_run_stands_directly_below_each_rank(self, opened):
-        page = opened(made(), against=made(12 * MS))
+        page = opened(made(), against=made(12 * MS), as_it_opens=True)
         places = state(page, "places")
         assert [place["row"]["lane"] for place in places] == ["compute", "against"] * 4
         tops = [(place["top"], place["height"]) for place in places]
@@ -141,7 +141,7 @@ class TestDetails:
         self, opened, runs
     ):
         before, after, truth = runs
-        page = opened(before, against=after)
+        page = opened(before, against=after, as_it_opens=True)
         go(page, 1)
         mine = next(
             task
@@ -163,7 +163,7 @@ class TestDetails:
 
     def test_a_search_finds_what_was_lost_in_both_runs(self, opened, runs):
         before, after, truth = runs
-        page = opened(before, against=after)
+        page = opened(before, against=after, as_it_opens=True)
         wanted = sum(change > 0.7 * MS for key, change in truth.items() if key[2] in PASSES)
         page.evaluate("window.bubblescope.app.finding.find('lost>700us lane:compute')")
         assert page.locator(".found").inner_text().startswith(f"{wanted} found")
@@ -184,7 +184,7 @@ class TestVerdict:
         comparison = Comparison.of(before, after)
         step = comparison.find("overall", "step")
         assert (step.certain is False) is doubtful
-        page = opened(before, 1280, 720, against=after)
+        page = opened(before, 1280, 720, against=after, as_it_opens=True)
         header = page.locator("header")
         assert comparison.headline() in header.inner_text()
         assert header.bounding_box()["y"] + header.bounding_box()["height"] < 720 / 3
@@ -201,7 +201,7 @@ class TestVerdict:
     def test_all_that_was_compared_is_in_a_tab(self, opened):
         before, after = noisy(1), noisy(2)
         comparison = Comparison.of(before, after)
-        page = opened(before, against=after)
+        page = opened(before, against=after, as_it_opens=True)
         page.get_by_role("button", name="all differences").click()
         until(page, "document.querySelectorAll('.differences tr').length > 0")
         rows = page.locator(".differences tr:has(td)")
@@ -212,7 +212,7 @@ class TestVerdict:
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_nothing_serious_is_found_by_axe(self, opened, runs, scheme):
         before, after, _ = runs
-        page = opened(before, against=after, bypass_csp=True, color_scheme=scheme)
+        page = opened(before, against=after, as_it_opens=True, bypass_csp=True, color_scheme=scheme)
         page.get_by_role("button", name="all differences").click()
         assert barriers(page) == []
 

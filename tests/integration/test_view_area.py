@@ -40,7 +40,8 @@ def test_forwards_share_is_told_from_the_pixels_of_every_window(opened, regular,
     page = opened(regular, 1280, 720, device_scale_factor=ratio)
     page.evaluate(
         "window.bubblescope.app.change({ causes: false, phases: false }), "
-        "window.bubblescope.app.arrange({ extras: new Set(), grouping: 'none', size: 'medium' })"
+        "window.bubblescope.app.arranging.arrange("
+        "{ extras: new Set(), grouping: 'none', size: 'medium' })"
     )
     places = state(page, "places")
     order = [rank["rank"] for rank in page.evaluate("window.bubblescope.app.head.ranks")]

@@ -58,7 +58,7 @@ def press(page, x: float, part: dict) -> None:
 
 class TestAsThePageOpens:
     def test_the_slow_rank_and_its_reason_are_in_sight(self, opened, thousand):
-        page = opened(thousand, 1280, 720)
+        page = opened(thousand, 1280, 720, as_it_opens=True)
         assert ranks_of(page, "bands")[0] == SLOW
         band, note = app(page, "plan.bands")[0], app(page, "plan.notes")[0]
         bottom = app(page, "scroll.clientHeight")
@@ -75,7 +75,7 @@ class TestAsThePageOpens:
         assert said == f"1 odd, 15 wait, 1,008 alike; rank {SLOW}: {REASON}"
 
     def test_one_that_is_like_it_is_below(self, opened, thousand):
-        page = opened(thousand, 1280, 720)
+        page = opened(thousand, 1280, 720, as_it_opens=True)
         one, other = app(page, "plan.bands")
         assert other["like"]
         assert ranks_of(page, "bands")[1] % STAGES == SLOW % STAGES
@@ -83,7 +83,7 @@ class TestAsThePageOpens:
 
     @pytest.mark.parametrize("height", [720, 1200])
     def test_all_ranks_are_in_sight(self, opened, thousand, height):
-        page = opened(thousand, 1280, height)
+        page = opened(thousand, 1280, height, as_it_opens=True)
         headings = [heading["group"]["title"] for heading in app(page, "plan.headings")]
         assert headings == ["1 odd", "15 wait", "1,008 alike"]
         folds = app(page, "plan.folds")
@@ -92,13 +92,13 @@ class TestAsThePageOpens:
         assert lowest <= app(page, "scroll.clientHeight")
 
     def test_it_is_not_so_where_ranks_are_few(self, opened):
-        page = opened(one_f_one_b(ranks=8, hosts=1, comm=False))
+        page = opened(one_f_one_b(ranks=8, hosts=1, comm=False), as_it_opens=True)
         assert app(page, "plan.folds") == []
         assert len(app(page, "plan.bands")) == 8
 
     def test_each_stage_is_the_mean_of_its_ranks(self, opened, thousand):
         """Of the alike ranks of a stage, which do the same at the same time, it is the lane of one."""
-        page = opened(thousand, 1280, 1200)
+        page = opened(thousand, 1280, 1200, as_it_opens=True)
         page.evaluate(
             "window.bubblescope.app.change({ phases: false, causes: false }); "
             "window.bubblescope.show(0, window.bubblescope.app.head.end / 4)"
@@ -119,7 +119,7 @@ class TestAsThePageOpens:
 
 class TestUnfolding:
     def test_a_click_on_a_sum_shows_its_ranks(self, opened, thousand):
-        page = opened(thousand, 1280, 720)
+        page = opened(thousand, 1280, 720, as_it_opens=True)
         for x in (60, 900):  # on its title, and on what it did
             press(page, x, fold(page, "alike", "stage 12"))
             shown = ranks_of(page, "bands")[2:]
@@ -128,14 +128,14 @@ class TestUnfolding:
             assert len(app(page, "plan.bands")) == 2
 
     def test_a_click_on_a_heading_shows_all_of_a_group(self, opened, thousand):
-        page = opened(thousand, 1280, 720)
+        page = opened(thousand, 1280, 720, as_it_opens=True)
         press(page, 60, app(page, "plan.headings")[2])
         assert len(app(page, "plan.bands")) == 2 + 1008
         press(page, 60, app(page, "plan.headings")[2])
         assert len(app(page, "plan.bands")) == 2
 
     def test_by_keys_and_the_toolbar(self, opened, thousand):
-        page = opened(thousand, 1280, 720)
+        page = opened(thousand, 1280, 720, as_it_opens=True)
         button = page.get_by_role("button", name="fold", exact=True)
         assert button.get_attribute("aria-pressed") == "true"
         page.keyboard.press("m")
@@ -152,27 +152,31 @@ class TestUnfolding:
         assert len(app(page, "plan.bands")) == 2 + 1008
 
     def test_what_is_gone_to_is_shown(self, opened, thousand):
-        page = opened(thousand, 1280, 720)
+        page = opened(thousand, 1280, 720, as_it_opens=True)
         page.evaluate("window.bubblescope.app.finding.find('rank:700 kind:F')")
         page.keyboard.press(".")
         assert 700 in ranks_of(page, "bands")
         assert len(app(page, "plan.bands")) == 2 + 63
 
     def test_the_address_keeps_it(self, opened, thousand):
-        page = opened(thousand, 1280, 720)
+        page = opened(thousand, 1280, 720, as_it_opens=True)
         press(page, 60, fold(page, "alike", "stage 12"))
         settled(page)
         bands = ranks_of(page, "bands")
-        again = opened(thousand, 1280, 720, address=page.evaluate("location.hash"))
+        again = opened(
+            thousand, 1280, 720, address=page.evaluate("location.hash"), as_it_opens=True
+        )
         assert ranks_of(again, "bands") == bands
         page.keyboard.press("m")
         settled(page)
-        again = opened(thousand, 1280, 720, address=page.evaluate("location.hash"))
+        again = opened(
+            thousand, 1280, 720, address=page.evaluate("location.hash"), as_it_opens=True
+        )
         assert len(app(again, "plan.bands")) == 1024
 
 
 def test_where_one_is_pointed_at_its_ranks_are_said(opened, thousand):
-    page = opened(thousand, 1280, 720)
+    page = opened(thousand, 1280, 720, as_it_opens=True)
     box = page.locator("canvas.lanes").bounding_box()
     part = fold(page, "alike", "stage 12")
     page.mouse.move(box["x"] + 900, box["y"] + part["top"] + 1)
@@ -180,7 +184,7 @@ def test_where_one_is_pointed_at_its_ranks_are_said(opened, thousand):
 
 
 def test_a_stretch_across_sums_is_of_their_ranks(opened, thousand):
-    page = opened(thousand, 1280, 720)
+    page = opened(thousand, 1280, 720, as_it_opens=True)
     box = page.locator("canvas.lanes").bounding_box()
     one, other = fold(page, "alike", "stage 3"), fold(page, "alike", "stage 5")
     page.keyboard.down("Shift")
@@ -194,7 +198,7 @@ def test_a_stretch_across_sums_is_of_their_ranks(opened, thousand):
 
 def test_a_server_sends_all_that_is_in_a_sum(opened, thousand, browser):
     """What is folded looks as in a page that holds everything."""
-    whole = opened(thousand, 1280, 720)
+    whole = opened(thousand, 1280, 720, as_it_opens=True)
     server = Server(PageData.of(View.of(thousand)))
     Thread(target=server.run, daemon=True).start()
     context = context_of(browser, viewport={"width": 1280, "height": 720})

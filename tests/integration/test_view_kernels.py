@@ -129,9 +129,9 @@ class TestUnfolding:
     def test_the_button_does_the_same(self, opened_with, run):
         page = opened_with(run)
         page.mouse.click(*where(page, measured(page)))
-        page.click("aside button:text-is('kernels (u)')")
+        page.click(".pane button:text-is('kernels (u)')")
         assert len(unfolded(page)) == 1
-        page.click("aside button:text-is('fold kernels (u)')")
+        page.click(".pane button:text-is('fold kernels (u)')")
         assert unfolded(page) == []
 
     def test_a_rank_is_unfolded_at_its_title_without_a_selection(self, opened_with, run):
@@ -157,7 +157,7 @@ class TestUnfolding:
 
     def test_all_ranks_by_the_menu(self, opened_with, run):
         page = opened_with(run)
-        page.click("summary:text-is('lanes')")
+        page.click("summary:text-is('view')")
         page.click("label:has-text('kernels of all ranks')")
         assert unfolded(page) == [0, 1]
 
@@ -220,11 +220,11 @@ class TestDetails:
     def test_a_task_says_what_ran_in_it(self, opened_with, run):
         page = opened_with(run)
         task = measured(page)
-        page.evaluate(f"window.bubblescope.app.selection.go({task})")
+        page.evaluate(f"window.bubblescope.app.selection.go({{ what: 'task', index: {task} }})")
         data = PageData.of(View.of(run), kernels=True)
         row = data.tasks.row(task, named=True)
         found = inside(data.kernels, row["position"], row["start_ns"], row["end_ns"], 5)
-        said = page.locator("aside").inner_text()
+        said = page.locator(".pane").inner_text()
         length = row["end_ns"] - row["start_ns"]
         assert f"{found.count:,}, with copies" in said
         assert f"{100 * found.compute / length:.2f} %" in said
@@ -235,8 +235,8 @@ class TestDetails:
     def test_without_kernels_it_says_the_sums_and_how_to_get_them(self, opened_with, run):
         page = opened_with(run, kernels=False)
         task = measured(page)
-        page.evaluate(f"window.bubblescope.app.selection.go({task})")
-        said = page.locator("aside").inner_text()
+        page.evaluate(f"window.bubblescope.app.selection.go({{ what: 'task', index: {task} }})")
+        said = page.locator(".pane").inner_text()
         assert "bubblescope view PATH --kernels" in said
         assert "computing" in said
         assert "idle inside" in said
@@ -247,8 +247,8 @@ class TestDetails:
     def test_of_runs_without_kernels_it_says_what_is_known(self, opened_with):
         timeline = one_f_one_b()
         page = opened_with(timeline)
-        page.evaluate("window.bubblescope.app.selection.go(0)")
-        said = page.locator("aside").inner_text()
+        page.evaluate("window.bubblescope.app.selection.go({ what: 'task', index: 0 })")
+        said = page.locator(".pane").inner_text()
         assert "90.00 %" in said
         assert "idle inside" in said
         assert "--kernels" not in said  # which would find none
@@ -256,8 +256,8 @@ class TestDetails:
         assert "no kernels" in page.locator(".found").inner_text()
         unknown = timeline.tasks.with_columns(busy_ns=pl.lit(None, pl.Int64))
         page = opened_with(Timeline(unknown, timeline.ranks, timeline.run))
-        page.evaluate("window.bubblescope.app.selection.go(0)")
-        assert "idle inside" not in page.locator("aside").inner_text()
+        page.evaluate("window.bubblescope.app.selection.go({ what: 'task', index: 0 })")
+        assert "idle inside" not in page.locator(".pane").inner_text()
 
     def test_a_kernel_says_what_it_is(self, opened_with, run):
         page = opened_with(run, address="#kernels=0")
@@ -280,7 +280,7 @@ class TestDetails:
         assert "stream" in tip
         page.mouse.click(*point)
         assert app(page, "state.selected") == {"what": "kernel", "index": kernel}
-        assert full[:20] in page.locator("aside").inner_text()
+        assert full[:20] in page.locator(".pane").inner_text()
         page.keyboard.press("ArrowRight")
         assert app(page, "state.selected.index") == kernel + 1
         page.keyboard.press("u")  # which leaves nothing to select
@@ -314,6 +314,6 @@ def test_a_served_page_asks_what_ran_in_a_task(opened_with, run, served):
         page.wait_for_timeout(500)
         task = measured(page)
         page.mouse.click(*where(page, task))
-        until(page, "!!document.querySelector('aside dl.longest')")
-        said.append(page.locator("aside .inside").inner_text())
+        until(page, "!!document.querySelector('.pane dl.longest')")
+        said.append(page.locator(".pane .inside").inner_text())
     assert said[0] == said[1]

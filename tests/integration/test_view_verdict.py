@@ -72,7 +72,7 @@ def test_five_questions_are_answered_in_sight(opened, cause):
     verdict = Verdict.of(timeline, study(timeline))
     first = verdict.remedies[0]
     assert first.cause is cause
-    said = in_sight(opened(timeline, 1280, 720))
+    said = in_sight(opened(timeline, 1280, 720, as_it_opens=True))
     assert f"{100 * verdict.share:.1f} %" in said
     assert HEADLINES[cause] in said
     assert re.search(WHERE[cause], said)
@@ -81,7 +81,7 @@ def test_five_questions_are_answered_in_sight(opened, cause):
 
 @pytest.mark.parametrize("size", [(2560, 1440), (1280, 720), (1024, 768), (800, 600), (390, 844)])
 def test_the_verdict_fits_pages_of_every_width(opened, size):
-    page = opened(faulty(Cause.SLOW_RANK), *size)
+    page = opened(faulty(Cause.SLOW_RANK), *size, as_it_opens=True)
     assert "Look at the device of rank" in in_sight(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
     lanes = page.evaluate("window.bubblescope.app.view.width")
@@ -104,7 +104,7 @@ def test_a_page_opens_with_the_step_of_median_length(opened):
     lengths = (spans["end_ns"] - spans["start_ns"]).to_list()
     median = sorted(lengths)[(len(lengths) - 1) // 2]
     assert lengths.count(median) == 1
-    page = opened(timeline)
+    page = opened(timeline, as_it_opens=True)
     shown = page.evaluate("Object.values(window.bubblescope.view())")
     step = page.evaluate(f"window.bubblescope.app.head.steps[{lengths.index(median)}]")
     assert shown[0] <= step["start"] < step["end"] <= shown[1]

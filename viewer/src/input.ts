@@ -14,6 +14,7 @@ const TITLE = 22; // height of a rank's title
 const PAGE = 0.9; // of the height in sight, that PageUp and PageDown move
 const STEP = 0.15; // of the width, that a key moves
 
+const TWICE = 400; // milliseconds within which two clicks are one
 const LONG_PRESS = 450; // milliseconds that a finger rests before it measures
 const DIGITS = 700; // milliseconds within which digits are one number
 
@@ -80,6 +81,7 @@ function lanes(app: App): void {
   canvas.addEventListener("wheel", (event) => wheel(app, event), { passive: false });
   let drag: Drag | null = null;
   let pressing: ReturnType<typeof setTimeout> | undefined;
+  let clicked: { time: number; x: number; y: number; item: Item | null } = { time: -Infinity, x: 0, y: 0, item: null };
   const touches = new Map<number, PointerEvent>();
 
   canvas.addEventListener("pointerdown", (event) => {
@@ -139,8 +141,7 @@ function lanes(app: App): void {
     clearTimeout(pressing);
     const done = drag;
     drag = null;
-    if ((done?.what === "pan" || done?.what === "range") && !done.moved && event.button === 0)
-      pick(app, event.offsetX, event.offsetY);
+    if ((done?.what === "pan" || done?.what === "range") && !done.moved && event.button === 0) click(event);
     if (done?.what === "range" && app.selecting) app.selection.selectRange(app.selecting);
     app.selecting = null;
     app.hover();
@@ -151,7 +152,13 @@ function lanes(app: App): void {
       else press(app, event.offsetX, event.offsetY);
     }
   });
-  canvas.addEventListener("dblclick", (event) => app.selection.zoomTo(app.selection.at(event.offsetX, event.offsetY)));
+  // The first of two clicks may have opened the pane where the second falls.
+  addEventListener("pointerdown", (event) => {
+    if (event.target === canvas || !again(event) || !clicked.item) return;
+    event.preventDefault();
+    app.selection.zoomTo(clicked.item);
+    clicked = { ...clicked, time: -Infinity };
+  });
   canvas.addEventListener("pointercancel", (event) => {
     touches.delete(event.pointerId);
     clearTimeout(pressing);
@@ -163,6 +170,20 @@ function lanes(app: App): void {
     app.pointerTop = -1;
     app.hover();
   });
+
+  /** Whether this is the second of two clicks at one place. */
+  function again({ clientX: x, clientY: y, timeStamp: time }: PointerEvent): boolean {
+    return time - clicked.time < TWICE && Math.hypot(x - clicked.x, y - clicked.y) < CLICK;
+  }
+
+  /** Select what is there; of two clicks, zoom to what the first selected, for the pane it opened moved the lanes. */
+  function click(event: PointerEvent): void {
+    const { clientX: x, clientY: y, offsetX, offsetY, timeStamp: time } = event;
+    const twice = again(event);
+    if (twice && clicked.item) app.selection.zoomTo(clicked.item);
+    else pick(app, offsetX, offsetY);
+    clicked = { time: twice ? -Infinity : time, x, y, item: app.state.selected };
+  }
 
   function said({ what, index }: Item): string {
     const { head, data } = app;

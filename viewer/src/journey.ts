@@ -10,10 +10,16 @@ import { fromHash, toHash, type Sight } from "./state";
 const SETTLED = 300; // milliseconds without movement after which a place counts as visited
 
 export class Journey {
-  private readonly history: History;
+  private history: History;
   private settling: ReturnType<typeof setTimeout> | undefined;
 
   constructor(private readonly app: App) {
+    this.history = new History(this.sight());
+  }
+
+  /** Begin here: there is nothing to go back to. */
+  start(): void {
+    clearTimeout(this.settling);
     this.history = new History(this.sight());
   }
 

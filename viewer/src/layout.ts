@@ -225,10 +225,11 @@ export interface Room {
 
 /** The tallest lanes with which all ranks are in sight, or the lowest that can be told apart. */
 function fitted(head: Head, arranged: Arrangement, room: Room): Heights {
+  const folded = { ...arranged, unfolded: new Set<number>() }; // to unfold kernels moves nothing above them
   let [low, high] = [room.named ? LOW : FITTED.least, FITTED.most]; // a title wants a lane under it
   while (low < high) {
     const middle = Math.ceil((low + high) / 2);
-    if (arrange(head, arranged, heightsOf(middle), room.named).height <= room.height) low = middle;
+    if (arrange(head, folded, heightsOf(middle), room.named).height <= room.height) low = middle;
     else high = middle - 1;
   }
   return heightsOf(low);

@@ -184,7 +184,7 @@ export class Toolbar {
   }
 
   say(text: string, wrong = false): void {
-    this.found.textContent = text;
+    this.found.textContent = this.found.title = text;
     this.found.classList.toggle("wrong", wrong);
   }
 
