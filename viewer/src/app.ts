@@ -4,7 +4,7 @@ import { Alignment, stepEnd } from "./against";
 import { Arranging } from "./arranging";
 import { dimmed, scheme, type Scheme } from "./colour";
 import { type Columns, type Data, type Head, type Row } from "./data";
-import { comparedVerdict, differences } from "./difference";
+import { differences } from "./difference";
 import { element } from "./dom";
 import { Finding } from "./finding";
 import { gridOf } from "./grid";
@@ -28,7 +28,6 @@ import { theme, type Theme } from "./theme";
 import { gutterOf } from "./titles";
 import { inSight } from "./table";
 import { Toolbar } from "./toolbar";
-import { verdict } from "./verdict";
 import { View } from "./view";
 import { WhatIfs } from "./whatif";
 import { whatIfTab } from "./whatif_tab";
@@ -98,7 +97,6 @@ export class App {
     this.toolbar = new Toolbar(this);
     const chart = element("div", { class: "chart" }, this.map, this.strip, this.scroll);
     document.body.append(
-      this.verdict(),
       ...warnings(head),
       this.toolbar.bar,
       element("div", { class: "work" }, chart, this.legend),
@@ -128,22 +126,6 @@ export class App {
 
   get left(): number {
     return gutterOf(innerWidth, this.state.arranged.figure);
-  }
-
-  private verdict(): HTMLElement {
-    const { head, pane } = this;
-    if (head.against)
-      return comparedVerdict(
-        head,
-        head.against,
-        (query) => void this.finding.find(query),
-        () => pane.open("difference"),
-      );
-    return verdict(
-      head,
-      (remedy) => void this.selection.show(remedy),
-      () => pane.open("summary"),
-    );
   }
 
   /** What the pane below the lanes can show. */

@@ -2,19 +2,52 @@
 
 import { App } from "./app";
 import { decode, unpackText, type Columns, type Head } from "./data";
+import { comparedVerdict } from "./difference";
 import { element } from "./dom";
 import { listen } from "./input";
 import { Loader } from "./served";
+import { fromHash } from "./state";
+import { verdict } from "./verdict";
 
 const text = (id: string): string => document.getElementById(id)?.textContent ?? "";
 
 async function start(): Promise<void> {
   const head = JSON.parse(text("head")) as Head;
+  let opened: (app: App) => void;
+  const opening = new Promise<App>((done) => (opened = done));
+  document.documentElement.dataset["theme"] = fromHash(location.hash, head).state.theme;
+  document.body.append(heading(head, opening));
+  await shown(); // the verdict is there while the tables are still on their way
   const loader = head.served ? new Loader(head) : null;
   const ghosts = loader ? null : () => unpackText(text("ghosts"), head.columns.ghosts) as Promise<Columns<"ghosts">>;
   const app = new App(head, loader ? await loader.overview(text) : await decode(head, text), loader, ghosts);
   listen(app);
   expose(app);
+  opened!(app);
+}
+
+/** What stands first: the verdict, or that over two runs. What it leads to waits for the rest of the page. */
+function heading(head: Head, opening: Promise<App>): HTMLElement {
+  const then = (act: (app: App) => unknown) => (): void => void opening.then(act);
+  if (!head.against)
+    return verdict(
+      head,
+      (remedy) => then(({ selection }) => selection.show(remedy))(),
+      then(({ pane }) => pane.open("summary")),
+    );
+  return comparedVerdict(
+    head,
+    head.against,
+    (query) => then(({ finding }) => finding.find(query))(),
+    then(({ pane }) => pane.open("difference")),
+  );
+}
+
+/** Wait until the browser could draw, and all of the page is there. */
+async function shown(): Promise<void> {
+  if (document.readyState === "loading")
+    await new Promise((done) => addEventListener("DOMContentLoaded", done, { once: true }));
+  await new Promise((done) => setTimeout(done)); // a frame would never come in a tab that is not in sight
 }
 
 /** For tests and benchmarks: what is shown, and a way to show something else and wait until it is. */

@@ -11,6 +11,7 @@ import type { View } from "./view";
 
 export const MINIMAP = 34; // pixels of height
 const BUDGET = 8; // milliseconds of a frame
+const NAMED = 120; // least room beside it that has words
 const GRIP = 6; // pixels from an edge of the window that take hold of it
 
 export type Grip = "start" | "end" | "inside" | "outside";
@@ -48,6 +49,7 @@ export class Minimap {
     context.strokeStyle = theme.text;
     context.lineWidth = 1;
     context.strokeRect(left + from + 0.5, 0.5, Math.max(2, to - from) - 1, MINIMAP - 1);
+    if (left < NAMED) return !done;
     context.fillStyle = theme.dim;
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";

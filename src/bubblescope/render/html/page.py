@@ -39,8 +39,8 @@ _PAGE: Final = """<!doctype html>
 </head>
 <body>
 <script id="head" type="application/json">{head}</script>
-{tables}
 <script>{script}</script>
+{tables}
 </body>
 </html>
 """
