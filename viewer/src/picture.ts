@@ -4,6 +4,7 @@ import { inksOf, Layer, type Inks } from "./area";
 import type { Scheme } from "./colour";
 import { firstEndingAfter, type Data, type Extent, type Head } from "./data";
 import { shape, shortened } from "./dom";
+import { AXIS, axis, causeBands } from "./frame";
 import { gridOf } from "./grid";
 import { short } from "./label";
 import { VEIL } from "./lanes";
@@ -17,7 +18,7 @@ import type { View } from "./view";
 
 const SVG_GUTTER = 150;
 const TOP = 8;
-const LEGEND = 26;
+const ENTRY = 20; // height of a line of the legend
 const LONGEST = 24; // letters of a group's title
 const LONGEST_CAPTION = 100;
 const LEAST_BLOCK = 1.5; // pixels a block on average from which blocks are shapes of their own
@@ -28,6 +29,7 @@ export interface Pictured {
   scheme: Scheme;
   theme: Theme;
   figure: boolean;
+  causes: boolean; // bands that say why ranks were idle
   top: number;
   height: number;
 }
@@ -51,8 +53,13 @@ export function png(canvases: HTMLCanvasElement[], theme: Theme): Promise<Blob> 
 }
 
 /** The lanes in sight as an SVG document. */
-export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure, top, height }: Pictured): string {
+export function svg(
+  head: Head,
+  data: Data,
+  { view, plan, scheme, theme, figure, causes, top, height }: Pictured,
+): string {
   const { tasks } = data;
+  const above = figure ? TOP : AXIS + TOP;
   const left = figure ? gutterOf(0, true) : SVG_GUTTER;
   const places = within(plan.places, top, top + height);
   const folds = within(plan.folds, top, top + height);
@@ -62,14 +69,16 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
   );
   const bottom = lowest - top;
   const width = left + view.width + 8;
-  const parts: SVGElement[] = [shape("rect", { width, height: bottom + TOP + LEGEND + 14, fill: theme.page })];
+  const told = causeBands(head, data, causes ? places : [], view, left, above - top, theme);
+  const parts: SVGElement[] = [];
   const line = new Uint32Array(Math.round(view.width));
   const grid = gridOf(view, 1);
   const blocks = new Layer(tasks, scheme.codes, plain(scheme.fills));
 
-  for (const { row, top: at, height: tall } of places) {
-    const y = at - top + TOP;
-    if (!figure) parts.push(rect(left, y, view.width, tall, theme.idle));
+  for (const { row, top: at, height: whole, band } of places) {
+    const tall = whole - (causes ? band : 0);
+    const y = at - top + above;
+    if (!figure) parts.push(rect(left, y, view.width, whole, theme.idle));
     const pale = !figure && (row.lane === "ideal" || row.lane === "whatif");
     const group = shape("g", pale ? { opacity: VEIL } : {});
     const first = firstEndingAfter(tasks.end, row.from, row.to, view.start);
@@ -81,29 +90,29 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
   }
   const uses = (head.kernels?.uses ?? []).map((use) => (theme.dark ? use.dark.fill : use.fill));
   const streams = new Layer(data.kernels, data.kernels.use, plain(uses));
-  for (const place of within(plan.kernels, top, top + height)) streamed(place, place.top - top + TOP);
+  for (const place of within(plan.kernels, top, top + height)) streamed(place, place.top - top + above);
   for (const band of within(plan.bands, top, top + height)) {
     const rank = head.ranks[band.rank]!;
     const makespan = rank.rates?.makespan == null ? "" : percent(rank.rates.makespan);
     const rate = band.stack === "compute" ? makespan : overlayRate(rank, band.stack);
     const title = figure ? `Device ${band.number}` : `rank ${rank.rank}${rate && `  ${rate} idle`}`;
-    const y = band.top - top + TOP + Math.min(band.height, figure ? band.height : 22) / 2 + 4;
+    const y = band.top - top + above + Math.min(band.height, figure ? band.height : 22) / 2 + 4;
     if (band.height >= 11) parts.push(shape("text", { x: 6, y, fill: theme.text }, title));
   }
-  for (const fold of folds) if (fold.shows === "sum") sums(fold, fold.top - top + TOP);
+  for (const fold of folds) if (fold.shows === "sum") sums(fold, fold.top - top + above);
   for (const { group, height: tall, top: at } of within(plan.headings, top, top + height)) {
-    const y = at - top + TOP + tall / 2 + 4;
+    const y = at - top + above + tall / 2 + 4;
     const title = group.title.slice(0, LONGEST) + (group.detail ? "" : `  ${group.ranks.length} ranks`);
     parts.push(shape("text", { x: 6, y, fill: theme.text, "font-weight": 600 }, title));
     if (group.detail)
       parts.push(shape("text", { x: left, y, fill: theme.dim }, shortened(group.detail, LONGEST_CAPTION)));
   }
   for (const { text, height: tall, top: at } of within(plan.notes, top, top + height)) {
-    const y = at - top + TOP + tall / 2 + 4;
+    const y = at - top + above + tall / 2 + 4;
     parts.push(shape("text", { x: left, y, fill: theme.text }, shortened(text, LONGEST_CAPTION)));
   }
   for (const caption of within(plan.captions, top, top + height)) {
-    const y = caption.top - top + TOP + caption.height / 2 + 4;
+    const y = caption.top - top + above + caption.height / 2 + 4;
     parts.push(
       shape(
         "text",
@@ -112,28 +121,31 @@ export function svg(head: Head, data: Data, { view, plan, scheme, theme, figure,
       ),
     );
   }
-  let x = left;
+  parts.push(told.bands);
   const explained = plan.kernels.length
     ? head.kernels!.uses.map(({ name }, use): [string, string] => [uses[use]!, `kernels: ${name}`])
     : [];
-  for (const [fill, text] of [...scheme.legend, ...explained]) {
+  let [x, y] = [left, bottom + above + 12];
+  for (const [fill, text] of [...scheme.legend, ...told.legend, ...explained]) {
     const entry = text[0]!.toUpperCase() + text.slice(1);
-    parts.push(
-      rect(x, bottom + TOP + 12, 11, 11, fill),
-      shape("text", { x: x + 16, y: bottom + TOP + 22, fill: theme.text }, entry),
-    );
-    x += 34 + entry.length * 6.6;
+    const long = 34 + entry.length * 6.6;
+    if (x > left && x + long > width) [x, y] = [left, y + ENTRY];
+    parts.push(rect(x, y, 11, 11, fill), shape("text", { x: x + 16, y: y + 10, fill: theme.text }, entry));
+    x += long;
   }
+  const end = y + ENTRY + 6;
   const made = shape(
     "svg",
     {
       xmlns: "http://www.w3.org/2000/svg",
       width,
-      height: bottom + TOP + LEGEND + 14,
-      viewBox: `0 0 ${width} ${bottom + TOP + LEGEND + 14}`,
+      height: end,
+      viewBox: `0 0 ${width} ${end}`,
       "font-family": "Helvetica, Arial, sans-serif",
       "font-size": 12,
     },
+    shape("rect", { width, height: end, fill: theme.page }),
+    ...(figure ? [] : [axis(head, view, left, above + bottom, theme)]),
     ...parts,
   );
   return new XMLSerializer().serializeToString(made);

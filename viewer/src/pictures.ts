@@ -28,6 +28,7 @@ export class Pictures {
       scheme,
       theme: colours,
       figure: state.arranged.figure,
+      causes: state.causes && !state.arranged.figure,
       top: scroll.scrollTop,
       height,
     });

@@ -27,6 +27,7 @@ function picture(
     scheme: scheme("kind", head, data, false),
     theme: THEME,
     figure: false,
+    causes: true,
     top: 0,
     height: 1e6,
     ...change,
@@ -36,10 +37,12 @@ function picture(
 
 const fill = (name: string): string => KINDS.find((kind) => kind.name === name)!.fill;
 const number = (shape: Element, name: string): number => Number(shape.getAttribute(name));
-const texts = (root: Element): string[] => [...root.querySelectorAll("text")].map((text) => text.textContent ?? "");
+const around = (one: Element): boolean => ["axis", "causes"].includes(one.parentElement?.getAttribute("class") ?? "");
+const texts = (root: Element): string[] =>
+  [...root.querySelectorAll("text")].filter((text) => !around(text)).map((text) => text.textContent ?? "");
 
 /** The blocks, which are in groups, one for each row. */
-const blocks = (root: Element): Element[] => [...root.querySelectorAll("g rect")];
+const blocks = (root: Element): Element[] => [...root.querySelectorAll("g rect")].filter((one) => !around(one));
 
 const RUN = made({
   ranks: [
@@ -101,7 +104,11 @@ describe("a picture of shapes", () => {
   });
 
   test("has what could have been in pale", () => {
-    expect([...root.querySelectorAll("g")].map((group) => group.getAttribute("opacity"))).toEqual([null, "0.55", null]);
+    expect(
+      [...root.querySelectorAll("g")]
+        .filter((group) => !group.hasAttribute("class"))
+        .map((group) => group.getAttribute("opacity")),
+    ).toEqual([null, "0.55", null]);
   });
 
   test("lies within its frame", () => {
@@ -123,7 +130,9 @@ describe("with what could have been above what was", () => {
   const ranks = RUN.head.ranks.map((rank) => ({ ...rank, rates: rank.rates && { ...rank.rates, no_wait: 0.0625 } }));
   const above = { head: { ...RUN.head, ranks, overlays, above: "ideal" as const }, data: RUN.data };
   const opacities = (root: Element): (string | null)[] =>
-    [...root.querySelectorAll("g")].map((group) => group.getAttribute("opacity"));
+    [...root.querySelectorAll("g")]
+      .filter((group) => !group.hasAttribute("class"))
+      .map((group) => group.getAttribute("opacity"));
 
   test("both have a caption, and ranks their titles in both", () => {
     const { root } = picture(above);
@@ -168,13 +177,42 @@ describe("with what could have been above what was", () => {
     const plan = layout(above.head, { ...arrangement(above.head), grouping: "host", folded: new Set(["host0"]) });
     const { root } = picture(above, { plan });
     expect(opacities(root)).toEqual(["0.55", null]);
-    const sums = [...root.querySelectorAll("g")].map((group) =>
-      [...group.children].slice(1).reduce((sum, box) => sum + number(box, "width") * number(box, "height"), 0),
-    );
+    const sums = [...root.querySelectorAll("g")]
+      .filter((group) => !group.hasAttribute("class"))
+      .map((group) =>
+        [...group.children].slice(1).reduce((sum, box) => sum + number(box, "width") * number(box, "height"), 0),
+      );
     const tall = plan.headings[0]!.height;
     // Two ranks: one could have run for 100 of 1,000 ns; they did run for 750 and for 250.
     expect(sums).toEqual([(100 * tall) / 2, (1000 * tall) / 2]);
   });
+});
+
+test("above the lanes stand ticks of time and steps, below blocks why ranks were idle", () => {
+  const run = made({
+    rows: [
+      {
+        rank: 0,
+        tasks: [
+          { start: 0, end: 200 },
+          { start: 600, end: 1000 },
+        ],
+      },
+    ],
+    gaps: [{ rank: 0, gaps: [{ start: 200, end: 600, cause: 2 }] }],
+    head: { steps: [{ step: 7, start: 0, end: 1000, makespan: null, error: null }] },
+  });
+  const { root } = picture(run);
+  const axis = [...root.querySelectorAll(".axis text")].map(({ textContent }) => textContent);
+  expect(axis).toContain("step 7");
+  expect(axis).toContain("0.2 µs");
+  const [band] = root.querySelectorAll(".causes rect");
+  const [block] = blocks(root);
+  expect(number(band!, "x") - number(block!, "x")).toBe(200);
+  expect(number(band!, "width")).toBe(400);
+  expect(number(band!, "y")).toBeGreaterThanOrEqual(number(block!, "y") + number(block!, "height"));
+  expect(texts(root)).toContain("Transfer");
+  expect(picture(run, { figure: true, causes: false }).root.querySelectorAll(".axis, .causes rect").length).toBe(0);
 });
 
 test("only what is in sight is drawn", () => {
