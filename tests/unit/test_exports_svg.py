@@ -17,7 +17,9 @@ from bubblescope.cli import cli
 from bubblescope.facade import Trace, write
 from bubblescope.model import units
 from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Run
+from bubblescope.render.palette import COLOURS
 from bubblescope.render.picture import svg
 from bubblescope.render.picture.order import pipeline_order
 from places import SHARED
@@ -260,7 +262,7 @@ def chunked(kind: str, chunks: int) -> Timeline:
 def test_chunks_have_shades_of_one_colour():
     text = svg.render(pictured(chunked("forward", 3)), look="paper")
     fills = re.findall(r'fill="(#\w+)"><title>', text)
-    assert fills[0] == "#0072b2"
+    assert fills[0] == COLOURS[Kind.FORWARD]
     assert len(set(fills)) == 3
     red = [int(fill[1:3], 16) for fill in fills]
     assert red == sorted(red)
@@ -320,7 +322,8 @@ def test_crowded_lanes_in_print_have_300_samples_an_inch_in_their_true_shares():
         .with_columns(pl.col("kind").cast(pl.String))
         .iter_rows()
     )
-    for colour, kind in (("#0072b2", "forward"), ("#e69f00", "backward")):
+    for kind in ("forward", "backward"):
+        colour = COLOURS[Kind(kind)]
         runs = re.findall(rf'<path stroke="{colour}" stroke-width="[\d.]+" d="([^"]*)"', text)
         drawn = sum(int(run) for run in re.findall(r"h(\d+)", "".join(runs)))
         share = spent[kind] / timeline.duration_ns

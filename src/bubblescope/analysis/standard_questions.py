@@ -6,6 +6,7 @@ asked, and of the largest only what would be saved without each cause.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from operator import methodcaller
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from bubblescope.analysis.whatif import WhatIf, asked_of
+from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.schedules import SCHEDULES
 
 if TYPE_CHECKING:
@@ -141,7 +143,12 @@ class Questions:
         asked: Iterable[Change] = self._questions()
         if isinstance(run, WhatIf) and len(self._timeline) > _LARGE:
             asked = (("without", cause) for cause in self.removable)
-        found = [_answered(run, (change,)) for change in islice(asked, count)]
+        found = []
+        for change in islice(asked, count):
+            # What makes no sense for this run, such as a plan for another number of micro-batches,
+            # nobody asked for.
+            with suppress(ScheduleError, TimelineError):
+                found.append(_answered(run, (change,)))
         return sorted(_best_schedules(found), key=lambda one: -one.prediction.saved_share)
 
     def _questions(self) -> Iterator[Change]:

@@ -213,6 +213,10 @@ class WhatIf:
         run = self._counterfactuals.run
         if not (run.rank == rank).any():
             raise ScheduleError(f"no rank {rank} ran pipeline tasks; there are {_some(run.rank)}")
+        if (run.stage < 0).all():
+            raise ScheduleError(
+                "the traces tell no stages, so what a healthy rank would take at one is not known"
+            )
         found = [(self._made_healthy(rank, reading), reading.words) for reading in self._readings()]
         return self._read(f"rank {rank} healthy", "another device", found)
 
