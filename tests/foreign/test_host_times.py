@@ -52,7 +52,7 @@ def named(whose: list[str | None], origin: str = "native") -> Timeline:
 
 def head(run: Timeline) -> dict:
     """What the page's head is made of."""
-    return summary(View.of(run), run.ranks, run.start_ns)
+    return summary(View.of(run), run.ranks.with_row_index("position"), run.start_ns)
 
 
 def test_readers_say_what_timed_their_tasks(tmp_path):

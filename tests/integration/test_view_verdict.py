@@ -154,3 +154,18 @@ def test_nothing_serious_is_found_by_axe(browser, tmp_path):
             page.evaluate(f"window.bubblescope.app.pane.open({json.dumps(tab)})")
             assert barriers(page) == []
         context.close()
+
+
+def test_the_verdict_is_there_before_the_tables_are(browser, tmp_path):
+    """It stands in the page before them, and stays if they are damaged."""
+    path = html.write(View.of(faulty(Cause.SLOW_RANK)), tmp_path / "view.html")
+    text = path.read_text()
+    cut = text.index('<script id="tasks"')
+    (tmp_path / "cut.html").write_text(text[:cut])
+    context = context_of(browser)
+    page = context.new_page()
+    page.goto((tmp_path / "cut.html").as_uri())
+    page.locator(".failed").wait_for()
+    assert "Look at the device of rank" in page.locator("header").inner_text()
+    assert "damaged" in page.locator(".failed").inner_text()
+    context.close()

@@ -21,6 +21,8 @@ from bubblescope.analysis.study import study
 from bubblescope.analysis.view import View
 from bubblescope.cli import cli
 from bubblescope.model.errors import BubblescopeError, ScheduleError, TimelineError
+from bubblescope.model.kinds import Kind
+from bubblescope.render.palette import COLOURS
 from bubblescope.render.picture import pdf, svg
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
@@ -262,7 +264,8 @@ def test_a_pdf_has_the_colours_of_the_time(run):
     image = pypdfium2.PdfDocument(pdf.render(pictured(one), width="page"))[0].render(scale=6)
     pixels = image.to_numpy()[:, :, :3][:, :, ::-1].astype(int)
     tasks = one.tasks.filter(lane="compute")
-    for kind, colour in (("forward", (0x00, 0x72, 0xB2)), ("backward_input", (0xE6, 0x9F, 0x00))):
+    for kind in ("forward", "backward_input"):
+        colour = tuple(bytes.fromhex(COLOURS[Kind(kind)][1:]))
         near = (np.abs(pixels - colour).max(axis=2) < 12).sum(axis=1)
         row = int(near.argmax())
         spent = tasks.filter(kind=kind).select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
