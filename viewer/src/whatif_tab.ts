@@ -52,8 +52,10 @@ export function whatIfTab(body: HTMLElement, whatifs: WhatIfs): void {
 }
 
 /** By how much a step would be shorter, or longer. */
-export function saving({ saved }: Pick<Answer, "saved">): string {
-  return `${saved > 0 ? "−" : saved < 0 ? "+" : ""}${duration(Math.abs(saved))}`;
+export function saving({ saved, predicted, best }: Pick<Answer, "saved" | "predicted" | "best">): string {
+  const signed = (time: number): string => `${time > 0 ? "−" : time < 0 ? "+" : ""}${duration(Math.abs(time))}`;
+  // Of a range both ends: which of them it is, the run does not show.
+  return best === null ? signed(saved) : `${signed(saved + predicted - best)} to ${signed(saved)}`;
 }
 
 /** The same of a micro-batch, with how far it may be off. */
