@@ -234,6 +234,7 @@ def test_a_gap_says_why_and_leads_to_what_was_waited_for(opened):
     began = timeline.start_ns + int(gap["start"])
     root = Explanation.of(timeline).ledger.gaps.filter(rank=5, start_ns=began)["root"].item()
     assert f"{timeline.tasks['rank'][root]} on host1" in panel.inner_text()
+    page.wait_for_timeout(500)  # or it would be the second of two clicks
     click_on_gap(page, timeline, "slow rank", rank=5)
     panel.get_by_role("button", name="(Enter)").click()
     assert state(page, "selected()") == gap["root"]
