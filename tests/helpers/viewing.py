@@ -144,19 +144,24 @@ def opened(browser, tmp_path):
     assert complaints == []
 
 
+PIXELS = """(selector) => {
+    const canvas = document.querySelector(selector);
+    const image = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let text = "";
+    for (let i = 0; i < image.data.length; i += 32768)
+        text += String.fromCharCode(...image.data.subarray(i, i + 32768));
+    return [canvas.width, canvas.height, btoa(text)];
+}"""
+"""Width, height and RGBA of a canvas."""
+
+
 def screen(page, selector: str = "canvas.lanes") -> np.ndarray:
     """The pixels of a canvas, height by width by RGBA."""
-    width, height, data = page.evaluate(
-        """(selector) => {
-            const canvas = document.querySelector(selector);
-            const image = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-            let text = "";
-            for (let i = 0; i < image.data.length; i += 32768)
-                text += String.fromCharCode(...image.data.subarray(i, i + 32768));
-            return [canvas.width, canvas.height, btoa(text)];
-        }""",
-        selector,
-    )
+    return decoded(*page.evaluate(PIXELS, selector))
+
+
+def decoded(width: int, height: int, data: str) -> np.ndarray:
+    """What `PIXELS` returns, as an array."""
     return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
 
 

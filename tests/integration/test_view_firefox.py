@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-
 import numpy as np
 import pytest
 
@@ -11,19 +9,11 @@ from bubblescope.analysis.view import View
 from bubblescope.render.html import page as html
 from firefox import firefox
 from injected import job
-from viewing import browser, context_of, screen, until
+from viewing import PIXELS, browser, context_of, decoded, screen, until
 
 __all__ = ["browser"]
 
 SIZE = (1280, 720)
-PIXELS = """(() => {
-    const canvas = document.querySelector("canvas.lanes");
-    const image = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    let text = "";
-    for (let i = 0; i < image.data.length; i += 32768)
-        text += String.fromCharCode(...image.data.subarray(i, i + 32768));
-    return [canvas.width, canvas.height, btoa(text)];
-})()"""
 SAID = "document.querySelector('header').innerText.replace(/\\s+/g, ' ')"
 FOUND = """(async ({{ finding }}) => {{
     await finding.find({query});
@@ -59,11 +49,6 @@ def both(fox, browser, path):
     assert fox.errors == []
 
 
-def pixels(fox) -> np.ndarray:
-    width, height, data = fox.evaluate(PIXELS)
-    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
-
-
 def test_it_says_and_finds_the_same(both):
     fox, page = both
     assert fox.evaluate(SAID) == page.evaluate(SAID)
@@ -78,7 +63,10 @@ def test_it_draws_the_same_lanes(both):
     fox, page = both
     page.wait_for_timeout(300)
     fox.until("new Promise((drawn) => setTimeout(() => drawn(true), 300))")
-    one, other = pixels(fox).astype(int), screen(page).astype(int)
+    one, other = (
+        decoded(*fox.evaluate(f"({PIXELS})('canvas.lanes')")).astype(int),
+        screen(page).astype(int),
+    )
     assert one.shape == other.shape
     left = page.evaluate("window.bubblescope.gutter") + 2
     differ = (abs(one - other).max(axis=2) > 2)[:, left:]

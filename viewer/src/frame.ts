@@ -5,7 +5,7 @@ import { shape } from "./dom";
 import { inSight } from "./journey";
 import type { Place } from "./layout";
 import type { Theme } from "./theme";
-import { roundStep, tick } from "./units";
+import { fixed, roundStep, tick } from "./units";
 import type { View } from "./view";
 
 export const AXIS = 40; // pixels of height: steps above, times below
@@ -77,8 +77,4 @@ export function causeBands(
   }
   const legend = [...seen].sort((one, other) => one - other);
   return { bands, legend: legend.map((cause) => [fills[cause]!, head.causes[cause]!.name]) };
-}
-
-function fixed(value: number): number {
-  return Number(value.toFixed(2));
 }

@@ -13,7 +13,7 @@ import { packed, unpacked } from "./raster";
 import { sumOf } from "./sums";
 import type { Theme } from "./theme";
 import { gutterOf, overlayRate } from "./titles";
-import { percent } from "./units";
+import { fixed, percent } from "./units";
 import type { View } from "./view";
 
 const SVG_GUTTER = 150;
@@ -219,10 +219,6 @@ function plain(fills: string[]): Inks {
 function rect(x: number, y: number, width: number, height: number, fill: string, edged = false): SVGElement {
   const edge = edged ? { stroke: "#000000", "stroke-width": 0.8 } : {};
   return shape("rect", { x: fixed(x), y: fixed(y), width: fixed(width), height: fixed(height), fill, ...edge });
-}
-
-function fixed(value: number): number {
-  return Number(value.toFixed(2));
 }
 
 /** Put something on the clipboard; where there is none, as in files opened from disk by some browsers, save it. */

@@ -72,3 +72,8 @@ export function quantity(value: number, unit: string): string {
   const power = Math.min(PREFIXES.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(value))) / 10)));
   return `${Number((value / 1024 ** power).toPrecision(4))} ${PREFIXES[power]}B`;
 }
+
+/** A length in a drawing, as exact as can be seen. */
+export function fixed(value: number): number {
+  return Number(value.toFixed(2));
+}
