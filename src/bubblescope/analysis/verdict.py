@@ -50,7 +50,6 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
     """What a run comes to.
 
     Attributes:
-        study: What was worked out about it.
         shares: What each cause costs a step; None without a pipeline.
         share: Of the time that is idle; None if that is not known.
         share_of: Of which time, as the sentence goes on after the number.
@@ -58,7 +57,6 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
         remedies: What would help, that which saves most first.
     """
 
-    study: Study
     shares: Shares | None
     share: float | None
     share_of: str
@@ -71,7 +69,7 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
         try:
             why = Explanation.of(timeline, also=also, known=study)
         except TimelineError as error:
-            return cls(study, None, None, "", f"{_sentence_of(str(error))}", ())
+            return cls(None, None, "", _sentence_of(str(error)), ())
         findings = [finding for finding in why.findings if finding.role == "verdict"]
         if why.shares is None:
             overall = why.budget.overall  # type: ignore[union-attr] # one of the two is there
@@ -86,7 +84,7 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
             told = next(one for one in findings if "inherent_share" in one.values)
             said = _inherent(told, share)
         remedies = sorted(_remedies(why), key=lambda one: -(one.saved_ns or one.spent_ns or 0))
-        return cls(study, why.shares, share, of, said, tuple(remedies))
+        return cls(why.shares, share, of, said, tuple(remedies))
 
 
 def _inherent(told: Finding, share: float | None) -> str:

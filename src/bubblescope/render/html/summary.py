@@ -23,6 +23,8 @@ from bubblescope.render.traces.slices import step_spans
 from bubblescope.render.wording import facts, whose_times
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bubblescope.analysis.alike import Alike
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.idle.shares import Shares
@@ -58,6 +60,7 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
     off = _off(timeline)
     said = whose_times(timeline)
     spent = _spent(timeline)
+    steps = _steps(timeline, bubbles, origin_ns)
     times = [] if said is None else [cut(said, _TEXT)]
     return {
         "origin": str(origin_ns),
@@ -79,7 +82,7 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
             schema.Standing(name=standing.value, said=said)
             for standing, said in view.alike.said.items()
         ],
-        "steps": _steps(timeline, bubbles, origin_ns),
+        "steps": steps,
         "overall": schema.Rates(**_figures(bubbles.overall)),
         "errors": schema.Rates(
             **{name: getattr(bubbles.overall, f"{name}_error", None) for name in DEFINITIONS}
@@ -99,7 +102,7 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
             *_other_run(view),
         ],
         "causes": _causes(known.ledger, view.verdict.shares) if known.ledger else [],
-        "opening": opening(timeline, bubbles),
+        "opening": opening(steps),
         "spread": msgspec.convert(view.spread.to_dicts(), list[schema.Spread]),
     }
 
@@ -200,8 +203,7 @@ def _spent(timeline: Timeline) -> dict[str, int]:
 
 
 def _causes(ledger: Ledger, costs: Shares | None) -> list[schema.Cause]:
-    shares = dict(ledger.totals().select("cause", "share").iter_rows())
-    idle = dict(ledger.totals().select("cause", "idle_ns").iter_rows())
+    told = {row["cause"]: row for row in ledger.totals().iter_rows(named=True)}
     saved = {one.cause: max(0, one.last_ns) for one in costs.shares} if costs else {}
     parts = max(1, ledger.table.select("rank", "step").n_unique())
     return [
@@ -212,8 +214,8 @@ def _causes(ledger: Ledger, costs: Shares | None) -> list[schema.Cause]:
             fill=CAUSE_LOOKS[cause][1],
             dark=CAUSE_LOOKS[cause][2],
             inherent=cause not in ADDED,
-            share=shares.get(cause.value, 0.0),
-            idle=idle.get(cause.value, 0) // parts,
+            share=told.get(cause.value, {}).get("share", 0.0),
+            idle=told.get(cause.value, {}).get("idle_ns", 0) // parts,
             saved=saved.get(cause),
         )
         for cause in Cause
@@ -279,23 +281,16 @@ def _steps(timeline: Timeline, bubbles: BubbleRates, origin_ns: int) -> list[sch
     ]
 
 
-def opening(timeline: Timeline, bubbles: BubbleRates) -> int | None:
+def opening(steps: Sequence[schema.Step]) -> int | None:
     """Return the step of median length among those that are rated, as a place on the page.
 
-    Of an even number the shorter of the two in the middle; of steps that are not rated, all are looked
-    at; None if no task has a step.
+    Of an even number the shorter of the two in the middle; where none is rated, all are looked at;
+    None if there is no step.
     """
-    spans = step_spans(timeline.tasks, per_rank=False).sort("start_ns").with_row_index("place")
-    rated = [
-        step
-        for step, rates in bubbles.per_step.items()
-        if step is not None and rates.makespan is not None
-    ]
-    whole = spans.filter(pl.col("step").is_in(rated)) if rated else spans
-    if not whole.height:
-        return None
-    order = whole.sort(pl.col("end_ns") - pl.col("start_ns"), "place")["place"]
-    return int(order[(len(order) - 1) // 2])
+    rated = [place for place, step in enumerate(steps) if step.makespan is not None]
+    places = rated or range(len(steps))
+    order = sorted(places, key=lambda place: steps[place].end - steps[place].start)
+    return order[(len(order) - 1) // 2] if order else None
 
 
 def _makespan(rates: Rates | None) -> dict[str, float | None]:
