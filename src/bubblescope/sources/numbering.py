@@ -13,6 +13,7 @@ import polars as pl
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import ONE_STEP, Notice
 from bubblescope.names.layer_part_ranges import LAYER_PART
+from bubblescope.sources.structure.chunks import number_by_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,9 @@ def number(
         The tasks, field -> how it was inferred, and warnings.
     """
     tasks, how_step = number_steps(split_backward(tasks), markers)
+    tasks, how_graph = number_by_graphs(tasks)
     tasks, how_microbatch, notices = number_microbatches(tasks)
+    how_microbatch = how_graph or how_microbatch
     tasks, how_stage = number_stages(tasks, common_clock=common_clock)
     tasks = _number_chunks(tasks)
     how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
@@ -265,6 +268,8 @@ def number_microbatches(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None, 
     part = pl.col("name").str.contains(LAYER_PART)  # of which a micro-batch has several
     unnumbered = pl.col("microbatch").is_null() & ~pl.col("repeated") & ~flush
     bare = compute & unnumbered & ~part.fill_null(value=False)
+    if "graph" in tasks.columns:  # whose order has told all that it can
+        bare &= pl.col("graph").is_null()
     tasks = tasks.with_columns(bare=bare)
     if not tasks["bare"].any():
         return tasks.drop("repeated", "bare"), None, notices

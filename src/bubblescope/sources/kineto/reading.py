@@ -22,13 +22,13 @@ from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.kineto.collector import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document
 from bubblescope.sources.kineto.operator_flops import counted
-from bubblescope.sources.kineto.operators import infer_ranges
 from bubblescope.sources.kineto.recorder_marks import told_by_marks
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.phases import HOW_STAGE
 from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.sources.projection import Projection, losses, project
 from bubblescope.sources.spending import NOTHING, Spent, joined, spent
+from bubblescope.sources.structure.ranges import HOW_KIND, pipeline_ranges
 from bubblescope.sources.untold import Untold, tell
 
 if TYPE_CHECKING:
@@ -240,13 +240,16 @@ class _Reader(msgspec.Struct, frozen=True):
 
     def _tell(self, events: Events, apart: pl.DataFrame) -> Untold:
         """Tell the passes of a trace that names none: a pipeline's, or else its phases."""
-        named = infer_ranges(events, apart)
-        if not named.height:
+        structure = pipeline_ranges(events.operators, apart)
+        if structure is None:
             return tell([(0, events)], events.capture, self.names, on_device=events.on_device)
-        ranges = pl.concat([events.capture.ranges, named])
-        capture = msgspec.structs.replace(events.capture, ranges=ranges)
+        capture = msgspec.structs.replace(
+            events.capture,
+            ranges=pl.concat([events.capture.ranges, structure.ranges]),
+            meaning={**events.capture.meaning, **structure.meaning},
+        )
         projection = project(capture, self.names)
-        return Untold(capture, projection, {"kind": _HOW_KIND}, blank=False)
+        return Untold(capture, projection, {"kind": HOW_KIND}, blank=False)
 
     def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events, pl.DataFrame]:
         """Decode the file."""
@@ -288,10 +291,6 @@ _PASSES: Final = [Kind.FORWARD.value, Kind.BACKWARD.value]
 _BANNER: Final = r"^## \w+ ##$"
 _HOW_BANNERS: Final = (
     "passes named as Meta's trainers do (## forward ##), which hold the whole model on each rank"
-)
-_HOW_KIND: Final = (
-    "operators between two transfers: those that autograd's engine ran are a backward, "
-    "others a forward"
 )
 
 
