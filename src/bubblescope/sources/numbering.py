@@ -14,6 +14,7 @@ from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import ONE_STEP, Notice
 from bubblescope.names.layer_part_ranges import LAYER_PART
 from bubblescope.sources.structure.chunks import number_by_graphs
+from bubblescope.sources.structure.placement import with_possible_stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,10 +49,12 @@ def number(
         The tasks, field -> how it was inferred, and warnings.
     """
     tasks, how_step = number_steps(split_backward(tasks), markers)
-    tasks, how_graph = number_by_graphs(tasks)
+    tasks, how_graph = number_by_graphs(tasks, markers)
     tasks, how_microbatch, notices = number_microbatches(tasks)
     how_microbatch = how_graph or how_microbatch
     tasks, how_stage = number_stages(tasks, common_clock=common_clock)
+    if common_clock:
+        tasks = with_possible_stages(tasks)
     tasks = _number_chunks(tasks)
     how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
     return tasks, {field: said for field, said in how.items() if said}, notices

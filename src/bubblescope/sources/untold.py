@@ -11,6 +11,7 @@ from bubblescope.model.kinds import Kind
 from bubblescope.sources.phases import phase_ranges, step_markers, tell_phases
 from bubblescope.sources.projection import project
 from bubblescope.sources.step_marks import Steps, guessed_steps, in_line, step_ranges
+from bubblescope.sources.structure.ranges import HOW_KIND, tell_pipeline
 from bubblescope.sources.whole_devices import with_whole_devices
 
 if TYPE_CHECKING:
@@ -60,24 +61,32 @@ def tell(
     Returns:
         The tasks; none only if the trace holds no work of a device.
     """
-    steps = in_line([_steps(trace, names) for _, trace in parts])
+    pipelines = [tell_pipeline(trace, names) for _, trace in parts]
+    steps = in_line(
+        [
+            _steps(trace, names) if pipeline is None else step_ranges(trace, names)
+            for (_, trace), pipeline in zip(parts, pipelines, strict=True)
+        ]
+    )
     of_process: dict[int, Steps] = {}
     ranges, ways = [capture.ranges.clear()], dict[str, dict[str, None]]()
     meaning: dict[str, Sequence[ParsedName]] = {}
-    for (process, trace), found in zip(parts, steps, strict=True):
+    for (process, trace), found, pipeline in zip(parts, steps, pipelines, strict=True):
         of_process.setdefault(process, found)
-        phases = tell_phases(trace, found, names)
+        phases = tell_phases(trace, found, names) if pipeline is None else None
         if phases is not None:
             ranges.append(phases.capture.ranges)
             meaning |= phases.capture.meaning
             how = phases.how
         else:
-            ranges.append(trace.capture.ranges)
-            how = {}
+            held = trace.capture if pipeline is None else pipeline
+            ranges.append(held.ranges)
+            meaning |= held.meaning
+            how = {} if pipeline is None else {"kind": HOW_KIND}
             if marks := step_markers(found):
                 ranges.append(marks.ranges)
                 meaning |= marks.meaning
-                how = {"step": found.how} if found.how else {}
+                how |= {"step": found.how} if found.how else {}
         for field, way in how.items():
             ways.setdefault(field, {})[way] = None
     told = msgspec.structs.replace(capture, ranges=pl.concat(ranges).unique(), meaning=meaning)

@@ -28,7 +28,6 @@ from bubblescope.sources.phases import HOW_STAGE
 from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.sources.projection import Projection, losses, project
 from bubblescope.sources.spending import NOTHING, Spent, joined, spent
-from bubblescope.sources.structure.ranges import HOW_KIND, pipeline_ranges
 from bubblescope.sources.untold import Untold, tell
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ class _Reader(msgspec.Struct, frozen=True):
     activities: bool = False
 
     def __call__(self, path: Path, progress: Progress) -> _Trace:
-        header, lost, events, apart = self._read(path, progress)
+        header, lost, events = self._read(path, progress)
         self._refuse_several(path, events)
         projection = project(events.capture, self.names)
         told = Untold(events.capture, projection, {}, blank=False)
@@ -184,7 +183,7 @@ class _Reader(msgspec.Struct, frozen=True):
             how = {"kind": _HOW_BANNERS, "stage": HOW_STAGE}
             told = Untold(events.capture, projection, how, blank=False)
         if not projection.pipelined:
-            told = self._tell(events, apart)
+            told = tell([(0, events)], events.capture, self.names, on_device=events.on_device)
         stated = _WORKER_NAME.match(path.name)
         if stated and events.process not in (None, int(stated["pid"])):
             stated = None  # such as worker0_step_12, which names no machine
@@ -238,26 +237,12 @@ class _Reader(msgspec.Struct, frozen=True):
             impossible=events.impossible,
         )
 
-    def _tell(self, events: Events, apart: pl.DataFrame) -> Untold:
-        """Tell the passes of a trace that names none: a pipeline's, or else its phases."""
-        structure = pipeline_ranges(events.operators, apart)
-        if structure is None:
-            return tell([(0, events)], events.capture, self.names, on_device=events.on_device)
-        capture = msgspec.structs.replace(
-            events.capture,
-            ranges=pl.concat([events.capture.ranges, structure.ranges]),
-            meaning={**events.capture.meaning, **structure.meaning},
-        )
-        projection = project(capture, self.names)
-        return Untold(capture, projection, {"kind": HOW_KIND}, blank=False)
-
-    def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events, pl.DataFrame]:
+    def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events]:
         """Decode the file."""
         collector = Collector(kernels=self.activities)
         header, lost = read_document(path, lambda _: collector.take, progress)
         events = told_by_marks(collector.finish(header.distributed or {}), self.names)
-        apart = events.capture.ranges.filter(pl.col("name").str.contains(_APART))
-        return header, lost, events, apart
+        return header, lost, events
 
     def _refuse_several(self, path: Path, events: Events) -> None:
         """Refuse a trace merged of several processes: their correlation ids are not told apart."""
@@ -285,8 +270,6 @@ def _without_kernels(projection: Projection) -> Projection:
     return msgspec.structs.replace(projection, tasks=projection.tasks.with_columns(busy_ns=unknown))
 
 
-_APART: Final = "(?i)^(?:## )?optimizer"
-"""Ranges whose operators are neither a forward nor a backward."""
 _PASSES: Final = [Kind.FORWARD.value, Kind.BACKWARD.value]
 _BANNER: Final = r"^## \w+ ##$"
 _HOW_BANNERS: Final = (

@@ -34,18 +34,19 @@ _WHOLE, _PARTIAL, _REVERSED = 1.0, 0.9, 0.9
 seen; and of backwards in reverse, of which the number of receives tells the chunks."""
 
 
-def number_by_graphs(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
+def number_by_graphs(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     """Number the micro-batches and chunks of passes of which the autograd graph is known.
 
     Args:
         tasks: Frame with rank, step, kind, graph, certainty, microbatch, chunk, name and host_start_ns.
+        markers: Step markers with rank, start_ns and end_ns (host time).
 
     Returns:
         The tasks, those without a graph as they were; and how micro-batches were found, or None.
     """
     if "graph" not in tasks.columns or tasks["graph"].null_count() == tasks.height:
         return tasks, None
-    tasks = tasks.with_row_index("row")
+    tasks = _beside_markers(tasks, markers).with_row_index("row")
     passes = tasks.filter(pl.col("graph").is_not_null()).sort("rank", "host_start_ns")
     whole = _numbered(_graphs(passes))
     found = passes.select("row", "kind", *_GRAPH).join(
@@ -79,6 +80,31 @@ def number_by_graphs(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     ).drop("row", "found_kind", "found_microbatch", "found_chunk", "factor")
     certain = known.filter(pl.col("factor") >= _WHOLE).height
     return tasks, HOW_ORDER.format(certain, passes.height)
+
+
+def _beside_markers(tasks: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
+    """Number the steps of inferred passes beside a rank's markers, where the trace cut a step's marker."""
+    edges = markers.group_by("rank").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    inside = tasks.group_by("rank").agg(low=pl.col("step").min(), high=pl.col("step").max())
+    edges = edges.join(inside, on="rank").select(
+        "rank", "low", "high", from_ns="start_ns", until_ns="end_ns"
+    )
+    inferred = pl.col("graph").is_not_null()
+    before = inferred & (pl.col("host_start_ns") < pl.col("from_ns"))
+    after = inferred & (pl.col("host_start_ns") >= pl.col("until_ns"))
+    # Below zero no step can be: of one before the first nothing is said.
+    step = (
+        pl.when(before & (pl.col("low") > 0))
+        .then(pl.col("low") - 1)
+        .when(after)
+        .then(pl.col("high") + 1)
+        .otherwise("step")
+    )
+    return (
+        tasks.join(edges, on="rank", how="left", maintain_order="left")
+        .with_columns(step=step)
+        .drop("low", "high", "from_ns", "until_ns")
+    )
 
 
 def _graphs(passes: pl.DataFrame) -> pl.DataFrame:

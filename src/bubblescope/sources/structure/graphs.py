@@ -24,7 +24,7 @@ import polars as pl
 
 from bubblescope.model.kinds import Kind
 from bubblescope.sources.nesting import outermost
-from bubblescope.sources.traced import BACKWARD, COMMUNICATION, COMPUTE, NONE, SEND
+from bubblescope.sources.traced import BACKWARD, COMMUNICATION, COMPUTE, NONE, PRODUCT, SEND
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints, Mask
@@ -64,12 +64,14 @@ class _Order(NamedTuple):
         numbered: Those of them that have a number.
         sequence: Their numbers, never falling.
         engine: Frame with the columns of `OPERATORS`: the engine's, on whatever thread.
+        products_ns: When the main thread multiplied matrices, ascending.
     """
 
     own: pl.DataFrame
     numbered: pl.DataFrame
     sequence: Ints
     engine: pl.DataFrame
+    products_ns: Ints
 
     @property
     def advances(self) -> Mask:
@@ -102,7 +104,7 @@ def passes(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
     backwards = _backwards(calls)
     forwards = _forwards(order, calls)
     main = int(order.own["thread"][0])
-    backwards = _with_own_work(order, backwards, forwards, apart)
+    backwards = _with_preparation(order, backwards, forwards)
     found = pl.concat(
         [
             frame.with_columns(thread=pl.lit(main, pl.Int64)).select(*PASSES).cast(PASSES)  # type: ignore[arg-type]
@@ -138,7 +140,8 @@ def _ordered(operators: pl.DataFrame, apart: pl.DataFrame) -> _Order:
     engine = outermost(operators.filter(backward)).sort("start_ns")
     counts = operators.filter(numbered).group_by("thread").len().sort("len", "thread")
     if not counts.height or not engine.height:
-        return _Order(operators.clear(), operators.clear(), np.zeros(0, np.int64), engine)
+        nothing = np.zeros(0, np.int64)
+        return _Order(operators.clear(), operators.clear(), nothing, engine, nothing)
     main = _main_thread(operators.filter(numbered), engine)
     # What the engine ran on the main thread itself, on a CPU, encloses what it called.
     both = outermost(operators.filter(pl.col("thread") == main))
@@ -150,7 +153,14 @@ def _ordered(operators: pl.DataFrame, apart: pl.DataFrame) -> _Order:
         )["until_ns"]
         own = own.filter((own["start_ns"] >= until).fill_null(value=True))
     counted = own.filter(pl.col("sequence") != NONE)
-    return _Order(own, counted, counted["sequence"].cum_max().to_numpy(), engine)
+    products = operators.filter(pl.col("role") == PRODUCT, pl.col("thread") == main)
+    return _Order(
+        own,
+        counted,
+        counted["sequence"].cum_max().to_numpy(),
+        engine,
+        products["start_ns"].sort().to_numpy(),
+    )
 
 
 def _main_thread(numbered: pl.DataFrame, engine: pl.DataFrame) -> int:
@@ -179,17 +189,15 @@ def _calls(order: _Order) -> pl.DataFrame:
         Frame with call, block (how many boundaries came before), start_ns, end_ns, low and high (the
         lowest and highest number of its nodes), nodes and again (how many were visited before).
     """
-    own_ns = order.own["start_ns"].to_numpy()
     engine = order.engine.with_columns(
         block=pl.Series(
             np.searchsorted(_boundaries_ns(order), order.engine["start_ns"].to_numpy())
         ),
-        between=pl.Series(np.searchsorted(own_ns, order.engine["start_ns"].to_numpy())),
         number=pl.when(pl.col("sequence") != NONE).then("sequence"),
     )
     last = pl.col("number").forward_fill().over("thread")
     rises = (pl.col("number") >= last.shift(1).over("thread")).fill_null(value=False)
-    broken = pl.col("number").is_not_null() & (pl.col("between") != pl.col("between").shift(1))
+    broken = pl.col("number").is_not_null() & (pl.col("block") != pl.col("block").shift(1))
     engine = engine.with_columns(
         call=(rises | broken.fill_null(value=True)).cum_sum(), built=_built(order, engine)
     )
@@ -236,25 +244,30 @@ def _graphs(calls: pl.DataFrame) -> pl.DataFrame:
     """Give each call the graph that it goes back through, and say whether it was the first to."""
     again = (pl.col("again") >= _REVISITED * pl.col("nodes")) | pl.col("top_again")
     calls = calls.with_columns(first=~again)
-    firsts = calls.filter("first").sort("high")
+    firsts = calls.filter("first").sort("high", descending=True)
     if not firsts.height:
         return calls.with_columns(graph=pl.col("high"))
-    # A call within the numbers of an earlier and larger one is a part of that one's graph.
-    high, low, nodes, start = (
-        firsts[name].to_numpy() for name in ("high", "low", "nodes", "start_ns")
-    )
-    outer = np.minimum(np.arange(len(high)) + 1, len(high) - 1)
-    part = (
-        (np.arange(len(high)) < len(high) - 1)
-        & (low[outer] <= high)
-        & (start[outer] < start)
-        & (nodes < _SMALLER * nodes[outer])
-    )
-    parts = set(firsts["call"].to_numpy()[part].tolist())
-    calls = calls.with_columns(first=pl.col("first") & ~pl.col("call").is_in(parts))
+    calls = calls.with_columns(first=pl.col("first") & ~pl.col("call").is_in(_parts(firsts)))
     graphs = calls.filter("first")["high"].sort().to_numpy()
     at = np.searchsorted(graphs, calls["high"].to_numpy()).clip(max=len(graphs) - 1)
     return calls.with_columns(graph=pl.Series(graphs[at]))
+
+
+def _parts(firsts: pl.DataFrame) -> list[int]:
+    """Return the calls within the numbers of an earlier and larger one: parts of that one's graph.
+
+    Args:
+        firsts: Calls that may be the first through their graphs, the highest first.
+    """
+    parts = []
+    outer = (2**62, 0, 0)  # lowest number, nodes and start of the last that is a graph's first
+    columns = ("call", "low", "high", "nodes", "start_ns")
+    for call, low, high, nodes, start in firsts.select(columns).iter_rows():
+        if outer[0] <= high and start > outer[2] and nodes < _SMALLER * outer[1]:
+            parts.append(call)
+        else:
+            outer = (low, nodes, start)
+    return parts
 
 
 def _backwards(calls: pl.DataFrame) -> pl.DataFrame:
@@ -297,33 +310,21 @@ def _backwards(calls: pl.DataFrame) -> pl.DataFrame:
     return runs.with_columns(kind=kind, certainty=pl.lit(_SURE))
 
 
-def _with_own_work(
-    order: _Order, backwards: pl.DataFrame, forwards: pl.DataFrame, apart: pl.DataFrame
+def _with_preparation(
+    order: _Order, backwards: pl.DataFrame, forwards: pl.DataFrame
 ) -> pl.DataFrame:
-    """Stretch backwards to what the caller did for them before and after the engine.
+    """Let backwards begin with what the caller recorded for them, since the pass or transfer before.
 
-    That is what it recorded since the pass or transfer before, such as a scaled gradient, and what it
-    did without recording until the next of those, such as adding a weight's gradient up.
+    Zero-bubble schedules look for the nodes at which they split a backward in this way.
     """
     moved = order.own.filter(pl.col("role") >= COMMUNICATION)
-    others = (backwards, forwards, moved, apart.drop_nulls("end_ns"))
-    done_ns = np.sort(np.concatenate([frame["end_ns"].to_numpy() for frame in others]))
-    begin_ns = np.sort(np.concatenate([frame["start_ns"].to_numpy() for frame in others]))
-    start, end = (backwards[edge].to_numpy() for edge in ("start_ns", "end_ns"))
-    since = np.append(-(2**62), done_ns)[np.searchsorted(done_ns, start, side="right")]
-    until = np.append(begin_ns, 2**62)[np.searchsorted(begin_ns, end)]
-    recorded = order.numbered.filter(pl.Series(order.advances))
-    first = np.append(recorded["start_ns"].to_numpy(), 2**62)
-    until = np.minimum(until, first[np.searchsorted(first, end)])
-    started = first[np.searchsorted(first, since)]
-    own_start, own_end = (order.own[edge].to_numpy() for edge in ("start_ns", "end_ns"))
-    # What is further away than a pass is long has some other reason.
-    started = np.where(start - started <= end - start, started, start)
-    last = np.searchsorted(own_start, np.minimum(until, end + (end - start))) - 1
-    return backwards.with_columns(
-        start_ns=pl.Series(np.minimum(start, np.maximum(started, since))),
-        end_ns=pl.Series(np.maximum(end, np.minimum(own_end[last.clip(0)], until))),
-    )
+    ends = [frame["end_ns"].to_numpy() for frame in (backwards, forwards, moved)]
+    done_ns = np.sort(np.concatenate(ends))
+    recorded_ns = order.numbered["start_ns"].to_numpy()[order.advances]
+    start = backwards["start_ns"].to_numpy()
+    since = np.append(NONE, done_ns)[np.searchsorted(done_ns, start, side="right")]
+    first = np.append(recorded_ns, start.max())[np.searchsorted(recorded_ns, since)]
+    return backwards.with_columns(start_ns=pl.Series(np.minimum(start, first)))
 
 
 def _forwards(order: _Order, calls: pl.DataFrame) -> pl.DataFrame:
@@ -354,4 +355,56 @@ def _forwards(order: _Order, calls: pl.DataFrame) -> pl.DataFrame:
             "certainty": np.full(len(high), _SURE),
         }
     ).filter(pl.Series(seen))
-    return found.with_columns(kind=pl.lit(Kind.FORWARD.value))
+    taken = np.zeros(len(start) + 1, np.int64)
+    np.add.at(taken, first[seen], 1)
+    np.add.at(taken, last[seen] + 1, -1)
+    size = np.cumsum(np.append(0, order.advances))
+    alike = _alike(order, np.cumsum(taken)[:-1] > 0, (size[last + 1] - size[first])[seen])
+    return pl.concat([found, alike]).with_columns(kind=pl.lit(Kind.FORWARD.value))
+
+
+def _alike(order: _Order, taken: Mask, sizes: Ints) -> pl.DataFrame:
+    """Return forwards that no backward tells: runs of about as many operators as others have.
+
+    Args:
+        order: What ran.
+        taken: Which of the numbered operators are in a forward.
+        sizes: How many operators autograd recorded in each of those.
+    """
+    free = order.advances & ~taken
+    start, end = (order.numbered[edge].to_numpy()[free] for edge in ("start_ns", "end_ns"))
+    moved = order.own.filter(pl.col("role") >= COMMUNICATION)["start_ns"].to_numpy()
+    parts = np.stack(
+        [
+            np.searchsorted(np.sort(edges), start)
+            for edges in (
+                moved,
+                order.engine["start_ns"].to_numpy(),
+                order.numbered["start_ns"].to_numpy()[taken],
+            )
+        ]
+    )
+    begins = np.append(True, np.any(np.diff(parts, axis=1), axis=0)) if len(start) else []
+    runs = pl.DataFrame(
+        {
+            "run": np.cumsum(begins),
+            "start_ns": start,
+            "end_ns": end,
+            "graph": order.sequence[free],
+        },
+        schema={"run": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "graph": pl.Int64},
+    )
+    found = runs.group_by("run", maintain_order=True).agg(
+        pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("graph").max(), size=pl.len()
+    )
+    known = np.unique(sizes)
+    own = found["size"].to_numpy()
+    # Only a forward multiplies matrices; what prepares a backward does not.
+    low, high = (
+        np.searchsorted(order.products_ns, found[edge].to_numpy())
+        for edge in ("start_ns", "end_ns")
+    )
+    near = [bool(len(known)) and bool((np.abs(known - one) <= _ALIKE * known).any()) for one in own]
+    return found.filter(pl.Series(near, dtype=pl.Boolean) & pl.Series(low < high)).select(
+        "start_ns", "end_ns", "graph", certainty=pl.lit(_LIKELY, pl.Float64)
+    )

@@ -2,55 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.model.device_time import lookup
 from bubblescope.model.kinds import Kind
 from bubblescope.names.parsed import ParsedName
 from bubblescope.sources.capture import RANGES
 from bubblescope.sources.structure.graphs import passes
-from bubblescope.sources.traced import RECEIVE, SEND
+from bubblescope.sources.traced import NONE, OPERATORS, RECEIVE, SEND
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from bubblescope.names.parser import NameParser
+    from bubblescope.sources.capture import Capture
+    from bubblescope.sources.traced import Traced
 
-HOW_KIND: Final = "autograd: what its engine ran is a backward, what it recorded for that a forward"
+HOW_KIND: Final = (
+    "autograd: what its engine ran is a backward, and what it went back through a forward"
+)
 """How passes were told."""
 
+_APART: Final = "(?i)^(?:## )?optimizer"
+"""Ranges whose operators are neither a forward nor a backward."""
 _PIPELINED: Final = 0.5
 """Share of passes beside a transfer from which on the transfers are a pipeline's."""
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
 
 
-class Structure(NamedTuple):
-    """What a process ran, as ranges.
-
-    Attributes:
-        ranges: Frame with the columns of `RANGES`.
-        meaning: What their names mean.
-    """
-
-    ranges: pl.DataFrame
-    meaning: Mapping[str, Sequence[ParsedName]]
-
-
-def pipeline_ranges(operators: pl.DataFrame, apart: pl.DataFrame) -> Structure | None:
-    """Return a range for each pass of a pipeline and for each transfer whose way is known.
+def tell_pipeline(trace: Traced, names: NameParser) -> Capture | None:
+    """Put a range for each pass of a pipeline, and for each transfer whose way is known, in a trace.
 
     Args:
-        operators: Frame with the columns of `bubblescope.sources.traced.OPERATORS`.
-        apart: Frame with start_ns and end_ns of ranges that are no passes, such as optimizers.
+        trace: The trace of one process, whose ranges name no passes.
+        names: What range names mean, of which those of optimizers are believed.
 
     Returns:
-        None if nothing shows that the process is part of a pipeline: most passes are not beside a
-        transfer to or from another rank.
+        Its capture with these ranges and what they mean; None if nothing shows that the process is part
+        of a pipeline: most passes are not beside a transfer to or from another rank.
     """
-    moved = operators.filter(pl.col("role") >= SEND).sort("start_ns")
+    moved = _transfers(trace)
     if not moved.height:
         return None
-    found = passes(operators, apart)
+    known = names.parse_all(trace.capture.ranges["name"])
+    optimizers = [name for name, said in known.items() if said[0].kind is Kind.OPTIMIZER]
+    apart = trace.capture.ranges.filter(
+        pl.col("name").is_in(optimizers) | pl.col("name").str.contains(_APART)
+    )
+    others = trace.operators.filter(pl.col("role") < SEND)
+    found = passes(pl.concat([others, moved.select(others.columns)]), apart)
     if not found.height or not _pipelined(found, moved):
         return None
     named = found.with_columns(
@@ -63,10 +65,48 @@ def pipeline_ranges(operators: pl.DataFrame, apart: pl.DataFrame) -> Structure |
         .iter_rows()
     }
     frames = [named] if _several_chunks(found) else [named, _named_transfers(moved, found)]
-    ranges = pl.concat(
-        frame.with_columns(process=pl.lit(0, pl.Int64)).select(*RANGES) for frame in frames
+    process = trace.capture.work["process"].first() if trace.capture.work.height else 0
+    ranges = [
+        frame.with_columns(process=pl.lit(process, pl.Int64)).select(*RANGES) for frame in frames
+    ]
+    return msgspec.structs.replace(
+        trace.capture,
+        ranges=pl.concat([trace.capture.ranges, *ranges]),
+        meaning={**trace.capture.meaning, **meaning},
     )
-    return Structure(ranges, meaning)
+
+
+def _transfers(trace: Traced) -> pl.DataFrame:
+    """Return what sends to or receives from another rank, with the columns of `OPERATORS`, by start.
+
+    Those are operators or, where the trace has none of them, launches of kernels.
+    """
+    moved = trace.operators.filter(pl.col("role") >= SEND).sort("start_ns")
+    if moved.height:
+        return moved
+    capture = trace.capture
+    ways = {
+        number: RECEIVE if comm.operation == "recv" else SEND
+        for number, comm in enumerate(capture.comms)
+        if comm.known_kind() is Kind.OTHER
+    }
+    work = capture.work.filter(pl.col("comm").is_in(list(ways)))
+    call = lookup(capture.launches["correlation"].to_numpy(), work["correlation"].to_numpy())
+    work = work.filter(pl.Series(call != NONE))
+    launched = capture.launches[call[call != NONE]]
+    return (
+        launched.select(
+            "thread",
+            "start_ns",
+            end_ns=pl.col("start_ns") + 1,
+            role=work["comm"].replace_strict(
+                list(ways), list(ways.values()), default=SEND, return_dtype=pl.Int64
+            ),
+            sequence=pl.lit(NONE, pl.Int64),
+        )
+        .select(*OPERATORS)
+        .sort("start_ns")
+    )
 
 
 def _pipelined(found: pl.DataFrame, moved: pl.DataFrame) -> bool:
@@ -103,11 +143,9 @@ def _named_transfers(moved: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
 
     That holds where a rank has one chunk; with several, receives are posted for passes to come.
     """
+    forward = pl.col("kind") == Kind.FORWARD.value
     ways = found.filter(pl.col("kind") != Kind.BACKWARD_WEIGHT.value).select(
-        "start_ns",
-        way=pl.when(kind=Kind.FORWARD.value)
-        .then(pl.lit("forward-"))
-        .otherwise(pl.lit("backward-")),
+        "start_ns", way=pl.when(forward).then(pl.lit("forward-")).otherwise(pl.lit("backward-"))
     )
     sent, received = (moved.filter(role=role) for role in (SEND, RECEIVE))
     return pl.concat(
