@@ -12,6 +12,7 @@ from bubblescope.sources.phases import phase_ranges, step_markers, tell_phases
 from bubblescope.sources.projection import project
 from bubblescope.sources.step_marks import Steps, guessed_steps, in_line, step_ranges
 from bubblescope.sources.structure.ranges import HOW_KIND, tell_pipeline
+from bubblescope.sources.traced import COMMUNICATION
 from bubblescope.sources.whole_devices import with_whole_devices
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def tell(
     names: NameParser,
     *,
     on_device: bool = True,
+    world: int = 1,
 ) -> Untold:
     """Tell the tasks of a trace that names no passes.
 
@@ -57,11 +59,15 @@ def tell(
         capture: All that the trace recorded.
         names: What range names mean.
         on_device: Whether it holds work of devices, not operators of the host in their place.
+        world: Number of ranks of the job, as far as the trace says.
 
     Returns:
         The tasks; none only if the trace holds no work of a device.
     """
-    pipelines = [tell_pipeline(trace, names) for _, trace in parts]
+    pipelines = [
+        tell_pipeline(trace, names, hidden=world > 1 and not (on_device or _communicates(trace)))
+        for _, trace in parts
+    ]
     steps = in_line(
         [
             _steps(trace, names) if pipeline is None else step_ranges(trace, names)
@@ -97,6 +103,12 @@ def tell(
         what = "a step" if any(one.ranges.height for one in steps) else "all that it did"
         ways.setdefault("kind", {})[_HOW_DEVICE.format(what)] = None
     return Untold(told, projection, {field: "; ".join(how) for field, how in ways.items()}, blank)
+
+
+def _communicates(trace: Traced) -> bool:
+    """Say whether a trace shows any communication with other ranks."""
+    moves = (trace.operators["role"] >= COMMUNICATION).any()
+    return bool(trace.capture.comms) or bool(moves)
 
 
 def _steps(trace: Traced, names: NameParser) -> Steps:

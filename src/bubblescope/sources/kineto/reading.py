@@ -183,7 +183,13 @@ class _Reader(msgspec.Struct, frozen=True):
             how = {"kind": _HOW_BANNERS, "stage": HOW_STAGE}
             told = Untold(events.capture, projection, how, blank=False)
         if not projection.pipelined:
-            told = tell([(0, events)], events.capture, self.names, on_device=events.on_device)
+            told = tell(
+                [(0, events)],
+                events.capture,
+                self.names,
+                on_device=events.on_device,
+                world=_whole((header.distributed or {}).get("world_size")) or 1,
+            )
         stated = _WORKER_NAME.match(path.name)
         if stated and events.process not in (None, int(stated["pid"])):
             stated = None  # such as worker0_step_12, which names no machine

@@ -122,7 +122,11 @@ def _graphs(passes: pl.DataFrame) -> pl.DataFrame:
     received = passes.group_by(_GRAPH).agg(pl.col("received").sum())
     both = built.join(consumed, on=_GRAPH, how="full", coalesce=True, nulls_equal=True)
     lacks = pl.any_horizontal(pl.col("built_ns", "consumed_ns").is_null()).any().over(_STEP)
-    return both.filter(~lacks).join(received, on=_GRAPH, nulls_equal=True)
+    whole = both.filter(~lacks).join(received, on=_GRAPH, nulls_equal=True)
+    # A rank builds as many graphs in each step; where it did not, something is not in the trace.
+    sizes = whole.group_by(_STEP).len()
+    usual = sizes.group_by("rank").agg(pl.col("len").mode().max())
+    return whole.join(sizes.join(usual, on=["rank", "len"]), on=_STEP, nulls_equal=True).drop("len")
 
 
 def _numbered(graphs: pl.DataFrame) -> pl.DataFrame:
@@ -144,7 +148,9 @@ def _numbered(graphs: pl.DataFrame) -> pl.DataFrame:
     agrees = (pl.col("label") + pl.col("within") == last).all().over(_STEP)
     even = (size == pl.len().over(_STEP) / (last + 1)).all().over(_STEP)
     order = pl.int_range(pl.len()).over(_STEP)
-    turned = back.with_columns(label=(order // _reversed_count(back)).cast(pl.Int32))
+    count = _reversed_count(back)
+    back = back.clear() if count is None else back
+    turned = back.with_columns(label=(order // (count or 1)).cast(pl.Int32))
     found = pl.concat([nested.filter(agrees & even).drop("within"), turned])
     return found.sort("built_ns").select(
         *_GRAPH,
@@ -154,17 +160,22 @@ def _numbered(graphs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _reversed_count(graphs: pl.DataFrame) -> int:
+def _reversed_count(graphs: pl.DataFrame) -> int | None:
     """Return how many micro-batches a step has of which the backwards run in reverse.
 
     A rank posts a receive for each forward and each backward, but at the ends of the pipeline: the first
     chunk receives no input and the last no gradient. So with n graphs and m micro-batches these ranks
     post 2n - m.
+
+    Returns:
+        None if ranks or steps do not agree.
     """
     told = graphs.group_by(_STEP).agg(size=pl.len(), lacks=2 * pl.len() - pl.col("received").sum())
+    sizes = told["size"].unique()
     ends = told.filter(pl.col("lacks") > 0, pl.col("size") % pl.col("lacks") == 0)
-    counts = (ends["lacks"] if ends.height else told["size"]).mode().sort()
-    return int(counts[0]) if len(counts) else 1
+    counts = (ends["lacks"] if ends.height else sizes).unique()
+    agree = len(sizes) == 1 and len(counts) == 1
+    return int(counts[0]) if agree else None
 
 
 def _layers(graphs: pl.DataFrame, furthest: Expr, name: str) -> pl.DataFrame:

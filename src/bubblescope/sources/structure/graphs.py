@@ -51,7 +51,7 @@ what the graph's own call visited."""
 _ALIKE: Final = 0.2
 """How far the number of operators of a forward without a backward may be from that of one with."""
 
-_SURE, _LIKELY, _GUESSED = 0.99, 0.9, 0.6
+_SURE, _LIKELY, _GUESSED = 0.99, 0.9, 0.5
 """Certainty of a pass whose forward and backward were both seen; of one of which only that one was, as
 at the edges of a trace; and of one that is like others."""
 
@@ -92,11 +92,14 @@ def passes(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
         apart: Frame with start_ns and end_ns of ranges whose operators are neither, such as optimizers.
 
     Returns:
-        Frame with the columns of `PASSES`, by start; none if autograd's engine ran nothing.
+        Frame with the columns of `PASSES`, by start; none if autograd's engine ran nothing. Without
+        numbers passes have no graph, and are told by what ran between two transfers.
     """
     order = _ordered(operators, apart)
-    if not order.engine.height or not order.numbered.height:
+    if not order.engine.height:
         return pl.DataFrame(schema=PASSES)
+    if not order.numbered.height:
+        return _by_turns(order)
     calls = _calls(order)
     if not calls.height:
         return pl.DataFrame(schema=PASSES)
@@ -112,6 +115,39 @@ def passes(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
         ]
     )
     return _joined(found.sort("start_ns", "end_ns"), order)
+
+
+def _by_turns(order: _Order) -> pl.DataFrame:
+    """Return the passes of operators without numbers, as far as transfers part them.
+
+    A run of the engine's is a backward, and one of the caller's that multiplies matrices a forward.
+    """
+    turn = (
+        pl.when(pl.col("role") >= COMMUNICATION)
+        .then(0)
+        .otherwise(1 + (pl.col("role") == BACKWARD).cast(pl.Int8))
+    )
+    turns = pl.concat([order.own, order.engine]).sort("start_ns").with_columns(turn=turn)
+    runs = (
+        turns.group_by(pl.col("turn").rle_id().alias("run"), "turn", maintain_order=True)
+        .agg(pl.col("thread").first(), pl.col("start_ns").min(), pl.col("end_ns").max())
+        .filter(pl.col("turn") > 0)
+    )
+    low, high = (
+        np.searchsorted(order.products_ns, runs[edge].to_numpy()) for edge in ("start_ns", "end_ns")
+    )
+    backward = pl.col("turn") == 2
+    return (
+        runs.filter(backward | pl.Series(low < high))
+        .with_columns(
+            kind=pl.when(backward)
+            .then(pl.lit(Kind.BACKWARD.value))
+            .otherwise(pl.lit(Kind.FORWARD.value)),
+            graph=pl.lit(None, pl.Int64),
+            certainty=pl.lit(_GUESSED, pl.Float32),
+        )
+        .select(*PASSES)
+    )
 
 
 def _joined(found: pl.DataFrame, order: _Order) -> pl.DataFrame:
@@ -138,11 +174,12 @@ def _ordered(operators: pl.DataFrame, apart: pl.DataFrame) -> _Order:
     backward = pl.col("role") == BACKWARD
     numbered = (pl.col("sequence") != NONE) & (pl.col("role") <= COMPUTE)
     engine = outermost(operators.filter(backward)).sort("start_ns")
-    counts = operators.filter(numbered).group_by("thread").len().sort("len", "thread")
-    if not counts.height or not engine.height:
+    telling = operators.filter(numbered)
+    telling = telling if telling.height else operators.filter(pl.col("role") == PRODUCT)
+    if not telling.height or not engine.height:
         nothing = np.zeros(0, np.int64)
         return _Order(operators.clear(), operators.clear(), nothing, engine, nothing)
-    main = _main_thread(operators.filter(numbered), engine)
+    main = _main_thread(telling, engine)
     # What the engine ran on the main thread itself, on a CPU, encloses what it called.
     both = outermost(operators.filter(pl.col("thread") == main))
     own = both.filter(~backward).sort("start_ns")

@@ -32,19 +32,21 @@ _PIPELINED: Final = 0.5
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
 
 
-def tell_pipeline(trace: Traced, names: NameParser) -> Capture | None:
+def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> Capture | None:
     """Put a range for each pass of a pipeline, and for each transfer whose way is known, in a trace.
 
     Args:
         trace: The trace of one process, whose ranges name no passes.
         names: What range names mean, of which those of optimizers are believed.
+        hidden: Whether there are other ranks, of which the trace shows no communication: it may be
+            a pipeline's nevertheless.
 
     Returns:
         Its capture with these ranges and what they mean; None if nothing shows that the process is part
         of a pipeline: most passes are not beside a transfer to or from another rank.
     """
     moved = _transfers(trace)
-    if not moved.height:
+    if not moved.height and not hidden:
         return None
     known = names.parse_all(trace.capture.ranges["name"])
     optimizers = [name for name, said in known.items() if said[0].kind is Kind.OPTIMIZER]
@@ -53,10 +55,11 @@ def tell_pipeline(trace: Traced, names: NameParser) -> Capture | None:
     )
     others = trace.operators.filter(pl.col("role") < SEND)
     found = passes(pl.concat([others, moved.select(others.columns)]), apart)
-    if not found.height or not _pipelined(found, moved):
+    if not found.height or not (hidden or _pipelined(found, moved)):
         return None
     named = found.with_columns(
-        name=pl.format("{} of graph {}", "kind", "graph"), received=_received(found, moved)
+        name=pl.coalesce(pl.format("{} of graph {}", "kind", "graph"), "kind"),
+        received=_received(found, moved),
     )
     meaning = {
         name: [ParsedName(Kind(kind), graph=graph, received=received, certainty=certainty)]
