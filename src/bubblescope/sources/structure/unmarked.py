@@ -12,7 +12,7 @@ from bubblescope.model.device_time import lookup
 from bubblescope.model.kinds import Kind
 from bubblescope.names.parsed import ParsedName
 from bubblescope.sources.capture import RANGES
-from bubblescope.sources.structure.graphs import passes
+from bubblescope.sources.structure.autograd import passes
 from bubblescope.sources.traced import NONE, OPERATORS, RECEIVE, SEND
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ HOW_KIND: Final = (
 
 _APART: Final = "(?i)^(?:## )?optimizer"
 """Ranges whose operators are neither a forward nor a backward."""
-_PIPELINED: Final = 0.5
-"""Share of passes beside a transfer from which on the transfers are a pipeline's."""
+_PIPELINED: Final = 0.6
+"""Share of forwards and backwards beside a transfer from which on the transfers are a pipeline's: every
+one receives what it works on or sends what it made, but on a rank that hands it on to itself."""
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
 
 
@@ -96,26 +97,20 @@ def _transfers(trace: Traced) -> pl.DataFrame:
     work = capture.work.filter(pl.col("comm").is_in(list(ways)))
     call = lookup(capture.launches["correlation"].to_numpy(), work["correlation"].to_numpy())
     work = work.filter(pl.Series(call != NONE))
-    launched = capture.launches[call[call != NONE]]
-    return (
-        launched.select(
-            "thread",
-            "start_ns",
-            end_ns=pl.col("start_ns") + 1,
-            role=work["comm"].replace_strict(
-                list(ways), list(ways.values()), default=SEND, return_dtype=pl.Int64
-            ),
-            sequence=pl.lit(NONE, pl.Int64),
-        )
-        .select(*OPERATORS)
-        .sort("start_ns")
+    launched = capture.launches[call[call != NONE]].with_columns(
+        end_ns=pl.col("start_ns") + 1,
+        role=work["comm"].replace_strict(
+            list(ways), list(ways.values()), default=SEND, return_dtype=pl.Int64
+        ),
+        sequence=pl.lit(NONE, pl.Int64),
     )
+    return launched.select(*OPERATORS).sort("start_ns")
 
 
 def _pipelined(found: pl.DataFrame, moved: pl.DataFrame) -> bool:
     """Say whether most passes begin after a transfer or end before one, no other pass in between."""
     at = moved["start_ns"]
-    beside = found.select(
+    beside = found.filter(pl.col("kind") != Kind.BACKWARD_WEIGHT.value).select(
         before=pl.col("end_ns").shift(1, fill_value=-(2**62)),
         start="start_ns",
         end="end_ns",

@@ -24,7 +24,16 @@ import polars as pl
 
 from bubblescope.model.kinds import Kind
 from bubblescope.sources.nesting import outermost
-from bubblescope.sources.traced import BACKWARD, COMMUNICATION, COMPUTE, NONE, PRODUCT, SEND
+from bubblescope.sources.traced import (
+    BACKWARD,
+    CAST,
+    COMMUNICATION,
+    COMPUTE,
+    NODE,
+    NONE,
+    PRODUCT,
+    SEND,
+)
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints, Mask
@@ -47,6 +56,10 @@ Of a linear layer it visits two nodes, of which the call for the inputs visited 
 _SMALLER: Final = 0.5
 """A call within another graph's numbers is a part of that graph if it visits less than this share of
 what the graph's own call visited."""
+
+_DISTINCT: Final = 0.25
+"""Share of the engine's visits with a number of their own below which the numbers mean nothing: no node
+is visited more than twice."""
 
 _ALIKE: Final = 0.2
 """How far the number of operators of a forward without a backward may be from that of one with."""
@@ -96,9 +109,10 @@ def passes(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
         numbers passes have no graph, and are told by what ran between two transfers.
     """
     order = _ordered(operators, apart)
-    if not order.engine.height:
+    if not order.engine.height or not order.own.height:
         return pl.DataFrame(schema=PASSES)
-    if not order.numbered.height:
+    numbers = order.engine.filter(pl.col("sequence") != NONE)["sequence"]
+    if not order.numbered.height or numbers.n_unique() < _DISTINCT * len(numbers):
         return _by_turns(order)
     calls = _calls(order)
     if not calls.height:
@@ -125,7 +139,7 @@ def _by_turns(order: _Order) -> pl.DataFrame:
     turn = (
         pl.when(pl.col("role") >= COMMUNICATION)
         .then(0)
-        .otherwise(1 + (pl.col("role") == BACKWARD).cast(pl.Int8))
+        .otherwise(1 + pl.col("role").is_in([BACKWARD, NODE]).cast(pl.Int8))
     )
     turns = pl.concat([order.own, order.engine]).sort("start_ns").with_columns(turn=turn)
     runs = (
@@ -171,8 +185,9 @@ def _joined(found: pl.DataFrame, order: _Order) -> pl.DataFrame:
 
 def _ordered(operators: pl.DataFrame, apart: pl.DataFrame) -> _Order:
     """Put the outermost operators of the main thread and of the engine in order."""
-    backward = pl.col("role") == BACKWARD
-    numbered = (pl.col("sequence") != NONE) & (pl.col("role") <= COMPUTE)
+    # Where the trace lacks a call of the engine, it may still have the node that was called.
+    backward = pl.col("role").is_in([BACKWARD, NODE])
+    numbered = (pl.col("sequence") != NONE) & pl.col("role").is_between(CAST, COMPUTE)
     engine = outermost(operators.filter(backward)).sort("start_ns")
     telling = operators.filter(numbered)
     telling = telling if telling.height else operators.filter(pl.col("role") == PRODUCT)
@@ -421,7 +436,7 @@ def _alike(order: _Order, taken: Mask, sizes: Ints) -> pl.DataFrame:
             )
         ]
     )
-    begins = np.append(True, np.any(np.diff(parts, axis=1), axis=0)) if len(start) else []
+    begins = np.append(np.ones(min(1, len(start)), bool), np.diff(parts, axis=1).any(axis=0))
     runs = pl.DataFrame(
         {
             "run": np.cumsum(begins),
