@@ -13,7 +13,16 @@ from bubblescope.model.kinds import Kind
 from bubblescope.names.parsed import ParsedName
 from bubblescope.sources.capture import RANGES
 from bubblescope.sources.structure.autograd import passes
-from bubblescope.sources.traced import NONE, OPERATORS, RECEIVE, SEND
+from bubblescope.sources.traced import (
+    BACKWARD,
+    CAST,
+    COMPUTE,
+    NONE,
+    OPERATORS,
+    PRODUCT,
+    RECEIVE,
+    SEND,
+)
 
 if TYPE_CHECKING:
     from bubblescope.names.parser import NameParser
@@ -30,6 +39,8 @@ _APART: Final = "(?i)^(?:## )?optimizer"
 _PIPELINED: Final = 0.6
 """Share of forwards and backwards beside a transfer from which on the transfers are a pipeline's: every
 one receives what it works on or sends what it made, but on a rank that hands it on to itself."""
+_MUCH: Final = 0.1
+"""Share of what the busiest thread launches from which on a thread launches much."""
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
 
 
@@ -55,6 +66,8 @@ def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> 
         pl.col("name").is_in(optimizers) | pl.col("name").str.contains(_APART)
     )
     others = trace.operators.filter(pl.col("role") < SEND)
+    if not others["role"].is_between(CAST, COMPUTE).any():
+        others = _launched(trace.capture, others, moved)
     found = passes(pl.concat([others, moved.select(others.columns)]), apart)
     if not found.height or not (hidden or _pipelined(found, moved)):
         return None
@@ -80,6 +93,36 @@ def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> 
     )
 
 
+def _launched(capture: Capture, engine: pl.DataFrame, moved: pl.DataFrame) -> pl.DataFrame:
+    """Return launches of kernels in place of operators, where a trace has none of the caller's.
+
+    The engine's are those of its threads or, where nothing names these, those of the one other thread
+    that launches much: the caller's is the one that moves data to other ranks.
+
+    Args:
+        capture: What the process recorded.
+        engine: What is known of autograd's engine, with the columns of `OPERATORS`.
+        moved: Transfers.
+    """
+    computes = capture.work.filter(pl.col("comm").is_null(), pl.col("copy").is_null())
+    launches = capture.launches.join(computes.select("correlation"), on="correlation", how="semi")
+    busy = launches.group_by("thread").len().filter(pl.col("len") >= _MUCH * pl.col("len").max())
+    main = moved["thread"].mode().sort().first()
+    others = busy.filter(pl.col("thread") != main)["thread"]
+    engines = engine["thread"].unique() if engine.height else others
+    if len(engines) != 1 or main in engines:
+        return engine
+    return (
+        launches.filter(pl.col("thread").is_in([main, engines[0]]))
+        .with_columns(
+            end_ns=pl.col("start_ns") + 1,
+            role=pl.when(pl.col("thread") == main).then(PRODUCT).otherwise(BACKWARD).cast(pl.Int64),
+            sequence=pl.lit(NONE, pl.Int64),
+        )
+        .select(*OPERATORS)
+    )
+
+
 def _transfers(trace: Traced) -> pl.DataFrame:
     """Return what sends to or receives from another rank, with the columns of `OPERATORS`, by start.
 
@@ -97,7 +140,7 @@ def _transfers(trace: Traced) -> pl.DataFrame:
     work = capture.work.filter(pl.col("comm").is_in(list(ways)))
     call = lookup(capture.launches["correlation"].to_numpy(), work["correlation"].to_numpy())
     work = work.filter(pl.Series(call != NONE))
-    launched = capture.launches[call[call != NONE]].with_columns(
+    launched: pl.DataFrame = capture.launches[call[call != NONE]].with_columns(
         end_ns=pl.col("start_ns") + 1,
         role=work["comm"].replace_strict(
             list(ways), list(ways.values()), default=SEND, return_dtype=pl.Int64
