@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from bubblescope.sources.capture import Capture
     from bubblescope.sources.traced import Traced
 
-HOW_KIND: Final = (
+_HOW_GRAPHS: Final = (
     "autograd: what its engine ran is a backward, and what it went back through a forward"
 )
-"""How passes were told."""
+_HOW_TURNS: Final = (
+    "turns between transfers, which say no more than that: what autograd's engine ran is a backward, "
+    "what the caller ran a forward"
+)
 
 _APART: Final = "(?i)^(?:## )?optimizer"
 """Ranges whose operators are neither a forward nor a backward."""
@@ -44,8 +47,21 @@ _MUCH: Final = 0.1
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
 
 
-def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> Capture | None:
-    """Put a range for each pass of a pipeline, and for each transfer whose way is known, in a trace.
+class Unmarked(NamedTuple):
+    """A trace of a pipeline whose ranges name no passes.
+
+    Attributes:
+        capture: The trace, with a range for each pass and for each transfer whose way is known, and what
+            those mean.
+        how: How the passes were told.
+    """
+
+    capture: Capture
+    how: str
+
+
+def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> Unmarked | None:
+    """Tell the passes of a pipeline, and which transfers go which way.
 
     Args:
         trace: The trace of one process, whose ranges name no passes.
@@ -54,8 +70,8 @@ def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> 
             a pipeline's nevertheless.
 
     Returns:
-        Its capture with these ranges and what they mean; None if nothing shows that the process is part
-        of a pipeline: most passes are not beside a transfer to or from another rank.
+        None if nothing shows that the process is part of a pipeline: many passes are not beside a
+        transfer to or from another rank.
     """
     moved = _transfers(trace)
     if not moved.height and not hidden:
@@ -86,11 +102,13 @@ def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> 
     ranges = [
         frame.with_columns(process=pl.lit(process, pl.Int64)).select(*RANGES) for frame in frames
     ]
-    return msgspec.structs.replace(
+    capture = msgspec.structs.replace(
         trace.capture,
         ranges=pl.concat([trace.capture.ranges, *ranges]),
         meaning={**trace.capture.meaning, **meaning},
     )
+    graphs = found["graph"].is_not_null().any()
+    return Unmarked(capture, _HOW_GRAPHS if graphs else _HOW_TURNS)
 
 
 def _launched(capture: Capture, engine: pl.DataFrame, moved: pl.DataFrame) -> pl.DataFrame:
