@@ -332,3 +332,38 @@ def test_the_confidence_of_a_schedule_is_never_more_than_that_of_its_passes():
     )
     sure = recognise(stated).confidence
     assert recognise(guessed).confidence == pytest.approx(0.8 * sure, rel=1e-3)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["one call", "a call for each layer"])
+@pytest.mark.parametrize("layer", range(1, Process.LAYERS - 1))
+def test_gradients_of_weights_are_told_although_a_visit_before_them_was_lost(layer, at_once):
+    """The visit for the inputs is not in the trace: that for the weights seems to be the first."""
+    process = Process()
+    process.run("F0 F1")
+    lost = []
+    for graph in "01":
+        process.move(RECEIVE)
+        begin = len(process.rows)
+        process.I(graph)
+        lost += range(begin + 3 * layer, begin + 3 * layer + 3)
+        process.move()
+        if at_once:
+            process.B(graph, "backward_weight")
+        else:
+            process.W(graph)
+    found = process.found(lost)
+    assert [one[:2] for one in found] == [one[:2] for one in process.truth]
+
+
+def test_gradients_of_weights_in_one_call_are_told_although_the_last_layers_was_lost():
+    process = Process()
+    process.run("F0 F1")
+    process.move(RECEIVE)
+    begin = len(process.rows)
+    process.I("0")
+    process.move()
+    process.B("0", "backward_weight")
+    process.run("I1 W1")
+    found = process.found(range(begin, begin + 3))
+    assert [one[0] for one in found] == [one[0] for one in process.truth]
+    assert found[0][1] == found[2][1] == found[3][1] != found[1][1]
