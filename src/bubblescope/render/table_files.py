@@ -8,7 +8,7 @@ import msgspec
 import polars as pl
 import polars.selectors as cs
 
-from bubblescope.render.files import replacing
+from bubblescope.model.files import replacing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,9 +29,7 @@ def write_parquet(timeline: Timeline, path: Path, *, kernels: bool = False) -> P
     That has its kernels if the timeline does, so `kernels` only says that they are meant to be there.
     """
     del kernels
-    with replacing(path) as partial:
-        timeline.save(partial)
-    return path
+    return timeline.save(path)
 
 
 def write_csv(timeline: Timeline, path: Path, *, kernels: bool = False) -> Path:

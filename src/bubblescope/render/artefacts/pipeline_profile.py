@@ -12,8 +12,8 @@ import msgspec
 import polars as pl
 
 from bubblescope.model import intervals
+from bubblescope.model.files import replacing
 from bubblescope.model.kinds import Kind, Lane
-from bubblescope.render.files import replacing
 
 if TYPE_CHECKING:
     from pathlib import Path

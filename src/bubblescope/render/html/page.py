@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bubblescope.render.files import replacing
+from bubblescope.model.files import replacing
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.kernels import need_room
 from bubblescope.render.html.packing import packed
