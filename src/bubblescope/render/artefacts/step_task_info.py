@@ -13,8 +13,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
+import polars.selectors as cs
 
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.plain_text import UNSEEN
 from bubblescope.schedules import mindspeed_dualpipev as mindspeed
 from bubblescope.schedules.dualpipe import PHASES
 
@@ -262,5 +264,6 @@ def _fill(
 
 
 def _tuples(frame: pl.DataFrame) -> Iterable[tuple[Any, ...]]:
-    """Return rows; going by columns is several times as fast as `iter_rows`."""
+    """Return rows, of plain text; going by columns is several times as fast as `iter_rows`."""
+    frame = frame.with_columns(cs.string().str.replace_all(UNSEEN, "\ufffd"))
     return zip(*(column.to_list() for column in frame), strict=True)
