@@ -29,6 +29,8 @@ from bubblescope.cli import cli
 from bubblescope.facade import Trace, write
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.provenance import Notice, Origin, Run
+from bubblescope.record import Recorder
+from bubblescope.record.prometheus import _Metrics
 from bubblescope.render.artefacts import pipeline_profile
 from bubblescope.render.formats import FORMATS
 from canaries import CANARY, RAW, SHOWN, Field, fields, put
@@ -310,3 +312,24 @@ def test_no_text_of_the_model_reaches_a_notebook_or_paddles_files_raw(whole, tmp
     ranks = whole.ranks.with_columns(device=pl.col("rank"))
     for path in pipeline_profile.write(whole.described(ranks, whole.run), tmp_path):
         assert check([(path.name, path.read_bytes())])
+
+
+def test_no_text_of_a_recording_reaches_an_output_or_a_dashboard_raw(tmp_path):
+    prometheus = pytest.importorskip("prometheus_client")
+    folder, registry = tmp_path / "recorded", prometheus.CollectorRegistry()
+    with Recorder(folder, rank=0, host=f"h{CANARY}", schedule=f"s{CANARY}") as recorder:
+        recorder.on_step(_Metrics(prometheus, registry, recorder.header).observe)
+        for _ in range(3):
+            with recorder.step():
+                with recorder.task("forward", microbatch=0, name=f"f{CANARY}"):
+                    pass
+                with recorder.task("other", name=f"o{CANARY}"):
+                    pass
+    exposed = prometheus.generate_latest(registry)
+    assert RAW.search(exposed) is None
+    assert all(
+        f'{label}="{letter}'.encode() in exposed for label, letter in (("host", "h"), ("part", "o"))
+    )
+    assert check(printed(FEW, str(folder)))
+    timeline = sources.load(folder)
+    assert check(written(timeline, tmp_path, ["csv", "json", "chrome"]))
