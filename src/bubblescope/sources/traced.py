@@ -46,6 +46,9 @@ _PRODUCT: Final = re.compile(
     r"aten::(?:mm|_scaled_mm|_grouped_mm|addmm_?|_addmm_activation|bmm|baddbmm_?|_?convolution"
     r"|_cudnn_rnn|_scaled_dot_product_\w+)$"
 )
+_ENGINE: Final = ("autograd::engine::", "torch::autograd::")
+_NODE: Final = re.compile(r"Backward\d*$")
+"""What nodes of autograd's graphs are called, which its engine runs: "AddmmBackward0"."""
 _CASTS: Final = ("aten::to", "aten::_to_copy")
 _COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:")
 
@@ -76,7 +79,7 @@ class Part(msgspec.Struct, frozen=True):
 
 def role(name: str) -> int:
     """Return the role of an operator by its name."""
-    if name.startswith("autograd::engine::"):
+    if name.startswith(_ENGINE) or _NODE.search(name):
         return BACKWARD
     if name.startswith("c10d::send"):
         return SEND
