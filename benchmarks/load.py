@@ -99,8 +99,9 @@ class Clients:
                 ("totals", {"end": start + span}),
                 ("find", {"query": dice.choice(QUERIES)}),
                 ("", {}),
+                ("whatif", {"ask": f"--stage {first}={dice.uniform(0.5, 1.5):.3f}"}),
             ],
-            [90, 4, 4, 2],
+            [90, 4, 4, 1, 1],
         )[0]
         said = urlencode({"start": start, "ranks": ranks, **asked})
         text = f"GET {self._at.path}{what}?{said} HTTP/1.1\r\nHost: {self._at.netloc}\r\n\r\n"

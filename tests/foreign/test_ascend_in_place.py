@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -11,15 +12,13 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import polars as pl
 import pytest
 
 from bubblescope.render.artefacts import step_task_info
+from charting import traced, write, write_until
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-
-NAMED = pl.DataFrame({"name": ["FP"], "startNs": [0], "endNs": [1], "type": [0]})
-LINKED = pl.DataFrame({"link": ["a_0_1_0"], "op_id": [1]})
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["bubblescope.render.artefacts.step_task_info", "polars.selectors"])
 KILLS = 20
 
 
@@ -48,10 +47,6 @@ def databases(folder, ranks, logged=()):
     return paths
 
 
-def write(paths):
-    step_task_info.write(dict.fromkeys(paths, (NAMED, LINKED)))
-
-
 def charted(path):
     """Whether a database has its chart, as whoever opens it next sees it."""
     with closing(sqlite3.connect(path)) as connection:
@@ -60,33 +55,10 @@ def charted(path):
         if tables == {"COMMUNICATION_OP"}:
             assert connection.execute("SELECT * FROM COMMUNICATION_OP").fetchall() == [(1,)]
             return False
-        assert connection.execute("SELECT * FROM StepTaskInfo").fetchall() == NAMED.rows()
+        assert connection.execute("SELECT * FROM StepTaskInfo").fetchall() == [("FP", 0, 1, 0)]
         linked = connection.execute("SELECT * FROM COMMUNICATION_OP").fetchall()
         assert linked == [(1, "a_0_1_0")]
         return True
-
-
-def begun(act):
-    """Do something in a process of its own, and return that."""
-    child = os.fork()
-    if not child:
-        try:
-            act()
-        finally:
-            os._exit(0)
-    return child
-
-
-def traced(said):
-    """`sqlite3.connect`, telling of each statement."""
-    plain = sqlite3.connect
-
-    def connect(*arguments, **options):
-        connection = plain(*arguments, **options)
-        connection.set_trace_callback(said)
-        return connection
-
-    return connect
 
 
 @pytest.mark.parametrize("logged", [(), (0, 2)])
@@ -94,18 +66,10 @@ def test_killed_at_any_statement_it_leaves_all_or_nothing(folder, logged):
     outcomes, killed = [], True
     while killed:
         paths = databases(folder / "in", 3, logged)
-        left = iter(range(len(outcomes), -1, -1))
-
-        def at_last(_statement, left=left):
-            if not next(left):
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        def watched(paths=paths, at_last=at_last):
-            sqlite3.connect = traced(at_last)
-            write(paths)
-
-        _, status = os.waitpid(begun(watched), 0)
-        killed = os.WIFSIGNALED(status)
+        child = CONTEXT.Process(target=write_until, args=(paths, len(outcomes)))
+        child.start()
+        child.join()
+        killed = child.exitcode == -signal.SIGKILL
         [outcome] = {charted(path) for path in paths}
         outcomes.append(outcome)
         shutil.rmtree(folder / "in")
@@ -121,14 +85,14 @@ def test_killed_at_any_moment_it_leaves_all_or_nothing(folder):
     for kill in range(KILLS):
         paths = databases(folder / "in", step_task_info._TOGETHER)
         began = time.monotonic()
-        child = begun(lambda paths=paths: write(paths))
+        child = CONTEXT.Process(target=write, args=(paths,))
+        child.start()
         if not kill:  # the first one may end, to see how long that takes
-            os.waitpid(child, 0)
+            child.join()
             took = time.monotonic() - began
-        else:
-            time.sleep(took * kill / KILLS)
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+        child.join(took * kill / KILLS)
+        child.kill()
+        child.join()
         [outcome] = {charted(path) for path in paths}
         outcomes.append(outcome)
         shutil.rmtree(folder / "in")

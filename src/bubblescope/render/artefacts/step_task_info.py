@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+import threading
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -231,14 +232,25 @@ def _batches(paths: list[Path], most: int) -> Iterator[list[Path]]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Let what would interrupt the process wait."""
-    before = signal.pthread_sigmask(
-        signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    )
+    """Let what would interrupt the process wait.
+
+    Any thread may be interrupted, so all are asked to: by handlers, which only the main thread has.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def _fill(

@@ -117,7 +117,7 @@ class Server:
         return [content]
 
     def _reply(self, request: dict[str, Any]) -> Reply:
-        if request["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+        if request["REQUEST_METHOD"] != "GET":
             return _said(HTTPStatus.METHOD_NOT_ALLOWED, "only GET")
         # WSGI has the bytes of a path as characters.
         _, token, what = [*request["PATH_INFO"].split("/", 2), "", ""][:3]
