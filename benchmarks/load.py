@@ -258,6 +258,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8, help="of 65,536 tasks")
     parser.add_argument("--pause", type=float, default=2.0, help="s between what one asks")
     options = parser.parse_args()
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.0f}")
     if options.what == "serve":
         serving(options.clients, options.seconds, options.steps, options.pause)
     else:

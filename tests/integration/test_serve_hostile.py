@@ -135,7 +135,7 @@ class TestWhatIsAsked:
     def test_a_search_of_any_words_is_answered_soon(self, served, query, capfd):
         began = time.monotonic()
         assert get(served, "find", query=query)[0] == 200
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 5
         assert capfd.readouterr() == ("", "")
 
     def test_not_not_is_nothing(self, served):
@@ -226,6 +226,8 @@ class TestTurns:
 
     def test_a_whatif_keeps_no_window_waiting_and_many_are_told_to_come_again(self, thinking):
         server, done = thinking
+        shown = "--stage 2=0.5"
+        server.resources._asking.windows(shown)  # as of the answer before
         statuses = []
 
         def ask():
@@ -238,6 +240,7 @@ class TestTurns:
         assert set(statuses) == {503}
         for what in ("", "window", "totals"):
             assert get(server, what, **window(end=1e9))[0] == 200
+        assert get(server, "window", **window(), ask=shown)[0] == 200
         done.set()
         for thread in asking_them:
             thread.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -101,6 +102,8 @@ class Resources:
         """Return what cuts out what is in sight, of the run and what it is asked."""
         if not question:
             return self._windows
+        with suppress(KeyError):
+            return self._asking.known(question) or self._windows
         with _Place(self._room), self._whatif_turn:
             return self._asking.windows(question) or self._windows
 
