@@ -202,7 +202,8 @@ def serving(count: int, seconds: float, steps: int, pause_s: float) -> None:
                 print(
                     f"{clients} clients for {seconds:.0f} s: {server.mib('VmRSS'):,.0f} MiB, "
                     f"{server.mib('VmHWM'):,.0f} at most, {server.threads()} threads, "
-                    f"{(server.cpu_s() - cpu_s) / seconds:.2f} processors"
+                    f"{(server.cpu_s() - cpu_s) / seconds:.2f} processors, "
+                    f"{(server.cpu_s() - cpu_s) / known.outcomes['200'] * 1000:.0f} ms of one an answer"
                 )
                 print(known.told())
         finally:
@@ -241,12 +242,20 @@ def watching(seconds: float) -> None:
             f"watch, {RANKS:,} files that grow to {size:,.0f} MB in {took:.0f} s: "
             f"{len(late_s)} of {len(written_s)} steps told, median {np.median(late_s):.2f} s after "
             f"the last file had it, most {max(late_s):.2f} s; {watch.mib('VmHWM'):,.0f} MiB at most, "
-            f"{watch.cpu_s() / took:.2f} processors"
+            f"{watch.cpu_s() / took:.2f} processors, {watch.cpu_s() / len(late_s):.2f} s of one a step told"
         )
         watch.process.terminate()
         watch.process.wait(PATIENCE_S)
         for file in files:
             file.close(complete=True)
+
+
+def share(seconds: float = 3.0) -> float:
+    """Return how much of a processor who needs one gets now."""
+    began, spent = time.perf_counter(), time.process_time()
+    while time.perf_counter() - began < seconds:
+        pass
+    return (time.process_time() - spent) / (time.perf_counter() - began)
 
 
 def main() -> None:
@@ -258,7 +267,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8, help="of 65,536 tasks")
     parser.add_argument("--pause", type=float, default=2.0, help="s between what one asks")
     options = parser.parse_args()
-    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.0f}")
+    print(
+        f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.0f}: "
+        f"who counts in a loop has {share():.2f} of one"
+    )
     if options.what == "serve":
         serving(options.clients, options.seconds, options.steps, options.pause)
     else:
