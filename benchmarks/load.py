@@ -242,7 +242,8 @@ def watching(seconds: float) -> None:
             f"watch, {RANKS:,} files that grow to {size:,.0f} MB in {took:.0f} s: "
             f"{len(late_s)} of {len(written_s)} steps told, median {np.median(late_s):.2f} s after "
             f"the last file had it, most {max(late_s):.2f} s; {watch.mib('VmHWM'):,.0f} MiB at most, "
-            f"{watch.cpu_s() / took:.2f} processors, {watch.cpu_s() / len(late_s):.2f} s of one a step told"
+            f"{watch.cpu_s() / took:.2f} processors, {watch.cpu_s() / len(late_s):.2f} s of one "
+            "a step told"
         )
         watch.process.terminate()
         watch.process.wait(PATIENCE_S)
