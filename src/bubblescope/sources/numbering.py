@@ -13,8 +13,8 @@ import polars as pl
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import ONE_STEP, Notice
 from bubblescope.names.layer_part_ranges import LAYER_PART
+from bubblescope.sources.structure.believable import with_believable_stages
 from bubblescope.sources.structure.chunks import number_by_graphs
-from bubblescope.sources.structure.placement import with_believable_stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,13 +1,15 @@
 """Chunks and micro-batches of passes, by the order in which a rank built and consumed autograd graphs.
 
-Every micro-batch goes forward through the chunks of a rank in one order and comes back in the other, and
-every chunk takes the micro-batches in one order both ways. Then, of two graphs of which the one built
-first is consumed last, the first is always of an earlier chunk: were it of the same, their micro-batches
-would have changed places; were it of a later, the micro-batch of the one could not have come back to the
-chunk of the other. And the graphs of one micro-batch are all nested so. Hence a graph is of chunk k if
-and only if the longest such nest that ends with it has k others around it, and as long a nest as there are
-chunks runs through every graph: where the two counts, from outside and from within, do not agree, the
-assumption does not hold, and nothing is numbered.
+Every micro-batch goes forward through the chunks of a rank in one order and comes back in the other,
+and every chunk takes the micro-batches in one order both ways. Then, of two graphs of which the one
+built first is consumed last, the one built first is of an earlier chunk. Were both of one chunk, their
+micro-batches would have changed places. Were it of a later chunk, its micro-batch would come back
+there after the other micro-batch came back to the earlier chunk, which is after its own did: too late.
+
+The graphs of one micro-batch are all nested so, one in the other. Hence a graph is of chunk k if and
+only if the longest nest around it has k graphs, and through every graph runs a nest of as many graphs
+as there are chunks. Where the counts from outside and from within do not agree, the assumption does
+not hold, and nothing is numbered.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ _GRAPH: Final = [*_STEP, "graph"]
 _CHUNKS: Final = 64
 """Chunks that any rank may hold."""
 _WHOLE, _PARTIAL, _REVERSED = 1.0, 0.9, 0.9
-"""Factors of certainty: of steps that were seen whole; of others that are like these as far as they were
-seen; and of backwards in reverse, of which the number of receives tells the chunks."""
+"""Factors of certainty: of steps that were seen whole; of others that are like these as far as they
+were seen; and of backwards in reverse, of which the number of receives tells the chunks."""
 
 
 def number_by_graphs(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
@@ -83,7 +85,7 @@ def number_by_graphs(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.Dat
 
 
 def _beside_markers(tasks: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
-    """Number the steps of inferred passes beside a rank's markers, where the trace cut a step's marker."""
+    """Number the steps of inferred passes beside a rank's markers: of steps that the trace cut off."""
     edges = markers.group_by("rank").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     inside = tasks.group_by("rank").agg(low=pl.col("step").min(), high=pl.col("step").max())
     edges = edges.join(inside, on="rank").select(
@@ -163,9 +165,9 @@ def _numbered(graphs: pl.DataFrame) -> pl.DataFrame:
 def _reversed_count(graphs: pl.DataFrame) -> int | None:
     """Return how many micro-batches a step has of which the backwards run in reverse.
 
-    A rank posts a receive for each forward and each backward, but at the ends of the pipeline: the first
-    chunk receives no input and the last no gradient. So with n graphs and m micro-batches these ranks
-    post 2n - m.
+    A rank posts a receive for each forward and each backward, but at the ends of the pipeline: the
+    first chunk receives no input and the last no gradient. So with n graphs and m micro-batches these
+    ranks post 2n - m.
 
     Returns:
         None if ranks or steps do not agree.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -10,30 +10,61 @@ import polars as pl
 
 from bubblescope.model.device_time import lookup
 from bubblescope.model.kinds import Kind
+from bubblescope.model.provenance import Notice
 from bubblescope.names.parsed import ParsedName
 from bubblescope.sources.capture import RANGES
-from bubblescope.sources.structure.graphs import passes
-from bubblescope.sources.traced import NONE, OPERATORS, RECEIVE, SEND
+from bubblescope.sources.structure.autograd import passes
+from bubblescope.sources.traced import (
+    BACKWARD,
+    CAST,
+    COMPUTE,
+    NONE,
+    OPERATORS,
+    PRODUCT,
+    RECEIVE,
+    SEND,
+)
 
 if TYPE_CHECKING:
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.capture import Capture
     from bubblescope.sources.traced import Traced
 
-HOW_KIND: Final = (
+_HOW_GRAPHS: Final = (
     "autograd: what its engine ran is a backward, and what it went back through a forward"
 )
-"""How passes were told."""
+_HOW_TURNS: Final = (
+    "turns between transfers, which say no more than that: what autograd's engine ran is a backward, "
+    "what the caller ran a forward"
+)
 
 _APART: Final = "(?i)^(?:## )?optimizer"
 """Ranges whose operators are neither a forward nor a backward."""
-_PIPELINED: Final = 0.5
-"""Share of passes beside a transfer from which on the transfers are a pipeline's."""
+_PIPELINED: Final = 0.6
+"""Share of forwards and backwards beside a transfer from which on the transfers are a pipeline's: every
+one receives what it works on or sends what it made, but on a rank that hands it on to itself."""
+_HALF: Final = 0.5
+"""Certainty above which a pass is more than a guess."""
+_MUCH: Final = 0.1
+"""Share of what the busiest thread launches from which on a thread launches much."""
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
 
 
-def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> Capture | None:
-    """Put a range for each pass of a pipeline, and for each transfer whose way is known, in a trace.
+class Unmarked(NamedTuple):
+    """A trace of a pipeline whose ranges name no passes.
+
+    Attributes:
+        capture: The trace, with a range for each pass and for each transfer whose way is known, and
+            what those mean.
+        how: How the passes were told.
+    """
+
+    capture: Capture
+    how: str
+
+
+def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> Unmarked | None:
+    """Tell the passes of a pipeline, and which transfers go which way.
 
     Args:
         trace: The trace of one process, whose ranges name no passes.
@@ -42,8 +73,8 @@ def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> 
             a pipeline's nevertheless.
 
     Returns:
-        Its capture with these ranges and what they mean; None if nothing shows that the process is part
-        of a pipeline: most passes are not beside a transfer to or from another rank.
+        None if nothing shows that the process is part of a pipeline: many passes are not beside a
+        transfer to or from another rank.
     """
     moved = _transfers(trace)
     if not moved.height and not hidden:
@@ -54,6 +85,8 @@ def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> 
         pl.col("name").is_in(optimizers) | pl.col("name").str.contains(_APART)
     )
     others = trace.operators.filter(pl.col("role") < SEND)
+    if not others["role"].is_between(CAST, COMPUTE).any():
+        others = _launched(trace.capture, others, moved)
     found = passes(pl.concat([others, moved.select(others.columns)]), apart)
     if not found.height or not (hidden or _pipelined(found, moved)):
         return None
@@ -72,10 +105,72 @@ def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> 
     ranges = [
         frame.with_columns(process=pl.lit(process, pl.Int64)).select(*RANGES) for frame in frames
     ]
-    return msgspec.structs.replace(
+    capture = msgspec.structs.replace(
         trace.capture,
         ranges=pl.concat([trace.capture.ranges, *ranges]),
         meaning={**trace.capture.meaning, **meaning},
+    )
+    graphs = found["graph"].is_not_null().any()
+    return Unmarked(capture, _HOW_GRAPHS if graphs else _HOW_TURNS)
+
+
+_MARKS: Final = {"kineto": "torch", "nsight": "nvtx"}
+"""What `bubblescope record --marks` takes to mark the traces of a source."""
+
+
+def unmarked(tasks: pl.DataFrame, source: str) -> list[Notice]:
+    """Return the note that passes were inferred, and what would have them stated instead; or none.
+
+    Args:
+        tasks: Tasks of all ranks; see `bubblescope.sources.projection.Projection`.
+        source: Name of the format.
+    """
+    if "certainty" not in tasks.columns or "graph" not in tasks.columns:
+        return []
+    inferred = tasks.filter(pl.col("received").is_not_null()).drop_nulls("certainty")
+    if not inferred.height:
+        return []
+    sure = inferred.filter(pl.col("certainty") > _HALF).height
+    marks = _MARKS.get(source)
+    way = (
+        f"put `bubblescope record --marks {marks} --` before the command that profiles the job"
+        if marks
+        else "mark them with ranges"
+    )
+    text = (
+        f"no range names a forward or a backward: {inferred.height} were told by the structure of the "
+        f"trace, {sure} of them by what is hardly ever wrong; to have them stated, {way}"
+    )
+    return [Notice("inferred-passes", text, inferred.height - sure, inferred.height)]
+
+
+def _launched(capture: Capture, engine: pl.DataFrame, moved: pl.DataFrame) -> pl.DataFrame:
+    """Return launches of kernels in place of operators, where a trace has none of the caller's.
+
+    The engine's are those of its threads or, where nothing names these, those of the one other thread
+    that launches much: the caller's is the one that moves data to other ranks.
+
+    Args:
+        capture: What the process recorded.
+        engine: What is known of autograd's engine, with the columns of `OPERATORS`.
+        moved: Transfers.
+    """
+    computes = capture.work.filter(pl.col("comm").is_null(), pl.col("copy").is_null())
+    launches = capture.launches.join(computes.select("correlation"), on="correlation", how="semi")
+    busy = launches.group_by("thread").len().filter(pl.col("len") >= _MUCH * pl.col("len").max())
+    main = moved["thread"].mode().sort().first()
+    others = busy.filter(pl.col("thread") != main)["thread"]
+    engines = engine["thread"].unique() if engine.height else others
+    if len(engines) != 1 or main in engines:
+        return engine
+    return (
+        launches.filter(pl.col("thread").is_in([main, engines[0]]))
+        .with_columns(
+            end_ns=pl.col("start_ns") + 1,
+            role=pl.when(pl.col("thread") == main).then(PRODUCT).otherwise(BACKWARD).cast(pl.Int64),
+            sequence=pl.lit(NONE, pl.Int64),
+        )
+        .select(*OPERATORS)
     )
 
 
@@ -96,26 +191,20 @@ def _transfers(trace: Traced) -> pl.DataFrame:
     work = capture.work.filter(pl.col("comm").is_in(list(ways)))
     call = lookup(capture.launches["correlation"].to_numpy(), work["correlation"].to_numpy())
     work = work.filter(pl.Series(call != NONE))
-    launched = capture.launches[call[call != NONE]]
-    return (
-        launched.select(
-            "thread",
-            "start_ns",
-            end_ns=pl.col("start_ns") + 1,
-            role=work["comm"].replace_strict(
-                list(ways), list(ways.values()), default=SEND, return_dtype=pl.Int64
-            ),
-            sequence=pl.lit(NONE, pl.Int64),
-        )
-        .select(*OPERATORS)
-        .sort("start_ns")
+    launched: pl.DataFrame = capture.launches[call[call != NONE]].with_columns(
+        end_ns=pl.col("start_ns") + 1,
+        role=work["comm"].replace_strict(
+            list(ways), list(ways.values()), default=SEND, return_dtype=pl.Int64
+        ),
+        sequence=pl.lit(NONE, pl.Int64),
     )
+    return launched.select(*OPERATORS).sort("start_ns")
 
 
 def _pipelined(found: pl.DataFrame, moved: pl.DataFrame) -> bool:
     """Say whether most passes begin after a transfer or end before one, no other pass in between."""
     at = moved["start_ns"]
-    beside = found.select(
+    beside = found.filter(pl.col("kind") != Kind.BACKWARD_WEIGHT.value).select(
         before=pl.col("end_ns").shift(1, fill_value=-(2**62)),
         start="start_ns",
         end="end_ns",

@@ -24,7 +24,16 @@ import polars as pl
 
 from bubblescope.model.kinds import Kind
 from bubblescope.sources.nesting import outermost
-from bubblescope.sources.traced import BACKWARD, COMMUNICATION, COMPUTE, NONE, PRODUCT, SEND
+from bubblescope.sources.traced import (
+    BACKWARD,
+    CAST,
+    COMMUNICATION,
+    COMPUTE,
+    NODE,
+    NONE,
+    PRODUCT,
+    SEND,
+)
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints, Mask
@@ -47,6 +56,10 @@ Of a linear layer it visits two nodes, of which the call for the inputs visited 
 _SMALLER: Final = 0.5
 """A call within another graph's numbers is a part of that graph if it visits less than this share of
 what the graph's own call visited."""
+
+_DISTINCT: Final = 0.25
+"""Share of the engine's visits with a number of their own below which the numbers mean nothing: no node
+is visited more than twice."""
 
 _ALIKE: Final = 0.2
 """How far the number of operators of a forward without a backward may be from that of one with."""
@@ -96,9 +109,10 @@ def passes(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
         numbers passes have no graph, and are told by what ran between two transfers.
     """
     order = _ordered(operators, apart)
-    if not order.engine.height:
+    if not order.engine.height or not order.own.height:
         return pl.DataFrame(schema=PASSES)
-    if not order.numbered.height:
+    numbers = order.engine.filter(pl.col("sequence") != NONE)["sequence"]
+    if not order.numbered.height or numbers.n_unique() < _DISTINCT * len(numbers):
         return _by_turns(order)
     calls = _calls(order)
     if not calls.height:
@@ -108,6 +122,7 @@ def passes(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
     forwards = _forwards(order, calls)
     main = int(order.own["thread"][0])
     backwards = _with_preparation(order, backwards, forwards)
+    backwards = _with_sums(order, backwards, forwards, apart)
     found = pl.concat(
         [
             frame.with_columns(thread=pl.lit(main, pl.Int64)).select(*PASSES).cast(PASSES)  # type: ignore[arg-type]
@@ -125,7 +140,7 @@ def _by_turns(order: _Order) -> pl.DataFrame:
     turn = (
         pl.when(pl.col("role") >= COMMUNICATION)
         .then(0)
-        .otherwise(1 + (pl.col("role") == BACKWARD).cast(pl.Int8))
+        .otherwise(1 + pl.col("role").is_in([BACKWARD, NODE]).cast(pl.Int8))
     )
     turns = pl.concat([order.own, order.engine]).sort("start_ns").with_columns(turn=turn)
     runs = (
@@ -171,8 +186,9 @@ def _joined(found: pl.DataFrame, order: _Order) -> pl.DataFrame:
 
 def _ordered(operators: pl.DataFrame, apart: pl.DataFrame) -> _Order:
     """Put the outermost operators of the main thread and of the engine in order."""
-    backward = pl.col("role") == BACKWARD
-    numbered = (pl.col("sequence") != NONE) & (pl.col("role") <= COMPUTE)
+    # Where the trace lacks a call of the engine, it may still have the node that was called.
+    backward = pl.col("role").is_in([BACKWARD, NODE])
+    numbered = (pl.col("sequence") != NONE) & pl.col("role").is_between(CAST, COMPUTE)
     engine = outermost(operators.filter(backward)).sort("start_ns")
     telling = operators.filter(numbered)
     telling = telling if telling.height else operators.filter(pl.col("role") == PRODUCT)
@@ -286,7 +302,7 @@ def _graphs(calls: pl.DataFrame) -> pl.DataFrame:
         return calls.with_columns(graph=pl.col("high"))
     calls = calls.with_columns(first=pl.col("first") & ~pl.col("call").is_in(_parts(firsts)))
     graphs = calls.filter("first")["high"].sort().to_numpy()
-    at = np.searchsorted(graphs, calls["high"].to_numpy()).clip(max=len(graphs) - 1)
+    at = np.searchsorted(graphs, calls["low"].to_numpy()).clip(max=len(graphs) - 1)
     return calls.with_columns(graph=pl.Series(graphs[at]))
 
 
@@ -364,6 +380,30 @@ def _with_preparation(
     return backwards.with_columns(start_ns=pl.Series(np.minimum(start, first)))
 
 
+def _with_sums(
+    order: _Order, backwards: pl.DataFrame, forwards: pl.DataFrame, apart: pl.DataFrame
+) -> pl.DataFrame:
+    """Let gradients of weights end with what the caller does right after them: it adds them up itself.
+
+    At the end of a step other work follows, so that none ends later than after as many operators as
+    half of them have.
+    """
+    weight = (backwards["kind"] == Kind.BACKWARD_WEIGHT.value).to_numpy()
+    if not weight.any():
+        return backwards
+    moved = order.own.filter(pl.col("role") >= COMMUNICATION)
+    recorded_ns = order.numbered["start_ns"].to_numpy()[order.advances]
+    starts = [frame["start_ns"].to_numpy() for frame in (backwards, forwards, moved, apart)]
+    begun_ns = np.sort(np.concatenate([*starts, recorded_ns, [2**62]]))
+    end = backwards["end_ns"].to_numpy()
+    own_start, own_end = (order.own[edge].to_numpy() for edge in ("start_ns", "end_ns"))
+    after = np.searchsorted(own_start, end)
+    until = np.searchsorted(own_start, begun_ns[np.searchsorted(begun_ns, end)])
+    count = np.minimum(until - after, int(np.median((until - after)[weight])))
+    last = own_end[(after + count - 1).clip(0)]
+    return backwards.with_columns(end_ns=pl.Series(np.where(weight & (count > 0), last, end)))
+
+
 def _forwards(order: _Order, calls: pl.DataFrame) -> pl.DataFrame:
     """Return the forward of each graph, as far as the trace holds it, and others that are like them."""
     graphs = (
@@ -421,7 +461,7 @@ def _alike(order: _Order, taken: Mask, sizes: Ints) -> pl.DataFrame:
             )
         ]
     )
-    begins = np.append(True, np.any(np.diff(parts, axis=1), axis=0)) if len(start) else []
+    begins = np.append(np.ones(min(1, len(start)), bool), np.diff(parts, axis=1).any(axis=0))
     runs = pl.DataFrame(
         {
             "run": np.cumsum(begins),
