@@ -55,8 +55,9 @@ class TestReplacing:
             partial.write_text("new")
         assert path.read_text() == "new"
 
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anything")
-    def test_a_file_that_is_read_only_stays(self, tmp_path):
+    def test_a_file_that_is_read_only_stays(self, tmp_path, monkeypatch):
+        if os.geteuid() == 0:  # who may write anything
+            monkeypatch.setattr(os, "access", lambda *_: False)
         path = tmp_path / "run.csv"
         path.write_text("mine")
         path.chmod(0o400)
