@@ -1,9 +1,9 @@
 """Training jobs that torch.profiler traces, with ranges of the truth to be taken out of the traces.
 
-    python unmarked_job.py CASES.json
+    python markless_job.py CASES.json
 
-Each case is an `unmarked_runs.Case` as a JSON object with a "folder" for the ranks' traces. Whatever
-runs in a range named `TRUTH:...` is what that name says; `unmarked_runs` takes the ranges out.
+Each case is an `markless_runs.Case` as a JSON object with a "folder" for the ranks' traces. Whatever
+runs in a range named `TRUTH:...` is what that name says; `markless_runs` takes the ranges out.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -87,8 +88,7 @@ class Part(nn.Module):
     def __init__(self, case: Any, stage: int, stages: int) -> None:
         super().__init__()
         model = case.model
-        # "shared": stages of unlike length, whose layers use one and the same weights.
-        layers = 1 + stage % 3 if model == "shared" else 2
+        layers = 1 + stage % 3 if model in ("uneven", "shared") else 2
         attends = model in ("transformer", "recomputed")
         same = Block(attends=attends) if model == "shared" else None
         self.layers = nn.ModuleList(same or Block(attends=attends) for _ in range(layers))
@@ -101,10 +101,8 @@ class Part(nn.Module):
         if self.first is not None:
             x = self.first(x)
         for layer in self.layers:
-            if self.recomputed:
-                x = checkpoint(self.noted, layer, x, use_reentrant=False)
-            else:
-                x = layer(x)
+            run = partial(checkpoint, self.noted, use_reentrant=False) if self.recomputed else _run
+            x = run(layer, x)
         return x if self.last is None else self.last(x)
 
     def noted(self, layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -114,6 +112,10 @@ class Part(nn.Module):
             return layer(x)
         with PLACE.during("recompute", *action[1:]):
             return layer(x)
+
+
+def _run(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return layer(x)
 
 
 def loss_of(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-JOB = Path(__file__).with_name("unmarked_job.py")
+JOB = Path(__file__).with_name("markless_job.py")
 
 SINGLE = ("GPipe", "1F1B")
 FOLDED = ("ZBVZeroBubble", "DualPipeV")
@@ -44,8 +44,8 @@ class Case:
     Attributes:
         schedule: What torch calls the schedule, or the kind of a job that is no pipeline.
         shape: The name of its sizes and its model.
-        model: "mlp", "transformer", "recomputed" (a transformer that checkpoints activations) or
-            "shared" (stages of unlike length, whose layers share their weights).
+        model: "mlp", "transformer", "recomputed" (a transformer that checkpoints activations), "uneven"
+            (stages of unlike length) or "shared" (the same, and a stage's layers share their weights).
         chunks: Stages on a device.
         numbered: Whether the job calls the profiler's `step`, and so has `ProfilerStep` ranges.
     """
@@ -75,11 +75,13 @@ def pipelines(schedule: str) -> list[Case]:
     """Return the cases of one of torch's schedules, the smallest first."""
     looped = 1 if schedule in SINGLE else 2 if schedule in FOLDED else 3
     pair = min(looped, 2)
+    # torch cannot split the backward of a stage that uses a weight twice.
+    uneven = "uneven" if "ZeroBubble" in schedule or schedule == "DualPipeV" else "shared"
     return [
         Case(schedule, "mlp", "mlp", 2, 4, pair, optimizer="SGD"),
         Case(schedule, "transformer", "transformer", 4, 8, pair, record_shapes=True),
         Case(schedule, "recomputed", "recomputed", 3, 6, looped),
-        Case(schedule, "shared", "shared", 4, 12, pair, record_shapes=True, numbered=False),
+        Case(schedule, uneven, uneven, 4, 12, pair, record_shapes=True, numbered=False),
     ]
 
 
@@ -136,8 +138,10 @@ def part(raw: Path, folder: Path, case: Case) -> None:
 def truth_of(document: dict[str, Any], rank: int) -> list[dict[str, Any]]:
     """Return the actions that the job noted in a rank's trace, in order.
 
-    Each has its rank, step, stage, microbatch and kind, its first and last instant in ns on the trace's
-    absolute clock, how many operators ran in it, and the number of the overlapped pair it is of, if any.
+    Each has its rank, step, stage, microbatch and kind, from when to when it ran in ns on the trace's
+    absolute clock, from when to when its operators did (null without any), how many these are, and the
+    number of the overlapped pair that it is of. A busy machine may halt a process before its first
+    operator or after its last, which no trace tells.
     """
     base = document["baseTimeNanoseconds"]
     notes, pairs, operators = [], [], []
@@ -147,7 +151,7 @@ def truth_of(document: dict[str, Any], rank: int) -> list[dict[str, Any]]:
         start = base + round(event["ts"] * 1000)
         span = (start, start + round(event["dur"] * 1000))
         if event["cat"] == "cpu_op":
-            operators.append(start)
+            operators.append(span)
         elif found := _TRUTH.match(event["name"]):
             notes.append((*span, found))
         elif _OVERLAP.match(event["name"]):
@@ -155,6 +159,11 @@ def truth_of(document: dict[str, Any], rank: int) -> list[dict[str, Any]]:
     notes.sort(key=lambda note: note[:2])
     pairs.sort()
     operators.sort()
+    starts = [start for start, _ in operators]
+
+    def inside(start: int, end: int) -> list[tuple[int, int]]:
+        return operators[bisect_left(starts, start) : bisect_left(starts, end)]
+
     return [
         {
             "rank": rank,
@@ -164,7 +173,9 @@ def truth_of(document: dict[str, Any], rank: int) -> list[dict[str, Any]]:
             "kind": found[1],
             "start_ns": start,
             "end_ns": end,
-            "operators": bisect_left(operators, end) - bisect_left(operators, start),
+            "operators": len(inside(start, end)),
+            "first_ns": min((first for first, _ in inside(start, end)), default=None),
+            "last_ns": max((last for _, last in inside(start, end)), default=None),
             "pair": next((i for i, pair in enumerate(pairs) if pair[0] <= start < pair[1]), None),
         }
         for start, end, found in notes
@@ -193,13 +204,13 @@ def without(document: dict[str, Any], is_taken_out: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Make a corpus: `python unmarked_runs.py FOLDER [SCHEDULE/SHAPE ...]`."""
+    """Make a corpus: `python markless_runs.py FOLDER [SCHEDULE/SHAPE ...]`."""
     folder, wanted = Path(sys.argv[1]), sys.argv[2:]
     cases = [case for schedule in SCHEDULES for case in pipelines(schedule)] + loops()
     for case in cases:
         if not wanted or any(case.path.startswith(name) for name in wanted):
             make(folder, [case])
-            print(case.path, flush=True)
+            sys.stdout.write(f"{case.path}\n")
 
 
 if __name__ == "__main__":
