@@ -4,14 +4,15 @@
     python benchmarks/markless.py CORPUS --damage --seeds 3
 
 Real runs of torch's schedules had ranges around every action; those were taken out of the traces,
-and say what was true. A pass is found if a task of its kind covers more than half of it and it more than half
-of the task; paired if its backward is told to be of the same micro-batch as its forward; placed if its
-stage and micro-batch are right. A task is wrong if anything that is said of it is.
+and say what was true. A pass is found if a task of its kind covers more than half of it, and it more than
+half of the task; paired if its backward is told to be of the same micro-batch as its forward; placed if
+its stage and its micro-batch are right. A task is wrong if anything that is said of it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
 import markless_damage as damage
 import markless_score as scoring
 from bubblescope import sources
+from bubblescope.analysis.rates import bubble_rates
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.model.errors import BubblescopeError
 
@@ -37,12 +39,13 @@ WHOLE = "whole"
 
 
 class Result(NamedTuple):
-    """What came of one version of one case, and the names that its schedule is given."""
+    """What came of one version of one case."""
 
     case: str
     version: str
     score: scoring.Score
-    named: tuple[str, ...]
+    named: str
+    bubble: str
 
 
 def main() -> None:
@@ -53,6 +56,7 @@ def main() -> None:
     parser.add_argument(
         "--versions", nargs="*", choices=[WHOLE, *damage.VERSIONS], help="only these versions"
     )
+    parser.add_argument("--marked", action="store_true", help="read the traces with their marks")
     parser.add_argument("--seeds", type=int, default=1, help="of each version that has any")
     parser.add_argument("--jobs", type=int, default=1, help="cases at once")
     parser.add_argument(
@@ -69,7 +73,14 @@ def main() -> None:
     if asked.only:
         names = [one for one in names if one.startswith(tuple(asked.only))]
     versions = asked.versions or [WHOLE, *(damage.VERSIONS if asked.damage else ())]
-    judged = partial(judge, asked.corpus, versions=versions, seeds=asked.seeds, columns=columns)
+    judged = partial(
+        judge,
+        asked.corpus,
+        "marked" if asked.marked else "stripped",
+        versions=versions,
+        seeds=asked.seeds,
+        columns=columns,
+    )
     # A forked process would inherit the locks of Polars' threads.
     with ProcessPoolExecutor(asked.jobs, get_context("spawn")) as pool:
         results = [one for part in pool.map(judged, names) for one in part]
@@ -90,38 +101,43 @@ def columns_of(asked: list[str]) -> dict[str, str]:
 
 
 def judge(
-    corpus: Path, name: str, versions: list[str], seeds: int, columns: dict[str, str]
+    corpus: Path, kind: str, name: str, versions: list[str], seeds: int, columns: dict[str, str]
 ) -> list[Result]:
     """Read every version of a case, and compare it with the truth."""
-    folder, truth = corpus / name / "stripped", scoring.truth(corpus / name)
+    folder = corpus / name / kind
+    truth = scoring.truth(corpus / name)
+    schedule = json.loads((corpus / name / "truth.json").read_text())["schedule"]
+    known = scoring.NAMES.get(schedule)
     results = []
     if WHOLE in versions:
-        results.append(Result(name, WHOLE, *read(folder, truth, columns)))
+        results.append(Result(name, WHOLE, *read(folder, truth, columns, known)))
     damaged = [version for version in versions if version != WHOLE]
     documents = damage.read(folder) if damaged else {}
-    for version in damaged:
+    for version in damaged if documents else ():  # others than Kineto's traces are read as they are
         for seed in range(seeds if version in damage.SEEDED else 1):
             made = damage.VERSIONS[version](documents, random.Random(f"{name} {version} {seed}"))
             left = scoring.seen(truth, damage.windows(made))
             with tempfile.TemporaryDirectory() as scratch:
                 damage.write(made, Path(scratch))
-                results.append(Result(name, version, *read(Path(scratch), left, columns)))
+                results.append(Result(name, version, *read(Path(scratch), left, columns, known)))
     return results
 
 
 def read(
-    folder: Path, truth: list[scoring.Action], columns: dict[str, str]
-) -> tuple[scoring.Score, tuple[str, ...]]:
-    """Return how well the traces in a folder are told, and what their schedule is called."""
+    folder: Path, truth: list[scoring.Action], columns: dict[str, str], known: str | None
+) -> tuple[scoring.Score, str, str]:
+    """Return how well traces are told, what their schedule is called, and what their bubble rate is."""
+    true = f"{100 * scoring.bubble(truth):.2f} %" if known and truth else "-"
     try:
         timeline = sources.load(folder)
     except BubblescopeError as error:
-        result = scoring.score(truth, [])
-        result.unread = str(error).replace(str(folder), "")
-        return result, ()
+        return scoring.score(truth, []), str(error).replace(str(folder), ""), f"- of {true}"
     result = scoring.score(truth, scoring.claims(timeline.tasks, columns))
-    seen = recognise(timeline)
-    return result, (seen.schedule, *seen.equals) if seen is not None and seen.schedule else ()
+    seen, rate = recognise(timeline), bubble_rates(timeline).overall.makespan
+    said = "-" if rate is None else f"{100 * rate:.2f} %"
+    names = () if seen is None or not seen.schedule else (seen.schedule, *seen.equals)
+    right = "" if not names or known in names else ": wrong"
+    return result, f"{names[0] if names else '-'}{right}", f"{said} of {true}"
 
 
 def share(part: int, whole: int) -> str:
@@ -149,18 +165,10 @@ def table(head: tuple[str, ...], rows: list[str]) -> str:
     return "\n".join([row(*head), row(*("---" for _ in head)), *rows, ""])
 
 
-def named(result: Result) -> str:
-    """Return what the schedule was called, and whether that is right."""
-    if not result.named:
-        return "-"
-    right = scoring.NAMES.get(result.case.partition("/")[0]) in result.named
-    return result.named[0] if right else f"{result.named[0]}: wrong"
-
-
 def by_case(results: list[Result]) -> str:
     """Return the table of the cases that nothing was done to."""
-    rows = [row(one.case, *figures(one.score), one.score.unread or named(one)) for one in results]
-    return table(("case", *COLUMNS, "named"), rows)
+    rows = [row(one.case, *figures(one.score), one.named, one.bubble) for one in results]
+    return table(("case", *COLUMNS, "named", "bubble rate of the true one"), rows)
 
 
 def by_version(results: list[Result]) -> str:

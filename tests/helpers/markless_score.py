@@ -27,8 +27,9 @@ NAMES = {
     "InterleavedZeroBubble": "interleaved-zb",
     "ZBVZeroBubble": "zb-v",
     "DualPipeV": "dualpipev",
+    "ZB-H1": "zb-h1",
 }
-"""What torch's schedules are called here. A job of another kind is no pipeline, and has no name."""
+"""What the cases' schedules are called here. A job of another kind is no pipeline."""
 
 ASPECTS = (TASK, STEP, STAGE, MICROBATCH, PAIR)
 """What is answered of a pass: that it is one and from when to when, its step, its stage, its
@@ -107,7 +108,6 @@ class Score:
         wrong_and_sure: Those of which something that is said with more than 50 % is wrong.
         tasks: Tasks that were looked at.
         answers: Each answer's probability and whether it is right, by aspect.
-        unread: The reader's words where it refused to read.
     """
 
     passes: int = 0
@@ -119,7 +119,6 @@ class Score:
     wrong_and_sure: int = 0
     tasks: int = 0
     answers: list[tuple[str, float, bool]] = field(default_factory=list)
-    unread: str = ""
 
     def add(self, other: Score) -> None:
         for name in (
@@ -127,7 +126,6 @@ class Score:
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.answers += other.answers
-        self.unread = self.unread or other.unread
 
 
 def truth(folder: Path) -> list[Action]:
@@ -167,6 +165,19 @@ def truth(folder: Path) -> list[Action]:
 
 def _place(one: Mapping[str, int]) -> tuple[int, int, int, int]:
     return one["rank"], one["step"], one["stage"], one["microbatch"]
+
+
+def bubble(actions: Sequence[Action]) -> float:
+    """Return the share of the ranks' time, from a step's first pass to its last, that is in none."""
+    steps: dict[int, list[Action]] = {}
+    for one in actions:
+        steps.setdefault(one.step, []).append(one)
+    busy = sum(one.end - one.start for one in actions)
+    ranks = len({one.rank for one in actions})
+    room = sum(
+        max(one.end for one in mine) - min(one.start for one in mine) for mine in steps.values()
+    )
+    return 1 - busy / (ranks * room)
 
 
 def seen(actions: Iterable[Action], windows: Mapping[int, Window]) -> list[Action]:
