@@ -1,12 +1,13 @@
 """How much of a pipeline is told from traces without marks, and how right its probabilities are.
 
     python tests/helpers/markless_runs.py CORPUS
+    PYTHONPATH=src python tests/helpers/markless_nsight.py CORPUS
     python benchmarks/markless.py CORPUS --damage --seeds 3
 
 Real runs of torch's schedules had ranges around every action; those were taken out of the traces,
-and say what was true. A pass is found if a task of its kind covers more than half of it, and it more than
-half of the task; paired if its backward is told to be of the same micro-batch as its forward; placed if
-its stage and its micro-batch are right. A task is wrong if anything that is said of it is.
+and say what was true. A pass is found if a task of its kind covers more than half of it, and it more
+than half of the task; paired if its backward is told to be of the same micro-batch as its forward;
+placed if its stage and its micro-batch are right. A task is wrong if anything that is said of it is.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ Window = tuple[int, int]
 
 @dataclass(frozen=True)
 class Action:
-    """What really ran on a rank, from the first of its operators at `start` to the end of its last, in ns.
+    """What really ran on a rank, from its first operator at `start` to the `end` of its last, in ns.
 
     Attributes:
         kinds: What it may be called. The first stage has no input gradient to compute, so that torch's
