@@ -33,7 +33,7 @@ from torch.utils.checkpoint import checkpoint
 WARMUP = 2
 """Steps before those that are traced: the first allocates, and tells the stages their shapes."""
 
-WIDTH, HEADS, LENGTH, SAMPLES, WORDS = 96, 4, 24, 4, 64
+WIDTH, HEADS, LENGTH, WORDS = 96, 4, 24, 64
 
 
 class Place(SimpleNamespace):
@@ -189,7 +189,7 @@ def pipeline(case: Any, rank: int) -> tuple[Any, Any]:
     schedule = kind(stages[0] if single else stages, case.microbatches, loss_fn=loss_of)
 
     def step() -> None:
-        inputs, wanted = batch(case, SAMPLES * case.microbatches)
+        inputs, wanted = batch(case, case.samples * case.microbatches)
         args = (inputs,) if 0 in places else ()
         schedule.step(*args, target=wanted if count - 1 in places else None)
 
@@ -224,7 +224,7 @@ def loop(case: Any, _rank: int) -> tuple[Any, Any]:
 
     def step() -> None:
         for number in range(case.microbatches):
-            inputs, wanted = batch(case, SAMPLES)
+            inputs, wanted = batch(case, case.samples)
             with PLACE.during("forward", 0, number):
                 loss = loss_of(model(inputs), wanted) / case.microbatches
             with PLACE.during("backward", 0, number):
@@ -241,8 +241,14 @@ def train(case: Any, rank: int, store: str) -> None:
         distributed.init_process_group(
             "gloo", init_method=f"file://{store}", rank=rank, world_size=case.ranks
         )
-    makes = loop if case.folder.parent.name == "not_pipelines" else pipeline
-    step, parameters = makes(case, rank)
+    if case.schedule.startswith("Megatron"):
+        import markless_megatron
+
+        step, parameters = markless_megatron.pipeline(
+            case, rank, PLACE.during, Part, batch, loss_of
+        )
+    else:
+        step, parameters = (pipeline if case.pipeline else loop)(case, rank)
     optimizer = (torch.optim.SGD if case.optimizer == "SGD" else torch.optim.AdamW)(
         parameters, lr=1e-3
     )

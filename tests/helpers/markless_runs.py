@@ -21,6 +21,7 @@ import sys
 import tempfile
 from bisect import bisect_left
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ JOB = Path(__file__).with_name("markless_job.py")
 SINGLE = ("GPipe", "1F1B")
 FOLDED = ("ZBVZeroBubble", "DualPipeV")
 SCHEDULES = (*SINGLE, "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", *FOLDED)
+MEGATRON = ("Megatron1F1B", "MegatronInterleaved")
+"""Schedules of Megatron-LM core, which name nothing."""
+
 NOT_PIPELINES = "not_pipelines"
 """The folder, beside those of the schedules, of jobs that are no pipelines."""
 
@@ -47,6 +51,7 @@ class Case:
         model: "mlp", "transformer", "recomputed" (a transformer that checkpoints activations), "uneven"
             (stages of unlike length) or "shared" (the same, and a stage's layers share their weights).
         chunks: Stages on a device.
+        samples: In a micro-batch.
         numbered: Whether the job calls the profiler's `step`, and so has `ProfilerStep` ranges.
     """
 
@@ -60,6 +65,7 @@ class Case:
     numbered: bool = True
     optimizer: str = "AdamW"
     steps: int = 3
+    samples: int = 4
 
     @property
     def path(self) -> str:
@@ -68,7 +74,7 @@ class Case:
 
     @property
     def is_pipeline(self) -> bool:
-        return self.schedule in SCHEDULES
+        return self.schedule in SCHEDULES + MEGATRON
 
 
 def pipelines(schedule: str) -> list[Case]:
@@ -82,6 +88,17 @@ def pipelines(schedule: str) -> list[Case]:
         Case(schedule, "transformer", "transformer", 4, 8, pair, record_shapes=True),
         Case(schedule, "recomputed", "recomputed", 3, 6, looped),
         Case(schedule, uneven, uneven, 4, 12, pair, record_shapes=True, numbered=False),
+    ]
+
+
+def megatron(schedule: str) -> list[Case]:
+    """Return the cases of one of Megatron's schedules."""
+    chunks = 1 if schedule == "Megatron1F1B" else 2
+    return [
+        Case(schedule, "mlp", "mlp", 2, 4, chunks, optimizer="SGD"),
+        Case(schedule, "transformer", "transformer", 4, 8, chunks, record_shapes=True),
+        Case(schedule, "recomputed", "recomputed", 3, 6, chunks),
+        Case(schedule, "shared", "shared", 4, 12, chunks, record_shapes=True, numbered=False),
     ]
 
 
@@ -99,6 +116,11 @@ def loops() -> list[Case]:
     ]
 
 
+def described(case: Case) -> dict[str, Any]:
+    """Return a case as plain values."""
+    return {**dataclasses.asdict(case), "pipeline": case.is_pipeline}
+
+
 def make(folder: Path, cases: list[Case]) -> None:
     """Run the jobs one after the other, and write what they left into the corpus' folder."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -106,7 +128,7 @@ def make(folder: Path, cases: list[Case]) -> None:
         for case in cases:
             raw = Path(scratch, case.path)
             raw.mkdir(parents=True)
-            asked.append({**dataclasses.asdict(case), "folder": str(raw)})
+            asked.append({**described(case), "folder": str(raw)})
         listed = Path(scratch, "cases.json")
         listed.write_text(json.dumps(asked))
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -131,7 +153,7 @@ def part(raw: Path, folder: Path, case: Case) -> None:
             (folder / kind).mkdir(parents=True, exist_ok=True)
             with gzip.open(folder / kind / f"rank{rank}.json.gz", "wt", compresslevel=6) as file:
                 json.dump(without(document, is_taken_out), file)
-    truth = {**dataclasses.asdict(case), "pipeline": case.is_pipeline, "actions": actions}
+    truth = {**described(case), "actions": actions}
     (folder / "truth.json").write_text(json.dumps(truth))
 
 
@@ -206,8 +228,10 @@ def without(document: dict[str, Any], is_taken_out: Any) -> dict[str, Any]:
 def main() -> None:
     """Make a corpus: `python markless_runs.py FOLDER [SCHEDULE/SHAPE ...]`."""
     folder, wanted = Path(sys.argv[1]), sys.argv[2:]
-    cases = [case for schedule in SCHEDULES for case in pipelines(schedule)] + loops()
-    for case in cases:
+    cases = [case for schedule in SCHEDULES for case in pipelines(schedule)]
+    if find_spec("megatron"):
+        cases += [case for schedule in MEGATRON for case in megatron(schedule)]
+    for case in cases + loops():
         if not wanted or any(case.path.startswith(name) for name in wanted):
             make(folder, [case])
             sys.stdout.write(f"{case.path}\n")

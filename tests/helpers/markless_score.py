@@ -28,6 +28,8 @@ NAMES = {
     "ZBVZeroBubble": "zb-v",
     "DualPipeV": "dualpipev",
     "ZB-H1": "zb-h1",
+    "Megatron1F1B": "1f1b",
+    "MegatronInterleaved": "interleaved-1f1b",
 }
 """What the cases' schedules are called here. A job of another kind is no pipeline."""
 
