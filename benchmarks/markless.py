@@ -6,8 +6,9 @@
 
 Real runs of torch's schedules had ranges around every action; those were taken out of the traces,
 and say what was true. A pass is found if a task of its kind covers more than half of it, and it more
-than half of the task; paired if its backward is told to be of the same micro-batch as its forward;
-placed if its stage and its micro-batch are right. A task is wrong if anything that is said of it is.
+than half of the task, by the time in which operators ran; paired if its backward is told to be of the
+same micro-batch as its forward; placed if its stage and its micro-batch are right. A task is wrong if
+anything that is said of it is.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def main() -> None:
     parser.add_argument(
         "--probability",
         nargs="*",
-        default=["probability"],
+        default=["certainty"],
         metavar="[ASPECT=]COLUMN",
         help=f"the tasks' columns of probability, of all or of one of {', '.join(scoring.ASPECTS)}",
     )
@@ -106,12 +107,12 @@ def judge(
 ) -> list[Result]:
     """Read every version of a case, and compare it with the truth."""
     folder = corpus / name / kind
-    truth = scoring.truth(corpus / name)
+    truth, worked = scoring.truth(corpus / name), scoring.working(corpus / name)
     schedule = json.loads((corpus / name / "truth.json").read_text())["schedule"]
     known = scoring.NAMES.get(schedule)
     results = []
     if WHOLE in versions:
-        results.append(Result(name, WHOLE, *read(folder, truth, columns, known)))
+        results.append(Result(name, WHOLE, *read(folder, truth, worked, columns, known)))
     damaged = [version for version in versions if version != WHOLE]
     documents = damage.read(folder) if damaged else {}
     for version in damaged if documents else ():  # others than Kineto's traces are read as they are
@@ -120,12 +121,18 @@ def judge(
             left = scoring.seen(truth, damage.windows(made))
             with tempfile.TemporaryDirectory() as scratch:
                 damage.write(made, Path(scratch))
-                results.append(Result(name, version, *read(Path(scratch), left, columns, known)))
+                results.append(
+                    Result(name, version, *read(Path(scratch), left, worked, columns, known))
+                )
     return results
 
 
 def read(
-    folder: Path, truth: list[scoring.Action], columns: dict[str, str], known: str | None
+    folder: Path,
+    truth: list[scoring.Action],
+    worked: dict[int, scoring.Working],
+    columns: dict[str, str],
+    known: str | None,
 ) -> tuple[scoring.Score, str, str]:
     """Return how well traces are told, what their schedule is called, and what their bubble rate is."""
     true = f"{100 * scoring.bubble(truth):.2f} %" if known and truth else "-"
@@ -133,7 +140,7 @@ def read(
         timeline = sources.load(folder)
     except BubblescopeError as error:
         return scoring.score(truth, []), str(error).replace(str(folder), ""), f"- of {true}"
-    result = scoring.score(truth, scoring.claims(timeline.tasks, columns))
+    result = scoring.score(truth, scoring.claims(timeline.tasks, columns), worked)
     seen, rate = recognise(timeline), bubble_rates(timeline).overall.makespan
     said = "-" if rate is None else f"{100 * rate:.2f} %"
     names = () if seen is None or not seen.schedule else (seen.schedule, *seen.equals)
@@ -185,14 +192,17 @@ def by_version(results: list[Result]) -> str:
 def reliability(results: list[Result]) -> str:
     """Return how often answers are right, by the probability they are given with."""
     answers = [answer for one in results for answer in one.score.answers]
+    told = [(said, right) for _, said, right in answers]
+    whole = [task for one in results for task in one.score.whole]
     rows = []
     for low, high in zip(BINS, (*BINS[1:], 2.0), strict=True):
-        inside = [(said, right) for _, said, right in answers if low <= said < high]
-        if inside:
-            name = f"{low:.0%} to {high:.0%}" if low < 1 else "100 %"
-            mean = sum(said for said, _ in inside) / len(inside)
-            right = sum(right for _, right in inside)
-            rows.append(row(name, len(inside), f"{100 * mean:.1f} %", share(right, len(inside))))
+        cells: list[str] = []
+        for every in (told, whole):
+            inside = [(said, right) for said, right in every if low <= said < high]
+            mean = f"{100 * sum(said for said, _ in inside) / len(inside):.1f} %" if inside else "-"
+            cells += [mean, share(sum(right for _, right in inside), len(inside))]
+        name = f"{low:.0%} to {high:.0%}" if low < 1 else "100 %"
+        rows.append(row(name, *cells))
     sure = {
         aspect: [right for which, said, right in answers if which == aspect and said > 0.5]
         for aspect in scoring.ASPECTS
@@ -204,7 +214,9 @@ def reliability(results: list[Result]) -> str:
     ]
     return "\n".join(
         [
-            table(("said with", "answers", "on average", "right"), rows),
+            table(
+                ("said with", "on average", "answers right", "on average", "tasks all right"), rows
+            ),
             table(("said with more than 50 %", "wrong"), wrong),
         ]
     )

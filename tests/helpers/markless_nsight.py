@@ -282,15 +282,12 @@ class Host:
                 for kernel in wanted:
                     with self.range("aten::mm" if "nvjet" in kernel[0] else "aten::sum", AUTOGRAD):
                         self.launch(each, (kernel,), AUTOGRAD)
-            if not wants_weight:
-                continue
             name = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
-            for _ in range(operator.parameters if wants_input else 0):
-                with self.range(name, AUTOGRAD), self.range("aten::add_", AUTOGRAD):
-                    self.launch(each, ((_ADD, 5),), AUTOGRAD)
-        if each.kind == "backward_weight":  # a split backward's gradients are added by its caller
-            for operator, _ in self.nodes[each.stage, each.microbatch]:
-                for _ in range(operator.parameters):
+            for _ in range(operator.parameters if wants_weight else 0):
+                if wants_input:
+                    with self.range(name, AUTOGRAD), self.range("aten::add_", AUTOGRAD):
+                        self.launch(each, ((_ADD, 5),), AUTOGRAD)
+                else:  # the caller of a backward for weights adds what it gets
                     with self.range("aten::add_"):
                         self.launch(each, ((_ADD, 5),))
 

@@ -36,6 +36,9 @@ MEGATRON = ("Megatron1F1B", "MegatronInterleaved")
 NOT_PIPELINES = "not_pipelines"
 """The folder, beside those of the schedules, of jobs that are no pipelines."""
 
+FOLLOWS = 50_000
+"""Nanoseconds within which an operator follows another, on a machine that is not too busy."""
+
 _TRUTH = re.compile(r"TRUTH:(\w+):(-?\d+):(\d+):(\d+)")
 _MARK = re.compile(r"TRUTH:|PP:|(Forward|Backward) \d+$")
 _OVERLAP = re.compile(r"PP:\(.*\)OVERLAP_F_B")
@@ -144,16 +147,18 @@ def make(folder: Path, cases: list[Case]) -> None:
 
 def part(raw: Path, folder: Path, case: Case) -> None:
     """Part what a job left into the traces that a user has, and the truth."""
-    actions = []
+    actions: list[dict[str, Any]] = []
+    working: list[list[tuple[int, int]]] = []
     for rank in range(case.ranks):
         with gzip.open(raw / f"rank{rank}.json.gz") as file:
             document = json.load(file)
         actions += truth_of(document, rank)
+        working.append(operating(document))
         for kind, is_taken_out in (("marked", _TRUTH.match), ("stripped", _MARK.match)):
             (folder / kind).mkdir(parents=True, exist_ok=True)
             with gzip.open(folder / kind / f"rank{rank}.json.gz", "wt", compresslevel=6) as file:
                 json.dump(without(document, is_taken_out), file)
-    truth = {**described(case), "actions": actions}
+    truth = {**described(case), "actions": actions, "working": working}
     (folder / "truth.json").write_text(json.dumps(truth))
 
 
@@ -203,6 +208,23 @@ def truth_of(document: dict[str, Any], rank: int) -> list[dict[str, Any]]:
         for start, end, found in notes
         if int(found[2]) >= 0
     ]
+
+
+def operating(document: dict[str, Any]) -> list[tuple[int, int]]:
+    """Return from when to when a rank's operators ran, in ns, as one where they follow each other."""
+    base = document["baseTimeNanoseconds"]
+    found: list[tuple[int, int]] = []
+    for event in sorted(
+        (event for event in document["traceEvents"] if event.get("cat") == "cpu_op"),
+        key=lambda event: event["ts"],
+    ):
+        start = base + round(event["ts"] * 1000)
+        end = start + round(event["dur"] * 1000)
+        if found and start - found[-1][1] < FOLLOWS:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
 
 
 def without(document: dict[str, Any], is_taken_out: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import json
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Score:
         wrong_and_sure: Those of which something that is said with more than 50 % is wrong.
         tasks: Tasks that were looked at.
         answers: Each answer's probability and whether it is right, by aspect.
+        whole: Each task's probability, the least of its answers', and whether all of them are right.
     """
 
     passes: int = 0
@@ -121,6 +123,7 @@ class Score:
     wrong_and_sure: int = 0
     tasks: int = 0
     answers: list[tuple[str, float, bool]] = field(default_factory=list)
+    whole: list[tuple[float, bool]] = field(default_factory=list)
 
     def add(self, other: Score) -> None:
         for name in (
@@ -128,6 +131,7 @@ class Score:
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.answers += other.answers
+        self.whole += other.whole
 
 
 def truth(folder: Path) -> list[Action]:
@@ -222,12 +226,44 @@ def claims(tasks: pl.DataFrame, columns: Mapping[str, str]) -> list[Claim]:
     return found
 
 
-def score(actions: Sequence[Action], said: Sequence[Claim]) -> Score:
-    """Compare what is said with what is true.
+class Working:
+    """When a rank worked: by it the length of a pass is measured, not by when its process was halted.
+
+    A busy machine halts a process between any two of its operators, for longer than a pass takes.
+    """
+
+    def __init__(self, spans: Sequence[Window]) -> None:
+        self.starts = [start for start, _ in spans]
+        self.lengths = [end - start for start, end in spans]
+        self.before = [0, *accumulate(self.lengths)]
+
+    def until(self, at: int) -> int:
+        """Return for how long the rank had worked by an instant, in ns."""
+        place = bisect_right(self.starts, at) - 1
+        if place < 0:
+            return 0
+        return self.before[place] + min(at - self.starts[place], self.lengths[place])
+
+    def between(self, start: int, end: int) -> int:
+        return self.until(end) - self.until(start) if start < end else 0
+
+
+def working(folder: Path) -> dict[int, Working]:
+    """Return when each rank of a case worked; nothing for cases that were never halted."""
+    told = json.loads((folder / "truth.json").read_text()).get("working", [])
+    return {rank: Working(spans) for rank, spans in enumerate(told)}
+
+
+def score(
+    actions: Sequence[Action],
+    said: Sequence[Claim],
+    worked: Mapping[int, Working] | None = None,
+) -> Score:
+    """Compare what is said with what is true, by the time that ranks worked if that is given.
 
     Steps may be numbered from anywhere: the shift that fits most of the tasks is taken.
     """
-    matches = _matches(actions, said)
+    matches = _matches(actions, said, worked or {})
     shifts = Counter(
         claim.step - match.step
         for claim, match in zip(said, matches, strict=True)
@@ -252,6 +288,7 @@ def score(actions: Sequence[Action], said: Sequence[Claim]) -> Score:
             (aspect, claim.probability[aspect], answer) for aspect, answer in right.items()
         ]
         wrong = [claim.probability[aspect] for aspect, answer in right.items() if not answer]
+        result.whole.append((min(claim.probability[aspect] for aspect in right), not wrong))
         result.wrong += bool(wrong)
         result.wrong_and_sure += any(one > 0.5 for one in wrong)
         if match is not None and match.expected:
@@ -287,7 +324,13 @@ def _right(
     return right
 
 
-def _matches(actions: Sequence[Action], said: Sequence[Claim]) -> list[Action | None]:
+def _wall(start: int, end: int) -> int:
+    return max(0, end - start)
+
+
+def _matches(
+    actions: Sequence[Action], said: Sequence[Claim], worked: Mapping[int, Working]
+) -> list[Action | None]:
     """Return the pass that each claim tells, of which no two claims tell the same."""
     lanes: dict[int, list[Action]] = {}
     for one in sorted(actions, key=lambda one: (one.start, one.end)):
@@ -301,11 +344,12 @@ def _matches(actions: Sequence[Action], said: Sequence[Claim]) -> list[Action | 
         if claim.rank not in lanes:
             continue
         starts, ends = bounds[claim.rank]
+        length = worked[claim.rank].between if claim.rank in worked else _wall
         for place in range(bisect_right(ends, claim.start), bisect_left(starts, claim.end)):
             one = lanes[claim.rank][place]
             start, end = (claim.overlapped and one.overlapped) or (one.start, one.end)
-            both = min(end, claim.end) - max(start, claim.start)
-            most = max(end - start, claim.end - claim.start)
+            both = length(max(start, claim.start), min(end, claim.end))
+            most = max(length(start, end), length(claim.start, claim.end))
             if claim.kind in one.kinds and 2 * both > most:
                 candidates.append((both, number, one))
     found: list[Action | None] = [None] * len(said)

@@ -99,6 +99,18 @@ def test_a_task_of_another_kind_or_time_finds_nothing(kind, start, end):
     assert wrong(result) == [TASK]
 
 
+def test_time_in_which_a_process_was_halted_is_no_work():
+    truth = passes()
+    late = [replace(claim, end=claim.end + 20) for claim in said(truth)]
+    assert scoring.score(truth, late).found == 0
+    busy = scoring.Working([(one.start, one.end) for one in truth])
+    assert scoring.score(truth, late, {0: busy}).found == 4
+    assert busy.between(-5, 60) == 20
+    assert busy.between(105, 108) == 3
+    assert busy.between(9, 9) == busy.between(11, 50) == 0
+    assert busy.between(0, 10**6) == 60
+
+
 def test_a_pass_is_found_once():
     truth = passes()
     result = scoring.score(truth, [*said(truth), said(truth)[0]])
