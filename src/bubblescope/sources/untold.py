@@ -11,7 +11,7 @@ from bubblescope.model.kinds import Kind
 from bubblescope.sources.phases import phase_ranges, step_markers, tell_phases
 from bubblescope.sources.projection import project
 from bubblescope.sources.step_marks import Steps, guessed_steps, in_line, step_ranges
-from bubblescope.sources.structure.unmarked import HOW_KIND, tell_pipeline
+from bubblescope.sources.structure.unmarked import tell_pipeline
 from bubblescope.sources.traced import COMMUNICATION
 from bubblescope.sources.whole_devices import with_whole_devices
 
@@ -85,10 +85,10 @@ def tell(
             meaning |= phases.capture.meaning
             how = phases.how
         else:
-            held = trace.capture if pipeline is None else pipeline
+            held = trace.capture if pipeline is None else pipeline.capture
             ranges.append(held.ranges)
             meaning |= held.meaning
-            how = {} if pipeline is None else {"kind": HOW_KIND}
+            how = {} if pipeline is None else {"kind": pipeline.how}
             if marks := step_markers(found):
                 ranges.append(marks.ranges)
                 meaning |= marks.meaning

@@ -122,6 +122,7 @@ def passes(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
     forwards = _forwards(order, calls)
     main = int(order.own["thread"][0])
     backwards = _with_preparation(order, backwards, forwards)
+    backwards = _with_sums(order, backwards, forwards, apart)
     found = pl.concat(
         [
             frame.with_columns(thread=pl.lit(main, pl.Int64)).select(*PASSES).cast(PASSES)  # type: ignore[arg-type]
@@ -301,7 +302,7 @@ def _graphs(calls: pl.DataFrame) -> pl.DataFrame:
         return calls.with_columns(graph=pl.col("high"))
     calls = calls.with_columns(first=pl.col("first") & ~pl.col("call").is_in(_parts(firsts)))
     graphs = calls.filter("first")["high"].sort().to_numpy()
-    at = np.searchsorted(graphs, calls["high"].to_numpy()).clip(max=len(graphs) - 1)
+    at = np.searchsorted(graphs, calls["low"].to_numpy()).clip(max=len(graphs) - 1)
     return calls.with_columns(graph=pl.Series(graphs[at]))
 
 
@@ -377,6 +378,30 @@ def _with_preparation(
     since = np.append(NONE, done_ns)[np.searchsorted(done_ns, start, side="right")]
     first = np.append(recorded_ns, start.max())[np.searchsorted(recorded_ns, since)]
     return backwards.with_columns(start_ns=pl.Series(np.minimum(start, first)))
+
+
+def _with_sums(
+    order: _Order, backwards: pl.DataFrame, forwards: pl.DataFrame, apart: pl.DataFrame
+) -> pl.DataFrame:
+    """Let gradients of weights end with what the caller does right after them: it adds them up itself.
+
+    At the end of a step other work follows, so that none ends later than after as many operators as
+    half of them have.
+    """
+    weight = (backwards["kind"] == Kind.BACKWARD_WEIGHT.value).to_numpy()
+    if not weight.any():
+        return backwards
+    moved = order.own.filter(pl.col("role") >= COMMUNICATION)
+    recorded_ns = order.numbered["start_ns"].to_numpy()[order.advances]
+    starts = [frame["start_ns"].to_numpy() for frame in (backwards, forwards, moved, apart)]
+    begun_ns = np.sort(np.concatenate([*starts, recorded_ns, [2**62]]))
+    end = backwards["end_ns"].to_numpy()
+    own_start, own_end = (order.own[edge].to_numpy() for edge in ("start_ns", "end_ns"))
+    after = np.searchsorted(own_start, end)
+    until = np.searchsorted(own_start, begun_ns[np.searchsorted(begun_ns, end)])
+    count = np.minimum(until - after, int(np.median((until - after)[weight])))
+    last = own_end[(after + count - 1).clip(0)]
+    return backwards.with_columns(end_ns=pl.Series(np.where(weight & (count > 0), last, end)))
 
 
 def _forwards(order: _Order, calls: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,28 +13,55 @@ from bubblescope.model.kinds import Kind
 from bubblescope.names.parsed import ParsedName
 from bubblescope.sources.capture import RANGES
 from bubblescope.sources.structure.autograd import passes
-from bubblescope.sources.traced import NONE, OPERATORS, RECEIVE, SEND
+from bubblescope.sources.traced import (
+    BACKWARD,
+    CAST,
+    COMPUTE,
+    NONE,
+    OPERATORS,
+    PRODUCT,
+    RECEIVE,
+    SEND,
+)
 
 if TYPE_CHECKING:
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.capture import Capture
     from bubblescope.sources.traced import Traced
 
-HOW_KIND: Final = (
+_HOW_GRAPHS: Final = (
     "autograd: what its engine ran is a backward, and what it went back through a forward"
 )
-"""How passes were told."""
+_HOW_TURNS: Final = (
+    "turns between transfers, which say no more than that: what autograd's engine ran is a backward, "
+    "what the caller ran a forward"
+)
 
 _APART: Final = "(?i)^(?:## )?optimizer"
 """Ranges whose operators are neither a forward nor a backward."""
 _PIPELINED: Final = 0.6
 """Share of forwards and backwards beside a transfer from which on the transfers are a pipeline's: every
 one receives what it works on or sends what it made, but on a rank that hands it on to itself."""
+_MUCH: Final = 0.1
+"""Share of what the busiest thread launches from which on a thread launches much."""
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
 
 
-def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> Capture | None:
-    """Put a range for each pass of a pipeline, and for each transfer whose way is known, in a trace.
+class Unmarked(NamedTuple):
+    """A trace of a pipeline whose ranges name no passes.
+
+    Attributes:
+        capture: The trace, with a range for each pass and for each transfer whose way is known, and what
+            those mean.
+        how: How the passes were told.
+    """
+
+    capture: Capture
+    how: str
+
+
+def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> Unmarked | None:
+    """Tell the passes of a pipeline, and which transfers go which way.
 
     Args:
         trace: The trace of one process, whose ranges name no passes.
@@ -43,8 +70,8 @@ def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> 
             a pipeline's nevertheless.
 
     Returns:
-        Its capture with these ranges and what they mean; None if nothing shows that the process is part
-        of a pipeline: most passes are not beside a transfer to or from another rank.
+        None if nothing shows that the process is part of a pipeline: many passes are not beside a
+        transfer to or from another rank.
     """
     moved = _transfers(trace)
     if not moved.height and not hidden:
@@ -55,6 +82,8 @@ def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> 
         pl.col("name").is_in(optimizers) | pl.col("name").str.contains(_APART)
     )
     others = trace.operators.filter(pl.col("role") < SEND)
+    if not others["role"].is_between(CAST, COMPUTE).any():
+        others = _launched(trace.capture, others, moved)
     found = passes(pl.concat([others, moved.select(others.columns)]), apart)
     if not found.height or not (hidden or _pipelined(found, moved)):
         return None
@@ -73,10 +102,42 @@ def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> 
     ranges = [
         frame.with_columns(process=pl.lit(process, pl.Int64)).select(*RANGES) for frame in frames
     ]
-    return msgspec.structs.replace(
+    capture = msgspec.structs.replace(
         trace.capture,
         ranges=pl.concat([trace.capture.ranges, *ranges]),
         meaning={**trace.capture.meaning, **meaning},
+    )
+    graphs = found["graph"].is_not_null().any()
+    return Unmarked(capture, _HOW_GRAPHS if graphs else _HOW_TURNS)
+
+
+def _launched(capture: Capture, engine: pl.DataFrame, moved: pl.DataFrame) -> pl.DataFrame:
+    """Return launches of kernels in place of operators, where a trace has none of the caller's.
+
+    The engine's are those of its threads or, where nothing names these, those of the one other thread
+    that launches much: the caller's is the one that moves data to other ranks.
+
+    Args:
+        capture: What the process recorded.
+        engine: What is known of autograd's engine, with the columns of `OPERATORS`.
+        moved: Transfers.
+    """
+    computes = capture.work.filter(pl.col("comm").is_null(), pl.col("copy").is_null())
+    launches = capture.launches.join(computes.select("correlation"), on="correlation", how="semi")
+    busy = launches.group_by("thread").len().filter(pl.col("len") >= _MUCH * pl.col("len").max())
+    main = moved["thread"].mode().sort().first()
+    others = busy.filter(pl.col("thread") != main)["thread"]
+    engines = engine["thread"].unique() if engine.height else others
+    if len(engines) != 1 or main in engines:
+        return engine
+    return (
+        launches.filter(pl.col("thread").is_in([main, engines[0]]))
+        .with_columns(
+            end_ns=pl.col("start_ns") + 1,
+            role=pl.when(pl.col("thread") == main).then(PRODUCT).otherwise(BACKWARD).cast(pl.Int64),
+            sequence=pl.lit(NONE, pl.Int64),
+        )
+        .select(*OPERATORS)
     )
 
 
@@ -97,7 +158,7 @@ def _transfers(trace: Traced) -> pl.DataFrame:
     work = capture.work.filter(pl.col("comm").is_in(list(ways)))
     call = lookup(capture.launches["correlation"].to_numpy(), work["correlation"].to_numpy())
     work = work.filter(pl.Series(call != NONE))
-    launched = capture.launches[call[call != NONE]].with_columns(
+    launched: pl.DataFrame = capture.launches[call[call != NONE]].with_columns(
         end_ns=pl.col("start_ns") + 1,
         role=work["comm"].replace_strict(
             list(ways), list(ways.values()), default=SEND, return_dtype=pl.Int64
