@@ -86,6 +86,10 @@ def main() -> None:
     # A forked process would inherit the locks of Polars' threads.
     with ProcessPoolExecutor(asked.jobs, get_context("spawn")) as pool:
         results = [one for part in pool.map(judged, names) for one in part]
+    for one in results:
+        if one.score.wrong_and_sure:
+            said = f"{one.case}, {one.version}: {one.score.wrong_and_sure} wrong above 50 %"
+            print(said, file=sys.stderr)
     print(by_case([one for one in results if one.version == WHOLE]))
     if len(versions) > 1:
         print(by_version(results))
