@@ -403,6 +403,25 @@ def test_clocks_left_alone_may_be_off_by_more_than_corrected_ones():
     assert left.run.clock.error_ns > 18_000 > solved.run.clock.error_ns
 
 
+@pytest.mark.parametrize(("early_ns", "broken_ones"), [(0, 0), (1, 0), (2, 1)])
+def test_an_effect_a_nanosecond_before_its_cause_is_rounding_and_two_are_not(early_ns, broken_ones):
+    rows = [
+        (0, 0, "forward", 0, 0, 0, 1000, "F0"),
+        (1, 0, "forward", 1, 0, 1000 - early_ns, 2000, "F0"),
+        (1, 0, "backward", 1, 0, 2000, 3000, "B0"),
+        (0, 0, "backward", 0, 0, 4000, 5000, "B0"),
+    ]
+    run = Played(rows, [0, 1], np.zeros(2), np.ones(2))
+
+    found = align(run.timeline(), "auto")
+
+    clock = found.run.clock
+    assert clock.violations_before == broken_ones
+    assert clock.method == ("solved" if broken_ones else "checked")
+    assert found.tasks.equals(run.timeline().tasks) == (not broken_ones)
+    assert clock.violations_after == 0
+
+
 def test_rounding_puts_no_effect_before_its_cause():
     """Two clocks are half a nanosecond off a whole one, and exactly one apart."""
     a, b, need = np.array([(0, 1, 0), (1, 0, -3), (1, 2, 1), (2, 1, -1)]).T

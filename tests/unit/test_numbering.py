@@ -91,6 +91,14 @@ def test_bare_names_are_cut_where_the_deepest_rank_is_in_balance():
     assert how == "a step ends where a rank has run as many backwards as forwards"
 
 
+def test_a_rank_that_is_in_balance_after_unlike_numbers_of_forwards_tells_no_boundary():
+    """Rank 0 is in balance after three forwards and after five: it knows of no micro-batches a step."""
+    tasks = issue("F F F B B B F F B B", "F B F B F B F B F B", numbered=False)
+    found, how = steps(tasks)
+    assert found == [[0] * 10] * 2
+    assert "taken as one" in how
+
+
 def test_with_no_sign_of_a_boundary_all_is_one_step_and_said_so():
     found, how = steps(issue("F0 F1 F2"))
     assert found == [[0] * 3]
