@@ -146,6 +146,8 @@ _KEPT: Final = (ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.JoinedStr
 """What is not mutated: how things are said, and what is imported."""
 _UNMUTATED: Final = frozenset(("annotation", "returns", "decorator_list"))
 """Fields of syntax that are not."""
+_CHECKS: Final = frozenset(("strict", "check_sortedness", "maintain_order"))
+"""Options of calls that are not: they change nothing, or what comes in an order that is none."""
 
 
 class Mutant(NamedTuple):
@@ -429,7 +431,9 @@ def _children(node: ast.AST) -> Iterator[tuple[str, int | None, ast.AST]]:
         for index, child in places:
             docstring = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
             typing = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
-            if isinstance(child, ast.AST) and not (docstring or typing or isinstance(child, _KEPT)):
+            check = isinstance(child, ast.keyword) and child.arg in _CHECKS
+            passed_over = docstring or typing or check or isinstance(child, _KEPT)
+            if isinstance(child, ast.AST) and not passed_over:
                 yield field, index, child
 
 
