@@ -161,7 +161,23 @@ def test_what_a_plan_waits_for():
     ]
     assert data.stage.tolist() == [0, 1]
     everything = data_edges(plan)
-    assert len(everything.source) == 5  # the turn at the last stage and two weight gradients, too
+    # The turn at the last stage and two weight gradients, too, each where it was made.
+    columns = (everything.source, everything.target, everything.stage, everything.message)
+    assert sorted(zip(*(column.tolist() for column in columns), strict=True)) == [
+        (0, 3, 0, 0),
+        (1, 2, 0, 2),
+        (3, 4, 1, 2),
+        (4, 1, 1, 1),
+        (4, 5, 1, 2),
+    ]
+    assert set(everything.microbatch) == {0}
+
+
+def test_what_the_first_operation_of_all_waits_for():
+    """Device 0 holds the last stage."""
+    orders = [[Operation(F, stage, 0), Operation(B, stage, 0)] for stage in (1, 0)]
+    _, data = edges_of(Plan.of("turned", ((1,), (0,)), orders))
+    assert list(zip(data.source.tolist(), data.target.tolist(), strict=True)) == [(2, 0), (1, 3)]
 
 
 def test_a_deadlock_names_the_circle():
