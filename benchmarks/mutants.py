@@ -60,6 +60,7 @@ MODULES: Final = {
             "foreign/test_nsight_oddities.py",
             "foreign/test_kineto.py",
             "foreign/test_host_times.py",
+            "foreign/test_kernels_read.py",
         ),
     ),
     "numbering": Module(

@@ -19,7 +19,7 @@ NO_MARKERS = pl.DataFrame(schema=MARKERS)
 def issue(*orders: str, numbered: bool = True, chunk: int | None = 0) -> pl.DataFrame:
     """Tasks of one rank per argument, issued in the order written: "F0 F1 B0 B1 opt"."""
     kinds = {"F": "forward", "B": "backward", "W": "backward_weight", "o": "optimizer"}
-    kinds |= {"r": "recv_forward", "s": "send_forward"}
+    kinds |= {"r": "recv_forward", "s": "send_forward", "x": "other", "R": "recompute"}
     rows = [
         {
             "rank": rank,
@@ -124,6 +124,32 @@ def test_overlapping_markers_change_at_the_first_task_after_the_earlier_one():
     assert steps(tasks, markers)[0] == [[0, 0, 0, 1, 1, 1]]
 
 
+def test_what_follows_a_steps_last_pass_within_its_marker_is_of_it_and_receives_after_it_of_the_next():
+    tasks = issue("F0 B0 s0 r0 F0 B0 s0")
+    markers = pl.DataFrame(
+        {"rank": [0, 0], "start_ns": [0, 35], "end_ns": [26, 70], "step": [0, 1]}, schema=MARKERS
+    )
+    assert steps(tasks, markers)[0] == [[0, 0, 0, 1, 1, 1, 1]]
+
+
+def test_what_lies_in_two_markers_is_of_the_earlier_one():
+    tasks = issue("F0 B0 F1 B1 F2 B2")
+    markers = pl.DataFrame(
+        {"rank": [0, 0], "start_ns": [0, 12], "end_ns": [25, 60], "step": [0, 1]}, schema=MARKERS
+    )
+    assert steps(tasks, markers)[0] == [[0, 0, 0, 1, 1, 1]]
+
+
+def test_work_that_is_no_pass_makes_up_steps_where_there_are_no_passes():
+    """Rank 1 has passes, so other work of its does not begin its steps."""
+    tasks = issue("x x x x", "x F0 x F0")
+    markers = pl.DataFrame(
+        {"rank": [0, 0, 1, 1], "start_ns": [8, 18, 8, 28], "end_ns": [15, 35, 25, 45]},
+        schema={name: MARKERS[name] for name in ("rank", "start_ns", "end_ns")},
+    ).with_columns(step=pl.Series([3, 4, 3, 4]))
+    assert steps(tasks, markers)[0] == [[None, 3, 4, 4], [None, 3, 3, 4]]
+
+
 def test_ranks_without_markers_are_numbered_along_with_those_that_have_them():
     tasks = issue("F0 B0 o F0 B0 o", "F0 B0 o F0 B0 o")
     markers = pl.DataFrame(
@@ -169,6 +195,21 @@ def test_bare_names_are_numbered_in_order_within_their_step():
     assert notices == []
 
 
+def test_what_is_recomputed_within_a_backward_is_of_its_micro_batch():
+    tasks = issue("F F B B R", numbered=False).with_columns(
+        step=pl.lit(0),
+        host_start_ns=pl.Series([0, 10, 20, 40, 42]),
+        host_end_ns=pl.Series([5, 15, 35, 60, 50]),
+    )
+    found, _, _ = numbering.number_microbatches(tasks)
+    assert found.sort("host_start_ns")["microbatch"].to_list() == [0, 1, 0, 1, 1]
+    before = tasks.with_columns(host_end_ns=pl.Series([5, 15, 35, 41, 50]))
+    found, _, _ = numbering.number_microbatches(
+        before
+    )  # nor is it within, nor the second of its kind
+    assert found.sort("host_start_ns")["microbatch"].to_list() == [0, 1, 0, 1, 0]
+
+
 def test_names_repeated_within_a_step_are_not_believed():
     tasks = issue("F0 F0 B0 B0").with_columns(step=pl.lit(0, pl.Int64))
     found, how, [notice] = numbering.number_microbatches(tasks)
@@ -206,6 +247,70 @@ def test_stages_follow_micro_batch_0_through_the_ranks(placement, stages):
     found, how = numbering.number_stages(tasks)
     assert found.sort("start_ns")["stage"].to_list() == stages
     assert how == "order in which micro-batch 0 passed through the ranks"
+
+
+def passing(*steps: list[tuple[int, int]]) -> pl.DataFrame:
+    """Forwards of micro-batch 0 in several steps: rank and chunk of each, one after another."""
+    return pl.DataFrame(
+        [
+            {"step": step, "rank": rank, "chunk": chunk, "start_ns": 1000 * step + 10 * place}
+            for step, way in enumerate(steps)
+            for place, (rank, chunk) in enumerate(way)
+        ]
+    ).with_columns(
+        kind=pl.lit("forward"),
+        microbatch=pl.lit(0),
+        stage=pl.lit(None, pl.Int32),
+        end_ns=pl.col("start_ns") + 10,
+    )
+
+
+@pytest.mark.parametrize("whole", [0, 1, 2])
+def test_stages_are_told_by_the_step_that_is_there_most_complete(whole):
+    way = [(1, 0), (0, 0), (2, 0)]
+    ways = [way if step == whole else way[1:] for step in range(3)]
+    found, _ = numbering.number_stages(passing(*ways))
+    assert dict(found.select("rank", "stage").rows()) == {1: 0, 0: 1, 2: 2}
+
+
+def test_of_steps_that_are_as_complete_the_first_tells_the_stages():
+    found, _ = numbering.number_stages(passing([(1, 0), (0, 0)], [(0, 0), (1, 0)]))
+    assert dict(found.select("rank", "stage").rows()) == {1: 0, 0: 1}
+
+
+def test_a_micro_batch_that_comes_by_twice_leaves_stages_unknown():
+    found, how = numbering.number_stages(passing([(0, 0), (1, 0), (1, 0)], [(2, 0)]))
+    assert (found["stage"].null_count(), how) == (found.height, None)
+
+
+def staged(*places: tuple[int, int, int | None], chunk: int | None = None) -> pl.DataFrame:
+    """Number tasks of which rank, stage and the stage of the pair are stated; and a chunk of the first."""
+    tasks = issue(*["x"] * len(places)).with_columns(
+        rank=pl.Series([place[0] for place in places], dtype=pl.Int32),
+        stage=pl.Series([place[1] for place in places]),
+        pair_stage=pl.Series([place[2] for place in places], dtype=pl.Int64),
+        chunk=pl.Series([chunk] + [None] * (len(places) - 1), dtype=pl.Int64),
+        splits=pl.lit(value=False),
+        pair_chunk=pl.lit(None, pl.Int16),
+    )
+    found, _, _ = numbering.number(tasks, NO_MARKERS)
+    return found.select("rank", "stage", "chunk", "pair_chunk").sort("rank", "stage")
+
+
+def test_chunks_of_a_rank_are_its_stages_in_ascending_order():
+    found = staged((0, 0, None), (1, 1, None), (1, 2, 1), (0, 3, 0), (2, 4, None))
+    assert found.rows() == [
+        (0, 0, 0, None),
+        (0, 3, 1, 0),
+        (1, 1, 0, None),
+        (1, 2, 1, 0),
+        (2, 4, None, None),  # holds one stage only
+    ]
+
+
+def test_chunks_that_are_stated_are_left_as_they_are():
+    found = staged((0, 0, None), (0, 3, 0), chunk=7)
+    assert found["chunk"].to_list() == [7, None]
 
 
 def test_replicas_side_by_side_leave_stages_unknown():
