@@ -87,7 +87,12 @@ MODULES: Final = {
     ),
     "ledger": Module(
         ("analysis/idle/ledger.py",),
-        ("unit/test_ledger.py", "unit/test_shares.py", "unit/test_between_rounds.py"),
+        (
+            "unit/test_ledger_gaps.py",
+            "unit/test_ledger.py",
+            "unit/test_shares.py",
+            "unit/test_between_rounds.py",
+        ),
     ),
     "recognition": Module(
         ("analysis/schedule/recognise.py",),

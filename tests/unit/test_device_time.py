@@ -7,11 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bubblescope.model import device_time
 from bubblescope.model.device_time import NONE, busy_intervals, lookup, match_work
+from full import examples
 
 DENSE, SPARSE = st.integers(-5, 20), st.integers(-(2**63), 2**63 - 1)
 LAST = st.lists(st.integers(2**63 - 5, 2**63 - 1)) | st.lists(st.integers(-(2**63), -(2**63) + 5))
@@ -62,15 +63,15 @@ class Work(NamedTuple):
 
 
 RANGES = st.lists(
-    st.builds(Range, st.integers(0, 2), st.integers(0, 40), st.integers(41, 80), st.booleans())
-    | st.builds(Range, st.integers(0, 2), st.integers(0, 40), st.integers(1, 40), st.booleans()),
+    st.builds(Range, st.integers(0, 2), st.integers(0, 12), st.integers(13, 16), st.booleans())
+    | st.builds(Range, st.integers(0, 2), st.integers(0, 12), st.integers(1, 12), st.booleans()),
     max_size=8,
     unique_by=lambda one: one.start,
 ).map(lambda found: sorted(one for one in found if one.end > one.start))
 WORK = st.lists(
     st.builds(
         Work,
-        st.none() | st.integers(0, 90),
+        st.none() | st.integers(0, 18),
         st.integers(0, 3),
         st.integers(0, 2),
         st.integers(100, 140),
@@ -121,7 +122,9 @@ def expected(ranges, work):
     return owner, timed, elsewhere
 
 
+@settings(max_examples=examples(200))
 @given(RANGES, WORK)
+@example([], [Work(1, 0, 0, 100, 140, comm=True)])
 def test_work_is_of_the_range_that_launched_it_on_the_device_where_most_of_it_ran(ranges, work):
     ranges = sorted(ranges, key=lambda one: one.start)
     launches = {

@@ -284,7 +284,7 @@ def test_a_micro_batch_that_comes_by_twice_leaves_stages_unknown():
 
 
 def staged(*places: tuple[int, int, int | None], chunk: int | None = None) -> pl.DataFrame:
-    """Number tasks of which rank, stage and the stage of the pair are stated; and a chunk of the first."""
+    """Number tasks whose rank, stage and stage of the pair are stated, and the first one's chunk."""
     tasks = issue(*["x"] * len(places)).with_columns(
         rank=pl.Series([place[0] for place in places], dtype=pl.Int32),
         stage=pl.Series([place[1] for place in places]),

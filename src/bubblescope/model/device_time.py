@@ -218,6 +218,8 @@ def _timed(work: pl.DataFrame, owner: Ints, ranges: pl.DataFrame) -> tuple[Mask,
     communication kernels, or whatever there is if there are none (peer-to-peer copies).
     """
     held = owner >= 0
+    if not held.any():
+        return held, 0
     timed = held
     if work["comm"].null_count() < work.height:
         comm = work["comm"].is_not_null().to_numpy()
