@@ -152,7 +152,7 @@ _KEPT: Final = (ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.JoinedStr
 """What is not mutated: how things are said, and what is imported."""
 _UNMUTATED: Final = frozenset(("annotation", "returns", "decorator_list"))
 """Fields of syntax that are not."""
-_CHECKS: Final = frozenset(("strict", "check_sortedness", "maintain_order"))
+_CHECKS: Final = frozenset(("strict", "check_sortedness", "maintain_order", "frozen", "eq"))
 """Options of calls that are not: they change nothing, or what comes in an order that is none."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 from bubblescope.analysis.idle import ledger as module
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.schedule.recognise import recognise
+from bubblescope.model.kinds import Kind
 from bubblescope.schedules import generate
+from bubblescope.schedules.plan import Operation, Plan
+from bubblescope.schedules.simulate import Costs, simulate
 from injected import Fault, Job
 
 
@@ -65,6 +69,7 @@ def steps(draw):
 @given(steps(), st.booleans())
 @example(([[2, 0, 3], [3, 1, 0], [1, 1, 5]], [3]), True)
 @example(([[0, 5], [5, 0], [4, 4]], [2]), False)
+@example(([[2, 2, 0], [0, 0, 1], [2, 2, 0]], [3]), False)
 def test_each_gap_is_given_to_the_causes_that_made_it_and_each_cause_gets_its_due(drawn, displaced):
     idle, sizes = drawn
     edges = np.append(0, np.cumsum(sizes))
@@ -87,6 +92,20 @@ def test_totals_are_in_order_of_their_size_and_then_by_name():
     assert rows == sorted(rows)
     assert len({row[0] for row in rows}) > 2
     assert totals["share"].sum() == pytest.approx(1)
+    tied = pl.DataFrame({"step": 0, "rank": [0, 0], "cause": ["late", "early"], "idle_ns": 10**12})
+    first = msgspec.structs.replace(module.ledger(run, recognise(run)), table=tied).totals()
+    assert first["cause"].to_list()[:2] == ["early", "late"]
     nothing = Job(generate("1f1b", 1, 2)).play()
     shares = module.ledger(nothing, recognise(nothing)).totals()["share"]
     assert shares.to_list() == [0.0] * len(shares)
+
+
+def test_a_gap_before_the_very_first_task_of_a_timeline_names_it():
+    """Rank 0 holds the last stage."""
+    orders = [
+        [Operation(kind, stage, 0) for kind in (Kind.FORWARD, Kind.BACKWARD)] for stage in (1, 0)
+    ]
+    run = simulate(Plan.of("turned", ((1,), (0,)), orders), Costs(10, 20, 0))
+    gaps = module.ledger(run, recognise(run)).gaps
+    assert gaps.filter(rank=0).select("task", "root").row(0) == (0, 2)
+    assert run.tasks["kind"].to_list() == ["forward", "backward"] * 2
