@@ -72,6 +72,19 @@ def test_an_optimizer_on_some_ranks_only_does_not_delimit_steps():
     assert how == "a step begins where forward micro-batch numbers start over"
 
 
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [([0, 1, 1, 0] * 2, [0] * 4 + [1] * 4), ([None] * 8, [0] * 4 + [1] * 4)],
+)
+def test_the_lowest_chunk_tells_where_a_step_begins(chunks, expected):
+    """Where chunks are not numbered, there is one."""
+    order = "F0 F0 B0 B0 F0 F0 B0 B0" if chunks[0] == 0 else "F0 F1 B0 B1 F0 F1 B0 B1"
+    tasks = issue(order).with_columns(chunk=pl.Series(chunks, dtype=pl.Int64))
+    found, how = steps(tasks)
+    assert found == [expected]
+    assert how == "a step begins where forward micro-batch numbers start over"
+
+
 def test_numbers_that_start_over_while_backwards_are_owed_delimit_nothing():
     found, _ = steps(issue("F0 F0 F0 B0 F0 B0 B0 B0"))
     assert found == [[0] * 8]
@@ -195,15 +208,16 @@ def test_bare_names_are_numbered_in_order_within_their_step():
     assert notices == []
 
 
-def test_what_is_recomputed_within_a_backward_is_of_its_micro_batch():
+@pytest.mark.parametrize("end", [50, 60])
+def test_what_is_recomputed_within_a_backward_is_of_its_micro_batch(end):
     tasks = issue("F F B B R", numbered=False).with_columns(
         step=pl.lit(0),
         host_start_ns=pl.Series([0, 10, 20, 40, 42]),
-        host_end_ns=pl.Series([5, 15, 35, 60, 50]),
+        host_end_ns=pl.Series([5, 15, 35, 60, end]),
     )
     found, _, _ = numbering.number_microbatches(tasks)
     assert found.sort("host_start_ns")["microbatch"].to_list() == [0, 1, 0, 1, 1]
-    before = tasks.with_columns(host_end_ns=pl.Series([5, 15, 35, 41, 50]))
+    before = tasks.with_columns(host_end_ns=pl.Series([5, 15, 35, 41, end]))
     found, _, _ = numbering.number_microbatches(
         before
     )  # nor is it within, nor the second of its kind
@@ -345,6 +359,17 @@ def test_without_a_common_clock_a_micro_batchs_way_back_tells_the_stages(placeme
         rank: stage for stage, rank in enumerate(placement)
     }
     assert how == "time until micro-batch 0 came back to each rank"
+
+
+def test_a_micro_batch_that_is_away_for_less_than_another_rank_has_it_was_not_there():
+    """Two replicas: rank 0 is without it for 10 ns, rank 1 has it for 60."""
+    tasks = issue("F0 B0", "F0 B0").with_columns(
+        step=pl.lit(0, pl.Int64),
+        start_ns=pl.Series([0, 20, 0, 6]),
+        end_ns=pl.Series([10, 120, 4, 60]),
+    )
+    found, how = numbering.number_stages(tasks, common_clock=False)
+    assert (found["stage"].null_count(), how) == (4, None)
 
 
 @pytest.mark.parametrize(
