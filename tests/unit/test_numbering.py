@@ -361,12 +361,13 @@ def test_without_a_common_clock_a_micro_batchs_way_back_tells_the_stages(placeme
     assert how == "time until micro-batch 0 came back to each rank"
 
 
-def test_a_micro_batch_that_is_away_for_less_than_another_rank_has_it_was_not_there():
+@pytest.mark.parametrize(("turned", "back"), [(4, 6), (52, 54)])
+def test_a_micro_batch_that_is_away_for_less_than_another_rank_has_it_was_not_there(turned, back):
     """Two replicas: rank 0 is without it for 10 ns, rank 1 has it for 60."""
     tasks = issue("F0 B0", "F0 B0").with_columns(
         step=pl.lit(0, pl.Int64),
-        start_ns=pl.Series([0, 20, 0, 6]),
-        end_ns=pl.Series([10, 120, 4, 60]),
+        start_ns=pl.Series([0, 20, 0, back]),
+        end_ns=pl.Series([10, 120, turned, 60]),
     )
     found, how = numbering.number_stages(tasks, common_clock=False)
     assert (found["stage"].null_count(), how) == (4, None)
@@ -380,3 +381,10 @@ def test_replicas_without_a_common_clock_leave_stages_unknown(orders):
     found, how = numbering.number_stages(tasks, common_clock=False)
     assert found["stage"].null_count() == found.height
     assert how is None
+
+
+def test_a_rank_holds_the_stages_that_its_tasks_are_of_and_without_tasks_it_is_kept():
+    ranks = pl.DataFrame({"rank": [0, 1, 2], "stages": [[9], None, None]})
+    tasks = pl.DataFrame({"rank": [0, 0, 0, 1], "stage": [3, 0, 3, None]})
+    found = numbering.with_stages(ranks, tasks.cast({"stage": pl.Int32}))
+    assert found.sort("rank")["stages"].to_list() == [[0, 3], [], None]
