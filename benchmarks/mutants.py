@@ -79,7 +79,11 @@ MODULES: Final = {
             "clocks/feasibility.py",
             "clocks/solution.py",
         ),
-        ("unit/test_clocks.py", "unit/test_clock_promise.py"),
+        (
+            "unit/test_clock_promise.py",
+            "unit/test_clocks.py",
+            "foreign/test_primus_chunks.py",
+        ),
     ),
     "replay": Module(
         ("schedules/replay.py",),

@@ -435,6 +435,8 @@ def test_clocks_left_alone_may_be_off_by_more_than_corrected_ones():
 
     assert check(run, left) == check(run, solved) == 1
     assert (left.run.clock.method, solved.run.clock.method) == ("checked", "solved")
+    [note] = [note.message for note in left.run.notes if note.code == "clocks-checked"]
+    assert note.startswith("the clocks of 2 hosts agree with ")
     assert left.run.clock.error_ns > 18_000 > solved.run.clock.error_ns
 
 
