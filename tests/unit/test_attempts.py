@@ -238,7 +238,8 @@ def test_a_deleted_folder_is_one_warning_and_a_new_file(tmp_path):
                     pass
                 recorder.on_step(lambda _: None)  # so that every step is written at once
                 deadline = time.monotonic() + 10
-                while not folder.exists() and time.monotonic() < deadline:
+                file = folder / "attempt-0001" / "rank00000.bubbles"
+                while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:
                     time.sleep(0.01)
     told = [str(one.message) for one in caught]
     assert len(told) == 1
