@@ -438,4 +438,5 @@ def test_the_command_refuses_what_it_cannot_show(run, tmp_path, asked, words):
 @pytest.mark.parametrize("size", [0, 1, packing._PIECE, packing._PIECE + 1, 3 * packing._PIECE])
 def test_large_tables_are_compressed_in_pieces_that_are_one_stream(size):
     data = np.random.default_rng(size).integers(0, 7, size, np.uint8).tobytes()
-    assert zlib.decompress(packing.deflated(data, 4)) == data
+    assert zlib.decompress(packing.deflated([data], 4)) == data
+    assert zlib.decompress(packing.deflated([data[:5], b"", data[5:]], 4)) == data

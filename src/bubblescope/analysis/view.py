@@ -214,7 +214,8 @@ def _spread_of(tasks: pl.DataFrame) -> pl.DataFrame:
         "mean": length.mean(),
     }
     return (
-        tasks.filter(pl.col("lane") != Lane.HOST.value)
+        tasks.select("kind", "stage", "lane", "start_ns", "end_ns")
+        .filter(pl.col("lane") != Lane.HOST.value)
         .group_by(pl.col("kind").to_physical(), "stage")
         .agg(
             count=pl.len(),

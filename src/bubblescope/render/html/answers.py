@@ -12,7 +12,7 @@ import polars as pl
 from bubblescope.analysis.asking import written
 from bubblescope.model import units
 from bubblescope.render.html import schema
-from bubblescope.render.html.packing import TASK_ROW, arranged, extents
+from bubblescope.render.html.packing import LANE, TASK_ROW, arranged, extents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,14 +61,14 @@ class Asks(NamedTuple):
         if answer.prediction.timeline is None:
             return None
         tasks = arranged(answer.prediction.timeline(self.timeline), {}, self.ranks)
-        found = tasks["name"].unique(maintain_order=True)
+        found = _names(tasks)
         fresh = found.filter(~found.is_in(self.names.implode()))
         numbers = pl.concat([self.names, fresh])
         codes = pl.int_range(len(numbers), eager=True).cast(tasks.schema["code"])
         tasks = tasks.with_columns(
-            lane=pl.lit("whatif"),
+            lane=pl.lit("whatif", LANE),
             task=pl.lit(None, tasks.schema["task"]),
-            code=tasks["name"].replace_strict(numbers, codes),
+            code=tasks["name"].cast(pl.String).replace_strict(numbers, codes),
         )
         return Ghost(tasks, fresh)
 
@@ -97,7 +97,7 @@ def tell(view: View, ranks: pl.DataFrame, tasks: pl.DataFrame) -> Told:
         tasks: The run's, as `packing.arranged` returns them.
     """
     questions = view.questions
-    asks = Asks(questions, view.timeline, ranks, tasks["name"].unique(maintain_order=True))
+    asks = Asks(questions, view.timeline, ranks, _names(tasks))
     frames = [tasks.clear().with_columns(answer=pl.lit(None, pl.Int32))]
     if not questions.possible:
         return Told(None, frames[0], asks)
@@ -123,6 +123,11 @@ def tell(view: View, ranks: pl.DataFrame, tasks: pl.DataFrame) -> Told:
         answers=[said(one, rows.get(number, ())) for number, one in enumerate(view.answers)],
     )
     return Told(whatif, ghosts, asks)
+
+
+def _names(tasks: pl.DataFrame) -> pl.Series:
+    """Return the names of arranged tasks in the order in which they appear."""
+    return tasks["name"].unique(maintain_order=True).cast(pl.String)
 
 
 def _stages(ledger: Ledger | None) -> list[int]:

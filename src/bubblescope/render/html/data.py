@@ -71,7 +71,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         samples: Values of counters over time, in the columns of the page.
         kernels: As `bubblescope.render.html.kernels.Kernels.table`; empty if the page has none.
         ghosts: Tasks of what-ifs that the page holds, as of `bubblescope.render.html.answers.Told`.
-        asks: What can be asked about the run, and how a page tells the answer.
+        asks: What can be asked about the run, and how a page tells the answer; None if nobody can ask.
     """
 
     told: schema.Told
@@ -84,16 +84,20 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
     samples: pl.DataFrame
     kernels: pl.DataFrame
     ghosts: pl.DataFrame
-    asks: answers.Asks
+    asks: answers.Asks | None
 
     @classmethod
-    def of(cls, view: View, *, title: str | None = None, kernels: bool = False) -> PageData:
+    def of(
+        cls, view: View, *, title: str | None = None, kernels: bool = False, asked: bool = True
+    ) -> PageData:
         """Arrange everything about a run that the page shows.
 
         Args:
             view: What to show.
             title: Heading; by default the names of the traces.
             kernels: Whether to show the kernels too, if the timeline has them.
+            asked: Whether questions come later, as from a page that is served. Answering them takes all
+                that was worked out about the run, which is large.
         """
         timeline, known = view.timeline, view.study
         ranks = ordered_ranks(timeline).with_row_index("position")
@@ -141,7 +145,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
             samples=counted.table,
             kernels=ran.table,
             ghosts=could.ghosts,
-            asks=could.asks,
+            asks=could.asks if asked else None,
         )
 
     def places(self) -> Places:
