@@ -9,6 +9,7 @@ from bubblescope.analysis.idle.slow_ranks import SlowRank, notable
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.ideal import Ideal, ideal
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
+from bubblescope.model.arrays import give_back
 from bubblescope.model.errors import TimelineError
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def study(timeline: Timeline, also: Sequence[Plan] = ()) -> Study:
     """
     recognition = recognise(timeline, also)
     best = ideal(timeline, recognition) if recognition else None
+    give_back()
     bubbles = bubble_rates(timeline, *((best.steps, best.own) if best else ()))
+    give_back()
     found = ledger(timeline, recognition)
     if recognition is not None:
         pipelined = recognition.devices > 1

@@ -15,6 +15,7 @@ from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.standard_questions import Questions
 from bubblescope.analysis.study import study
 from bubblescope.analysis.verdict import Verdict
+from bubblescope.model.arrays import give_back
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.kinds import Lane
@@ -149,6 +150,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
         other = None if against is None else Against.of(against)
         if other is not None:
             overlays[AGAINST] = other.pairing.timeline
+        verdict = Verdict.of(timeline, known, also)
+        give_back()
         return cls(
             timeline=timeline,
             study=known,
@@ -158,7 +161,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             phases=phases(timeline.tasks),
             spread=_spread_of(timeline.tasks),
             alike=alike(timeline, _lengths_of(known)),
-            verdict=Verdict.of(timeline, known, also),
+            verdict=verdict,
             questions=questions,
             answers=questions.standard(),
             read_again=read_again,

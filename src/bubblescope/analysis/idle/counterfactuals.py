@@ -21,6 +21,7 @@ from bubblescope.analysis.idle.measured_run import clocks, measured_run
 from bubblescope.analysis.idle.task_lengths import Lengths, lengths
 from bubblescope.analysis.phase import pipelines
 from bubblescope.model import intervals
+from bubblescope.model.arrays import give_back
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
@@ -94,6 +95,7 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False):
         between = between_rounds(timeline, apart)
         closed = without(timeline, between, apart)
         run = measured_run(closed, apart)
+        give_back()
         if run is None:
             return None
         parts, sent = lengths(run), _sent(run, closed)
@@ -107,6 +109,7 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False):
         there = {cause for cause, any_made in made.items() if any_made}
         there |= later.keys() | {cause for cause, ns in sent.items() if ns.any()}
         present = tuple(cause for cause in ADDED if cause in there)
+        give_back()
         return cls(run, timeline.ranks, parts, present, between, sent, later, pauses, planned)
 
     def parts(self) -> Iterator[Self]:

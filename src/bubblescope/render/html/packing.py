@@ -18,7 +18,7 @@ from bubblescope.render.html import schema
 from bubblescope.render.layout import LANE_ORDER, with_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.rates import BubbleRates
@@ -199,19 +199,10 @@ def arranged(
         tasks = overlay.tasks.with_row_index("overlaid")
         rows = _in_rows(tasks.with_columns(task=pl.lit(None, tasks.schema["overlaid"])))
         parts.append(rows.with_columns(lane=pl.lit(lane, LANE)))
-    # One column at a time: all together are large.
-    columns = {name: pl.concat([part[name] for part in parts]) for name in TASK_ROW[1:]}
-    position = pl.concat([part["rank"] for part in parts])
-    position = position.replace_strict(ranks["rank"], ranks["position"])
-    place, _ = numbered(
-        *(values.to_physical().to_numpy() for values in (position, *columns.values()))
-    )
-    order = pl.Series(order_of_runs(place))
-    del place, columns
-    arranged = [position.gather(order).alias("position")]
-    for name in parts[0].columns:
-        arranged.append(pl.concat([part[name] for part in parts]).gather(order))
-    tasks = pl.DataFrame(arranged)
+    parts = [part.with_columns(position=_positions(part["rank"], ranks)) for part in parts]
+    rows = pl.concat([part.select(pl.col(TASK_ROW).to_physical()) for part in parts])
+    place, _ = numbered(*(values.to_numpy() for values in rows))
+    tasks = _gathered(parts, order_of_runs(place))
     return tasks.with_columns(code=_codes(tasks["name"]))
 
 
@@ -287,16 +278,31 @@ def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:
     """
     if ledger is None:
         return pl.DataFrame(schema=_GAPS)
-    gaps = ledger.gaps
-    position = gaps["rank"].replace_strict(ranks["rank"], ranks["position"])
-    gaps = gaps.drop("rank").with_columns(position=position)
+    parts = [
+        part.select(*_GAPS.keys() - {"position"}, position=_positions(part["rank"], ranks))
+        for part in ledger.gaps_by_part()
+    ]
     # Those of a rank are by step: mostly by start then.
-    gaps = in_order(gaps[order_of_runs(position.to_numpy())], "position", "start_ns", "end_ns")
+    gaps = in_order(
+        _gathered(parts, order_of_runs(pl.concat([part["position"] for part in parts]).to_numpy())),
+        *("position", "start_ns", "end_ns"),
+    )
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(gaps, "position"))
-    return (
-        gaps.with_columns(start_ns=pl.Series(fresh_ns))
-        .filter(pl.col("start_ns") < pl.col("end_ns"))
-        .select(_GAPS.keys())
+    gaps = gaps.with_columns(start_ns=pl.Series(fresh_ns)).select(_GAPS.keys())
+    seen = gaps["start_ns"] < gaps["end_ns"]
+    return gaps if seen.all() else gaps.filter(seen)
+
+
+def _positions(rank: pl.Series, ranks: pl.DataFrame) -> pl.Series:
+    """Return where ranks are on the page."""
+    return rank.replace_strict(ranks["rank"], ranks["position"])
+
+
+def _gathered(parts: Sequence[pl.DataFrame], order: Ints) -> pl.DataFrame:
+    """Return rows of frames that stand one after the other, column by column: they are large."""
+    rows = pl.Series(order)
+    return pl.DataFrame(
+        [pl.concat([part[name] for part in parts]).gather(rows) for name in parts[0].columns]
     )
 
 

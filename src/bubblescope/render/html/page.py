@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bubblescope.model.arrays import give_back
 from bubblescope.render.files import replacing
-from bubblescope.render.html.data import PageData
+from bubblescope.render.html.data import Outline
 from bubblescope.render.html.kernels import need_room
 from bubblescope.render.html.packing import packed
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bubblescope.analysis.view import View
+    from bubblescope.render.html.data import PageData
     from bubblescope.render.html.packing import Packed
     from bubblescope.render.html.schema import Head, TableName
 
@@ -51,11 +53,15 @@ _AFTER: Final = """</body>
 def write(view: View, path: Path, *, title: str | None = None, kernels: bool = False) -> Path:
     """Write the page; the arguments are those of `render`.
 
-    Of a large run the view is much larger than the page's data, so it is let go first: a caller that
-    keeps none needs less memory.
+    Of a large run the view is larger than the page, so it is let go once it is not needed: a caller
+    that does not keep it takes less memory.
     """
-    data = _data(view, title, kernels=kernels)
+    outline = _outline(view, title, kernels=kernels)
     del view
+    give_back()
+    data = outline.with_tasks()
+    del outline
+    give_back()
     with replacing(path) as partial, partial.open("wb") as file:
         for part in _parts(*_packed(data)):
             file.write(part.encode())
@@ -73,13 +79,13 @@ def render(view: View, *, title: str | None = None, kernels: bool = False) -> st
     Raises:
         BubblescopeError: There are more kernels than a page can hold.
     """
-    return page(*_packed(_data(view, title, kernels=kernels)))
+    return page(*_packed(_outline(view, title, kernels=kernels).with_tasks()))
 
 
-def _data(view: View, title: str | None, *, kernels: bool) -> PageData:
+def _outline(view: View, title: str | None, *, kernels: bool) -> Outline:
     if kernels:
         need_room(view.timeline)
-    return PageData.of(view, title=title, kernels=kernels, asked=False)
+    return Outline.of(view, title, kernels=kernels)
 
 
 def _packed(data: PageData) -> tuple[Head, dict[TableName, Packed]]:
