@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from bubblescope.analysis.idle.ledger import Ledger, ledger
-from bubblescope.analysis.idle.slow_ranks import SlowRank, notable
+from bubblescope.analysis.idle.slowest import notable
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.ideal import Ideal, ideal
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
@@ -15,6 +15,7 @@ from bubblescope.model.errors import TimelineError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bubblescope.analysis.idle.slow_ranks import SlowRank
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.analysis.compare import Comparison
-    from bubblescope.analysis.idle.measured_run import MeasuredRun
-    from bubblescope.analysis.idle.task_lengths import Lengths
     from bubblescope.analysis.pairing import Pairing
     from bubblescope.analysis.pictured import Reference
     from bubblescope.analysis.prediction import Prediction
@@ -160,7 +158,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             links=_links_of(timeline),
             phases=phases(timeline.tasks),
             spread=_spread_of(timeline.tasks),
-            alike=alike(timeline, _lengths_of(known)),
+            alike=alike(timeline, None if known.ledger is None else known.ledger.counterfactuals),
             verdict=verdict,
             questions=questions,
             answers=questions.standard(),
@@ -178,13 +176,6 @@ def _answer(known: Study, questions: Questions, question: Question) -> Predictio
             "--clock solve tries to find one"
         )
     return questions.run.ask(question)
-
-
-def _lengths_of(known: Study) -> tuple[MeasuredRun, Lengths] | None:
-    """Return what working out the causes of idle time took apart."""
-    if known.ledger is None:
-        return None
-    return known.ledger.counterfactuals.run, known.ledger.counterfactuals.lengths
 
 
 def _links_of(timeline: Timeline) -> pl.DataFrame:
