@@ -12,7 +12,7 @@ import polars as pl
 
 from bubblescope.analysis.idle.ledger import CAUSE_DTYPE
 from bubblescope.model import intervals
-from bubblescope.model.arrays import at_once
+from bubblescope.model.arrays import at_once, give_back
 from bubblescope.model.ordering import in_order, numbered, order_of_runs
 from bubblescope.render.html import schema
 from bubblescope.render.layout import LANE_ORDER, with_rows
@@ -199,10 +199,14 @@ def arranged(
         tasks = overlay.tasks.with_row_index("overlaid")
         rows = _in_rows(tasks.with_columns(task=pl.lit(None, tasks.schema["overlaid"])))
         parts.append(rows.with_columns(lane=pl.lit(lane, LANE)))
+    give_back()
     parts = [part.with_columns(position=_positions(part["rank"], ranks)) for part in parts]
     rows = pl.concat([part.select(pl.col(TASK_ROW).to_physical()) for part in parts])
     place, _ = numbered(*(values.to_numpy() for values in rows))
-    tasks = _gathered(parts, order_of_runs(place))
+    order = order_of_runs(place)
+    del rows, place
+    give_back()
+    tasks = _gathered(parts, order)
     return tasks.with_columns(code=_codes(tasks["name"]))
 
 
@@ -287,6 +291,8 @@ def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:
         _gathered(parts, order_of_runs(pl.concat([part["position"] for part in parts]).to_numpy())),
         *("position", "start_ns", "end_ns"),
     )
+    del parts
+    give_back()
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(gaps, "position"))
     gaps = gaps.with_columns(start_ns=pl.Series(fresh_ns)).select(_GAPS.keys())
     seen = gaps["start_ns"] < gaps["end_ns"]
