@@ -291,7 +291,6 @@ def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:
         _gathered(parts, order_of_runs(pl.concat([part["position"] for part in parts]).to_numpy())),
         *("position", "start_ns", "end_ns"),
     )
-    del parts
     give_back()
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(gaps, "position"))
     gaps = gaps.with_columns(start_ns=pl.Series(fresh_ns)).select(_GAPS.keys())
@@ -305,11 +304,14 @@ def _positions(rank: pl.Series, ranks: pl.DataFrame) -> pl.Series:
 
 
 def _gathered(parts: Sequence[pl.DataFrame], order: Ints) -> pl.DataFrame:
-    """Return rows of frames that stand one after the other, column by column: they are large."""
-    rows = pl.Series(order)
-    return pl.DataFrame(
-        [pl.concat([part[name] for part in parts]).gather(rows) for name in parts[0].columns]
-    )
+    """Return rows of frames that stand one after the other, and take the columns out of these.
+
+    Such frames are large, so there are never two of all columns.
+    """
+    rows, columns = pl.Series(order), []
+    for name in parts[0].columns:
+        columns.append(pl.concat([part.drop_in_place(name) for part in parts]).gather(rows))
+    return pl.DataFrame(columns)
 
 
 def gap_columns(gaps: pl.DataFrame, tasks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
