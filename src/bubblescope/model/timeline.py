@@ -48,6 +48,7 @@ TASK_SCHEMA: Final[dict[str, pl.DataType]] = {
     "host_start_ns": pl.Int64(),
     "host_end_ns": pl.Int64(),
     "peer": pl.Int32(),
+    "certainty": pl.Float32(),
     "name": pl.String(),
 }
 """Columns of `Timeline.tasks`, in order. `docs/model.md` says what each one means."""
@@ -90,6 +91,7 @@ _TASK_RULES: Final[tuple[tuple[str, pl.Expr], ...]] = (
         (f"{column} is not negative", pl.col(column) >= 0)
         for column in ("rank", "stage", "chunk", "microbatch", "peer")
     ),
+    ("certainty is a probability", pl.col("certainty").is_between(0, 1)),
     (f"rank is below {RANKS:,}", pl.col("rank") < RANKS),
     (
         "only a forward_backward task has a pair",
