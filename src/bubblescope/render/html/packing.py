@@ -308,10 +308,13 @@ def _gathered(parts: Sequence[pl.DataFrame], order: Ints) -> pl.DataFrame:
 
     Such frames are large, so there are never two of all columns.
     """
-    rows, columns = pl.Series(order), []
-    for name in parts[0].columns:
-        columns.append(pl.concat([part.drop_in_place(name) for part in parts]).gather(rows))
-    return pl.DataFrame(columns)
+    rows = pl.Series(order)
+    return pl.DataFrame(
+        [
+            pl.concat([part.drop_in_place(name) for part in parts]).gather(rows)
+            for name in parts[0].columns
+        ]
+    )
 
 
 def gap_columns(gaps: pl.DataFrame, tasks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
