@@ -8,13 +8,16 @@ import polars as pl
 import pytest
 
 from bubblescope.analysis.schedule.recognise import recognise
+from bubblescope.model.errors import NamesError
 from bubblescope.model.timeline import Timeline
+from bubblescope.names.parser import NameParser
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
 from bubblescope.sources.numbering import NO_MARKERS
 from bubblescope.sources.structure.autograd import passes
 from bubblescope.sources.structure.believable import with_believable_stages
 from bubblescope.sources.structure.chunks import number_by_graphs
+from bubblescope.sources.structure.written import corrected, names_file
 from bubblescope.sources.traced import (
     BACKWARD,
     COMPUTE,
@@ -332,3 +335,100 @@ def test_the_confidence_of_a_schedule_is_never_more_than_that_of_its_passes():
     )
     sure = recognise(stated).confidence
     assert recognise(guessed).confidence == pytest.approx(0.8 * sure, rel=1e-3)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["one call", "a call for each layer"])
+@pytest.mark.parametrize("layer", range(1, Process.LAYERS - 1))
+def test_gradients_of_weights_are_told_although_a_visit_before_them_was_lost(layer, at_once):
+    """The visit for the inputs is not in the trace: that for the weights seems to be the first."""
+    process = Process()
+    process.run("F0 F1")
+    lost = []
+    for graph in "01":
+        process.move(RECEIVE)
+        begin = len(process.rows)
+        process.I(graph)
+        lost += range(begin + 3 * layer, begin + 3 * layer + 3)
+        process.move()
+        if at_once:
+            process.B(graph, "backward_weight")
+        else:
+            process.W(graph)
+    found = process.found(lost)
+    assert [one[:2] for one in found] == [one[:2] for one in process.truth]
+
+
+def test_gradients_of_weights_in_one_call_are_told_although_the_last_layers_was_lost():
+    process = Process()
+    process.run("F0 F1")
+    process.move(RECEIVE)
+    begin = len(process.rows)
+    process.I("0")
+    process.move()
+    process.B("0", "backward_weight")
+    process.run("I1 W1")
+    found = process.found(range(begin, begin + 3))
+    assert [one[0] for one in found] == [one[0] for one in process.truth]
+    assert found[0][1] == found[2][1] == found[3][1] != found[1][1]
+
+
+def inferred(name="interleaved-1f1b"):
+    run = ran(name, 2, 4, steps=2)
+    passes = pl.col("kind").is_in(list(SPLIT))
+    sure = pl.when(passes).then(pl.lit(0.9, pl.Float32))
+    return Timeline(run.tasks.with_columns(certainty=sure), run.ranks, run.run)
+
+
+def test_passes_written_to_a_file_are_read_from_it_as_they_were(tmp_path):
+    run, path = inferred("zb-v"), tmp_path / "names.toml"
+    path.write_text(names_file(run))
+    said = NameParser(path).passes
+    forgotten = run.tasks.with_columns(
+        *(pl.lit(None, run.tasks.schema[name]).alias(name) for name in ("stage", "microbatch")),
+        kind=pl.when(pl.col("certainty").is_null()).then("kind").otherwise(pl.lit("forward")),
+    )
+    again = corrected(forgotten, said)
+    columns = ["rank", "step", "kind", "stage", "chunk", "microbatch", "start_ns"]
+    passes = pl.col("kind").is_in(list(SPLIT))
+    found, true = (
+        frame.cast({"kind": pl.String})
+        .filter(passes)
+        .select(columns)
+        .sort("rank", "start_ns")
+        .rows()
+        for frame in (again, run.tasks)
+    )
+    assert found == true
+    assert again["certainty"].null_count() == again.height  # a user is believed
+
+
+def test_what_is_corrected_by_hand_holds_and_the_rest_stays(tmp_path):
+    run, path = inferred(), tmp_path / "names.toml"
+    text = names_file(run)
+    path.write_text(text[: text.index("1 = ")].replace("F0.0@0", "W7.0", 1))
+    again = corrected(run.tasks, NameParser(path).passes)
+    first = again.filter(rank=0, lane="compute").sort("start_ns").row(0, named=True)
+    assert (first["kind"], first["microbatch"], first["stage"]) == ("backward_weight", 7, None)
+    assert first["name"] == "W7.0"
+    assert again.filter(rank=1)["certainty"].drop_nulls().unique().to_list() == pytest.approx([0.9])
+
+
+@pytest.mark.parametrize(
+    ("passes", "why"),
+    [
+        ("0 = 'F0 Q1'", "'Q1' is no pass"),
+        ("first = 'F0'", "'first' under .passes. is no rank"),
+        ("0 = 'F0.0 F1.0'", "2 passes of rank 0, of which 32 were inferred"),
+        ("9 = 'F0.0'", "1 passes of rank 9, of which 0 were inferred"),
+        ("0 = 3", "is no names file"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_in_one_sentence(tmp_path, passes, why):
+    path = tmp_path / "names.toml"
+    path.write_text(f"[passes]\n{passes}\n")
+    with pytest.raises(NamesError, match=why):
+        corrected(inferred().tasks, NameParser(path).passes)
+
+
+def test_a_run_whose_ranges_name_its_passes_has_none_to_write():
+    assert names_file(ran("1f1b", 2, 4)) is None

@@ -441,7 +441,9 @@ def _certain(timeline: Timeline) -> float:
     """Return the mean certainty of a run's passes: 1 where the traces state what they are."""
     placed = pl.all_horizontal(pl.col("stage", "microbatch").is_not_null())
     passes = timeline.tasks.filter(pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS]))
-    lacking = passes.drop_nulls("certainty").select(1 - pl.when(placed).then("certainty").otherwise(0.0))
+    lacking = passes.drop_nulls("certainty").select(
+        1 - pl.when(placed).then("certainty").otherwise(0.0)
+    )
     return 1 - float(lacking.to_series().sum()) / max(1, passes.height)
 
 

@@ -302,7 +302,7 @@ def _graphs(calls: pl.DataFrame) -> pl.DataFrame:
         return calls.with_columns(graph=pl.col("high"))
     calls = calls.with_columns(first=pl.col("first") & ~pl.col("call").is_in(_parts(firsts)))
     graphs = calls.filter("first")["high"].sort().to_numpy()
-    at = np.searchsorted(graphs, calls["high"].to_numpy()).clip(max=len(graphs) - 1)
+    at = np.searchsorted(graphs, calls["low"].to_numpy()).clip(max=len(graphs) - 1)
     return calls.with_columns(graph=pl.Series(graphs[at]))
 
 

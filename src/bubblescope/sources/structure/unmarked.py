@@ -10,6 +10,7 @@ import polars as pl
 
 from bubblescope.model.device_time import lookup
 from bubblescope.model.kinds import Kind
+from bubblescope.model.provenance import Notice
 from bubblescope.names.parsed import ParsedName
 from bubblescope.sources.capture import RANGES
 from bubblescope.sources.structure.autograd import passes
@@ -42,6 +43,8 @@ _APART: Final = "(?i)^(?:## )?optimizer"
 _PIPELINED: Final = 0.6
 """Share of forwards and backwards beside a transfer from which on the transfers are a pipeline's: every
 one receives what it works on or sends what it made, but on a rank that hands it on to itself."""
+_HALF: Final = 0.5
+"""Certainty above which a pass is more than a guess."""
 _MUCH: Final = 0.1
 """Share of what the busiest thread launches from which on a thread launches much."""
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
@@ -51,8 +54,8 @@ class Unmarked(NamedTuple):
     """A trace of a pipeline whose ranges name no passes.
 
     Attributes:
-        capture: The trace, with a range for each pass and for each transfer whose way is known, and what
-            those mean.
+        capture: The trace, with a range for each pass and for each transfer whose way is known, and
+            what those mean.
         how: How the passes were told.
     """
 
@@ -109,6 +112,36 @@ def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> 
     )
     graphs = found["graph"].is_not_null().any()
     return Unmarked(capture, _HOW_GRAPHS if graphs else _HOW_TURNS)
+
+
+_MARKS: Final = {"kineto": "torch", "nsight": "nvtx"}
+"""What `bubblescope record --marks` takes to mark the traces of a source."""
+
+
+def unmarked(tasks: pl.DataFrame, source: str) -> list[Notice]:
+    """Return the note that passes were inferred, and what would have them stated instead; or none.
+
+    Args:
+        tasks: Tasks of all ranks; see `bubblescope.sources.projection.Projection`.
+        source: Name of the format.
+    """
+    if "certainty" not in tasks.columns or "graph" not in tasks.columns:
+        return []
+    inferred = tasks.filter(pl.col("received").is_not_null()).drop_nulls("certainty")
+    if not inferred.height:
+        return []
+    sure = inferred.filter(pl.col("certainty") > _HALF).height
+    marks = _MARKS.get(source)
+    way = (
+        f"put `bubblescope record --marks {marks} --` before the command that profiles the job"
+        if marks
+        else "mark them with ranges"
+    )
+    text = (
+        f"no range names a forward or a backward: {inferred.height} were told by the structure of the "
+        f"trace, {sure} of them by what is hardly ever wrong; to have them stated, {way}"
+    )
+    return [Notice("inferred-passes", text, inferred.height - sure, inferred.height)]
 
 
 def _launched(capture: Capture, engine: pl.DataFrame, moved: pl.DataFrame) -> pl.DataFrame:
