@@ -15,6 +15,7 @@ from bubblescope.model.provenance import ONE_STEP, Notice
 from bubblescope.names.layer_part_ranges import LAYER_PART
 from bubblescope.sources.structure.believable import with_believable_stages
 from bubblescope.sources.structure.chunks import number_by_graphs
+from bubblescope.sources.structure.replicas import with_stages_of_replicas
 from bubblescope.sources.structure.written import corrected
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def number(
     if common_clock and how_stage:
         tasks, why = with_believable_stages(tasks)
         how_stage = why or how_stage
+    elif common_clock:
+        tasks, how_stage = with_stages_of_replicas(tasks, number_stages)
     tasks = _number_chunks(corrected(tasks, passes or {}))
     how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
     return tasks, {field: said for field, said in how.items() if said}, notices
