@@ -27,6 +27,8 @@ _COMPUTE: Final = [kind.value for kind in COMPUTE_KINDS]
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
 _IS_FORWARD: Final = pl.col("kind") == Kind.FORWARD.value
 _IS_BACKWARD: Final = pl.col("kind").is_in(_BACKWARD)
+_ONE_STEP: Final = 0.5
+"""Factor of the certainty of inferred passes where nothing tells a step: there may be several."""
 _AHEAD: Final = (
     pl.when(_IS_FORWARD).then(1).when(_IS_BACKWARD).then(-1).otherwise(0).cum_sum().over("rank")
 )
@@ -58,6 +60,8 @@ def number(
         The tasks, field -> how it was inferred, and warnings.
     """
     tasks, how_step = number_steps(split_backward(tasks), markers)
+    if how_step == ONE_STEP and "certainty" in tasks.columns:
+        tasks = tasks.with_columns(pl.col("certainty") * _ONE_STEP)
     tasks, how_graph = number_by_graphs(tasks, markers)
     tasks, how_microbatch, notices = number_microbatches(tasks)
     how_microbatch = how_graph or how_microbatch

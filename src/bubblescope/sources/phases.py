@@ -23,6 +23,7 @@ from bubblescope.sources.capture import RANGES, Capture
 from bubblescope.sources.nesting import enclosing, outermost
 from bubblescope.sources.passes import moments, passes
 from bubblescope.sources.regions import regions
+from bubblescope.sources.structure.unmarked import HOW_ALONE
 from bubblescope.sources.traced import BACKWARD, CAST, COMPUTE, MODULE, NODE, SEND
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ _HOW_REGION: Final = (
     "no operator of a backward, and no name of a pass that bubblescope knows (--names describes "
     "others): tasks are {}"
 )
-HOW_STAGE: Final = "no transfers between ranks: each is taken to hold the whole model"
 _CERTAINTY: Final = 0.95
 """Probability that a phase is what it is told to be."""
 _STEP: Final = "marker of step {}"
@@ -107,7 +107,7 @@ def tell_phases(trace: Traced, steps: Steps, names: NameParser) -> Phases | None
         comm.known_kind() is Kind.OTHER for comm in trace.capture.comms
     )
     if alone:
-        how["stage"] = HOW_STAGE
+        how["stage"] = HOW_ALONE
     stage = 0 if alone else None
     known = names.parse_all(trace.capture.ranges["name"])
     meaning = {

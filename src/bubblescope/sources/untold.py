@@ -8,10 +8,10 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.kinds import Kind
-from bubblescope.sources.phases import phase_ranges, step_markers, tell_phases
+from bubblescope.sources.phases import Phases, phase_ranges, step_markers, tell_phases
 from bubblescope.sources.projection import project
 from bubblescope.sources.step_marks import Steps, guessed_steps, in_line, step_ranges
-from bubblescope.sources.structure.unmarked import tell_pipeline
+from bubblescope.sources.structure.unmarked import Unmarked, tell_pipeline
 from bubblescope.sources.traced import COMMUNICATION
 from bubblescope.sources.whole_devices import with_whole_devices
 
@@ -65,7 +65,12 @@ def tell(
         The tasks; none only if the trace holds no work of a device.
     """
     pipelines = [
-        tell_pipeline(trace, names, hidden=world > 1 and not (on_device or _communicates(trace)))
+        tell_pipeline(
+            trace,
+            names,
+            on_host=not on_device,
+            alone=world == 1 or _communicates(trace),
+        )
         for _, trace in parts
     ]
     steps = in_line(
@@ -79,7 +84,11 @@ def tell(
     meaning: dict[str, Sequence[ParsedName]] = {}
     for (process, trace), found, pipeline in zip(parts, steps, pipelines, strict=True):
         of_process.setdefault(process, found)
-        phases = tell_phases(trace, found, names) if pipeline is None else None
+        phases = None
+        if pipeline is None or not pipeline.pipelined:
+            phases = tell_phases(trace, found, names)
+        if phases is not None and pipeline is not None:
+            phases = _with_passes(phases, pipeline)
         if phases is not None:
             ranges.append(phases.capture.ranges)
             meaning |= phases.capture.meaning
@@ -88,7 +97,7 @@ def tell(
             held = trace.capture if pipeline is None else pipeline.capture
             ranges.append(held.ranges)
             meaning |= held.meaning
-            how = {} if pipeline is None else {"kind": pipeline.how}
+            how = {} if pipeline is None else dict(pipeline.how)
             if marks := step_markers(found):
                 ranges.append(marks.ranges)
                 meaning |= marks.meaning
@@ -103,6 +112,28 @@ def tell(
         what = "a step" if any(one.ranges.height for one in steps) else "all that it did"
         ways.setdefault("kind", {})[_HOW_DEVICE.format(what)] = None
     return Untold(told, projection, {field: "; ".join(how) for field, how in ways.items()}, blank)
+
+
+def _with_passes(phases: Phases, passes: Unmarked) -> Phases:
+    """Return phases with the passes that autograd's graphs tell in place of their own.
+
+    Args:
+        phases: What order told, such as optimizers and evaluations.
+        passes: What graphs told of the same trace.
+    """
+    own = [
+        name
+        for name, said in phases.capture.meaning.items()
+        if said[0].kind in {Kind.FORWARD, Kind.BACKWARD}
+    ]
+    told = passes.capture.ranges.filter(pl.col("name").is_in(list(passes.capture.meaning)))
+    others = phases.capture.ranges.filter(~pl.col("name").is_in(own))
+    capture = msgspec.structs.replace(
+        phases.capture,
+        ranges=pl.concat([others, told]),
+        meaning={**phases.capture.meaning, **passes.capture.meaning},
+    )
+    return msgspec.structs.replace(phases, capture=capture, how={**phases.how, **passes.how})
 
 
 def _communicates(trace: Traced) -> bool:

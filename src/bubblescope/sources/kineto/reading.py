@@ -24,10 +24,10 @@ from bubblescope.sources.kineto.document import Header, Losses, read_document
 from bubblescope.sources.kineto.operator_flops import counted
 from bubblescope.sources.kineto.recorder_marks import told_by_marks
 from bubblescope.sources.parallel import read_each
-from bubblescope.sources.phases import HOW_STAGE
 from bubblescope.sources.plausibility import EPOCH_2000_NS, implausible_clock, impossible_times
 from bubblescope.sources.projection import Projection, losses, project
 from bubblescope.sources.spending import NOTHING, Spent, joined, spent
+from bubblescope.sources.structure.unmarked import HOW_ALONE
 from bubblescope.sources.untold import Untold, tell
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class _Reader(msgspec.Struct, frozen=True):
                 stage=pl.when(pl.col("kind").is_in(_PASSES)).then(0).otherwise("stage")
             )
             projection = msgspec.structs.replace(projection, tasks=tasks)
-            how = {"kind": _HOW_BANNERS, "stage": HOW_STAGE}
+            how = {"kind": _HOW_BANNERS, "stage": HOW_ALONE}
             told = Untold(events.capture, projection, how, blank=False)
         if not projection.pipelined:
             told = tell(

@@ -46,7 +46,11 @@ def number_by_graphs(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.Dat
     Returns:
         The tasks, those without a graph as they were; and how micro-batches were found, or None.
     """
-    if "graph" not in tasks.columns or tasks["graph"].null_count() == tasks.height:
+    if "graph" not in tasks.columns:
+        return tasks, None
+    # Where each rank holds the whole model, the order within the step tells all.
+    tasks = tasks.with_columns(graph=pl.when(pl.col("stage").is_null()).then("graph"))
+    if tasks["graph"].null_count() == tasks.height:
         return tasks, None
     tasks = _beside_markers(tasks, markers).with_row_index("row")
     passes = tasks.filter(pl.col("graph").is_not_null()).sort("rank", "host_start_ns")

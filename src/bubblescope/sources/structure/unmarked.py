@@ -26,17 +26,22 @@ from bubblescope.sources.traced import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from bubblescope.names.parser import NameParser
     from bubblescope.sources.capture import Capture
     from bubblescope.sources.traced import Traced
 
 _HOW_GRAPHS: Final = (
-    "autograd: what its engine ran is a backward, and what it went back through a forward"
+    "graphs: what autograd's engine ran is a backward, and what it went back through a forward"
 )
 _HOW_TURNS: Final = (
     "turns between transfers, which say no more than that: what autograd's engine ran is a backward, "
     "what the caller ran a forward"
 )
+
+HOW_ALONE: Final = "no transfers between ranks: each is taken to hold the whole model"
+"""How the stage of a process was told that is no part of a pipeline."""
 
 _APART: Final = "(?i)^(?:## )?optimizer"
 """Ranges whose operators are neither a forward nor a backward."""
@@ -56,28 +61,33 @@ class Unmarked(NamedTuple):
     Attributes:
         capture: The trace, with a range for each pass and for each transfer whose way is known, and
             what those mean.
-        how: How the passes were told.
+        how: How what was told of them was told, as in `Run.inferred`.
+        pipelined: Whether it is a pipeline's.
     """
 
     capture: Capture
-    how: str
+    how: Mapping[str, str]
+    pipelined: bool
 
 
-def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> Unmarked | None:
-    """Tell the passes of a pipeline, and which transfers go which way.
+def tell_pipeline(
+    trace: Traced, names: NameParser, *, on_host: bool = False, alone: bool = True
+) -> Unmarked | None:
+    """Tell the passes of a pipeline, and which transfers go which way; on the host of any job.
 
     Args:
         trace: The trace of one process, whose ranges name no passes.
         names: What range names mean, of which those of optimizers are believed.
-        hidden: Whether there are other ranks, of which the trace shows no communication: it may be
-            a pipeline's nevertheless.
+        on_host: Whether operators of the host stand for work of a device.
+        alone: Whether a process without transfers is no part of a pipeline: there is no other rank, or
+            other communication with those.
 
     Returns:
-        None if nothing shows that the process is part of a pipeline: many passes are not beside a
-        transfer to or from another rank.
+        None if no pass was told, or, on a device, where phases tell more, if nothing shows that the
+        process is part of a pipeline: many passes are not beside a transfer to or from another rank.
     """
     moved = _transfers(trace)
-    if not moved.height and not hidden:
+    if not moved.height and not on_host:
         return None
     known = names.parse_all(trace.capture.ranges["name"])
     optimizers = [name for name, said in known.items() if said[0].kind is Kind.OPTIMIZER]
@@ -88,14 +98,18 @@ def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> 
     if not others["role"].is_between(CAST, COMPUTE).any():
         others = _launched(trace.capture, others, moved)
     found = passes(pl.concat([others, moved.select(others.columns)]), apart)
-    if not found.height or not (hidden or _pipelined(found, moved)):
+    pipelined = moved.height > 0 and found.height > 0 and _pipelined(found, moved)
+    if not found.height or not (pipelined or (on_host and found["graph"].is_not_null().all())):
         return None
+    stage = 0 if alone and not pipelined else None
     named = found.with_columns(
         name=pl.coalesce(pl.format("{} of graph {}", "kind", "graph"), "kind"),
         received=_received(found, moved),
     )
     meaning = {
-        name: [ParsedName(Kind(kind), graph=graph, received=received, certainty=certainty)]
+        name: [
+            ParsedName(Kind(kind), graph=graph, stage=stage, received=received, certainty=certainty)
+        ]
         for name, kind, graph, received, certainty in named.group_by("name", "kind", "graph")
         .agg(pl.col("received").sum(), pl.col("certainty").min())
         .iter_rows()
@@ -111,7 +125,9 @@ def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> 
         meaning={**trace.capture.meaning, **meaning},
     )
     graphs = found["graph"].is_not_null().any()
-    return Unmarked(capture, _HOW_GRAPHS if graphs else _HOW_TURNS)
+    how = {"kind": _HOW_GRAPHS if graphs else _HOW_TURNS}
+    how |= {} if stage is None else {"stage": HOW_ALONE}
+    return Unmarked(capture, how, pipelined)
 
 
 _MARKS: Final = {"kineto": "torch", "nsight": "nvtx"}
