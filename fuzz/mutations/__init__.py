@@ -1,0 +1,119 @@
+"""Mutations: small damage, of the kind that befalls a file of its format.
+
+What is done follows from what a folder holds and a number alone: so numbers are all there is to know.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+import zlib
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from fuzz.mutations import database, files, frames, lines, raw, tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_CANNOT: Final = (
+    *(ValueError, KeyError, IndexError, OSError, EOFError, zlib.error, RecursionError),
+    *(sqlite3.Error, pl.exceptions.PolarsError, pl.exceptions.PanicException),
+)
+"""What a mutation meets in a file that earlier ones have damaged."""
+_SHARE_OF_FILES: Final = 0.08
+_SHARE_OF_BYTES: Final = 0.2
+
+
+def mutate(folder: Path, number: int, *, kept: tuple[str, ...] = ()) -> None:
+    """Change an input in its place.
+
+    Args:
+        folder: The input.
+        number: Which change of the many.
+        kept: Names in the folder that stay as they are.
+    """
+    random = Random(number)
+    paths = _files(folder, kept)
+    if not paths:
+        return
+    path = random.choice(paths)
+    if random.random() < _SHARE_OF_FILES:
+        files.mutate(folder, path, random)
+        return
+    if random.random() >= _SHARE_OF_BYTES:
+        try:
+            _in_its_terms(path, random)
+        except _CANNOT:
+            pass
+        else:
+            return
+    if data := path.read_bytes():
+        path.write_bytes(random.choice(raw.WAYS)(data, random))
+
+
+def neutralise(folder: Path, number: int) -> bool:
+    """Change what no number of a report depends on; say whether there is such a thing."""
+    random = Random(number)
+    paths = _files(folder)
+    if not paths:
+        return False
+    path = random.choice(paths)
+    try:
+        data = path.read_bytes()
+        if random.random() < 0.3 or path.suffix == ".bubbles":
+            files.neutralise(folder, random)
+        elif data.startswith(b"SQLite format 3\0"):
+            database.neutralise(path, random)
+        elif data.startswith(b"PAR1"):
+            path.write_bytes(frames.neutral_parquet(data, random))
+        elif data.startswith(b"\x1f\x8b"):
+            path.write_bytes(gzip.compress(gzip.decompress(data), random.randrange(10), mtime=0))
+        elif data.lstrip()[:1] in {b"{", b"["} and _is_one_document(data):
+            path.write_text(tree.neutral(data.decode(), random))
+        else:
+            path.write_bytes(lines.neutral(data, random))
+    except _CANNOT:
+        return False
+    return True
+
+
+def _files(folder: Path, kept: tuple[str, ...] = ()) -> list[Path]:
+    found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return sorted(path for path in found if path.relative_to(folder).parts[0] not in kept)
+
+
+def _in_its_terms(path: Path, random: Random) -> None:
+    """Damage a file in the terms of its format."""
+    data = path.read_bytes()
+    if data.startswith(b"SQLite format 3\0"):
+        database.mutate(path, random)
+    elif data.startswith(b"PAR1"):
+        path.write_bytes(frames.mutated_parquet(data, random))
+    elif path.suffix == ".bubbles":
+        path.write_bytes(frames.mutated_stream(data, random))
+    elif data.startswith(b"\x1f\x8b"):
+        inside = gzip.decompress(data)
+        path.write_bytes(gzip.compress(_text(inside, random), 1, mtime=0))
+    elif data:
+        path.write_bytes(_text(data, random))
+
+
+def _text(data: bytes, random: Random) -> bytes:
+    if data.lstrip()[:1] in {b"{", b"["} and random.random() < 0.8:
+        try:
+            return tree.mutated(data.decode(), random).encode("utf-8", "surrogatepass")
+        except ValueError:
+            pass
+    return lines.mutated(data, random)
+
+
+def _is_one_document(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True
