@@ -67,9 +67,26 @@ def _campaign(worker: Worker, data: Path | None, options: argparse.Namespace) ->
     every = all_targets(data)
     targets = {name: every[name] for name in options.target or every}
     campaign = Campaign(targets, worker, options.seed)
-    stopped = []
+    stopped: list[bool] = []
     for ended in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ended, lambda *_: stopped.append(True))
+    began = time.monotonic()
+    try:
+        _go_on(campaign, worker, options, stopped)
+    finally:
+        seconds = time.monotonic() - began
+        print(_summary(campaign.tallies, seconds), flush=True)
+        if options.ledger:
+            ledger.add(ledger.rows(campaign.tallies, options.seed))
+            led_on = (one for kept in campaign.kept.values() for one in kept)
+            ledger.keep([*ledger.kept(), *led_on])
+    return bool(campaign.findings)
+
+
+def _go_on(
+    campaign: Campaign, worker: Worker, options: argparse.Namespace, stopped: list[bool]
+) -> None:
+    """Try inputs until it is time to stop, and say what is found."""
     began = time.monotonic()
     campaign.start(ledger.kept())
     for count, one in enumerate(campaign.inputs()):
@@ -78,19 +95,13 @@ def _campaign(worker: Worker, data: Path | None, options: argparse.Namespace) ->
             break
         before = len(campaign.findings)
         campaign.step(one)
-        for shown, finding in [*campaign.findings.values()][before:]:
+        for number, (shown, finding) in [*enumerate(campaign.findings.values())][before:]:
             print(f"{finding.kind}: {finding.where}\n    {shown}", flush=True)
             if options.keep:
-                name = f"{finding.kind}-{shown.target}-{len(campaign.findings)}"
+                name = f"{finding.kind}-{shown.target}-{number}"
                 worker.write(shown, options.keep / name / "input")
                 text = f"{shown}\n{finding.kind}: {finding.where}\n\n{finding.detail}\n"
                 (options.keep / name / "note.txt").write_text(text, "utf-8", "replace")
-    seconds = time.monotonic() - began
-    print(_summary(campaign.tallies, seconds), flush=True)
-    if options.ledger:
-        ledger.add(ledger.rows(campaign.tallies, options.seed))
-        ledger.keep([*ledger.kept(), *(one for kept in campaign.kept.values() for one in kept)])
-    return bool(campaign.findings)
 
 
 def _summary(tallies: Mapping[str, Tally], seconds: float) -> str:

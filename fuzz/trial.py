@@ -208,7 +208,7 @@ def _signs(done: CompletedProcess[str], said: Any) -> frozenset[str]:
     signs = {f"exit {done.returncode}", _alike(done.stderr)[:300]}
     if isinstance(said, dict):
         signs |= {f"notice {notice['code']}" for notice in said.get("warnings") or ()}
-        signs |= {f"inferred {key}" for key in (said.get("run") or {}).get("inferred") or ()}
+        signs |= {f"inferred {key}" for key in (said.get("run") or said).get("inferred") or ()}
         signs |= {f"null {key}" for key, value in said.items() if value is None}
     return frozenset(signs)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MEMORY: Final = 3 << 30
 """Bytes of addresses that a process may have: the libraries reserve about one of these three GiB."""
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 40.0
 """Seconds by the clock after which an input is taken to hang; on a busy machine most take under one."""
 _LONG_START_S: Final = 120.0
 _PRINTED: Final = "printed"
@@ -128,7 +128,7 @@ def _serve(
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     printed = folder / _PRINTED
-    with printed.open("wb") as file:
+    with printed.open("ab") as file:
         for output in (1, 2):
             os.dup2(file.fileno(), output)
     how = {} if ask is None else {"ask": ask}

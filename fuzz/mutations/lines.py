@@ -76,7 +76,7 @@ def _long(data: bytes, random: Random) -> bytes:
     """Hold a very long line."""
     lines = data.splitlines(keepends=True) or [b"x"]
     at = random.randrange(len(lines))
-    lines[at] = lines[at].rstrip(b"\r\n") * random.choice((20, 2000)) + b"\n"
+    lines[at] = lines[at].rstrip(b"\r\n") * random.choice((20, 200)) + b"\n"
     return b"".join(lines)
 
 

@@ -357,7 +357,10 @@ class Timeline:
                 "was written by another version of bubblescope or is damaged "
                 f"({_first_line(error)})",
             ) from None
-        return cls(tasks, ranks, run, **tables)
+        try:
+            return cls(tasks, ranks, run, **tables)
+        except TimelineError as error:
+            raise SourceError(path, f"is damaged ({error})") from None
 
 
 def task_columns(frame: pl.DataFrame) -> pl.DataFrame:
@@ -513,7 +516,8 @@ def _converted(frame: pl.DataFrame, schema: Mapping[str, pl.DataType], table: st
             continue
         column = frame[name]
         if column.dtype != dtype:
-            if column.dtype.is_float():
+            # A float is not cut; of what is nested, not even a null can be told.
+            if column.dtype.is_float() or (column.dtype.is_nested() and not dtype.is_nested()):
                 raise TimelineError(f"{table}: column {name} must be {dtype}, not {column.dtype}")
             lenient = column.cast(dtype, strict=False)
             if lenient.null_count() > column.null_count():

@@ -99,7 +99,9 @@ def database_of(path: Path) -> Path:
         return path
     for folder in (path / _OUTPUT, path):
         if folder.is_dir():
-            found = sorted(one for one in folder.iterdir() if DATABASE.fullmatch(one.name))
+            found = sorted(
+                one for one in folder.iterdir() if DATABASE.fullmatch(one.name) and one.is_file()
+            )
             if found:
                 return found[0]
     raise SourceError(
