@@ -22,7 +22,7 @@ from bubblescope.model.provenance import Contents, NameShape, Notice, clocks_unc
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
-from bubblescope.sources.assembly import assembled, refuse_doubles
+from bubblescope.sources.assembly import assembled, rank_in_name, refuse_doubles
 from bubblescope.sources.inventory import absent
 from bubblescope.sources.paddle_steps import GLOG_THREAD, JOB_MARK, STEP_MARK, numbered, step_ranges
 from bubblescope.sources.plausibility import implausible_clock, impossible_times, possible
@@ -257,7 +257,7 @@ def step_times(paths: Sequence[Path], run: int | None = None) -> pl.DataFrame:
 
 def _places(paths: Sequence[Path]) -> list[_Place]:
     """Give each log its rank: that of its name, after all workers of the machines before it."""
-    numbers = [int(re.findall(r"\d+$", path.name)[0]) for path in paths]
+    numbers = [rank_in_name(path, re.findall(r"\d+$", path.name)[0]) for path in paths]
     machines = [machine_number(path) for path in paths]
     first = min((machine for machine in machines if machine is not None), default=0)
     workers = max(numbers) + 1
@@ -265,6 +265,7 @@ def _places(paths: Sequence[Path]) -> list[_Place]:
     for path, number, machine in zip(paths, numbers, machines, strict=True):
         record = _RECORD.fullmatch(path.name) is not None
         rank = number if machine is None or record else (machine - first) * workers + number
+        rank = rank_in_name(path, str(rank))
         places.append(_Place(rank, machine, None if record else number))
     refuse_doubles(
         zip((place.rank for place in places), paths, strict=True),

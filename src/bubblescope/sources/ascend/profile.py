@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from bubblescope.model.bounds import UNDECODABLE
 from bubblescope.model.errors import SourceError
 from bubblescope.model.progress import SILENT
 from bubblescope.sources.ascend.file_names import DATABASE
@@ -84,7 +85,7 @@ class Profile(msgspec.Struct, frozen=True):
                 break
             try:
                 value = msgspec.json.decode(value)
-            except msgspec.MsgspecError:
+            except UNDECODABLE:
                 return None
         return value
 

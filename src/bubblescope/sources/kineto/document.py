@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bubblescope.model.errors import SourceError
+from bubblescope.model.bounds import UNDECODABLE, Device, Int32, Int64, Time
+from bubblescope.model.errors import SourceError, reason
 from bubblescope.sources.kineto.head import GZIP
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
 
-_UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 _PIECE: Final = 1 << 19
 """Bytes decoded at once: with their events they fit in a processor's cache."""
 _PACKED_PIECE: Final = 1 << 16
@@ -61,10 +61,10 @@ _EXACT_US: Final = 2.0**43
 class Arguments(msgspec.Struct, gc=False):
     """What is used of an event's `args`."""
 
-    correlation: int | None = None
-    device: int | None = None
+    correlation: Int64 | None = None
+    device: Device | None = None
     stream: Any = None
-    sequence: int | None = msgspec.field(default=None, name="Sequence number")
+    sequence: Int64 | None = msgspec.field(default=None, name="Sequence number")
     # Of communication, whatever their types: none of them is worth losing an event.
     collective: Any = msgspec.field(default=None, name="Collective name")
     source: Any = msgspec.field(default=None, name="Src Rank")
@@ -96,8 +96,8 @@ class Slice(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     ts: float
     cat: str = ""
     name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
+    pid: Int64 | str | None = None
+    tid: Int64 | str | None = None
     dur: float = 0.0
     args: Arguments | None = None
 
@@ -108,8 +108,8 @@ class ExactSlice(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     ts: msgspec.Raw
     cat: str = ""
     name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
+    pid: Int64 | str | None = None
+    tid: Int64 | str | None = None
     dur: msgspec.Raw = msgspec.Raw(b"0")
     args: Arguments | None = None
 
@@ -129,10 +129,10 @@ class ExactShapedSlice(ExactSlice, gc=False, tag_field="ph", tag="X"):
 class Memory(msgspec.Struct, gc=False):
     """What is used of the `args` of PyTorch's `[memory]` events; sizes are bytes."""
 
-    allocated: int | None = msgspec.field(default=None, name="Total Allocated")
-    reserved: int | None = msgspec.field(default=None, name="Total Reserved")
-    sort: int | None = msgspec.field(default=None, name="Device Type")
-    device: int | None = msgspec.field(default=None, name="Device Id")
+    allocated: Int64 | None = msgspec.field(default=None, name="Total Allocated")
+    reserved: Int64 | None = msgspec.field(default=None, name="Total Reserved")
+    sort: Int32 | None = msgspec.field(default=None, name="Device Type")
+    device: Int32 | None = msgspec.field(default=None, name="Device Id")
 
 
 class Instant(msgspec.Struct, gc=False, tag_field="ph", tag="i"):
@@ -159,8 +159,8 @@ class Count(msgspec.Struct, tag_field="ph", tag="C"):
 
     ts: float | None = None
     name: str = ""
-    pid: int | str | None = None
-    id: int | str | None = None
+    pid: Int64 | str | None = None
+    id: Int64 | str | None = None
     args: dict[str, Any] | str | None = None
 
 
@@ -169,8 +169,8 @@ class ExactCount(msgspec.Struct, tag_field="ph", tag="C"):
 
     ts: msgspec.Raw = msgspec.Raw(b"null")
     name: str = ""
-    pid: int | str | None = None
-    id: int | str | None = None
+    pid: Int64 | str | None = None
+    id: Int64 | str | None = None
     args: dict[str, Any] | str | None = None
 
 
@@ -216,8 +216,8 @@ class Header(msgspec.Struct, kw_only=True):
     """What is said around the events, before or after them."""
 
     events: _EVENTS = msgspec.field(default_factory=list, name="traceEvents")
-    base_ns: int | None = msgspec.field(default=None, name="baseTimeNanoseconds")
-    schema: int | str | None = msgspec.field(default=None, name="schemaVersion")
+    base_ns: Time | None = msgspec.field(default=None, name="baseTimeNanoseconds")
+    schema: Int64 | str | None = msgspec.field(default=None, name="schemaVersion")
     devices: list[Any] | None = msgspec.field(default=None, name="deviceProperties")
     distributed: dict[str, Any] | None = msgspec.field(default=None, name="distributedInfo")
     host: str | None = msgspec.field(default=None, name="host_name")
@@ -275,8 +275,8 @@ def read_document(
     bare = found[0].lstrip() == b"["
     try:
         header = Header() if bare else _header(buffer[: found.end()] + b"]}")
-    except _UNDECODABLE as error:
-        raise SourceError(path, f"has a header that makes no sense ({error})") from None
+    except UNDECODABLE as error:
+        raise SourceError(path, f"has a header that makes no sense ({reason(error)})") from None
     take = begin(header)
     with _collector_paused():
         rest = chain([buffer[found.end() :]], pieces, [b"}"] if bare else [])
@@ -387,7 +387,7 @@ def _no_events(path: Path, text: bytes, losses: Losses) -> SourceError:
         return SourceError(path, f"{what}: the profiler had not written it yet; profile again")
     try:
         msgspec.json.decode(_mended(text))
-    except _UNDECODABLE:
+    except UNDECODABLE:
         return SourceError(
             path,
             f"is cut short: its {len(text)} bytes of JSON end before the events begin; the job "
@@ -401,7 +401,7 @@ def _no_events(path: Path, text: bytes, losses: Losses) -> SourceError:
 def _header(text: bytes) -> Header:
     try:
         return _HEADER_DECODER.decode(text)
-    except _UNDECODABLE:
+    except UNDECODABLE:
         return _HEADER_DECODER.decode(_mended(text))
 
 
@@ -427,7 +427,7 @@ def _opening(text: bytes | bytearray, phase: int) -> tuple[int, int] | None:
     brace, least = phase, max(0, phase - _REACH)
     while (brace := text.rfind(b"{", least, brace)) > 0:
         if found := _BEFORE_BRACE.search(text, max(0, brace - 256), brace):
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            with suppress(*UNDECODABLE):
                 # That it is an object with one more key shows that "ph" is a key of it itself.
                 msgspec.json.decode(bytes(text[brace:phase]) + b'"ph":0}')
                 return found.start(1), brace
@@ -465,7 +465,7 @@ def _batch(text: bytes | bytearray, size: int, decoder: _Decoder) -> list[Any]:
     try:
         with memoryview(text) as whole, whole[:size] as array:
             return decoder(array)
-    except _UNDECODABLE:
+    except UNDECODABLE:
         return _one_by_one(bytes(text[1 : size - 1]), decoder)
 
 
@@ -487,11 +487,11 @@ def _alone(text: bytes, decoder: _Decoder) -> list[Any]:
     """Decode one event, mended if need be: a list of it, or of nothing if it is beyond repair."""
     try:
         return decoder(b"[" + text + b"]")
-    except _UNDECODABLE:
+    except UNDECODABLE:
         mended = _mended(text)
     try:
         events = decoder(b"[" + mended + b"]")
-    except _UNDECODABLE:
+    except UNDECODABLE:
         decoder.losses.events += not _is_of_no_interest(mended)
         return []
     decoder.losses.repaired += 1
@@ -502,7 +502,7 @@ def _is_of_no_interest(event: bytes) -> bool:
     """Say whether an event is well formed and of a phase that no specification knows."""
     try:
         phase = _ANY_PHASE_DECODER.decode(event).ph
-    except _UNDECODABLE:
+    except UNDECODABLE:
         return False
     return phase not in _READ_PHASES and phase not in _PHASES
 
@@ -522,7 +522,7 @@ def _ending(text: bytes, decoder: _Decoder) -> tuple[list[Any], Header]:
     last = text[following:]
     try:
         tail = _HEADER_DECODER.decode(_OPENING + last)
-    except _UNDECODABLE:
+    except UNDECODABLE:
         events, tail = _damaged_ending(last, decoder)
     else:
         events = decoder(bytes(_ENDING_DECODER.decode(_OPENING + last).events))
@@ -536,14 +536,14 @@ def _damaged_ending(text: bytes, decoder: _Decoder) -> tuple[list[Any], Header]:
     for end in ends:  # a bad event before a sound ending
         try:
             tail = _header(_OPENING + text[end.end() - 1 :])
-        except _UNDECODABLE:
+        except UNDECODABLE:
             continue
         return _one_by_one(text[: end.start() + 1], decoder), tail
     decoder.losses.torn = True
     for end in ends:  # sound events before a bad ending
         try:
             events = decoder(b"[" + text[: end.start() + 1] + b"]")
-        except _UNDECODABLE:
+        except UNDECODABLE:
             continue
         decoder.losses.torn_bytes = len(text) - end.end()
         return events, Header()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.model.errors import SourceError
+from bubblescope.model.bounds import RANKS, UNDECODABLE
+from bubblescope.model.errors import SourceError, quoted
 from bubblescope.model.groups import merged
 from bubblescope.model.kinds import TRANSFERS, Kind
 from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
@@ -264,7 +265,8 @@ class _Reader(msgspec.Struct, frozen=True):
         if len(marking) > 1:
             raise SourceError(
                 path,
-                f"holds pipeline ranges of {len(marking)} processes ({marking[0]}, {marking[1]}, "
+                f"holds pipeline ranges of {len(marking)} processes ({quoted(marking[0])}, "
+                f"{quoted(marking[1])}, "
                 "...): it was merged; give the trace that each process wrote",
             )
         homes = {process for process, _ in events.places}
@@ -324,7 +326,7 @@ def _base(header: Header, first_ns: int) -> int | None:
 def _rank(distributed: dict[str, Any], path: Path) -> int | None:
     stated = _whole(distributed.get("rank"))
     found = _RANK_IN_NAME.search(path.name)
-    return int(found[1]) if stated is None and found else stated
+    return _whole(int(found[1])) if stated is None and found else stated
 
 
 def _device_name(properties: list[Any] | None, used: Sequence[int]) -> str | None:
@@ -346,7 +348,7 @@ def _entries(value: Any) -> list[dict[str, Any]]:
 
 def _whole(value: Any) -> int | None:
     """Return what can be a rank or a number of ranks, or None."""
-    return value if isinstance(value, int) and 0 <= value < 2**31 else None
+    return value if type(value) is int and 0 <= value < RANKS else None
 
 
 def _declaration(declared: Any) -> dict[str, Any]:
@@ -355,7 +357,7 @@ def _declaration(declared: Any) -> dict[str, Any]:
         if isinstance(declared, str):
             try:
                 declared = msgspec.json.decode(declared)
-            except msgspec.MsgspecError:
+            except UNDECODABLE:
                 return {}
     return declared if isinstance(declared, dict) else {}
 
