@@ -76,7 +76,7 @@ class Campaign:
             yield self._next(target, random)
 
     def start(self, kept: Sequence[Input]) -> None:
-        """Try every seed as it is, and what earlier campaigns kept; raise if a seed fails.
+        """Try, without counting, every seed as it is and what earlier campaigns kept.
 
         Raises:
             ValueError: A seed is refused, or shows a fault.
@@ -84,17 +84,22 @@ class Campaign:
         for name, target in self.targets.items():
             for seed in target.seeds:
                 one = Input(name, seed, ())
-                outcome = self.step(one)
+                outcome = self._looked_at(one)
                 if outcome.verdict != READ or outcome.findings:
                     raise ValueError(f"{one} is no sound seed: {outcome}")
         for one in kept:
             if one.target in self.targets and one.seed in self.targets[one.target].seeds:
-                self.step(one)
+                self._looked_at(one)
 
     def step(self, one: Input) -> Outcome:
-        """Try an input."""
-        outcome = self.try_it(one)
+        """Try an input, and count it."""
+        outcome = self._looked_at(one)
         self.tallies[one.target].add(outcome)
+        return outcome
+
+    def _looked_at(self, one: Input) -> Outcome:
+        """Try an input; keep it if it is new, and note what it found."""
+        outcome = self.try_it(one)
         signs = self._signs[one.target]
         if one.chain and (outcome.lines - self._lines or outcome.signs - signs):
             self.kept[one.target].append(one)

@@ -60,16 +60,17 @@ class Input(NamedTuple):
         target, seed, chain = text.split(":")
         return cls(target, seed, tuple(int(number) for number in chain.split(".") if number))
 
-    def write(self, folder: Path, sound: Path) -> None:
-        """Make it.
+    def write(self, folder: Path, sound: Path) -> bool:
+        """Make it; say whether it is damaged so that it shows, as `mutate` does.
 
         Args:
             folder: Where to, which is not there yet.
             sound: The seed.
         """
         shutil.copytree(sound, folder)
-        for number in self.chain:
-            mutate(folder, number, kept=(TRACE,) if TARGETS[self.target].option else ())
+        kept = (TRACE,) if TARGETS[self.target].option else ()
+        shows = [mutate(folder, number, kept=kept) for number in self.chain]
+        return shows == [True]
 
     def command(self, folder: Path, sound: Path, out: Path) -> list[str]:
         """Return what is asked of it: of a seed as it is, a report.

@@ -218,11 +218,11 @@ def noticed(said: Any) -> frozenset[tuple[Any, ...]]:
 
 
 def differences(said: Any, again: Any) -> Iterator[str]:
-    """Yield where a report differs from that of an input that says the same."""
+    """Yield where a report differs from that of an input that says the same, or seems to."""
     one, other = facts(said), facts(again)
     for key in one:
         if one[key] != other.get(key):
-            yield f"{key} changes with what it does not depend on"
+            yield f"{key} changes without a word"
 
 
 def raised(said: Any, fewer: Any) -> Iterator[str]:

@@ -92,16 +92,16 @@ class Trial:
         self._printed = printed
         self._ask = ask
         self._lines = LinesRun()
-        self._sound: dict[tuple[str, str], tuple[Path, frozenset[tuple[Any, ...]]]] = {}
+        self._sound: dict[tuple[str, str], tuple[Path, Any]] = {}
 
     def __call__(self, one: Input) -> Outcome:
         """Try an input."""
-        sound, expected = self._sound_one(one)
+        sound, report = self._sound_one(one)
         folder, out = self._place / GIVEN, self._place / "out"
         for path in (folder, out):
             shutil.rmtree(path, ignore_errors=True)
         out.mkdir()
-        one.write(folder, sound)
+        shows = one.write(folder, sound)
         command = one.command(folder, sound, out)
         before = _held(folder)
         _forget_peak()
@@ -125,19 +125,21 @@ class Trial:
         wrong = [*oracle.complaints(done, folder)]
         said = oracle.parsed(done.stdout) if "--json" in command else None
         if command[:2] == ["report", "--json"] and done.returncode == oracle.DONE and said:
+            if shows and not oracle.noticed(said) - oracle.noticed(report):
+                wrong += oracle.differences(report, said)
             wrong += self._beside_others(one, folder, command, said, findings)
         findings += [
             Finding("wrong", f"{one.target}: {_alike(text)}", f"{text}\n{done.stderr[:2000]}")
             for text in dict.fromkeys(wrong)
         ]
-        verdict = _verdict(done, said, expected)
+        verdict = _verdict(done, said, report)
         return Outcome(verdict, tuple(findings), _signs(done, said), self._found(), seconds, mib)
 
     def _found(self) -> frozenset[tuple[str, int]]:
         return frozenset(self._lines.found)
 
-    def _sound_one(self, one: Input) -> tuple[Path, frozenset[tuple[Any, ...]]]:
-        """Return a folder with the seed, and what a report says is missing from it."""
+    def _sound_one(self, one: Input) -> tuple[Path, Any]:
+        """Return a folder with the seed, and what a report says of it."""
         key = (one.target, one.seed)
         if key not in self._sound:
             folder = self._place / "sound" / "-".join(key)
@@ -145,7 +147,7 @@ class Trial:
             self._targets[one.target].seeds[one.seed](folder)
             trace = folder / TRACE if TARGETS[one.target].option else folder
             done = self._ask("report", "--json", "--quiet", trace, cwd=self._place)
-            self._sound[key] = (folder, oracle.noticed(json.loads(done.stdout)))
+            self._sound[key] = (folder, json.loads(done.stdout))
         return self._sound[key]
 
     def _tried(self, command: list[str], findings: list[Finding]) -> CompletedProcess[str] | None:
@@ -193,13 +195,13 @@ def _held(folder: Path) -> list[tuple[str, int, int, int]]:
     return found
 
 
-def _verdict(done: CompletedProcess[str], said: Any, expected: frozenset[tuple[Any, ...]]) -> str:
+def _verdict(done: CompletedProcess[str], said: Any, sound: Any) -> str:
     if done.returncode == oracle.REFUSED:
         return REFUSED
     if done.returncode == oracle.NOTHING:
         return SALVAGED
     if isinstance(said, dict) and said.get("schema") == "bubblescope.report/1":
-        return SALVAGED if oracle.noticed(said) - expected else READ
+        return SALVAGED if oracle.noticed(said) - oracle.noticed(sound) else READ
     return READ
 
 

@@ -23,31 +23,41 @@ _SHARE_OF_FILES: Final = 0.08
 _SHARE_OF_BYTES: Final = 0.2
 
 
-def mutate(folder: Path, number: int, *, kept: tuple[str, ...] = ()) -> None:
+def mutate(folder: Path, number: int, *, kept: tuple[str, ...] = ()) -> bool:
     """Change an input in its place.
 
     Args:
         folder: The input.
         number: Which change of the many.
         kept: Names in the folder that stay as they are.
+
+    Returns:
+        Whether the damage shows: a reader that says nothing of it must not have been misled. That is
+        so of what is packed or has checksums, and of what ends early other than between two lines.
     """
     random = Random(number)
     paths = _files(folder, kept)
     if not paths:
-        return
+        return False
     path = random.choice(paths)
     if random.random() < _SHARE_OF_FILES and not kept:  # what one names is what one means
         files.mutate(folder, path, random)
-        return
+        return False
     if random.random() >= _SHARE_OF_BYTES:
         try:
             _in_its_terms(path, random)
         except _CANNOT:
             pass
         else:
-            return
-    if data := path.read_bytes():
-        path.write_bytes(random.choice(raw.WAYS)(data, random))
+            return False
+    data = path.read_bytes()
+    if not data:
+        return False
+    way = random.choice(raw.WAYS)
+    damaged = way(data, random)
+    path.write_bytes(damaged)
+    torn = way is raw.cut and not damaged.endswith(b"\n")
+    return torn or data.startswith(b"\x1f\x8b") or path.suffix == ".bubbles"
 
 
 def neutralise(folder: Path, number: int) -> bool:

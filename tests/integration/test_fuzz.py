@@ -247,3 +247,39 @@ def test_the_documentation_says_what_the_ledger_holds():
     assert ledger.table(held) in page
     total = sum(int(row["inputs"]) for row in held)
     assert re.search(rf"^\| all \| {total:,} \|", page, re.MULTILINE)
+
+
+def test_damage_that_shows_and_is_not_told_is_found(tmp_path):
+    """A reader that takes a torn recording for a whole one."""
+    number = next(number for number in range(1000) if torn(number, tmp_path / str(number)))
+    worker = Worker(ask=Silent())
+    try:
+        outcome = worker(Input("native", "recording", (number,)))
+    finally:
+        worker.close()
+    assert {one.where for one in outcome.findings} >= {"native: bubble changes without a word"}
+
+
+def torn(number, folder):
+    """Say whether an input is a recording that lacks some of its end, of which a report is asked."""
+    sound = folder / "sound"
+    sound.mkdir(parents=True)
+    TARGETS["native"].seeds["recording"](sound)
+    one = Input("native", "recording", (number,))
+    shows = one.write(folder / "given", sound)
+    size = sum(path.stat().st_size for path in (folder / "given").glob("*.bubbles"))
+    whole = sum(path.stat().st_size for path in sound.glob("*.bubbles"))
+    command = one.command(folder / "given", sound, folder)
+    return shows and whole / 2 < size < whole - 3000 and command[:2] == ["report", "--json"]
+
+
+class Silent:
+    """Runs commands, and leaves out what they say of damage."""
+
+    def __call__(self, *command, cwd):
+        done = called(*command, cwd=cwd)
+        if done.returncode == 0:
+            said = json.loads(done.stdout)
+            said["warnings"] = said["notes"] = []
+            done.stdout = json.dumps(said)
+        return done
