@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
 
 MEMORY: Final = 3 << 30
 """Bytes of addresses that a process may have: the libraries reserve about one of these three GiB."""
-PATIENCE_S: Final = 40.0
-"""Seconds by the clock after which an input is taken to hang; on a busy machine most take under one."""
+PATIENCE_S: Final = 30.0
+"""Seconds of processor after which an input is taken to hang; few take more than one."""
+_IDLE: Final = 4
+"""How many times as long by the clock one may take, which is waiting or on a busy machine."""
+_LOOK_S: Final = 0.5
 _LONG_START_S: Final = 120.0
 _PRINTED: Final = "printed"
 _IN_MEMORY: Final = Path("/dev/shm")  # where a file costs next to nothing
@@ -34,7 +38,7 @@ class Worker:
 
     Args:
         data: Where real traces are; None for made ones alone.
-        patience_s: How long to wait for an input.
+        patience_s: How long to wait for an input, in seconds of processor.
         ask: As for `Trial`, if it is not to be the command line.
     """
 
@@ -60,7 +64,7 @@ class Worker:
         connection = self._connection or self._start()
         try:
             connection.send(one)
-            if connection.poll(self._patience_s):
+            if self._answered(connection):
                 outcome: Outcome = connection.recv()
                 return outcome
             kind, where = "hang", f"{one.target}: takes more than {self._patience_s:.0f} s"
@@ -84,6 +88,24 @@ class Worker:
         """End the process, and leave nothing of it."""
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _answered(self, connection: Connection[Any, Any]) -> bool:
+        """Wait for an answer, for as long as there is patience."""
+        began, spent = time.monotonic(), self._spent()
+        while not connection.poll(_LOOK_S):
+            late = time.monotonic() - began > _IDLE * self._patience_s
+            if late or self._spent() - spent > self._patience_s:
+                return False
+        return True
+
+    def _spent(self) -> float:
+        """Return the seconds of processor that the process has had; 0 where nobody counts them."""
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat").read_text("ascii", "replace")
+        except OSError:
+            return 0.0
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def _printed(self) -> str:
         return (self._folder / _PRINTED).read_text("utf-8", "replace")[-3000:]

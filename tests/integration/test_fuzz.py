@@ -140,7 +140,7 @@ def overwrites(*command, cwd):
     ],
 )
 def test_what_an_input_does_to_its_process_is_found(ask, kind, where):
-    worker = Worker(ask=Only(ask), patience_s=20 if ask is not sleeps else 2)
+    worker = Worker(ask=Only(ask), patience_s=20 if ask is not sleeps else 1)
     try:
         outcome = worker(Input("kineto", "ranges", (1,)))
     finally:
