@@ -133,7 +133,7 @@ def test_a_missing_column_is_named(tmp_path, column):
 
 def test_a_column_of_another_type_is_named(tmp_path):
     path = write(tmp_path / "job.parquet", step=pl.lit("soon"))
-    with pytest.raises(SourceError, match="column step is String, where Int32 belongs"):
+    with pytest.raises(SourceError, match="row 0: step must be Int32, not 'soon'"):
         sources.load(path)
 
 

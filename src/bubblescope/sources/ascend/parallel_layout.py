@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from bubblescope.model.bounds import RANKS
 from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.model.timeline import agreed
 from bubblescope.names.group_roles import role_of_group
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from bubblescope.sources.ascend.profile import Profile
 
 _DUALPIPEV: Final = "dualpipev"
-_LARGEST: Final = 1 << 31
 
 
 class Layout:
@@ -58,7 +58,7 @@ class Layout:
 
     def _size(self, name: str, default: int) -> int:
         value = self._sizes.get(name, default)
-        return value if isinstance(value, int) and value > 0 else default
+        return value if type(value) is int and 0 < value <= RANKS else default
 
     def device(self, rank: int) -> int | None:
         """Return the pipeline device of a rank: data-parallel replicas vary faster."""
@@ -130,6 +130,6 @@ class Layout:
 def _ranks(said: Any) -> list[int] | None:
     members = said.get("global_ranks") if isinstance(said, dict) else None
     possible = isinstance(members, list) and all(
-        isinstance(one, int) and abs(one) < _LARGEST for one in members
+        type(one) is int and 0 <= one < RANKS for one in members
     )
     return members if possible else None

@@ -100,7 +100,9 @@ def database_of(path: Path) -> Path:
         return path
     for folder in (path / _OUTPUT, path):
         if folder.is_dir():
-            found = sorted(one for one in folder.iterdir() if DATABASE.fullmatch(one.name))
+            found = sorted(
+                one for one in folder.iterdir() if DATABASE.fullmatch(one.name) and one.is_file()
+            )
             if found:
                 return found[0]
     raise SourceError(
@@ -207,9 +209,10 @@ def issued_within(profile: Profile, step: int) -> pl.DataFrame:
 
 
 def _possible(frame: pl.DataFrame) -> pl.DataFrame:
-    if not frame.height:
-        return frame
-    return frame.filter(possible(int(frame["start_ns"].median())))  # type: ignore[arg-type]
+    known = frame.drop_nulls(["start_ns", "end_ns"])
+    if not known.height:
+        return known
+    return known.filter(possible(int(known["start_ns"].median())))  # type: ignore[arg-type]
 
 
 def _stated_rank(path: Path, mapped: int | None) -> int | None:
