@@ -166,7 +166,7 @@ def test_rows_that_are_there_twice_count_once(tmp_path):
 def test_a_rank_in_two_places_is_refused(tmp_path):
     made = rows()
     made[0]["stage"] = 1
-    with pytest.raises(SourceError, match="rank 0: has several places"):
+    with pytest.raises(SourceError, match=r"job\.parquet: rank 0 has several places"):
         sources.load(write(tmp_path / "job.parquet", made))
 
 

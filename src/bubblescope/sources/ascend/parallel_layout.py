@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from bubblescope.sources.ascend.profile import Profile
 
 _DUALPIPEV: Final = "dualpipev"
+_FEW: Final = 1 << 12
+"""Micro-batches that any job may have."""
 
 
 class Layout:
@@ -27,8 +29,12 @@ class Layout:
         info = [one for one in (profile.said("pp_info") for profile in profiles) if one]
         info = [one for one in info if isinstance(one, dict)]
         self.schedule = agreed(str(one["pp_type"]).lower() for one in info if "pp_type" in one)
+        # An order as long as what is declared is made of it: no longer than the profiles allow.
+        most = max([_FEW, *(profile.marks for profile in profiles)])
         self.microbatches = agreed(
-            one["microbatch_num"] for one in info if isinstance(one.get("microbatch_num"), int)
+            number
+            for number in (one.get("microbatch_num") for one in info)
+            if type(number) is int and 0 < number <= most
         )
         stated = agreed(
             msgspec.json.encode(one).decode()
