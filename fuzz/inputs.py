@@ -6,7 +6,7 @@ import shutil
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fuzz.mutations import mutate
+from fuzz.mutations import Damage, mutate
 from fuzz.seeds import TARGETS
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class Input(NamedTuple):
         target, seed, chain = text.split(":")
         return cls(target, seed, tuple(int(number) for number in chain.split(".") if number))
 
-    def write(self, folder: Path, sound: Path) -> bool:
-        """Make it; say whether it is damaged so that it shows, as `mutate` does.
+    def write(self, folder: Path, sound: Path) -> list[Damage]:
+        """Make it; return how it was damaged.
 
         Args:
             folder: Where to, which is not there yet.
@@ -69,8 +69,7 @@ class Input(NamedTuple):
         """
         shutil.copytree(sound, folder)
         kept = (TRACE,) if TARGETS[self.target].option else ()
-        shows = [mutate(folder, number, kept=kept) for number in self.chain]
-        return shows == [True]
+        return [mutate(folder, number, kept=kept) for number in self.chain]
 
     def command(self, folder: Path, sound: Path, out: Path) -> list[str]:
         """Return what is asked of it: of a seed as it is, a report.

@@ -220,9 +220,8 @@ def noticed(said: Any) -> frozenset[tuple[Any, ...]]:
 def differences(said: Any, again: Any) -> Iterator[str]:
     """Yield where a report differs from that of an input that says the same, or seems to."""
     one, other = facts(said), facts(again)
-    for key in one:
-        if one[key] != other.get(key):
-            yield f"{key} changes without a word"
+    if changed := [key for key in one if one[key] != other.get(key)]:
+        yield f"changes without a word: {', '.join(changed)}"
 
 
 def raised(said: Any, fewer: Any) -> Iterator[str]:

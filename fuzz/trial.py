@@ -15,7 +15,7 @@ from commands import called
 from fuzz import oracle
 from fuzz.inputs import TRACE, Input
 from fuzz.lines_run import LinesRun
-from fuzz.mutations import neutralise
+from fuzz.mutations import Damage, neutralise
 from fuzz.seeds import TARGETS
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Trial:
         for path in (folder, out):
             shutil.rmtree(path, ignore_errors=True)
         out.mkdir()
-        shows = one.write(folder, sound)
+        damage = one.write(folder, sound)
         command = one.command(folder, sound, out)
         before = _held(folder)
         _forget_peak()
@@ -125,9 +125,9 @@ class Trial:
         wrong = [*oracle.complaints(done, folder)]
         said = oracle.parsed(done.stdout) if "--json" in command else None
         if command[:2] == ["report", "--json"] and done.returncode == oracle.DONE and said:
-            if shows and not oracle.noticed(said) - oracle.noticed(report):
+            if damage == [Damage.SHOWN] and not oracle.noticed(said) - oracle.noticed(report):
                 wrong += oracle.differences(report, said)
-            wrong += self._beside_others(one, folder, command, said, findings)
+            wrong += self._beside_others(one, folder, command, said, findings, damage)
         findings += [
             Finding("wrong", f"{one.target}: {_alike(text)}", f"{text}\n{done.stderr[:2000]}")
             for text in dict.fromkeys(wrong)
@@ -160,11 +160,18 @@ class Trial:
             return None
 
     def _beside_others(
-        self, one: Input, folder: Path, command: list[str], said: Any, findings: list[Finding]
+        self,
+        one: Input,
+        folder: Path,
+        command: list[str],
+        said: Any,
+        findings: list[Finding],
+        damage: list[Damage],
     ) -> list[str]:
         """Ask now and then what a change makes of a report that must leave it, or parts of it."""
         random = Random(f"again {one}")
-        if TARGETS[one.target].option or random.random() > _AGAIN:
+        odd = TARGETS[one.target].option or {*damage} - {Damage.TERMS}
+        if odd or random.random() > _AGAIN:
             return []
         alike = random.random() < 0.5
         changed = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +24,18 @@ _SHARE_OF_FILES: Final = 0.08
 _SHARE_OF_BYTES: Final = 0.2
 
 
-def mutate(folder: Path, number: int, *, kept: tuple[str, ...] = ()) -> bool:
+class Damage(Enum):
+    """Kinds of changes."""
+
+    TERMS = "in the terms of the format: what is left is a sound file, perhaps an odd one"
+    BYTES = "of bytes"
+    SHOWN = (
+        "of bytes, so that it shows: a reader that says nothing of it must not have been misled. That is "
+        "so of what is packed or has checksums, and of what ends early other than between two lines"
+    )
+
+
+def mutate(folder: Path, number: int, *, kept: tuple[str, ...] = ()) -> Damage:
     """Change an input in its place.
 
     Args:
@@ -32,32 +44,32 @@ def mutate(folder: Path, number: int, *, kept: tuple[str, ...] = ()) -> bool:
         kept: Names in the folder that stay as they are.
 
     Returns:
-        Whether the damage shows: a reader that says nothing of it must not have been misled. That is
-        so of what is packed or has checksums, and of what ends early other than between two lines.
+        What kind of change it was.
     """
     random = Random(number)
     paths = _files(folder, kept)
     if not paths:
-        return False
+        return Damage.TERMS
     path = random.choice(paths)
     if random.random() < _SHARE_OF_FILES and not kept:  # what one names is what one means
         files.mutate(folder, path, random)
-        return False
+        return Damage.TERMS
     if random.random() >= _SHARE_OF_BYTES:
         try:
             _in_its_terms(path, random)
         except _CANNOT:
             pass
         else:
-            return False
+            return Damage.TERMS
     data = path.read_bytes()
     if not data:
-        return False
+        return Damage.TERMS
     way = random.choice(raw.WAYS)
     damaged = way(data, random)
     path.write_bytes(damaged)
     torn = way is raw.cut and not damaged.endswith(b"\n")
-    return torn or data.startswith(b"\x1f\x8b") or path.suffix == ".bubbles"
+    checked = data.startswith(b"\x1f\x8b") or path.suffix == ".bubbles"
+    return Damage.SHOWN if torn or checked else Damage.BYTES
 
 
 def neutralise(folder: Path, number: int) -> bool:

@@ -157,7 +157,8 @@ def lookup(keys: Ints, wanted: Ints) -> Ints:
     if not len(keys):
         return np.full(len(wanted), NONE, np.int64)
     low, high = int(keys.min()), int(keys.max())
-    if high - low <= 16 * len(keys) + 1_000_000:
+    most = np.iinfo(np.int64).max  # beyond either end of the table must be a number, too
+    if high - low <= 16 * len(keys) + 1_000_000 and -most < low <= high < most:
         # What lies outside of the ids falls on the table's ends.
         table: Ints = np.full(high - low + 3, NONE, np.min_scalar_type(-len(keys)))
         for rows in blocks(len(keys)):

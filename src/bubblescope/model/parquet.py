@@ -14,8 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-UNREADABLE: Final = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
-"""What reading a damaged file may raise. Polars' own checks do not catch all damage."""
+UNREADABLE: Final = (OSError, pl.exceptions.PolarsError)
+"""What these functions raise of a damaged file."""
+
+_VALUE: Final = 8
+"""Bytes that a value takes."""
+_PACKED_WELL: Final = 200
+_UNPACKED: Final = 1 << 27
+"""Equal values take no room in a file: that many rows in so few bytes are no table of a run, and would
+fill the memory."""
 
 
 def metadata_of(path: Path) -> dict[str, str]:
@@ -30,15 +37,17 @@ def columns_of(path: Path) -> list[str]:
         return list(pl.read_parquet_schema(path))
 
 
-def read(source: Path | IO[bytes], columns: Sequence[str] | None = None) -> pl.DataFrame:
+def read(source: Path | bytes, columns: Sequence[str] | None = None) -> pl.DataFrame:
     """Return some columns of a file, or all; may raise any of `UNREADABLE`."""
+    size = len(source) if isinstance(source, bytes) else source.stat().st_size
     with panics_unprinted():
-        return pl.read_parquet(
-            source,
-            columns=None if columns is None else list(columns),
-            glob=False,
-            hive_partitioning=False,
-        )
+        scan = pl.scan_parquet(source, glob=False, hive_partitioning=False)
+        if columns is not None:
+            scan = scan.select(columns)
+        rows = scan.select(pl.len()).collect().item()
+        if rows * len(scan.collect_schema()) * _VALUE > max(_UNPACKED, _PACKED_WELL * size):
+            raise pl.exceptions.ComputeError(f"it says that it has {rows:,} rows in {size:,} bytes")
+        return scan.collect()
 
 
 def read_arrow(source: IO[bytes], columns: Sequence[str] | None = None) -> pl.DataFrame:
@@ -62,12 +71,17 @@ def panics_unprinted() -> Iterator[None]:
     """Keep what Rust prints when it panics off the error stream: the exception says it.
 
     Whatever else is written there meanwhile follows afterwards.
+
+    Raises:
+        polars.exceptions.ComputeError: Rust panicked; its own words say nothing to whoever reads a trace.
     """
     _begin()
-    panicked = True
+    panicked = False
     try:
         yield
-        panicked = False
+    except pl.exceptions.PanicException:
+        panicked = True
+        raise pl.exceptions.ComputeError("what it says of itself is not what it holds") from None
     finally:
         _end(panicked=panicked)
 

@@ -387,7 +387,7 @@ def _saved(text: str | None) -> pl.DataFrame | None:
     """Return a table that `save` wrote; it wrote none that was empty."""
     if text is None:
         return None
-    return parquet.read(io.BytesIO(base64.b64decode(text, validate=True)))
+    return parquet.read(base64.b64decode(text, validate=True))
 
 
 def concat(timelines: Sequence[Timeline]) -> Timeline:

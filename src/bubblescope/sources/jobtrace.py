@@ -92,7 +92,7 @@ class JobTraceSource:
             table = table.unique(key, keep="first", maintain_order=True)
             text = f"{twice} operations are there twice; one of each was kept"
             notices.append(Notice("repeated-rows", text, twice, table.height + twice))
-        ranks, inferred = _ranks(table)
+        ranks, inferred = _ranks(paths, table)
         tasks = _laid_out(_meant(table, options), ranks)
         notices.append(_layout(table))
         return assembled(
@@ -169,9 +169,9 @@ def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:
     ), notices
 
 
-def _ranks(table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
+def _ranks(paths: Sequence[Path], table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
     """Return the ranks, each with the stages that it ran, or else its place in the pipeline."""
-    found = one_place_each(table, stages=pl.col("stage").drop_nulls().unique().sort())
+    found = one_place_each(paths, table, stages=pl.col("stage").drop_nulls().unique().sort())
     known = pl.when(pl.col("stages").list.len() > 0).then("stages")
     ranks = found.select(
         "rank",

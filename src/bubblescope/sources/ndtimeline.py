@@ -101,7 +101,7 @@ class NdtimelineSource:
                 ", ".join(map(str, paths)),
                 f"hold {twice} operations twice; give each file once",
             )
-        ranks = _ranks(table)
+        ranks = _ranks(paths, table)
         tasks = table.join(operations(table["name"], options.names), on="name").with_columns(
             pl.lit(None, dtype).alias(name)
             for name, dtype in {
@@ -178,9 +178,9 @@ def _nanoseconds(us: pl.Expr) -> pl.Expr:
     return whole.cast(pl.Int64) * 1000 + ((us - whole) * 1000).round().cast(pl.Int64)
 
 
-def _ranks(table: pl.DataFrame) -> pl.DataFrame:
+def _ranks(paths: Sequence[Path], table: pl.DataFrame) -> pl.DataFrame:
     stage = pl.when(pl.col("device").is_not_null()).then(pl.concat_list("device"))
-    found = one_place_each(table, tp=pl.col("tp").first())
+    found = one_place_each(paths, table, tp=pl.col("tp").first())
     return found.select("rank", "dp", "tp", host=pl.lit("unknown"), stages=stage)
 
 

@@ -38,7 +38,7 @@ _RECORD: Final = re.compile(r"profile_record_tmp_file_for_rank_(\d+)")
 _MACHINE: Final = re.compile(r"machine(\d+)")
 
 _JOB: Final = (
-    r"^([0-9]{1,9})\), type = ([^, \n]{1,64}), micro_batch_id = ([0-9]{1,9}), "
+    r"^([0-9]{1,9})\), type = ([^, \n]{1,64}), micro_batch_id = ([0-9]{1,6}), "
     r"job_start_time = ([0-9]{1,13})\.([0-9]{6}), job_end_time = ([0-9]{1,13})\.([0-9]{6})(?:[^0-9]|$)"
 )
 """std::to_string writes six decimals: with fewer, a number was cut short. (ASCII digits: a Unicode
@@ -429,7 +429,8 @@ def _with_steps(jobs: pl.DataFrame, first: int) -> pl.DataFrame:
 def _read_records(path: Path, text: str) -> _Log:
     """Read the dygraph pipeline's record: whole milliseconds, written where microseconds belong."""
     fields = (
-        r'"name": "([FBW])(\d+)(?:\D+(\d+))?".*?"ph": "([BE])".*?"tid": (\d+).*?"ts": (\d{1,16})'
+        r'"name": "([FBW])([0-9]{1,6})(?:[^0-9]+([0-9]{1,4}))?".*?"ph": "([BE])".*?'
+        r'"tid": ([0-9]{1,6})[^0-9].*?"ts": ([0-9]{1,16})(?:[^0-9]|$)'
     )
     lines = pl.DataFrame({"text": text.splitlines()}, schema={"text": pl.String})
     lines = lines.filter(pl.col("text").str.strip_chars() != "")

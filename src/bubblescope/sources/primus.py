@@ -188,8 +188,9 @@ def _no_common_clock() -> Notice:
 
 def _config(path: Path) -> tuple[_Config, list[Notice]]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Config), []
-    except OSError:
+        said = path.read_bytes() if path.is_file() else None  # a pipe would be waited for
+        if said is not None:
+            return msgspec.json.decode(said, type=_Config), []
         text = f"there is no {path}, so it is not known how many ranks and micro-batches there are"
     except UNDECODABLE as error:
         text = f"{path} makes no sense ({reason(error)}) and was not used"

@@ -151,8 +151,11 @@ def read_profile(path: Path, progress: Progress) -> Profile:
         )
         .sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     )
-    steps = tables.read("STEP_TIME", ["id", "startNs", "endNs"]).rename(
-        {"id": "step", "startNs": "start_ns", "endNs": "end_ns"}
+    steps = (
+        tables.read("STEP_TIME", ["id", "startNs", "endNs"])
+        .rename({"id": "step", "startNs": "start_ns", "endNs": "end_ns"})
+        .drop_nulls()
+        .filter(pl.col("step").is_between(0, 2**31 - 1))
     )
     operations = _operations(tables, strings)
     kept = _possible(ranges)

@@ -58,7 +58,10 @@ def read_traces(paths: Sequence[Path], options: ReadOptions) -> Timeline:
     """
     options.progress.begin("reading traces", sum(path.stat().st_size for path in paths))
     traces = read_each(
-        _Reader(options.names, options.activities), paths, options.progress, options.executor
+        _Reader(options.names, options.activities, options.unlimited),
+        paths,
+        options.progress,
+        options.executor,
     )
     ranks, how_rank = _ranks(traces)
     table = _rank_table(traces, ranks)
@@ -167,10 +170,12 @@ class _Reader(msgspec.Struct, frozen=True):
     Attributes:
         names: What range names mean.
         activities: Whether to keep the kernels.
+        unlimited: Whether to read a packed file however much it unpacks to.
     """
 
     names: NameParser
     activities: bool = False
+    unlimited: bool = False
 
     def __call__(self, path: Path, progress: Progress) -> _Trace:
         header, lost, events, apart = self._read(path, progress)
@@ -252,7 +257,9 @@ class _Reader(msgspec.Struct, frozen=True):
     def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events, pl.DataFrame]:
         """Decode the file."""
         collector = Collector(kernels=self.activities)
-        header, lost = read_document(path, lambda _: collector.take, progress)
+        header, lost = read_document(
+            path, lambda _: collector.take, progress, unlimited=self.unlimited
+        )
         events = told_by_marks(collector.finish(header.distributed or {}), self.names)
         apart = events.capture.ranges.filter(pl.col("name").str.contains(_APART))
         return header, lost, events, apart

@@ -125,7 +125,7 @@ class ParquetTables:
     ) -> pl.DataFrame:
         """Return the columns of a table; see `Tables.read`."""
         file = self.path / f"{table}.parquet"
-        if not file.exists():
+        if not file.is_file():
             frame = pl.DataFrame([nothing(column) for column in columns])
         else:
             frame = self._collect(file, columns)
@@ -136,7 +136,7 @@ class ParquetTables:
     def texts(self, table: str, columns: Sequence[str]) -> pl.DataFrame:
         """Return the columns of a small table as text; see `Tables.texts`."""
         file = self.path / f"{table}.parquet"
-        if not file.exists():
+        if not file.is_file():
             return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
         found = self._columns(file, columns)
         try:
