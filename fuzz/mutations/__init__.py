@@ -30,8 +30,8 @@ class Damage(Enum):
     TERMS = "in the terms of the format: what is left is a sound file, perhaps an odd one"
     BYTES = "of bytes"
     SHOWN = (
-        "of bytes, so that it shows: a reader that says nothing of it must not have been misled. That is "
-        "so of what is packed or has checksums, and of what ends early other than between two lines"
+        "of bytes, so that it shows: a reader that says nothing of it must not have been misled. So is "
+        "what is packed or has checksums, and what ends early other than between two lines"
     )
 
 

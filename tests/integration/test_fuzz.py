@@ -271,7 +271,8 @@ def torn(number, folder):
     size = sum(path.stat().st_size for path in (folder / "given").glob("*.bubbles"))
     whole = sum(path.stat().st_size for path in sound.glob("*.bubbles"))
     command = one.command(folder / "given", sound, folder)
-    return shows == [Damage.SHOWN] and whole / 2 < size < whole - 3000 and command[:2] == ["report", "--json"]
+    cut = shows == [Damage.SHOWN] and whole / 2 < size < whole - 3000
+    return cut and command[:2] == ["report", "--json"]
 
 
 class Silent:

@@ -151,16 +151,13 @@ def read_profile(path: Path, progress: Progress) -> Profile:
         )
         .sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     )
-    steps = (
-        tables.read("STEP_TIME", ["id", "startNs", "endNs"])
-        .rename({"id": "step", "startNs": "start_ns", "endNs": "end_ns"})
-        .drop_nulls()
-        .filter(pl.col("step").is_between(0, 2**31 - 1))
+    steps = tables.read("STEP_TIME", ["id", "startNs", "endNs"]).rename(
+        {"id": "step", "startNs": "start_ns", "endNs": "end_ns"}
     )
     operations = _operations(tables, strings)
     kept = _possible(ranges)
     operated = _possible(operations)
-    begun = steps.filter(pl.col("start_ns").is_not_null(), pl.col("step").is_between(*_NUMBERS))
+    begun = steps.drop_nulls().filter(pl.col("step").is_between(*_NUMBERS))
     said = DATABASE.fullmatch(path.name)
     named = said and (said["rank"] or said["monitored"])
     known = devices.row(0) if devices.height == 1 else (None, None)
