@@ -11,18 +11,21 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from bubblescope.model.errors import ScheduleError
+from bubblescope.schedules import torch_csv
 from bubblescope.sources import SOURCES, find
 from commands import called
 from fuzz import ledger, oracle
 from fuzz.campaign import Campaign
 from fuzz.inputs import Input
+from fuzz.lines_run import LinesRun
 from fuzz.mutations import Damage, mutate, neutralise
 from fuzz.seeds import TARGETS
 from fuzz.trial import READ
 from fuzz.worker import Worker
 from places import ROOT
 
-INPUTS = 48
+INPUTS = 36
 """Of the short run: some of each target."""
 
 
@@ -285,3 +288,20 @@ class Silent:
             said["warnings"] = said["notes"] = []
             done.stdout = json.dumps(said)
         return done
+
+
+def test_lines_count_when_they_run_for_the_first_time(tmp_path):
+    TARGETS["plan"].seeds["1f1b"](tmp_path)
+    lines = LinesRun()
+    with lines.noted():
+        torch_csv.read(tmp_path / "own.csv")
+    first, lines.found = lines.found, set()
+    assert {name for name, _ in first} >= {"schedules/torch_csv.py", "schedules/plan.py"}
+    with lines.noted():
+        torch_csv.read(tmp_path / "own.csv")
+    assert lines.found == set()
+    (tmp_path / "own.csv").write_text("0Q0\n")
+    with lines.noted(), pytest.raises(ScheduleError):
+        torch_csv.read(tmp_path / "own.csv")
+    assert {name for name, _ in lines.found} > {"schedules/torch_csv.py"}
+    assert lines.found.isdisjoint(first)
