@@ -103,23 +103,9 @@ class Trial:
         out.mkdir()
         damage = one.write(folder, sound)
         command = one.command(folder, sound, out)
-        before = _held(folder)
-        _forget_peak()
         self._lines.found = set()
-        self._printed.write_bytes(b"")
         findings: list[Finding] = []
-        began = time.process_time()
-        done = self._tried(command, findings)
-        seconds = time.process_time() - began
-        mib = _peak_mib()
-        if self._printed.stat().st_size:
-            past = self._printed.read_text("utf-8", "replace")
-            findings.append(Finding("wrong", "prints past Python", past[:2000]))
-        if _held(folder) != before:
-            findings.append(Finding("wrong", "changes the input", " ".join(command)))
-        if seconds > _SLOW_S or mib > _LARGE_MIB:
-            where = f"{one.target}: {'seconds' if seconds > _SLOW_S else 'memory'}"
-            findings.append(Finding("costs", where, f"{seconds:.1f} s, {mib:.0f} MiB"))
+        done, seconds, mib = self._measured(one.target, command, folder, findings)
         if done is None:
             return Outcome(FAILED, tuple(findings), frozenset(), self._found(), seconds, mib)
         wrong = [*oracle.complaints(done, folder)]
@@ -134,6 +120,26 @@ class Trial:
         ]
         verdict = _verdict(done, said, report)
         return Outcome(verdict, tuple(findings), _signs(done, said), self._found(), seconds, mib)
+
+    def _measured(
+        self, target: str, command: list[str], folder: Path, findings: list[Finding]
+    ) -> tuple[CompletedProcess[str] | None, float, float]:
+        """Run a command; return what came of it, seconds and MiB, and note what it did besides."""
+        before = _held(folder)
+        self._printed.write_bytes(b"")
+        _forget_peak()
+        began = time.process_time()
+        done = self._tried(command, findings)
+        seconds, mib = time.process_time() - began, _peak_mib()
+        if self._printed.stat().st_size:
+            past = self._printed.read_text("utf-8", "replace")
+            findings.append(Finding("wrong", "prints past Python", past[:2000]))
+        if _held(folder) != before:
+            findings.append(Finding("wrong", "changes the input", " ".join(command)))
+        if seconds > _SLOW_S or mib > _LARGE_MIB:
+            where = f"{target}: {'seconds' if seconds > _SLOW_S else 'memory'}"
+            findings.append(Finding("costs", where, f"{seconds:.1f} s, {mib:.0f} MiB"))
+        return done, seconds, mib
 
     def _found(self) -> frozenset[tuple[str, int]]:
         return frozenset(self._lines.found)
