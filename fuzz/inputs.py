@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 TRACE: Final = "trace"
 """The folder of the traces, where something besides them is damaged."""
+_RECORDED: Final = "native"
+"""The target that `watch` reads."""
 _EXPORTS: Final = ("chrome", "perfetto", "csv", "json", "parquet", "svg", "html")
 _COMMANDS: Final = {
     ("info", "--json"): 55,
@@ -24,6 +26,7 @@ _COMMANDS: Final = {
     ("why", "--all", "--lang", "zh"): 1,
     ("info",): 1,
     ("names",): 1,
+    ("watch", "--once"): 5,
     ("kernels", "--json"): 2,
     ("stragglers", "--json"): 1,
     ("whatif", "--json"): 1,
@@ -71,6 +74,13 @@ class Input(NamedTuple):
         kept = (TRACE,) if TARGETS[self.target].option else ()
         return [mutate(folder, number, kept=kept) for number in self.chain]
 
+    def _is_for(self, name: str) -> bool:
+        """Say whether a command takes inputs of the target."""
+        option = TARGETS[self.target].option
+        if name == "watch":
+            return self.target == _RECORDED
+        return not option or name == "report" or (name == "why" and "--model" not in option)
+
     def command(self, folder: Path, sound: Path, out: Path) -> list[str]:
         """Return what is asked of it: of a seed as it is, a report.
 
@@ -81,11 +91,7 @@ class Input(NamedTuple):
         """
         random = Random(str(self))
         option = TARGETS[self.target].option
-        asked = {
-            words: weight
-            for words, weight in _COMMANDS.items()
-            if not option or words[0] == "report" or (words[0] == "why" and "--model" not in option)
-        }
+        asked = {words: often for words, often in _COMMANDS.items() if self._is_for(words[0])}
         words: tuple[str, ...] = ("report", "--json")
         if self.chain:
             [words] = random.choices([*asked], [*asked.values()])
