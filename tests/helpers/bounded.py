@@ -42,7 +42,7 @@ def bounded(*arguments: object, mib: int = 3000, seconds: int = 60) -> Ran:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     with tempfile.TemporaryFile() as output:
-        started = subprocess.Popen(  # noqa: S603  ours
+        started = subprocess.Popen(
             [sys.executable, "-m", "bubblescope", *map(str, arguments)],
             stdout=output,
             stderr=subprocess.STDOUT,
