@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MIB = 1 << 20
 
@@ -59,9 +61,7 @@ def bounded(*arguments: object, mib: int = 3000, seconds: int = 60) -> Ran:
         started.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         said = output.read().decode(errors="replace")
-    return Ran(
-        started.returncode, said, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime
-    )
+    return Ran(started.returncode, said, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime)
 
 
 def size_of(path: Path) -> int:
