@@ -30,6 +30,8 @@ _LARGE: Final = (
     "COMMUNICATION_OP",
     "COMMUNICATION_TASK_INFO",
 )
+_NUMBERS: Final = (0, 2**31 - 1)
+"""What a step may have as its number."""
 _SMALL: Final = ("STRING_IDS", "META_DATA", "HOST_INFO", "RANK_DEVICE_MAP", "STEP_TIME")
 RANGE_TYPES: Final = [1, 2]  # ENUM_MSTX_EVENT_TYPE: push/pop and start/end; the others are moments
 _NOTIFY: Final = ["Notify_Record", "Notify_Wait"]
@@ -149,15 +151,13 @@ def read_profile(path: Path, progress: Progress) -> Profile:
         )
         .sort("start_ns", "end_ns", descending=[False, True], maintain_order=True)
     )
-    steps = (
-        tables.read("STEP_TIME", ["id", "startNs", "endNs"])
-        .rename({"id": "step", "startNs": "start_ns", "endNs": "end_ns"})
-        .drop_nulls()
-        .filter(pl.col("step").is_between(0, 2**31 - 1))
+    steps = tables.read("STEP_TIME", ["id", "startNs", "endNs"]).rename(
+        {"id": "step", "startNs": "start_ns", "endNs": "end_ns"}
     )
     operations = _operations(tables, strings)
     kept = _possible(ranges)
     operated = _possible(operations)
+    begun = steps.drop_nulls().filter(pl.col("step").is_between(*_NUMBERS))
     said = DATABASE.fullmatch(path.name)
     named = said and (said["rank"] or said["monitored"])
     known = devices.row(0) if devices.height == 1 else (None, None)
@@ -169,12 +169,15 @@ def read_profile(path: Path, progress: Progress) -> Profile:
         device=known[1],
         version=metadata.get("SCHEMA_VERSION"),
         metadata=metadata,
-        steps=steps,
+        steps=begun,
         ranges=kept,
         operations=operated,
         marks=marks.height,
         unmatched=marks.join(tasks, on="connectionId", how="anti").height,
-        impossible=ranges.height - kept.height + operations.height - operated.height,
+        impossible=sum(
+            everything.height - left.height
+            for everything, left in ((ranges, kept), (operations, operated), (steps, begun))
+        ),
         counts={
             what: total
             for what, total in (
@@ -212,10 +215,9 @@ def issued_within(profile: Profile, step: int) -> pl.DataFrame:
 
 
 def _possible(frame: pl.DataFrame) -> pl.DataFrame:
-    known = frame.drop_nulls(["start_ns", "end_ns"])
-    if not known.height:
-        return known
-    return known.filter(possible(int(known["start_ns"].median())))  # type: ignore[arg-type]
+    """Leave out what cannot be: times that are missing, out of order or far from the others."""
+    middle: Any = frame["start_ns"].median()
+    return frame.clear() if middle is None else frame.filter(possible(int(middle)))
 
 
 def _stated_rank(path: Path, mapped: int | None) -> int | None:
