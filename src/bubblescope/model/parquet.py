@@ -73,7 +73,7 @@ def panics_unprinted() -> Iterator[None]:
     Whatever else is written there meanwhile follows afterwards.
 
     Raises:
-        polars.exceptions.ComputeError: Rust panicked; its own words say nothing to whoever reads a trace.
+        polars.exceptions.ComputeError: Rust panicked, in words that tell a user nothing.
     """
     _begin()
     panicked = False
