@@ -107,6 +107,35 @@ def _kineto_packed(folder: Path) -> None:
         trace.write(folder / f"rank{rank}.json.gz", tail=True)
 
 
+def _kineto_unmarked(folder: Path) -> None:
+    """No ranges: forwards and backwards are told by the operators of autograd, and the messages."""
+    for rank, tasks in nsight_maker.solve(SMALL).items():
+        trace = kineto_maker.Trace(rank=rank, device=rank)
+        for step in range(2):
+            for kind, microbatch, start, _ in tasks:
+                at = 40_000 * step + start
+                forward = kind is Kind.FORWARD
+                moved = {"Dst Rank": 1 - rank} if forward == (rank == 0) else {"Src Rank": 1 - rank}
+                way = "send" if "Dst Rank" in moved else "recv"
+                said = {"Collective name": way, **moved, "Process Group Ranks": "[0, 1]"}
+                layers = [100 * step + 10 * microbatch + layer for layer in range(4)]
+                for place, number in enumerate(layers if forward else layers[::-1]):
+                    begin = at + 200 * place
+                    tid = kineto_maker.MAIN if forward else kineto_maker.AUTOGRAD
+                    if not forward:
+                        name = "autograd::engine::evaluate_function: MmBackward0"
+                        trace.operator(name, begin, begin + 180, tid, number)
+                        trace.operator("MmBackward0", begin + 10, begin + 170, tid, number)
+                    trace.operator(
+                        "aten::mm", begin + 20, begin + 150, tid, number if forward else -1
+                    )
+                    trace.kernel(begin + 500, begin + 650, at=begin + 30, tid=tid)
+                end = at + 900 if way == "send" else at - 100
+                trace.event("cpu_op", "record_param_comms", end, end + 50, **said)
+            trace.range(f"ProfilerStep#{step}", 40_000 * step - 200, 40_000 * step + 39_000)
+        trace.write(folder / f"rank{rank}.json")
+
+
 def _kineto_device(folder: Path) -> None:
     device_exports.kineto(device_maker.make(device_maker.Mode(cut=True), 1), folder)
 
@@ -393,7 +422,12 @@ TARGETS: Final[Mapping[str, Target]] = {
         real=("jobtrace/trace-ST.parquet",),
     ),
     "kineto": Target(
-        {"ranges": _kineto_ranges, "packed": _kineto_packed, "device": _kineto_device},
+        {
+            "ranges": _kineto_ranges,
+            "packed": _kineto_packed,
+            "unmarked": _kineto_unmarked,
+            "device": _kineto_device,
+        },
         real=("kineto/no_ranges/hta_alexnet.json.gz",),
     ),
     "native": Target(
