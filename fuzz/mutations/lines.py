@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from random import Random
 
 _NUMBER: Final = re.compile(rb"-?\d+(?:\.\d+)?")
+_LONGEST: Final = 1_000_000
 _WORD: Final = re.compile(rb"[A-Za-z_]+")
 
 
@@ -76,7 +77,8 @@ def _long(data: bytes, random: Random) -> bytes:
     """Hold a very long line."""
     lines = data.splitlines(keepends=True) or [b"x"]
     at = random.randrange(len(lines))
-    lines[at] = lines[at].rstrip(b"\r\n") * random.choice((20, 200)) + b"\n"
+    times = random.choice((20, 200))
+    lines[at] = (lines[at].rstrip(b"\r\n") * times)[:_LONGEST] + b"\n"
     return b"".join(lines)
 
 
