@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _FRESH: Final = 0.5
 """Share of the inputs that are made of a seed and not of one that led somewhere new."""
+_AGAIN: Final = 50
+"""Inputs that earlier campaigns kept with which one begins."""
 _LONGEST: Final = 6
 """Mutations, one after the other: after more, little is left of what makes it a trace."""
 
@@ -76,7 +78,7 @@ class Campaign:
             yield self._next(target, random)
 
     def start(self, kept: Sequence[Input]) -> None:
-        """Try, without counting, every seed as it is and what earlier campaigns kept.
+        """Try, without counting, every seed as it is and some of what earlier campaigns kept.
 
         Raises:
             ValueError: A seed is refused, or shows a fault.
@@ -87,9 +89,13 @@ class Campaign:
                 outcome = self._looked_at(one)
                 if outcome.verdict != READ or outcome.findings:
                     raise ValueError(f"{one} is no sound seed: {outcome}")
-        for one in kept:
-            if one.target in self.targets and one.seed in self.targets[one.target].seeds:
-                self._looked_at(one)
+        known = [
+            one
+            for one in kept
+            if one.target in self.targets and one.seed in self.targets[one.target].seeds
+        ]
+        for one in Random(self.seed).sample(known, min(len(known), _AGAIN)):
+            self._looked_at(one)
 
     def step(self, one: Input) -> Outcome:
         """Try an input, and count it."""
