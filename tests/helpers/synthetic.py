@@ -85,7 +85,7 @@ def one_f_one_b(
 HOSTILE = (
     '</script><img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
     "'&amp;]]>--><!--[bold]no[/bold][/][link=javascript:hacked()]{0}%s%n${x}\\r\\n"
-    "\0\a\b\x1b[2J\x1b]0;hacked\a\x7f\x9b31m\u2028\u2029\u200f\u202e\u2066."
+    "\0\a\b\x1b[2J\x1b]0;hacked\a\x7f\x9b31m\u2028\u2029\u200f\u202e\u2066\u061c\ufff9\U000e0041."
 )
 """Breaks out of markup, scripts, comments, templates, format strings, terminals and lines, wherever it
 is not taken as text; turns the direction of what comes after it; ends text at its NUL."""

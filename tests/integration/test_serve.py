@@ -8,9 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import zlib
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -21,13 +20,12 @@ from bubblescope.facade import Trace, whatif
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.serve import windows
 from bubblescope.render.html.serve.query import QueryError, find, totals
-from bubblescope.render.html.serve.server import Server
+from bubblescope.render.html.serve.resources import Resources
 from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.html.serve.windows import Sight, Windows
+from serving import ALL, get, serving, window
 from synthetic import hostile, one_f_one_b
 from viewing import context_of, until
-
-ALL = frozenset({"compute", "ideal", "whatif", "comm", "host"})
 
 
 @pytest.fixture(scope="module")
@@ -37,36 +35,8 @@ def data():
 
 @pytest.fixture
 def served(data):
-    server = Server(data)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    yield server
-    server.stop()
-    thread.join()
-
-
-def get(server: Server, what: str = "", host: str | None = None, token: str | None = None, **asked):
-    """The status, headers and content of an answer."""
-    address = urlsplit(server.url)
-    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=120)
-    path = address.path if token is None else f"/{token}/"
-    headers = {"Host": host} if host else {}
-    connection.request("GET", f"{path}{what}?{urlencode(asked)}", headers=headers)
-    answer = connection.getresponse()
-    content = answer.read()
-    connection.close()
-    return answer.status, dict(answer.getheaders()), content
-
-
-def window(**changes):
-    asked = {
-        "start": 0,
-        "perpixel": 1e5,
-        "columns": 1000,
-        "ranks": "0-3",
-        "lanes": ",".join(sorted(ALL)),
-    }
-    return {**asked, **changes}
+    with serving(data) as server:
+        yield server
 
 
 def unpacked(content: bytes):
@@ -94,9 +64,8 @@ class TestWhoMayAsk:
         assert urlsplit(served.url).hostname == "127.0.0.1"
 
     def test_each_server_has_a_token_of_its_own(self, served, data):
-        other = Server(data)
-        token = urlsplit(other.url).path.strip("/")
-        other._http.server_close()
+        with serving(data) as other:
+            token = urlsplit(other.url).path.strip("/")
         assert len(token) >= 32
         assert token not in served.url
 
@@ -118,7 +87,10 @@ class TestWhoMayAsk:
         policy = headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
         assert "connect-src 'self'" in policy
-        assert policy in content.decode().replace("&#x27;", "'")
+        assert policy.endswith("; frame-ancestors 'none'")  # which only a header can say
+        own = policy.removesuffix("; frame-ancestors 'none'")
+        assert own in content.decode().replace("&#x27;", "'")
+        assert headers["X-Frame-Options"] == "DENY"
         assert headers["Cache-Control"] == "no-store"
         assert headers["Referrer-Policy"] == "no-referrer"
 
@@ -270,11 +242,7 @@ class TestQuestions:
         assert json.loads(content)["error"]
 
     def test_hostile_names_stay_text(self):
-        server = Server(PageData.of(View.of(hostile())))
-        try:
-            page = server.answer("", {})[1].decode()
-        finally:
-            server._http.server_close()
+        page = Resources(PageData.of(View.of(hostile()))).answer("", {})[1].decode()
         assert page.count("</script>") == page.count("<script")
 
 
@@ -326,11 +294,7 @@ class TestWhatIfs:
 
     def test_it_stands_in_place_of_what_the_page_opened_with(self):
         shown = View.of(one_f_one_b(), whatif=lambda run: run.schedule("zb-h1"))
-        server = Server(PageData.of(shown))
-        try:
-            told = server.answer("whatif", {"ask": "--stage 2=0.5"})[1]
-        finally:
-            server._http.server_close()
+        told = Resources(PageData.of(shown)).answer("whatif", {"ask": "--stage 2=0.5"})[1]
         lanes = [(row["rank"], row["lane"]) for row in json.loads(told)["rows"]]
         assert lanes.count((2, "whatif")) == 1
 

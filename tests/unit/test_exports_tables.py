@@ -13,7 +13,7 @@ import pytest
 
 from bubblescope.facade import write
 from bubblescope.model.errors import BubblescopeError
-from bubblescope.render.files import replacing
+from bubblescope.model.files import replacing
 from bubblescope.render.formats import FORMATS
 from synthetic import HOSTILE, hostile, staggered
 

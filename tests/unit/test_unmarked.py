@@ -8,13 +8,16 @@ import polars as pl
 import pytest
 
 from bubblescope.analysis.schedule.recognise import recognise
+from bubblescope.model.errors import NamesError
 from bubblescope.model.timeline import Timeline
+from bubblescope.names.parser import NameParser
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
-from bubblescope.sources.numbering import NO_MARKERS
+from bubblescope.sources import numbering
 from bubblescope.sources.structure.autograd import passes
 from bubblescope.sources.structure.believable import with_believable_stages
 from bubblescope.sources.structure.chunks import number_by_graphs
+from bubblescope.sources.structure.written import corrected, names_file
 from bubblescope.sources.traced import (
     BACKWARD,
     COMPUTE,
@@ -259,7 +262,7 @@ CASES = [
 def test_chunks_and_micro_batches_follow_from_the_order_alone(name, devices, microbatches):
     run = ran(name, devices, microbatches)
     tasks, truth = stripped(run)
-    found, how = number_by_graphs(tasks, NO_MARKERS)
+    found, how = number_by_graphs(tasks, numbering.NO_MARKERS)
     assert how is not None
     assert f"{truth.height} of {truth.height} passes certain" in how
     both = found.with_columns(pl.col("chunk").fill_null(0)).sort("rank", "start_ns")
@@ -274,7 +277,7 @@ def test_where_the_order_contradicts_itself_nothing_is_numbered():
     first, second = tasks.filter(backward)["graph"][:2]
     swapped = pl.col("graph").replace({first: second, second: first})
     mixed = tasks.with_columns(graph=pl.when(backward).then(swapped).otherwise("graph"))
-    found, _ = number_by_graphs(mixed, NO_MARKERS)
+    found, _ = number_by_graphs(mixed, numbering.NO_MARKERS)
     assert found.filter(rank=0)["microbatch"].null_count() > 0
     assert found.filter(rank=1)["microbatch"].null_count() == 0
 
@@ -284,7 +287,7 @@ def test_a_step_that_was_cut_off_is_numbered_like_a_whole_one():
     tasks, truth = stripped(run)
     middle = int(truth.filter(step=2)["start_ns"].mean())
     kept = tasks.filter(pl.col("end_ns") <= middle)
-    found, how = number_by_graphs(kept, NO_MARKERS)
+    found, how = number_by_graphs(kept, numbering.NO_MARKERS)
     true = truth.filter(pl.col("end_ns") <= middle).sort("rank", "start_ns")
     assert found.sort("rank", "start_ns")["microbatch"].to_list() == true["microbatch"].to_list()
     cut = found.filter(step=2)
@@ -367,3 +370,107 @@ def test_gradients_of_weights_in_one_call_are_told_although_the_last_layers_was_
     found = process.found(range(begin, begin + 3))
     assert [one[0] for one in found] == [one[0] for one in process.truth]
     assert found[0][1] == found[2][1] == found[3][1] != found[1][1]
+
+
+def inferred(name="interleaved-1f1b"):
+    run = ran(name, 2, 4, steps=2)
+    passes = pl.col("kind").is_in(list(SPLIT))
+    sure = pl.when(passes).then(pl.lit(0.9, pl.Float32))
+    return Timeline(run.tasks.with_columns(certainty=sure), run.ranks, run.run)
+
+
+def test_passes_written_to_a_file_are_read_from_it_as_they_were(tmp_path):
+    run, path = inferred("zb-v"), tmp_path / "names.toml"
+    path.write_text(names_file(run))
+    said = NameParser(path).passes
+    forgotten = run.tasks.with_columns(
+        *(pl.lit(None, run.tasks.schema[name]).alias(name) for name in ("stage", "microbatch")),
+        kind=pl.when(pl.col("certainty").is_null()).then("kind").otherwise(pl.lit("forward")),
+    )
+    again = corrected(forgotten, said)
+    columns = ["rank", "step", "kind", "stage", "chunk", "microbatch", "start_ns"]
+    passes = pl.col("kind").is_in(list(SPLIT))
+    found, true = (
+        frame.cast({"kind": pl.String})
+        .filter(passes)
+        .select(columns)
+        .sort("rank", "start_ns")
+        .rows()
+        for frame in (again, run.tasks)
+    )
+    assert found == true
+    assert again["certainty"].null_count() == again.height  # a user is believed
+
+
+def test_what_is_corrected_by_hand_holds_and_the_rest_stays(tmp_path):
+    run, path = inferred(), tmp_path / "names.toml"
+    text = names_file(run)
+    path.write_text(text[: text.index("1 = ")].replace("F0.0@0", "W7.0", 1))
+    again = corrected(run.tasks, NameParser(path).passes)
+    first = again.filter(rank=0, lane="compute").sort("start_ns").row(0, named=True)
+    assert (first["kind"], first["microbatch"], first["stage"]) == ("backward_weight", 7, None)
+    assert first["name"] == "W7.0"
+    assert again.filter(rank=1)["certainty"].drop_nulls().unique().to_list() == pytest.approx([0.9])
+
+
+@pytest.mark.parametrize(
+    ("passes", "why"),
+    [
+        ("0 = 'F0 Q1'", "'Q1' is no pass"),
+        ("first = 'F0'", "'first' under .passes. is no rank"),
+        ("0 = 'F0.0 F1.0'", "2 passes of rank 0, of which 32 were inferred"),
+        ("9 = 'F0.0'", "1 passes of rank 9, of which 0 were inferred"),
+        ("0 = 3", "is no names file"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_in_one_sentence(tmp_path, passes, why):
+    path = tmp_path / "names.toml"
+    path.write_text(f"[passes]\n{passes}\n")
+    with pytest.raises(NamesError, match=why):
+        corrected(inferred().tasks, NameParser(path).passes)
+
+
+def test_a_run_whose_ranges_name_its_passes_has_none_to_write():
+    assert names_file(ran("1f1b", 2, 4)) is None
+
+
+def side_by_side(place, late_ns=0):
+    """Two pipelines of three devices: rank `place(replica, device)`, the second a little later."""
+    parts = []
+    for replica in range(2):
+        tasks, truth = stripped(ran("1f1b", 3, 6, steps=2))
+        moved = {device: place(replica, device) for device in range(3)}
+        late = [pl.col(name) + replica * late_ns for name in ("start_ns", "end_ns")]
+        parts.append(
+            tasks.with_columns(
+                *late, splits=pl.lit(value=False), true=truth["stage"],
+                rank=pl.col("rank").replace(moved),
+            )
+        )  # fmt: skip
+    return pl.concat(parts)
+
+
+@pytest.mark.parametrize("late_ns", [0, 17, 400])
+@pytest.mark.parametrize(
+    "place",
+    [lambda replica, device: 3 * replica + device, lambda replica, device: 2 * device + replica],
+    ids=["neighbours", "every second"],
+)
+def test_pipelines_side_by_side_are_told_apart(place, late_ns):
+    found, how, _ = numbering.number(side_by_side(place, late_ns), numbering.NO_MARKERS)
+    passes = found.drop_nulls("graph")
+    assert passes["stage"].to_list() == passes["true"].to_list()
+    assert "each of 2 pipelines" in how["stage"]
+    assert passes["certainty"].max() < 0.99
+
+
+def test_ranks_that_run_at_one_time_are_no_pipeline():
+    """Data parallel replicas of the whole model, whatever moves between them."""
+    parts = [stripped(ran("1f1b", 2, 4))[0].filter(rank=0) for _ in range(4)]
+    tasks = pl.concat(
+        part.with_columns(rank=pl.lit(rank, pl.Int32), splits=pl.lit(value=False))
+        for rank, part in enumerate(parts)
+    )
+    found, how, _ = numbering.number(tasks, numbering.NO_MARKERS)
+    assert found["stage"].null_count() == found.height
+    assert "stage" not in how

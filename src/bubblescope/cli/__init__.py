@@ -8,6 +8,7 @@ nothing was recorded; 130 interrupted. `record` ends with the exit code of its j
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import os
 import sys
@@ -113,6 +114,9 @@ _OBJECTS: Final = 50_000
 _START_JOBS: Final = frozenset({"demo", "record"})
 """Commands whose environment is that of a job, which is none of our business."""
 
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""Errors of a disk that has no more room, or none for one file or for somebody."""
+
 _RETURN_MEMORY: Final = "muzzy_decay_ms:0"
 """How Polars' allocator, jemalloc, keeps memory that was freed: it counts as ours until it is returned,
 which costs no more time when done at once."""
@@ -206,7 +210,8 @@ def main() -> NoReturn:
         _fail("interrupted", 130)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{error.strerror or error}", 2)
+        remedy = "; make room, or write to another place" if error.errno in _FULL else ""
+        _fail(f"{where}{error.strerror or error}{remedy}", 2)
     sys.exit(code if isinstance(code, int) else 0)
 
 

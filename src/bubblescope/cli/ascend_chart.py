@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -330,19 +331,18 @@ def _write_copy(charts: dict[Path, step_task_info.Chart], folder: Path, copy: Pa
             f"{copy} is within the profiles, and would be taken for some of them the next time; name a "
             "folder elsewhere, or write into the profiles themselves with --in-place"
         )
-    existed = copy.exists()
-    try:
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    # Beside its place until all is there.
+    with TemporaryDirectory(prefix=f".{copy.name}.", dir=copy.parent) as private:
+        begun = Path(private) / copy.name
+        begun.mkdir()
         copied = {}
         for path, chart in charts.items():
-            target = copy / path.resolve().relative_to(base)
+            target = begun / path.resolve().relative_to(base)
             _copy_profile(path, target)
             copied[target] = chart
         _write(copied)
-    except BaseException:
-        shutil.rmtree(copy, ignore_errors=True)
-        if existed:
-            copy.mkdir()
-        raise
+        begun.replace(copy)
 
 
 def _copy_profile(path: Path, target: Path) -> None:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import html
 import os
 import sys
+import tempfile
 import webbrowser
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from bubblescope.cli.console import writable
 from bubblescope.sources import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_REDIRECT: Final = (
+    '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+    '<meta http-equiv="refresh" content="0; url={0}"><title>bubblescope</title><a href="{0}">{0}</a>'
+)
 
 
 def output_path(paths: tuple[str, ...], output: Path | None, suffix: str) -> Path:
@@ -34,3 +46,15 @@ def open_page(address: str) -> bool:
     ):
         return False
     return webbrowser.open(address)
+
+
+@contextmanager
+def redirect(address: str) -> Iterator[str]:
+    """Yield the address of a file that leads to another address, while the file is there.
+
+    Nobody else may read it, but everybody on a machine sees with which arguments a browser is started.
+    """
+    with tempfile.TemporaryDirectory(prefix="bubblescope-") as private:  # of mode 0700
+        page = Path(private) / "open.html"
+        page.write_text(_REDIRECT.format(html.escape(address)), encoding="utf-8")
+        yield page.as_uri()

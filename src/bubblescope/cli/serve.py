@@ -12,7 +12,7 @@ import click
 from bubblescope.analysis.view import View
 from bubblescope.cli.again import Repeatable, read_again
 from bubblescope.cli.console import out, warn
-from bubblescope.cli.output import open_page
+from bubblescope.cli.output import open_page, redirect
 from bubblescope.cli.questions import asking, beside, one_question
 from bubblescope.cli.reading import (
     has_kernels,
@@ -84,8 +84,8 @@ def serve(
     thread.start()
     # Written for programs too, which wait for it: not wrapped, and at once.
     click.echo(server.url)
-    if show and not open_page(server.url):
-        out.print("no browser here: open the address in one on this machine; Ctrl+C ends")
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as while_serving:
+        if show and not open_page(while_serving.enter_context(redirect(server.url))):
+            out.print("no browser here: open the address in one on this machine; Ctrl+C ends")
         ended.wait()
     server.stop()

@@ -8,24 +8,41 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HALVES: Final = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
-_UNSEEN: Final = _HALVES | dict.fromkeys(
-    {
-        *range(0x20),
-        *range(0x7F, 0xA0),
-        0x200E,
-        0x200F,
-        *range(0x2028, 0x202F),
-        *range(0x2066, 0x206A),
-    }
-    - {0x09, 0x0A},
-    "\ufffd",
+_CHANGES_OTHERS: Final = (
+    *((0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F)),  # control characters but for tab and line feed
+    *((0x061C, 0x061C), (0x200E, 0x200F), (0x202A, 0x202E), (0x2066, 0x2069)),  # of direction
+    *(
+        (0x2028, 0x2029),
+        (0xFFF9, 0xFFFB),
+    ),  # ends of lines and paragraphs, and what is between lines
+    (0xE0000, 0xE007F),  # tags
 )
-"""Control characters but for tab and line feed, marks of direction, and halves of characters."""
+"""Characters without a picture of their own that change those of others: first and last of ranges."""
+
+_RANGES: Final = "".join(rf"\x{{{a:X}}}-\x{{{b:X}}}" for a, b in _CHANGES_OTHERS)
+UNSEEN: Final = f"[{_RANGES}]"
+"""A regular expression of Polars for one of those characters."""
+UNSEEN_IN_LINE: Final = rf"[\t\n{_RANGES}]"
+"""The same for text that stands in one line."""
+
+_UNSEEN: Final = _HALVES | {
+    code: "\ufffd" for first, last in _CHANGES_OTHERS for code in range(first, last + 1)
+}
+_IN_JSON: Final = {
+    code: "".join(f"\\u{unit:04x}" for unit in memoryview(chr(code).encode("utf-16-le")).cast("H"))
+    for first, last in _CHANGES_OTHERS
+    for code in range(max(first, 0x20), last + 1)
+}
 
 
 def visible(text: str) -> str:
     """Replace every character that has no picture of its own but changes that of others."""
     return text.translate(_UNSEEN)
+
+
+def inert_json(text: str) -> str:
+    """Return the same JSON with what `visible` replaces, within strings, as escapes."""
+    return text.translate(_IN_JSON)
 
 
 def whole(text: str) -> str:

@@ -18,6 +18,7 @@ from bubblescope.model import parquet
 from bubblescope.model.bounds import LONGEST_NS, RANKS, TIMES_NS, UNDECODABLE, Int32, Int64, Place
 from bubblescope.model.counters import in_force
 from bubblescope.model.errors import SourceError, TimelineError, quoted, reason
+from bubblescope.model.files import replacing
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.ordering import in_order
 from bubblescope.model.parquet import UNREADABLE
@@ -319,6 +320,9 @@ class Timeline:
         The tasks are the table; the ranks and the run are JSON in the file's key-value metadata,
         and the other tables, those that are not empty, Parquet in base64. So any Parquet reader opens
         the tasks.
+
+        Raises:
+            OSError: The file cannot be written; one that was there is as it was.
         """
         path = Path(path)
         metadata = {
@@ -331,7 +335,10 @@ class Timeline:
                 buffer = io.BytesIO()
                 frame.write_parquet(buffer)
                 metadata[f"bubblescope.{name}"] = base64.b64encode(buffer.getbuffer()).decode()
-        self.tasks.write_parquet(path, metadata=metadata)
+        whole = io.BytesIO()  # Polars does not say what was wrong with a disk
+        self.tasks.write_parquet(whole, metadata=metadata)
+        with replacing(path) as partial:
+            partial.write_bytes(whole.getbuffer())
         return path
 
     @classmethod

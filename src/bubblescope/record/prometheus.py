@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.errors import RecorderError
+from bubblescope.model.plain_text import cut, visible
 from bubblescope.model.whole_steps import NAMES, ORDER, OTHER, UNRECORDED
 
 if TYPE_CHECKING:
@@ -81,6 +82,9 @@ def serve(recorder: Recorder, address: str, local_rank: int) -> Callable[[], Non
     return stop
 
 
+_LABEL: Final = 200
+"""Letters of a task's name in a label."""
+
 _PARTS: Final = frozenset({*ORDER, OTHER, UNRECORDED})
 """Parts of a step that are not names of tasks."""
 
@@ -103,7 +107,7 @@ class _Metrics:
 
         self._labels = {
             "rank": str(header.rank),
-            "host": header.host,
+            "host": visible(header.host),
             "stage": ",".join(map(str, header.stages or ())),
             "dp": _known(header.dp),
             "tp": _known(header.tp),
@@ -158,7 +162,8 @@ class _Metrics:
     def _observe_whole(self, whole: WholeStep) -> None:
         """Show another whole step. Its parts are few: a job may name tasks as it likes."""
         spent_ns = dict.fromkeys(self._parts, 0)
-        for part, ns in whole.spent_ns.items():
+        for name, ns in whole.spent_ns.items():
+            part = cut(visible(name), _LABEL)
             known = part in _PARTS or part in self._parts or len(self._parts - _PARTS) < NAMES
             shown = part if known else OTHER
             self._parts.add(shown)

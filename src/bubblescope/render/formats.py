@@ -187,9 +187,10 @@ _NEVER_WRITTEN: Final = frozenset(
     (
         *("jpg", "jpeg", "gif", "webp", "avif", "bmp", "tif", "tiff", "eps", "ps", "emf", "svgz"),
         *("gz", "bz2", "xz", "zst", "zip"),
+        *("xls", "xlsx", "ods", "doc", "docx", "odt", "ppt", "pptx", "odp", "db", "sqlite"),
     )
 )
-"""Endings of pictures and compressed files of which no format is one."""
+"""Endings of pictures, compressed files and documents of which no format is one."""
 
 
 def _ending(name: str) -> str:

@@ -1,4 +1,4 @@
-"""JSON as commands print it."""
+"""JSON as commands print it: nothing in it moves, colours or turns anything else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 import msgspec
 
+from bubblescope.model.plain_text import inert_json
+
 
 def pretty(value: Any) -> str:
     """Write plain values as JSON of several lines."""
-    return msgspec.json.format(msgspec.json.encode(value)).decode()
+    return inert_json(msgspec.json.format(msgspec.json.encode(value)).decode())

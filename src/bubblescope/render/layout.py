@@ -11,6 +11,7 @@ import polars as pl
 from bubblescope.model import intervals
 from bubblescope.model.kinds import SHORT, Kind, Lane
 from bubblescope.model.ordering import in_order
+from bubblescope.model.plain_text import UNSEEN_IN_LINE
 
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
@@ -145,9 +146,6 @@ def _rows(crowded: pl.DataFrame, *, exact: bool) -> list[int]:
     return rows
 
 
-UNSEEN: Final = "[\\x00-\\x1f\\x7f-\\x9f\\u{200e}\\u{200f}\\u{2028}-\\u{202e}\\u{2066}-\\u{2069}]"
-"""Control characters, ends of lines, and marks that change the direction of what follows."""
-
 _MODULE: Final = "nn.Module: "
 """What PyTorch's profiler puts before the name of every module: it says nothing on a block."""
 _LONGEST: Final = 120
@@ -165,7 +163,7 @@ def short_label() -> pl.Expr:
     Tasks of no known kind have their own name. It is text of the trace, in which what moves or turns
     other text is replaced; it is not escaped.
     """
-    name = pl.col("name").str.strip_prefix(_MODULE).str.replace_all(UNSEEN, "\ufffd")
+    name = pl.col("name").str.strip_prefix(_MODULE).str.replace_all(UNSEEN_IN_LINE, "\ufffd")
     shown = (
         pl.when(name.str.len_chars() > _LONGEST)
         .then(pl.format("{}…", name.str.slice(0, _LONGEST - 1)))

@@ -8,7 +8,8 @@ import msgspec
 import polars as pl
 import polars.selectors as cs
 
-from bubblescope.render.files import replacing
+from bubblescope.model.files import replacing
+from bubblescope.model.plain_text import UNSEEN, inert_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,20 +30,19 @@ def write_parquet(timeline: Timeline, path: Path, *, kernels: bool = False) -> P
     That has its kernels if the timeline does, so `kernels` only says that they are meant to be there.
     """
     del kernels
-    with replacing(path) as partial:
-        timeline.save(partial)
-    return path
+    return timeline.save(path)
 
 
 def write_csv(timeline: Timeline, path: Path, *, kernels: bool = False) -> Path:
     """Write the tasks, or in their place the kernels, as CSV, with a header; nulls are empty.
 
     It is made for spreadsheets, which run a cell that begins like a formula: a name that does gets an
-    apostrophe before it. JSON and Parquet have it as it is.
+    apostrophe before it, and what has no picture of its own but changes that of others becomes U+FFFD.
+    JSON and Parquet have it as it is.
     """
     table = timeline.activities if kernels else timeline.tasks
-    # Many readers take a NUL for the end of the text, and some of them of the file.
-    texts = cs.string().str.replace_all("\0", "\ufffd", literal=True)
+    # Many readers take a NUL for the end of the text, and terminals obey other control characters.
+    texts = cs.string().str.replace_all(UNSEEN, "\ufffd")
     formula = texts.str.contains(_FORMULA)
     safe = pl.when(formula).then("'" + texts).otherwise(texts).name.keep()
     with replacing(path) as partial:
@@ -63,11 +63,11 @@ def write_json(timeline: Timeline, path: Path, *, kernels: bool = False) -> Path
         }
     ).decode()
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
-        file.write(head[:-1])
+        file.write(inert_json(head[:-1]))
         for name, table in tables.items():
             rows = table.select(pl.struct(pl.all()).struct.json_encode()).to_series()
             file.write(f',"{name}":[\n')
-            file.write(",\n".join(rows))
+            file.write(inert_json(",\n".join(rows)))
             file.write("\n]")
         file.write("}\n")
     return path

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bubblescope.model.errors import ScheduleError
+from bubblescope.model.files import replacing
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind
 from bubblescope.names.parser import NameParser
 from bubblescope.schedules.plan import Operation, Plan
@@ -59,9 +60,13 @@ def read(path: str | Path) -> Plan:
 
 
 def write(plan: Plan, path: str | Path) -> Path:
-    """Write a plan; PyTorch's `_load_csv(path, format="compute_only")` reads it."""
+    """Write a plan; PyTorch's `_load_csv(path, format="compute_only")` reads it.
+
+    Raises:
+        OSError: The file cannot be written; one that was there is as it was.
+    """
     path = Path(path)
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         for device in range(plan.devices):
             writer.writerow([_action(operation) for operation in plan.order(device)])

@@ -15,9 +15,13 @@ from bubblescope.model.provenance import ONE_STEP, Notice
 from bubblescope.names.layer_part_ranges import LAYER_PART
 from bubblescope.sources.structure.believable import with_believable_stages
 from bubblescope.sources.structure.chunks import number_by_graphs
+from bubblescope.sources.structure.replicas import with_stages_of_replicas
+from bubblescope.sources.structure.written import corrected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+
+    from bubblescope.names.own_passes import OwnPass
 
 _COMPUTE: Final = [kind.value for kind in COMPUTE_KINDS]
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
@@ -36,7 +40,11 @@ NO_MARKERS: Final = pl.DataFrame(
 
 
 def number(
-    tasks: pl.DataFrame, markers: pl.DataFrame, *, common_clock: bool = True
+    tasks: pl.DataFrame,
+    markers: pl.DataFrame,
+    *,
+    common_clock: bool = True,
+    passes: Mapping[int, Sequence[OwnPass]] | None = None,
 ) -> tuple[pl.DataFrame, dict[str, str], list[Notice]]:
     """Fill every number that the trace leaves unsaid: steps, micro-batches, stages, then chunks.
 
@@ -44,6 +52,7 @@ def number(
         tasks: Frame with the task columns and `splits` (see `split_backward`).
         markers: Step markers, as for `number_steps`.
         common_clock: Whether times of different ranks may be compared.
+        passes: What a user says of passes that the trace does not name, by rank.
 
     Returns:
         The tasks, field -> how it was inferred, and warnings.
@@ -56,7 +65,9 @@ def number(
     if common_clock and how_stage:
         tasks, why = with_believable_stages(tasks)
         how_stage = why or how_stage
-    tasks = _number_chunks(tasks)
+    elif common_clock:
+        tasks, how_stage = with_stages_of_replicas(tasks, number_stages)
+    tasks = _number_chunks(corrected(tasks, passes or {}))
     how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
     return tasks, {field: said for field, said in how.items() if said}, notices
 

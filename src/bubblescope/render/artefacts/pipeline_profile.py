@@ -12,8 +12,9 @@ import msgspec
 import polars as pl
 
 from bubblescope.model import intervals
+from bubblescope.model.files import replacing
 from bubblescope.model.kinds import Kind, Lane
-from bubblescope.render.files import replacing
+from bubblescope.model.plain_text import inert_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +78,7 @@ def write(timeline: Timeline, folder: Path, steps: pl.DataFrame | None = None) -
 
 def _write(path: Path, events: str) -> None:
     with replacing(path) as temporary:
-        temporary.write_text(f'{{"traceEvents": {events}}}', encoding="utf-8")
+        temporary.write_text(f'{{"traceEvents": {inert_json(events)}}}', encoding="utf-8")
 
 
 def _rows(timeline: Timeline) -> list[tuple[str, int, str]]:

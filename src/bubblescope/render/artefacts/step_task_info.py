@@ -7,27 +7,29 @@ Compared with it in `docs/ascend.md`.
 
 from __future__ import annotations
 
+import signal
 import sqlite3
-from contextlib import ExitStack, closing
+import threading
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
+import polars.selectors as cs
 
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.plain_text import UNSEEN
 from bubblescope.schedules import mindspeed_dualpipev as mindspeed
 from bubblescope.schedules.dualpipe import PHASES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from bubblescope.model.timeline import Timeline
 
 _UNPLACED: Final = len(PHASES)
 """The type of a row of a DualPipeV whose place in the schedule is not certain."""
-_TABLE: Final = (
-    'CREATE TABLE "StepTaskInfo" ("name" TEXT, "startNs" INTEGER, "endNs" INTEGER, "type" INTEGER)'
-)
+_COLUMNS: Final = '"name" TEXT, "startNs" INTEGER, "endNs" INTEGER, "type" INTEGER'
 _SHORT: Final = {
     Kind.FORWARD: "F",
     Kind.BACKWARD: "B",
@@ -141,6 +143,11 @@ def links(operations: pl.DataFrame) -> pl.DataFrame:
 def write(charts: Mapping[Path, Chart]) -> None:
     """Write the tables of all databases, or none of them.
 
+    Whenever the process ends, all databases have their chart or all are as they were: they are
+    changed in one transaction, which SQLite rolls back in whatever opens one of them next. SQLite has
+    no room for more than 11 in a transaction; of more, that holds for each 11, which are committed
+    directly one after the other when all are written.
+
     Args:
         charts: Database -> its rows and links. What it held of both before is replaced.
 
@@ -148,37 +155,127 @@ def write(charts: Mapping[Path, Chart]) -> None:
         sqlite3.Error: A database is locked, read-only or damaged; none is changed then.
     """
     with ExitStack() as stack:
-        connections = []
-        for path, (named, linked) in charts.items():
-            connection = stack.enter_context(
-                closing(sqlite3.connect(path, isolation_level=None, timeout=5))
-            )
-            connections.append(connection)
-            connection.execute("BEGIN IMMEDIATE")
-            _fill(connection, named, linked)
-        # Each database is consistent by itself; the last moment at which one can fail is before any
-        # of them is committed.
-        for connection in connections:
-            connection.execute("COMMIT")
+        together = [
+            stack.enter_context(_Together(some)) for some in _batches(list(charts), _TOGETHER)
+        ]
+        for transaction in together:
+            transaction.fill(charts)
+        with _undisturbed():
+            for transaction in together:
+                transaction.commit()
 
 
-def _fill(connection: sqlite3.Connection, named: pl.DataFrame, linked: pl.DataFrame) -> None:
-    connection.execute('DROP TABLE IF EXISTS "StepTaskInfo"')
-    connection.execute(_TABLE)
-    connection.executemany('INSERT INTO "StepTaskInfo" VALUES (?, ?, ?, ?)', _tuples(named))
-    columns = {row[1] for row in connection.execute('PRAGMA table_info("COMMUNICATION_OP")')}
+_TOGETHER: Final = 11
+"""Databases in a transaction: one, and what SQLite attaches to it unless it was built otherwise
+(https://www.sqlite.org/limits.html, SQLITE_MAX_ATTACHED)."""
+
+
+_PATIENCE_S: Final = 5.0
+"""How long to wait for others to leave a database alone."""
+
+
+class _Together:
+    """A transaction over some databases.
+
+    SQLite makes that atomic (https://www.sqlite.org/atomiccommit.html) by a journal of all of their
+    journals, which databases with a write-ahead log do not have: they get their log back when all is
+    done.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        first, *others = paths
+        self._connection = sqlite3.connect(first, isolation_level=None, timeout=_PATIENCE_S)
+        self._schemas = {first: "main"} | {path: f"other{n}" for n, path in enumerate(others)}
+        self._logged: list[str] = []
+
+    def __enter__(self) -> _Together:
+        try:
+            for path, schema in self._schemas.items():
+                if schema != "main":
+                    self._connection.execute(f"ATTACH ? AS {schema}", (str(path),))
+                if self._journal(schema) == "wal":
+                    self._journal(schema, "delete")
+                    self._logged.append(schema)
+            self._connection.execute("BEGIN EXCLUSIVE")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        for schema in self._logged:
+            with suppress(sqlite3.Error):  # somebody else has it open by now, and it works without
+                self._journal(schema, "wal")
+        self._connection.close()
+
+    def fill(self, charts: Mapping[Path, Chart]) -> None:
+        """Write the tables."""
+        for path, schema in self._schemas.items():
+            _fill(self._connection, schema, *charts[path])
+
+    def commit(self) -> None:
+        """Make it so."""
+        self._connection.execute("COMMIT")
+
+    def _journal(self, schema: str, mode: str | None = None) -> str:
+        asked = f"PRAGMA {schema}.journal_mode" + (f" = {mode}" if mode else "")
+        (found,) = self._connection.execute(asked).fetchone()
+        return str(found)
+
+
+def _batches(paths: list[Path], most: int) -> Iterator[list[Path]]:
+    """Return the paths in lists of some."""
+    return (paths[first : first + most] for first in range(0, len(paths), most))
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let what would interrupt the process wait.
+
+    Any thread may be interrupted, so all are asked to: by handlers, which only the main thread has.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        for one in came:
+            signal.raise_signal(one)
+
+
+def _fill(
+    connection: sqlite3.Connection, schema: str, named: pl.DataFrame, linked: pl.DataFrame
+) -> None:
+    chart, operations = f'{schema}."StepTaskInfo"', f"{schema}.COMMUNICATION_OP"
+    connection.execute(f"DROP TABLE IF EXISTS {chart}")
+    connection.execute(f"CREATE TABLE {chart} ({_COLUMNS})")
+    connection.executemany(f"INSERT INTO {chart} VALUES (?, ?, ?, ?)", _tuples(named))  # noqa: S608  a name of ours
+    columns = {
+        row[1] for row in connection.execute(f"PRAGMA {schema}.table_info(COMMUNICATION_OP)")
+    }
     if "opConnectionId" in columns:
-        connection.execute("UPDATE COMMUNICATION_OP SET opConnectionId = NULL")
+        connection.execute(f"UPDATE {operations} SET opConnectionId = NULL")  # noqa: S608
     if not linked.height:
         return
     if "opConnectionId" not in columns:
-        connection.execute("ALTER TABLE COMMUNICATION_OP ADD COLUMN opConnectionId TEXT")
+        connection.execute(f"ALTER TABLE {operations} ADD COLUMN opConnectionId TEXT")
     connection.executemany(
-        "UPDATE COMMUNICATION_OP SET opConnectionId = ? WHERE opId = ?",
+        f"UPDATE {operations} SET opConnectionId = ? WHERE opId = ?",  # noqa: S608
         _tuples(linked.select("link", "op_id")),
     )
 
 
 def _tuples(frame: pl.DataFrame) -> Iterable[tuple[Any, ...]]:
-    """Return rows; going by columns is several times as fast as `iter_rows`."""
+    """Return rows, of plain text; going by columns is several times as fast as `iter_rows`."""
+    frame = frame.with_columns(cs.string().str.replace_all(UNSEEN, "\ufffd"))
     return zip(*(column.to_list() for column in frame), strict=True)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bubblescope.render.files import replacing
+from bubblescope.model.files import replacing
+from bubblescope.model.plain_text import inert_json, visible
 from bubblescope.render.html.data import PageData
 from bubblescope.render.html.kernels import need_room
 from bubblescope.render.html.packing import packed
@@ -117,8 +118,8 @@ def _hash(text: str) -> str:
 
 def _json(value: Any) -> str:
     """Encode so that no text in it can end the script element that holds it."""
-    return msgspec.json.encode(value).decode().replace("<", "\\u003c")
+    return inert_json(msgspec.json.encode(value).decode()).replace("<", "\\u003c")
 
 
 def _inert(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")
+    return visible(text).replace("&", "&amp;").replace("<", "&lt;")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.model.errors import BubblescopeError
-from bubblescope.render.files import replacing
+from bubblescope.model.files import replacing
 from bubblescope.render.picture import svg
 from bubblescope.render.picture.sheet import FAMILIES, PRINT, SCREEN, page
 from bubblescope.render.picture.size import POINT

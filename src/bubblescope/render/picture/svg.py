@@ -15,7 +15,7 @@ import polars as pl
 
 from bubblescope.analysis.pictured import Pictured
 from bubblescope.model.errors import BubblescopeError
-from bubblescope.render.files import replacing
+from bubblescope.model.files import replacing
 from bubblescope.render.picture import full, paper
 from bubblescope.render.picture.sheet import (
     ALONE,

@@ -21,8 +21,8 @@ import polars as pl
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from bubblescope.model.counters import in_force
+from bubblescope.model.files import replacing
 from bubblescope.model.kinds import Lane
-from bubblescope.render.files import replacing
 from bubblescope.render.layout import drawn_ns, duration_text, ordered_ranks, short_label, with_rows
 from bubblescope.render.traces import colours
 from bubblescope.render.traces.colours import STEPS

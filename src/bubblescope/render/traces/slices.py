@@ -9,7 +9,8 @@ import polars as pl
 
 from bubblescope.analysis.phase import phases
 from bubblescope.model.dependencies import messages, passes
-from bubblescope.render.layout import UNSEEN, with_rows
+from bubblescope.model.plain_text import UNSEEN_IN_LINE
+from bubblescope.render.layout import with_rows
 
 if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
@@ -50,7 +51,7 @@ def plain(text: pl.Expr, most: int) -> pl.Expr:
     and says how many there were.
     """
     length = text.str.len_chars()
-    shown = text.str.slice(0, most).str.replace_all(UNSEEN, "\ufffd")
+    shown = text.str.slice(0, most).str.replace_all(UNSEEN_IN_LINE, "\ufffd")
     return (
         pl.when(length > most)
         .then(pl.format("{}… ({} characters)", shown, length))

@@ -88,7 +88,7 @@ def read_traces(paths: Sequence[Path], options: ReadOptions) -> Timeline:
         contents=(trace.contents for trace in traces),
         world=max((trace.world for trace in traces), default=0),
         nothing=lambda: _no_tasks(traces),
-        number=lambda tasks: numbering.number(tasks, markers),
+        number=lambda tasks: numbering.number(tasks, markers, passes=options.names.passes),
         inferred=_inferred(traces) | ({"rank": how_rank} if how_rank else {}),
         spent=_spent(traces, ranks),
         executed=executed,

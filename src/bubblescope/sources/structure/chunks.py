@@ -64,7 +64,6 @@ def number_by_graphs(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.Dat
         found_chunk=pl.col("label").cast(pl.Int64) if several else pl.lit(None, pl.Int64),
         factor="factor",
     )
-    letters = {kind.value: SHORT[kind] for kind in Kind}
     tasks = tasks.join(said, on="row", how="left", maintain_order="left").with_columns(
         kind=pl.coalesce("found_kind", "kind"),
         microbatch=pl.coalesce(
@@ -73,15 +72,19 @@ def number_by_graphs(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.Dat
         chunk=pl.coalesce("chunk", pl.col("found_chunk").cast(tasks.schema["chunk"])),
         certainty=(pl.col("certainty") * pl.col("factor").fill_null(1.0)).cast(pl.Float32),
     )
-    letter = pl.col("kind").replace_strict(letters, default="")
-    named = pl.format("{}{}", letter, "microbatch") + pl.coalesce(
-        pl.format(".{}", "chunk"), pl.lit("")
-    )
     tasks = tasks.with_columns(
-        name=pl.when(pl.col("graph").is_null()).then("name").otherwise(pl.coalesce(named, letter))
+        name=pl.when(pl.col("graph").is_null()).then("name").otherwise(pass_name())
     ).drop("row", "found_kind", "found_microbatch", "found_chunk", "factor")
     certain = known.filter(pl.col("factor") >= _WHOLE).height
     return tasks, HOW_ORDER.format(certain, passes.height)
+
+
+def pass_name() -> Expr:
+    """Return what to call a pass that nothing names: its letter, micro-batch and chunk, as in F3.1."""
+    letters = {kind.value: SHORT[kind] for kind in Kind}
+    letter = pl.col("kind").cast(pl.String).replace_strict(letters, default="")
+    chunk = pl.coalesce(pl.format(".{}", "chunk"), pl.lit(""))
+    return pl.coalesce(pl.format("{}{}", letter, "microbatch") + chunk, letter)
 
 
 def _beside_markers(tasks: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _MOST: Final = 100_000
 """Items that a search returns at most."""
 
+_LETTERS: Final = 1_000
+"""Of a search: what takes its time are its words."""
+
 _UNITS: Final = {"ns": 1, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9}
 _NUMBERED: Final = {
     "mb": "microbatch",
@@ -64,6 +67,8 @@ def find(data: PageData, query: str) -> Found:
     Raises:
         QueryError: It cannot be understood.
     """
+    if len(query) > _LETTERS:
+        raise QueryError(f"a search has {_LETTERS:,} letters at most")
     sets = [[_condition(word, data) for word in part] for part in _split(_words(query))]
     if not sets:
         return Found(what="task", count=0, ids=[])
@@ -109,9 +114,12 @@ def _about(part: list[_Condition]) -> str:
 
 
 def _condition(word: str, data: PageData) -> _Condition:
-    if word.startswith("-") and len(word) > 1:
-        _, *asked = _condition(word[1:], data)
-        return _Condition(word, *(None if one is None else one.not_() for one in asked))
+    plain = word.lstrip("-")
+    if plain and plain != word:
+        _, *asked = _condition(plain, data)
+        if (len(word) - len(plain)) % 2:
+            asked = [None if one is None else one.not_() for one in asked]
+        return _Condition(word, *asked)
     lasting = _LASTING.fullmatch(word)
     if lasting:
         length = pl.col("end_ns") - pl.col("start_ns")
@@ -146,7 +154,7 @@ def _task(word: str, field: str, value: str, data: PageData) -> pl.Expr:
     label = _LABEL.fullmatch(word)
     kinds = [kind for kind in Kind if label and SHORT[kind] == label[1]]
     if label and kinds:
-        return _labelled(kinds[0], int(label[2]), None if label[3] is None else int(label[3]))
+        return _labelled(kinds[0], _int(label[2]), None if label[3] is None else _int(label[3]))
     return _called(word, value if field == "name" else word, data.told.names)
 
 
@@ -207,11 +215,16 @@ def _numbers(column: pl.Expr, text: str, field: str) -> pl.Expr:
     if not all(parts):
         raise QueryError(f"{field}: wants numbers, such as {field}:3 or {field}:1,4-6")
     return pl.any_horizontal(
-        column.is_between(int(part[1]), int(part[2] or part[1])) for part in parts if part
+        column.is_between(_int(part[1]), _int(part[2] or part[1])) for part in parts if part
     )
 
 
-def totals(data: PageData, start_ns: float, end_ns: float, ranks: Collection[int]) -> Totals:
+def _int(digits: str) -> int:
+    """Return a number, or if Polars has none so large one that nothing in a run is numbered with."""
+    return min(int(digits), 2**62)
+
+
+def totals(data: PageData, start_ns: int, end_ns: int, ranks: Collection[int]) -> Totals:
     """Return what happened in a stretch of time on some ranks.
 
     Args:
@@ -220,7 +233,7 @@ def totals(data: PageData, start_ns: float, end_ns: float, ranks: Collection[int
         end_ns: The same.
         ranks: Positions on the page.
     """
-    begin, stop = data.origin_ns + round(start_ns), data.origin_ns + round(end_ns)
+    begin, stop = data.origin_ns + start_ns, data.origin_ns + end_ns
     wanted = pl.col("position").is_in(list(ranks))
     clipped = {
         "start_ns": pl.col("start_ns").clip(lower_bound=begin),

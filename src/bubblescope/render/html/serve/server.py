@@ -3,36 +3,70 @@
 It listens on the loopback interface only, answers nothing without a random token in the address, and
 refuses requests that name another host, so that no page of another origin can reach it by a name that
 it makes point here (DNS rebinding).
+
+HTTP itself is waitress: it reads requests and sends answers of any number of slow clients in one
+thread, keeps large answers that nobody takes yet in files, and answers what is no request by itself.
 """
 
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
-import threading
+import time
+import traceback
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
-import msgspec
+from waitress import create_server, wasyncore
+from waitress.channel import HTTPChannel
 
 from bubblescope.model.errors import BubblescopeError
-from bubblescope.render.html.kernels import inside
-from bubblescope.render.html.packing import packed
-from bubblescope.render.html.page import page, policy
-from bubblescope.render.html.schema import Asked, Found, Inside, Totals, Where
-from bubblescope.render.html.serve.query import QueryError, find, totals
-from bubblescope.render.html.serve.whatifs import Asking
-from bubblescope.render.html.serve.windows import Sight, Windows
+from bubblescope.model.plain_text import cut
+from bubblescope.render.html.page import policy
+from bubblescope.render.html.serve.resources import BusyError, Resources
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from bubblescope.render.html.data import PageData
 
 _HOST: Final = "127.0.0.1"
-_MOST_COLUMNS: Final = 50_000
-_TOP: Final = 5
-"""Names of kernels that the details of a task show."""
+
+_LIMITS: Final = {
+    "threads": 8,  # more than what-ifs may occupy, so that windows do not wait for those
+    "connection_limit": 256,  # with a file each for an answer, within 1,024 open files
+    "asyncore_use_poll": True,  # or only files of small numbers could be waited for
+    "channel_timeout": 60,  # s that a connection may do nothing
+    "cleanup_interval": 5,  # s from one look at that to the next
+    "channel_request_lookahead": 1,  # or it is not seen that a client has gone
+    "max_request_header_size": 65_536,  # bytes, of all lines together
+    "max_request_body_size": 1,  # byte: nothing that is asked here has a body
+}
+"""What waitress is told of bounds."""
+
+_ARRIVAL_S: Final = 20.0
+"""How long the head of a request may take to arrive, however it drips."""
+
+_SAID: Final = 500
+"""Letters of an answer that says what is wrong: it may quote what was asked."""
+
+_PARAMETERS: Final = 20
+"""Of a request, at most."""
+
+Reply = tuple[HTTPStatus, str, bytes]
+"""Status, type and content."""
+
+_HEADERS: Final = [
+    ("Content-Security-Policy", f"{policy(connect=True)}; frame-ancestors 'none'"),
+    ("X-Frame-Options", "DENY"),
+    ("Cache-Control", "no-store"),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+]
 
 
 class Server:
@@ -44,182 +78,98 @@ class Server:
 
     Attributes:
         url: Where the page is, with its token.
+        resources: What it answers with.
 
     Raises:
         OSError: The port cannot be listened on.
     """
 
     def __init__(self, data: PageData, port: int = 0) -> None:
-        self._data = data
-        self._windows = Windows(data)
-        self._asking = Asking(data)
-        self._answers = {
-            "totals": self._totals,
-            "inside": self._inside,
-            "find": self._find,
-            "where": self._where,
-            "whatif": self._whatif,
-        }
+        self.resources = Resources(data)
         self._token = secrets.token_urlsafe(24)
-        # Polars works in parallel by itself; one request at a time keeps memory bounded.
-        self._turn = threading.Lock()
-        self._http = ThreadingHTTPServer((_HOST, port), self._handler())
-        self._http.daemon_threads = True
-        self.url = f"http://{_HOST}:{self._http.server_port}/{self._token}/"
+        # What others send is not for this terminal.
+        for name in ("waitress", "waitress.queue"):
+            logging.getLogger(name).addHandler(logging.NullHandler())
+            logging.getLogger(name).propagate = False
+        self._sockets: dict[int, Any] = {}
+        self._http = create_server(
+            self._answered, map=self._sockets, host=_HOST, port=port, ident=None, **_LIMITS
+        )
+        self._http.channel_class = _Channel
+        self._port = self._http.effective_port
+        self.url = f"http://{_HOST}:{self._port}/{self._token}/"
 
     def run(self) -> None:
         """Answer until stopped."""
-        self._http.serve_forever()
+        self._http.run()
 
     def stop(self) -> None:
         """Answer no more."""
-        self._http.shutdown()
-        self._http.server_close()
+        self._http.task_dispatcher.shutdown()
+        # In the thread that runs, which ends when it has nothing to wait for.
+        self._http.trigger.pull_trigger(lambda: wasyncore.close_all(self._sockets, ignore_all=True))
 
-    def answer(self, what: str, asked: dict[str, str]) -> tuple[str, bytes]:
-        """Return the type and content of one of the server's resources.
+    def _answered(self, request: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
+        """Answer a request, as WSGI has it."""
+        status, kind, content = self._reply(request)
+        sized = [("Content-Type", kind), ("Content-Length", str(len(content)))]
+        start(f"{status.value} {status.phrase}", [*sized, *_HEADERS])
+        return [content]
 
-        Raises:
-            KeyError: There is none of that name, or a parameter is missing.
-            ValueError: A parameter is no number, or cannot be.
-        """
-        if what == "":
-            return "text/html; charset=utf-8", self._page().encode()
-        if what == "window":
-            return "application/octet-stream", self._seen(asked).cut(_sight(asked))
-        if what in self._answers:
-            return _json(self._answers[what](asked))
-        raise KeyError(what)
-
-    def _page(self) -> str:
-        """The page without its tasks: what does not change with what is in sight is in its head."""
-        tables = self._data.tables_of_run()
-        fixed = {name: packed(frame) for name, frame in tables.items()}
-        columns = {name: table.columns for name, table in fixed.items()}
-        head = self._data.head(columns, self._windows.places, served=True)
-        if hint := head.no_kernels:
-            served = hint.replace("bubblescope view", "bubblescope serve")
-            head = msgspec.structs.replace(head, no_kernels=served)
-        return page(head, fixed, connect=True)
-
-    def _seen(self, asked: dict[str, str]) -> Windows:
-        """What cuts out what is in sight, of the run and what it is asked."""
-        question = asked.get("ask")
-        return (question and self._asking.windows(question)) or self._windows
-
-    def _whatif(self, asked: dict[str, str]) -> Asked | dict[str, str]:
+    def _reply(self, request: dict[str, Any]) -> Reply:
+        if request["REQUEST_METHOD"] != "GET":
+            return _said(HTTPStatus.METHOD_NOT_ALLOWED, "only GET")
+        # WSGI has the bytes of a path as characters.
+        _, token, what = [*request["PATH_INFO"].split("/", 2), "", ""][:3]
+        known = hmac.compare_digest(token.encode(), self._token.encode())
+        if not known or request.get("HTTP_HOST") not in self._names:
+            return _said(HTTPStatus.FORBIDDEN, "not yours")
+        if request["waitress.client_disconnected"]():
+            return _said(HTTPStatus.GONE, "gone")  # moved on while this waited for its turn
         try:
-            return self._asking.answer(asked["ask"])
-        except BubblescopeError as error:
-            return {"error": str(error)}
+            parameters = parse_qs(request["QUERY_STRING"], max_num_fields=_PARAMETERS)
+            asked = {name: values[-1] for name, values in parameters.items()}
+            return HTTPStatus.OK, *self.resources.answer(what, asked)
+        except Exception as error:  # noqa: BLE001  a mistake of ours must not end the others' answers
+            return _problem(error)
 
-    def _totals(self, asked: dict[str, str]) -> Totals:
-        start, end = float(asked["start"]), float(asked["end"])
-        return totals(self._data, start, end, _numbers(asked["ranks"]))
-
-    def _find(self, asked: dict[str, str]) -> Found | dict[str, str]:
-        try:
-            return find(self._data, asked["query"])
-        except QueryError as error:
-            return {"error": str(error)}
-
-    def _inside(self, asked: dict[str, str]) -> Inside:
-        origin_ns = self._data.origin_ns
-        start, end = (origin_ns + round(float(asked[name])) for name in ("start", "end"))
-        return inside(self._data.kernels, int(asked["rank"]), start, end, _TOP)
-
-    def _where(self, asked: dict[str, str]) -> Where:
-        item = int(asked["id"])
-        gaps = asked.get("what", "task") == "gap"
-        table = self._data.gaps if gaps else self._data.tasks
-        if not 0 <= item < len(table):
-            raise ValueError(item)
-        row = table.row(item, named=True)
-        origin = self._data.origin_ns
-        return Where(
-            rank=row["position"],
-            lane="compute" if gaps else row["lane"],
-            start=row["start_ns"] - origin,
-            end=row["end_ns"] - origin,
-        )
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            timeout = 60
-
-            def do_GET(self) -> None:
-                parts = urlsplit(self.path)
-                _, token, what = [*parts.path.split("/", 2), "", ""][:3]
-                if not self._here() or not hmac.compare_digest(
-                    token.encode(),
-                    server._token.encode(),
-                ):
-                    return self._reply(HTTPStatus.FORBIDDEN, *_text("not yours"))
-                asked = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-                try:
-                    with server._turn:
-                        kind, content = server.answer(what, asked)
-                except KeyError as error:
-                    return self._reply(HTTPStatus.NOT_FOUND, *_text(f"no {error}"))
-                except (ValueError, OverflowError, BubblescopeError) as error:
-                    return self._reply(HTTPStatus.BAD_REQUEST, *_text(f"cannot be: {error}"))
-                return self._reply(HTTPStatus.OK, kind, content)
-
-            def _here(self) -> bool:
-                port = server._http.server_port
-                return self.headers.get("Host") in {f"{_HOST}:{port}", f"localhost:{port}"}
-
-            def _reply(self, status: HTTPStatus, kind: str, content: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(content)))
-                self.send_header("Content-Security-Policy", policy(connect=True))
-                self.send_header("Cache-Control", "no-store")
-                self.send_header("Referrer-Policy", "no-referrer")
-                self.send_header("X-Content-Type-Options", "nosniff")
-                self.send_header("Cross-Origin-Resource-Policy", "same-origin")
-                self.end_headers()
-                try:
-                    self.wfile.write(content)
-                except (BrokenPipeError, ConnectionResetError):
-                    self.close_connection = True  # the viewer has moved on
-
-            def log_message(self, *_: Any) -> None:
-                """Say nothing of each request."""
-
-        return Handler
+    @property
+    def _names(self) -> frozenset[str]:
+        return frozenset(f"{name}:{self._port}" for name in (_HOST, "localhost"))
 
 
-def _sight(asked: dict[str, str]) -> Sight:
-    columns = int(asked["columns"])
-    per_pixel = float(asked["perpixel"])
-    start = float(asked["start"])
-    if not (0 < columns <= _MOST_COLUMNS and 0 < per_pixel < 1e18 and abs(start) < 1e18):
-        raise ValueError("that window")
-    lanes = frozenset(asked["lanes"].split(","))
-    ranks, unfolded = (
-        frozenset(_numbers(text)) for text in (asked["ranks"], asked.get("unfolded", ""))
-    )
-    return Sight(start, per_pixel, columns, ranks, lanes, unfolded)
+class _Channel(HTTPChannel):  # type: ignore[misc]
+    """A connection that does not wait for ever for a request of which a byte comes now and then."""
+
+    _begun_s: float | None = None
+
+    def received(self, data: bytes) -> bool:
+        """Take what has come of a request."""
+        taken: bool = super().received(data)
+        if self.request is None:
+            self._begun_s = None
+        elif self._begun_s is None:
+            self._begun_s = time.monotonic()
+        return taken
+
+    def readable(self) -> bool:
+        """Say whether to wait for more of a request; asked each second at the latest."""
+        if self._begun_s is not None and time.monotonic() - self._begun_s > _ARRIVAL_S:
+            self.will_close = True
+        return bool(super().readable())
 
 
-def _numbers(text: str) -> list[int]:
-    """Read "0-3,7": the numbers that are meant."""
-    found: list[int] = []
-    for part in filter(None, text.split(",")):
-        first, dash, last = part.partition("-")
-        if int(last or first) - int(first) > 1_000_000:
-            raise ValueError(part)
-        found += range(int(first), int(last if dash else first) + 1)
-    return found
+def _problem(error: Exception) -> Reply:
+    match error:
+        case KeyError():
+            return _said(HTTPStatus.NOT_FOUND, f"no {error}")
+        case ValueError() | OverflowError() | BubblescopeError():
+            return _said(HTTPStatus.BAD_REQUEST, f"cannot be: {error}")
+        case BusyError():
+            return _said(HTTPStatus.SERVICE_UNAVAILABLE, "other questions are worked on; ask again")
+    traceback.print_exception(error)
+    return _said(HTTPStatus.INTERNAL_SERVER_ERROR, f"failed: {type(error).__name__}")
 
 
-def _json(value: Any) -> tuple[str, bytes]:
-    return "application/json", msgspec.json.encode(value)
-
-
-def _text(text: str) -> tuple[str, bytes]:
-    return "text/plain; charset=utf-8", text.encode()
+def _said(status: HTTPStatus, text: str) -> Reply:
+    return status, "text/plain; charset=utf-8", cut(text, _SAID).encode()

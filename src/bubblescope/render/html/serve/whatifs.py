@@ -58,6 +58,14 @@ class Asking:
         """Return what cuts out what is in sight, None where no task moves; raises as `answer` does."""
         return self._tell(question).windows
 
+    def known(self, question: str) -> Windows | None:
+        """Return the same as `windows` of a question that was answered lately; by any thread.
+
+        Raises:
+            KeyError: It was not.
+        """
+        return self._told[question].windows
+
     def _tell(self, question: str) -> _Told:
         told = self._told.pop(question, None) or self._asked(question)
         self._told[question] = told  # the last is that in sight
