@@ -35,6 +35,8 @@ COMMANDS = {
     "view": ["view", "--no-open", "-o"],
 }
 _MIB = 2**20
+# The benchmarks of a package that is being worked on often run without compiled modules.
+_SETTINGS = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 class Cost(NamedTuple):
@@ -107,7 +109,7 @@ def cost(source: Path, arguments: list[str], answer: Path) -> Cost:
         os.execve(
             sys.executable,
             [sys.executable, "-m", "bubblescope", *arguments],
-            os.environ | {"PYTHONPATH": str(source)},
+            _SETTINGS | {"PYTHONPATH": str(source)},
         )
     _, status, usage = os.wait4(child, 0)
     if status:

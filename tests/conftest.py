@@ -10,7 +10,12 @@ from viewing import browser, opened
 __all__ = ["browser", "opened"]
 
 # Programs that tests run on a GPU.
-collect_ignore = ["helpers/gpu", "helpers/stamped_jobs"]
+collect_ignore = [
+    "helpers/gpu",
+    "helpers/stamped_jobs",
+    "helpers/markless_job.py",
+    "helpers/markless_megatron.py",
+]
 
 # Machines that run tests are busy: an example that takes long is no failure.
 settings.register_profile(

@@ -194,13 +194,17 @@ def test_the_innermost_pipeline_range_wins(tmp_path):
     assert intervals(one(export, tmp_path)) == [("F0.0.0", 200, 250), ("W3.0.0", 220, 230)]
 
 
-def test_ranges_inside_a_task_that_say_less_than_it_are_ignored(tmp_path):
-    """Sail's runtime nests a plain F in F3.0.0; PyTorch an Optimizer.step in Optimizer."""
+@pytest.mark.parametrize("end", [90, 100])
+def test_ranges_inside_a_task_that_say_less_than_it_are_ignored(tmp_path, end):
+    """Sail's runtime nests a plain F in F3.0.0; PyTorch an Optimizer.step in Optimizer.
+
+    Both may end at the same nanosecond: clocks are coarser than that.
+    """
     export = Export()
     process = export.process(7)
     process.range("F3.0.0", 0, 100)
-    process.range("F", 10, 90)
-    process.range("forward-compute", 20, 80)
+    process.range("F", 10, end)
+    process.range("forward-compute", 20, end - 10)
     process.kernel(200, 210, at=5)
     process.kernel(220, 230, at=30)
     process.kernel(240, 250, at=95)
@@ -212,6 +216,46 @@ def test_ranges_inside_a_task_that_say_less_than_it_are_ignored(tmp_path):
     assert intervals(timeline) == [("F3.0.0", 200, 250), ("Optimizer", 300, 330)]
     assert timeline.tasks["microbatch"].to_list() == [3, None]
     assert codes(timeline) == {}
+
+
+def test_a_step_marker_is_no_task_and_owns_no_work(tmp_path):
+    export = Export()
+    process = export.process(7)
+    process.range("iter_0_4", 0, 100)
+    process.range("F0.0.0", 10, 50)
+    process.kernel(200, 240, at=20)
+    process.kernel(240, 250, at=70)
+    timeline = one(export, tmp_path)
+    assert intervals(timeline) == [("F0.0.0", 200, 240)]
+    assert timeline.tasks["step"].to_list() == [4]
+    assert codes(timeline) == {"kernels-outside-ranges": (1, 2)}
+
+
+def test_a_collective_that_has_nothing_to_do_is_not_missed(tmp_path):
+    """Frameworks mark them even where a group is of one rank."""
+    export = Export()
+    process = export.process(7)
+    process.range("F0.0.0", 10, 50)
+    process.range("F1.0.0", 60, 70)
+    process.range("SEND_POST_VALIDATION.0.0.0", 80, 90)
+    process.kernel(200, 240, at=20)
+    assert codes(one(export, tmp_path)) == {"ranges-without-work": (1, 3)}
+
+
+def test_a_range_left_open_holds_what_its_thread_does_until_its_next_compute_task(tmp_path):
+    """A backward in between is of another kind, and one of its own kind says nothing new."""
+    export = Export()
+    process = export.process(7)
+    process.range("F0.0.0", 0, None)
+    process.range("F", 10, None)
+    process.kernel(1000, 1010, at=5)
+    process.kernel(1020, 1030, at=15)
+    process.range("B0.0.0", 50, 90)
+    process.kernel(1040, 1050, at=60)
+    process.kernel(1060, 1070, at=95)
+    timeline = one(export, tmp_path)
+    assert intervals(timeline) == [("F0.0.0", 1000, 1030), ("B0.0.0", 1040, 1050)]
+    assert codes(timeline)["kernels-outside-ranges"] == (1, 4)
 
 
 def test_parts_of_layers_are_tasks_without_a_microbatch(tmp_path):

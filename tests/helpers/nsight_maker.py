@@ -388,6 +388,7 @@ class Process:
         name: str = "gemm",
         correlation: int | None = None,
         device: int | None = None,
+        stream: int = 7,
         **more: Any,
     ) -> None:
         """Add device work launched at `at`, or of an earlier launch, or (neither) of none at all."""
@@ -405,7 +406,7 @@ class Process:
             deviceId=self.device if device is None else device,
             correlationId=correlation,
             globalPid=self.global_pid,
-            streamId=7,
+            streamId=stream,
             contextId=1,
             **more,
         )

@@ -2,59 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-import time
-import uuid
-
 import polars as pl
 import pytest
 
 import bubblescope
 from bubblescope import sources
-from bubblescope.record import Recorder, recorder, writer
-from bubblescope.record.buffer import WIDTH
+from bubblescope.record import Recorder, writer
 from bubblescope.record.timers.timer import CpuTimer
 from bubblescope.recording.columns import Membership, runs_of
-from bubblescope.recording.file import Sink
 from bubblescope.recording.follow import Tail
+from standing_disk import EACH, MOST, TASKS, disk, step, written
 
-EACH, MOST, TASKS = 8, 40, 1000
-"""Tasks of a buffer, those that may wait, and those of a step."""
-
-
-@pytest.fixture
-def disk(monkeypatch):
-    """Make the disk one that stands still until this is set, and the buffers small."""
-    monkeypatch.setattr(recorder, "_FULL", EACH * WIDTH)
-    monkeypatch.setattr(writer, "_MOST", MOST)
-    monkeypatch.setattr(writer, "_PERIOD_S", 0.01)
-    works = threading.Event()
-    theirs = Sink.write
-
-    def write(self, rows):
-        assert works.wait(60)
-        theirs(self, rows)
-
-    monkeypatch.setattr(Sink, "write", write)
-    return works
-
-
-def step(job, tasks=TASKS):
-    with job.step():
-        for i in range(tasks):
-            with job.task("forward", microbatch=i):
-                pass
-
-
-def written(job, folder):
-    """Wait until the recorder has nothing left to write."""
-    mark = uuid.uuid4().hex
-    with job.task("other", name=mark):
-        pass
-    until = time.monotonic() + 60
-    while not any(mark.encode() in path.read_bytes() for path in folder.rglob("rank*.bubbles")):
-        assert time.monotonic() < until
-        time.sleep(0.005)
+__all__ = ["disk"]
 
 
 def notices(folder):

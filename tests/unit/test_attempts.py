@@ -206,6 +206,23 @@ def test_a_last_start_without_a_step_names_the_others(tmp_path):
         bubblescope.load(tmp_path)
 
 
+def test_a_start_in_which_no_rank_could_write_hides_no_other(tmp_path):
+    """As on a disk with no room for one more file: the attempt was begun before."""
+    make(tmp_path)
+    said = "holds nothing in attempt 1: no rank could write there, or none began"
+    with pytest.raises(SourceError, match=rf"{said}$"):
+        bubblescope.load(tmp_path)
+    make(tmp_path)
+    one_step(tmp_path)  # joins the second
+    make(tmp_path)
+    with pytest.raises(
+        SourceError, match=r"nothing in attempt 3.*--attempt N reads another \(2\)$"
+    ):
+        bubblescope.load(tmp_path)
+    assert len(bubblescope.load(tmp_path, attempt=2).tasks) == 2
+    assert len(bubblescope.load(tmp_path, attempt="all").tasks) == 2
+
+
 def test_a_deleted_folder_is_one_warning_and_a_new_file(tmp_path):
     folder = tmp_path / "recording"
     with warnings.catch_warnings(record=True) as caught:
@@ -221,7 +238,8 @@ def test_a_deleted_folder_is_one_warning_and_a_new_file(tmp_path):
                     pass
                 recorder.on_step(lambda _: None)  # so that every step is written at once
                 deadline = time.monotonic() + 10
-                while not folder.exists() and time.monotonic() < deadline:
+                file = folder / "attempt-0001" / "rank00000.bubbles"
+                while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:
                     time.sleep(0.01)
     told = [str(one.message) for one in caught]
     assert len(told) == 1

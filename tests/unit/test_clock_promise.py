@@ -345,6 +345,41 @@ def test_between_pipelines_that_exchange_nothing_no_number_is_claimed(mode):
     assert bubble_rates(one).overall.makespan_error > 0
 
 
+def test_a_rank_that_is_bounded_in_some_steps_only_gets_no_number():
+    """Each step has a zero of its own: that of the last step is known of rank 0 and 1, and not of 2."""
+    run = played(1, hosts=3, stages=3, skew_ns=0).kept(
+        lambda rank, step, kind, *_: (rank, step, kind) != (2, 2, "backward")
+    )
+
+    found = align(run.timeline(common_clock=False))
+
+    errors = found.ranks["clock_error_ns"].to_list()
+    assert errors[0] == 0
+    assert errors[1] > 0
+    assert errors[2] is None
+    assert not found.run.common_clock
+
+
+def test_a_task_is_busy_for_no_longer_than_it_lasts_by_the_corrected_clock():
+    """Clocks that run 100 parts per million fast make a task of 100 ms 10 us too long."""
+    run = played(5, hosts=2, stages=2, steps=40, microbatches=8)
+    run = run._replace(rate=np.array([0.9999, 1.0001]))
+    seen = run.timeline()
+    length = pl.col("end_ns") - pl.col("start_ns")
+    half = pl.when(pl.col("microbatch") % 2 == 0).then(length).otherwise(length // 2)
+    busy = seen.tasks.with_columns(busy_ns=half)
+
+    found = align(Timeline(busy, seen.ranks, seen.run))
+
+    clock = found.run.clock
+    true = 0.9999 / 1.0001 - 1
+    assert abs(clock.drift_ppm["node1"] * 1e-6 - true) <= clock.rate_error < abs(true) / 2
+    lasts = (found.tasks["end_ns"] - found.tasks["start_ns"]).to_list()
+    expected = [min(was, now) for was, now in zip(busy["busy_ns"], lasts, strict=True)]
+    assert found.tasks["busy_ns"].to_list() == expected
+    assert found.tasks["busy_ns"].to_list() != busy["busy_ns"].to_list()
+
+
 def test_hosts_of_which_nothing_is_known_are_left_as_they_are():
     run = played(1, hosts=2, stages=2).kept(lambda rank, step, *_: rank == step % 2)
 
@@ -357,12 +392,12 @@ def test_hosts_of_which_nothing_is_known_are_left_as_they_are():
 
 @pytest.mark.parametrize("mode", ["auto", "solve"])
 def test_the_error_holds_before_the_first_message_and_after_the_last(mode):
-    """Twenty seconds are long for clocks that are 100 parts per million fast or slow."""
+    """Forty seconds are long for clocks that are 100 parts per million fast or slow."""
     whole = played(3, hosts=2, stages=2, ppm=100, skew_ns=0)
     others = [
-        (rank, 1, "optimizer", rank, None, at, at + 1e6, "step")
+        (rank, 1, "optimizer", rank, None, at, at + 2e10, "step")
         for rank in range(2)
-        for at in (-2e10, 2e10)
+        for at in (-3e10, 2e10)
     ]
     rows = [*whole.rows, *others]
     run = whole._replace(rows=rows, rate=np.array([0.9999, 1.0001]))
@@ -370,7 +405,7 @@ def test_the_error_holds_before_the_first_message_and_after_the_last(mode):
     found = align(run.timeline(), mode)
 
     assert check(run, found) == 1
-    assert found.run.clock.error_ns > 200e-6 * 2e10
+    assert found.run.clock.error_ns > 200e-6 * 4e10
 
 
 @pytest.mark.parametrize("mode", ["auto", "solve"])
@@ -400,7 +435,28 @@ def test_clocks_left_alone_may_be_off_by_more_than_corrected_ones():
 
     assert check(run, left) == check(run, solved) == 1
     assert (left.run.clock.method, solved.run.clock.method) == ("checked", "solved")
+    [note] = [note.message for note in left.run.notes if note.code == "clocks-checked"]
+    assert note.startswith("the clocks of 2 hosts agree with ")
     assert left.run.clock.error_ns > 18_000 > solved.run.clock.error_ns
+
+
+@pytest.mark.parametrize(("early_ns", "broken_ones"), [(0, 0), (1, 0), (2, 1)])
+def test_an_effect_a_nanosecond_before_its_cause_is_rounding_and_two_are_not(early_ns, broken_ones):
+    rows = [
+        (0, 0, "forward", 0, 0, 0, 1000, "F0"),
+        (1, 0, "forward", 1, 0, 1000 - early_ns, 2000, "F0"),
+        (1, 0, "backward", 1, 0, 2000, 3000, "B0"),
+        (0, 0, "backward", 0, 0, 4000, 5000, "B0"),
+    ]
+    run = Played(rows, [0, 1], np.zeros(2), np.ones(2))
+
+    found = align(run.timeline(), "auto")
+
+    clock = found.run.clock
+    assert clock.violations_before == broken_ones
+    assert clock.method == ("solved" if broken_ones else "checked")
+    assert found.tasks.equals(run.timeline().tasks) == (not broken_ones)
+    assert clock.violations_after == 0
 
 
 def test_rounding_puts_no_effect_before_its_cause():

@@ -19,7 +19,7 @@ NO_MARKERS = pl.DataFrame(schema=MARKERS)
 def issue(*orders: str, numbered: bool = True, chunk: int | None = 0) -> pl.DataFrame:
     """Tasks of one rank per argument, issued in the order written: "F0 F1 B0 B1 opt"."""
     kinds = {"F": "forward", "B": "backward", "W": "backward_weight", "o": "optimizer"}
-    kinds |= {"r": "recv_forward", "s": "send_forward"}
+    kinds |= {"r": "recv_forward", "s": "send_forward", "x": "other", "R": "recompute"}
     rows = [
         {
             "rank": rank,
@@ -72,6 +72,19 @@ def test_an_optimizer_on_some_ranks_only_does_not_delimit_steps():
     assert how == "a step begins where forward micro-batch numbers start over"
 
 
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [([0, 1, 1, 0] * 2, [0] * 4 + [1] * 4), ([None] * 8, [0] * 4 + [1] * 4)],
+)
+def test_the_lowest_chunk_tells_where_a_step_begins(chunks, expected):
+    """Where chunks are not numbered, there is one."""
+    order = "F0 F0 B0 B0 F0 F0 B0 B0" if chunks[0] == 0 else "F0 F1 B0 B1 F0 F1 B0 B1"
+    tasks = issue(order).with_columns(chunk=pl.Series(chunks, dtype=pl.Int64))
+    found, how = steps(tasks)
+    assert found == [expected]
+    assert how == "a step begins where forward micro-batch numbers start over"
+
+
 def test_numbers_that_start_over_while_backwards_are_owed_delimit_nothing():
     found, _ = steps(issue("F0 F0 F0 B0 F0 B0 B0 B0"))
     assert found == [[0] * 8]
@@ -89,6 +102,14 @@ def test_bare_names_are_cut_where_the_deepest_rank_is_in_balance():
     found, how = steps(tasks)
     assert found == [[0] * 8 + [1] * 8] * 2
     assert how == "a step ends where a rank has run as many backwards as forwards"
+
+
+def test_a_rank_that_is_in_balance_after_unlike_numbers_of_forwards_tells_no_boundary():
+    """Rank 0 is in balance after three forwards and after five: it knows of no micro-batches a step."""
+    tasks = issue("F F F B B B F F B B", "F B F B F B F B F B", numbered=False)
+    found, how = steps(tasks)
+    assert found == [[0] * 10] * 2
+    assert "taken as one" in how
 
 
 def test_with_no_sign_of_a_boundary_all_is_one_step_and_said_so():
@@ -114,6 +135,32 @@ def test_overlapping_markers_change_at_the_first_task_after_the_earlier_one():
         {"rank": [0, 0], "start_ns": [0, 12], "end_ns": [18, 60], "step": [0, 1]}, schema=MARKERS
     )
     assert steps(tasks, markers)[0] == [[0, 0, 0, 1, 1, 1]]
+
+
+def test_what_follows_a_steps_last_pass_within_its_marker_is_of_it_and_receives_after_it_of_the_next():
+    tasks = issue("F0 B0 s0 r0 F0 B0 s0")
+    markers = pl.DataFrame(
+        {"rank": [0, 0], "start_ns": [0, 35], "end_ns": [26, 70], "step": [0, 1]}, schema=MARKERS
+    )
+    assert steps(tasks, markers)[0] == [[0, 0, 0, 1, 1, 1, 1]]
+
+
+def test_what_lies_in_two_markers_is_of_the_earlier_one():
+    tasks = issue("F0 B0 F1 B1 F2 B2")
+    markers = pl.DataFrame(
+        {"rank": [0, 0], "start_ns": [0, 12], "end_ns": [25, 60], "step": [0, 1]}, schema=MARKERS
+    )
+    assert steps(tasks, markers)[0] == [[0, 0, 0, 1, 1, 1]]
+
+
+def test_work_that_is_no_pass_makes_up_steps_where_there_are_no_passes():
+    """Rank 1 has passes, so other work of its does not begin its steps."""
+    tasks = issue("x x x x", "x F0 x F0")
+    markers = pl.DataFrame(
+        {"rank": [0, 0, 1, 1], "start_ns": [8, 18, 8, 28], "end_ns": [15, 35, 25, 45]},
+        schema={name: MARKERS[name] for name in ("rank", "start_ns", "end_ns")},
+    ).with_columns(step=pl.Series([3, 4, 3, 4]))
+    assert steps(tasks, markers)[0] == [[None, 3, 4, 4], [None, 3, 3, 4]]
 
 
 def test_ranks_without_markers_are_numbered_along_with_those_that_have_them():
@@ -161,6 +208,22 @@ def test_bare_names_are_numbered_in_order_within_their_step():
     assert notices == []
 
 
+@pytest.mark.parametrize("end", [50, 60])
+def test_what_is_recomputed_within_a_backward_is_of_its_micro_batch(end):
+    tasks = issue("F F B B R", numbered=False).with_columns(
+        step=pl.lit(0),
+        host_start_ns=pl.Series([0, 10, 20, 40, 42]),
+        host_end_ns=pl.Series([5, 15, 35, 60, end]),
+    )
+    found, _, _ = numbering.number_microbatches(tasks)
+    assert found.sort("host_start_ns")["microbatch"].to_list() == [0, 1, 0, 1, 1]
+    before = tasks.with_columns(host_end_ns=pl.Series([5, 15, 35, 41, end]))
+    found, _, _ = numbering.number_microbatches(
+        before
+    )  # nor is it within, nor the second of its kind
+    assert found.sort("host_start_ns")["microbatch"].to_list() == [0, 1, 0, 1, 0]
+
+
 def test_names_repeated_within_a_step_are_not_believed():
     tasks = issue("F0 F0 B0 B0").with_columns(step=pl.lit(0, pl.Int64))
     found, how, [notice] = numbering.number_microbatches(tasks)
@@ -200,6 +263,70 @@ def test_stages_follow_micro_batch_0_through_the_ranks(placement, stages):
     assert how == "order in which micro-batch 0 passed through the ranks"
 
 
+def passing(*steps: list[tuple[int, int]]) -> pl.DataFrame:
+    """Forwards of micro-batch 0 in several steps: rank and chunk of each, one after another."""
+    return pl.DataFrame(
+        [
+            {"step": step, "rank": rank, "chunk": chunk, "start_ns": 1000 * step + 10 * place}
+            for step, way in enumerate(steps)
+            for place, (rank, chunk) in enumerate(way)
+        ]
+    ).with_columns(
+        kind=pl.lit("forward"),
+        microbatch=pl.lit(0),
+        stage=pl.lit(None, pl.Int32),
+        end_ns=pl.col("start_ns") + 10,
+    )
+
+
+@pytest.mark.parametrize("whole", [0, 1, 2])
+def test_stages_are_told_by_the_step_that_is_there_most_complete(whole):
+    way = [(1, 0), (0, 0), (2, 0)]
+    ways = [way if step == whole else way[1:] for step in range(3)]
+    found, _ = numbering.number_stages(passing(*ways))
+    assert dict(found.select("rank", "stage").rows()) == {1: 0, 0: 1, 2: 2}
+
+
+def test_of_steps_that_are_as_complete_the_first_tells_the_stages():
+    found, _ = numbering.number_stages(passing([(1, 0), (0, 0)], [(0, 0), (1, 0)]))
+    assert dict(found.select("rank", "stage").rows()) == {1: 0, 0: 1}
+
+
+def test_a_micro_batch_that_comes_by_twice_leaves_stages_unknown():
+    found, how = numbering.number_stages(passing([(0, 0), (1, 0), (1, 0)], [(2, 0)]))
+    assert (found["stage"].null_count(), how) == (found.height, None)
+
+
+def staged(*places: tuple[int, int, int | None], chunk: int | None = None) -> pl.DataFrame:
+    """Number tasks whose rank, stage and stage of the pair are stated, and the first one's chunk."""
+    tasks = issue(*["x"] * len(places)).with_columns(
+        rank=pl.Series([place[0] for place in places], dtype=pl.Int32),
+        stage=pl.Series([place[1] for place in places]),
+        pair_stage=pl.Series([place[2] for place in places], dtype=pl.Int64),
+        chunk=pl.Series([chunk] + [None] * (len(places) - 1), dtype=pl.Int64),
+        splits=pl.lit(value=False),
+        pair_chunk=pl.lit(None, pl.Int16),
+    )
+    found, _, _ = numbering.number(tasks, NO_MARKERS)
+    return found.select("rank", "stage", "chunk", "pair_chunk").sort("rank", "stage")
+
+
+def test_chunks_of_a_rank_are_its_stages_in_ascending_order():
+    found = staged((0, 0, None), (1, 1, None), (1, 2, 1), (0, 3, 0), (2, 4, None))
+    assert found.rows() == [
+        (0, 0, 0, None),
+        (0, 3, 1, 0),
+        (1, 1, 0, None),
+        (1, 2, 1, 0),
+        (2, 4, None, None),  # holds one stage only
+    ]
+
+
+def test_chunks_that_are_stated_are_left_as_they_are():
+    found = staged((0, 0, None), (0, 3, 0), chunk=7)
+    assert found["chunk"].to_list() == [7, None]
+
+
 def test_replicas_side_by_side_leave_stages_unknown():
     tasks = issue("F0 B0", "F0 B0").with_columns(step=pl.lit(0, pl.Int64))
     found, how = numbering.number_stages(tasks)
@@ -234,6 +361,18 @@ def test_without_a_common_clock_a_micro_batchs_way_back_tells_the_stages(placeme
     assert how == "time until micro-batch 0 came back to each rank"
 
 
+@pytest.mark.parametrize(("turned", "back"), [(4, 6), (52, 54)])
+def test_a_micro_batch_that_is_away_for_less_than_another_rank_has_it_was_not_there(turned, back):
+    """Two replicas: rank 0 is without it for 10 ns, rank 1 has it for 60."""
+    tasks = issue("F0 B0", "F0 B0").with_columns(
+        step=pl.lit(0, pl.Int64),
+        start_ns=pl.Series([0, 20, 0, back]),
+        end_ns=pl.Series([10, 120, turned, 60]),
+    )
+    found, how = numbering.number_stages(tasks, common_clock=False)
+    assert (found["stage"].null_count(), how) == (4, None)
+
+
 @pytest.mark.parametrize(
     "orders", [("F0 B0", "F0 B0"), ("F0 F1 B0 B1", "F0 F1 B0 B1"), ("F0", "F0")]
 )
@@ -242,3 +381,10 @@ def test_replicas_without_a_common_clock_leave_stages_unknown(orders):
     found, how = numbering.number_stages(tasks, common_clock=False)
     assert found["stage"].null_count() == found.height
     assert how is None
+
+
+def test_a_rank_holds_the_stages_that_its_tasks_are_of_and_without_tasks_it_is_kept():
+    ranks = pl.DataFrame({"rank": [0, 1, 2], "stages": [[9], None, None]})
+    tasks = pl.DataFrame({"rank": [0, 0, 0, 1], "stage": [3, 0, 3, None]})
+    found = numbering.with_stages(ranks, tasks.cast({"stage": pl.Int32}))
+    assert found.sort("rank")["stages"].to_list() == [[0, 3], [], None]

@@ -26,8 +26,9 @@ from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.provenance import Run
 from bubblescope.render.html import packing
 from bubblescope.render.html import page as html
-from bubblescope.render.html.data import PageData
+from bubblescope.render.html.data import Outline, PageData
 from bubblescope.render.html.packing import packed
+from bubblescope.render.html.serve.whatifs import Asking
 from bubblescope.render.layout import ordered_ranks
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
@@ -438,4 +439,24 @@ def test_the_command_refuses_what_it_cannot_show(run, tmp_path, asked, words):
 @pytest.mark.parametrize("size", [0, 1, packing._PIECE, packing._PIECE + 1, 3 * packing._PIECE])
 def test_large_tables_are_compressed_in_pieces_that_are_one_stream(size):
     data = np.random.default_rng(size).integers(0, 7, size, np.uint8).tobytes()
-    assert zlib.decompress(packing.deflated(data, 4)) == data
+    assert zlib.decompress(packing.deflated([data], 4)) == data
+    assert zlib.decompress(packing.deflated([data[:5], b"", data[5:]], 4)) == data
+
+
+def test_the_page_that_is_written_is_the_one_that_is_returned(tmp_path):
+    timeline = one_f_one_b()
+    path = html.write(View.of(timeline), tmp_path / "run.html", title="A run")
+    assert path.read_text(encoding="utf-8") == html.render(View.of(timeline), title="A run")
+
+
+def test_tables_of_any_size_are_written_as_they_are(monkeypatch):
+    data = bytes(range(256)) * 5
+    monkeypatch.setattr(packing, "_WHOLE", 6)
+    assert base64.b64decode("".join(packing.Packed(data, []).text())) == data
+
+
+def test_data_that_nobody_can_ask_holds_on_to_nothing_that_answers():
+    data = Outline.of(View.of(one_f_one_b())).with_tasks()
+    assert data.asks is None
+    with pytest.raises(ValueError, match="nobody can ask"):
+        Asking(data)

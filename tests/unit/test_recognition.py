@@ -267,6 +267,26 @@ def test_departures_say_what_ran_where_and_what_was_expected():
     assert 0.9 < found.confidence < 1
 
 
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("pairs", "schedule"), [(16, "1f1b"), (17, None)])
+def test_with_more_than_a_tenth_out_of_order_it_is_no_longer_that_schedule(pairs, schedule, seed):
+    plan = generate("1f1b", 4, 20)  # of 160 operations
+    places = [(device, place) for device in range(4) for place in range(4, 37)]
+    np.random.default_rng(seed).shuffle(places)
+    turned: set[tuple[int, int]] = set()
+    for device, place in places:
+        near = {(device, other) for other in range(place - 2, place + 3)}
+        if len(turned) == pairs or near & turned:
+            continue
+        if one := swapped_or_none(plan, device, place):
+            plan = one
+            turned.add((device, place))
+    assert len(turned) == pairs
+    found = recognise(played(plan, steps=1))
+    assert found.schedule == schedule
+    assert len(found.departures) == (pairs if schedule else 0)
+
+
 def test_an_operation_of_another_stage_is_named_with_it():
     plan = generate("interleaved-1f1b", 2, 4, chunks=2)
     orders = [plan.order(0), plan.order(1)]

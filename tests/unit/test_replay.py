@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -99,17 +101,47 @@ def test_a_circle_in_a_large_graph_is_named():
         Graph(12000, ring)
 
 
-@given(st.integers(0, 40), st.integers(1, 5), st.integers(1, 6), st.integers(0, 1000))
-def test_many_replays_at_once_are_as_many_replays(replays, p, m, seed):
+@given(
+    st.integers(0, 40), st.integers(1, 5), st.integers(1, 6), st.integers(0, 1000), st.booleans()
+)
+def test_many_replays_at_once_are_as_many_replays(replays, p, m, seed, wide):
+    """One by one and by depth, whichever is faster, and one operation of all at a time."""
     plan = generate("zb-h1", p, m)
     lengths = np.random.default_rng(seed).integers(0, 100, (replays, len(plan)))
-    graph = Graph(len(plan), edges_of(plan)[0])
-    start, end = graph.run_many(lengths)
+    waits = edges_of(plan)[0]
+    graph = Graph(len(plan), waits)
+    runs = [graph.run(row) for row in lengths]
+    with pytest.MonkeyPatch.context() as patch:
+        if wide:
+            patch.setattr(levels, "_LARGE", 0)
+            patch.setattr(levels, "_WIDE", 0)
+        start, end = Graph(len(plan), waits).run_many(lengths)
     assert start.shape == end.shape == lengths.shape
-    for row, begins, ends in zip(lengths, start, end, strict=True):
-        one = graph.run(row)
-        assert begins.tolist() == one[0].tolist()
-        assert ends.tolist() == one[1].tolist()
+    assert start.tolist() == [one[0].tolist() for one in runs]
+    assert end.tolist() == [one[1].tolist() for one in runs]
+    swept = {}
+
+    def finish(operation, begin):
+        assert operation not in swept
+        swept[operation] = begin + lengths[:, operation]
+        return swept[operation]
+
+    graph.sweep(finish)
+    assert [swept[operation].tolist() for operation in range(len(plan))] == end.T.tolist()
+
+
+def test_a_sweep_keeps_no_end_for_which_nothing_waits_any_more():
+    """Else the ends of all replays of a long run would be in memory at once."""
+    kept = []
+
+    def finish(_operation, begin):
+        end = np.zeros(3) + begin
+        assert sum(one() is not None for one in kept) <= 2
+        kept.append(weakref.ref(end))
+        return end
+
+    Graph(50, edges(*[(one, one + 1) for one in range(49)])).sweep(finish)
+    assert len(kept) == 50
 
 
 def test_what_a_plan_waits_for():
@@ -129,7 +161,23 @@ def test_what_a_plan_waits_for():
     ]
     assert data.stage.tolist() == [0, 1]
     everything = data_edges(plan)
-    assert len(everything.source) == 5  # the turn at the last stage and two weight gradients, too
+    # The turn at the last stage and two weight gradients, too, each where it was made.
+    columns = (everything.source, everything.target, everything.stage, everything.message)
+    assert sorted(zip(*(column.tolist() for column in columns), strict=True)) == [
+        (0, 3, 0, 0),
+        (1, 2, 0, 2),
+        (3, 4, 1, 2),
+        (4, 1, 1, 1),
+        (4, 5, 1, 2),
+    ]
+    assert set(everything.microbatch) == {0}
+
+
+def test_what_the_first_operation_of_all_waits_for():
+    """Device 0 holds the last stage."""
+    orders = [[Operation(F, stage, 0), Operation(B, stage, 0)] for stage in (1, 0)]
+    _, data = edges_of(Plan.of("turned", ((1,), (0,)), orders))
+    assert list(zip(data.source.tolist(), data.target.tolist(), strict=True)) == [(2, 0), (1, 3)]
 
 
 def test_a_deadlock_names_the_circle():

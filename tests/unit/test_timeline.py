@@ -176,6 +176,19 @@ def test_a_slice_by_step_or_rank_keeps_its_counters():
     assert timeline.slice(ranks=[1]).counters.is_empty()
 
 
+def test_a_slice_that_begins_at_a_sample_has_that_sample_alone_there():
+    samples = pl.concat([counters(time_ns=[5, 5]), counters(time_ns=[10, 11], value=[1.0, 2.0])])
+    timeline = Timeline(tasks(start_ns=[0, 0], end_ns=[20, 20]), None, None, samples)
+
+    kept = timeline.slice(start_ns=10, end_ns=20).counters
+
+    assert kept.select("rank", "time_ns", "value").rows() == [
+        (0, 10, 1.0),
+        (1, 10, 1024.0),
+        (1, 11, 2.0),
+    ]
+
+
 def test_notices_leave_counters_alone():
     timeline = Timeline(tasks(), None, None, counters())
     assert timeline.with_notices(Notice("x", "y")).counters.equals(timeline.counters)

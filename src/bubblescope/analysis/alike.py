@@ -20,9 +20,9 @@ from bubblescope.model import units
 from bubblescope.model.kinds import Kind
 
 if TYPE_CHECKING:
+    from bubblescope.analysis.idle.counterfactuals import Counterfactuals
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.idle.slow_ranks import SlowRank
-    from bubblescope.analysis.idle.task_lengths import Lengths
     from bubblescope.model.timeline import Timeline
 
 _SIGMAS: Final = 6.0
@@ -71,9 +71,7 @@ class Alike(NamedTuple):
         return ", ".join(f"{count:,} {words[standing]}" for count, standing in counts)
 
 
-def alike(
-    timeline: Timeline, known: tuple[Durations | MeasuredRun, Lengths] | None = None
-) -> Alike:
+def alike(timeline: Timeline, known: Counterfactuals | None = None) -> Alike:
     """Tell the ranks of a run apart.
 
     Odd is a rank that is slower than a healthy one at its stages by a twentieth and by six standard
@@ -84,7 +82,7 @@ def alike(
 
     Args:
         timeline: The run.
-        known: Its tasks and their lengths taken apart, if somebody has done that.
+        known: Its tasks and their lengths taken apart, if its ledger has done that.
     """
     ranks = timeline.ranks.select("rank", "dp").sort("rank")
     phase = compared(timeline, "task", "rank", "step", "kind", "stage", "start_ns", "end_ns")
@@ -94,10 +92,13 @@ def alike(
             standing=pl.lit(Standing.ALIKE.value), reason=none, like=none.cast(pl.Int64)
         )
         return Alike(table.select("rank", "standing", "reason", "like"), {})
+    run: Durations | MeasuredRun
     if known is None:
-        measured = Durations.of(phase.sort("step", "rank", "start_ns"))
-        known = measured, lengths(measured)
-    run, parts = known
+        run = Durations.of(phase.sort("step", "rank", "start_ns"))
+        parts = lengths(run)
+        slow_ones = slow_ranks(run, parts)
+    else:
+        run, parts, slow_ones = known.run, known.lengths, known.slow_ranks
     tasks = pl.DataFrame(
         {
             "rank": run.rank,
@@ -114,7 +115,7 @@ def alike(
         pl.col("held").list.join(", ").fill_null("")
     )
     odd = _heavy(tasks)
-    odd |= {slow.rank: _reason(slow, tasks, ranks) for slow in slow_ranks(run, parts) if slow.odd}
+    odd |= {slow.rank: _reason(slow, tasks, ranks) for slow in slow_ones if slow.odd}
     work = tasks.group_by("rank").agg(work=pl.col("own").sum())
     off = (pl.col("work") / _lower_median("work").over("held") - 1).abs()
     told = pl.len().over("held") > 1

@@ -265,7 +265,7 @@ def phases(tasks: pl.DataFrame) -> pl.DataFrame:
     """
     start, end, kind = pl.col("start_ns"), pl.col("end_ns"), pl.col("kind")
     return (
-        pipeline_phase(tasks)
+        pipeline_phase(tasks.select("rank", "step", "kind", "lane", *_SPAN))
         .group_by("rank", "step")
         .agg(
             start.min(),

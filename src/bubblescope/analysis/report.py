@@ -14,6 +14,7 @@ from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.analysis.step_lengths import phase_lengths, to_next
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock
+from bubblescope.model.arrays import give_back
 from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         used = utilization(timeline, workload)
         found = study(timeline, also)
         wall = wall_clock(timeline, found.ledger)
+        give_back()
         return cls(timeline, found, kinds, budget(timeline), used, wall)
 
     @property

@@ -99,7 +99,7 @@ class Questions:
             return WhatIf(None, ledger)
         return self.run
 
-    @property
+    @cached_property
     def removable(self) -> list[str]:
         """Causes of idle time, or classes of what devices spend time on, that it could be without."""
         return [

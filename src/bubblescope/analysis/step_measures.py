@@ -15,7 +15,7 @@ import polars as pl
 
 from bubblescope.analysis.changes import OVERALL, RATES, UNSTEPPED, Measured
 from bubblescope.analysis.idle.ledger import ledger
-from bubblescope.analysis.idle.slow_ranks import SlowRank, notable
+from bubblescope.analysis.idle.slowest import notable
 from bubblescope.analysis.phase import cut_steps_of, lacking_ranks, pipeline_phase, torn_steps
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.analysis.bootstrap import Floats
+    from bubblescope.analysis.idle.slow_ranks import SlowRank
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from bubblescope.analysis.idle.ledger import Ledger, ledger
-from bubblescope.analysis.idle.slow_ranks import SlowRank, notable
+from bubblescope.analysis.idle.slowest import notable
 from bubblescope.analysis.rates import BubbleRates, bubble_rates
 from bubblescope.analysis.schedule.ideal import Ideal, ideal
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
+from bubblescope.model.arrays import give_back
 from bubblescope.model.errors import TimelineError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bubblescope.analysis.idle.slow_ranks import SlowRank
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
@@ -51,7 +53,9 @@ def study(timeline: Timeline, also: Sequence[Plan] = ()) -> Study:
     """
     recognition = recognise(timeline, also)
     best = ideal(timeline, recognition) if recognition else None
+    give_back()
     bubbles = bubble_rates(timeline, *((best.steps, best.own) if best else ()))
+    give_back()
     found = ledger(timeline, recognition)
     if recognition is not None:
         pipelined = recognition.devices > 1

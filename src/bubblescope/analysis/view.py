@@ -15,6 +15,7 @@ from bubblescope.analysis.reference import IDEAL, reference
 from bubblescope.analysis.standard_questions import Questions
 from bubblescope.analysis.study import study
 from bubblescope.analysis.verdict import Verdict
+from bubblescope.model.arrays import give_back
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.kinds import Lane
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.analysis.compare import Comparison
-    from bubblescope.analysis.idle.measured_run import MeasuredRun
-    from bubblescope.analysis.idle.task_lengths import Lengths
     from bubblescope.analysis.pairing import Pairing
     from bubblescope.analysis.pictured import Reference
     from bubblescope.analysis.prediction import Prediction
@@ -149,6 +148,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
         other = None if against is None else Against.of(against)
         if other is not None:
             overlays[AGAINST] = other.pairing.timeline
+        verdict = Verdict.of(timeline, known, also)
+        give_back()
         return cls(
             timeline=timeline,
             study=known,
@@ -157,8 +158,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
             links=_links_of(timeline),
             phases=phases(timeline.tasks),
             spread=_spread_of(timeline.tasks),
-            alike=alike(timeline, _lengths_of(known)),
-            verdict=Verdict.of(timeline, known, also),
+            alike=alike(timeline, None if known.ledger is None else known.ledger.counterfactuals),
+            verdict=verdict,
             questions=questions,
             answers=questions.standard(),
             read_again=read_again,
@@ -175,13 +176,6 @@ def _answer(known: Study, questions: Questions, question: Question) -> Predictio
             "--clock solve tries to find one"
         )
     return questions.run.ask(question)
-
-
-def _lengths_of(known: Study) -> tuple[MeasuredRun, Lengths] | None:
-    """Return what working out the causes of idle time took apart."""
-    if known.ledger is None:
-        return None
-    return known.ledger.counterfactuals.run, known.ledger.counterfactuals.lengths
 
 
 def _links_of(timeline: Timeline) -> pl.DataFrame:
@@ -214,7 +208,8 @@ def _spread_of(tasks: pl.DataFrame) -> pl.DataFrame:
         "mean": length.mean(),
     }
     return (
-        tasks.filter(pl.col("lane") != Lane.HOST.value)
+        tasks.select("kind", "stage", "lane", "start_ns", "end_ns")
+        .filter(pl.col("lane") != Lane.HOST.value)
         .group_by(pl.col("kind").to_physical(), "stage")
         .agg(
             count=pl.len(),

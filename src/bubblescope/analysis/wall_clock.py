@@ -19,6 +19,7 @@ from bubblescope.analysis.beside import by_name
 from bubblescope.analysis.between_rounds import laid_open
 from bubblescope.analysis.phase import cut_steps_of
 from bubblescope.model import intervals
+from bubblescope.model.arrays import give_back
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.ordering import in_order
 from bubblescope.model.whole_steps import ORDER, OTHER, UNRECORDED
@@ -128,6 +129,7 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
     """
     if timeline.budget.height or ledger is None:
         return None
+    give_back()
     cut = cut_steps_of(timeline)
     steps = whole_steps(timeline.tasks).filter(~pl.col("step").is_in(cut))
     if not steps.height:

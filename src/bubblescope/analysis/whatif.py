@@ -32,7 +32,6 @@ from bubblescope.analysis.chained import Chain
 from bubblescope.analysis.cost_model import Model
 from bubblescope.analysis.device_budget import LABELS
 from bubblescope.analysis.idle.causes import ADDED, Cause
-from bubblescope.analysis.idle.slow_ranks import slow_ranks
 from bubblescope.analysis.inside_tasks import FasterKernels, segments, spent_inside
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.prediction import (
@@ -392,8 +391,7 @@ class WhatIf:
                 yield ("without", cause)
         if self._timeline is not None and self._timeline.budget.height:
             yield ("host_never_late",)
-        run, parts = self._counterfactuals.run, self._counterfactuals.lengths
-        for slow in slow_ranks(run, parts)[:_SLOWEST]:
+        for slow in self._counterfactuals.slow_ranks[:_SLOWEST]:
             yield ("healthy", slow.rank)
 
     def plans(

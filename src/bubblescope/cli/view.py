@@ -84,16 +84,20 @@ def view(
         against = (
             None if after is None else Comparison.of(timeline, after, labels=labels, also=also)
         )
-        shown = View.of(
-            timeline,
-            also=also,
-            whatif=question,
-            beside=set_beside,
-            layers=layers,
-            read_again=read_again(),
-            against=against,
+        page.write(
+            View.of(  # given up: it is large
+                timeline,
+                also=also,
+                whatif=question,
+                beside=set_beside,
+                layers=layers,
+                read_again=read_again(),
+                against=against,
+            ),
+            target,
+            title=title,
+            kernels=unfolding,
         )
-        page.write(shown, target, title=title, kernels=unfolding)
     warn(timeline, quiet=options["quiet"])
     wrote(target)
     if show and not open_page(target.resolve().as_uri()):

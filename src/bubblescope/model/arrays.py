@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -41,3 +44,22 @@ def at_once(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_R
 
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(work, items))
+
+
+def give_back() -> None:
+    """Return to the system what arrays took that are gone, before more is needed of another kind.
+
+    glibc keeps it, in case as much is asked for again: after the many arrays of a large run, nearly as
+    much as is in use. Looking for it takes some milliseconds.
+    """
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _trim() -> Callable[[int], int] | None:
+    """Return glibc's malloc_trim; None where there is another C library."""
+    if sys.platform != "linux":
+        return None
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)

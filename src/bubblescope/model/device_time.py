@@ -42,6 +42,7 @@ WORK: Final = {
 """Kernels, copies, fills and graph launches on the device. `comm` is null, or, for a communication
 kernel, an index into `Capture.comms`."""
 
+_LARGEST: Final = np.iinfo(np.int64).max
 NONE: Final = -1
 NO_INTERVALS: Final = pl.DataFrame(
     schema={"range": pl.Int64, "device": pl.Int32}
@@ -157,8 +158,8 @@ def lookup(keys: Ints, wanted: Ints) -> Ints:
     if not len(keys):
         return np.full(len(wanted), NONE, np.int64)
     low, high = int(keys.min()), int(keys.max())
-    most = np.iinfo(np.int64).max  # beyond either end of the table must be a number, too
-    if high - low <= 16 * len(keys) + 1_000_000 and -most < low <= high < most:
+    dense = high - low <= 16 * len(keys) + 1_000_000
+    if dense and abs(low) < _LARGEST and high < _LARGEST:
         # What lies outside of the ids falls on the table's ends.
         table: Ints = np.full(high - low + 3, NONE, np.min_scalar_type(-len(keys)))
         for rows in blocks(len(keys)):
@@ -168,7 +169,8 @@ def lookup(keys: Ints, wanted: Ints) -> Ints:
             found[rows] = table[np.clip(wanted[rows], low - 1, high + 1) - (low - 1)]
         return found
     order = np.argsort(keys, kind="stable")
-    place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+    # What is below all ids is compared with the greatest, which it is not.
+    place = np.searchsorted(keys[order], wanted, side="right") - 1
     return np.where(keys[order[place]] == wanted, order[place], NONE)
 
 
@@ -217,6 +219,8 @@ def _timed(work: pl.DataFrame, owner: Ints, ranges: pl.DataFrame) -> tuple[Mask,
     communication kernels, or whatever there is if there are none (peer-to-peer copies).
     """
     held = owner >= 0
+    if not held.any():
+        return held, 0
     timed = held
     if work["comm"].null_count() < work.height:
         comm = work["comm"].is_not_null().to_numpy()

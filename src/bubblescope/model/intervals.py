@@ -37,18 +37,27 @@ def reached_ns(end_ns: Ints, group: Ints | None = None) -> Ints:
     if group is None:
         before[1:] = np.maximum.accumulate(end_ns)[:-1]
         return before
-    first = np.diff(group, prepend=group[0] - 1) != 0
-    number = np.cumsum(first)
-    low = int(end_ns.min())
+    first = np.ones(len(end_ns), bool)
+    np.not_equal(group[1:], group[:-1], out=first[1:])
     # Groups stand one after the other on one axis, each on a stretch as long as all the time there is.
+    shift = np.cumsum(first)
+    low = int(end_ns.min())
+    length = int(end_ns.max()) - low + 1
     values: Ints | None = None
-    ends, length = end_ns - low, int(end_ns.max()) - low + 1
-    if length * int(number[-1] + 1) >= 1 << 62:  # too long an axis: count ends instead
+    if length * int(shift[-1] + 1) >= 1 << 62:  # too long an axis: count ends instead
         values, ends = np.unique(end_ns, return_inverse=True)
         length = len(values)
-    shift = number * length
-    running = np.maximum.accumulate(ends + shift) - shift
-    before[1:] = running[:-1] + low if values is None else values[running[:-1].clip(0)]
+    else:
+        ends = np.subtract(end_ns, low, dtype=np.int64)
+    # In place, since there may be millions of them.
+    shift *= length
+    ends += shift
+    np.maximum.accumulate(ends, out=ends)
+    ends -= shift
+    if values is None:
+        np.add(ends[:-1], low, out=before[1:])
+    else:
+        before[1:] = values[ends[:-1].clip(0)]
     before[first] = NEVER
     return before
 
@@ -63,7 +72,9 @@ def fresh_start_ns(start_ns: Ints, end_ns: Ints, group: Ints | None = None) -> I
         end_ns: Their ends.
         group: As in `reached_ns`.
     """
-    return np.minimum(np.maximum(start_ns, reached_ns(end_ns, group)), end_ns)
+    fresh = reached_ns(end_ns, group)
+    np.maximum(fresh, start_ns, out=fresh)
+    return np.minimum(fresh, end_ns, out=fresh)
 
 
 def union_ns(start_ns: Ints, end_ns: Ints) -> int:
@@ -93,7 +104,8 @@ def covered_ns(intervals: tuple[Ints, Ints, Ints], windows: tuple[Ints, Ints, In
     if not len(group) or not len(own):
         return np.zeros(len(own), np.int64)
     # Like what is fresh, but ascending: one that lies within others is empty where these end.
-    start = np.maximum(start, reached_ns(end, group))
+    reached = reached_ns(end, group)
+    start = np.maximum(start, reached, out=reached)
     end = np.maximum(start, end)
     zero = min(int(begin.min()), int(start.min()))
     length = max(int(until.max()), int(end.max())) - zero + 1
@@ -105,8 +117,11 @@ def covered_ns(intervals: tuple[Ints, Ints, Ints], windows: tuple[Ints, Ints, In
         groups = np.union1d(group, own)
         group, own = (np.searchsorted(groups, of) for of in (group, own))
     shift, own_shift = (of.astype(np.int64) * length - zero for of in (group, own))
-    start, end = start + shift, end + shift
-    before = np.concatenate([[0], np.cumsum(end - start)])
+    start += shift
+    end += shift
+    before = np.zeros(len(start) + 1, np.int64)
+    np.subtract(end, start, out=before[1:])
+    np.cumsum(before, out=before)
 
     def covered_until(moment: Ints) -> Ints:
         at = np.searchsorted(start, moment, side="right")

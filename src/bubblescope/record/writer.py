@@ -105,7 +105,8 @@ class Writer:
         self._deleted = False
         """Whether it was warned already that somebody deletes the file."""
         self._error: Exception | None = None
-        """What stopped the thread; the job's own thread warns of it."""
+        """What stopped the thread; the job's own thread warns of it. The file may then end in half a
+        record, and nothing may follow that."""
         self._sink: Sink | None = None
         try:
             self._sink = self._begun()
@@ -157,8 +158,9 @@ class Writer:
         if self._sink is None:
             return
         try:
-            self._heed_deletion()
-            self._tell_dropped(self._sink)
+            if not isinstance(self._error, OSError):
+                self._heed_deletion()
+                self._tell_dropped(self._sink)
             self._sink.close(complete=self.works)
         except OSError as error:
             self.give_up(error)
@@ -191,7 +193,6 @@ class Writer:
 
     def _run(self) -> None:
         while (tasks := self._next()) is not None:
-            # After a failure the file may end in half a record: nothing may follow it.
             if self._sink is None or self._error is not None:
                 continue
             try:

@@ -132,17 +132,28 @@ def chosen(folder: Path, attempts: list[Attempt], which: int | str | None) -> li
         which: A number; `ALL`; or None for the latest.
 
     Raises:
-        SourceError: There is no such attempt.
+        SourceError: There is no such attempt, or it has no file.
     """
+    found = attempts
     if which is None:
-        return attempts[-1:]
-    if which == ALL:
-        return attempts
-    found = [attempt for attempt in attempts if attempt.number == which]
+        found = attempts[-1:]
+    elif which != ALL:
+        found = [attempt for attempt in attempts if attempt.number == which]
     if not found:
-        there = ", ".join(str(attempt.number) for attempt in attempts)
-        raise SourceError(folder, f"has no attempt {which}; it holds {there}")
+        raise SourceError(folder, f"has no attempt {which}; it holds {_numbers(attempts)}")
+    if not any(attempt.files(halves=True) for attempt in found):
+        text = (
+            f"holds nothing in attempt {_numbers(found)}: no rank could write there, or none began"
+        )
+        others = [attempt for attempt in attempts if attempt.files(halves=True)]
+        raise SourceError(
+            folder, f"{text}; --attempt N reads another ({_numbers(others)})" if others else text
+        )
     return found
+
+
+def _numbers(attempts: list[Attempt]) -> str:
+    return ", ".join(str(attempt.number) for attempt in attempts)
 
 
 def _ended(path: Path) -> bool:

@@ -79,16 +79,18 @@ def with_rows(tasks: pl.DataFrame, *key: str, exact: bool = False) -> pl.DataFra
     # Tasks from one moment at which none of the lane runs to the next are placed by themselves, so that
     # those which nothing overlaps, and which only touch the one before them, are on the first row.
     reached = intervals.reached_ns(end, group)
-    others = np.append(intervals.NEVER, reached[:-1])  # how far those before the last one reached
-    length = np.minimum(end - start, np.append(0, (end - start)[:-1]))
     free = start >= reached
-    if not exact:
+    if not exact and not free.all():
+        others = np.append(
+            intervals.NEVER, reached[:-1]
+        )  # how far those before the last one reached
+        length = np.minimum(end - start, np.append(0, (end - start)[:-1]))
         free |= (start >= others) & _touching(reached - start, length)
-    ordered = ordered.with_columns(_together=pl.Series(free).cum_sum())
     if free.all():
         over = np.clip(reached - start, 0, None)
         placed = ordered.with_columns(row=pl.lit(0, pl.Int32), cut_ns=pl.Series(over))
-        return placed.drop("_index", "_together")
+        return placed.drop("_index")
+    ordered = ordered.with_columns(_together=pl.Series(free).cum_sum())
     crowded = ordered.filter(pl.len().over("_together") > 1)
     placed = crowded.select("_index", row=pl.Series(_rows(crowded, exact=exact), dtype=pl.Int32))
     drawn = (

@@ -128,8 +128,10 @@ def number_steps(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.DataFra
 
 
 def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
-    """Find where steps begin from markers that enclose them: at the first compute task inside.
+    """Find where steps begin from markers that enclose them: before the first compute task inside.
 
+    That is where the last task of the step before ended, for a step's receives may be issued before its
+    marker; but what the marker before it encloses is of that one.
     A marker is taken to begin where the one before it ended, should they overlap. Where a rank lacks
     the marker of the next step, which others have, what it launched after a marker's end is in no step:
     it would otherwise count as more of the step before.
@@ -137,6 +139,7 @@ def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
     marks = markers.sort("start_ns").select(
         "rank",
         begin_ns=pl.max_horizontal("start_ns", pl.col("end_ns").shift(1).over("rank")),
+        before_ns=pl.col("end_ns").shift(1).over("rank"),
         found=pl.coalesce("step", pl.int_range(pl.len()).over("rank")),
         close_ns="end_ns",
     )
@@ -166,7 +169,9 @@ def _marked(issued: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
     )
     begins = pl.col("found").ne_missing(pl.col("found").shift(1).over("rank"))
     return labelled.filter(begins).select(
-        "rank", pl.col("found").cast(pl.Int64), since_ns=pl.coalesce("since_ns", "begin_ns")
+        "rank",
+        pl.col("found").cast(pl.Int64),
+        since_ns=pl.max_horizontal(pl.coalesce("since_ns", "begin_ns"), "before_ns"),
     )
 
 

@@ -144,7 +144,7 @@ def passes(
         thread.
     """
     operators = operators.filter(pl.col("thread") == main)
-    own = operators.filter(pl.col("role") <= COMPUTE)
+    own = operators.filter(pl.col("role").is_between(CAST, COMPUTE))
     runs = (
         _without_unrecorded(order, own, main)
         .group_by(pl.col("sort").rle_id().alias("run"), "sort", maintain_order=True)

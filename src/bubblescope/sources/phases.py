@@ -23,7 +23,7 @@ from bubblescope.sources.capture import RANGES, Capture
 from bubblescope.sources.nesting import enclosing, outermost
 from bubblescope.sources.passes import moments, passes
 from bubblescope.sources.regions import regions
-from bubblescope.sources.traced import BACKWARD, COMPUTE, MODULE, SEND
+from bubblescope.sources.traced import BACKWARD, CAST, COMPUTE, MODULE, NODE, SEND
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -202,7 +202,8 @@ def phase_ranges(trace: Traced, steps: Steps, names: NameParser) -> Told:
 
 def _told(trace: Traced, steps: Steps, names: NameParser, launches: pl.DataFrame) -> Told:
     """Return the phases of a trace that launched something, by the best evidence."""
-    engine = outermost(trace.operators.filter(pl.col("role") == BACKWARD))
+    # Where the trace lacks a call of the engine, it may still have the node that was called.
+    engine = outermost(trace.operators.filter(pl.col("role").is_in([BACKWARD, NODE])))
     meaning = names.parse_all(trace.capture.ranges["name"])
     optimizing = [name for name, parsed in meaning.items() if parsed[0].kind is Kind.OPTIMIZER]
     closed = trace.capture.ranges.drop_nulls("end_ns")
@@ -210,7 +211,7 @@ def _told(trace: Traced, steps: Steps, names: NameParser, launches: pl.DataFrame
     inside = enclosing(launches, engine).with_columns(engine=pl.col("until_ns").is_not_null())
     main = _main_thread(inside)
     # Without operators of the caller, those of the engine say less than names do.
-    own = trace.operators.filter(pl.col("role") <= COMPUTE, pl.col("thread") == main)
+    own = trace.operators.filter(pl.col("role").is_between(CAST, COMPUTE), pl.col("thread") == main)
     operators = own.height > 0
     apart = _Apart(launches, main, optimizers, steps)
     if not (engine.height and operators):

@@ -8,6 +8,7 @@ cause added; with none of them, what idle time is left is inherent to the schedu
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -18,9 +19,11 @@ from bubblescope.analysis.beside import AWAITS_SENDS, ON_HOST, by_name
 from bubblescope.analysis.between_rounds import between_rounds, without
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.measured_run import clocks, measured_run
+from bubblescope.analysis.idle.slow_ranks import slow_ranks
 from bubblescope.analysis.idle.task_lengths import Lengths, lengths
 from bubblescope.analysis.phase import pipelines
 from bubblescope.model import intervals
+from bubblescope.model.arrays import give_back
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.errors import ScheduleError
 from bubblescope.model.kinds import Kind
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
+    from bubblescope.analysis.idle.slow_ranks import SlowRank
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
@@ -45,7 +49,7 @@ _SENDS: Final = [Kind.SEND_FORWARD.value, Kind.SEND_BACKWARD.value]
 _SYNCS: Final = [Kind.COLLECTIVE.value, Kind.OPTIMIZER.value]
 
 
-class Counterfactuals(msgspec.Struct, frozen=True, eq=False):
+class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A measured run, and what it would have been without some of the causes.
 
     The run has n tasks, and e edges from stage to stage.
@@ -94,6 +98,7 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False):
         between = between_rounds(timeline, apart)
         closed = without(timeline, between, apart)
         run = measured_run(closed, apart)
+        give_back()
         if run is None:
             return None
         parts, sent = lengths(run), _sent(run, closed)
@@ -107,6 +112,7 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False):
         there = {cause for cause, any_made in made.items() if any_made}
         there |= later.keys() | {cause for cause, ns in sent.items() if ns.any()}
         present = tuple(cause for cause in ADDED if cause in there)
+        give_back()
         return cls(run, timeline.ranks, parts, present, between, sent, later, pauses, planned)
 
     def parts(self) -> Iterator[Self]:
@@ -134,7 +140,20 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False):
         run = self.run
         if set(causes) == set(self.present):
             return run.as_measured.step_ns
-        return round(float(self.lengths_with(causes).mean()))
+        some = frozenset(causes)
+        if some not in self._step_ns:
+            self._step_ns[some] = round(float(self.lengths_with(some).mean()))
+        return self._step_ns[some]
+
+    @cached_property
+    def _step_ns(self) -> dict[frozenset[Cause], int]:
+        """What `step_ns` has returned: several questions ask for the same."""
+        return {}
+
+    @cached_property
+    def slow_ranks(self) -> list[SlowRank]:
+        """The ranks that are slower than healthy ones at their stage, slowest first."""
+        return slow_ranks(self.run, self.lengths)
 
     def replay_with(
         self,

@@ -27,7 +27,7 @@ from bubblescope.analysis.between_rounds import laid_open
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 from bubblescope.model import intervals
-from bubblescope.model.arrays import at_once
+from bubblescope.model.arrays import at_once, give_back
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.timeline import TASK_SCHEMA
 
@@ -127,6 +127,7 @@ def ledger(
     if counterfactuals is None:
         return None
     made = at_once(_Explained.of, list(counterfactuals.parts()))
+    give_back()
     key = ["step", "rank", "cause"]
     error = np.concatenate([one.error for one in made])
     return Ledger(

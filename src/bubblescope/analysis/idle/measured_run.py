@@ -85,7 +85,6 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
         stage, microbatch: As in the timeline; -1 where unknown.
         ready_ns: When the task could have started: its device was free and all results were there;
             since its step's first start, as all times.
-        lag_ns: How long it started after that.
         feeder: The task whose result came last, if the task had to wait for it; else -1.
         steps: The steps; None stands for a run without. Where pipelines run their steps each for
             itself, each of their steps is one of these, and `s` is the number of all.
@@ -117,7 +116,6 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
     stage: Numbers
     microbatch: Numbers
     ready_ns: Ints
-    lag_ns: Ints
     feeder: Numbers
     steps: list[int | None]
     pipelines: pl.DataFrame
@@ -145,6 +143,12 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
     def duration_ns(self) -> Ints:
         """How long each task took, n long."""
         return self.as_measured.end_ns - self.as_measured.start_ns
+
+    @property
+    def lag_ns(self) -> Ints:
+        """How long each task started after it could have, n long."""
+        lag: Ints = np.maximum(self.as_measured.start_ns - self.ready_ns, 0)
+        return lag
 
     @property
     def outer(self) -> Ints:
@@ -221,7 +225,6 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
             stage=self.stage[tasks],
             microbatch=self.microbatch[tasks],
             ready_ns=self.ready_ns[tasks],
-            lag_ns=self.lag_ns[tasks],
             feeder=np.where(feeder < 0, feeder, feeder - tasks.start),
             steps=self.steps[step],
             pipelines=self.pipelines,
@@ -340,7 +343,6 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     return MeasuredRun(
         **column,
         ready_ns=ready,
-        lag_ns=np.maximum(start - ready, 0),
         feeder=feeder,
         steps=tasks["step"].gather(opening).to_list(),
         pipelines=apart,

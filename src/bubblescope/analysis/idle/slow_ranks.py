@@ -1,4 +1,4 @@
-"""The ranks that are slow, and the one that holds up a run most by it: one answer for all who ask."""
+"""The ranks that are slow: one answer for all who ask."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.chance import rank_errors
 from bubblescope.analysis.idle.task_lengths import Durations, lengths
 from bubblescope.analysis.phase import compared
 
 if TYPE_CHECKING:
-    from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.idle.task_lengths import Lengths
     from bubblescope.model.timeline import Timeline
-
-LEAST: Final = 0.01
-"""Share of the idle time below which a cause is not spoken of."""
 
 _SLOW: Final = 0.05
 """By how much slower a rank must be to be spoken of whatever its share of the idle time."""
@@ -65,27 +60,6 @@ class SlowRank(NamedTuple):
     def __str__(self) -> str:
         slower = f"{100 * self.slow_share:.0f} % slower"
         return f"rank {self.rank} is {slower} than a healthy rank at its stage"
-
-
-def notable(ledger: Ledger) -> SlowRank | None:
-    """Return the slowest rank of a run if it is worth a word; else None.
-
-    It is if slow ranks make a hundredth of the idle time, or if it is a twentieth slower in most steps:
-    among a thousand ranks, what one does to its own pipeline is a small share of all.
-    """
-    found = slowest(ledger)
-    if found is None:
-        return None
-    totals = dict(ledger.totals().select("cause", "share").iter_rows())
-    return found if found.stands_out or totals[Cause.SLOW_RANK.value] >= LEAST else None
-
-
-def slowest(ledger: Ledger) -> SlowRank | None:
-    """Return the slowest rank of a run; None if no idle time is because of slow ranks."""
-    if not (ledger.table["cause"] == Cause.SLOW_RANK.value).any():
-        return None
-    found = slow_ranks(ledger.counterfactuals.run, ledger.counterfactuals.lengths)
-    return found[0] if found else None
 
 
 def standing_out(timeline: Timeline) -> SlowRank | None:

@@ -33,6 +33,8 @@ _FAR: Final = 1 << 62
 _MOVED: Final = ("task", "run", "position", "start_ns")
 """Columns that tell where tasks would have been."""
 
+_TIMES: Final = ("start_ns", "end_ns", "busy_ns", "host_start_ns", "host_end_ns")
+
 _WHOLE: Final = 0.9
 """Share of a step's operations that must have been observed: less is a step cut short."""
 
@@ -70,7 +72,8 @@ class Ideal:
 
         Every step begins when the measured one did. None if the ranks share no clock.
         """
-        return self._moved() if self._moved else None
+        moved, self._moved = self._moved, None  # what it was made of is as large
+        return moved() if moved else None
 
 
 def ideal(timeline: Timeline, recognition: Recognition) -> Ideal | None:
@@ -209,7 +212,7 @@ def _moved(
     )
     where = (kept["at"].to_numpy(), kept["position"].to_numpy())
     zero = kept["zero_ns"].to_numpy().astype(np.int64)
-    rows = timeline.tasks[kept["task"].to_numpy()].with_columns(
+    rows = timeline.tasks.drop(_TIMES)[kept["task"].to_numpy()].with_columns(
         start_ns=pl.Series(zero + start[where]),
         end_ns=pl.Series(zero + end[where]),
         busy_ns=pl.lit(None, pl.Int64),

@@ -17,6 +17,7 @@ from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.analysis.why.device_findings import lost, verdict
 from bubblescope.analysis.why.findings import findings, outside
+from bubblescope.model.arrays import give_back
 from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             return cls(timeline, known, None, tuple(said), spent, held, language=language)
         cost = shares(timeline, ledger_of(known, timeline).counterfactuals)
         wall = wall_clock(timeline, known.ledger)
+        give_back()
         said = [*(outside(wall) if wall else []), *findings(timeline, known, cost)]
         held = losses(timeline, known.ledger)
         if spent is not None and held is not None:

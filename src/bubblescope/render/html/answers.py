@@ -12,7 +12,7 @@ import polars as pl
 from bubblescope.analysis.asking import written
 from bubblescope.model import units
 from bubblescope.render.html import schema
-from bubblescope.render.html.packing import TASK_ROW, arranged, extents
+from bubblescope.render.html.packing import LANE, TASK_ROW, arranged, extents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,71 +58,104 @@ class Asks(NamedTuple):
 
     def ghost(self, answer: Answer) -> Ghost | None:
         """Return what would have run; None where no task would have moved, as without a pipeline."""
-        if answer.prediction.timeline is None:
-            return None
-        tasks = arranged(answer.prediction.timeline(self.timeline), {}, self.ranks)
-        found = tasks["name"].unique(maintain_order=True)
-        fresh = found.filter(~found.is_in(self.names.implode()))
-        numbers = pl.concat([self.names, fresh])
-        codes = pl.int_range(len(numbers), eager=True).cast(tasks.schema["code"])
-        tasks = tasks.with_columns(
-            lane=pl.lit("whatif"),
-            task=pl.lit(None, tasks.schema["task"]),
-            code=tasks["name"].replace_strict(numbers, codes),
-        )
-        return Ghost(tasks, fresh)
+        return _ghost(answer, self.timeline, self.ranks, self.names)
+
+
+def _ghost(
+    answer: Answer, timeline: Timeline, ranks: pl.DataFrame, names: pl.Series
+) -> Ghost | None:
+    if answer.prediction.timeline is None:
+        return None
+    tasks = arranged(answer.prediction.timeline(timeline), {}, ranks)
+    found = _names(tasks)
+    fresh = found.filter(~found.is_in(names.implode()))
+    numbers = pl.concat([names, fresh])
+    codes = pl.int_range(len(numbers), eager=True).cast(tasks.schema["code"])
+    tasks = tasks.with_columns(
+        lane=pl.lit("whatif", LANE),
+        task=pl.lit(None, tasks.schema["task"]),
+        code=tasks["name"].cast(pl.String).replace_strict(numbers, codes),
+    )
+    return Ghost(tasks, fresh)
 
 
 class Told(NamedTuple):
-    """What a page tells of what-ifs.
+    """What a page tells of what-ifs, with their lanes.
 
     Attributes:
         whatif: The answers and what else can be asked; None if nothing can.
         ghosts: The tasks of those answers whose lanes the page holds, as of `Ghost`, with `answer`, the
             number of the answer.
-        asks: For other questions, with the names of these tasks as well.
+        names: Those of all tasks, by number.
     """
 
     whatif: schema.WhatIf | None
     ghosts: pl.DataFrame
-    asks: Asks
+    names: pl.Series
 
 
-def tell(view: View, ranks: pl.DataFrame, tasks: pl.DataFrame) -> Told:
-    """Return what a page tells of what-ifs.
+class Answers(NamedTuple):
+    """What a page tells of what-ifs, but for their lanes.
 
-    Args:
-        view: What it shows.
-        ranks: The run's ranks in the order of the page, with rank and position.
-        tasks: The run's, as `packing.arranged` returns them.
+    Attributes:
+        whatif: As of `Told`.
+        drawn: The first of the answers, whose lanes the page holds.
     """
-    questions = view.questions
-    asks = Asks(questions, view.timeline, ranks, tasks["name"].unique(maintain_order=True))
-    frames = [tasks.clear().with_columns(answer=pl.lit(None, pl.Int32))]
-    if not questions.possible:
-        return Told(None, frames[0], asks)
-    ledger = view.study.ledger if view.study.pipelined else None
-    size = len(ledger.counterfactuals.run) if ledger is not None else 0
-    for number, answer in enumerate(view.answers[: _HELD // max(1, size)]):
-        made = asks.ghost(answer)
-        if made is not None:
-            asks = asks._replace(names=pl.concat([asks.names, made.names]))
-            frames.append(made.tasks.with_columns(answer=pl.lit(number, pl.Int32)))
-    ghosts = pl.concat(frames, how="diagonal")
-    rows: dict[int, list[schema.Row]] = {}
-    for row in extents(ghosts, "answer", *TASK_ROW):
-        rows.setdefault(row.pop("answer"), []).append(msgspec.convert(row, schema.Row))
-    whatif = schema.WhatIf(
-        command=None if view.read_again is None else shlex.join((*_ASK, *view.read_again)),
-        step=questions.simple.step_ns,
-        span=questions.simple.span,  # type: ignore[arg-type]  # one of the three
-        moves=ledger is not None,
-        causes=questions.removable,
-        stages=_stages(ledger),
-        layers=None if questions.layers is None else list(questions.layers),
-        answers=[said(one, rows.get(number, ())) for number, one in enumerate(view.answers)],
-    )
-    return Told(whatif, ghosts, asks)
+
+    whatif: schema.WhatIf | None
+    drawn: Sequence[Answer]
+
+    @classmethod
+    def of(cls, view: View) -> Answers:
+        """Return what a page tells of the run that it shows."""
+        questions = view.questions
+        if not questions.possible:
+            return cls(None, ())
+        ledger = view.study.ledger if view.study.pipelined else None
+        size = len(ledger.counterfactuals.run) if ledger is not None else 0
+        whatif = schema.WhatIf(
+            command=None if view.read_again is None else shlex.join((*_ASK, *view.read_again)),
+            step=questions.simple.step_ns,
+            span=questions.simple.span,  # type: ignore[arg-type]  # one of the three
+            moves=ledger is not None,
+            causes=questions.removable,
+            stages=_stages(ledger),
+            layers=None if questions.layers is None else list(questions.layers),
+            answers=[said(one) for one in view.answers],
+        )
+        return cls(whatif, view.answers[: _HELD // max(1, size)])
+
+    def with_lanes(self, timeline: Timeline, ranks: pl.DataFrame, tasks: pl.DataFrame) -> Told:
+        """Add the lanes of what would have run.
+
+        Args:
+            timeline: The run.
+            ranks: Its ranks in the order of the page, with rank and position.
+            tasks: Its tasks, as `packing.arranged` returns them.
+        """
+        names = _names(tasks)
+        frames = [tasks.clear().with_columns(answer=pl.lit(None, pl.Int32))]
+        for number, answer in enumerate(self.drawn):
+            made = _ghost(answer, timeline, ranks, names)
+            if made is not None:
+                names = pl.concat([names, made.names])
+                frames.append(made.tasks.with_columns(answer=pl.lit(number, pl.Int32)))
+        ghosts = pl.concat(frames, how="diagonal")
+        if self.whatif is None or not ghosts.height:
+            return Told(self.whatif, ghosts, names)
+        rows: dict[int, list[schema.Row]] = {}
+        for row in extents(ghosts, "answer", *TASK_ROW):
+            rows.setdefault(row.pop("answer"), []).append(msgspec.convert(row, schema.Row))
+        drawn = [
+            msgspec.structs.replace(answer, rows=rows.get(number, []))
+            for number, answer in enumerate(self.whatif.answers)
+        ]
+        return Told(msgspec.structs.replace(self.whatif, answers=drawn), ghosts, names)
+
+
+def _names(tasks: pl.DataFrame) -> pl.Series:
+    """Return the names of arranged tasks in the order in which they appear."""
+    return tasks["name"].unique(maintain_order=True).cast(pl.String)
 
 
 def _stages(ledger: Ledger | None) -> list[int]:
@@ -133,8 +166,8 @@ def _stages(ledger: Ledger | None) -> list[int]:
     return known
 
 
-def said(answer: Answer, rows: Sequence[schema.Row] = ()) -> schema.Answer:
-    """Return an answer as the page tells it, with the rows of its tasks if these are at hand."""
+def said(answer: Answer) -> schema.Answer:
+    """Return an answer as the page tells it, without the rows of its tasks."""
     asked, prediction = answer
     return schema.Answer(
         asked=shlex.join(written(asked)),
@@ -147,7 +180,7 @@ def said(answer: Answer, rows: Sequence[schema.Row] = ()) -> schema.Answer:
         best=prediction.best_ns,
         best_if=prediction.best_if,
         detail=sentence(prediction),
-        rows=list(rows),
+        rows=[],
     )
 
 

@@ -42,7 +42,10 @@ from bubblescope.render.layout import ordered_ranks
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from bubblescope.analysis.standard_questions import Questions
+    from bubblescope.analysis.verdict import Verdict
     from bubblescope.analysis.view import View
+    from bubblescope.model.timeline import Timeline
     from bubblescope.render.html.samples import Counters
 
 _TITLE: Final = 200
@@ -71,7 +74,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
         samples: Values of counters over time, in the columns of the page.
         kernels: As `bubblescope.render.html.kernels.Kernels.table`; empty if the page has none.
         ghosts: Tasks of what-ifs that the page holds, as of `bubblescope.render.html.answers.Told`.
-        asks: What can be asked about the run, and how a page tells the answer.
+        asks: What can be asked about the run, and how a page tells the answer; None if nobody can ask.
     """
 
     told: schema.Told
@@ -84,7 +87,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
     samples: pl.DataFrame
     kernels: pl.DataFrame
     ghosts: pl.DataFrame
-    asks: answers.Asks
+    asks: answers.Asks | None
 
     @classmethod
     def of(cls, view: View, *, title: str | None = None, kernels: bool = False) -> PageData:
@@ -95,54 +98,7 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
             title: Heading; by default the names of the traces.
             kernels: Whether to show the kernels too, if the timeline has them.
         """
-        timeline, known = view.timeline, view.study
-        ranks = ordered_ranks(timeline).with_row_index("position")
-        overlays = view.overlays
-        tasks = arranged(timeline, overlays, ranks)
-        ran = kernels_of(timeline, ranks) if kernels else no_kernels()
-        # Work before the first task, as of a warm-up, is shown too.
-        origin_ns = min(timeline.start_ns, _extreme(ran.table["start_ns"].min(), timeline.start_ns))
-        last = _extreme(tasks["end_ns"].max(), 0)
-        last = max(last, _extreme(ran.table["end_ns"].max(), last))
-        if view.against is not None:
-            tasks = tasks.with_columns(counterparts_of(tasks, view.against.pairing.tasks))
-            last = max(last, latest_ns(view.against.pairing))
-        counted = counters_of(timeline, ranks, origin_ns)
-        if timeline.budget.height:
-            tasks = tasks.with_columns(**sums_in_tasks(tasks, timeline.budget))
-        could = answers.tell(view, ranks, tasks)
-        told = schema.Told(
-            **summary(view, ranks, origin_ns),
-            against=None if view.against is None else against_of(view.against, ranks, origin_ns),
-            end=last - origin_ns,
-            title=cut(title or title_of(view), _TITLE),
-            chunks=bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
-            names=[cut(name, _TEXT) for name in could.asks.names.to_list()],
-            overlays=overlays_of(view),
-            verdict=verdict_of(view.verdict, known.bubbles.overall.makespan_error, tasks),
-            above=view.above,  # type: ignore[arg-type]
-            whatif=could.whatif,
-            counters=counted.counters,
-            samples=counted.samples,
-            kernels=ran.head(),
-            no_kernels=NOT_ASKED if timeline.budget.height and not kernels else None,
-        )
-        if counted.left_out:
-            told.notes.append(_thinned(counted))
-        steps = pl.Series("step", [step.step for step in told.steps], pl.Int32)
-        return cls(
-            told=told,
-            origin_ns=origin_ns,
-            tasks=tasks,
-            gaps=gaps_of(known.ledger, ranks),
-            links=view.links,
-            phases=phase_columns(view.phases, ranks, origin_ns),
-            cells=cells_of(known.bubbles, ranks, steps),
-            samples=counted.table,
-            kernels=ran.table,
-            ghosts=could.ghosts,
-            asks=could.asks,
-        )
+        return Outline.of(view, title, kernels=kernels).with_tasks(view.questions)
 
     def places(self) -> Places:
         """Return which rows of its tables belong where on the page."""
@@ -184,6 +140,127 @@ class PageData(msgspec.Struct, frozen=True, eq=False):
             "cells": self.cells,
             "samples": self.samples,
         }
+
+
+class Outline(NamedTuple):
+    """What the page knows of a run before its tasks are in order, which takes nothing else.
+
+    All that was worked out about a run is larger than what the page holds of it. So whoever writes a
+    page of a large run lets go of that, and then puts its tasks in order.
+
+    Attributes:
+        timeline: The run.
+        overlays: Lane -> what stands beside it.
+        ranks: Its ranks in the order of the page, with rank and position.
+        origin_ns: As of `PageData`.
+        end_ns: The last end of what is not a task.
+        known: Fields of `schema.Told`.
+        verdict: What the run comes to.
+        error: How far its share may be off because clocks differ.
+        pairs: As of `packing.counterparts_of`; None if the page shows one run.
+        answers: What it tells of what-ifs.
+        gaps, links, phases, cells, samples, kernels: As of `PageData`.
+    """
+
+    timeline: Timeline
+    overlays: Mapping[str, Timeline]
+    ranks: pl.DataFrame
+    origin_ns: int
+    end_ns: int
+    known: dict[str, Any]
+    verdict: Verdict
+    error: float | None
+    pairs: pl.DataFrame | None
+    answers: answers.Answers
+    gaps: pl.DataFrame
+    links: pl.DataFrame
+    phases: pl.DataFrame
+    cells: pl.DataFrame
+    samples: pl.DataFrame
+    kernels: pl.DataFrame
+
+    @classmethod
+    def of(cls, view: View, title: str | None = None, *, kernels: bool = False) -> Outline:
+        """Take what the page shows of a view; arguments as of `PageData.of`."""
+        timeline, study, against = view.timeline, view.study, view.against
+        ranks = ordered_ranks(timeline).with_row_index("position")
+        ran = kernels_of(timeline, ranks) if kernels else no_kernels()
+        # Work before the first task, as of a warm-up, is shown too.
+        origin_ns = min(timeline.start_ns, _extreme(ran.table["start_ns"].min(), timeline.start_ns))
+        end_ns = _extreme(ran.table["end_ns"].max(), 0)
+        if against is not None:
+            end_ns = max(end_ns, latest_ns(against.pairing))
+        counted = counters_of(timeline, ranks, origin_ns)
+        could = answers.Answers.of(view)
+        known = {
+            **summary(view, ranks, origin_ns),
+            "against": None if against is None else against_of(against, ranks, origin_ns),
+            "title": cut(title or title_of(view), _TITLE),
+            "overlays": overlays_of(view),
+            "above": view.above,
+            "counters": counted.counters,
+            "samples": counted.samples,
+            "kernels": ran.head(),
+            "no_kernels": NOT_ASKED if timeline.budget.height and not kernels else None,
+        }
+        if counted.left_out:
+            known["notes"].append(_thinned(counted))
+        steps = pl.Series("step", [step.step for step in known["steps"]], pl.Int32)
+        return cls(
+            timeline=timeline,
+            overlays=view.overlays,
+            ranks=ranks,
+            origin_ns=origin_ns,
+            end_ns=end_ns,
+            known=known,
+            verdict=view.verdict,
+            error=study.bubbles.overall.makespan_error,
+            pairs=None if against is None else against.pairing.tasks,
+            answers=could,
+            gaps=gaps_of(study.ledger, ranks),
+            links=view.links,
+            phases=phase_columns(view.phases, ranks, origin_ns),
+            cells=cells_of(study.bubbles, ranks, steps),
+            samples=counted.table,
+            kernels=ran.table,
+        )
+
+    def with_tasks(self, questions: Questions | None = None) -> PageData:
+        """Put the tasks in order.
+
+        Args:
+            questions: Answers what is asked of the page later; None if nobody can ask.
+        """
+        tasks = arranged(self.timeline, self.overlays, self.ranks)
+        if self.pairs is not None:
+            tasks = tasks.with_columns(counterparts_of(tasks, self.pairs))
+        if self.timeline.budget.height:
+            tasks = tasks.with_columns(**sums_in_tasks(tasks, self.timeline.budget))
+        could = self.answers.with_lanes(self.timeline, self.ranks, tasks)
+        told = schema.Told(
+            **self.known,
+            end=max(_extreme(tasks["end_ns"].max(), 0), self.end_ns) - self.origin_ns,
+            chunks=bool((tasks["chunk"].max() or 0) > 0),  # type: ignore[operator]
+            names=[cut(name, _TEXT) for name in could.names.to_list()],
+            verdict=verdict_of(self.verdict, self.error, tasks),
+            whatif=could.whatif,
+        )
+        asks = None
+        if questions is not None:
+            asks = answers.Asks(questions, self.timeline, self.ranks, could.names)
+        return PageData(
+            told=told,
+            origin_ns=self.origin_ns,
+            tasks=tasks,
+            gaps=self.gaps,
+            links=self.links,
+            phases=self.phases,
+            cells=self.cells,
+            samples=self.samples,
+            kernels=self.kernels,
+            ghosts=could.ghosts,
+            asks=asks,
+        )
 
 
 def _extreme(value: Any, otherwise: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -11,13 +12,13 @@ import polars as pl
 
 from bubblescope.analysis.idle.ledger import CAUSE_DTYPE
 from bubblescope.model import intervals
-from bubblescope.model.arrays import at_once
+from bubblescope.model.arrays import at_once, give_back
 from bubblescope.model.ordering import in_order, numbered, order_of_runs
 from bubblescope.render.html import schema
 from bubblescope.render.layout import LANE_ORDER, with_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.rates import BubbleRates
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
 
 _LANES: Final = (LANE_ORDER[0], "against", "ideal", "whatif", *LANE_ORDER[1:])
 """Lanes of a rank, top to bottom: what another run did, and what could have been, is below what was."""
+
+LANE: Final = pl.Enum(_LANES)
+
+_OF_TASKS: Final = (
+    *("task", "overlaid", "rank", "step", "kind", "stage", "chunk", "microbatch"),
+    *("pair_chunk", "pair_microbatch", "start_ns", "end_ns", "busy_ns", "host_start_ns"),
+    *("peer", "name"),
+)
+"""Columns of tasks that the page needs, besides their lane."""
 
 SUMS: Final = ("computing", "communicating", "copying")
 """Columns of how long the device did what in a task, if it is known of any: ns, or -1."""
@@ -48,6 +58,15 @@ _GAPS: Final[dict[str, Any]] = {
 _PIECE: Final = 1 << 22
 """Bytes that are compressed at once."""
 
+_WHOLE: Final = 3 << 20
+"""Bytes that are written in base64 at once: threes, so that only the last are filled up."""
+
+_AHEAD: Final = 8
+"""Pieces that are there at once: enough for all processors of a small machine to have work."""
+
+_LAST: Final = b"\x03\x00"
+"""The block of no bytes that ends a stream of deflate."""
+
 _UNKNOWN: Final = -1
 _TYPES: Final[dict[schema.NumberType, type[np.integer[Any]]]] = {
     "u8": np.uint8,
@@ -68,52 +87,71 @@ class Packed(NamedTuple):
     data: bytes
     columns: list[schema.Column]
 
-    @property
-    def text(self) -> str:
-        """The data in base64, as a page can hold it."""
-        return base64.b64encode(self.data).decode()
+    def text(self) -> Iterator[str]:
+        """Yield the data in base64, as a page can hold it, piece by piece."""
+        for at in range(0, len(self.data), _WHOLE):
+            yield base64.b64encode(self.data[at : at + _WHOLE]).decode()
 
 
-def packed(frame: pl.DataFrame, effort: int = 4) -> Packed:
+def packed(frame: pl.DataFrame, effort: int = 1) -> Packed:
     """Pack columns of numbers, whole ones each in the smallest type that holds it.
 
     Args:
         frame: The columns.
-        effort: How hard to compress, from 1 to 9. Of a million tasks, 6 takes twice as long as 4, for
-            2 % less.
+        effort: How hard to compress, from 1 to 9. Of a million tasks, 4 takes half as long again as 1,
+            for 6 % less, and 6 more than three times as long, for 8 % less.
     """
-    data = bytearray()
-    columns = []
-    for column in frame.iter_columns():
-        values = column.to_numpy()
-        code, dtype = _smallest(values)
-        part = np.ascontiguousarray(values.astype(dtype)).tobytes()
-        data += part + bytes(-len(part) % 8)
-        columns.append(schema.Column(name=column.name, type=code, length=len(values)))
-    return Packed(deflated(data, effort), columns)
+    columns: list[schema.Column] = []
+
+    def parts() -> Iterator[bytes]:
+        for column in frame.iter_columns():
+            values = column.to_numpy()
+            code, dtype = _smallest(values)
+            columns.append(schema.Column(name=column.name, type=code, length=len(values)))
+            part = np.ascontiguousarray(values, dtype).tobytes()
+            yield part + bytes(-len(part) % 8) if len(part) % 8 else part
+
+    return Packed(deflated(parts(), effort), columns)
 
 
-def deflated(data: bytes | bytearray, effort: int) -> bytes:
+def deflated(parts: Iterable[bytes], effort: int) -> bytes:
     """Return compressed data as `zlib.compress` does, large pieces at once on as many processors.
 
     Pieces of deflate end at a byte if they are flushed, and then are one stream when they are put
     together (RFC 1951, section 3.2.4), as pigz does; around it are zlib's header and checksum (RFC
-    1950).
+    1950). Of what is to be compressed only some pieces are there at a time.
+
+    Args:
+        parts: The data, one part after the other.
+        effort: From 1 to 9.
     """
-    if len(data) <= _PIECE:
-        return zlib.compress(data, effort)
-    view = memoryview(data)
-    pieces = [view[at : at + _PIECE] for at in range(0, len(data), _PIECE)]
+    checksum, body = 1, [zlib.compress(b"", effort)[:2]]
 
-    def squeezed(number: int) -> bytes:
+    def squeezed(piece: bytes) -> bytes:
         stream = zlib.compressobj(effort, wbits=-zlib.MAX_WBITS)
-        last = number == len(pieces) - 1
-        return stream.compress(pieces[number]) + stream.flush(
-            zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH
-        )
+        return stream.compress(piece) + stream.flush(zlib.Z_SYNC_FLUSH)
 
-    body = b"".join(at_once(squeezed, range(len(pieces))))
-    return zlib.compress(b"", effort)[:2] + body + zlib.adler32(data).to_bytes(4, "big")
+    pieces = _pieces(parts)
+    while some := list(islice(pieces, _AHEAD)):
+        body += at_once(squeezed, some)
+        for piece in some:
+            checksum = zlib.adler32(piece, checksum)
+    return b"".join([*body, _LAST, checksum.to_bytes(4, "big")])
+
+
+def _pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of one size, but for the last."""
+    rest = b""
+    for part in parts:
+        rest += part
+        if len(rest) >= _PIECE:
+            whole = memoryview(rest)
+            end = len(rest) - len(rest) % _PIECE
+            for at in range(0, end, _PIECE):
+                yield bytes(whole[at : at + _PIECE])
+            rest = bytes(whole[end:])
+    if rest:
+        yield rest
 
 
 def _smallest(values: np.ndarray) -> tuple[schema.NumberType, type[np.number[Any]]]:
@@ -149,27 +187,35 @@ def arranged(
         ranks: With rank and position.
 
     Returns:
-        The tasks with position (of the rank in `ranks`), lane as text, row, task (the row in the
-        timeline's tasks, null for those of overlays), overlaid (the row in the overlay's tasks, null
-        for what was measured), and code: the number of the task's name, in the order in which names
-        appear.
+        The columns of tasks that the page needs, with position (of the rank in `ranks`), lane as
+        `LANE`, row, task (the row in the timeline's tasks, null for those of overlays), overlaid (the
+        row in the overlay's tasks, null for what was measured), name as a categorical, and code: the
+        number of that name, in the order in which names appear.
     """
     # Each is in order by itself, so that they are only put together.
-    lanes = pl.Enum(_LANES)
     measured = timeline.tasks.with_row_index("task")
-    own = with_rows(measured.with_columns(overlaid=pl.lit(None, measured.schema["task"])))
-    parts = [own.with_columns(pl.col("lane").cast(pl.String).cast(lanes))]
+    parts = [_in_rows(measured.with_columns(overlaid=pl.lit(None, measured.schema["task"])))]
     for lane, overlay in overlays.items():
         tasks = overlay.tasks.with_row_index("overlaid")
-        rows = with_rows(tasks.with_columns(task=pl.lit(None, own.schema["task"])))
-        parts.append(rows.with_columns(lane=pl.lit(lane, lanes)).select(own.columns))
-    position = pl.col("rank").replace_strict(ranks["rank"], ranks["position"])
-    tasks = pl.concat(parts).drop("cut_ns").with_columns(position=position)
-    place, _ = numbered(
-        *(tasks[name].to_physical().to_numpy() for name in ("position", "lane", "row"))
-    )
-    tasks = tasks[order_of_runs(place)].with_columns(pl.col("lane").cast(pl.String))
+        rows = _in_rows(tasks.with_columns(task=pl.lit(None, tasks.schema["overlaid"])))
+        parts.append(rows.with_columns(lane=pl.lit(lane, LANE)))
+    give_back()
+    parts = [part.with_columns(position=_positions(part["rank"], ranks)) for part in parts]
+    rows = pl.concat([part.select(pl.col(TASK_ROW).to_physical()) for part in parts])
+    place, _ = numbered(*(values.to_numpy() for values in rows))
+    order = order_of_runs(place)
+    del rows, place
+    give_back()
+    tasks = _gathered(parts, order)
     return tasks.with_columns(code=_codes(tasks["name"]))
+
+
+def _in_rows(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return those columns of tasks that the page needs, with their rows; names are numbers inside."""
+    kept = tasks.select(*_OF_TASKS, pl.col("lane").cast(pl.String).cast(LANE)).with_columns(
+        pl.col("name").cast(pl.Categorical)
+    )
+    return with_rows(kept).drop("cut_ns")
 
 
 def task_columns(
@@ -184,8 +230,9 @@ def task_columns(
         origin_ns: Where the page begins.
         row: What tells their rows apart.
     """
-    return tasks.select(
-        gap=_steps("start_ns", row, origin_ns),
+    return _small(
+        tasks,
+        gap=_steps(tasks, row, origin_ns),
         length=pl.col("end_ns") - pl.col("start_ns"),
         busy=pl.col("busy_ns").fill_null(_UNKNOWN),
         lead=(pl.col("start_ns") - pl.col("host_start_ns"))
@@ -202,6 +249,12 @@ def task_columns(
         name=pl.col("code"),
         **{name: pl.col(name) for name in (*SUMS, COUNTERPART) if name in tasks.columns},
     )
+
+
+def _small(frame: pl.DataFrame, **columns: pl.Expr | pl.Series) -> pl.DataFrame:
+    """Return columns of integers, each made in its turn and kept in a small type."""
+    made = (frame.select(column.alias(name)) for name, column in columns.items())
+    return pl.DataFrame([one.to_series().shrink_dtype() for one in made])
 
 
 def counterparts_of(tasks: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
@@ -229,23 +282,46 @@ def gaps_of(ledger: Ledger | None, ranks: pl.DataFrame) -> pl.DataFrame:
     """
     if ledger is None:
         return pl.DataFrame(schema=_GAPS)
-    gaps = ledger.gaps.join(ranks.select("rank", "position"), on="rank", maintain_order="left")
+    parts = [
+        part.select(*_GAPS.keys() - {"position"}, position=_positions(part["rank"], ranks))
+        for part in ledger.gaps_by_part()
+    ]
     # Those of a rank are by step: mostly by start then.
     gaps = in_order(
-        gaps[order_of_runs(gaps["position"].to_numpy())], "position", "start_ns", "end_ns"
+        _gathered(parts, order_of_runs(pl.concat([part["position"] for part in parts]).to_numpy())),
+        *("position", "start_ns", "end_ns"),
     )
+    give_back()
     fresh_ns = intervals.fresh_start_ns(*intervals.columns(gaps, "position"))
-    return (
-        gaps.with_columns(start_ns=pl.Series(fresh_ns))
-        .filter(pl.col("start_ns") < pl.col("end_ns"))
-        .select(_GAPS.keys())
+    gaps = gaps.with_columns(start_ns=pl.Series(fresh_ns)).select(_GAPS.keys())
+    seen = gaps["start_ns"] < gaps["end_ns"]
+    return gaps if seen.all() else gaps.filter(seen)
+
+
+def _positions(rank: pl.Series, ranks: pl.DataFrame) -> pl.Series:
+    """Return where ranks are on the page."""
+    return rank.replace_strict(ranks["rank"], ranks["position"])
+
+
+def _gathered(parts: Sequence[pl.DataFrame], order: Ints) -> pl.DataFrame:
+    """Return rows of frames that stand one after the other, and take the columns out of these.
+
+    Such frames are large, so there are never two of all columns.
+    """
+    rows = pl.Series(order)
+    return pl.DataFrame(
+        [
+            pl.concat([part.drop_in_place(name) for part in parts]).gather(rows)
+            for name in parts[0].columns
+        ]
     )
 
 
 def gap_columns(gaps: pl.DataFrame, tasks: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
     """Return the columns of gaps; `task` and `root` are rows of the arranged tasks, or -1."""
-    return gaps.select(
-        gap=_steps("start_ns", ("position",), origin_ns),
+    return _small(
+        gaps,
+        gap=_steps(gaps, ("position",), origin_ns),
         length=pl.col("end_ns") - pl.col("start_ns"),
         step=pl.col("step").fill_null(_UNKNOWN),
         cause=pl.col("cause").to_physical(),
@@ -319,17 +395,23 @@ def _rows_of(numbers: pl.Series, highest: int = 0) -> Ints:
     return at
 
 
-def _steps(column: str, within: tuple[str, ...], first: int) -> pl.Expr:
-    """Return the differences of a column, from `first` on."""
-    return pl.col(column) - pl.col(column).shift(1).over(within).fill_null(first)
+def _steps(frame: pl.DataFrame, within: tuple[str, ...], first: int) -> pl.Series:
+    """Return the differences of starts within rows that stand together, from `first` on."""
+    steps = np.diff(frame["start_ns"].to_numpy(), prepend=first)
+    turn = np.zeros(len(steps), bool)
+    turn[:1] = True
+    for name in within:
+        values = frame[name].to_physical().to_numpy()
+        turn[1:] |= values[1:] != values[:-1]
+    begins = np.flatnonzero(turn)
+    steps[begins] = frame["start_ns"].gather(begins).to_numpy() - first
+    return pl.Series(steps)
 
 
 def _codes(names: pl.Series) -> pl.Series:
-    """Number names in the order of their first appearance."""
-    unique = names.unique(maintain_order=True)
-    return names.to_frame("name").join(
-        pl.DataFrame({"name": unique}).with_row_index("code"),
-        on="name",
-        how="left",
-        maintain_order="left",
-    )["code"]
+    """Number categorical names in the order of their first appearance."""
+    numbers = names.to_physical()
+    found = numbers.unique(maintain_order=True).to_numpy()
+    codes = np.zeros(int(found.max(initial=0)) + 1, np.uint32)
+    codes[found] = np.arange(len(found), dtype=np.uint32)
+    return pl.Series(codes[numbers.to_numpy()])

@@ -14,21 +14,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bubblescope.model.arrays import give_back
 from bubblescope.model.files import replacing
 from bubblescope.model.plain_text import inert_json, visible
-from bubblescope.render.html.data import PageData
+from bubblescope.render.html.data import Outline
 from bubblescope.render.html.kernels import need_room
 from bubblescope.render.html.packing import packed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from bubblescope.analysis.view import View
+    from bubblescope.render.html.data import PageData
     from bubblescope.render.html.packing import Packed
     from bubblescope.render.html.schema import Head, TableName
 
-_PAGE: Final = """<!doctype html>
+_BEFORE: Final = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -41,18 +43,29 @@ _PAGE: Final = """<!doctype html>
 <body>
 <script id="head" type="application/json">{head}</script>
 <script>{script}</script>
-{tables}
-</body>
+"""
+_TABLE: Final = '<script id="{name}" type="application/octet-stream">'
+_TABLE_END: Final = "</script>\n"
+_AFTER: Final = """</body>
 </html>
 """
 
-_TABLE: Final = '<script id="{name}" type="application/octet-stream">{text}</script>'
-
 
 def write(view: View, path: Path, *, title: str | None = None, kernels: bool = False) -> Path:
-    """Write the page; the arguments are those of `render`."""
-    with replacing(path) as partial:
-        partial.write_text(render(view, title=title, kernels=kernels), encoding="utf-8")
+    """Write the page; the arguments are those of `render`.
+
+    Of a large run the view is larger than the page, so it is let go once it is not needed: a caller
+    that does not keep it takes less memory.
+    """
+    outline = _outline(view, title, kernels=kernels)
+    del view
+    give_back()
+    data = outline.with_tasks()
+    del outline
+    give_back()
+    with replacing(path) as partial, partial.open("wb") as file:
+        for part in _parts(*_packed(data)):
+            file.write(part.encode())
     return path
 
 
@@ -67,12 +80,20 @@ def render(view: View, *, title: str | None = None, kernels: bool = False) -> st
     Raises:
         BubblescopeError: There are more kernels than a page can hold.
     """
+    return page(*_packed(_outline(view, title, kernels=kernels).with_tasks()))
+
+
+def _outline(view: View, title: str | None, *, kernels: bool) -> Outline:
     if kernels:
         need_room(view.timeline)
-    data = PageData.of(view, title=title, kernels=kernels)
+    return Outline.of(view, title, kernels=kernels)
+
+
+def _packed(data: PageData) -> tuple[Head, dict[TableName, Packed]]:
+    """Return the head of a page that holds all of a run, and its tables."""
     tables = {name: packed(frame) for name, frame in data.tables()}
     columns = {name: table.columns for name, table in tables.items()}
-    return page(data.head(columns, data.places()), tables)
+    return data.head(columns, data.places()), tables
 
 
 def page(head: Head, tables: Mapping[TableName, Packed], *, connect: bool = False) -> str:
@@ -83,17 +104,26 @@ def page(head: Head, tables: Mapping[TableName, Packed], *, connect: bool = Fals
         tables: By name.
         connect: Whether it may load from where it came.
     """
+    return "".join(_parts(head, tables, connect=connect))
+
+
+def _parts(
+    head: Head, tables: Mapping[TableName, Packed], *, connect: bool = False
+) -> Iterator[str]:
+    """Yield the page's text in parts, so that a large one need not be there as a whole."""
     script, style = _asset("bundle.js"), _asset("bundle.css")
-    return _PAGE.format(
+    yield _BEFORE.format(
         policy=policy(connect=connect),
         title=_inert(head.title),
         style=style,
         head=_json(head),
-        tables="\n".join(
-            _TABLE.format(name=name, text=table.text) for name, table in tables.items()
-        ),
         script=script,
     )
+    for name, table in tables.items():
+        yield _TABLE.format(name=name)
+        yield from table.text()
+        yield _TABLE_END
+    yield _AFTER
 
 
 @cache

@@ -197,8 +197,9 @@ def _spent(timeline: Timeline) -> dict[str, int]:
     """Return what a rank's compute lane spends in each kind a step, the mean of all, in ns."""
     parts = max(1, len(timeline.steps)) * max(1, len(timeline.ranks))
     length = pl.col("end_ns") - pl.col("start_ns")
-    computing = timeline.tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
-    spent = computing.group_by(pl.col("kind").cast(pl.String)).agg(length.sum() // parts)
+    tasks = timeline.tasks.select("kind", "lane", "start_ns", "end_ns")
+    computing = tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
+    spent = computing.group_by("kind").agg(length.sum() // parts)
     return dict(spent.iter_rows())
 
 

@@ -147,7 +147,7 @@ def _task(word: str, field: str, value: str, data: PageData) -> pl.Expr:
     if field in _NUMBERED:
         return _numbers(pl.col(_NUMBERED[field]), value, field)
     if field == "lane":
-        return pl.col("lane") == value
+        return pl.col("lane").cast(pl.String) == value
     if field == "kind":
         said = (value, value.replace(" ", "_"))
         return _kinds([kind for kind in Kind if SHORT[kind] == value or kind.value in said], value)

@@ -35,11 +35,13 @@ class Asking:
     """Answers questions, and cuts out of what would have run what is in sight.
 
     Args:
-        data: What a page of the run would hold.
+        data: What a page of the run would hold, and what can be asked about it.
     """
 
     def __init__(self, data: PageData) -> None:
-        self._data = data
+        if data.asks is None:
+            raise ValueError("the page's data was made for one that nobody can ask")
+        self._data, self._asks = data, data.asks
         self._told: dict[str, _Told] = {}
 
     def answer(self, question: str) -> Asked:
@@ -77,11 +79,11 @@ class Asking:
         if len(question) > _LETTERS:
             raise ScheduleError("the question is too long")
         asked = read(question)
-        data, questions = self._data, self._data.asks.questions
+        data, questions = self._data, self._asks.questions
         if questions.operations(*asked) > _OPERATIONS:
             raise ScheduleError("that takes long: ask it as a command")
         answer = questions.ask(*asked)
-        ghost = data.asks.ghost(answer)
+        ghost = self._asks.ghost(answer)
         if ghost is None:
             return _Told(Asked(answer=said(answer), rows=[], names=[]), None)
         measured, places = len(data.tasks), data.places()

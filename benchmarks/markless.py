@@ -1,0 +1,230 @@
+"""How much of a pipeline is told from traces without marks, and how right its probabilities are.
+
+    python tests/helpers/markless_runs.py CORPUS
+    PYTHONPATH=src python tests/helpers/markless_nsight.py CORPUS
+    python benchmarks/markless.py CORPUS --damage --seeds 3
+
+Real runs of torch's schedules had ranges around every action; those were taken out of the traces,
+and say what was true. A pass is found if a task of its kind covers more than half of it, and it more
+than half of the task, by the time in which operators ran; paired if its backward is told to be of the
+same micro-batch as its forward; placed if its stage and its micro-batch are right. A task is wrong if
+anything that is said of it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
+
+import markless_damage as damage
+import markless_score as scoring
+from bubblescope import sources
+from bubblescope.analysis.rates import bubble_rates
+from bubblescope.analysis.schedule.recognise import recognise
+from bubblescope.model.errors import BubblescopeError
+
+BINS = (0.0, 0.5, 0.7, 0.9, 0.95, 0.99, 1.0)
+"""Lower ends of the bins of probability; the last is of what is said without doubt."""
+
+WHOLE = "whole"
+"""The version of a case to which nothing was done."""
+
+
+class Result(NamedTuple):
+    """What came of one version of one case."""
+
+    case: str
+    version: str
+    score: scoring.Score
+    named: str
+    bubble: str
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("corpus", type=Path, help="folder of cases, each with a truth.json")
+    parser.add_argument("--only", nargs="*", default=[], help="cases whose path begins with these")
+    parser.add_argument("--damage", action="store_true", help="damaged versions of each case too")
+    parser.add_argument(
+        "--versions", nargs="*", choices=[WHOLE, *damage.VERSIONS], help="only these versions"
+    )
+    parser.add_argument("--marked", action="store_true", help="read the traces with their marks")
+    parser.add_argument("--seeds", type=int, default=1, help="of each version that has any")
+    parser.add_argument("--jobs", type=int, default=1, help="cases at once")
+    parser.add_argument(
+        "--probability",
+        nargs="*",
+        default=["certainty"],
+        metavar="[ASPECT=]COLUMN",
+        help=f"the tasks' columns of probability, of all or of one of {', '.join(scoring.ASPECTS)}",
+    )
+    asked = parser.parse_args()
+    columns = columns_of(asked.probability)
+    folders = sorted(path.parent for path in asked.corpus.rglob("truth.json"))
+    names = [str(folder.relative_to(asked.corpus)) for folder in folders]
+    if asked.only:
+        names = [one for one in names if one.startswith(tuple(asked.only))]
+    versions = asked.versions or [WHOLE, *(damage.VERSIONS if asked.damage else ())]
+    judged = partial(
+        judge,
+        asked.corpus,
+        "marked" if asked.marked else "stripped",
+        versions=versions,
+        seeds=asked.seeds,
+        columns=columns,
+    )
+    # A forked process would inherit the locks of Polars' threads.
+    with ProcessPoolExecutor(asked.jobs, get_context("spawn")) as pool:
+        results = [one for part in pool.map(judged, names) for one in part]
+    for one in results:
+        if one.score.wrong_and_sure:
+            said = f"{one.case}, {one.version}: {one.score.wrong_and_sure} wrong above 50 %"
+            print(said, file=sys.stderr)
+    print(by_case([one for one in results if one.version == WHOLE]))
+    if len(versions) > 1:
+        print(by_version(results))
+    print(reliability(results))
+
+
+def columns_of(asked: list[str]) -> dict[str, str]:
+    """Return the column of each aspect's probability."""
+    columns = dict.fromkeys(scoring.ASPECTS, "")
+    for one in asked:
+        aspect, _, column = one.rpartition("=")
+        for name in [aspect] if aspect else scoring.ASPECTS:
+            columns[name] = column
+    return columns
+
+
+def judge(
+    corpus: Path, kind: str, name: str, versions: list[str], seeds: int, columns: dict[str, str]
+) -> list[Result]:
+    """Read every version of a case, and compare it with the truth."""
+    folder = corpus / name / kind
+    truth, worked = scoring.truth(corpus / name), scoring.working(corpus / name)
+    schedule = json.loads((corpus / name / "truth.json").read_text())["schedule"]
+    known = scoring.NAMES.get(schedule)
+    results = []
+    if WHOLE in versions:
+        results.append(Result(name, WHOLE, *read(folder, truth, worked, columns, known)))
+    damaged = [version for version in versions if version != WHOLE]
+    documents = damage.read(folder) if damaged else {}
+    for version in damaged if documents else ():  # others than Kineto's traces are read as they are
+        for seed in range(seeds if version in damage.SEEDED else 1):
+            made = damage.VERSIONS[version](documents, random.Random(f"{name} {version} {seed}"))
+            left = scoring.seen(truth, damage.windows(made))
+            with tempfile.TemporaryDirectory() as scratch:
+                damage.write(made, Path(scratch))
+                results.append(
+                    Result(name, version, *read(Path(scratch), left, worked, columns, known))
+                )
+    return results
+
+
+def read(
+    folder: Path,
+    truth: list[scoring.Action],
+    worked: dict[int, scoring.Working],
+    columns: dict[str, str],
+    known: str | None,
+) -> tuple[scoring.Score, str, str]:
+    """Return how well traces are told, what their schedule is called, and what their bubble rate is."""
+    true = f"{100 * scoring.bubble(truth):.2f} %" if known and truth else "-"
+    try:
+        timeline = sources.load(folder)
+    except BubblescopeError as error:
+        return scoring.score(truth, []), str(error).replace(str(folder), ""), f"- of {true}"
+    result = scoring.score(truth, scoring.claims(timeline.tasks, columns), worked)
+    seen, rate = recognise(timeline), bubble_rates(timeline).overall.makespan
+    said = "-" if rate is None else f"{100 * rate:.2f} %"
+    names = () if seen is None or not seen.schedule else (seen.schedule, *seen.equals)
+    right = "" if not names or known in names else ": wrong"
+    return result, f"{names[0] if names else '-'}{right}", f"{said} of {true}"
+
+
+def share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "-"
+
+
+def row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+COLUMNS = ("passes found", "backwards paired", "placed", "tasks wrong", "wrong above 50 %")
+
+
+def figures(score: scoring.Score) -> tuple[str, ...]:
+    return (
+        share(score.found, score.passes),
+        share(score.paired, score.backwards),
+        share(score.placed, score.passes),
+        f"{score.wrong} of {score.tasks}",
+        str(score.wrong_and_sure),
+    )
+
+
+def table(head: tuple[str, ...], rows: list[str]) -> str:
+    return "\n".join([row(*head), row(*("---" for _ in head)), *rows, ""])
+
+
+def by_case(results: list[Result]) -> str:
+    """Return the table of the cases that nothing was done to."""
+    rows = [row(one.case, *figures(one.score), one.named, one.bubble) for one in results]
+    return table(("case", *COLUMNS, "named", "bubble rate of the true one"), rows)
+
+
+def by_version(results: list[Result]) -> str:
+    """Return the table of what was done to the cases."""
+    sums: dict[str, scoring.Score] = {}
+    for one in results:
+        sums.setdefault(one.version, scoring.Score()).add(one.score)
+    return table(
+        ("version", *COLUMNS), [row(version, *figures(total)) for version, total in sums.items()]
+    )
+
+
+def reliability(results: list[Result]) -> str:
+    """Return how often answers are right, by the probability they are given with."""
+    answers = [answer for one in results for answer in one.score.answers]
+    told = [(said, right) for _, said, right in answers]
+    whole = [task for one in results for task in one.score.whole]
+    rows = []
+    for low, high in zip(BINS, (*BINS[1:], 2.0), strict=True):
+        cells: list[str] = []
+        for every in (told, whole):
+            inside = [(said, right) for said, right in every if low <= said < high]
+            mean = f"{100 * sum(said for said, _ in inside) / len(inside):.1f} %" if inside else "-"
+            cells += [mean, share(sum(right for _, right in inside), len(inside))]
+        name = f"{low:.0%} to {high:.0%}" if low < 1 else "100 %"
+        rows.append(row(name, *cells))
+    sure = {
+        aspect: [right for which, said, right in answers if which == aspect and said > 0.5]
+        for aspect in scoring.ASPECTS
+    }
+    every = [right for part in sure.values() for right in part]
+    wrong = [
+        row(aspect, share(part.count(False), len(part)))
+        for aspect, part in {**sure, "all": every}.items()
+    ]
+    return "\n".join(
+        [
+            table(
+                ("said with", "on average", "answers right", "on average", "tasks all right"), rows
+            ),
+            table(("said with more than 50 %", "wrong"), wrong),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""The slow rank that holds up a run most: one answer for all who ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bubblescope.analysis.idle.causes import Cause
+
+if TYPE_CHECKING:
+    from bubblescope.analysis.idle.ledger import Ledger
+    from bubblescope.analysis.idle.slow_ranks import SlowRank
+
+LEAST: Final = 0.01
+"""Share of the idle time below which a cause is not spoken of."""
+
+
+def notable(ledger: Ledger) -> SlowRank | None:
+    """Return the slowest rank of a run if it is worth a word; else None.
+
+    It is if slow ranks make a hundredth of the idle time, or if it is a twentieth slower in most steps:
+    among a thousand ranks, what one does to its own pipeline is a small share of all.
+    """
+    found = slowest(ledger)
+    if found is None:
+        return None
+    totals = dict(ledger.totals().select("cause", "share").iter_rows())
+    return found if found.stands_out or totals[Cause.SLOW_RANK.value] >= LEAST else None
+
+
+def slowest(ledger: Ledger) -> SlowRank | None:
+    """Return the slowest rank of a run; None if no idle time is because of slow ranks."""
+    if not (ledger.table["cause"] == Cause.SLOW_RANK.value).any():
+        return None
+    found = ledger.counterfactuals.slow_ranks
+    return found[0] if found else None
