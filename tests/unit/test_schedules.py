@@ -334,7 +334,7 @@ def test_a_csv_with_transfers_and_gaps_is_the_computation_in_it(tmp_path):
     [
         ("0F0,0Q0\n", "own.csv: row 1, cell 2: '0Q0' is no action"),
         ("0F\n", "row 1, cell 1: '0F' names no micro-batch"),
-        ("0F0\n", "own: no backward of micro-batch 0 at stage 0"),
+        ("0F0\n", "own.csv: no backward of micro-batch 0 at stage 0"),
         ("", "needs operations for every device"),
     ],
 )

@@ -251,7 +251,7 @@ def _causes(
             return None, "", None
         slow = notable(known)
         causes = known.table["cause"].unique().sort().to_list()
-        if len(steps) < 2:
+        if len(steps) < 2 or not causes:  # nothing scatters, or nothing was idle
             return known.table.select("step", "cause", "idle_ns"), "", slow
         own = _grid(known.table, steps, causes)
         chosen = np.unique(np.linspace(0, len(steps) - 1, _SINGLES).round().astype(int))

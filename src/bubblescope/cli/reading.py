@@ -102,6 +102,11 @@ def reading(command: Any) -> Any:
                 help="Correct the clocks of several hosts by what must come before what: never, "
                 "where it shows them to be wrong, or always.",
             ),
+            click.option(
+                "--unlimited",
+                is_flag=True,
+                help="Read packed traces that unpack to more than traces do; else they are refused.",
+            ),
             click.option("--steps", type=NUMBERS, help="Only these steps: 3 or 2:5 or 0,4:6."),
             click.option("--ranks", type=NUMBERS, help="Only these ranks."),
             click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),

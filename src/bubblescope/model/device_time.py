@@ -193,7 +193,8 @@ def _owners(times: Ints, threads: Ints, devices: Ints, ranges: pl.DataFrame) -> 
         local = owner_at(times[rows], starts[own], ends[own])
         owner[rows] = np.append(own, NONE)[local]
         if several and (found := local != NONE).any():
-            device_of[int(thread)] = int(np.bincount(devices[rows][found]).argmax())
+            used, times_used = np.unique(devices[rows][found], return_counts=True)
+            device_of[int(thread)] = int(used[times_used.argmax()])
     # A process that drives several devices annotates each from its own thread; help from another
     # thread then belongs to the thread that works on the same device.
     left = np.flatnonzero(owner == NONE)

@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from bubblescope.model import parquet
+from bubblescope.model.bounds import LONGEST_NS, RANKS, TIMES_NS, UNDECODABLE, Int32, Int64, Place
 from bubblescope.model.counters import in_force
-from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.errors import SourceError, TimelineError, quoted, reason
 from bubblescope.model.files import replacing
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.model.ordering import in_order
+from bubblescope.model.parquet import UNREADABLE
 from bubblescope.model.provenance import Notice, Run
 from bubblescope.model.timeline_tables import TABLES
 from bubblescope.model.timing import TIMED_DTYPE
+from bubblescope.model.typed import UnfitError, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-UNREADABLE: Final = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
-"""What reading a damaged Parquet file may raise. Polars' own checks do not catch all damage."""
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 KIND_DTYPE: Final = pl.Enum([kind.value for kind in Kind])
 LANE_DTYPE: Final = pl.Enum([lane.value for lane in Lane])
@@ -77,9 +78,6 @@ RANK_SCHEMA: Final[dict[str, pl.DataType]] = {
 _TASK_REQUIRED = ("rank", "kind", "lane", "start_ns", "end_ns", "name")
 _RANK_REQUIRED = ("rank", "host")
 
-RANKS: Final = 1 << 24
-"""No job has as many ranks. A larger number is damage, and tables by rank would fill the memory."""
-
 _TASK_RULES: Final[tuple[tuple[str, pl.Expr], ...]] = (
     ("end_ns is not before start_ns", pl.col("end_ns") >= pl.col("start_ns")),
     ("busy_ns is not negative", pl.col("busy_ns") >= 0),
@@ -92,8 +90,15 @@ _TASK_RULES: Final[tuple[tuple[str, pl.Expr], ...]] = (
         (f"{column} is not negative", pl.col(column) >= 0)
         for column in ("rank", "stage", "chunk", "microbatch", "peer")
     ),
+    *(
+        (f"{column} is below {RANKS:,}", pl.col(column) < RANKS)
+        for column in ("rank", "stage", "microbatch", "pair_stage", "pair_microbatch", "peer")
+    ),
+    *(
+        (f"{column} is within 146 years of zero", pl.col(column).is_between(-TIMES_NS, TIMES_NS))
+        for column in ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
+    ),
     ("certainty is a probability", pl.col("certainty").is_between(0, 1)),
-    (f"rank is below {RANKS:,}", pl.col("rank") < RANKS),
     (
         "only a forward_backward task has a pair",
         pl.all_horizontal(pl.col("pair_stage", "pair_chunk", "pair_microbatch").is_null())
@@ -345,28 +350,41 @@ class Timeline:
         """
         path = Path(path)
         try:
-            metadata = pl.read_parquet_metadata(path)
-            tasks = pl.read_parquet(path, glob=False, hive_partitioning=False)
+            metadata = parquet.metadata_of(path)
+            tasks = parquet.read(path)
         except FileNotFoundError:
             raise SourceError(path, "no such file") from None
         except UNREADABLE as error:
-            raise SourceError(path, f"cannot be read as Parquet ({_first_line(error)})") from None
+            raise SourceError(path, f"cannot be read as Parquet ({reason(error)})") from None
         if "bubblescope.run" not in metadata:
             raise SourceError(path, "is Parquet, but not a timeline that bubblescope saved")
         try:
             run = msgspec.json.decode(metadata["bubblescope.run"], type=Run)
-            ranks = pl.DataFrame(
-                msgspec.json.decode(metadata["bubblescope.ranks"]),
-                schema=RANK_SCHEMA,
-            )
+            rows = _RANK_ROWS.decode(metadata["bubblescope.ranks"])
+            ranks = pl.DataFrame(map(msgspec.structs.astuple, rows), RANK_SCHEMA, orient="row")
             tables = {name: _saved(metadata.get(f"bubblescope.{name}")) for name in TABLES}
-        except (msgspec.MsgspecError, ValueError, KeyError, *UNREADABLE) as error:
+            return cls(tasks, ranks, run, **tables)
+        except (*UNDECODABLE, ValueError, KeyError, TimelineError, *UNREADABLE) as error:
             raise SourceError(
                 path,
-                "was written by another version of bubblescope or is damaged "
-                f"({_first_line(error)})",
+                f"was written by another version of bubblescope or is damaged ({reason(error)})",
             ) from None
-        return cls(tasks, ranks, run, **tables)
+
+
+_JSON_TYPES: Final = {
+    pl.Int32(): Int32 | None,
+    pl.Int64(): Int64 | None,
+    pl.String(): str | None,
+    TIMED_DTYPE: str | None,
+    pl.List(pl.Int32()): list[Place] | None,
+}
+_RANK_ROWS: Final = msgspec.json.Decoder(
+    list[  # type: ignore[misc]  # of a type made here
+        msgspec.defstruct(
+            "RankRow", [(name, _JSON_TYPES[dtype], None) for name, dtype in RANK_SCHEMA.items()]
+        )
+    ]
+)
 
 
 def task_columns(frame: pl.DataFrame) -> pl.DataFrame:
@@ -378,7 +396,7 @@ def _saved(text: str | None) -> pl.DataFrame | None:
     """Return a table that `save` wrote; it wrote none that was empty."""
     if text is None:
         return None
-    return pl.read_parquet(io.BytesIO(base64.b64decode(text, validate=True)))
+    return parquet.read(base64.b64decode(text, validate=True))
 
 
 def concat(timelines: Sequence[Timeline]) -> Timeline:
@@ -484,10 +502,6 @@ def _known(what: str, wanted: Iterable[int], present: list[int]) -> list[int]:
     return chosen
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-
 def _conform(
     frame: pl.DataFrame,
     schema: Mapping[str, pl.DataType],
@@ -522,34 +536,26 @@ def _converted(frame: pl.DataFrame, schema: Mapping[str, pl.DataType], table: st
             continue
         column = frame[name]
         if column.dtype != dtype:
-            if column.dtype.is_float():
+            if column.dtype.is_float() and not dtype.is_float():  # times lose digits in floats
                 raise TimelineError(f"{table}: column {name} must be {dtype}, not {column.dtype}")
-            lenient = column.cast(dtype, strict=False)
-            if lenient.null_count() > column.null_count():
-                row = int((lenient.is_null() & column.is_not_null()).arg_true()[0])
-                raise TimelineError(
-                    f"{table} row {row}: {name} must be {_describe(dtype)}, not {column[row]!r}",
-                )
-            column = lenient
+            try:
+                column = typed(column, dtype)
+            except UnfitError as error:
+                where = f"{table}: column" if error.row is None else f"{table} row {error.row}:"
+                raise TimelineError(f"{where} {error.problem}") from None
         columns.append(column)
     return pl.DataFrame(columns)
-
-
-def _describe(dtype: pl.DataType) -> str:
-    if isinstance(dtype, pl.Enum):
-        return f"one of {', '.join(dtype.categories)}"
-    return str(dtype)
 
 
 def _check(tasks: pl.DataFrame, ranks: pl.DataFrame, beside: dict[str, pl.DataFrame]) -> None:
     """Enforce the rules that span columns or tables. A null satisfies every rule."""
     broken = tasks.select((~rule).fill_null(value=False).alias(text) for text, rule in _TASK_RULES)
-    for column in broken.iter_columns():
+    for column, (text, rule) in zip(broken.iter_columns(), _TASK_RULES, strict=True):
         if column.any():
             row = int(column.arg_true()[0])
-            raise TimelineError(
-                f"tasks row {row}: the rule is that {column.name}, but {_show(tasks, row)}"
-            )
+            said = _show(tasks, row, rule.meta.root_names())
+            raise TimelineError(f"tasks row {row}: the rule is that {text}, but {said}")
+    _check_bounds(tasks, ranks)
     if ranks["rank"].n_unique() < len(ranks):
         row = int(ranks["rank"].is_duplicated().arg_true()[-1])
         raise TimelineError(f"ranks row {row}: rank {ranks['rank'][row]} appears twice")
@@ -569,6 +575,24 @@ def _check(tasks: pl.DataFrame, ranks: pl.DataFrame, beside: dict[str, pl.DataFr
         )
 
 
-def _show(tasks: pl.DataFrame, row: int) -> str:
-    values = {key: value for key, value in tasks.row(row, named=True).items() if value is not None}
-    return "it is " + ", ".join(f"{key}={value}" for key, value in values.items())
+def _check_bounds(tasks: pl.DataFrame, ranks: pl.DataFrame) -> None:
+    """Refuse what tables as long as it would fill the memory, or sums would not hold."""
+    if tasks.height:
+        first_ns, last_ns = tasks.select(pl.min("start_ns"), pl.max("end_ns")).row(0)
+        length_ns = last_ns - first_ns
+        if length_ns > LONGEST_NS:
+            raise TimelineError(f"tasks: the first and the last are {length_ns:,} ns apart")
+    stages = ranks["stages"].filter(ranks["stages"].list.len() > 0).explode()
+    for what, places in (("rank", ranks["rank"]), ("stage", stages)):
+        odd = places.filter(~places.is_between(0, RANKS - 1).fill_null(value=False))
+        if len(odd):
+            raise TimelineError(f"ranks: {what} is {odd[0]}, where 0 to {RANKS - 1:,} may be")
+
+
+def _show(tasks: pl.DataFrame, row: int, columns: Collection[str]) -> str:
+    """Return what a row has in the columns of a rule, and what tells which task it is."""
+    shown = [name for name in tasks.columns if name in {*columns, "rank", "step", "kind"}]
+    values = tasks.select(shown).row(row, named=True)
+    return "it is " + ", ".join(
+        f"{key}={quoted(value)}" for key, value in values.items() if value is not None
+    )

@@ -39,6 +39,8 @@ def grammars() -> Mapping[str, Grammar]:
     return GRAMMARS.all()
 
 
+_LONGEST: Final = 4096
+"""Characters of a name that may mean something. Of longer ones Python would refuse to read numbers."""
 _MOST: Final = 5
 """How many of a trace's names an error lists."""
 
@@ -67,6 +69,8 @@ class NameParser:
 
     def parse(self, name: str) -> list[ParsedName]:
         """Return the operations one name stands for: none if unknown, several if it is fused."""
+        if len(name) > _LONGEST:
+            return []
         for own in self.own:
             if (said := own.parse(name)) is not None:
                 return [said]

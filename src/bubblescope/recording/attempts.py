@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from bubblescope.model.bounds import UNDECODABLE, Amount, Time
 from bubblescope.model.errors import SourceError
 from bubblescope.recording.arrow import END
 
@@ -39,9 +40,9 @@ class Start(msgspec.Struct, frozen=True):
     """
 
     host: str
-    began_utc_ns: int
+    began_utc_ns: Time
     job: dict[str, str] = msgspec.field(default_factory=dict)
-    restart: int | None = None
+    restart: Amount | None = None
     format: int = 1
 
 
@@ -60,7 +61,7 @@ class Attempt(NamedTuple):
         """Return what is known of the start; None if nothing is."""
         try:
             return msgspec.json.decode((self.folder / MANIFEST).read_bytes(), type=Start)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNDECODABLE):
             return None
 
     def made_ns(self) -> int:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from bubblescope.model.bounds import RANKS, Amount, Device, Int64, Place, Time
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -54,12 +56,18 @@ class Membership(msgspec.Struct, frozen=True, omit_defaults=True):
         role, name, how, description, backend: As in `Timeline.groups`.
     """
 
-    runs: tuple[tuple[int, int, int], ...]
+    runs: tuple[tuple[Place, Int64, Place], ...]
     role: str | None = None
     name: str | None = None
     how: str | None = None
     description: str | None = None
     backend: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse ranks that none can be: they are told in few words, and may fill the memory."""
+        ends = [first + step * (count - 1) for first, step, count in self.runs if count]
+        if any(not 0 <= end < RANKS for end in ends) or sum(run[2] for run in self.runs) > RANKS:
+            raise ValueError("a group has ranks that no job has")
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -105,28 +113,28 @@ class Header(msgspec.Struct, frozen=True):
 
     format: int
     version: str
-    rank: int
-    stages: list[int] | None
+    rank: Place
+    stages: list[Place] | None
     host: str
-    process: int
-    device: int | None
+    process: Amount
+    device: Device | None
     boot: str
-    utc_ns: int
+    utc_ns: Time
     timer: str
     schedule: str | None = None
-    microbatches: int | None = None
-    dp: int | None = None
-    tp: int | None = None
-    cp: int | None = None
+    microbatches: Place | None = None
+    dp: Place | None = None
+    tp: Place | None = None
+    cp: Place | None = None
     recorded_by: str | None = None
-    before: int = 0
-    pp: int | None = None
-    ep: int | None = None
-    etp: int | None = None
-    edp: int | None = None
+    before: Amount = 0
+    pp: Place | None = None
+    ep: Place | None = None
+    etp: Place | None = None
+    edp: Place | None = None
     groups: tuple[Membership, ...] = ()
-    dropped: int = 0
-    dropped_steps: tuple[int, int] | None = None
+    dropped: Amount = 0
+    dropped_steps: tuple[Int64, Int64] | None = None
 
     def of_its_rank(self) -> Header:
         """Return what is the same in all headers of a recording."""

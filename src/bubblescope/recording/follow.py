@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from bubblescope.model.errors import SourceError
+from bubblescope.model.errors import SourceError, reason
+from bubblescope.model.parquet import UNREADABLE, read_arrow
 from bubblescope.recording.arrow import END, has_checksum, message_length, messages
 from bubblescope.recording.attempts import attempts_in, is_older_half
 from bubblescope.recording.columns import HEADER
@@ -153,12 +154,9 @@ class Recording:
         if not found.sound:
             return []
         try:
-            tasks = pl.read_ipc_stream(
-                io.BytesIO(self._schema + found.sound + END), columns=_WANTED
-            )
-        # Polars panics on some damaged data.
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise ValueError(str(error).partition("\n")[0]) from None
+            tasks = read_arrow(io.BytesIO(self._schema + found.sound + END), _WANTED)
+        except UNREADABLE as error:
+            raise ValueError(reason(error)) from None
         tasks = tasks.filter(pl.col("kind") != HEADER)
         # Of the first step after a leap, tasks may be missing.
         return [

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from bubblescope.model.errors import SourceError
+from bubblescope.model.bounds import UNDECODABLE
+from bubblescope.model.errors import SourceError, reason
+from bubblescope.model.parquet import UNREADABLE, read_arrow
 from bubblescope.recording.arrow import END, has_checksum, message_length, messages
 from bubblescope.recording.columns import BUSY, COLUMNS, FORMAT, HEADER, Header
 
@@ -54,10 +56,9 @@ def read_stream(data: bytes) -> tuple[pl.DataFrame | None, Torn]:
     lost = 0 if found.closed else len(data) - schema - found.end
     torn = Torn(closed=found.closed, lost=lost, size=len(data), damaged=found.damaged)
     try:
-        frame = pl.read_ipc_stream(io.BytesIO(data[:schema] + found.sound + END))
-    # Polars panics on some damaged metadata.
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise ValueError(str(error).partition("\n")[0]) from None
+        frame = read_arrow(io.BytesIO(data[:schema] + found.sound + END))
+    except UNREADABLE as error:
+        raise ValueError(reason(error)) from None
     return frame, torn
 
 
@@ -79,8 +80,8 @@ def header_of(path: Path, rows: pl.DataFrame, *, damaged: bool = False) -> Heade
         raise SourceError(path, "is an Arrow stream, but not one that bubblescope recorded")
     try:
         header = msgspec.json.decode(rows["name"][0] or "", type=Header)
-    except msgspec.MsgspecError as error:
-        raise SourceError(path, f"has a header that makes no sense ({error})") from None
+    except UNDECODABLE as error:
+        raise SourceError(path, f"has a header that makes no sense ({reason(error)})") from None
     if header.format > FORMAT:
         raise SourceError(path, f"was recorded by bubblescope {header.version}; update to read it")
     return header

@@ -301,32 +301,25 @@ class Plan:
     def _check(self) -> None:
         halves = self.halves
         device, stage = self.device[halves.operation], halves.stage
-        held = np.zeros((self.devices, max(self.stages, int(stage.max()) + 1)), bool)
-        for holder, stages in enumerate(self.placement):
-            held[holder, list(stages)] = True
-        if not held[device, stage].all():
-            at = int(halves.operation[~held[device, stage]][0])
+        stages = max(self.stages, int(stage.max()) + 1)
+        places = [
+            holder * stages + one for holder, held in enumerate(self.placement) for one in held
+        ]
+        elsewhere = ~np.isin(device * stages + stage, places)
+        if elsewhere.any():
+            at = int(halves.operation[elsewhere][0])
             raise ScheduleError(
                 f"{self.name}: device {self.device[at]} runs {self.operation(at)} but does not hold "
                 "that stage"
             )
+        self._check_complete("forward", FORWARD)
+        self._check_complete("backward", BACKWARD, BACKWARD_INPUT)
+        # Only now are the tables known to be no larger than the plan.
         forward, backward, weight = (
             self.table(FORWARD),
             self.table(BACKWARD, BACKWARD_INPUT),
             self.table(BACKWARD_WEIGHT),
         )
-        backwards = (halves.kind == BACKWARD).sum() + (halves.kind == BACKWARD_INPUT).sum()
-        for what, table, count in (
-            ("forward", forward, (halves.kind == FORWARD).sum()),
-            ("backward", backward, backwards),
-        ):
-            if (table < 0).any():
-                stage, microbatch = np.argwhere(table < 0)[0]
-                raise ScheduleError(
-                    f"{self.name}: no {what} of micro-batch {microbatch} at stage {stage}"
-                )
-            if count > table.size:
-                raise ScheduleError(f"{self.name}: {count - table.size} {what}s run twice")
         split = self.kind[backward] == BACKWARD_INPUT
         if (split != (weight >= 0)).any() or (halves.kind == BACKWARD_WEIGHT).sum() != split.sum():
             raise ScheduleError(
@@ -344,6 +337,23 @@ class Plan:
                 )
         if (split & (self.device[weight] != self.device[backward])).any():
             raise ScheduleError(f"{self.name}: a weight gradient runs on another device")
+
+    def _check_complete(self, what: str, *kinds: int) -> None:
+        """Check that each stage does some kinds' work once for each micro-batch."""
+        halves = self.halves
+        mine = np.isin(halves.kind, kinds)
+        work = halves.stage[mine] * self.microbatches + halves.microbatch[mine]
+        done = np.unique(work)
+        wanted = self.stages * self.microbatches
+        if done.size < wanted:
+            gaps = np.flatnonzero(done != np.arange(done.size))
+            first = int(gaps[0]) if gaps.size else done.size
+            stage, microbatch = divmod(first, self.microbatches)
+            raise ScheduleError(
+                f"{self.name}: no {what} of micro-batch {microbatch} at stage {stage}"
+            )
+        if work.size > wanted:
+            raise ScheduleError(f"{self.name}: {work.size - wanted} {what}s run twice")
 
 
 def _absent(value: int | None) -> int:

@@ -52,7 +52,11 @@ def read(path: str | Path) -> Plan:
         ]
         for number, row in enumerate(rows, 1)
     ]
-    return of_orders(path.name.removesuffix(".csv"), orders)
+    name = path.name.removesuffix(".csv")
+    try:
+        return of_orders(name, orders)
+    except ScheduleError as error:
+        raise ScheduleError(f"{path}: {str(error).removeprefix(f'{name}: ')}") from None
 
 
 def write(plan: Plan, path: str | Path) -> Path:
@@ -84,18 +88,23 @@ def _parse(cell: str, where: str) -> list[Operation]:
         return []
     found = _PARSER.parse(f"PP:{cell}")
     if not found or found[0].stage is None:
-        raise ScheduleError(f"{where}: {cell!r} is no action of torch.distributed.pipelining")
+        raise ScheduleError(f"{where}: {cell!r:.60} is no action of torch.distributed.pipelining")
     said = found[0]
+    numbers = (said.stage, said.microbatch, said.pair_stage, said.pair_microbatch)
+    if max(number for number in numbers if number is not None) > _LARGEST:
+        raise ScheduleError(f"{where}: {cell!r:.60} has a number that no plan has")
     if said.kind not in COMPUTE_KINDS:
         return []
     if said.microbatch is None or said.stage is None:
-        raise ScheduleError(f"{where}: {cell!r} names no micro-batch")
+        raise ScheduleError(f"{where}: {cell!r:.60} names no micro-batch")
     return [
         Operation(said.kind, said.stage, said.microbatch, said.pair_stage, said.pair_microbatch)
     ]
 
 
 _PARSER: Final = NameParser()
+_LARGEST: Final = 2**31 - 1
+"""What tasks of a run may have as their stage or micro-batch."""
 
 
 def _action(operation: Operation) -> str:

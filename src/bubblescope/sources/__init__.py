@@ -68,6 +68,7 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
         run=how.get("run"),
         executor=how.get("executor"),
         activities=how.get("activities", False),
+        unlimited=how.get("unlimited", False),
     )
     found = find(paths, how.get("source"), how.get("attempt"))
     try:
@@ -77,6 +78,10 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
             raise
         problem = str(error).removeprefix(f"{error.path}: ")
         raise SourceError(error.path, f"{problem}; {earlier}") from None
+    except OSError as error:  # a file that was there when it was found
+        raise SourceError(
+            error.filename or found.files[0], f"cannot be read ({error.strerror or error})"
+        ) from None
     timeline = parts[0] if len(parts) == 1 else concat(parts)
     clock = how.get("clock", "auto")
     several = timeline.ranks["host"].n_unique() > 1 or not timeline.run.common_clock
@@ -174,8 +179,17 @@ def find(
             raise _nothing_in(path, members)
     if attempt is not None and not attempts.starts:
         raise SourceError(paths[0], "is no recording of several attempts; leave --attempt out")
-    traces = [(SOURCES[name], sorted(dict.fromkeys(found))) for name, found in claimed.items()]
+    traces = [(SOURCES[name], sorted(_once(found))) for name, found in claimed.items()]
     return Found(traces, ignored, attempts.starts, attempts.beside)
+
+
+def _once(paths: list[Path]) -> list[Path]:
+    """Return paths without those that lead to the same place once more, through links to folders.
+
+    Links to files count: several ranks may be given one trace.
+    """
+    folders = {folder: folder.resolve() for folder in {path.parent for path in paths}}
+    return list({folders[path.parent] / path.name: path for path in reversed(paths)}.values())
 
 
 class _Attempts(NamedTuple):
@@ -243,11 +257,31 @@ def _expand(paths: Sequence[str | Path]) -> list[Path]:
                 continue
         except OSError as error:
             raise SourceError(path, f"cannot be looked at ({error.strerror})") from None
-        matches = sorted(glob.glob(str(exact), recursive=True))  # noqa: PTH207  may be absolute
+        matches = _matching(exact)
         if not matches:
             raise SourceError(path, "no such file or folder, and as a pattern it matches nothing")
-        expanded += map(Path, matches)
+        expanded += matches
     return expanded
+
+
+def _matching(pattern: Path) -> list[Path]:
+    """Return what a glob pattern matches, hidden files aside.
+
+    `**` follows no symbolic links, unlike that of the module glob: they may lead in circles.
+    """
+    magic = next((n for n, part in enumerate(pattern.parts) if glob.has_magic(part)), None)
+    if magic is None:
+        return []
+    base, rest = Path(*pattern.parts[:magic]), pattern.parts[magic:]
+    shown = any(part.startswith(".") for part in rest)
+    try:
+        return sorted(
+            path
+            for path in base.glob(str(Path(*rest)))
+            if shown or not any(part.startswith(".") for part in path.relative_to(base).parts)
+        )
+    except (OSError, ValueError):  # such as "a**", which is no pattern
+        return []
 
 
 def _claim(path: Path, only: str | None) -> str | None:

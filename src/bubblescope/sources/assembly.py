@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from bubblescope.model.errors import SourceError, TimelineError
+from bubblescope.model.bounds import RANKS
+from bubblescope.model.errors import SourceError, TimelineError, quoted
 from bubblescope.model.provenance import Contents, Notice, Origin, Run
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline, task_columns
 from bubblescope.model.timing import TIMED_DTYPE
@@ -38,6 +39,18 @@ def refuse_doubles(owners: Iterable[tuple[int, Path | str]], advice: str) -> Non
         if rank in owner:
             raise SourceError(path, f"is of rank {rank}, and so is {owner[rank]}; {advice}")
         owner[rank] = path
+
+
+def rank_in_name(path: Path, digits: str) -> int:
+    """Return the rank that the name of a file states.
+
+    Raises:
+        SourceError: No job has such a rank.
+    """
+    rank = int(digits)
+    if rank >= RANKS:
+        raise SourceError(path, f"is named after rank {rank}, and no job has {RANKS:,} ranks")
+    return rank
 
 
 def assembled(
@@ -83,12 +96,14 @@ def assembled(
     Raises:
         SourceError: Tasks contradict themselves or each other.
     """
+    known, doubted = _believed({"world": world, **declared})
+    world = known.pop("world")
     run = Run(
         origins=tuple(Origin(source, version, str(path)) for version, path in traces),
         contents=tuple(contents),
         world=max(world or 0, ranks.height) or None,
-        warnings=(*missing_ranks(ranks["rank"].to_list(), world), *notices),
-        **declared,
+        warnings=(*missing_ranks(ranks["rank"].to_list(), world), *doubted, *notices),
+        **known,
     )
     if timed is not None:
         ranks = ranks.with_columns(timed=pl.lit(timed, TIMED_DTYPE))
@@ -107,3 +122,19 @@ def assembled(
         return Timeline(task_columns(tasks), ranks, run, **beside)
     except TimelineError as error:
         raise SourceError(traces[0][1], f"holds what contradicts itself ({error})") from None
+
+
+def _believed(declared: dict[str, Any]) -> tuple[dict[str, Any], list[Notice]]:
+    """Return what a job says of itself without sizes that none can have, and a warning of those."""
+    sizes = {"world": "ranks", "microbatches": "micro-batches in a step"}
+    odd = {
+        name: of
+        for name, of in sizes.items()
+        if declared.get(name) is not None and not 0 <= declared[name] <= RANKS
+    }
+    notices = [
+        Notice("unbelievable-size", f"the job says that it has {quoted(declared[name])} {of}; that was "
+               "not believed")
+        for name, of in odd.items()
+    ]  # fmt: skip
+    return declared | dict.fromkeys(odd), notices

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.model.errors import SourceError
+from bubblescope.model import parquet
+from bubblescope.model.bounds import RANKS
+from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.kinds import TRANSFERS, Kind
+from bubblescope.model.parquet import UNREADABLE
 from bubblescope.model.provenance import Notice
-from bubblescope.model.timeline import UNREADABLE, Timeline
 from bubblescope.model.timing import DEVICE
+from bubblescope.model.typed import UnfitError, typed
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.operation_names import (
     contents,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from bubblescope.model.timeline import Timeline
     from bubblescope.sources.source import ReadOptions
 
 _MAGIC: Final = b"PAR1"
@@ -69,7 +73,7 @@ class JobTraceSource:
             with path.open("rb") as file:
                 if file.read(4) != _MAGIC:
                     return False
-            return set(pl.read_parquet_schema(path)) >= _SIGNS
+            return set(parquet.columns_of(path)) >= _SIGNS
         except UNREADABLE:
             return _NAME.fullmatch(path.name) is not None
 
@@ -88,7 +92,7 @@ class JobTraceSource:
             table = table.unique(key, keep="first", maintain_order=True)
             text = f"{twice} operations are there twice; one of each was kept"
             notices.append(Notice("repeated-rows", text, twice, table.height + twice))
-        ranks, inferred = _ranks(table)
+        ranks, inferred = _ranks(paths, table)
         tasks = _laid_out(_meant(table, options), ranks)
         notices.append(_layout(table))
         return assembled(
@@ -107,10 +111,11 @@ class JobTraceSource:
 def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:
     """Return one table in our own terms, and what is wrong with it."""
     try:
-        frame = pl.read_parquet(path, glob=False, hive_partitioning=False)
+        frame = parquet.read(path)
     except UNREADABLE as error:
-        reason = str(error).strip().splitlines()[0]
-        raise SourceError(path, f"cannot be read as Parquet ({reason}); copy it again") from None
+        raise SourceError(
+            path, f"cannot be read as Parquet ({reason(error)}); copy it again"
+        ) from None
     if missing := [name for name in _NEEDED if name not in frame.columns]:
         raise SourceError(
             path,
@@ -123,19 +128,17 @@ def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:
             columns.append(pl.lit(None, dtype).alias(name))
             continue
         try:
-            columns.append(pl.lit(frame[name].cast(dtype)).alias(name))
-        except pl.exceptions.PolarsError:
-            raise SourceError(
-                path, f"column {name} is {frame[name].dtype}, where {dtype} belongs"
-            ) from None
+            columns.append(pl.lit(typed(frame[name], dtype)).alias(name))
+        except UnfitError as error:
+            raise SourceError(path, f"{error}; copy it again") from None
     table = frame.select(columns)
     total = table.height
     possible = (
         pl.all_horizontal(pl.col(list(_NEEDED)).is_not_null())
         & pl.col("start_ts").is_between(-_LONGEST_S, _LONGEST_S)
         & pl.col("duration").is_between(0, _LONGEST_S)
-        & (pl.col("dp_rank") >= 0)
-        & (pl.col("stage") >= 0)
+        & pl.all_horizontal(pl.col("dp_rank", "stage").is_between(0, RANKS - 1))
+        & pl.all_horizontal((pl.col("rank", "mb_id", "gmc") < RANKS).fill_null(value=True))
     )
     table = table.filter(possible)
     notices = impossible_times(total - table.height, total, "operations", str(path))
@@ -166,9 +169,9 @@ def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:
     ), notices
 
 
-def _ranks(table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
+def _ranks(paths: Sequence[Path], table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
     """Return the ranks, each with the stages that it ran, or else its place in the pipeline."""
-    found = one_place_each(table, stages=pl.col("stage").drop_nulls().unique().sort())
+    found = one_place_each(paths, table, stages=pl.col("stage").drop_nulls().unique().sort())
     known = pl.when(pl.col("stages").list.len() > 0).then("stages")
     ranks = found.select(
         "rank",

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.model.errors import SourceError
+from bubblescope.model.bounds import UNDECODABLE, Int32, Place
+from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timing import DEVICE
 from bubblescope.sources import numbering
@@ -49,10 +50,10 @@ _COLUMNS: Final = {
 
 
 class _Arguments(msgspec.Struct, gc=False):
-    rank: int
-    step: int
-    tp: int | None = None
-    pp: int | None = None
+    rank: Place
+    step: Int32
+    tp: Place | None = None
+    pp: Place | None = None
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -100,7 +101,7 @@ class NdtimelineSource:
                 ", ".join(map(str, paths)),
                 f"hold {twice} operations twice; give each file once",
             )
-        ranks = _ranks(table)
+        ranks = _ranks(paths, table)
         tasks = table.join(operations(table["name"], options.names), on="name").with_columns(
             pl.lit(None, dtype).alias(name)
             for name, dtype in {
@@ -133,9 +134,9 @@ def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:
         events = _DECODER.decode(path.read_bytes())
     except OSError as error:
         raise SourceError(path, f"cannot be read ({error.strerror})") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise SourceError(
-            path, f"is no ndtimeline trace, or is damaged ({error}); write it again"
+            path, f"is no ndtimeline trace, or is damaged ({reason(error)}); write it again"
         ) from None
     slices = [event for event in events if event.ph == "X"]
     rows = []
@@ -177,9 +178,9 @@ def _nanoseconds(us: pl.Expr) -> pl.Expr:
     return whole.cast(pl.Int64) * 1000 + ((us - whole) * 1000).round().cast(pl.Int64)
 
 
-def _ranks(table: pl.DataFrame) -> pl.DataFrame:
+def _ranks(paths: Sequence[Path], table: pl.DataFrame) -> pl.DataFrame:
     stage = pl.when(pl.col("device").is_not_null()).then(pl.concat_list("device"))
-    found = one_place_each(table, tp=pl.col("tp").first())
+    found = one_place_each(paths, table, tp=pl.col("tp").first())
     return found.select("rank", "dp", "tp", host=pl.lit("unknown"), stages=stage)
 
 

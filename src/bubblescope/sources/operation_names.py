@@ -124,8 +124,13 @@ def each_table(
     return tables, notices
 
 
-def one_place_each(table: pl.DataFrame, **more: pl.Expr) -> pl.DataFrame:
+def one_place_each(paths: Sequence[Path], table: pl.DataFrame, **more: pl.Expr) -> pl.DataFrame:
     """Return rank, dp and device of each rank in operations that have them, and what is asked for.
+
+    Args:
+        paths: Where the operations are from, for the message.
+        table: The operations.
+        more: Columns to work out besides, for each rank.
 
     Raises:
         SourceError: A rank has several places.
@@ -137,8 +142,9 @@ def one_place_each(table: pl.DataFrame, **more: pl.Expr) -> pl.DataFrame:
     )
     odd = found.filter(pl.col("places") > 1)
     if odd.height:
+        others = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
         raise SourceError(
-            f"rank {odd['rank'][0]}",
-            "has several places in the pipeline; give the traces of one job only",
+            f"{paths[0]}{others}",
+            f"rank {odd['rank'][0]} has several places in the pipeline; give the traces of one job",
         )
     return found

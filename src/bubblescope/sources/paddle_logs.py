@@ -22,7 +22,7 @@ from bubblescope.model.provenance import Contents, NameShape, Notice, clocks_unc
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.model.timing import DEVICE, HOST
 from bubblescope.sources import numbering
-from bubblescope.sources.assembly import assembled, refuse_doubles
+from bubblescope.sources.assembly import assembled, rank_in_name, refuse_doubles
 from bubblescope.sources.inventory import absent
 from bubblescope.sources.paddle_steps import GLOG_THREAD, JOB_MARK, STEP_MARK, numbered, step_ranges
 from bubblescope.sources.plausibility import implausible_clock, impossible_times, possible
@@ -38,7 +38,7 @@ _RECORD: Final = re.compile(r"profile_record_tmp_file_for_rank_(\d+)")
 _MACHINE: Final = re.compile(r"machine(\d+)")
 
 _JOB: Final = (
-    r"^([0-9]{1,9})\), type = ([^, \n]{1,64}), micro_batch_id = ([0-9]{1,9}), "
+    r"^([0-9]{1,9})\), type = ([^, \n]{1,64}), micro_batch_id = ([0-9]{1,6}), "
     r"job_start_time = ([0-9]{1,13})\.([0-9]{6}), job_end_time = ([0-9]{1,13})\.([0-9]{6})(?:[^0-9]|$)"
 )
 """std::to_string writes six decimals: with fewer, a number was cut short. (ASCII digits: a Unicode
@@ -257,7 +257,7 @@ def step_times(paths: Sequence[Path], run: int | None = None) -> pl.DataFrame:
 
 def _places(paths: Sequence[Path]) -> list[_Place]:
     """Give each log its rank: that of its name, after all workers of the machines before it."""
-    numbers = [int(re.findall(r"\d+$", path.name)[0]) for path in paths]
+    numbers = [rank_in_name(path, re.findall(r"\d+$", path.name)[0]) for path in paths]
     machines = [machine_number(path) for path in paths]
     first = min((machine for machine in machines if machine is not None), default=0)
     workers = max(numbers) + 1
@@ -265,6 +265,7 @@ def _places(paths: Sequence[Path]) -> list[_Place]:
     for path, number, machine in zip(paths, numbers, machines, strict=True):
         record = _RECORD.fullmatch(path.name) is not None
         rank = number if machine is None or record else (machine - first) * workers + number
+        rank = rank_in_name(path, str(rank))
         places.append(_Place(rank, machine, None if record else number))
     refuse_doubles(
         zip((place.rank for place in places), paths, strict=True),
@@ -428,7 +429,8 @@ def _with_steps(jobs: pl.DataFrame, first: int) -> pl.DataFrame:
 def _read_records(path: Path, text: str) -> _Log:
     """Read the dygraph pipeline's record: whole milliseconds, written where microseconds belong."""
     fields = (
-        r'"name": "([FBW])(\d+)(?:\D+(\d+))?".*?"ph": "([BE])".*?"tid": (\d+).*?"ts": (\d{1,16})'
+        r'"name": "([FBW])([0-9]{1,6})(?:[^0-9]+([0-9]{1,4}))?".*?"ph": "([BE])".*?'
+        r'"tid": ([0-9]{1,6})[^0-9].*?"ts": ([0-9]{1,16})(?:[^0-9]|$)'
     )
     lines = pl.DataFrame({"text": text.splitlines()}, schema={"text": pl.String})
     lines = lines.filter(pl.col("text").str.strip_chars() != "")

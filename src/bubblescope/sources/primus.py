@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
-from bubblescope.model.errors import SourceError
+from bubblescope.model.bounds import UNDECODABLE
+from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.kinds import Kind
 from bubblescope.model.provenance import Contents, Notice
 from bubblescope.model.timeline import RANK_SCHEMA, Timeline
 from bubblescope.model.timing import DEVICE
 from bubblescope.sources import megatron_order
-from bubblescope.sources.assembly import assembled, refuse_doubles
+from bubblescope.sources.assembly import assembled, rank_in_name, refuse_doubles
 from bubblescope.sources.megatron_order import BACKWARD, FORWARD, WEIGHT
 from bubblescope.sources.plausibility import impossible_times
 
@@ -69,6 +70,27 @@ class _Config(msgspec.Struct):
         return self.num_mbs or self.micro_batches
 
 
+class _Iteration(msgspec.Struct):
+    """What a dump says of an iteration: lists of milliseconds, and in some the numbers of passes."""
+
+    total: Any = None
+    fwd_start: list[float] = []
+    fwd_end: list[float] = []
+    fwd_minibatch: Any = None
+    fwd_chunk: Any = None
+    bwd_start: list[float] = []
+    bwd_end: list[float] = []
+    bwd_minibatch: Any = None
+    bwd_chunk: Any = None
+    wgrad_start: list[float] = []
+    wgrad_end: list[float] = []
+    wgrad_minibatch: Any = None
+    wgrad_chunk: Any = None
+
+
+_DECODER: Final = msgspec.json.Decoder(dict[str, _Iteration])
+
+
 class _Numbered(NamedTuple):
     """Tasks with the numbers that the dumps leave unsaid.
 
@@ -112,7 +134,7 @@ class PrimusSource:
             )
         options.progress.begin("reading dumps", len(dumps))
         config, notices = _config(dumps[0].with_name(_CONFIG))
-        numbers = [int(_RANK.findall(path.name)[0]) for path in dumps]
+        numbers = [rank_in_name(path, _RANK.findall(path.name)[0]) for path in dumps]
         refuse_doubles(zip(numbers, dumps, strict=True), "give one run")
         parts, totals, contents = [], [], []
         for rank, path in zip(numbers, dumps, strict=True):
@@ -166,42 +188,45 @@ def _no_common_clock() -> Notice:
 
 def _config(path: Path) -> tuple[_Config, list[Notice]]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Config), []
-    except OSError:
+        said = path.read_bytes() if path.is_file() else None  # a pipe would be waited for
+        if said is not None:
+            return msgspec.json.decode(said, type=_Config), []
         text = f"there is no {path}, so it is not known how many ranks and micro-batches there are"
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        text = f"{path} makes no sense ({error}) and was not used"
+    except UNDECODABLE as error:
+        text = f"{path} makes no sense ({reason(error)}) and was not used"
     return _Config(), [Notice("no-config", text)]
 
 
-def _decode(path: Path) -> dict[str, dict[str, Any]]:
+def _decode(path: Path) -> dict[str, _Iteration]:
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, Any]])
+        found = _DECODER.decode(path.read_bytes())
     except OSError as error:
         raise SourceError(path, f"cannot be read ({error.strerror})") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SourceError(path, f"is no Primus dump, or is damaged ({error}); dump again") from None
+    except UNDECODABLE as error:
+        raise SourceError(
+            path, f"is no Primus dump, or is damaged ({reason(error)}); dump again"
+        ) from None
     if not all(key.isdecimal() and len(key) < 10 for key in found):
         raise SourceError(path, "is no Primus dump: its keys are not the numbers of iterations")
     return found
 
 
 def _passes(
-    path: Path, iterations: dict[str, dict[str, Any]]
+    path: Path, iterations: dict[str, _Iteration]
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[Notice]]:
     """Return a rank's passes and the length of each iteration, both from its own zero."""
     columns: dict[str, list[Any]] = {name: [] for name in _RAW}
     total = lost = 0
     for key, said in iterations.items():
         for way in _PASSES:
-            start, end = (_numbers(path, said, f"{way}_{edge}") for edge in ("start", "end"))
+            start, end = (getattr(said, f"{way}_{edge}") for edge in ("start", "end"))
             size = min(len(start), len(end))
             total, lost = total + max(len(start), len(end)), lost + abs(len(start) - len(end))
             columns["step"] += [int(key)] * size
             columns["way"] += [way] * size
             columns["nth"] += range(size)
-            columns["microbatch"] += _labels(said, f"{way}_minibatch", size)
-            columns["chunk"] += _labels(said, f"{way}_chunk", size)
+            columns["microbatch"] += _labels(getattr(said, f"{way}_minibatch"), size)
+            columns["chunk"] += _labels(getattr(said, f"{way}_chunk"), size)
             columns["start"] += start[:size]
             columns["end"] += end[:size]
     raw = pl.DataFrame(columns, schema=_RAW)
@@ -225,25 +250,15 @@ def _passes(
     return passes, lengths, impossible_times(lost, total, "tasks", str(path))
 
 
-def _length_ns(said: dict[str, Any]) -> int:
+def _length_ns(said: _Iteration) -> int:
     """Return the length of an iteration that a dump states, or 0."""
-    stated = said.get("total")
+    stated = said.total
     sane = isinstance(stated, (int, float)) and 0 <= stated < _LONGEST_MS
     return round(float(stated or 0) * 1e6) if sane else 0
 
 
-def _numbers(path: Path, said: dict[str, Any], name: str) -> list[float]:
-    values = said.get(name, [])
-    if not isinstance(values, list) or not all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) for value in values
-    ):
-        raise SourceError(path, f"{name} is no list of milliseconds; dump again")
-    return list(map(float, values))
-
-
-def _labels(said: dict[str, Any], name: str, size: int) -> list[int | None]:
+def _labels(values: Any, size: int) -> list[int | None]:
     """Return micro-batch or chunk numbers as they stand, or unknown."""
-    values = said.get(name)
     if (
         isinstance(values, list)
         and len(values) >= size

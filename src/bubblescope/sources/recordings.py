@@ -11,8 +11,9 @@ import polars as pl
 from bubblescope.model import units
 from bubblescope.model.errors import SourceError, TimelineError
 from bubblescope.model.groups import Group, merged, tabled
+from bubblescope.model.parquet import UNREADABLE, metadata_of
 from bubblescope.model.provenance import Notice, Origin, Run, clocks_unchecked
-from bubblescope.model.timeline import RANK_SCHEMA, UNREADABLE, Timeline, concat, joined
+from bubblescope.model.timeline import RANK_SCHEMA, Timeline, concat, joined
 from bubblescope.recording.attempts import number_of
 from bubblescope.recording.columns import HEADER
 from bubblescope.recording.failures import without_failed
@@ -48,7 +49,7 @@ class NativeSource:
             with path.open("rb") as file:
                 if file.read(4) != _PARQUET_MAGIC:
                     return False
-            return "bubblescope.run" in pl.read_parquet_metadata(path)
+            return "bubblescope.run" in metadata_of(path)
         except UNREADABLE:
             return path.name.endswith(".bubbles.parquet")
 

@@ -28,6 +28,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
             if None.
         executor: Where to read large files side by side; local processes if None.
         activities: Whether to keep every kernel, copy and fill, as `Timeline.activities`.
+        unlimited: Whether to read packed files however much they unpack to.
     """
 
     names: NameParser = msgspec.field(default_factory=NameParser)
@@ -35,6 +36,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     run: int | None = None
     executor: Executor | None = None
     activities: bool = False
+    unlimited: bool = False
 
 
 class LoadOptions(TypedDict, total=False):
@@ -56,6 +58,7 @@ class LoadOptions(TypedDict, total=False):
             "solve" corrects them in any case; "raw" takes times as they are.
         activities: Whether to keep every kernel, copy and fill, as `Timeline.activities`: for
             `bubblescope kernels`. It takes much more memory.
+        unlimited: Whether to read packed files that unpack to more than traces do, instead of refusing.
     """
 
     names: str | PathLike[str] | Sequence[str] | None
@@ -67,6 +70,7 @@ class LoadOptions(TypedDict, total=False):
     executor: Executor | None
     clock: Literal["raw", "auto", "solve"]
     activities: bool
+    unlimited: bool
 
 
 class Source(Protocol):

@@ -11,7 +11,9 @@ import adbc_driver_sqlite
 import polars as pl
 
 from bubblescope.model.arrays import at_once
-from bubblescope.model.errors import SourceError
+from bubblescope.model.errors import SourceError, reason
+from bubblescope.model.typed import UnfitError
+from bubblescope.sources.export_columns import BINARY, TEXT, fitting, nothing
 from bubblescope.sources.sqlite_head import tables_of, uri_of
 
 if TYPE_CHECKING:
@@ -25,18 +27,6 @@ _DAMAGE: Final = (sqlite3.Error, UnicodeDecodeError)
 _ROWS_PER_JOB: Final = 500_000
 _ROWS_PER_BATCH: Final = "262144"
 _HEADER_BYTES: Final = 100
-
-
-TEXT: Final = frozenset({"text", "name", "value", "hostName", "hostUid", "jsonText"})
-"""Columns that hold text wherever they occur in most vendors' tables."""
-BINARY: Final = frozenset({"binaryData"})
-"""Columns that hold bytes; all that hold neither text nor bytes hold integers."""
-
-
-def nothing(column: str, text: Collection[str] = TEXT) -> pl.Series:
-    """Return a column without rows, of the type that columns of its name have."""
-    dtype = pl.Binary if column in BINARY else pl.String if column in text else pl.Int64
-    return pl.Series(column, [], dtype)
 
 
 def _decode(column: pl.Series) -> pl.Series:
@@ -134,14 +124,17 @@ class SqliteTables:
 
         def run(query: str) -> pl.DataFrame:
             piece = self._query(query)
-            piece = piece.with_columns(
-                piece[column].cast(pl.Binary)
-                if column in BINARY
-                else _decode(piece[column])
-                if column in self._text
-                else self._integers(piece[column])
-                for column in columns
-            )
+            try:
+                piece = pl.DataFrame(
+                    [
+                        _decode(piece[column])
+                        if column in self._text
+                        else fitting(piece[column], self._text)
+                        for column in columns
+                    ]
+                )
+            except UnfitError as error:
+                raise SourceError(self.path, f"{table}.{error.problem}; export it again") from None
             if table in self._large:
                 self._progress.advance(piece.height)
             return shrink(piece) if shrink else piece
@@ -167,13 +160,6 @@ class SqliteTables:
         except (adbc_driver_manager.Error, pl.exceptions.PolarsError, OSError) as error:
             raise self._damaged(error) from None
 
-    def _integers(self, column: pl.Series) -> pl.Series:
-        """Insist on integers: SQLite lets any value stand in any column."""
-        try:
-            return column.cast(pl.Int64)
-        except pl.exceptions.PolarsError as error:
-            raise self._damaged(error) from None
-
     def _refuse_truncated(self) -> None:
         """Compare the size in the header with the file's (https://sqlite.org/fileformat.html)."""
         with self.path.open("rb") as file:
@@ -195,5 +181,6 @@ class SqliteTables:
             )
 
     def _damaged(self, error: Exception) -> SourceError:
-        reason = str(error).strip().splitlines()[0]
-        return SourceError(self.path, f"is a damaged SQLite file ({reason}); export it again")
+        return SourceError(
+            self.path, f"is a damaged SQLite file ({reason(error)}); export it again"
+        )

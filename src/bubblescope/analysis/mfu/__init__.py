@@ -149,7 +149,8 @@ def read_model(path: Path) -> Model:
     try:
         found: Any = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: this cannot be read as JSON ({error}); {_GIVE}") from None
+        why = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise ModelError(f"{path}: this cannot be read as JSON ({why}); {_GIVE}") from None
     megatron = (
         isinstance(found, dict) and "model_type" not in found and "padded_vocab_size" in found
     )

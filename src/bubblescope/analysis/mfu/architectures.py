@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -223,6 +223,11 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         return self.hidden * (self.matrices * experts.shared_size + 2 * (experts.latent or 0))
 
 
+_LARGEST: Final = 10**15
+"""More than any number is that describes a model, a batch or a job."""
+_MOST_LAYERS: Final = 1_000_000
+
+
 class Description:
     """A mapping that describes a model, read with clear errors.
 
@@ -252,14 +257,20 @@ class Description:
         """Return a value, or None if the key is missing or null."""
         return self._values.get(key)
 
-    def whole(self, key: str, least: int = 1) -> int:
+    def whole(self, key: str, least: int = 1, most: int = _LARGEST) -> int:
         """Return a whole number that must be there."""
         if key not in self._values:
             raise self.error(f"the key {key!r} is missing")
         value = self._values[key]
         if type(value) is not int or value < least:
-            raise self.error(f"{key!r} is {value!r}, not a whole number from {least} on")
+            raise self.error(f"{key!r} is {shown(value)}, not a whole number from {least} on")
+        if value > most:
+            raise self.error(f"{key!r} is {shown(value)}, more than any model has")
         return value
+
+    def layers(self, key: str) -> int:
+        """Return a number of layers, of which each is looked at."""
+        return self.whole(key, most=_MOST_LAYERS)
 
     def maybe(self, key: str, least: int = 1) -> int | None:
         """Return a whole number, or None if the key is missing or null."""
@@ -279,7 +290,7 @@ class Description:
         if key not in self._values:
             raise self.error(f"the key {key!r} is missing")
         if type(value) is not bool:
-            raise self.error(f"{key!r} is {value!r}, neither true nor false")
+            raise self.error(f"{key!r} is {shown(value)}, neither true nor false")
         return value
 
     def share(self, whole: str, parts: str) -> int:
@@ -290,5 +301,12 @@ class Description:
         return size // count
 
 
+def shown(value: object) -> str:
+    """Return a value for a message, which is no place for all of a long one."""
+    if type(value) is int and abs(value) > _LARGEST:
+        return f"a number of {value.bit_length()} bits"  # which may be too many to be written out
+    return f"{value!r:.40}"
+
+
 def _kind(value: object) -> str:
-    return "a list" if isinstance(value, list) else f"{value!r:.40}"
+    return "a list" if isinstance(value, list) else shown(value)

@@ -71,7 +71,7 @@ def _gated(
             `use_sliding_window` switches that on.
         experts: Reads the experts; None for dense models.
     """
-    hidden, layers = told.whole("hidden_size"), told.whole("num_hidden_layers")
+    hidden, layers = told.whole("hidden_size"), told.layers("num_hidden_layers")
     heads = told.whole("num_attention_heads")
     if family == "llama" and not told.has("num_key_value_heads"):
         groups = heads
@@ -196,7 +196,7 @@ def _qwen3_moe(told: Description, family: str) -> Model:
 
 def _deepseek(told: Description, family: str) -> Model:
     """Read DeepSeek-V2 or V3: latent attention, the first layers dense, the others of experts."""
-    hidden, layers = told.whole("hidden_size"), told.whole("num_hidden_layers")
+    hidden, layers = told.whole("hidden_size"), told.layers("num_hidden_layers")
     if told.flag("attention_bias", missing=False):
         raise told.error("'attention_bias' is true, which no published model of its type has")
     attention = LatentAttention(
@@ -247,7 +247,7 @@ def _ungated(
         positions: Whether positions are learned.
         tied: What a missing `tie_word_embeddings` means.
     """
-    hidden, layers = told.whole(keys["hidden"]), told.whole(keys["layers"])
+    hidden, layers = told.whole(keys["hidden"]), told.layers(keys["layers"])
     heads = told.whole(keys["heads"])
     if family == "gpt2" and not told.has(keys["feed_forward"]):
         feed_forward = 4 * hidden

@@ -14,6 +14,7 @@ from bubblescope.analysis.mfu.architectures import (
     Experts,
     LatentAttention,
     Model,
+    shown,
 )
 
 _UNLIKE: Final = (
@@ -42,7 +43,7 @@ def from_megatron(arguments: dict[str, Any], where: str = "Megatron's arguments"
     for key in _UNLIKE:
         if told.get(key) is not None:
             raise told.error(f"{key!r} is {told.get(key)!r}: such models are not known")
-    layers = told.whole("num_layers")
+    layers = told.layers("num_layers")
     attention = (
         _latent(told) if told.flag("multi_latent_attention", missing=False) else _attention(told)
     )
@@ -114,7 +115,7 @@ def _experts(told: Description, layers: int) -> Experts | None:
         having = [one == 1 for one in every]
     else:
         raise told.error(
-            f"'moe_layer_freq' is {every!r}, neither a whole number nor a list of {layers} zeros "
+            f"'moe_layer_freq' is {shown(every)}, neither a whole number nor a list of {layers} zeros "
             "and ones"
         )
     if told.has("moe_ffn_hidden_size"):

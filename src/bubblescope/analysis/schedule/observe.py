@@ -117,7 +117,8 @@ def observe(timeline: Timeline) -> Observed:
     """Return what the ranks of a run did."""
     tasks = timeline.tasks.select(_NEEDED).with_row_index("task")
     tasks = pipeline_phase(tasks, _WORK.keys())
-    known = _plausible(tasks.drop_nulls(["stage", "microbatch"]))
+    numbered = tasks.drop_nulls(["stage", "microbatch"])
+    known = _plausible(numbered)
     known = known.with_columns(
         step=pl.col("step").fill_null(_UNSTEPPED),
         work=pl.col("kind").replace_strict(_WORK, return_dtype=pl.Int32),
@@ -136,6 +137,7 @@ def observe(timeline: Timeline) -> Observed:
     )
     both = pl.concat([known, backs])
     both = in_order(both, "rank", "step", "start_ns", "end_ns", "task", "half")
+    most = _most_stages(numbered)
     held = dict(timeline.ranks.select("rank", "stages").iter_rows())
     seen = dict(both.group_by("rank").agg(pl.col("stage").unique()).iter_rows())
     columns: dict[str, Any] = {
@@ -148,7 +150,9 @@ def observe(timeline: Timeline) -> Observed:
         group=np.cumsum(np.append(np.zeros(min(1, len(both)), bool), turn), dtype=np.int32),
         fused=both["fused"].to_numpy(),
         stages={
-            rank: tuple(sorted({*stages, *(held.get(rank) or ())}))
+            rank: tuple(
+                sorted({*stages, *(one for one in held.get(rank) or () if 0 <= one < most)})
+            )
             for rank, stages in sorted(seen.items())
         },
     )
@@ -163,9 +167,16 @@ def _plausible(tasks: pl.DataFrame) -> pl.DataFrame:
     """
     if not tasks.height:
         return tasks
-    stages = max(_STAGES, _TIMES * tasks["stage"].n_unique())
     busiest: Any = tasks.group_by("rank", "step").len()["len"].max()
-    return tasks.filter(pl.col("stage") < stages, pl.col("microbatch") < _TIMES * busiest + _SPARE)
+    return tasks.filter(
+        pl.col("stage") < _most_stages(tasks),
+        pl.col("microbatch") < _TIMES * busiest + _SPARE,
+    )
+
+
+def _most_stages(tasks: pl.DataFrame) -> int:
+    """Return how many stages a pipeline may have of which some tasks were seen."""
+    return max(_STAGES, _TIMES * tasks["stage"].n_unique())
 
 
 def shapes(observed: Observed) -> list[Shape]:

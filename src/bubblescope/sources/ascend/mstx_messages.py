@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bubblescope.model.bounds import UNDECODABLE
 from bubblescope.model.kinds import Kind
 from bubblescope.names.parsed import ParsedName
 
@@ -68,7 +69,7 @@ def _fields(text: str) -> dict[str, Any]:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         try:
             found = msgspec.json.decode(text)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             return {}
     return found if isinstance(found, dict) else {}
 

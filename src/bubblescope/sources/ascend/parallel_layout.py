@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from bubblescope.model.bounds import RANKS
 from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.model.timeline import agreed
 from bubblescope.names.group_roles import role_of_group
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from bubblescope.sources.ascend.profile import Profile
 
 _DUALPIPEV: Final = "dualpipev"
-_LARGEST: Final = 1 << 31
+_FEW: Final = 1 << 12
+"""Micro-batches that any job may have."""
 
 
 class Layout:
@@ -27,8 +29,12 @@ class Layout:
         info = [one for one in (profile.said("pp_info") for profile in profiles) if one]
         info = [one for one in info if isinstance(one, dict)]
         self.schedule = agreed(str(one["pp_type"]).lower() for one in info if "pp_type" in one)
+        # An order as long as what is declared is made of it: no longer than the profiles allow.
+        most = max([_FEW, *(profile.marks for profile in profiles)])
         self.microbatches = agreed(
-            one["microbatch_num"] for one in info if isinstance(one.get("microbatch_num"), int)
+            number
+            for number in (one.get("microbatch_num") for one in info)
+            if type(number) is int and 0 < number <= most
         )
         stated = agreed(
             msgspec.json.encode(one).decode()
@@ -58,7 +64,7 @@ class Layout:
 
     def _size(self, name: str, default: int) -> int:
         value = self._sizes.get(name, default)
-        return value if isinstance(value, int) and value > 0 else default
+        return value if type(value) is int and 0 < value <= RANKS else default
 
     def device(self, rank: int) -> int | None:
         """Return the pipeline device of a rank: data-parallel replicas vary faster."""
@@ -130,6 +136,6 @@ class Layout:
 def _ranks(said: Any) -> list[int] | None:
     members = said.get("global_ranks") if isinstance(said, dict) else None
     possible = isinstance(members, list) and all(
-        isinstance(one, int) and abs(one) < _LARGEST for one in members
+        type(one) is int and 0 <= one < RANKS for one in members
     )
     return members if possible else None

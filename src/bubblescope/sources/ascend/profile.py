@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
+from bubblescope.model.bounds import UNDECODABLE
 from bubblescope.model.errors import SourceError
 from bubblescope.model.progress import SILENT
 from bubblescope.sources.ascend.file_names import DATABASE
@@ -29,6 +30,8 @@ _LARGE: Final = (
     "COMMUNICATION_OP",
     "COMMUNICATION_TASK_INFO",
 )
+_NUMBERS: Final = (0, 2**31 - 1)
+"""What a step may have as its number."""
 _SMALL: Final = ("STRING_IDS", "META_DATA", "HOST_INFO", "RANK_DEVICE_MAP", "STEP_TIME")
 RANGE_TYPES: Final = [1, 2]  # ENUM_MSTX_EVENT_TYPE: push/pop and start/end; the others are moments
 _NOTIFY: Final = ["Notify_Record", "Notify_Wait"]
@@ -84,7 +87,7 @@ class Profile(msgspec.Struct, frozen=True):
                 break
             try:
                 value = msgspec.json.decode(value)
-            except msgspec.MsgspecError:
+            except UNDECODABLE:
                 return None
         return value
 
@@ -99,7 +102,9 @@ def database_of(path: Path) -> Path:
         return path
     for folder in (path / _OUTPUT, path):
         if folder.is_dir():
-            found = sorted(one for one in folder.iterdir() if DATABASE.fullmatch(one.name))
+            found = sorted(
+                one for one in folder.iterdir() if DATABASE.fullmatch(one.name) and one.is_file()
+            )
             if found:
                 return found[0]
     raise SourceError(
@@ -152,6 +157,7 @@ def read_profile(path: Path, progress: Progress) -> Profile:
     operations = _operations(tables, strings)
     kept = _possible(ranges)
     operated = _possible(operations)
+    begun = steps.drop_nulls().filter(pl.col("step").is_between(*_NUMBERS))
     said = DATABASE.fullmatch(path.name)
     named = said and (said["rank"] or said["monitored"])
     known = devices.row(0) if devices.height == 1 else (None, None)
@@ -163,12 +169,15 @@ def read_profile(path: Path, progress: Progress) -> Profile:
         device=known[1],
         version=metadata.get("SCHEMA_VERSION"),
         metadata=metadata,
-        steps=steps,
+        steps=begun,
         ranges=kept,
         operations=operated,
         marks=marks.height,
         unmatched=marks.join(tasks, on="connectionId", how="anti").height,
-        impossible=ranges.height - kept.height + operations.height - operated.height,
+        impossible=sum(
+            everything.height - left.height
+            for everything, left in ((ranges, kept), (operations, operated), (steps, begun))
+        ),
         counts={
             what: total
             for what, total in (
@@ -206,9 +215,9 @@ def issued_within(profile: Profile, step: int) -> pl.DataFrame:
 
 
 def _possible(frame: pl.DataFrame) -> pl.DataFrame:
-    if not frame.height:
-        return frame
-    return frame.filter(possible(int(frame["start_ns"].median())))  # type: ignore[arg-type]
+    """Leave out what cannot be: times that are missing, out of order or far from the others."""
+    middle: Any = frame["start_ns"].median()
+    return frame.clear() if middle is None else frame.filter(possible(int(middle)))
 
 
 def _stated_rank(path: Path, mapped: int | None) -> int | None:

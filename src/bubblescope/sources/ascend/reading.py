@@ -232,7 +232,9 @@ def _operation(text: str, message: Message, said: ParsedName, kind: Kind) -> tup
 def _with_steps(ranges: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Give each range the step in whose host time it lies; none if it lies in none."""
     spans = steps.sort("start_ns").select(
-        found=pl.col("step").cast(pl.Int32), host_start_ns="start_ns", until_ns="end_ns"
+        found=pl.col("step").cast(pl.Int32),
+        host_start_ns="start_ns",
+        until_ns="end_ns",
     )
     inside = pl.col("host_end_ns") <= pl.col("until_ns")
     return (

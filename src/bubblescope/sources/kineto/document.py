@@ -11,16 +11,18 @@ from __future__ import annotations
 import gc
 import re
 import zlib
+from collections import deque
 from contextlib import contextmanager, suppress
 from functools import reduce
-from itertools import chain
+from itertools import chain, islice
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bubblescope.model.errors import SourceError
-from bubblescope.sources.kineto.head import GZIP
+from bubblescope.model.bounds import UNDECODABLE, Device, Int32, Int64, Time
+from bubblescope.model.errors import SourceError, reason
+from bubblescope.sources.kineto.head import GZIP, packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
     from bubblescope.model.progress import Progress
 
-_UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError)
 _PIECE: Final = 1 << 19
 """Bytes decoded at once: with their events they fit in a processor's cache."""
 _PACKED_PIECE: Final = 1 << 16
@@ -36,18 +37,29 @@ _ARRAY: Final = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
 _BEFORE_PHASE: Final = re.compile(rb"\}\s*(,)\s*(\{)\s*\Z")
 _BEFORE_BRACE: Final = re.compile(rb"\}\s*(,)\s*\Z")
 _TRIES: Final = 64
-"""Among how many phases a boundary is looked for: odd text must not be searched all over again."""
+"""Among how many phases, and braces, a boundary is looked for: odd text must not be searched all over
+again."""
 _REACH: Final = 1 << 16
 """How far before its phase an event may begin."""
 _BOUNDARY: Final = re.compile(rb'\}(\s*,\s*)(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id)"\s*:)')
 _ARRAY_END: Final = re.compile(rb"\}\s*\](?=\s*[,}])")
-_NO_VALUE: Final = re.compile(
-    rb'"(?:[^"\\]|\\.)*"|(-?\b(?:NaN|nan|Infinity|inf)\b|(?<=:)\s*(?=[,}]))', re.DOTALL
-)
+_NO_VALUE: Final = re.compile(rb"-?\b(?:NaN|nan|Infinity|inf)\b|(?<=:)\s*(?=[,}])")
+_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
 _BROKEN_TIME: Final = re.compile(rb'"ts"\s*:\s*\d+\.\d')
 _BAD_ESCAPE: Final = re.compile(rb'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _OPENING: Final = b'{"traceEvents":['
+_BEFORE_EVENTS: Final = 1 << 28
+"""Bytes that may stand before the events: thousands of groups of thousands of ranks take a tenth."""
+_ONE_EVENT: Final = 1 << 28
+"""Bytes that one event may have."""
+_SPLIT: Final = 256
+"""Bytes of a piece in which what is looked for may have begun that ends in the next."""
+_MENDABLE: Final = 1 << 22
+"""Bytes of JSON that are mended: of longer texts it would take fifty times the memory."""
+_PACKED_WELL: Final = 200
+_UNPACKED: Final = 1 << 30
+"""No profiler's trace is larger than this and packed that well: its text repeats, but not like this."""
 _SHAPES: Final = re.compile(rb'"Input Dims"')
 _SEARCHED: Final = 1 << 25
 """Bytes of events in which shapes are looked for. PyTorch records those of all operators or of none,
@@ -61,10 +73,10 @@ _EXACT_US: Final = 2.0**43
 class Arguments(msgspec.Struct, gc=False):
     """What is used of an event's `args`."""
 
-    correlation: int | None = None
-    device: int | None = None
+    correlation: Int64 | None = None
+    device: Device | None = None
     stream: Any = None
-    sequence: int | None = msgspec.field(default=None, name="Sequence number")
+    sequence: Int64 | None = msgspec.field(default=None, name="Sequence number")
     # Of communication, whatever their types: none of them is worth losing an event.
     collective: Any = msgspec.field(default=None, name="Collective name")
     source: Any = msgspec.field(default=None, name="Src Rank")
@@ -96,8 +108,8 @@ class Slice(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     ts: float
     cat: str = ""
     name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
+    pid: Int64 | str | None = None
+    tid: Int64 | str | None = None
     dur: float = 0.0
     args: Arguments | None = None
 
@@ -108,8 +120,8 @@ class ExactSlice(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     ts: msgspec.Raw
     cat: str = ""
     name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
+    pid: Int64 | str | None = None
+    tid: Int64 | str | None = None
     dur: msgspec.Raw = msgspec.Raw(b"0")
     args: Arguments | None = None
 
@@ -129,10 +141,10 @@ class ExactShapedSlice(ExactSlice, gc=False, tag_field="ph", tag="X"):
 class Memory(msgspec.Struct, gc=False):
     """What is used of the `args` of PyTorch's `[memory]` events; sizes are bytes."""
 
-    allocated: int | None = msgspec.field(default=None, name="Total Allocated")
-    reserved: int | None = msgspec.field(default=None, name="Total Reserved")
-    sort: int | None = msgspec.field(default=None, name="Device Type")
-    device: int | None = msgspec.field(default=None, name="Device Id")
+    allocated: Int64 | None = msgspec.field(default=None, name="Total Allocated")
+    reserved: Int64 | None = msgspec.field(default=None, name="Total Reserved")
+    sort: Int32 | None = msgspec.field(default=None, name="Device Type")
+    device: Int32 | None = msgspec.field(default=None, name="Device Id")
 
 
 class Instant(msgspec.Struct, gc=False, tag_field="ph", tag="i"):
@@ -159,8 +171,8 @@ class Count(msgspec.Struct, tag_field="ph", tag="C"):
 
     ts: float | None = None
     name: str = ""
-    pid: int | str | None = None
-    id: int | str | None = None
+    pid: Int64 | str | None = None
+    id: Int64 | str | None = None
     args: dict[str, Any] | str | None = None
 
 
@@ -169,8 +181,8 @@ class ExactCount(msgspec.Struct, tag_field="ph", tag="C"):
 
     ts: msgspec.Raw = msgspec.Raw(b"null")
     name: str = ""
-    pid: int | str | None = None
-    id: int | str | None = None
+    pid: Int64 | str | None = None
+    id: Int64 | str | None = None
     args: dict[str, Any] | str | None = None
 
 
@@ -216,8 +228,8 @@ class Header(msgspec.Struct, kw_only=True):
     """What is said around the events, before or after them."""
 
     events: _EVENTS = msgspec.field(default_factory=list, name="traceEvents")
-    base_ns: int | None = msgspec.field(default=None, name="baseTimeNanoseconds")
-    schema: int | str | None = msgspec.field(default=None, name="schemaVersion")
+    base_ns: Time | None = msgspec.field(default=None, name="baseTimeNanoseconds")
+    schema: Int64 | str | None = msgspec.field(default=None, name="schemaVersion")
     devices: list[Any] | None = msgspec.field(default=None, name="deviceProperties")
     distributed: dict[str, Any] | None = msgspec.field(default=None, name="distributedInfo")
     host: str | None = msgspec.field(default=None, name="host_name")
@@ -247,6 +259,8 @@ def read_document(
     path: Path,
     begin: Callable[[Header], Callable[[list[Any]], None]],
     progress: Progress,
+    *,
+    unlimited: bool = False,
 ) -> tuple[Header, Losses]:
     """Decode a trace and hand its events over in batches.
 
@@ -256,31 +270,40 @@ def read_document(
             in the file's order: `Slice`, `Instant` and `Count`, or `ExactSlice` and so on, among
             events of other kinds.
         progress: Is told of the file's bytes as they are read.
+        unlimited: Whether to read a packed file however much it unpacks to.
 
     Returns:
         What is said around the events (its `events` are empty), and what was lost.
 
     Raises:
-        SourceError: The file is no such document, or ends before its events begin.
+        SourceError: The file is no such document, or ends before its events begin, or unpacks to more
+            than a trace can.
     """
     losses = Losses()
     pieces = _pieces(path, losses, progress)
-    buffer = b""
+    if not unlimited and packed(path):
+        pieces = _limited(path, pieces)
+    buffer = bytearray()
     for piece in pieces:
+        searched = max(0, len(buffer) - _SPLIT)
         buffer += piece
-        if found := _ARRAY.search(buffer):
+        if found := _ARRAY.search(buffer, searched):
             break
+        if len(buffer) > _BEFORE_EVENTS:
+            raise SourceError(
+                path, f"has no events in its first {len(buffer):,} bytes: no PyTorch profiler trace"
+            )
     else:
-        raise _no_events(path, buffer, losses)
+        raise _no_events(path, bytes(buffer), losses)
     bare = found[0].lstrip() == b"["
     try:
-        header = Header() if bare else _header(buffer[: found.end()] + b"]}")
-    except _UNDECODABLE as error:
-        raise SourceError(path, f"has a header that makes no sense ({error})") from None
+        header = Header() if bare else _header(bytes(buffer[: found.end()]) + b"]}")
+    except UNDECODABLE as error:
+        raise SourceError(path, f"has a header that makes no sense ({reason(error)})") from None
     take = begin(header)
     with _collector_paused():
-        rest = chain([buffer[found.end() :]], pieces, [b"}"] if bare else [])
-        tail = _read_events(rest, take, losses)
+        rest = chain([bytes(buffer[found.end() :])], pieces, [b"}"] if bare else [])
+        tail = _read_events(path, rest, take, losses)
     losses.torn_bytes -= bare and losses.torn
     for field in ("base_ns", "distributed", "host", "declared", "devices", "schema"):
         if getattr(header, field) is None:
@@ -304,7 +327,7 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _read_events(
-    pieces: Iterable[bytes], take: Callable[[list[Any]], None], losses: Losses
+    path: Path, pieces: Iterable[bytes], take: Callable[[list[Any]], None], losses: Losses
 ) -> Header:
     """Hand over all events, and return what is said after them.
 
@@ -314,20 +337,43 @@ def _read_events(
     buffer, used = bytearray(b"[") + bytes(2 * _PIECE), 1
     decoder = _Decoder(losses)
     for piece in pieces:
-        size = used + len(piece)
-        buffer.extend(bytes(max(0, size - len(buffer))))
+        searched, size = max(0, used - _SPLIT), used + len(piece)
+        if size > len(buffer):  # twice as much each time, or a long event would be copied for each
+            buffer.extend(bytes(max(size - len(buffer), min(len(buffer), _ONE_EVENT))))
         buffer[used:size] = piece
         used = size
-        if cut := _last_boundary(buffer, used):
+        if used > _ONE_EVENT:
+            raise SourceError(
+                path,
+                f"has an event of over {_ONE_EVENT:,} bytes; profile again, without what fills it",
+            )
+        if cut := _last_boundary(buffer, used, searched):
             comma, following = cut
             buffer[comma] = ord("]")
             take(_batch(buffer, comma + 1, decoder))
             size = 1 + used - following
             buffer[1:size] = buffer[following:used]
             used = size
-    events, tail = _ending(bytes(buffer[1:used]), decoder)
+    text = bytes(memoryview(buffer)[1:used])
+    del buffer
+    events, tail = _ending(text, decoder)
     take(events)
     return tail
+
+
+def _limited(path: Path, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield pieces of text as long as there are no more than a trace's file can be unpacked to."""
+    size = 0
+    most = max(_UNPACKED, _PACKED_WELL * path.stat().st_size)
+    for piece in pieces:
+        size += len(piece)
+        if size > most:
+            raise SourceError(
+                path,
+                f"unpacks to over {most:,} bytes, {_PACKED_WELL} times its size, as no trace does; if "
+                "it is one, --unlimited reads it",
+            )
+        yield piece
 
 
 def _pieces(path: Path, losses: Losses, progress: Progress) -> Iterator[bytes]:
@@ -387,7 +433,7 @@ def _no_events(path: Path, text: bytes, losses: Losses) -> SourceError:
         return SourceError(path, f"{what}: the profiler had not written it yet; profile again")
     try:
         msgspec.json.decode(_mended(text))
-    except _UNDECODABLE:
+    except UNDECODABLE:
         return SourceError(
             path,
             f"is cut short: its {len(text)} bytes of JSON end before the events begin; the job "
@@ -401,37 +447,51 @@ def _no_events(path: Path, text: bytes, losses: Losses) -> SourceError:
 def _header(text: bytes) -> Header:
     try:
         return _HEADER_DECODER.decode(text)
-    except _UNDECODABLE:
+    except UNDECODABLE:
         return _HEADER_DECODER.decode(_mended(text))
 
 
-def _last_boundary(text: bytes | bytearray, end: int) -> tuple[int, int] | None:
+def _last_boundary(text: bytes | bytearray, end: int, searched: int = 0) -> tuple[int, int] | None:
     """Return where the last comma between two events stands before `end`, and the second begins.
+
+    The second's phase stands after `searched`: before that there is no such comma.
 
     In JSON an unescaped `{"ph":` can stand nowhere but at the start of an object. So PyTorch writes its
     events; other writers, and programs that rewrite its traces, put other keys first.
     """
+    braces = _TRIES
     for _ in range(_TRIES):
-        end = text.rfind(b'"ph"', 0, end)
+        end = text.rfind(b'"ph"', searched, end)
         if end <= 0:
             break
-        if found := _BEFORE_PHASE.search(text, max(0, end - 256), end):
+        if found := _BEFORE_PHASE.search(text, max(0, end - _SPLIT), end):
             return found.start(1), found.start(2)
-        if opening := _opening(text, end):
+        opening, braces = _opening(text, end, braces)
+        if opening:
             return opening
     return None
 
 
-def _opening(text: bytes | bytearray, phase: int) -> tuple[int, int] | None:
-    """Return where the comma before an event stands and where it begins, by where its phase stands."""
+def _opening(text: bytes | bytearray, phase: int, tries: int) -> tuple[tuple[int, int] | None, int]:
+    """Return where the comma before an event stands and where it begins, by where its phase stands.
+
+    Args:
+        text: The text.
+        phase: Where the phase stands.
+        tries: How many braces may be tried.
+
+    Returns:
+        The two places, or None, and how many more braces may be tried.
+    """
     brace, least = phase, max(0, phase - _REACH)
-    while (brace := text.rfind(b"{", least, brace)) > 0:
-        if found := _BEFORE_BRACE.search(text, max(0, brace - 256), brace):
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+    while tries and (brace := text.rfind(b"{", least, brace)) > 0:
+        if found := _BEFORE_BRACE.search(text, max(0, brace - _SPLIT), brace):
+            tries -= 1
+            with suppress(*UNDECODABLE):
                 # That it is an object with one more key shows that "ph" is a key of it itself.
                 msgspec.json.decode(bytes(text[brace:phase]) + b'"ph":0}')
-                return found.start(1), brace
-    return None
+                return (found.start(1), brace), tries
+    return None, tries
 
 
 class _Decoder:
@@ -465,7 +525,7 @@ def _batch(text: bytes | bytearray, size: int, decoder: _Decoder) -> list[Any]:
     try:
         with memoryview(text) as whole, whole[:size] as array:
             return decoder(array)
-    except _UNDECODABLE:
+    except UNDECODABLE:
         return _one_by_one(bytes(text[1 : size - 1]), decoder)
 
 
@@ -487,11 +547,11 @@ def _alone(text: bytes, decoder: _Decoder) -> list[Any]:
     """Decode one event, mended if need be: a list of it, or of nothing if it is beyond repair."""
     try:
         return decoder(b"[" + text + b"]")
-    except _UNDECODABLE:
+    except UNDECODABLE:
         mended = _mended(text)
     try:
         events = decoder(b"[" + mended + b"]")
-    except _UNDECODABLE:
+    except UNDECODABLE:
         decoder.losses.events += not _is_of_no_interest(mended)
         return []
     decoder.losses.repaired += 1
@@ -502,7 +562,7 @@ def _is_of_no_interest(event: bytes) -> bool:
     """Say whether an event is well formed and of a phase that no specification knows."""
     try:
         phase = _ANY_PHASE_DECODER.decode(event).ph
-    except _UNDECODABLE:
+    except UNDECODABLE:
         return False
     return phase not in _READ_PHASES and phase not in _PHASES
 
@@ -522,7 +582,7 @@ def _ending(text: bytes, decoder: _Decoder) -> tuple[list[Any], Header]:
     last = text[following:]
     try:
         tail = _HEADER_DECODER.decode(_OPENING + last)
-    except _UNDECODABLE:
+    except UNDECODABLE:
         events, tail = _damaged_ending(last, decoder)
     else:
         events = decoder(bytes(_ENDING_DECODER.decode(_OPENING + last).events))
@@ -532,18 +592,19 @@ def _ending(text: bytes, decoder: _Decoder) -> tuple[list[Any], Header]:
 
 def _damaged_ending(text: bytes, decoder: _Decoder) -> tuple[list[Any], Header]:
     """Decode what can be decoded of an event that should be the last, and what follows it."""
-    ends = list(_ARRAY_END.finditer(text))
+    found = _ARRAY_END.finditer(text)
+    ends = [*islice(found, _TRIES), *deque(found, _TRIES)]
     for end in ends:  # a bad event before a sound ending
         try:
             tail = _header(_OPENING + text[end.end() - 1 :])
-        except _UNDECODABLE:
+        except UNDECODABLE:
             continue
         return _one_by_one(text[: end.start() + 1], decoder), tail
     decoder.losses.torn = True
     for end in ends:  # sound events before a bad ending
         try:
             events = decoder(b"[" + text[: end.start() + 1] + b"]")
-        except _UNDECODABLE:
+        except UNDECODABLE:
             continue
         decoder.losses.torn_bytes = len(text) - end.end()
         return events, Header()
@@ -556,9 +617,19 @@ def _mended(text: bytes) -> bytes:
     """Turn what profilers have written as JSON, though it is not, into JSON.
 
     Bare NaN and Infinity, and values that are missing, become null, invalid escapes literal
-    backslashes, and bytes that are no UTF-8 or may not stand in a string the replacement character.
+    backslashes, and bytes that are no UTF-8 or may not stand in a string the replacement character. A
+    text longer than any profiler has written with such faults stays as it is.
     """
-    text = _NO_VALUE.sub(lambda found: b"null" if found[1] is not None else found[0], text)
+    if len(text) > _MENDABLE:
+        return text
+    # Every second quotation mark ends a string. (One pattern for strings would need memory for each of
+    # their letters.)
+    parts, begin = [], 0
+    for count, part in enumerate(_ESCAPE.sub(b"__", text).split(b'"')):
+        end = begin + len(part)
+        parts.append(text[begin:end] if count % 2 else _NO_VALUE.sub(b"null", text[begin:end]))
+        begin = end + 1
+    text = b'"'.join(parts)
     text = _BAD_ESCAPE.sub(lambda found: found[0] if found[1] else rb"\\", text)
     text = _CONTROL.sub("�".encode(), text)
     return text.decode("utf-8", "replace").encode()

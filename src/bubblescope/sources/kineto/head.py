@@ -11,6 +11,16 @@ if TYPE_CHECKING:
 GZIP: Final = b"\x1f\x8b"
 
 
+def packed(path: Path) -> bool:
+    """Say whether a trace is packed.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(len(GZIP)) == GZIP
+
+
 def read_head(path: Path, size: int) -> bytes:
     """Return the first bytes of a trace, unpacked if it is packed.
 

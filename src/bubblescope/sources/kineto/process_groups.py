@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from bubblescope.model.bounds import RANKS
 from bubblescope.model.groups import Group, merged, tabled
 from bubblescope.names.group_roles import role_of_group
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 _UNSAID: Final = ("", "undefined")
 """What PyTorch calls a group that it was given no description of."""
 _CUT: Final = "..."
-_LARGEST: Final = (1 << 31) - 1
+_LARGEST: Final = RANKS
+"""More ranks than this no group has, whatever is declared."""
 
 
 def configured_groups(pg_config: Any, world_size: int | None = None) -> dict[str, Group]:

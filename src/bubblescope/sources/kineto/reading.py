@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.model.errors import SourceError
+from bubblescope.model.bounds import RANKS, UNDECODABLE
+from bubblescope.model.errors import SourceError, quoted
 from bubblescope.model.groups import merged
 from bubblescope.model.kinds import TRANSFERS, Kind
 from bubblescope.model.provenance import Contents, Notice, clocks_unchecked
@@ -56,7 +57,10 @@ def read_traces(paths: Sequence[Path], options: ReadOptions) -> Timeline:
     """
     options.progress.begin("reading traces", sum(path.stat().st_size for path in paths))
     traces = read_each(
-        _Reader(options.names, options.activities), paths, options.progress, options.executor
+        _Reader(options.names, options.activities, options.unlimited),
+        paths,
+        options.progress,
+        options.executor,
     )
     ranks, how_rank = _ranks(traces)
     table = _rank_table(traces, ranks)
@@ -165,10 +169,12 @@ class _Reader(msgspec.Struct, frozen=True):
     Attributes:
         names: What range names mean.
         activities: Whether to keep the kernels.
+        unlimited: Whether to read a packed file however much it unpacks to.
     """
 
     names: NameParser
     activities: bool = False
+    unlimited: bool = False
 
     def __call__(self, path: Path, progress: Progress) -> _Trace:
         header, lost, events = self._read(path, progress)
@@ -246,7 +252,9 @@ class _Reader(msgspec.Struct, frozen=True):
     def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events]:
         """Decode the file."""
         collector = Collector(kernels=self.activities)
-        header, lost = read_document(path, lambda _: collector.take, progress)
+        header, lost = read_document(
+            path, lambda _: collector.take, progress, unlimited=self.unlimited
+        )
         events = told_by_marks(collector.finish(header.distributed or {}), self.names)
         return header, lost, events
 
@@ -258,7 +266,8 @@ class _Reader(msgspec.Struct, frozen=True):
         if len(marking) > 1:
             raise SourceError(
                 path,
-                f"holds pipeline ranges of {len(marking)} processes ({marking[0]}, {marking[1]}, "
+                f"holds pipeline ranges of {len(marking)} processes ({quoted(marking[0])}, "
+                f"{quoted(marking[1])}, "
                 "...): it was merged; give the trace that each process wrote",
             )
         homes = {process for process, _ in events.places}
@@ -312,7 +321,7 @@ def _base(header: Header, first_ns: int) -> int | None:
 def _rank(distributed: dict[str, Any], path: Path) -> int | None:
     stated = _whole(distributed.get("rank"))
     found = _RANK_IN_NAME.search(path.name)
-    return int(found[1]) if stated is None and found else stated
+    return _whole(int(found[1])) if stated is None and found else stated
 
 
 def _device_name(properties: list[Any] | None, used: Sequence[int]) -> str | None:
@@ -334,7 +343,7 @@ def _entries(value: Any) -> list[dict[str, Any]]:
 
 def _whole(value: Any) -> int | None:
     """Return what can be a rank or a number of ranks, or None."""
-    return value if isinstance(value, int) and 0 <= value < 2**31 else None
+    return value if type(value) is int and 0 <= value < RANKS else None
 
 
 def _declaration(declared: Any) -> dict[str, Any]:
@@ -343,7 +352,7 @@ def _declaration(declared: Any) -> dict[str, Any]:
         if isinstance(declared, str):
             try:
                 declared = msgspec.json.decode(declared)
-            except msgspec.MsgspecError:
+            except UNDECODABLE:
                 return {}
     return declared if isinstance(declared, dict) else {}
 

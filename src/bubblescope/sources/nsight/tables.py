@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import polars as pl
 
-from bubblescope.model.errors import SourceError
-from bubblescope.model.timeline import UNREADABLE
+from bubblescope.model import parquet
+from bubblescope.model.errors import SourceError, reason
+from bubblescope.model.parquet import UNREADABLE
+from bubblescope.model.typed import UnfitError
+from bubblescope.sources.export_columns import fitting, nothing
 from bubblescope.sources.nsight.tool_names import EVENTS
-from bubblescope.sources.sqlite import BINARY, TEXT, SqliteTables, nothing
+from bubblescope.sources.sqlite import SqliteTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +61,7 @@ class Tables(Protocol):
 
         Args:
             table: Its name.
-            columns: Wanted columns: integers, but for those of `sqlite.TEXT` and `sqlite.BINARY`. One
+            columns: Wanted columns: integers, but for those of `export_columns.TEXT` and `BINARY`. One
                 that this version does not have is filled with null, or "" for text, or no bytes.
             shrink: Applied to each piece as it arrives, to keep only what is needed in memory.
         """
@@ -122,7 +125,7 @@ class ParquetTables:
     ) -> pl.DataFrame:
         """Return the columns of a table; see `Tables.read`."""
         file = self.path / f"{table}.parquet"
-        if not file.exists():
+        if not file.is_file():
             frame = pl.DataFrame([nothing(column) for column in columns])
         else:
             frame = self._collect(file, columns)
@@ -133,36 +136,34 @@ class ParquetTables:
     def texts(self, table: str, columns: Sequence[str]) -> pl.DataFrame:
         """Return the columns of a small table as text; see `Tables.texts`."""
         file = self.path / f"{table}.parquet"
-        if not file.exists():
+        if not file.is_file():
             return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
-        return self._select(file, columns, lambda _, value: value.cast(pl.String))
+        found = self._columns(file, columns)
+        try:
+            return pl.DataFrame([column.cast(pl.String) for column in found])
+        except UNREADABLE as error:
+            raise SourceError(file, f"holds no text ({reason(error)}); export it again") from None
 
     def _collect(self, file: Path, columns: Sequence[str]) -> pl.DataFrame:
-        return self._select(
-            file,
-            columns,
-            lambda column, value: (
-                value.cast(pl.Binary).fill_null(b"")
-                if column in BINARY
-                else value.cast(pl.String).fill_null("")
-                if column in TEXT
-                else value.cast(pl.Int64)  # ids may be unsigned
-            ),
+        try:
+            found = [fitting(column) for column in self._columns(file, columns)]
+        except UnfitError as error:
+            raise SourceError(file, f"{error.problem}; export it again") from None
+        return pl.DataFrame(found).with_columns(
+            pl.col(pl.String).fill_null(""), pl.col(pl.Binary).fill_null(pl.lit(b""))
         )
 
     @staticmethod
-    def _select(
-        file: Path, columns: Sequence[str], convert: Callable[[str, pl.Expr], pl.Expr]
-    ) -> pl.DataFrame:
+    def _columns(file: Path, columns: Sequence[str]) -> list[pl.Series]:
+        """Return columns as they are; those that are missing are null throughout."""
         try:
-            scan = pl.scan_parquet(file, glob=False)
-            present = scan.collect_schema().names()
-            values = {
-                column: pl.col(column) if column in present else pl.lit(None) for column in columns
-            }
-            return scan.select(
-                convert(column, value).alias(column) for column, value in values.items()
-            ).collect()
+            present = parquet.columns_of(file)
+            frame = parquet.read(file, [name for name in columns if name in present] or present[:1])
         except UNREADABLE as error:
-            reason = str(error).strip().splitlines()[0]
-            raise SourceError(file, f"cannot be read ({reason}); export it again") from None
+            raise SourceError(file, f"cannot be read ({reason(error)}); export it again") from None
+        return [
+            frame[name]
+            if name in present
+            else pl.Series(name, [None], pl.Null).new_from_index(0, frame.height)
+            for name in columns
+        ]

@@ -1,0 +1,1 @@
+"""Structure-aware fuzzing of everything that bubblescope reads (docs/reliability.md)."""

@@ -1,0 +1,115 @@
+"""Reading Parquet and Arrow that others wrote, damaged perhaps."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Final
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+UNREADABLE: Final = (OSError, pl.exceptions.PolarsError)
+"""What these functions raise of a damaged file."""
+
+_VALUE: Final = 8
+"""Bytes that a value takes."""
+_PACKED_WELL: Final = 200
+_UNPACKED: Final = 1 << 27
+"""Equal values take no room in a file: that many rows in so few bytes are no table of a run, and would
+fill the memory."""
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    """Return the key-value metadata of a file; may raise any of `UNREADABLE`."""
+    with panics_unprinted():
+        return pl.read_parquet_metadata(path)
+
+
+def columns_of(path: Path) -> list[str]:
+    """Return the names of a file's columns; may raise any of `UNREADABLE`."""
+    with panics_unprinted():
+        return list(pl.read_parquet_schema(path))
+
+
+def read(source: Path | bytes, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """Return some columns of a file, or all; may raise any of `UNREADABLE`."""
+    size = len(source) if isinstance(source, bytes) else source.stat().st_size
+    with panics_unprinted():
+        scan = pl.scan_parquet(source, glob=False, hive_partitioning=False)
+        if columns is not None:
+            scan = scan.select(columns)
+        rows = scan.select(pl.len()).collect().item()
+        if rows * len(scan.collect_schema()) * _VALUE > max(_UNPACKED, _PACKED_WELL * size):
+            raise pl.exceptions.ComputeError(f"it says that it has {rows:,} rows in {size:,} bytes")
+        return scan.collect()
+
+
+def read_arrow(source: IO[bytes], columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """Return some columns of an Arrow stream, or all; may raise any of `UNREADABLE`."""
+    with panics_unprinted():
+        return pl.read_ipc_stream(source, columns=None if columns is None else list(columns))
+
+
+class _Held:
+    """What is written to the error stream meanwhile, by whichever threads."""
+
+    lock = threading.Lock()
+    readers = 0
+    panicked = False
+    stream = -1
+    written: IO[bytes]
+
+
+@contextmanager
+def panics_unprinted() -> Iterator[None]:
+    """Keep what Rust prints when it panics off the error stream: the exception says it.
+
+    Whatever else is written there meanwhile follows afterwards.
+
+    Raises:
+        polars.exceptions.ComputeError: Rust panicked, in words that tell a user nothing.
+    """
+    _begin()
+    panicked = False
+    try:
+        yield
+    except pl.exceptions.PanicException:
+        panicked = True
+        raise pl.exceptions.ComputeError("what it says of itself is not what it holds") from None
+    finally:
+        _end(panicked=panicked)
+
+
+def _begin() -> None:
+    with _Held.lock:
+        _Held.readers += 1
+        if _Held.readers > 1:
+            return
+        try:
+            _Held.stream = os.dup(2)
+        except OSError:  # there is no such stream
+            _Held.stream = -1
+            return
+        _Held.written = tempfile.TemporaryFile()  # noqa: SIM115  closed in `_end`
+        os.dup2(_Held.written.fileno(), 2)
+
+
+def _end(*, panicked: bool) -> None:
+    with _Held.lock:
+        _Held.readers -= 1
+        _Held.panicked |= panicked
+        if _Held.readers or _Held.stream < 0:
+            return
+        os.dup2(_Held.stream, 2)
+        os.close(_Held.stream)
+        with _Held.written as written:
+            if not _Held.panicked:
+                written.seek(0)
+                os.write(2, written.read())
+        _Held.panicked = False

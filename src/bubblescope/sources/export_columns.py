@@ -1,0 +1,62 @@
+"""The columns of vendors' exports, by name: what type each is of, and between what its numbers lie.
+
+Every reader of tables, in SQLite or in Parquet, holds what it reads to this, here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from bubblescope.model.bounds import DEVICES, RANKS, TIMES_NS
+from bubblescope.model.typed import UnfitError, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+TEXT: Final = frozenset({"text", "name", "value", "hostName", "hostUid", "jsonText"})
+"""Columns that hold text wherever they occur in most vendors' tables."""
+BINARY: Final = frozenset({"binaryData"})
+"""Columns that hold bytes; all that hold neither text nor bytes hold integers of 64 bits."""
+
+_DEVICE: Final = (0, DEVICES - 1)
+_RANK: Final = (-1, RANKS - 1)  # -1 and beyond 32 bits: none
+_CLOCK: Final = (-TIMES_NS, TIMES_NS)
+_BETWEEN: Final = {
+    "deviceId": _DEVICE,
+    "rankId": _RANK,
+    "utcEpochNs": _CLOCK,
+    "systemClockNs": _CLOCK,
+}
+"""Between what numbers lie that tables are made by, or that everything is shifted by. Times of events
+may be anything: those that cannot be are dropped and counted."""
+
+
+def nothing(column: str, text: Collection[str] = TEXT) -> pl.Series:
+    """Return a column without rows, of the type that columns of its name have."""
+    return pl.Series(column, [], _type(column, text))
+
+
+def fitting(column: pl.Series, text: Collection[str] = TEXT) -> pl.Series:
+    """Return a column as the type that columns of its name have.
+
+    Args:
+        column: As it was read.
+        text: Columns that hold text.
+
+    Raises:
+        UnfitError: It is of another type, or a number lies where none can.
+    """
+    found = typed(column, _type(column.name, text))
+    if column.name in _BETWEEN and len(found):
+        low, high = _BETWEEN[column.name]
+        odd = (~found.is_between(low, high)).fill_null(value=False)
+        if odd.any():
+            row = int(odd.arg_true()[0])
+            raise UnfitError(f"{column.name} is {found[row]}, where {low} to {high} may be", row)
+    return found
+
+
+def _type(column: str, text: Collection[str]) -> type[pl.DataType]:
+    return pl.Binary if column in BINARY else pl.String if column in text else pl.Int64

@@ -1,0 +1,189 @@
+"""What fuzz/run found outside of the readers, each as small as it can be."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from contextlib import closing
+
+import polars as pl
+import pytest
+
+import bubblescope
+from ascend_maker import Profile
+from bubblescope import Timeline, sources
+from bubblescope.analysis.mfu import read_model
+from bubblescope.analysis.mfu.architectures import ModelError
+from bubblescope.analysis.schedule.recognise import recognise
+from bubblescope.model.errors import ScheduleError, SourceError, TimelineError
+from bubblescope.names.parser import NameParser
+from bubblescope.render.text.compare import Comparison
+from bubblescope.render.text.report import Report
+from bubblescope.schedules import torch_csv
+from fuzz.seeds import TARGETS
+from synthetic import one_f_one_b
+
+# Numbers that are claims.
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("0F0,0B0\n,2147483647F0\n", "no forward of micro-batch 0 at stage 1$"),
+        ("0F0,0B0,0F2147483647\n", "no forward of micro-batch 1 at stage 0$"),
+        ("0F0,0F2,0B0,0B2\n", "no forward of micro-batch 1 at stage 0$"),
+        ("0F0,0B0,0F0\n", "1 forwards run twice$"),
+        ("0F99999999999999999999\n", "row 1, cell 1: '0F9+' has a number that no plan has$"),
+        ("0F" + "9" * 5000 + "\n", "row 1, cell 1: '0F9+ is no action"),
+    ],
+)
+def test_a_plan_is_as_large_as_what_it_holds(tmp_path, text, why):
+    path = tmp_path / "own.csv"
+    path.write_text(text)
+    with pytest.raises(ScheduleError, match=f"^{path}: .*{why}") as refused:
+        torch_csv.read(path)
+    assert len(str(refused.value)) < 300
+
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 1000,
+}
+MEGATRON = {
+    "num_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "kv_channels": 16,
+    "ffn_hidden_size": 256,
+    "padded_vocab_size": 1000,
+    "swiglu": True,
+    "group_query_attention": False,
+    "num_experts": 4,
+    "moe_layer_freq": 2,
+    "moe_router_topk": 2,
+    "moe_ffn_hidden_size": 64,
+}
+
+
+@pytest.mark.parametrize("value", [10**9, 10**30, 10**400])
+@pytest.mark.parametrize(("model", "key"), [(LLAMA, "num_hidden_layers"), (MEGATRON, "num_layers")])
+def test_a_model_has_no_more_layers_than_can_be_looked_at(tmp_path, model, key, value):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(model))
+    assert read_model(path).layers == 2
+    path.write_text(json.dumps(model | {key: value}))
+    with pytest.raises(
+        ModelError, match=f"{path}: '{key}' is .*, more than any model has"
+    ) as refused:
+        read_model(path)
+    assert len(str(refused.value)) < 300
+
+
+def test_no_number_of_a_model_is_too_large_to_be_counted_with(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA | {"hidden_size": 10**400}))
+    with pytest.raises(ModelError, match="'hidden_size' is a number of 1329 bits, more than any"):
+        read_model(path)
+
+
+def test_the_stages_that_ranks_declare_are_claims_as_well():
+    timeline = one_f_one_b(ranks=2, microbatches=2, steps=1)
+    known = recognise(timeline)
+    stages = pl.Series([[0], [1, 1_000_000]], dtype=pl.List(pl.Int32))
+    began = time.process_time()
+    claimed = Timeline(timeline.tasks, timeline.ranks.with_columns(stages=stages), timeline.run)
+    assert recognise(claimed).schedule == known.schedule == "1f1b"
+    assert time.process_time() - began < 1
+
+
+def test_a_name_of_thousands_of_digits_means_nothing():
+    parser = NameParser()
+    for name in ("PP:{}F0", "ProfilerStep#{}", "F{}.0.0"):
+        assert parser.parse(name.format(7))
+        assert parser.parse(name.format("7" * 5000)) == []
+
+
+# Files.
+
+
+def test_a_pipe_in_place_of_a_database_is_not_read(tmp_path):
+    profile = Profile()
+    profile.range("forward_step", 1000, 2000)
+    path = profile.write(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(SourceError, match="holds no profiler database"):
+        sources.load(path.parents[1])
+
+
+@pytest.mark.parametrize("name", ["missing.json", ""])
+def test_a_model_that_cannot_be_opened_is_refused_in_words(tmp_path, name):
+    with pytest.raises(ModelError, match=r"cannot be read as JSON \((No such|Is a)[a-z ]*\);"):
+        read_model(tmp_path / name)
+
+
+# Tables.
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [pl.struct("step"), pl.concat_list("step"), pl.concat_list("step").list.to_array(1)],
+    ids=str,
+)
+def test_a_column_that_is_nested_is_of_the_wrong_type(nested):
+    timeline = one_f_one_b(ranks=1, microbatches=1, steps=1)
+    with pytest.raises(TimelineError, match=r"tasks: column step must be Int32, not (S|L|A)"):
+        Timeline(timeline.tasks.with_columns(step=nested), timeline.ranks)
+
+
+def test_a_saved_timeline_that_breaks_a_rule_is_named(tmp_path):
+    path = one_f_one_b(ranks=1, microbatches=1, steps=1).save(tmp_path / "run.bubbles.parquet")
+    metadata = {k: v for k, v in pl.read_parquet_metadata(path).items() if k != "ARROW:schema"}
+    pl.read_parquet(path).with_columns(x=0).write_parquet(path, metadata=metadata)
+    with pytest.raises(SourceError, match=f"^{path}: .*is damaged .tasks: column x is unknown"):
+        bubblescope.load(path)
+
+
+def test_runs_that_are_never_idle_can_be_compared(tmp_path):
+    TARGETS["paddle"].seeds["steps"](tmp_path)
+    run = sources.load(tmp_path)
+    assert Report.of(run).bubbles.overall.idle_ns == 0
+    assert Comparison.of(run, run).to_dict()
+
+
+@pytest.mark.parametrize("damage", ["startNs = NULL", "id = 9000000000", "id = -7"])
+def test_a_step_of_a_profiler_without_start_or_number_is_left_out_and_counted(tmp_path, damage):
+    profile = Profile()
+    profile.step(10, 0, 1000)
+    profile.step(11, 1000, 2000)
+    profile.range("forward_step", 100, 200, host=(50, 60))
+    profile.range("backward_step", 1100, 1200, host=(1050, 1060))
+    profile.task("KERNEL_AICORE", 100, 200, issued=(50, 55))
+    path = profile.write(tmp_path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"UPDATE STEP_TIME SET {damage} WHERE id = 11")
+        database.commit()
+    run = sources.load(path)
+    assert run.tasks["kind"].to_list() == ["forward", "backward"]
+    [lost] = [one for one in run.run.warnings if one.code == "impossible-times"]
+    assert (lost.lost, lost.total) == (1, 4)
+
+
+def test_intervals_of_which_none_has_a_start_are_left_out_and_counted(tmp_path):
+    profile = Profile()
+    profile.range("forward_step", 100, 200)
+    path = profile.write(tmp_path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE TASK SET startNs = NULL")
+        database.commit()
+    run = sources.load(path)
+    assert not len(run)
+    [lost] = [one for one in run.run.warnings if one.code == "impossible-times"]
+    assert (lost.lost, lost.total) == (1, 1)
