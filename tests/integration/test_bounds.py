@@ -115,7 +115,7 @@ FORMATS = {
     "rocpd": Format(rocpd, 400, "rocpd"),
     "ascend": Format(ascend, 1500, "Ascend"),
     "paddle": Format(paddle, 1500, "Paddle"),
-    "primus": Format(primus, 40, "Primus"),
+    "primus": Format(primus, 300, "Primus"),
     "jobtrace": Format(job_trace, 100, "job traces"),
     "saved": Format(saved, 1500, "saved runs"),
 }
