@@ -141,18 +141,22 @@ def unnamed(rank, stages=2, microbatches=3):
     """A 1F1B step as torch's Schedule1F1B leaves it: operators and transfers, no names."""
     trace = Trace(rank=rank, header={"deviceProperties": []})
     clock, sequence = 1000 + rank * 400, 10
-    truth = []
+    truth, graphs = [], []
 
     def operators(kind):
         nonlocal clock, sequence
         start = clock
+        if kind == "forward":
+            graphs.append(sequence)
+        else:
+            first = graphs.pop(0)
         for index in range(3):
             if kind == "forward":
                 trace.operator("aten::linear", clock, clock + 80, sequence=sequence)
                 sequence += 1
             else:
                 name = "autograd::engine::evaluate_function: AddmmBackward0"
-                trace.operator(name, clock, clock + 80, AUTOGRAD, sequence=index)
+                trace.operator(name, clock, clock + 80, AUTOGRAD, sequence=first + 2 - index)
                 trace.operator("aten::mm", clock + 10, clock + 70, AUTOGRAD)
             clock += 100
         truth.append((kind, BASE + start, BASE + clock - 20))

@@ -95,7 +95,12 @@ class Job:
         return self
 
     def backward(self, count: int = 3) -> Job:
-        self._phase("backward", [self._work(self.autograd, ENGINE) for _ in range(count)])
+        ahead, times = self.sequence, []
+        for _ in range(count):  # the engine visits what was recorded last first
+            self.sequence = max(self.sequence - 1, 0)
+            times.append(self._work(self.autograd, ENGINE))
+        self.sequence = ahead
+        self._phase("backward", times)
         return self
 
     def ranged(self, name: str, kind: str | None, count: int = 2) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,16 +10,34 @@ from rich.text import Text
 
 from bubblescope.cli.console import out
 from bubblescope.cli.reading import paths_argument, read, reading
+from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.text.sections import narrow_table
+from bubblescope.sources.structure.written import names_file
 
 
 @click.command()
 @paths_argument()
 @click.option("--all", "everything", is_flag=True, help="Show every name, not the top 40.")
+@click.option(
+    "--inferred",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.toml",
+    help="Write the passes that no range names and that were inferred instead, to be corrected by hand "
+    "and given with --names.",
+)
 @reading
-def names(paths: tuple[str, ...], everything: bool, **options: Any) -> None:
+def names(paths: tuple[str, ...], everything: bool, inferred: Path | None, **options: Any) -> None:
     """List the range names of a trace and what each is taken for."""
+    if inferred is not None and inferred.exists():
+        raise BubblescopeError(f"{inferred}: is there already; give a name of a new file")
     timeline = read(paths, **options)
+    if inferred is not None:
+        text = names_file(timeline)
+        if text is None:
+            raise BubblescopeError("no pass was inferred: ranges name them, or there is none")
+        inferred.write_text(text, encoding="utf-8")
+        out.print(f"wrote {inferred}")
+        return
     shapes: dict[str, list[Any]] = {}
     for content in timeline.run.contents:
         for held in content.names:

@@ -49,6 +49,7 @@ TASK_SCHEMA: Final[dict[str, pl.DataType]] = {
     "host_start_ns": pl.Int64(),
     "host_end_ns": pl.Int64(),
     "peer": pl.Int32(),
+    "certainty": pl.Float32(),
     "name": pl.String(),
 }
 """Columns of `Timeline.tasks`, in order. `docs/model.md` says what each one means."""
@@ -96,6 +97,7 @@ _TASK_RULES: Final[tuple[tuple[str, pl.Expr], ...]] = (
         (f"{column} is within 146 years of zero", pl.col(column).is_between(-TIMES_NS, TIMES_NS))
         for column in ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
     ),
+    ("certainty is a probability", pl.col("certainty").is_between(0, 1)),
     (
         "only a forward_backward task has a pair",
         pl.all_horizontal(pl.col("pair_stage", "pair_chunk", "pair_microbatch").is_null())

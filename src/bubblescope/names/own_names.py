@@ -10,10 +10,13 @@ import msgspec
 
 from bubblescope.model.errors import NamesError
 from bubblescope.model.kinds import Kind
+from bubblescope.names.own_passes import own_passes
 from bubblescope.names.parsed import ParsedName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from bubblescope.names.own_passes import OwnPass
 
 KIND_WORDS: Final[dict[str, Kind | None]] = {
     **{kind.value: kind for kind in Kind},
@@ -57,7 +60,8 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     """A names file."""
 
-    names: list[_Entry]
+    names: list[_Entry] = []
+    passes: dict[str, str] = {}
 
 
 class OwnNames:
@@ -143,6 +147,22 @@ class OwnNames:
         return ParsedName(KIND_WORDS[word], splits=word == "b", **fields)
 
 
+def passes_in(given: Sequence[str]) -> dict[int, list[OwnPass]]:
+    """Return the passes that names files state, by rank; those of the last file that has a rank.
+
+    Args:
+        given: As for `own_names`.
+
+    Raises:
+        NamesError: A file is not usable.
+    """
+    found: dict[int, list[OwnPass]] = {}
+    for one in given:
+        if one.endswith(_FILE):
+            found |= own_passes(_read(Path(one)).passes, one)
+    return found
+
+
 def own_names(given: Sequence[str], kinds: Mapping[str, str]) -> list[OwnNames]:
     """Return the patterns that a user gives, in the order in which they are tried.
 
@@ -176,7 +196,7 @@ def _read(path: Path) -> _File:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise NamesError(
             f"{path}: is no names file ({error}); it has tables [[names]], each with a pattern and, "
-            'if need be, kinds = { Word = "forward" }'
+            'if need be, kinds = { Word = "forward" }, or a table [passes]'
         ) from None
 
 

@@ -26,6 +26,10 @@ class ParsedName(msgspec.Struct, frozen=True):
         kind: The task kind, or None for a step marker.
         microbatch, chunk, stage, step, rank, peer, pair_stage, pair_microbatch: As in
             `Timeline.tasks`, where the name has them.
+        graph: Number of the autograd graph that the pass built or went through, unique in its process,
+            where its operators and not its name told it.
+        received: How many receives the process posted for the pass, as far as its place tells.
+        certainty: Probability that kind and graph are right, where they were told so.
         splits: The name is a plain "B", which means the input gradient alone wherever the same
             rank also has weight-gradient tasks, and the fused backward everywhere else.
     """
@@ -39,6 +43,9 @@ class ParsedName(msgspec.Struct, frozen=True):
     peer: int | None = None
     pair_stage: int | None = None
     pair_microbatch: int | None = None
+    graph: int | None = None
+    received: int | None = None
+    certainty: float | None = None
     splits: bool = False
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from bubblescope.model.errors import NamesError
 from bubblescope.model.registry import Registry
-from bubblescope.names.own_names import own_names
+from bubblescope.names.own_names import own_names, passes_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,6 +65,7 @@ class NameParser:
     ) -> None:
         given = [os.fspath(names)] if isinstance(names, (str, os.PathLike)) else list(names or ())
         self.own = own_names(given, kinds or {})
+        self.passes = passes_in(given)
 
     def parse(self, name: str) -> list[ParsedName]:
         """Return the operations one name stands for: none if unknown, several if it is fused."""

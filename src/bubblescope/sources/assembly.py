@@ -15,6 +15,7 @@ from bubblescope.model.timing import TIMED_DTYPE
 from bubblescope.sources import numbering
 from bubblescope.sources.inventory import missing_ranks
 from bubblescope.sources.steps import in_steps
+from bubblescope.sources.structure.unmarked import unmarked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -110,6 +111,7 @@ def assembled(
     if not tasks.height and nothing is not None:
         tasks, number, run = pl.DataFrame(schema=TASK_SCHEMA), None, run.warned(nothing())
     if number is not None:
+        run = run.noted(*unmarked(tasks, source))
         tasks, more, warned = number(tasks)
         found, run = found | more, run.warned(*warned)
         ranks = numbering.with_stages(ranks, tasks)

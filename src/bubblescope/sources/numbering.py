@@ -13,9 +13,14 @@ import polars as pl
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import ONE_STEP, Notice
 from bubblescope.names.layer_part_ranges import LAYER_PART
+from bubblescope.sources.structure.believable import with_believable_stages
+from bubblescope.sources.structure.chunks import number_by_graphs
+from bubblescope.sources.structure.written import corrected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+
+    from bubblescope.names.own_passes import OwnPass
 
 _COMPUTE: Final = [kind.value for kind in COMPUTE_KINDS]
 _BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
@@ -34,7 +39,11 @@ NO_MARKERS: Final = pl.DataFrame(
 
 
 def number(
-    tasks: pl.DataFrame, markers: pl.DataFrame, *, common_clock: bool = True
+    tasks: pl.DataFrame,
+    markers: pl.DataFrame,
+    *,
+    common_clock: bool = True,
+    passes: Mapping[int, Sequence[OwnPass]] | None = None,
 ) -> tuple[pl.DataFrame, dict[str, str], list[Notice]]:
     """Fill every number that the trace leaves unsaid: steps, micro-batches, stages, then chunks.
 
@@ -42,14 +51,20 @@ def number(
         tasks: Frame with the task columns and `splits` (see `split_backward`).
         markers: Step markers, as for `number_steps`.
         common_clock: Whether times of different ranks may be compared.
+        passes: What a user says of passes that the trace does not name, by rank.
 
     Returns:
         The tasks, field -> how it was inferred, and warnings.
     """
     tasks, how_step = number_steps(split_backward(tasks), markers)
+    tasks, how_graph = number_by_graphs(tasks, markers)
     tasks, how_microbatch, notices = number_microbatches(tasks)
+    how_microbatch = how_graph or how_microbatch
     tasks, how_stage = number_stages(tasks, common_clock=common_clock)
-    tasks = _number_chunks(tasks)
+    if common_clock and how_stage:
+        tasks, why = with_believable_stages(tasks)
+        how_stage = why or how_stage
+    tasks = _number_chunks(corrected(tasks, passes or {}))
     how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
     return tasks, {field: said for field, said in how.items() if said}, notices
 
@@ -265,6 +280,10 @@ def number_microbatches(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None, 
     part = pl.col("name").str.contains(LAYER_PART)  # of which a micro-batch has several
     unnumbered = pl.col("microbatch").is_null() & ~pl.col("repeated") & ~flush
     bare = compute & unnumbered & ~part.fill_null(value=False)
+    if (
+        "certainty" in tasks.columns
+    ):  # passes told by structure, whose order has told all that it can
+        bare &= pl.col("certainty").is_null() | pl.col("stage").is_not_null()
     tasks = tasks.with_columns(bare=bare)
     if not tasks["bare"].any():
         return tasks.drop("repeated", "bare"), None, notices

@@ -64,6 +64,8 @@ _HOW_REGION: Final = (
     "others): tasks are {}"
 )
 HOW_STAGE: Final = "no transfers between ranks: each is taken to hold the whole model"
+_CERTAINTY: Final = 0.95
+"""Probability that a phase is what it is told to be."""
 _STEP: Final = "marker of step {}"
 
 _PASSES: Final = [Kind.FORWARD.value, Kind.BACKWARD.value]
@@ -110,7 +112,9 @@ def tell_phases(trace: Traced, steps: Steps, names: NameParser) -> Phases | None
     known = names.parse_all(trace.capture.ranges["name"])
     meaning = {
         name: [
-            ParsedName(Kind(kind), stage=None if kind == Kind.OTHER.value else stage),
+            ParsedName(Kind(kind))
+            if kind == Kind.OTHER.value
+            else ParsedName(Kind(kind), stage=stage, certainty=_CERTAINTY),
             *(said for said in known.get(name, ()) if said.kind is None),
         ]
         for name, kind in ranges.select("name", "kind").unique().sort("name").rows()

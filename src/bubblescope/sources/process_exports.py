@@ -259,7 +259,9 @@ def one_run(
         notices=(*notices, *losses(projections, work)),
         contents=(held for export in exports for held in _contents(export, names)),
         nothing=nothing,
-        number=lambda tasks: numbering.number(tasks, markers, common_clock=common_clock),
+        number=lambda tasks: numbering.number(
+            tasks, markers, common_clock=common_clock, passes=names.passes
+        ),
         inferred=_inferred(made) | ({"rank": how_rank} if how_rank else {}),
         spent=joined(
             [

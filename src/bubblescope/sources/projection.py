@@ -42,6 +42,8 @@ _FIELDS: Final = (
     "peer",
     "pair_stage",
     "pair_microbatch",
+    "graph",
+    "received",
 )
 PLACES: Final = ("microbatch", "chunk", "stage", "step", "rank")
 """What communication launched inside a compute task shares with it."""
@@ -51,6 +53,7 @@ TASK_COLUMNS: Final = [
     "kind",
     "lane",
     *_FIELDS,
+    "certainty",
     "splits",
     "start_ns",
     "end_ns",
@@ -65,6 +68,7 @@ _OPERATIONS: Final = {
     "kind": pl.String,
     "lane": pl.String,
     **dict.fromkeys(_FIELDS, pl.Int64),
+    "certainty": pl.Float32,
     "splits": pl.Boolean,
 }
 _PASSES: Final = [Kind.FORWARD.value, Kind.BACKWARD.value, Kind.FORWARD_BACKWARD.value]
@@ -269,6 +273,7 @@ def _operations(meaning: Mapping[str, Sequence[ParsedName]]) -> pl.DataFrame:
             said.kind.value if said.kind else None,
             LANE_OF[said.kind].value if said.kind else None,
             *(getattr(said, field) for field in _FIELDS),
+            said.certainty,
             said.splits,
         )
         for name, parsed in meaning.items()
@@ -381,6 +386,9 @@ def kernel_tasks(
             lane=pl.lit(Lane.COMM.value),
             pair_stage=pl.lit(None, pl.Int64),
             pair_microbatch=pl.lit(None, pl.Int64),
+            graph=pl.lit(None, pl.Int64),
+            received=pl.lit(None, pl.Int64),
+            certainty=pl.lit(None, pl.Float32),
             splits=pl.lit(value=False),
             busy_ns=pl.lit(None, pl.Int64),
             host_end_ns=pl.lit(None, pl.Int64),

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 NONE: Final = -1
 """Stands for a correlation id, device or sequence number that an event does not have."""
 
-CAST, PRODUCT, COMPUTE, BACKWARD, COMMUNICATION, SEND, RECEIVE = range(-2, 5)
-"""Roles of an operator: changing the type of numbers, which autocast has autograd record also where
-that is off; multiplying matrices, which optimizers and the clearing of gradients do not; of the forward
-or anything else; run by autograd's engine; or moving data, among many ranks or between two. Those up
-to `COMPUTE` are the caller's own."""
+NODE, CAST, PRODUCT, COMPUTE, BACKWARD, COMMUNICATION, SEND, RECEIVE = range(-3, 5)
+"""Roles of an operator: a node of autograd's graph, which a call of its engine encloses; changing the
+type of numbers, which autocast has autograd record also where that is off; multiplying matrices, which
+optimizers and the clearing of gradients do not; of the forward or anything else; run by autograd's
+engine; or moving data, among many ranks or between two. Those up to `COMPUTE` are the caller's own."""
 
 MODULE: Final = "nn.Module: "
 """What the names of modules' forwards begin with."""
@@ -46,8 +46,17 @@ _PRODUCT: Final = re.compile(
     r"aten::(?:mm|_scaled_mm|_grouped_mm|addmm_?|_addmm_activation|bmm|baddbmm_?|_?convolution"
     r"|_cudnn_rnn|_scaled_dot_product_\w+)$"
 )
+_NODE: Final = re.compile(r"Backward\d*$")
+"""What nodes of autograd's graphs are called, which its engine runs: "AddmmBackward0"."""
 _CASTS: Final = ("aten::to", "aten::_to_copy")
-_COMM_OPERATORS: Final = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:")
+_BEGINNINGS: Final[dict[int, str | tuple[str, ...]]] = {
+    BACKWARD: "autograd::engine::",
+    NODE: "torch::autograd::",
+    SEND: "c10d::send",
+    RECEIVE: "c10d::recv",
+    COMMUNICATION: ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:", "ucc:"),
+}
+"""What the names of operators of some roles begin with; the first that fits is right."""
 
 
 class Traced(Protocol):
@@ -76,14 +85,11 @@ class Part(msgspec.Struct, frozen=True):
 
 def role(name: str) -> int:
     """Return the role of an operator by its name."""
-    if name.startswith("autograd::engine::"):
-        return BACKWARD
-    if name.startswith("c10d::send"):
-        return SEND
-    if name.startswith("c10d::recv"):
-        return RECEIVE
-    if name.startswith(_COMM_OPERATORS):
-        return COMMUNICATION
+    for said, beginnings in _BEGINNINGS.items():
+        if name.startswith(beginnings):
+            return said
     if name in _CASTS:
         return CAST
+    if _NODE.search(name):
+        return NODE
     return PRODUCT if _PRODUCT.match(name) else COMPUTE

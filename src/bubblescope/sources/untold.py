@@ -11,6 +11,8 @@ from bubblescope.model.kinds import Kind
 from bubblescope.sources.phases import phase_ranges, step_markers, tell_phases
 from bubblescope.sources.projection import project
 from bubblescope.sources.step_marks import Steps, guessed_steps, in_line, step_ranges
+from bubblescope.sources.structure.unmarked import tell_pipeline
+from bubblescope.sources.traced import COMMUNICATION
 from bubblescope.sources.whole_devices import with_whole_devices
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ def tell(
     names: NameParser,
     *,
     on_device: bool = True,
+    world: int = 1,
 ) -> Untold:
     """Tell the tasks of a trace that names no passes.
 
@@ -56,28 +59,40 @@ def tell(
         capture: All that the trace recorded.
         names: What range names mean.
         on_device: Whether it holds work of devices, not operators of the host in their place.
+        world: Number of ranks of the job, as far as the trace says.
 
     Returns:
         The tasks; none only if the trace holds no work of a device.
     """
-    steps = in_line([_steps(trace, names) for _, trace in parts])
+    pipelines = [
+        tell_pipeline(trace, names, hidden=world > 1 and not (on_device or _communicates(trace)))
+        for _, trace in parts
+    ]
+    steps = in_line(
+        [
+            _steps(trace, names) if pipeline is None else step_ranges(trace, names)
+            for (_, trace), pipeline in zip(parts, pipelines, strict=True)
+        ]
+    )
     of_process: dict[int, Steps] = {}
     ranges, ways = [capture.ranges.clear()], dict[str, dict[str, None]]()
     meaning: dict[str, Sequence[ParsedName]] = {}
-    for (process, trace), found in zip(parts, steps, strict=True):
+    for (process, trace), found, pipeline in zip(parts, steps, pipelines, strict=True):
         of_process.setdefault(process, found)
-        phases = tell_phases(trace, found, names)
+        phases = tell_phases(trace, found, names) if pipeline is None else None
         if phases is not None:
             ranges.append(phases.capture.ranges)
             meaning |= phases.capture.meaning
             how = phases.how
         else:
-            ranges.append(trace.capture.ranges)
-            how = {}
+            held = trace.capture if pipeline is None else pipeline.capture
+            ranges.append(held.ranges)
+            meaning |= held.meaning
+            how = {} if pipeline is None else {"kind": pipeline.how}
             if marks := step_markers(found):
                 ranges.append(marks.ranges)
                 meaning |= marks.meaning
-                how = {"step": found.how} if found.how else {}
+                how |= {"step": found.how} if found.how else {}
         for field, way in how.items():
             ways.setdefault(field, {})[way] = None
     told = msgspec.structs.replace(capture, ranges=pl.concat(ranges).unique(), meaning=meaning)
@@ -88,6 +103,12 @@ def tell(
         what = "a step" if any(one.ranges.height for one in steps) else "all that it did"
         ways.setdefault("kind", {})[_HOW_DEVICE.format(what)] = None
     return Untold(told, projection, {field: "; ".join(how) for field, how in ways.items()}, blank)
+
+
+def _communicates(trace: Traced) -> bool:
+    """Say whether a trace shows any communication with other ranks."""
+    moves = (trace.operators["role"] >= COMMUNICATION).any()
+    return bool(trace.capture.comms) or bool(moves)
 
 
 def _steps(trace: Traced, names: NameParser) -> Steps:

@@ -92,6 +92,7 @@ def _of_device(capture: Capture, process: int, device: int, steps: Steps | None)
             process=pl.lit(process, pl.Int64),
             kind=pl.lit(Kind.OTHER.value),
             lane=pl.lit(Lane.COMPUTE.value),
+            certainty=pl.lit(None, pl.Float32),
             splits=pl.lit(value=False),
         )
     )
@@ -114,7 +115,9 @@ def _of_device(capture: Capture, process: int, device: int, steps: Steps | None)
 _UNKNOWN: Final = [
     name
     for name in TASK_COLUMNS
-    if name in {*PLACES, "peer", "pair_stage", "pair_microbatch", "host_end_ns"} - {"step"}
+    if name
+    in {*PLACES, "peer", "pair_stage", "pair_microbatch", "graph", "received", "host_end_ns"}
+    - {"step"}
 ]
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
+import polars as pl
 
 from bubblescope.analysis.schedule.candidates import (
     Candidate,
@@ -39,6 +40,7 @@ from bubblescope.analysis.schedule.observe import (
     shapes,
 )
 from bubblescope.model.errors import ScheduleError
+from bubblescope.model.kinds import COMPUTE_KINDS
 from bubblescope.schedules import plan as codes
 from bubblescope.schedules.naming import meant
 
@@ -126,7 +128,8 @@ class Recognition(msgspec.Struct, frozen=True):
         overlaps: Whether forwards and backwards overlap in pairs.
         confidence: Probability of this schedule and its equals among all that were tried, if an
             operation departs from the schedule that a run follows with a probability of 2 %, times
-            the share of operations that are in its order.
+            the share of operations that are in its order, times the mean certainty of the passes
+            where those were inferred, one without a stage or a micro-batch counting nothing.
         operations: Operations that were compared.
         missing: Operations of the plan that were not observed on the observed ranks and steps.
         missing_devices: Pipeline devices of which no rank was observed.
@@ -434,6 +437,16 @@ def _longest_increasing(values: Sequence[int]) -> list[bool]:
     return marked
 
 
+def _certain(timeline: Timeline) -> float:
+    """Return the mean certainty of a run's passes: 1 where the traces state what they are."""
+    placed = pl.all_horizontal(pl.col("stage", "microbatch").is_not_null())
+    passes = timeline.tasks.filter(pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS]))
+    lacking = passes.drop_nulls("certainty").select(
+        1 - pl.when(placed).then("certainty").otherwise(0.0)
+    )
+    return 1 - float(lacking.to_series().sum()) / max(1, passes.height)
+
+
 def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> Recognition:
     least = _least(tried)
     equals = [best for best in tried if best.cost == least]
@@ -466,7 +479,7 @@ def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> R
         splits_backward=splits,
         fused_ranks=tuple(fused),
         overlaps=bool((np.diff(observed.task) == 0).any()),
-        confidence=float(sure / sum(weights) * kept.mean()) if known else 0.0,
+        confidence=float(sure / sum(weights) * kept.mean()) * _certain(timeline) if known else 0.0,
         operations=len(kept),
         missing=max(fit.missing - whole, 0),
         missing_devices=tuple(

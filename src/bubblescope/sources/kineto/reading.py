@@ -23,7 +23,6 @@ from bubblescope.sources.inventory import name_shapes
 from bubblescope.sources.kineto.collector import Collector, Events
 from bubblescope.sources.kineto.document import Header, Losses, read_document
 from bubblescope.sources.kineto.operator_flops import counted
-from bubblescope.sources.kineto.operators import infer_ranges
 from bubblescope.sources.kineto.recorder_marks import told_by_marks
 from bubblescope.sources.parallel import read_each
 from bubblescope.sources.phases import HOW_STAGE
@@ -89,7 +88,7 @@ def read_traces(paths: Sequence[Path], options: ReadOptions) -> Timeline:
         contents=(trace.contents for trace in traces),
         world=max((trace.world for trace in traces), default=0),
         nothing=lambda: _no_tasks(traces),
-        number=lambda tasks: numbering.number(tasks, markers),
+        number=lambda tasks: numbering.number(tasks, markers, passes=options.names.passes),
         inferred=_inferred(traces) | ({"rank": how_rank} if how_rank else {}),
         spent=_spent(traces, ranks),
         executed=executed,
@@ -178,7 +177,7 @@ class _Reader(msgspec.Struct, frozen=True):
     unlimited: bool = False
 
     def __call__(self, path: Path, progress: Progress) -> _Trace:
-        header, lost, events, apart = self._read(path, progress)
+        header, lost, events = self._read(path, progress)
         self._refuse_several(path, events)
         projection = project(events.capture, self.names)
         told = Untold(events.capture, projection, {}, blank=False)
@@ -190,7 +189,13 @@ class _Reader(msgspec.Struct, frozen=True):
             how = {"kind": _HOW_BANNERS, "stage": HOW_STAGE}
             told = Untold(events.capture, projection, how, blank=False)
         if not projection.pipelined:
-            told = self._tell(events, apart)
+            told = tell(
+                [(0, events)],
+                events.capture,
+                self.names,
+                on_device=events.on_device,
+                world=_whole((header.distributed or {}).get("world_size")) or 1,
+            )
         stated = _WORKER_NAME.match(path.name)
         if stated and events.process not in (None, int(stated["pid"])):
             stated = None  # such as worker0_step_12, which names no machine
@@ -244,25 +249,14 @@ class _Reader(msgspec.Struct, frozen=True):
             impossible=events.impossible,
         )
 
-    def _tell(self, events: Events, apart: pl.DataFrame) -> Untold:
-        """Tell the passes of a trace that names none: a pipeline's, or else its phases."""
-        named = infer_ranges(events, apart)
-        if not named.height:
-            return tell([(0, events)], events.capture, self.names, on_device=events.on_device)
-        ranges = pl.concat([events.capture.ranges, named])
-        capture = msgspec.structs.replace(events.capture, ranges=ranges)
-        projection = project(capture, self.names)
-        return Untold(capture, projection, {"kind": _HOW_KIND}, blank=False)
-
-    def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events, pl.DataFrame]:
+    def _read(self, path: Path, progress: Progress) -> tuple[Header, Losses, Events]:
         """Decode the file."""
         collector = Collector(kernels=self.activities)
         header, lost = read_document(
             path, lambda _: collector.take, progress, unlimited=self.unlimited
         )
         events = told_by_marks(collector.finish(header.distributed or {}), self.names)
-        apart = events.capture.ranges.filter(pl.col("name").str.contains(_APART))
-        return header, lost, events, apart
+        return header, lost, events
 
     def _refuse_several(self, path: Path, events: Events) -> None:
         """Refuse a trace merged of several processes: their correlation ids are not told apart."""
@@ -291,16 +285,10 @@ def _without_kernels(projection: Projection) -> Projection:
     return msgspec.structs.replace(projection, tasks=projection.tasks.with_columns(busy_ns=unknown))
 
 
-_APART: Final = "(?i)^(?:## )?optimizer"
-"""Ranges whose operators are neither a forward nor a backward."""
 _PASSES: Final = [Kind.FORWARD.value, Kind.BACKWARD.value]
 _BANNER: Final = r"^## \w+ ##$"
 _HOW_BANNERS: Final = (
     "passes named as Meta's trainers do (## forward ##), which hold the whole model on each rank"
-)
-_HOW_KIND: Final = (
-    "operators between two transfers: those that autograd's engine ran are a backward, "
-    "others a forward"
 )
 
 

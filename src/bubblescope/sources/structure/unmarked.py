@@ -1,0 +1,252 @@
+"""Ranges for the passes of a pipeline that a process ran without naming them, and for its transfers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from bubblescope.model.device_time import lookup
+from bubblescope.model.kinds import Kind
+from bubblescope.model.provenance import Notice
+from bubblescope.names.parsed import ParsedName
+from bubblescope.sources.capture import RANGES
+from bubblescope.sources.structure.autograd import passes
+from bubblescope.sources.traced import (
+    BACKWARD,
+    CAST,
+    COMPUTE,
+    NONE,
+    OPERATORS,
+    PRODUCT,
+    RECEIVE,
+    SEND,
+)
+
+if TYPE_CHECKING:
+    from bubblescope.names.parser import NameParser
+    from bubblescope.sources.capture import Capture
+    from bubblescope.sources.traced import Traced
+
+_HOW_GRAPHS: Final = (
+    "autograd: what its engine ran is a backward, and what it went back through a forward"
+)
+_HOW_TURNS: Final = (
+    "turns between transfers, which say no more than that: what autograd's engine ran is a backward, "
+    "what the caller ran a forward"
+)
+
+_APART: Final = "(?i)^(?:## )?optimizer"
+"""Ranges whose operators are neither a forward nor a backward."""
+_PIPELINED: Final = 0.6
+"""Share of forwards and backwards beside a transfer from which on the transfers are a pipeline's: every
+one receives what it works on or sends what it made, but on a rank that hands it on to itself."""
+_HALF: Final = 0.5
+"""Certainty above which a pass is more than a guess."""
+_MUCH: Final = 0.1
+"""Share of what the busiest thread launches from which on a thread launches much."""
+_BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+
+
+class Unmarked(NamedTuple):
+    """A trace of a pipeline whose ranges name no passes.
+
+    Attributes:
+        capture: The trace, with a range for each pass and for each transfer whose way is known, and
+            what those mean.
+        how: How the passes were told.
+    """
+
+    capture: Capture
+    how: str
+
+
+def tell_pipeline(trace: Traced, names: NameParser, *, hidden: bool = False) -> Unmarked | None:
+    """Tell the passes of a pipeline, and which transfers go which way.
+
+    Args:
+        trace: The trace of one process, whose ranges name no passes.
+        names: What range names mean, of which those of optimizers are believed.
+        hidden: Whether there are other ranks, of which the trace shows no communication: it may be
+            a pipeline's nevertheless.
+
+    Returns:
+        None if nothing shows that the process is part of a pipeline: many passes are not beside a
+        transfer to or from another rank.
+    """
+    moved = _transfers(trace)
+    if not moved.height and not hidden:
+        return None
+    known = names.parse_all(trace.capture.ranges["name"])
+    optimizers = [name for name, said in known.items() if said[0].kind is Kind.OPTIMIZER]
+    apart = trace.capture.ranges.filter(
+        pl.col("name").is_in(optimizers) | pl.col("name").str.contains(_APART)
+    )
+    others = trace.operators.filter(pl.col("role") < SEND)
+    if not others["role"].is_between(CAST, COMPUTE).any():
+        others = _launched(trace.capture, others, moved)
+    found = passes(pl.concat([others, moved.select(others.columns)]), apart)
+    if not found.height or not (hidden or _pipelined(found, moved)):
+        return None
+    named = found.with_columns(
+        name=pl.coalesce(pl.format("{} of graph {}", "kind", "graph"), "kind"),
+        received=_received(found, moved),
+    )
+    meaning = {
+        name: [ParsedName(Kind(kind), graph=graph, received=received, certainty=certainty)]
+        for name, kind, graph, received, certainty in named.group_by("name", "kind", "graph")
+        .agg(pl.col("received").sum(), pl.col("certainty").min())
+        .iter_rows()
+    }
+    frames = [named] if _several_chunks(found) else [named, _named_transfers(moved, found)]
+    process = trace.capture.work["process"].first() if trace.capture.work.height else 0
+    ranges = [
+        frame.with_columns(process=pl.lit(process, pl.Int64)).select(*RANGES) for frame in frames
+    ]
+    capture = msgspec.structs.replace(
+        trace.capture,
+        ranges=pl.concat([trace.capture.ranges, *ranges]),
+        meaning={**trace.capture.meaning, **meaning},
+    )
+    graphs = found["graph"].is_not_null().any()
+    return Unmarked(capture, _HOW_GRAPHS if graphs else _HOW_TURNS)
+
+
+_MARKS: Final = {"kineto": "torch", "nsight": "nvtx"}
+"""What `bubblescope record --marks` takes to mark the traces of a source."""
+
+
+def unmarked(tasks: pl.DataFrame, source: str) -> list[Notice]:
+    """Return the note that passes were inferred, and what would have them stated instead; or none.
+
+    Args:
+        tasks: Tasks of all ranks; see `bubblescope.sources.projection.Projection`.
+        source: Name of the format.
+    """
+    if "certainty" not in tasks.columns or "graph" not in tasks.columns:
+        return []
+    inferred = tasks.filter(pl.col("received").is_not_null()).drop_nulls("certainty")
+    if not inferred.height:
+        return []
+    sure = inferred.filter(pl.col("certainty") > _HALF).height
+    marks = _MARKS.get(source)
+    way = (
+        f"put `bubblescope record --marks {marks} --` before the command that profiles the job"
+        if marks
+        else "mark them with ranges"
+    )
+    text = (
+        f"no range names a forward or a backward: {inferred.height} were told by the structure of the "
+        f"trace, {sure} of them by what is hardly ever wrong; to have them stated, {way}"
+    )
+    return [Notice("inferred-passes", text, inferred.height - sure, inferred.height)]
+
+
+def _launched(capture: Capture, engine: pl.DataFrame, moved: pl.DataFrame) -> pl.DataFrame:
+    """Return launches of kernels in place of operators, where a trace has none of the caller's.
+
+    The engine's are those of its threads or, where nothing names these, those of the one other thread
+    that launches much: the caller's is the one that moves data to other ranks.
+
+    Args:
+        capture: What the process recorded.
+        engine: What is known of autograd's engine, with the columns of `OPERATORS`.
+        moved: Transfers.
+    """
+    computes = capture.work.filter(pl.col("comm").is_null(), pl.col("copy").is_null())
+    launches = capture.launches.join(computes.select("correlation"), on="correlation", how="semi")
+    busy = launches.group_by("thread").len().filter(pl.col("len") >= _MUCH * pl.col("len").max())
+    main = moved["thread"].mode().sort().first()
+    others = busy.filter(pl.col("thread") != main)["thread"]
+    engines = engine["thread"].unique() if engine.height else others
+    if len(engines) != 1 or main in engines:
+        return engine
+    return (
+        launches.filter(pl.col("thread").is_in([main, engines[0]]))
+        .with_columns(
+            end_ns=pl.col("start_ns") + 1,
+            role=pl.when(pl.col("thread") == main).then(PRODUCT).otherwise(BACKWARD).cast(pl.Int64),
+            sequence=pl.lit(NONE, pl.Int64),
+        )
+        .select(*OPERATORS)
+    )
+
+
+def _transfers(trace: Traced) -> pl.DataFrame:
+    """Return what sends to or receives from another rank, with the columns of `OPERATORS`, by start.
+
+    Those are operators or, where the trace has none of them, launches of kernels.
+    """
+    moved = trace.operators.filter(pl.col("role") >= SEND).sort("start_ns")
+    if moved.height:
+        return moved
+    capture = trace.capture
+    ways = {
+        number: RECEIVE if comm.operation == "recv" else SEND
+        for number, comm in enumerate(capture.comms)
+        if comm.known_kind() is Kind.OTHER
+    }
+    work = capture.work.filter(pl.col("comm").is_in(list(ways)))
+    call = lookup(capture.launches["correlation"].to_numpy(), work["correlation"].to_numpy())
+    work = work.filter(pl.Series(call != NONE))
+    launched: pl.DataFrame = capture.launches[call[call != NONE]].with_columns(
+        end_ns=pl.col("start_ns") + 1,
+        role=work["comm"].replace_strict(
+            list(ways), list(ways.values()), default=SEND, return_dtype=pl.Int64
+        ),
+        sequence=pl.lit(NONE, pl.Int64),
+    )
+    return launched.select(*OPERATORS).sort("start_ns")
+
+
+def _pipelined(found: pl.DataFrame, moved: pl.DataFrame) -> bool:
+    """Say whether most passes begin after a transfer or end before one, no other pass in between."""
+    at = moved["start_ns"]
+    beside = found.filter(pl.col("kind") != Kind.BACKWARD_WEIGHT.value).select(
+        before=pl.col("end_ns").shift(1, fill_value=-(2**62)),
+        start="start_ns",
+        end="end_ns",
+        after=pl.col("start_ns").shift(-1, fill_value=2**62),
+    )
+    reached, begun, ended, following = (
+        at.search_sorted(beside[name]) for name in ("before", "start", "end", "after")
+    )
+    return bool(((begun > reached) | (following > ended)).mean() >= _PIPELINED)  # type: ignore[operator]
+
+
+def _received(found: pl.DataFrame, moved: pl.DataFrame) -> pl.Series:
+    """Return how many receives were posted since the end of the pass before each."""
+    posted = moved.filter(role=RECEIVE)["start_ns"]
+    return pl.Series(np.diff(posted.search_sorted(found["end_ns"]).to_numpy(), prepend=0).clip(0))
+
+
+def _several_chunks(found: pl.DataFrame) -> bool:
+    """Say whether some graph was consumed before one that was built earlier."""
+    built = found.filter(kind=Kind.FORWARD.value).unique("graph", keep="first")
+    consumed = found.filter(pl.col("kind").is_in(_BACKWARD)).unique("graph", keep="first")
+    both = built.join(consumed, on="graph", suffix="_back").sort("start_ns")
+    return bool((both["start_ns_back"].diff() < 0).any())
+
+
+def _named_transfers(moved: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """Name transfers as Megatron does: what is sent was computed last, what is received comes next.
+
+    That holds where a rank has one chunk; with several, receives are posted for passes to come.
+    """
+    forward = pl.col("kind") == Kind.FORWARD.value
+    ways = found.filter(pl.col("kind") != Kind.BACKWARD_WEIGHT.value).select(
+        "start_ns", way=pl.when(forward).then(pl.lit("forward-")).otherwise(pl.lit("backward-"))
+    )
+    sent, received = (moved.filter(role=role) for role in (SEND, RECEIVE))
+    return pl.concat(
+        [
+            sent.join_asof(ways, on="start_ns", strategy="backward")
+            .drop_nulls("way")
+            .with_columns(name=pl.col("way") + "send"),
+            received.join_asof(ways, on="start_ns", strategy="forward")
+            .drop_nulls("way")
+            .with_columns(name=pl.col("way") + "recv"),
+        ]
+    )
