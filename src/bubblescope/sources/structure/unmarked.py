@@ -159,6 +159,8 @@ def _launched(capture: Capture, engine: pl.DataFrame, moved: pl.DataFrame) -> pl
     launches = capture.launches.join(computes.select("correlation"), on="correlation", how="semi")
     busy = launches.group_by("thread").len().filter(pl.col("len") >= _MUCH * pl.col("len").max())
     main = moved["thread"].mode().sort().first()
+    if main is None:  # nothing is moved, so that no thread is known to be the caller's
+        return engine
     others = busy.filter(pl.col("thread") != main)["thread"]
     engines = engine["thread"].unique() if engine.height else others
     if len(engines) != 1 or main in engines:
