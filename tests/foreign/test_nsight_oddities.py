@@ -380,7 +380,7 @@ def test_values_that_are_no_numbers_are_one_clear_error(tmp_path, table, column)
     with sqlite3.connect(path) as connection:
         connection.execute(f"UPDATE {table} SET {column} = 'soon'")
     connection.close()
-    with pytest.raises(SourceError, match=r"one\.sqlite: is a damaged SQLite file"):
+    with pytest.raises(SourceError, match=rf"one\.sqlite: {table}\.{column} must be Int64"):
         sources.load(path)
 
 

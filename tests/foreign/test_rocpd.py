@@ -333,7 +333,7 @@ def test_values_that_are_no_numbers_are_one_clear_error(table, column, tmp_path)
     process.kernel(1200, 1300, at=1010)
     path = process.write(tmp_path / "7_results.db")
     changed(path, f"UPDATE `rocpd_{table}{{uuid}}` SET \"{column}\" = 'soon'")
-    with pytest.raises(SourceError, match=r"7_results\.db: is a damaged SQLite file"):
+    with pytest.raises(SourceError, match=rf"7_results\.db: rocpd_{table}.*{column} must be Int64"):
         sources.load(path)
 
 

@@ -18,7 +18,7 @@ from ascend_maker import Profile
 from bounded import MIB, bounded, size_of
 from full import FULL
 from job_trace_maker import make as make_job
-from places import DOCS
+from places import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ FORMATS = {
     "rocpd": Format(rocpd, 400, "rocpd"),
     "ascend": Format(ascend, 1500, "Ascend"),
     "paddle": Format(paddle, 1500, "Paddle"),
-    "primus": Format(primus, 40, "Primus"),
+    "primus": Format(primus, 300, "Primus"),
     "jobtrace": Format(job_trace, 100, "job traces"),
     "saved": Format(saved, 1500, "saved runs"),
 }
@@ -125,7 +125,7 @@ ALWAYS = ("kineto", "paddle", "jobtrace")
 
 def stated(row):
     """Return the factor that the documentation states."""
-    text = (DOCS / "reliability.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
     return int(re.search(rf"^\| {re.escape(row)} \| (\d+) \|", text, re.MULTILINE)[1])
 
 
