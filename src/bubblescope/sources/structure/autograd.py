@@ -66,7 +66,7 @@ _ALIKE: Final = 0.2
 
 _SURE, _LIKELY, _GUESSED = 0.99, 0.9, 0.5
 """Certainty of a pass whose forward and backward were both seen; of one of which only that one was, as
-at the edges of a trace; and of one that is like others."""
+at the edges of a trace; and of one that no number tells."""
 
 
 class _Order(NamedTuple):
