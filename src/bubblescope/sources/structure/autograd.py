@@ -61,6 +61,9 @@ _DISTINCT: Final = 0.25
 """Share of the engine's visits with a number of their own below which the numbers mean nothing: no node
 is visited more than twice."""
 
+_LEFT_OVER: Final = 2
+"""Operators that a pass may leave behind it, before the wait for what the next works on."""
+
 _ALIKE: Final = 0.2
 """How far the number of operators of a forward without a backward may be from that of one with."""
 
@@ -368,16 +371,41 @@ def _with_preparation(
 ) -> pl.DataFrame:
     """Let backwards begin with what the caller recorded for them, since the pass or transfer before.
 
-    Zero-bubble schedules look for the nodes at which they split a backward in this way.
+    Zero-bubble schedules look for the nodes at which they split a backward in this way, one for each
+    layer. One or two operators before the longest wait are still of the pass before, such as one that
+    detaches its result.
     """
     moved = order.own.filter(pl.col("role") >= COMMUNICATION)
     ends = [frame["end_ns"].to_numpy() for frame in (backwards, forwards, moved)]
     done_ns = np.sort(np.concatenate(ends))
-    recorded_ns = order.numbered["start_ns"].to_numpy()[order.advances]
     start = backwards["start_ns"].to_numpy()
     since = np.append(NONE, done_ns)[np.searchsorted(done_ns, start, side="right")]
-    first = np.append(recorded_ns, start.max())[np.searchsorted(recorded_ns, since)]
-    return backwards.with_columns(start_ns=pl.Series(np.minimum(start, first)))
+    recorded_ns, recorded_end = (
+        order.numbered[edge].to_numpy()[order.advances] for edge in ("start_ns", "end_ns")
+    )
+    of = np.searchsorted(start, recorded_ns, side="right")
+    ours = (of < len(start)) & (recorded_ns >= np.append(since, 2**62)[of])
+    steps = pl.DataFrame(
+        {
+            "of": np.concatenate([of[ours], np.arange(len(start))]),
+            "start_ns": np.concatenate([recorded_ns[ours], start]),
+            "end_ns": np.concatenate([recorded_end[ours], start]),
+        }
+    ).sort("of", "start_ns")
+    before = pl.col("end_ns").shift(1).over("of").fill_null(pl.Series(since).gather(steps["of"]))
+    begun = (
+        steps.with_columns(wait_ns=pl.col("start_ns") - before)
+        .group_by("of")
+        .agg(
+            pl.col("start_ns").get(
+                pl.when(pl.col("wait_ns").arg_max() <= _LEFT_OVER)
+                .then(pl.col("wait_ns").arg_max())
+                .otherwise(0)
+            )
+        )
+        .sort("of")
+    )
+    return backwards.with_columns(begun["start_ns"])
 
 
 def _with_sums(
