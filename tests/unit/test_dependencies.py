@@ -57,7 +57,7 @@ def test_numbers_may_be_as_large_as_they_are(number):
     """
     timeline = run(steps=2)
     far = pl.when(pl.col("step") == 0).then(number).otherwise(2**31 - 1)
-    micro = pl.when(pl.col("microbatch") == 3).then(2**31 - 4).otherwise("microbatch")
+    micro = pl.when(pl.col("microbatch") == 3).then(2**20 - 1).otherwise("microbatch")
     tasks = timeline.tasks.with_columns(step=far.cast(pl.Int32), microbatch=micro.cast(pl.Int32))
     timeline = Timeline(tasks, timeline.ranks)
     assert fed(timeline) == expected(timeline)

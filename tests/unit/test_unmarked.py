@@ -20,6 +20,7 @@ from bubblescope.sources.structure.chunks import number_by_graphs
 from bubblescope.sources.structure.written import corrected, names_file
 from bubblescope.sources.traced import (
     BACKWARD,
+    CAST,
     COMPUTE,
     NODE,
     NONE,
@@ -157,6 +158,28 @@ def test_what_is_computed_anew_is_part_of_the_backward():
         process.visit(number)
     process.note("backward", "1", begin)
     assert process.found() == process.truth
+
+
+def test_weights_that_are_cast_once_are_visited_by_every_backward():
+    """Autocast keeps what it cast in the first forward for those after it."""
+    process = Process()
+    casts = list(range(process.number, process.number + 2))
+    for number in casts:
+        process.operator(MAIN, CAST, number)
+    process.number += 2
+    for graph in "012":
+        process.move(RECEIVE)
+        process.F(graph)
+        process.move()
+        process.move(RECEIVE)
+        begin = process.clock
+        for number in [*reversed(process.graphs[graph]), *reversed(casts)]:
+            process.visit(number)
+        process.note("backward", graph, begin)
+        process.move()
+    found = process.found()
+    assert [one[:2] for one in found] == [one[:2] for one in process.truth]
+    assert found[1:] == process.truth[1:]
 
 
 def test_transfers_within_a_forward_do_not_part_it():

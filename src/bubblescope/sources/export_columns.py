@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 TEXT: Final = frozenset({"text", "name", "value", "hostName", "hostUid", "jsonText"})
 """Columns that hold text wherever they occur in most vendors' tables."""
+_NUMBERS: Final = {"GPU_METRICS": {"value"}}
+"""Tables of Nsight's of which such columns hold numbers."""
 BINARY: Final = frozenset({"binaryData"})
 """Columns that hold bytes; all that hold neither text nor bytes hold integers of 64 bits."""
 
@@ -31,6 +33,11 @@ _BETWEEN: Final = {
 }
 """Between what numbers lie that tables are made by, or that everything is shifted by. Times of events
 may be anything: those that cannot be are dropped and counted."""
+
+
+def texts_of(table: str) -> frozenset[str]:
+    """Return the columns of one of Nsight's tables that hold text, those that it has of `TEXT`."""
+    return TEXT - _NUMBERS.get(table, set())
 
 
 def nothing(column: str, text: Collection[str] = TEXT) -> pl.Series:

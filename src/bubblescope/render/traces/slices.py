@@ -25,6 +25,7 @@ ARGUMENTS: Final = (
     "pair_chunk",
     "pair_microbatch",
     "peer",
+    "certainty",
     "busy_ns",
     "host_start_ns",
     "host_end_ns",

@@ -141,8 +141,9 @@ class ExactShapedSlice(ExactSlice, gc=False, tag_field="ph", tag="X"):
 class Memory(msgspec.Struct, gc=False):
     """What is used of the `args` of PyTorch's `[memory]` events; sizes are bytes."""
 
-    allocated: Int64 | None = msgspec.field(default=None, name="Total Allocated")
-    reserved: Int64 | None = msgspec.field(default=None, name="Total Reserved")
+    # What the allocator does not know is -1, of 64 bits with or without a sign.
+    allocated: float | None = msgspec.field(default=None, name="Total Allocated")
+    reserved: float | None = msgspec.field(default=None, name="Total Reserved")
     sort: Int32 | None = msgspec.field(default=None, name="Device Type")
     device: Int32 | None = msgspec.field(default=None, name="Device Id")
 

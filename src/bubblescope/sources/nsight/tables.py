@@ -17,7 +17,7 @@ from bubblescope.model import parquet
 from bubblescope.model.errors import SourceError, reason
 from bubblescope.model.parquet import UNREADABLE
 from bubblescope.model.typed import UnfitError
-from bubblescope.sources.export_columns import fitting, nothing
+from bubblescope.sources.export_columns import fitting, nothing, texts_of
 from bubblescope.sources.nsight.tool_names import EVENTS
 from bubblescope.sources.sqlite import SqliteTables
 
@@ -146,7 +146,8 @@ class ParquetTables:
 
     def _collect(self, file: Path, columns: Sequence[str]) -> pl.DataFrame:
         try:
-            found = [fitting(column) for column in self._columns(file, columns)]
+            text = texts_of(file.stem)
+            found = [fitting(column, text) for column in self._columns(file, columns)]
         except UnfitError as error:
             raise SourceError(file, f"{error.problem}; export it again") from None
         return pl.DataFrame(found).with_columns(

@@ -53,6 +53,10 @@ _REVISITED: Final = 1 / 3
 """Share of a call's nodes that were visited before, from which on the call computes weights' gradients.
 Of a linear layer it visits two nodes, of which the call for the inputs visited one."""
 
+_MOSTLY: Final = 2 / 3
+"""The same of a call that goes higher than any before it. Autocast casts a weight once for several
+forwards, all of whose backwards visit that cast: up to half of their nodes."""
+
 _SMALLER: Final = 0.5
 """A call within another graph's numbers is a part of that graph if it visits less than this share of
 what the graph's own call visited."""
@@ -255,14 +259,14 @@ def _calls(order: _Order) -> pl.DataFrame:
     rises = (pl.col("number") >= last.shift(1).over("thread")).fill_null(value=False)
     broken = pl.col("number").is_not_null() & (pl.col("block") != pl.col("block").shift(1))
     engine = engine.with_columns(
-        call=(rises | broken.fill_null(value=True)).cum_sum(), built=_built(order, engine)
+        call=(rises | broken.fill_null(value=True)).cum_sum(),
+        built=_built(order, engine),
+        again=pl.col("number").is_not_null() & ~pl.col("number").is_first_distinct(),
     )
     built = pl.col("built").forward_fill().over("call")
-    elsewhere = (built != built.shift(1).over("call")).fill_null(value=False)
+    elsewhere = (built != built.shift(1).over("call")).fill_null(value=False) & ~pl.col("again")
     begins = (pl.col("call") != pl.col("call").shift(1)).fill_null(value=True) | elsewhere
-    engine = engine.with_columns(call=begins.cum_sum()).with_columns(
-        again=pl.col("number").is_not_null() & ~pl.col("number").is_first_distinct()
-    )
+    engine = engine.with_columns(call=begins.cum_sum())
     return (
         engine.group_by("call", maintain_order=True)
         .agg(
@@ -298,7 +302,10 @@ def _built(order: _Order, engine: pl.DataFrame) -> pl.Series:
 
 def _graphs(calls: pl.DataFrame) -> pl.DataFrame:
     """Give each call the graph that it goes back through, and say whether it was the first to."""
-    again = (pl.col("again") >= _REVISITED * pl.col("nodes")) | pl.col("top_again")
+    share = pl.col("again") / pl.col("nodes")
+    within = pl.col("high") <= pl.col("high").cum_max().shift(1)
+    again = pl.col("top_again") | (share >= _MOSTLY) | (within & (share >= _REVISITED))
+    again = again.fill_null(value=False)
     calls = calls.with_columns(first=~again)
     firsts = calls.filter("first").sort("high", descending=True)
     if not firsts.height:
@@ -306,7 +313,7 @@ def _graphs(calls: pl.DataFrame) -> pl.DataFrame:
     calls = calls.with_columns(first=pl.col("first") & ~pl.col("call").is_in(_parts(firsts)))
     graphs = calls.filter("first")["high"].sort().to_numpy()
     at = np.searchsorted(graphs, calls["low"].to_numpy()).clip(max=len(graphs) - 1)
-    return calls.with_columns(graph=pl.Series(graphs[at]))
+    return calls.with_columns(graph=pl.when("first").then("high").otherwise(pl.Series(graphs[at])))
 
 
 def _parts(firsts: pl.DataFrame) -> list[int]:
