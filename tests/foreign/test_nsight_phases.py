@@ -155,7 +155,7 @@ def test_names_of_autograds_threads_tell_backwards(tmp_path, optimizer):
     assert "threads of autograd" in timeline.run.inferred["kind"]
 
 
-def test_a_pipeline_without_marks_is_not_taken_for_phases(tmp_path):
+def test_a_pipeline_without_marks_is_told_by_turns_and_not_taken_for_phases(tmp_path):
     """Its warm-up has several forwards in a row: they are no one forward."""
     job = Job()
     job.process.calls_thread(AUTOGRAD, "pt_autograd_0")
@@ -163,9 +163,12 @@ def test_a_pipeline_without_marks_is_not_taken_for_phases(tmp_path):
         job.phase(None).phase(None, 1, name="ncclDevKernel_SendRecv").phase(None)
         job.phase(None, thread=AUTOGRAD)
     timeline = job.load(tmp_path)
-    assert set(timeline.tasks.filter(lane="compute")["kind"]) == {"other"}
+    found = timeline.tasks.filter(lane="compute")
+    assert found["kind"].to_list() == ["forward", "forward", "backward"] * 2
+    assert found["certainty"].max() <= 0.5
+    assert found["microbatch"].null_count() == found["stage"].null_count() == found.height
     assert timeline.tasks.filter(lane="comm").height == 2
-    assert "no-pipeline-ranges" in codes(timeline)
+    assert "inferred-passes" in {notice.code for notice in timeline.run.notes}
 
 
 @pytest.mark.parametrize(

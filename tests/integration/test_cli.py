@@ -174,12 +174,20 @@ def test_an_exported_parquet_is_a_trace_again(trace, tmp_path):
 
 def test_outputs_never_overwrite_traces_or_land_nowhere(trace, tmp_path):
     for output, message in (
-        (trace / "node0.sqlite", "is one of the traces"),
+        (trace / "node0.sqlite", "is the name of a sqlite file"),
         (trace, "is a folder"),
         (tmp_path / "absent" / "x.html", "does not exist"),
     ):
         done = run("view", trace, "-o", output, cwd=tmp_path, code=2)
         assert message in squeezed(done.stderr)
+    own = tmp_path / "own"
+    run("export", trace, "--to", "parquet", "-o", "run.parquet", cwd=tmp_path)
+    own.mkdir()
+    (tmp_path / "run.parquet").rename(own / "run.parquet")
+    before = (own / "run.parquet").read_bytes()
+    done = run("export", own, "--to", "parquet", "-o", own / "run.parquet", cwd=tmp_path, code=2)
+    assert "is one of the traces" in squeezed(done.stderr)
+    assert (own / "run.parquet").read_bytes() == before
 
 
 def test_info_says_what_a_trace_is(trace, tmp_path):
