@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bubblescope import RecorderError, sources
+from bubblescope.model import bounds
 from bubblescope.model.kinds import Kind
 from bubblescope.names.parsed import ParsedName
 from bubblescope.names.parser import NameParser
@@ -212,7 +213,7 @@ TASKS = st.lists(
         st.fixed_dictionaries(
             {},
             optional={
-                **dict.fromkeys(("stage", "microbatch", "peer"), NUMBERS),
+                **dict.fromkeys(("stage", "microbatch", "peer"), st.integers(0, bounds.RANKS - 1)),
                 "chunk": st.integers(0, 2**15 - 1),
             },
         ),

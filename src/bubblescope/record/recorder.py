@@ -516,9 +516,10 @@ class Recorder:
         count = len(self._items)
         if not count:
             return None
-        items = self._items[:count]
+        # Ctrl-C may raise between any two of these: as few as can be come between taking and giving.
+        taken = Buffer(self._items[:count], self._anchor)
         del self._items[:count]
-        return Buffer(items, self._anchor)
+        return taken
 
     def _mark(self) -> Any:
         """Return the timer's mark, or None if it can give none any more."""

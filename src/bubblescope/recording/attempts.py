@@ -64,6 +64,11 @@ class Attempt(NamedTuple):
         except (OSError, *UNDECODABLE):
             return None
 
+    def holds_something(self) -> bool:
+        """Say whether there is a file beside the manifest: a recording, or the log of a worker."""
+        files = (path for path in self.folder.rglob("*") if path.is_file())
+        return any(path.name != MANIFEST for path in files)
+
     def made_ns(self) -> int:
         """Return when it was made, by the clock that stamps files there; 0 if it is gone."""
         try:
@@ -141,11 +146,11 @@ def chosen(folder: Path, attempts: list[Attempt], which: int | str | None) -> li
         found = [attempt for attempt in attempts if attempt.number == which]
     if not found:
         raise SourceError(folder, f"has no attempt {which}; it holds {_numbers(attempts)}")
-    if not any(attempt.files(halves=True) for attempt in found):
+    if not any(attempt.holds_something() for attempt in found):
         text = (
             f"holds nothing in attempt {_numbers(found)}: no rank could write there, or none began"
         )
-        others = [attempt for attempt in attempts if attempt.files(halves=True)]
+        others = [attempt for attempt in attempts if attempt.holds_something()]
         raise SourceError(
             folder, f"{text}; --attempt N reads another ({_numbers(others)})" if others else text
         )
