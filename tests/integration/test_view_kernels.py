@@ -112,6 +112,7 @@ class TestUnfolding:
     ):
         page = opened_with(run)
         assert rows(page) == []
+        page.keyboard.press("f")  # the whole run: the page opens with another step
         page.mouse.click(*where(page, measured(page)))
         page.keyboard.press("u")
         shown = rows(page)[0]["row"]["rank"]
@@ -128,6 +129,7 @@ class TestUnfolding:
 
     def test_the_button_does_the_same(self, opened_with, run):
         page = opened_with(run)
+        page.keyboard.press("f")  # the whole run: the page opens with another step
         page.mouse.click(*where(page, measured(page)))
         page.click(".pane button:text-is('kernels (u)')")
         assert len(unfolded(page)) == 1

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 import polars as pl
 
-from bubblescope.model.kinds import Kind
+from bubblescope.model.kinds import COMPUTE_KINDS, Kind
 from bubblescope.names.parsed import ParsedName
 from bubblescope.names.phase_words import forward_edge, phase_word
 from bubblescope.sources.capture import RANGES, Capture
@@ -112,9 +112,11 @@ def tell_phases(trace: Traced, steps: Steps, names: NameParser) -> Phases | None
     known = names.parse_all(trace.capture.ranges["name"])
     meaning = {
         name: [
-            ParsedName(Kind(kind))
-            if kind == Kind.OTHER.value
-            else ParsedName(Kind(kind), stage=stage, certainty=_CERTAINTY),
+            ParsedName(
+                Kind(kind),
+                stage=None if kind == Kind.OTHER.value else stage,
+                certainty=_CERTAINTY if Kind(kind) in COMPUTE_KINDS else None,
+            ),
             *(said for said in known.get(name, ()) if said.kind is None),
         ]
         for name, kind in ranges.select("name", "kind").unique().sort("name").rows()

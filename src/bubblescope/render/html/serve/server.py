@@ -15,6 +15,7 @@ import logging
 import secrets
 import time
 import traceback
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
@@ -106,8 +107,11 @@ class Server:
     def stop(self) -> None:
         """Answer no more."""
         self._http.task_dispatcher.shutdown()
-        # In the thread that runs, which ends when it has nothing to wait for.
-        self._http.trigger.pull_trigger(lambda: wasyncore.close_all(self._sockets, ignore_all=True))
+        # In the thread that runs, which ends when it has nothing to wait for; it may have ended by itself.
+        with suppress(OSError):
+            self._http.trigger.pull_trigger(
+                lambda: wasyncore.close_all(self._sockets, ignore_all=True)
+            )
 
     def _answered(self, request: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
         """Answer a request, as WSGI has it."""
