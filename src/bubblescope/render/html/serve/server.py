@@ -107,7 +107,7 @@ class Server:
     def stop(self) -> None:
         """Answer no more."""
         self._http.task_dispatcher.shutdown()
-        # In the thread that runs, which ends when it has nothing to wait for; it may have ended by itself.
+        # In the thread that runs, which ends when it has nothing to wait for, if it has not ended yet.
         with suppress(OSError):
             self._http.trigger.pull_trigger(
                 lambda: wasyncore.close_all(self._sockets, ignore_all=True)
