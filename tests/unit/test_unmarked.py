@@ -344,6 +344,22 @@ def test_without_the_trace_of_a_rank_no_stage_is_said(gone, why):
     assert why in reason
 
 
+def test_without_the_rank_at_the_turn_of_a_v_no_stage_is_said():
+    tasks, truth = stripped(ran("zb-v", 4, 8))
+    forward = pl.col("kind") == "forward"
+    stage = truth["stage"]
+    # The rank at the turn hands on to itself: stages 3 and 4 of 8.
+    silent = (forward & stage.is_in([0, 4])) | (~forward & stage.is_in([7, 3]))
+    weight = pl.col("kind") == "backward_weight"
+    received = pl.when(silent | weight).then(0).otherwise(1).cast(pl.Int64)
+    whole = tasks.with_columns(stage=stage, microbatch=truth["microbatch"], received=received)
+    assert with_believable_stages(whole)[1] is None
+    left = whole.filter(pl.col("rank") != 3).with_columns(pl.col("stage").rank("dense") - 1)
+    believed, why = with_believable_stages(left)
+    assert believed["stage"].null_count() == left.height
+    assert "turn of a V" in why
+
+
 def test_stages_in_the_wrong_order_are_not_believed():
     tasks = placed("1f1b").with_columns(stage=3 - pl.col("stage"))
     believed, reason = with_believable_stages(tasks)

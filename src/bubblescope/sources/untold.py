@@ -85,7 +85,7 @@ def tell(
     for (process, trace), found, pipeline in zip(parts, steps, pipelines, strict=True):
         of_process.setdefault(process, found)
         phases = None
-        if pipeline is None or not pipeline.pipelined:
+        if pipeline is None or pipeline.alone:
             phases = tell_phases(trace, found, names)
         if phases is not None and pipeline is not None:
             phases = _with_passes(phases, pipeline)

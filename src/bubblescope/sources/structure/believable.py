@@ -11,6 +11,8 @@ from bubblescope.model.kinds import Kind
 
 _MOST: Final = 0.9
 """Share of the ways from stage to stage that must be possible for the stages to be believed."""
+_UNSEEN: Final = 0.9
+"""Factor of certainty where no receive is seen, which would tell the ends of the pipeline."""
 _AT_END: Final = 0.25
 """Least share of receives that the ranks at the ends of a pipeline lack, against those in between: half
 of 1/v with v chunks on a rank, of which hardly any run has more than two."""
@@ -46,6 +48,8 @@ def with_believable_stages(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | Non
         why = f"{1 - share:.0%} of the ways from stage to stage would lead back in time"
     if why is not None:
         return tasks.with_columns(stage=pl.when(~inferred).then("stage")), f"unknown: {why}"
+    if not told["received"].sum():
+        share *= _UNSEEN
     sure = (pl.col("certainty") * share).cast(pl.Float32)
     return tasks.with_columns(certainty=sure), None
 
@@ -75,16 +79,17 @@ def _missing(told: pl.DataFrame) -> str | None:
         passes=pl.col("kind").is_in([Kind.FORWARD.value, *_BACK]).sum(),
         low=pl.col("stage").min(),
         high=pl.col("stage").max(),
+        turns=(pl.col("stage").unique().sort().diff() == 1).any(),
     )
     if not graphs["received"].sum():
         return None  # sends and receives cannot be told apart
-    lacks = 1 - pl.col("received") / pl.col("passes")
-    first, last = (
-        graphs.filter(pl.col(name) == getattr(pl.col(name), edge)()).select(lacks=lacks)["lacks"][0]
-        for name, edge in (("low", "min"), ("high", "max"))
-    )
-    if first < _AT_END / 2:
-        return "the trace of the first stage is missing: each one given receives from another"
-    if last < _AT_END / 2:
-        return "the trace of the last stage is missing: each one given receives from another"
+    ends = {
+        "of the first stage": pl.col("low") == pl.col("low").min(),
+        "of the rank at the turn of a V": pl.col("turns"),
+        "of the last stage": pl.col("high") == pl.col("high").max(),
+    }
+    receives_all = pl.col("received") > (1 - _AT_END / 2) * pl.col("passes")
+    for whose, which in ends.items():
+        if graphs.select((which & receives_all).any()).item():
+            return f"the trace {whose} is missing: all that are here receive from other ranks"
     return None

@@ -62,12 +62,12 @@ class Unmarked(NamedTuple):
         capture: The trace, with a range for each pass and for each transfer whose way is known, and
             what those mean.
         how: How what was told of them was told, as in `Run.inferred`.
-        pipelined: Whether it is a pipeline's.
+        alone: Whether it is of a process that holds the whole model.
     """
 
     capture: Capture
     how: Mapping[str, str]
-    pipelined: bool
+    alone: bool
 
 
 def tell_pipeline(
@@ -127,7 +127,7 @@ def tell_pipeline(
     graphs = found["graph"].is_not_null().any()
     how = {"kind": _HOW_GRAPHS if graphs else _HOW_TURNS}
     how |= {} if stage is None else {"stage": HOW_ALONE}
-    return Unmarked(capture, how, pipelined)
+    return Unmarked(capture, how, alone=stage is not None)
 
 
 _MARKS: Final = {"kineto": "torch", "nsight": "nvtx"}
