@@ -221,6 +221,8 @@ def _events(tasks: pl.DataFrame, tracks: _Tracks) -> Iterator[Any]:
                     continue
                 if argument in _TEXTS:
                     begin.debug_annotations.add(name_iid=iid, string_value=value)
+                elif type(value) is float:
+                    begin.debug_annotations.add(name_iid=iid, double_value=value)
                 else:
                     begin.debug_annotations.add(name_iid=iid, int_value=value)
         yield trace
