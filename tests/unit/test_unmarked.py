@@ -14,20 +14,24 @@ from bubblescope.names.parser import NameParser
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
 from bubblescope.sources import numbering
+from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture
 from bubblescope.sources.structure.autograd import passes
 from bubblescope.sources.structure.believable import with_believable_stages
 from bubblescope.sources.structure.chunks import number_by_graphs
+from bubblescope.sources.structure.unmarked import tell_pipeline
 from bubblescope.sources.structure.written import corrected, names_file
 from bubblescope.sources.traced import (
     BACKWARD,
     CAST,
     COMPUTE,
+    FRAMES,
     NODE,
     NONE,
     OPERATORS,
     PRODUCT,
     RECEIVE,
     SEND,
+    Part,
 )
 
 MAIN, ENGINE = 1, 2
@@ -513,3 +517,19 @@ def test_ranks_that_run_at_one_time_are_no_pipeline():
     found, how, _ = numbering.number(tasks, numbering.NO_MARKERS)
     assert found["stage"].null_count() == found.height
     assert "stage" not in how
+
+
+def test_graphs_of_several_processes_of_one_capture_are_told_apart():
+    """Each process counts its operators from the same number on."""
+    captures = []
+    for process in (7, 8):
+        ran_ = Process()
+        ran_.run("F0 F1 B0 B1")
+        work = pl.DataFrame([{"process": process}], schema=WORK)
+        ranges, launches = pl.DataFrame(schema=RANGES), pl.DataFrame(schema=LAUNCHES)
+        operators = pl.DataFrame(ran_.rows, schema=OPERATORS, orient="row")
+        part = Part(Capture(ranges, launches, work), operators, pl.DataFrame(schema=FRAMES))
+        captures.append(tell_pipeline(part, NameParser()).capture)
+    first, second = (set(one.meaning) for one in captures)
+    assert len(first) == len(second) == 4
+    assert not first & second

@@ -11,6 +11,7 @@ from rich.text import Text
 from bubblescope.cli.console import out
 from bubblescope.cli.reading import paths_argument, read, reading
 from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.files import replacing
 from bubblescope.render.text.sections import narrow_table
 from bubblescope.sources.structure.written import names_file
 
@@ -35,7 +36,8 @@ def names(paths: tuple[str, ...], everything: bool, inferred: Path | None, **opt
         text = names_file(timeline)
         if text is None:
             raise BubblescopeError("no pass was inferred: ranges name them, or there is none")
-        inferred.write_text(text, encoding="utf-8")
+        with replacing(inferred) as partial:
+            partial.write_text(text, encoding="utf-8")
         out.print(f"wrote {inferred}")
         return
     shapes: dict[str, list[Any]] = {}

@@ -14,7 +14,7 @@ from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import ONE_STEP, Notice
 from bubblescope.names.layer_part_ranges import LAYER_PART
 from bubblescope.sources.structure.believable import with_believable_stages
-from bubblescope.sources.structure.chunks import number_by_graphs
+from bubblescope.sources.structure.chunks import number_by_graphs, with_pass_names
 from bubblescope.sources.structure.replicas import with_stages_of_replicas
 from bubblescope.sources.structure.written import corrected
 
@@ -71,7 +71,7 @@ def number(
         how_stage = why or how_stage
     elif common_clock:
         tasks, how_stage = with_stages_of_replicas(tasks, number_stages)
-    tasks = _number_chunks(corrected(tasks, passes or {}))
+    tasks = with_pass_names(_number_chunks(corrected(tasks, passes or {})))
     how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
     return tasks, {field: said for field, said in how.items() if said}, notices
 
@@ -277,6 +277,8 @@ def number_microbatches(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None, 
     compute = pl.col("kind").is_in(_COMPUTE) & (pl.col("lane") == Lane.COMPUTE.value)
     key = ["rank", "step", "name"]
     repeated = compute & pl.col("microbatch").is_not_null() & (pl.len().over(key) > 1)
+    if "graph" in tasks.columns:  # names of inferred passes say nothing
+        repeated &= pl.col("graph").is_null()
     tasks = tasks.with_columns(repeated=repeated)
     if count := int(tasks["repeated"].sum()):
         text = (

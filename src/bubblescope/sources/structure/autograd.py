@@ -99,6 +99,16 @@ class _Order(NamedTuple):
         following = np.append(self.sequence[1:], np.iinfo(np.int64).max)
         return self.sequence < following
 
+    @property
+    def moved(self) -> pl.DataFrame:
+        """The main thread's operators that move data to or from other ranks."""
+        return self.own.filter(pl.col("role") >= COMMUNICATION)
+
+    @property
+    def recorded(self) -> pl.DataFrame:
+        """The numbered operators in which autograd recorded something."""
+        return self.numbered.filter(pl.Series(self.advances))
+
     def recorded_by(self, number: Ints) -> Ints:
         """Return which of the numbered operators recorded each node, -1 for one before all."""
         return np.searchsorted(self.sequence, number, side="right") - 1
@@ -237,9 +247,8 @@ def _main_thread(numbered: pl.DataFrame, engine: pl.DataFrame) -> int:
 
 def _boundaries_ns(order: _Order) -> Ints:
     """Return when the main thread did what parts passes: it recorded an operator, or moved data."""
-    moved = order.own.filter(pl.col("role") >= COMMUNICATION)["start_ns"].to_numpy()
-    recorded = order.numbered["start_ns"].to_numpy()[order.advances]
-    return np.sort(np.concatenate([moved, recorded]))
+    parts = (order.moved, order.recorded)
+    return np.sort(np.concatenate([part["start_ns"].to_numpy() for part in parts]))
 
 
 def _calls(order: _Order) -> pl.DataFrame:
@@ -382,14 +391,11 @@ def _with_preparation(
     layer. One or two operators before the longest wait are still of the pass before, such as one that
     detaches its result.
     """
-    moved = order.own.filter(pl.col("role") >= COMMUNICATION)
-    ends = [frame["end_ns"].to_numpy() for frame in (backwards, forwards, moved)]
+    ends = [frame["end_ns"].to_numpy() for frame in (backwards, forwards, order.moved)]
     done_ns = np.sort(np.concatenate(ends))
     start = backwards["start_ns"].to_numpy()
     since = np.append(NONE, done_ns)[np.searchsorted(done_ns, start, side="right")]
-    recorded_ns, recorded_end = (
-        order.numbered[edge].to_numpy()[order.advances] for edge in ("start_ns", "end_ns")
-    )
+    recorded_ns, recorded_end = (order.recorded[edge].to_numpy() for edge in ("start_ns", "end_ns"))
     of = np.searchsorted(start, recorded_ns, side="right")
     ours = (of < len(start)) & (recorded_ns >= np.append(since, 2**62)[of])
     steps = pl.DataFrame(
@@ -426,10 +432,9 @@ def _with_sums(
     weight = (backwards["kind"] == Kind.BACKWARD_WEIGHT.value).to_numpy()
     if not weight.any():
         return backwards
-    moved = order.own.filter(pl.col("role") >= COMMUNICATION)
-    recorded_ns = order.numbered["start_ns"].to_numpy()[order.advances]
-    starts = [frame["start_ns"].to_numpy() for frame in (backwards, forwards, moved, apart)]
-    begun_ns = np.sort(np.concatenate([*starts, recorded_ns, [2**62]]))
+    begins = (backwards, forwards, order.moved, apart, order.recorded)
+    starts = [frame["start_ns"].to_numpy() for frame in begins]
+    begun_ns = np.sort(np.concatenate([*starts, [2**62]]))
     end = backwards["end_ns"].to_numpy()
     own_start, own_end = (order.own[edge].to_numpy() for edge in ("start_ns", "end_ns"))
     after = np.searchsorted(own_start, end)
@@ -485,7 +490,7 @@ def _alike(order: _Order, taken: Mask, sizes: Ints) -> pl.DataFrame:
     """
     free = order.advances & ~taken
     start, end = (order.numbered[edge].to_numpy()[free] for edge in ("start_ns", "end_ns"))
-    moved = order.own.filter(pl.col("role") >= COMMUNICATION)["start_ns"].to_numpy()
+    moved = order.moved["start_ns"].to_numpy()
     parts = np.stack(
         [
             np.searchsorted(np.sort(edges), start)

@@ -49,11 +49,11 @@ def number_by_graphs(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.Dat
     if "graph" not in tasks.columns:
         return tasks, None
     # Where each rank holds the whole model, the order within the step tells all.
-    tasks = tasks.with_columns(graph=pl.when(pl.col("stage").is_null()).then("graph"))
-    if tasks["graph"].null_count() == tasks.height:
+    inferred = pl.col("graph").is_not_null() & pl.col("stage").is_null()
+    if not tasks.select(inferred.any()).item():
         return tasks, None
-    tasks = _beside_markers(tasks, markers).with_row_index("row")
-    passes = tasks.filter(pl.col("graph").is_not_null()).sort("rank", "host_start_ns")
+    tasks = _beside_markers(tasks, markers, inferred).with_row_index("row")
+    passes = tasks.filter(inferred).sort("rank", "host_start_ns")
     whole = _numbered(_graphs(passes))
     found = passes.select("row", "kind", *_GRAPH).join(
         whole, on=_GRAPH, how="left", nulls_equal=True
@@ -76,9 +76,7 @@ def number_by_graphs(tasks: pl.DataFrame, markers: pl.DataFrame) -> tuple[pl.Dat
         chunk=pl.coalesce("chunk", pl.col("found_chunk").cast(tasks.schema["chunk"])),
         certainty=(pl.col("certainty") * pl.col("factor").fill_null(1.0)).cast(pl.Float32),
     )
-    tasks = tasks.with_columns(
-        name=pl.when(pl.col("graph").is_null()).then("name").otherwise(pass_name())
-    ).drop("row", "found_kind", "found_microbatch", "found_chunk", "factor")
+    tasks = tasks.drop("row", "found_kind", "found_microbatch", "found_chunk", "factor")
     certain = known.filter(pl.col("factor") >= _WHOLE).height
     return tasks, HOW_ORDER.format(certain, passes.height)
 
@@ -91,14 +89,21 @@ def pass_name() -> Expr:
     return pl.coalesce(pl.format("{}{}", letter, "microbatch") + chunk, letter)
 
 
-def _beside_markers(tasks: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
+def with_pass_names(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Name the passes that autograd's graphs tell; until then their names say no more than that."""
+    if "graph" not in tasks.columns:
+        return tasks
+    named = pl.when(pl.col("graph").is_null()).then("name").otherwise(pass_name())
+    return tasks.with_columns(name=named)
+
+
+def _beside_markers(tasks: pl.DataFrame, markers: pl.DataFrame, inferred: Expr) -> pl.DataFrame:
     """Number the steps of inferred passes beside a rank's markers: of steps that the trace cut off."""
     edges = markers.group_by("rank").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     inside = tasks.group_by("rank").agg(low=pl.col("step").min(), high=pl.col("step").max())
     edges = edges.join(inside, on="rank").select(
         "rank", "low", "high", from_ns="start_ns", until_ns="end_ns"
     )
-    inferred = pl.col("graph").is_not_null()
     before = inferred & (pl.col("host_start_ns") < pl.col("from_ns"))
     after = inferred & (pl.col("host_start_ns") >= pl.col("until_ns"))
     # Below zero no step can be: of one before the first nothing is said.

@@ -34,7 +34,8 @@ def with_stages_of_replicas(
         The tasks, and how stages were found: None if no passes were inferred, no way is possible, or
         several that differ.
     """
-    if "graph" not in tasks.columns or tasks["graph"].null_count() == tasks.height:
+    told = "graph" not in tasks.columns or tasks["stage"].is_not_null().any()
+    if told or tasks["graph"].null_count() == tasks.height:
         return tasks, None
     fits = [
         (len(pipelines), numbered)

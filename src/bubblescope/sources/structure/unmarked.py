@@ -102,8 +102,13 @@ def tell_pipeline(
     if not found.height or not (pipelined or (on_host and found["graph"].is_not_null().all())):
         return None
     stage = 0 if alone and not pipelined else None
+    process = trace.capture.work["process"].first() if trace.capture.work.height else 0
+    # Graphs are numbered by thread: those of other processes in the same capture have the same numbers.
+    of = pl.format(
+        "{} of graph {} of thread {} of process {}", "kind", "graph", "thread", pl.lit(process)
+    )
     named = found.with_columns(
-        name=pl.coalesce(pl.format("{} of graph {}", "kind", "graph"), "kind"),
+        name=pl.coalesce(of, "kind"),
         received=_received(found, moved),
     )
     meaning = {
@@ -115,7 +120,6 @@ def tell_pipeline(
         .iter_rows()
     }
     frames = [named] if _several_chunks(found) else [named, _named_transfers(moved, found)]
-    process = trace.capture.work["process"].first() if trace.capture.work.height else 0
     ranges = [
         frame.with_columns(process=pl.lit(process, pl.Int64)).select(*RANGES) for frame in frames
     ]
