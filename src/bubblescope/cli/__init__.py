@@ -63,6 +63,10 @@ _OURS: Final = {
         "record",
         "Record a training job as it is: bubblescope record -- torchrun ... train.py.",
     ),
+    "redact": (
+        "redact",
+        "Write a run that can be shared: names, hosts, paths and shapes replaced, every number kept.",
+    ),
     "report": (
         "report",
         "Print the bubble rates of a run, and which definition each number follows.",
