@@ -51,6 +51,10 @@ _OURS: Final = {
         "kernels",
         "Print what ran on the devices: how often, how long, and what makes one rank slower.",
     ),
+    "mcp": (
+        "mcp",
+        "Answer AI agents by the Model Context Protocol, on standard input and output.",
+    ),
     "names": (
         "names",
         "List the range names of a trace and what each is taken for.",

@@ -1,0 +1,293 @@
+"""What an agent may ask. Each tool returns plain values; none writes anything.
+
+What a tool's name, arguments and docstring say is what a model reads before it uses the tool.
+"""
+
+from __future__ import annotations
+
+import threading
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from bubblescope.agents.limits import ROWS, limited
+from bubblescope.agents.task_query import query
+from bubblescope.analysis import asking
+from bubblescope.analysis.gate import condition, judge
+from bubblescope.analysis.kernels import COLUMNS
+from bubblescope.analysis.unanswered import CannotAnswer, unanswered
+from bubblescope.model.errors import BubblescopeError, TimelineError
+from bubblescope.model.timing import timed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bubblescope.agents.runs import Runs
+    from bubblescope.facade import Trace
+    from bubblescope.model.timeline import Timeline
+
+LOADED: Final = "bubblescope.loaded/1"
+CANNOT_ANSWER: Final = "bubblescope.cannot_answer/1"
+"""Names and versions of JSON that only tools return, described in docs/agents.md."""
+
+_NEEDS: Final = {
+    "why": ("pipeline", "clocks"),
+    "whatif": ("pipeline", "clocks"),
+    "stragglers": ("pipeline", "clocks", "steps"),
+    "kernels": ("kernels",),
+    "compare": ("pipeline", "clocks"),
+}
+"""What an answer may be missing for, of `bubblescope.analysis.unanswered.ABOUT`."""
+
+
+class Tools:
+    """The tools, over the runs of one session.
+
+    Args:
+        runs: Those that are loaded.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._turn = threading.Lock()  # several at once would take memory and gain nothing
+
+    def all(self) -> list[Callable[..., dict[str, Any]]]:
+        """Return the tools, in the order in which they are used."""
+        return [
+            *(self.load, self.report, self.why, self.whatif, self.stragglers),
+            *(self.kernels, self.tasks, self.compare),
+        ]
+
+    def load(
+        self,
+        paths: list[str],
+        names: list[str] | None = None,
+        kinds: dict[str, str] | None = None,
+        source: str | None = None,
+        clock: str = "auto",
+        steps: list[int] | None = None,
+        ranks: list[int] | None = None,
+        kernels: bool = False,
+    ) -> dict[str, Any]:
+        """Read the traces of one run. Always first: the other tools take the `run` that it returns.
+
+        Also says what cannot be known of the run (`cannot_answer`), what was inferred, and its warnings. Pass
+        these on to the user where they concern the question.
+
+        Args:
+            paths: Files, folders or glob patterns; together they are one run. The format is detected.
+            names: Regular expressions for the job's own range names, with a group kind and any of
+                microbatch, chunk, stage, step, rank, peer: "(?P<kind>fwd|bwd)_(?P<microbatch>[0-9]+)".
+            kinds: What the words captured as kind mean: {"fwd": "forward", "bwd": "backward"}.
+            source: The trace format, if it should not be detected.
+            clock: raw, auto or solve: whether clocks of several hosts are corrected.
+            steps: Only these training steps.
+            ranks: Only these ranks.
+            kernels: Whether single kernels are kept, which the tool kernels needs.
+        """
+        with self._turn:
+            how: dict[str, Any] = {"names": names, "kinds": kinds, "source": source, "clock": clock}
+            if any(name.endswith(".toml") for name in names or ()):
+                raise BubblescopeError("names are patterns here, and no files")
+            name, run = self._runs.load(paths, {**how, "activities": kernels})  # type: ignore[typeddict-item]
+            if steps is not None or ranks is not None:
+                run = self._runs.replace(name, run.slice(steps=steps, ranks=ranks))
+            return limited({"schema": LOADED, "run": name, **_summary(run.timeline)})
+
+    def report(self, run: str, rows: int = ROWS) -> dict[str, Any]:
+        """Say how long a step takes and how much of it is bubble: rates overall, by rank and by step.
+
+        `bubble.overall.makespan` is the bubble rate: the share of the devices' time in a step in which they run
+        nothing. `bubble.overall.no_wait` of that is inherent to the schedule and to unequal tasks, `excess` is
+        waiting. `schedule` is the pipeline schedule that was recognised, `kinds` how long tasks take.
+
+        Args:
+            run: What load returned.
+            rows: Rows of each list.
+        """
+        return self._answer("report", run, lambda trace: trace.report().to_dict(), rows)
+
+    def why(self, run: str, rows: int = ROWS) -> dict[str, Any]:
+        """Say why devices are idle, what each cause costs, and what would help.
+
+        `findings` are sentences with their numbers: verdict first, then evidence (which rank, which stage) and
+        advice. `causes` is idle time by cause, all ranks together; a cause's `cost_ns` is by how much a step
+        would be shorter without it.
+
+        Args:
+            run: What load returned.
+            rows: Rows of each list.
+        """
+        return self._answer("why", run, lambda trace: trace.why().to_dict(gaps=False), rows)
+
+    def whatif(
+        self, run: str, changes: str = "", memory: float | None = None, rows: int = ROWS
+    ) -> dict[str, Any]:
+        """Predict what a step would take if something were different, by replaying the run.
+
+        Without changes: what would make it faster, best first.
+
+        Args:
+            run: What load returned.
+            changes: All asked about at once, as options: "--without 'slow rank'", "--healthy 3" (rank 3 as
+                fast as its peers), "--stage 2=0.5" (its tasks take half as long), "--rank 1=0.9",
+                "--schedule zb-h1", "--microbatches 32", "--move 1@3:0 --layers 8,8,8,9" (a layer from stage 3
+                to 0), "--partition 9,8,8,8 --layers 8,8,8,9", "--kernel 'flash_bwd=0.5'".
+            memory: For advice: activations that a device may hold, in micro-batches of a p-th of the model.
+            rows: Rows of each list.
+        """
+        asked = asking.read(changes) if changes.strip() else []
+        questions = [methodcaller("together", *asked)] if len(asked) > 1 else [
+            methodcaller(*change) for change in asked
+        ]
+        return self._answer(
+            "whatif", run, lambda trace: trace.whatif(*questions, memory=memory).to_dict(), rows
+        )
+
+    def stragglers(self, run: str, rows: int = ROWS) -> dict[str, Any]:
+        """Say what slow operations, stages and ranks cost the job.
+
+        `workers` are ranks: `slow_share` by how much a rank is slower than the others at its stage,
+        `slowdown` what it costs the step. A stage with one rank cannot be told from its rank: data
+        parallelism tells a slow device from a long stage.
+
+        Args:
+            run: What load returned.
+            rows: Rows of each list.
+        """
+        return self._answer("stragglers", run, lambda trace: trace.stragglers().to_dict(), rows)
+
+    def kernels(
+        self,
+        run: str,
+        by: list[str] | None = None,
+        like: str | None = None,
+        rows: int = ROWS,
+    ) -> dict[str, Any]:
+        """Say which kernels, copies and fills ran, how long, and what makes one rank slower than its peers.
+
+        Args:
+            run: What load returned for kernels=true.
+            by: What to tell rows apart by: any of stage, kind, module, use, rank, name, full.
+            like: Another run, to set beside it.
+            rows: Rows of each list.
+        """
+        if unknown := [column for column in by or () if column not in COLUMNS]:
+            raise BubblescopeError(f"by: {unknown[0]!r} is none of {', '.join(COLUMNS)}")
+        other = None if like is None else self._runs[like]
+        return self._answer(
+            "kernels", run, lambda trace: trace.kernels(by=by, like=other).to_dict(), rows
+        )
+
+    def tasks(
+        self,
+        run: str,
+        where: dict[str, list[int | str]] | None = None,
+        group_by: list[str] | None = None,
+        sort_by: str | None = None,
+        at_least_ns: int | None = None,
+        rows: int = ROWS,
+    ) -> dict[str, Any]:
+        """Return single tasks of a run, or what groups of them took. Times are nanoseconds.
+
+        Args:
+            run: What load returned.
+            where: Column -> values: {"kind": ["forward"], "rank": [3]}. Columns: rank, step, kind, stage,
+                chunk, microbatch, lane, peer, name.
+            group_by: Such columns; rows then have count, total_ns, mean_ns, median_ns, min_ns and max_ns.
+            sort_by: The largest first: length_ns or busy_ns of tasks; total_ns, mean_ns, median_ns, max_ns or
+                count of groups. start_ns: the earliest first.
+            at_least_ns: How long tasks are to be at least.
+            rows: How many rows.
+        """
+        limited({}, rows)
+
+        def found(trace: Trace) -> dict[str, Any]:
+            return query(
+                trace.timeline,
+                where or {},
+                group_by=group_by or (),
+                sort_by=sort_by,
+                at_least_ns=at_least_ns,
+                rows=rows,
+            )
+
+        return self._answer("tasks", run, found, rows)
+
+    def compare(
+        self, before: str, after: str, conditions: list[str] | None = None, rows: int = ROWS
+    ) -> dict[str, Any]:
+        """Say what changed from one run to another, and whether it is more than noise.
+
+        A change is `certain` if its 95 % interval does not include zero; of a run of one step nothing is certain.
+
+        Args:
+            before: The run that load returned first.
+            after: The run that may have changed.
+            conditions: What to check, such as "bubble > +2%" or "step > +3ms"; each is failed, passed or not
+                certain.
+            rows: Rows of each list.
+        """
+        limits = [condition(text) for text in conditions or ()]
+        other = self._runs[after]
+
+        def compared(trace: Trace) -> dict[str, Any]:
+            comparison = trace.compare(other)
+            verdicts = [judge(one, comparison)._asdict() for one in limits]
+            return {**comparison.to_dict(), "conditions": verdicts}
+
+        return self._answer("compare", before, compared, rows)
+
+    def _answer(
+        self, question: str, run: str, ask: Callable[[Trace], dict[str, Any]], rows: int
+    ) -> dict[str, Any]:
+        """Return an answer, or why there is none.
+
+        Raises:
+            BubblescopeError: The question is none that can be asked.
+        """
+        with self._turn:
+            trace = self._runs[run]
+            try:
+                return limited(ask(trace), rows)
+            except TimelineError as error:
+                return _cannot(question, trace.timeline, str(error))
+
+
+def _cannot(question: str, timeline: Timeline, reason: str) -> dict[str, Any]:
+    """Return that a question has no answer, why, and what would tell."""
+    known = unanswered(timeline)
+    would_tell = next(
+        (one.would_tell for about in _NEEDS.get(question, ()) for one in known if one.about == about),
+        None,
+    )
+    why = CannotAnswer(question, reason, would_tell)
+    return {
+        "schema": CANNOT_ANSWER,
+        "question": question,
+        "cannot_answer": [msgspec.to_builtins(why)],
+    }
+
+
+def _summary(timeline: Timeline) -> dict[str, Any]:
+    """Return what an agent must know of a run before it asks."""
+    run = timeline.run
+    stages = timeline.tasks["stage"].drop_nulls().n_unique()
+    return {
+        "formats": sorted({origin.format for origin in run.origins}),
+        "ranks": timeline.ranks.height,
+        "hosts": timeline.ranks["host"].n_unique(),
+        "stages": stages or None,
+        "steps": timeline.steps,
+        "tasks": len(timeline),
+        "kernels": timeline.activities.height,
+        "timed": timed(timeline.ranks),
+        "common_clock": run.common_clock,
+        "declared_schedule": run.schedule,
+        "inferred": run.inferred,
+        "warnings": msgspec.to_builtins(run.warnings),
+        "notes": msgspec.to_builtins(run.notes),
+        "cannot_answer": msgspec.to_builtins(unanswered(timeline)),
+    }
+
