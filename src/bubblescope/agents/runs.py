@@ -14,8 +14,6 @@ from bubblescope.sources import find
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from typing_extensions import Unpack
-
     from bubblescope.sources.source import LoadOptions
 
 MOST: Final = 8
@@ -43,7 +41,9 @@ class Runs:
         for path in paths:
             self._allow(_beginning(path))
         # What a pattern or a link leads to is known only now.
-        for file in find(paths, how.get("source"), how.get("attempt")).files if self._allowed else ():
+        for file in (
+            find(paths, how.get("source"), how.get("attempt")).files if self._allowed else ()
+        ):
             self._allow(file)
         run = load(paths, **how)
         name = next(self._names)

@@ -9,7 +9,7 @@ import polars as pl
 from bubblescope.model.errors import BubblescopeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bubblescope.model.timeline import Timeline
 
@@ -29,7 +29,7 @@ _LENGTH: Final = pl.col("end_ns") - pl.col("start_ns")
 
 def query(
     timeline: Timeline,
-    where: dict[str, Sequence[Any]],
+    where: Mapping[str, Sequence[Any]],
     *,
     group_by: Sequence[str] = (),
     sort_by: str | None = None,
@@ -80,7 +80,7 @@ def _grouped(tasks: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _known(what: str, names: Sequence[str] | dict[str, Any], known: Sequence[str]) -> None:
+def _known(what: str, names: Iterable[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise BubblescopeError(f"{what}: {name!r} is none of {', '.join(known)}")

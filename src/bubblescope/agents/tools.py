@@ -21,7 +21,7 @@ from bubblescope.model.errors import BubblescopeError, TimelineError
 from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from bubblescope.agents.runs import Runs
     from bubblescope.facade import Trace
@@ -31,14 +31,16 @@ LOADED: Final = "bubblescope.loaded/1"
 CANNOT_ANSWER: Final = "bubblescope.cannot_answer/1"
 """Names and versions of JSON that only tools return, described in docs/agents.md."""
 
-_NEEDS: Final = {
-    "why": ("pipeline", "clocks"),
-    "whatif": ("pipeline", "clocks"),
-    "stragglers": ("pipeline", "clocks", "steps"),
-    "kernels": ("kernels",),
-    "compare": ("pipeline", "clocks"),
+_PARTS: Final = {
+    "report": ("pipeline", "clocks", "ranks"),
+    "why": ("pipeline", "clocks", "ranks"),
+    "whatif": ("pipeline", "clocks", "ranks"),
+    "stragglers": ("pipeline", "clocks", "devices", "steps"),
+    "compare": ("noise",),
 }
-"""What an answer may be missing for, of `bubblescope.analysis.unanswered.ABOUT`."""
+"""For want of what parts of an answer may be missing, of `analysis.unanswered.ABOUT`."""
+_WHOLE: Final = {**_PARTS, "kernels": ("kernels",)}
+"""The same of a whole answer."""
 
 
 class Tools:
@@ -72,8 +74,8 @@ class Tools:
     ) -> dict[str, Any]:
         """Read the traces of one run. Always first: the other tools take the `run` that it returns.
 
-        Also says what cannot be known of the run (`cannot_answer`), what was inferred, and its warnings. Pass
-        these on to the user where they concern the question.
+        Also says what cannot be known of the run (`cannot_answer`), what was inferred, and its
+        warnings. Pass these on to the user where they concern the question.
 
         Args:
             paths: Files, folders or glob patterns; together they are one run. The format is detected.
@@ -84,7 +86,7 @@ class Tools:
             clock: raw, auto or solve: whether clocks of several hosts are corrected.
             steps: Only these training steps.
             ranks: Only these ranks.
-            kernels: Whether single kernels are kept, which the tool kernels needs.
+            kernels: Whether single kernels are kept; else the tool kernels reads the traces once more.
         """
         with self._turn:
             how: dict[str, Any] = {"names": names, "kinds": kinds, "source": source, "clock": clock}
@@ -98,9 +100,10 @@ class Tools:
     def report(self, run: str, rows: int = ROWS) -> dict[str, Any]:
         """Say how long a step takes and how much of it is bubble: rates overall, by rank and by step.
 
-        `bubble.overall.makespan` is the bubble rate: the share of the devices' time in a step in which they run
-        nothing. `bubble.overall.no_wait` of that is inherent to the schedule and to unequal tasks, `excess` is
-        waiting. `schedule` is the pipeline schedule that was recognised, `kinds` how long tasks take.
+        `bubble.overall.makespan` is the bubble rate: the share of the devices' time in a step in
+        which they run nothing. `bubble.overall.no_wait` of that is inherent to the schedule and to
+        unequal tasks, `excess` is waiting. `schedule` is the pipeline schedule that was recognised,
+        `kinds` how long tasks take.
 
         Args:
             run: What load returned.
@@ -111,9 +114,9 @@ class Tools:
     def why(self, run: str, rows: int = ROWS) -> dict[str, Any]:
         """Say why devices are idle, what each cause costs, and what would help.
 
-        `findings` are sentences with their numbers: verdict first, then evidence (which rank, which stage) and
-        advice. `causes` is idle time by cause, all ranks together; a cause's `cost_ns` is by how much a step
-        would be shorter without it.
+        `findings` are sentences with their numbers: verdict first, then evidence (which rank, which
+        stage) and advice. `causes` is idle time by cause, all ranks together; a cause's `cost_ns`
+        is by how much a step would be shorter without it.
 
         Args:
             run: What load returned.
@@ -130,17 +133,21 @@ class Tools:
 
         Args:
             run: What load returned.
-            changes: All asked about at once, as options: "--without 'slow rank'", "--healthy 3" (rank 3 as
-                fast as its peers), "--stage 2=0.5" (its tasks take half as long), "--rank 1=0.9",
-                "--schedule zb-h1", "--microbatches 32", "--move 1@3:0 --layers 8,8,8,9" (a layer from stage 3
-                to 0), "--partition 9,8,8,8 --layers 8,8,8,9", "--kernel 'flash_bwd=0.5'".
-            memory: For advice: activations that a device may hold, in micro-batches of a p-th of the model.
+            changes: All asked about at once, as options: "--without 'slow rank'", "--healthy 3"
+                (rank 3 as fast as its peers), "--stage 2=0.5" (its tasks take half as long),
+                "--rank 1=0.9", "--schedule zb-h1", "--microbatches 32", "--move 1@3:0 --layers
+                8,8,8,9" (a layer from stage 3 to 0), "--partition 9,8,8,8 --layers 8,8,8,9",
+                "--kernel 'flash_bwd=0.5'".
+            memory: For advice: activations that a device may hold, in micro-batches of a p-th of
+                the model.
             rows: Rows of each list.
         """
         asked = asking.read(changes) if changes.strip() else []
-        questions = [methodcaller("together", *asked)] if len(asked) > 1 else [
-            methodcaller(*change) for change in asked
-        ]
+        questions = (
+            [methodcaller("together", *asked)]
+            if len(asked) > 1
+            else [methodcaller(*change) for change in asked]
+        )
         return self._answer(
             "whatif", run, lambda trace: trace.whatif(*questions, memory=memory).to_dict(), rows
         )
@@ -148,9 +155,10 @@ class Tools:
     def stragglers(self, run: str, rows: int = ROWS) -> dict[str, Any]:
         """Say what slow operations, stages and ranks cost the job.
 
-        `workers` are ranks: `slow_share` by how much a rank is slower than the others at its stage,
-        `slowdown` what it costs the step. A stage with one rank cannot be told from its rank: data
-        parallelism tells a slow device from a long stage.
+        `slow_rank` is the slowest rank if it stands out, its `slow_share` by how much. `workers`
+        are ranks: `slowdown` is what each costs the job, `slow_share` in how many steps it was
+        slower than the others at its stage; null with one rank at each stage, for then a slow
+        device cannot be told from a long stage.
 
         Args:
             run: What load returned.
@@ -165,10 +173,10 @@ class Tools:
         like: str | None = None,
         rows: int = ROWS,
     ) -> dict[str, Any]:
-        """Say which kernels, copies and fills ran, how long, and what makes one rank slower than its peers.
+        """Say which kernels, copies and fills ran, how long, and what makes one rank slower.
 
         Args:
-            run: What load returned for kernels=true.
+            run: What load returned.
             by: What to tell rows apart by: any of stage, kind, module, use, rank, name, full.
             like: Another run, to set beside it.
             rows: Rows of each list.
@@ -193,11 +201,12 @@ class Tools:
 
         Args:
             run: What load returned.
-            where: Column -> values: {"kind": ["forward"], "rank": [3]}. Columns: rank, step, kind, stage,
-                chunk, microbatch, lane, peer, name.
-            group_by: Such columns; rows then have count, total_ns, mean_ns, median_ns, min_ns and max_ns.
-            sort_by: The largest first: length_ns or busy_ns of tasks; total_ns, mean_ns, median_ns, max_ns or
-                count of groups. start_ns: the earliest first.
+            where: Column -> values: {"kind": ["forward"], "rank": [3]}. Columns: rank, step, kind,
+                stage, chunk, microbatch, lane, peer, name.
+            group_by: Such columns; rows then have count, total_ns, mean_ns, median_ns, min_ns and
+                max_ns.
+            sort_by: The largest first: length_ns or busy_ns of tasks; total_ns, mean_ns, median_ns,
+                max_ns or count of groups. start_ns: the earliest first.
             at_least_ns: How long tasks are to be at least.
             rows: How many rows.
         """
@@ -220,13 +229,14 @@ class Tools:
     ) -> dict[str, Any]:
         """Say what changed from one run to another, and whether it is more than noise.
 
-        A change is `certain` if its 95 % interval does not include zero; of a run of one step nothing is certain.
+        A change is `certain` if its 95 % interval does not include zero; of a run of one step
+        nothing is certain.
 
         Args:
             before: The run that load returned first.
             after: The run that may have changed.
-            conditions: What to check, such as "bubble > +2%" or "step > +3ms"; each is failed, passed or not
-                certain.
+            conditions: What to check, such as "bubble > +2%" or "step > +3ms"; each is failed,
+                passed or not certain.
             rows: Rows of each list.
         """
         limits = [condition(text) for text in conditions or ()]
@@ -237,12 +247,17 @@ class Tools:
             verdicts = [judge(one, comparison)._asdict() for one in limits]
             return {**comparison.to_dict(), "conditions": verdicts}
 
-        return self._answer("compare", before, compared, rows)
+        return self._answer("compare", before, compared, rows, other.timeline)
 
     def _answer(
-        self, question: str, run: str, ask: Callable[[Trace], dict[str, Any]], rows: int
+        self,
+        question: str,
+        run: str,
+        ask: Callable[[Trace], dict[str, Any]],
+        rows: int,
+        *others: Timeline,
     ) -> dict[str, Any]:
-        """Return an answer, or why there is none.
+        """Return an answer, or why there is none; `others` are runs that it is about as well.
 
         Raises:
             BubblescopeError: The question is none that can be asked.
@@ -250,24 +265,21 @@ class Tools:
         with self._turn:
             trace = self._runs[run]
             try:
-                return limited(ask(trace), rows)
+                answer = ask(trace)
+                missing = _missing(_PARTS.get(question, ()), trace.timeline, *others)
             except TimelineError as error:
-                return _cannot(question, trace.timeline, str(error))
+                lacking = _missing(_WHOLE.get(question, ()), trace.timeline, *others)
+                would_tell = lacking[0].would_tell if lacking else None
+                missing = [CannotAnswer(question, str(error), would_tell)]
+                answer = {"schema": CANNOT_ANSWER, "question": question}
+            told = {"cannot_answer": msgspec.to_builtins(missing)} if missing else {}
+            return limited({**answer, **told}, rows)
 
 
-def _cannot(question: str, timeline: Timeline, reason: str) -> dict[str, Any]:
-    """Return that a question has no answer, why, and what would tell."""
-    known = unanswered(timeline)
-    would_tell = next(
-        (one.would_tell for about in _NEEDS.get(question, ()) for one in known if one.about == about),
-        None,
-    )
-    why = CannotAnswer(question, reason, would_tell)
-    return {
-        "schema": CANNOT_ANSWER,
-        "question": question,
-        "cannot_answer": [msgspec.to_builtins(why)],
-    }
+def _missing(needs: Sequence[str], *timelines: Timeline) -> list[CannotAnswer]:
+    """Return what is needed and not known of any of some runs."""
+    found = (one for timeline in timelines for one in unanswered(timeline) if one.about in needs)
+    return list(dict.fromkeys(found))
 
 
 def _summary(timeline: Timeline) -> dict[str, Any]:
@@ -290,4 +302,3 @@ def _summary(timeline: Timeline) -> dict[str, Any]:
         "notes": msgspec.to_builtins(run.notes),
         "cannot_answer": msgspec.to_builtins(unanswered(timeline)),
     }
-

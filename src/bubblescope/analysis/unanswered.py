@@ -1,7 +1,7 @@
 """What cannot be known of a run, why, and what would tell: the one form in which programs are told so.
 
-An answer that is missing is not zero, and no error either. Whoever reads answers for people must say so in
-place of guessing, and can say what to do.
+An answer that is missing is not zero, and no error either. Whoever reads answers for people must
+say so in place of guessing, and can say what to do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PASSES: Final = [kind.value for kind in (Kind.FORWARD, Kind.FORWARD_BACKWARD)]
 _UNSURE_CLOCKS: Final = {
-    "refused": "no clocks of the hosts satisfy what was observed, so times of different hosts contradict",
+    "refused": "no clocks of the hosts satisfy what was observed: times of different hosts contradict",
     "unbounded": "what was observed bounds the hosts' clocks from one side only",
 }
 
@@ -44,6 +44,7 @@ ABOUT: Final[dict[str, str]] = {
     "pipeline": "bubbles, their causes, what-ifs and stragglers of a pipeline",
     "clocks": "which of two ranks did something first, and what waited for what between ranks",
     "ranks": "ranks that have no trace",
+    "devices": "whether a device is slow or its stage has more work than others",
     "steps": "single training steps",
     "noise": "whether a difference between two runs is more than chance",
     "device": "what the devices did inside tasks",
@@ -65,8 +66,8 @@ def _structure(timeline: Timeline) -> Iterator[CannotAnswer]:
         yield CannotAnswer(
             "pipeline",
             "no task is known to be a pass of a pipeline",
-            "--names with a pattern for the job's own range names, which `bubblescope names` lists, or a "
-            "recording of the job by `bubblescope record`",
+            "--names with a pattern for the job's own range names, which `bubblescope names` lists, or "
+            "a recording of the job by `bubblescope record`",
         )
     if not run.common_clock:
         yield CannotAnswer(
@@ -85,6 +86,13 @@ def _structure(timeline: Timeline) -> Iterator[CannotAnswer]:
             "ranks",
             f"{run.world - timeline.ranks.height} of {run.world} ranks have no trace here",
             "the traces of all ranks",
+        )
+    stages = timeline.ranks["stages"].drop_nulls()
+    if len(stages) > 1 and stages.n_unique() == len(stages):
+        yield CannotAnswer(
+            "devices",
+            "each stage has one rank only, so a slow device cannot be told from a stage with more work",
+            "traces of several data-parallel replicas",
         )
     if run.inferred.get("step") == ONE_STEP:
         yield CannotAnswer("steps", ONE_STEP, "ranges or profiler steps around each training step")

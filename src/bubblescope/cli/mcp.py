@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bubblescope.agents import server
+from bubblescope.agents import protocol
 
 
 @click.command()
@@ -20,10 +20,10 @@ from bubblescope.agents import server
 def mcp(folders: tuple[Path, ...], skill: bool) -> None:
     """Answer AI agents by the Model Context Protocol, on standard input and output.
 
-    Only traces below the FOLDERs can be read; all that you may read yourself if none is given. Nothing is
-    written.
+    Only traces below the FOLDERs can be read; all that you may read yourself if none is given.
+    Nothing is written.
     """
     if skill:
-        click.echo(server.skill(), nl=False)
+        click.echo(protocol.skill(), nl=False)
         return
-    server.serve(folders)
+    protocol.serve(folders)

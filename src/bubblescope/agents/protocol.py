@@ -45,7 +45,10 @@ def made(allowed: Sequence[Path] = ()) -> MCPServer[Any]:
             "the package mcp is not installed, or older than version 2; pip install 'bubblescope[mcp]'"
         ) from None
     server: MCPServer[Any] = MCPServer(
-        "bubblescope", instructions=_without_front_matter(skill()), version=__version__, log_level="WARNING"
+        "bubblescope",
+        instructions=_without_front_matter(skill()),
+        version=__version__,
+        log_level="WARNING",
     )
     reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
     for tool in Tools(Runs(allowed)).all():
