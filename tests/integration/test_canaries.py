@@ -48,8 +48,9 @@ COMMANDS = [
 ]
 """Every command that prints what a run is."""
 FEW = [("info",), ("info", "--json"), ("names",), ("report", "--json")]
-FILES = [name for name in FORMATS if name != "parquet"]
-"""Formats whose files are read by people or by other programs; Parquet keeps the text as it is."""
+FILES = [name for name in FORMATS if name not in {"parquet", "perfetto-tar"}]
+"""Formats whose files are read by people or by other programs; Parquet keeps the text as it is, and so do
+the profiler's own traces in an archive."""
 TEXTLESS = {"paddle", "paddle_dygraph", "primus", "job_trace"}
 """Formats of whose text nothing is shown: it says what is what, or it is no trace of theirs."""
 
