@@ -49,8 +49,8 @@ COMMANDS = [
 """Every command that prints what a run is."""
 FEW = [("info",), ("info", "--json"), ("names",), ("report", "--json")]
 FILES = [name for name in FORMATS if name not in {"parquet", "perfetto-tar"}]
-"""Formats whose files are read by people or by other programs; Parquet keeps the text as it is, and so do
-the profiler's own traces in an archive."""
+"""Formats whose files are read by people or by other programs; Parquet keeps the text as it is, and the
+profiler's own traces in an archive do."""
 TEXTLESS = {"paddle", "paddle_dygraph", "primus", "job_trace"}
 """Formats of whose text nothing is shown: it says what is what, or it is no trace of theirs."""
 

@@ -101,8 +101,8 @@ PUBLISHED = of(
         ),
     )
 )
-"""https://perfetto.dev/docs/reference/perfetto-manifest, but for `machines` and `attributes`, which we do
-not write."""
+"""https://perfetto.dev/docs/reference/perfetto-manifest, but for what we do not write: `machines`,
+`attributes`."""
 
 
 def read(path):
