@@ -44,6 +44,11 @@ def nsight(folder):
         export.write(folder / f"node{number}.sqlite")
 
 
+def nsight_parquet(folder):
+    for number, export in enumerate(nsight_maker.pipeline(SMALL)[0]):
+        export.write_parquet_dir(folder / f"node{number}")
+
+
 def nsight_device(folder):
     mode = device_maker.Mode(hosts=device_maker.NSIGHT_HOSTS)
     device_exports.nsight(device_maker.make(mode, 1), folder / "n.sqlite")
@@ -122,4 +127,4 @@ MADE = [
     *(kineto, kineto_device, nsight, nsight_device, rocpd, ascend),
     *(paddle, paddle_dygraph, primus, ndtimeline, job_trace),
 ]
-"""Every one of them."""
+"""All but `nsight_parquet`, which holds the same tables as `nsight`."""

@@ -19,8 +19,9 @@ from bubblescope.agents.task_query import query
 from bubblescope.agents.tools import Tools
 from bubblescope.analysis.unanswered import ABOUT, unanswered
 from bubblescope.model.errors import BubblescopeError
+from canaries import CANARY, RAW, SHOWN
 from places import ROOT
-from synthetic import one_f_one_b
+from synthetic import hostile, one_f_one_b
 from two_runs import made
 
 
@@ -138,6 +139,18 @@ def test_lists_end_early_and_it_says_where():
     long = limited({"rows": [{"text": "x" * 1000}] * 200}, 200)
     assert len(json.dumps(long)) <= MOST_CHARACTERS
     assert long["truncated"][0]["of"] == 200
+
+
+def test_no_text_of_a_trace_reaches_an_agent_raw(tmp_path):
+    tools = Tools(Runs())
+    path = hostile(CANARY + "x" * 5000).save(tmp_path / "run.bubbles.parquet")
+    run = tools.load([str(path)])["run"]
+    said = [tools.report(run), tools.why(run), tools.tasks(run), tools.compare(run, run)]
+    text = json.dumps(said, ensure_ascii=False)
+    assert SHOWN.search(text.encode())
+    assert RAW.search(text.encode()) is None
+    assert "x" * 2000 not in text
+    assert "more letters)" in text
 
 
 def test_tasks_are_chosen_grouped_and_sorted():

@@ -25,8 +25,9 @@ from bubblescope.analysis.redaction.vocabulary import own_words, public_words
 from bubblescope.cli import cli
 from bubblescope.model.provenance import Run
 from bubblescope.model.timeline_tables import TABLES
+from bubblescope.record import Recorder
 from canaries import fields, put, readable
-from every_format import MADE, kineto_device, nsight
+from every_format import MADE, kineto_device, nsight, nsight_parquet
 from places import SHARED
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ def run(*arguments):
 
 def redact(source, folder, *more):
     """Return what `redact` writes, and the dictionary."""
+    folder.mkdir(exist_ok=True)
     output, dictionary = folder / "shared.bubbles.parquet", folder / "private.json"
+    dictionary.unlink(missing_ok=True)
     assert run(source, "-o", output, "--dictionary", dictionary, *more).exit_code == 0
     return output, json.loads(dictionary.read_text())
 
@@ -68,7 +71,7 @@ def with_canaries(make, tmp_path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("make", MADE, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [*MADE, nsight_parquet], ids=lambda make: make.__name__)
 def test_no_field_of_a_format_can_be_read(tmp_path, make):
     folder = with_canaries(make, tmp_path)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -80,7 +83,7 @@ def test_no_field_of_a_format_can_be_read(tmp_path, make):
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("make", MADE, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [*MADE, nsight_parquet], ids=lambda make: make.__name__)
 def test_every_answer_of_a_format_is_the_same(tmp_path, make):
     same_answers(made(make, tmp_path), tmp_path, QUESTIONS)
 
@@ -98,6 +101,27 @@ def same_answers(source, tmp_path, questions):
     now = answered(bubblescope.load(output), questions)
     assert ordered(restored(now, dictionary)) == ordered(was)
     assert any(isinstance(answer, dict) for answer in was.values())
+
+
+def test_nothing_of_a_recording_can_be_read(tmp_path):
+    folder = tmp_path / f"recorded{CANARY}"
+    for rank in range(2):
+        header = {"host": f"node{CANARY}", "schedule": f"own{CANARY}", "stages": [rank]}
+        with Recorder(folder, rank=rank, **header) as recorder:
+            for _ in range(2):
+                with recorder.step():
+                    with recorder.task("forward", microbatch=0, name=f"f{CANARY}"):
+                        pass
+                    with recorder.task("other", lane="host", name=f"part {CANARY}"):
+                        pass
+    assert CANARY in texts(sources.load(folder))
+    output, _ = redact(folder, tmp_path)
+    assert CANARY not in texts(Timeline.load(output))
+    same_answers(folder, tmp_path / "again", QUESTIONS)
+    once_more, _ = redact(output, tmp_path / "again")  # of a file that holds pseudonyms already
+    assert (
+        Timeline.load(once_more).tasks.drop("name").equals(Timeline.load(output).tasks.drop("name"))
+    )
 
 
 def shared_traces():
