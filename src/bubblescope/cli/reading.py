@@ -17,7 +17,7 @@ from bubblescope.schedules import torch_csv
 from bubblescope.sources import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import Unpack
 
@@ -43,7 +43,7 @@ def attempt(text: str) -> int | str:
     return text if text == ALL else int(text)
 
 
-def _among(wanted: list[range] | None, present: list[int]) -> list[int] | None:
+def _among(wanted: Sequence[range] | None, present: list[int]) -> list[int] | None:
     """Return the numbers that are there of each range, or its first, to be refused, if none is."""
     if wanted is None:
         return None
@@ -149,12 +149,11 @@ def has_kernels(timeline: Timeline, paths: tuple[str, ...]) -> bool:
 def read(
     paths: tuple[str, ...],
     *,
-    steps: list[range] | None,
-    ranks: list[range] | None,
     quiet: bool,
     **how: Unpack[LoadOptions],
 ) -> Timeline:
     """Read the traces as the options of `reading` say."""
+    steps, ranks = how.get("steps"), how.get("ranks")
     with Bar() as bar:
         how["progress"] = SILENT if quiet else bar
         how["kinds"] = dict(how.get("kinds") or ())

@@ -29,6 +29,9 @@ class ReadOptions(msgspec.Struct, frozen=True):
         executor: Where to read large files side by side; local processes if None.
         activities: Whether to keep every kernel, copy and fill, as `Timeline.activities`.
         unlimited: Whether to read packed files however much they unpack to.
+        steps: Steps that are wanted; all if None. Only a source that need not read the others for it
+            leaves them out.
+        ranks: Ranks that are wanted, likewise.
     """
 
     names: NameParser = msgspec.field(default_factory=NameParser)
@@ -37,6 +40,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
     executor: Executor | None = None
     activities: bool = False
     unlimited: bool = False
+    steps: Sequence[range] | None = None
+    ranks: Sequence[range] | None = None
 
 
 class LoadOptions(TypedDict, total=False):
@@ -59,6 +64,8 @@ class LoadOptions(TypedDict, total=False):
         activities: Whether to keep every kernel, copy and fill, as `Timeline.activities`: for
             `bubblescope kernels`. It takes much more memory.
         unlimited: Whether to read packed files that unpack to more than traces do, instead of refusing.
+        steps: Steps that are wanted, by which a dataset is read in part; other traces are read whole.
+        ranks: Ranks that are wanted, likewise.
     """
 
     names: str | PathLike[str] | Sequence[str] | None
@@ -71,6 +78,8 @@ class LoadOptions(TypedDict, total=False):
     clock: Literal["raw", "auto", "solve"]
     activities: bool
     unlimited: bool
+    steps: Sequence[range] | None
+    ranks: Sequence[range] | None
 
 
 class Source(Protocol):
@@ -93,4 +102,19 @@ class Source(Protocol):
 
         Raises:
             SourceError: A trace is damaged beyond use; names it and says what to do.
+        """
+
+
+class ReadsApart(Source, Protocol):
+    """A format of which some traces of a run can be read without the others.
+
+    What is read then must be what reading all together makes of them, but for what
+    `bubblescope.dataset.writing.needs_all` sees.
+    """
+
+    def together(self, paths: Sequence[Path]) -> list[list[Path]]:
+        """Return the traces of a run in the smallest groups that can be read apart, in order.
+
+        Raises:
+            SourceError: A trace is damaged beyond use.
         """
