@@ -13,7 +13,7 @@ from rich.text import Text
 from bubblescope.cli.console import Bar, err, out
 from bubblescope.cli.reading import paths_argument, reading
 from bubblescope.dataset.batches import BATCH, input_of
-from bubblescope.dataset.building import Dataset, DatasetError, Outcome, remove
+from bubblescope.dataset.building import Dataset, DatasetError, Outcome
 from bubblescope.engine import engine
 from bubblescope.model import units
 from bubblescope.model.progress import SILENT
@@ -90,14 +90,18 @@ def dataset(
             )
     _refuse_within(paths, output)
     how = {**how, "kinds": dict(how.get("kinds") or ()), "activities": kernels}
-    if overwrite and output.exists() and any(output.iterdir()):
-        remove(output)
     seen: set[Input] | None = None
     with engine() as workers:
         while True:
             with Bar() if not quiet else nullcontext(SILENT) as progress:
                 making = Dataset(
-                    output, cast("LoadOptions", how), workers, batch, block_steps, progress
+                    output,
+                    cast("LoadOptions", how),
+                    workers,
+                    batch,
+                    block_steps,
+                    progress,
+                    overwrite,
                 )
                 found = find(paths, how.get("source"), how.get("attempt"))
                 if watch is not None:
@@ -107,6 +111,7 @@ def dataset(
                 _said(output, made)
             if watch is None:
                 return
+            overwrite = False
             time.sleep(watch)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from bubblescope.model.errors import BubblescopeError, SourceError
 from bubblescope.model.files import replacing
 from bubblescope.model.groups import merged
 from bubblescope.model.progress import SILENT
-from bubblescope.model.provenance import Run
+from bubblescope.model.provenance import Run, clocks_unchecked
 from bubblescope.model.timeline_tables import TABLES
 from bubblescope.sources.dataset.catalogue import (
     BLOCK_STEPS,
@@ -55,8 +56,9 @@ _FOLDERS: Final = (MANIFESTS, RANKS, TASKS, *TABLES)
 _LOCK: Final = ".lock"
 _GROUPS: Final = "groups"
 _BY_COORDINATES: Final = "coordinates"
-_GRID: Final = "native"
-"""The format whose ranks stand in a grid that tells their groups, where they do not tell themselves."""
+_NATIVE: Final = "native"
+_RECORDING: Final = ".bubbles"
+"""Of these, where ranks stand tells their groups if they do not tell themselves."""
 
 
 class DatasetError(BubblescopeError):
@@ -89,6 +91,7 @@ class Dataset(NamedTuple):
         batch: Traces of a part.
         block_steps: Steps of a block.
         progress: Is told of traces.
+        anew: Whether to begin with nothing, and remove what is in it now.
     """
 
     root: Path
@@ -97,6 +100,7 @@ class Dataset(NamedTuple):
     batch: int = BATCH
     block_steps: int = BLOCK_STEPS
     progress: Progress = SILENT
+    anew: bool = False
 
     def make(self, found: Found) -> Outcome:
         """Read what is not in the dataset yet, and publish it all.
@@ -115,6 +119,8 @@ class Dataset(NamedTuple):
         """
         options = self._options()
         with self._locked():
+            if self.anew:
+                self._clear(found)
             before = self._present(options)
             kept = _unchanged(before, found)
             todo = batches(_without(found, kept), self.batch)
@@ -221,14 +227,23 @@ class Dataset(NamedTuple):
     def _begin(self, found: Found) -> None:
         """Make it a dataset, if it is none yet, which says that it is not finished."""
         if not (self.root / CATALOGUE).is_file():
-            count = len(found.files)
-            self._write(Catalogue(SCHEMA, False, self.block_steps, inputs=count))
+            self._write(Catalogue(SCHEMA, False, self.block_steps, inputs=len(found.files)))
+
+    def _clear(self, found: Found) -> None:
+        """Make it a dataset of nothing; what else lies in its folder stays."""
+        self._write(Catalogue(SCHEMA, False, self.block_steps, inputs=len(found.files)))
+        for folder in _FOLDERS:
+            shutil.rmtree(self.root / folder, ignore_errors=True)
 
     def _publish(self, manifests: list[Manifest], found: Found) -> Catalogue:
         """Make these parts the dataset, and remove what is of none of them."""
         manifests.sort(key=lambda one: (one.source, one.inputs))
         parts = tuple(one.part for one in manifests)
         steps = {step for part in parts for held in part.blocks.values() for step in held.steps}
+        run = found.described(Run())
+        hosts = {host for one in manifests if not _saved(one) for host in one.part.hosts}
+        if len(hosts) > 1:
+            run = run.warned(clocks_unchecked(len(hosts)))
         catalogue = Catalogue(
             SCHEMA,
             True,
@@ -236,7 +251,7 @@ class Dataset(NamedTuple):
             parts,
             tuple(sorted(steps)),
             sum(len(one.inputs) for one in manifests),
-            found.described(Run()),
+            run,
             self._groups(manifests),
         )
         self._write(catalogue)
@@ -252,7 +267,8 @@ class Dataset(NamedTuple):
         ]
         said = pl.concat(told) if told else None
         if said is None or (said["how"] == _BY_COORDINATES).all():
-            if any(one.source != _GRID for one in manifests):
+            inputs = [held.path for one in manifests for held in one.inputs]
+            if not any(path.endswith(_RECORDING) for path in inputs):
                 return None
             ranks = pl.concat(
                 pl.read_parquet(
@@ -267,8 +283,10 @@ class Dataset(NamedTuple):
             return None
         known = hashlib.blake2b(said.write_json().encode(), digest_size=8).hexdigest()
         name = f"{_GROUPS}-{known}.parquet"
+        whole = io.BytesIO()
+        said.write_parquet(whole)
         with replacing(self.root / name) as file:
-            said.write_parquet(file)
+            file.write_bytes(whole.getbuffer())
         return name
 
     def _write(self, catalogue: Catalogue) -> None:
@@ -288,21 +306,6 @@ class Dataset(NamedTuple):
         for path in sorted(self.root.rglob("block=*")):
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
-
-
-def remove(root: Path) -> None:
-    """Remove a dataset, and nothing else that lies in its folder.
-
-    Raises:
-        DatasetError: It is none.
-    """
-    if not (root / CATALOGUE).is_file():
-        raise DatasetError(f"{root}: is no dataset, so it is not overwritten; name a new folder")
-    (root / CATALOGUE).unlink()
-    for folder in _FOLDERS:
-        shutil.rmtree(root / folder, ignore_errors=True)
-    for path in root.glob(f"{_GROUPS}-*.parquet"):
-        path.unlink()
 
 
 def _unchanged(before: dict[str, Manifest], found: Found) -> dict[str, Manifest]:
@@ -351,6 +354,11 @@ def _kept_apart(
         return kept, todo
     left = {name: one for name, one in kept.items() if name not in stale}
     return left, batches(_without(found, left), size)
+
+
+def _saved(part: Manifest) -> bool:
+    """Say whether a part was read from saved timelines, whose clocks have been looked at."""
+    return part.source == _NATIVE and not any(one.path.endswith(_RECORDING) for one in part.inputs)
 
 
 def _content(names: Any) -> str:

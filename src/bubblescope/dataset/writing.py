@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -145,8 +146,10 @@ def _blocks(frame: pl.DataFrame, block_steps: int) -> list[tuple[int, pl.DataFra
 
 
 def _write(frame: pl.DataFrame, path: Path) -> int:
+    whole = io.BytesIO()  # Polars does not say what was wrong with a disk
+    frame.write_parquet(whole, row_group_size=_ROWS)
     with replacing(_made(path)) as file:
-        frame.write_parquet(file, row_group_size=_ROWS)
+        file.write_bytes(whole.getbuffer())
     return frame.height
 
 

@@ -204,7 +204,7 @@ def together(runs: Sequence[Run], ranks: pl.DataFrame) -> Run:
     ):
         warnings = [*missing_ranks(ranks["rank"].to_list(), run.world), *warnings]
     hosts = ranks["host"].n_unique()
-    if hosts > 1 and run.common_clock:
+    if hosts > 1 and any(one.code == "clocks-unchecked" for one in run.warnings):
         warnings.append(clocks_unchecked(hosts))
     return msgspec.structs.replace(run, warnings=tuple(_summed(warnings)))
 
