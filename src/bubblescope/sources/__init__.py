@@ -61,15 +61,10 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
         SourceError: A path is missing, unreadable, damaged or of no known format.
         TimelineError: Traces of several formats claim the same rank.
         NamesError: A pattern or a names file is not usable, or captures what it must not.
+        EngineError: Workers cannot do it; see `bubblescope.engine.Engine.run`.
+        TypeError: There is no such option.
     """
-    options = ReadOptions(
-        names=NameParser(how.get("names"), how.get("kinds")),
-        progress=how.get("progress", SILENT),
-        run=how.get("run"),
-        executor=how.get("executor"),
-        activities=how.get("activities", False),
-        unlimited=how.get("unlimited", False),
-    )
+    options = _options(how)
     found = find(paths, how.get("source"), how.get("attempt"))
     try:
         parts = [source.read(traces, options) for source, traces in found.traces]
@@ -112,6 +107,19 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
             ),
         )
     return timeline
+
+
+def _options(how: LoadOptions) -> ReadOptions:
+    if unknown := how.keys() - LoadOptions.__annotations__.keys():
+        raise TypeError(f"load() takes no {', '.join(sorted(unknown))}; see LoadOptions")
+    return ReadOptions(
+        names=NameParser(how.get("names"), how.get("kinds")),
+        progress=how.get("progress", SILENT),
+        run=how.get("run"),
+        engine=how.get("engine"),
+        activities=how.get("activities", False),
+        unlimited=how.get("unlimited", False),
+    )
 
 
 _RECORDINGS: Final = "native"
