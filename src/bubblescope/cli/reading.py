@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err
 from bubblescope.cli.values import NUMBERS, Parsed
+from bubblescope.cli.workers import chosen, with_workers
 from bubblescope.model.progress import SILENT
 from bubblescope.recording.attempts import ALL
 from bubblescope.render.text.sections import inventory
@@ -19,8 +20,7 @@ from bubblescope.sources import load
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from typing_extensions import Unpack
-
+    from bubblescope.engine import Engine
     from bubblescope.model.timeline import Timeline
     from bubblescope.sources.source import LoadOptions
 
@@ -113,7 +113,7 @@ def reading(command: Any) -> Any:
         ),
     ):
         command = option(command)
-    return command
+    return with_workers(command)
 
 
 planned = click.option(
@@ -152,10 +152,22 @@ def read(
     steps: list[range] | None,
     ranks: list[range] | None,
     quiet: bool,
-    **how: Unpack[LoadOptions],
+    engine: Engine | None = None,
+    **options: Any,
 ) -> Timeline:
-    """Read the traces as the options of `reading` say."""
-    with Bar() as bar:
+    """Read the traces as the options of `reading` say.
+
+    Args:
+        paths: The traces.
+        steps: The steps to keep; all if None.
+        ranks: The ranks to keep; all if None.
+        quiet: Whether not to show progress.
+        engine: Where to read, if the options do not say it any more.
+        options: The others.
+    """
+    with Bar() as bar, engine or chosen(options) as workers:
+        how = cast("LoadOptions", options)
+        how["engine"] = workers
         how["progress"] = SILENT if quiet else bar
         how["kinds"] = dict(how.get("kinds") or ())
         timeline = load(*paths, **how)
