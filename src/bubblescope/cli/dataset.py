@@ -12,9 +12,9 @@ from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out
 from bubblescope.cli.reading import paths_argument, reading
+from bubblescope.cli.workers import Sectioned, chosen
 from bubblescope.dataset.batches import BATCH, input_of
 from bubblescope.dataset.building import Dataset, DatasetError, Outcome
-from bubblescope.engine import engine
 from bubblescope.model import units
 from bubblescope.model.progress import SILENT
 from bubblescope.sources import find
@@ -29,7 +29,7 @@ _OF_READERS: Final = {"steps": None, "ranks": None, "clock": "auto"}
 """Options of commands that read, which a dataset leaves to those that read it."""
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @paths_argument()
 @click.option(
     "-o",
@@ -89,9 +89,10 @@ def dataset(
                 "reads it"
             )
     _refuse_within(paths, output)
+    engine = chosen(how)
     how = {**how, "kinds": dict(how.get("kinds") or ()), "activities": kernels}
     seen: set[Input] | None = None
-    with engine() as workers:
+    with engine as workers:
         while True:
             with Bar() if not quiet else nullcontext(SILENT) as progress:
                 making = Dataset(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err
 from bubblescope.cli.values import NUMBERS, Parsed
+from bubblescope.cli.workers import chosen, with_workers
 from bubblescope.model.progress import SILENT
 from bubblescope.recording.attempts import ALL
 from bubblescope.render.text.sections import inventory
@@ -19,8 +20,7 @@ from bubblescope.sources import load
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from typing_extensions import Unpack
-
+    from bubblescope.engine import Engine
     from bubblescope.model.timeline import Timeline
     from bubblescope.sources.source import LoadOptions
 
@@ -113,7 +113,7 @@ def reading(command: Any) -> Any:
         ),
     ):
         command = option(command)
-    return command
+    return with_workers(command)
 
 
 planned = click.option(
@@ -150,14 +150,24 @@ def read(
     paths: tuple[str, ...],
     *,
     quiet: bool,
-    **how: Unpack[LoadOptions],
+    engine: Engine | None = None,
+    **options: Any,
 ) -> Timeline:
-    """Read the traces as the options of `reading` say."""
-    steps, ranks = how.get("steps"), how.get("ranks")
-    with Bar() as bar:
+    """Read the traces as the options of `reading` say.
+
+    Args:
+        paths: The traces.
+        quiet: Whether not to show progress.
+        engine: Where to read, if the options do not say it any more.
+        options: The others.
+    """
+    with Bar() as bar, engine or chosen(options) as workers:
+        how = cast("LoadOptions", options)
+        how["engine"] = workers
         how["progress"] = SILENT if quiet else bar
         how["kinds"] = dict(how.get("kinds") or ())
         timeline = load(*paths, **how)
+    steps, ranks = how.get("steps"), how.get("ranks")
     if steps is not None or ranks is not None:
         present = timeline.ranks["rank"].to_list()
         timeline = timeline.slice(steps=_among(steps, timeline.steps), ranks=_among(ranks, present))

@@ -33,6 +33,15 @@ class Engine(Protocol):
     def workers(self) -> int:
         """How many jobs run at once; 1 if they run in this process, one after the other."""
 
+    def sends(self, count: int, size: int, *, threads: bool = False) -> bool:
+        """Say whether jobs are for workers, or would be done sooner by the process that has them.
+
+        Args:
+            count: How many jobs there are.
+            size: How many bytes they read in all.
+            threads: Whether threads of this process can do them side by side.
+        """
+
     def run(
         self,
         work: Callable[[Job], Result],

@@ -108,6 +108,10 @@ class DaskEngine:
             return self._processes
         return sum(self._connected().nthreads().values())
 
+    def sends(self, count: int, size: int, *, threads: bool = False) -> bool:  # noqa: ARG002
+        """Say that jobs are for the cluster, if there are any: who asks for one means to use it."""
+        return count > 0
+
     def close(self) -> None:
         """Leave the cluster, and end it if it is our own."""
         client, cluster = self._client, self._cluster

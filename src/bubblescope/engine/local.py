@@ -24,6 +24,9 @@ Result = TypeVar("Result")
 _TOGETHER: Final = 2
 """How often a job is tried beside others: when a process dies, nobody knows of which that ran."""
 
+_WORTHWHILE_BYTES: Final = 1 << 26
+"""To read less than this takes less time than to start a process."""
+
 _IDLE_S: Final = 30
 """After so long without work, processes end; what asks again before finds them started."""
 
@@ -50,6 +53,12 @@ class LocalEngine:
 
     def close(self) -> None:
         """Do nothing: idle processes end by themselves, and may be of use until then."""
+
+    def sends(self, count: int, size: int, *, threads: bool = False) -> bool:
+        """Say whether processes would be quicker, or the only ones to keep to a limit of memory."""
+        if self._memory is not None:
+            return True
+        return min(count, self.workers) > 1 and size >= _WORTHWHILE_BYTES and not threads
 
     def run(
         self,

@@ -62,8 +62,10 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
         SourceError: A path is missing, unreadable, damaged or of no known format.
         TimelineError: Traces of several formats claim the same rank.
         NamesError: A pattern or a names file is not usable, or captures what it must not.
+        EngineError: Workers cannot do it; see `bubblescope.engine.Engine.run`.
+        TypeError: There is no such option.
     """
-    options = options_of(how)
+    options = _options(how)
     found = find(paths, how.get("source"), how.get("attempt"))
     try:
         timeline = _read(found.traces, options)
@@ -74,24 +76,6 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
         raise SourceError(error.path, f"{problem}; {earlier}") from None
     timeline = _matched(_settled(timeline, how), options.names)
     return timeline.with_run(found.described(timeline.run))
-
-
-def options_of(how: LoadOptions) -> ReadOptions:
-    """Return what sources are told of how to read.
-
-    Raises:
-        NamesError: A pattern or a names file is not usable, or captures what it must not.
-    """
-    return ReadOptions(
-        names=NameParser(how.get("names"), how.get("kinds")),
-        progress=how.get("progress", SILENT),
-        run=how.get("run"),
-        executor=how.get("executor"),
-        activities=how.get("activities", False),
-        unlimited=how.get("unlimited", False),
-        steps=how.get("steps"),
-        ranks=how.get("ranks"),
-    )
 
 
 def _read(traces: Sequence[tuple[Source, Sequence[Path]]], options: ReadOptions) -> Timeline:
@@ -118,7 +102,7 @@ def read_part(source: str, paths: Sequence[Path], how: LoadOptions) -> Timeline:
     Raises:
         SourceError: As `load`, and its other errors.
     """
-    options = options_of(how)
+    options = _options(how)
     return _matched(_read([(SOURCES[source], paths)], options), options.names)
 
 
@@ -137,6 +121,21 @@ def _settled(timeline: Timeline, how: LoadOptions) -> Timeline:
 
         timeline = align(timeline, clock)
     return agreed(timeline)
+
+
+def _options(how: LoadOptions) -> ReadOptions:
+    if unknown := how.keys() - LoadOptions.__annotations__.keys():
+        raise TypeError(f"load() takes no {', '.join(sorted(unknown))}; see LoadOptions")
+    return ReadOptions(
+        names=NameParser(how.get("names"), how.get("kinds")),
+        progress=how.get("progress", SILENT),
+        run=how.get("run"),
+        engine=how.get("engine"),
+        activities=how.get("activities", False),
+        unlimited=how.get("unlimited", False),
+        steps=how.get("steps"),
+        ranks=how.get("ranks"),
+    )
 
 
 _RECORDINGS: Final = "native"

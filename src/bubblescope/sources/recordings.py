@@ -18,12 +18,14 @@ from bubblescope.recording.attempts import number_of
 from bubblescope.recording.columns import HEADER
 from bubblescope.recording.failures import without_failed
 from bubblescope.recording.reader import Torn, header_of, read_stream
+from bubblescope.sources.parallel import read_each
 from bubblescope.sources.rank_grid import groups_of_grid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from bubblescope.model.progress import Progress
     from bubblescope.recording.columns import Header
     from bubblescope.sources.source import ReadOptions
 
@@ -62,18 +64,12 @@ class NativeSource:
             SourceError: A file holds nothing that can be used.
             TimelineError: Two files hold the same rank.
         """
-        options.progress.begin("reading recordings", len(paths))
-        found, timelines, empty = [], [], {}
-        for path in paths:
-            if path.suffix == _RECORDING:
-                try:
-                    found.append(_Recording(path))
-                except _EmptyError as error:
-                    empty[path] = error
-            else:
-                timelines.append(Timeline.load(path))
-            options.progress.advance()
-        recordings = _joined(found, empty)
+        read = read_each(_read, paths, options, what="reading recordings", threads=True)
+        timelines = [one for one in read if isinstance(one, Timeline)]
+        empty = {
+            path: one for path, one in zip(paths, read, strict=True) if isinstance(one, _EmptyError)
+        }
+        recordings = _joined([one for one in read if isinstance(one, _Recording)], empty)
         # Processes of one boot share a monotonic clock; one anchor for all keeps them exact. Machines
         # may share a name, as those of containers do, but boots never share a clock.
         anchors: dict[tuple[str, str], int] = {}
@@ -123,6 +119,16 @@ def _host_of(path: Path) -> str:
         return header_of(path, rows).host if rows is not None and rows.height else ""
     except (OSError, ValueError, SourceError):
         return ""
+
+
+def _read(path: Path, _: Progress) -> _Recording | Timeline | _EmptyError:
+    """Read one file; that it is empty is known to be an error only once all others are read."""
+    if path.suffix != _RECORDING:
+        return Timeline.load(path)
+    try:
+        return _Recording(path)
+    except _EmptyError as error:
+        return error
 
 
 class _Part(NamedTuple):

@@ -11,10 +11,10 @@ from bubblescope.names.parser import NameParser
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from concurrent.futures import Executor
     from os import PathLike
     from pathlib import Path
 
+    from bubblescope.engine import Engine
     from bubblescope.model.timeline import Timeline
 
 
@@ -26,7 +26,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
         progress: Where to report progress.
         run: Which run to read from logs that several were appended to, counted from 0; the last
             if None.
-        executor: Where to read large files side by side; local processes if None.
+        engine: Where to read files side by side; if None, in processes of this machine where that pays.
         activities: Whether to keep every kernel, copy and fill, as `Timeline.activities`.
         unlimited: Whether to read packed files however much they unpack to.
         steps: Steps that are wanted; all if None. Only a source that need not read the others for it
@@ -37,7 +37,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     names: NameParser = msgspec.field(default_factory=NameParser)
     progress: Progress = SILENT
     run: int | None = None
-    executor: Executor | None = None
+    engine: Engine | None = None
     activities: bool = False
     unlimited: bool = False
     steps: Sequence[range] | None = None
@@ -56,8 +56,8 @@ class LoadOptions(TypedDict, total=False):
         run: Which run to read from logs that several were appended to, counted from 0; the last
             if None.
         attempt: Which start of a recorded job to read: its number; "all" as one run; the last if None.
-        executor: A `concurrent.futures` executor to read large files with, such as a Dask client's
-            `get_executor()`; local processes if None.
+        engine: Where to read files side by side, as `bubblescope.engine.engine` makes it; if None, in
+            processes of this machine where that pays.
         clock: "auto", the default, corrects the clocks of several hosts, or of ranks that share none,
             if what must come before what shows them to be wrong (`bubblescope.clocks.align`);
             "solve" corrects them in any case; "raw" takes times as they are.
@@ -74,7 +74,7 @@ class LoadOptions(TypedDict, total=False):
     progress: Progress
     run: int | None
     attempt: int | Literal["all"] | None
-    executor: Executor | None
+    engine: Engine | None
     clock: Literal["raw", "auto", "solve"]
     activities: bool
     unlimited: bool
