@@ -15,10 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
+import subprocess
 import sys
-import time
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,8 +80,8 @@ def truth_of(replicas: int) -> Truth:
     )
 
 
-def replay(job: Job) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the plan, and the lateness, start and end of every operation: steps x n each."""
+def replay(job: Job) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Return the plan, and the start and end of every operation: steps x n each."""
     plan = generate("1f1b", devices=STAGES, microbatches=job.microbatches)
     edges, _ = edges_of(plan)
     graph = Graph(len(plan), edges)
@@ -99,12 +99,12 @@ def replay(job: Job) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
         np.isin(one, job.truth.slow_link) & np.isin(other, job.truth.slow_link) & (one != other)
     ] += SLOW_LINK_NS
     ends = np.stack([graph.run(late[step] + duration[step], delay)[1] for step in range(job.steps)])
-    return plan, late, ends - duration, ends
+    return plan, ends - duration, ends
 
 
 def make_replica(job: Job) -> int:
     """Write the ranks of one replica, and return the length of its longest step."""
-    plan, late, begin, end = replay(job)
+    plan, begin, end = replay(job)
     longest = int(end.max())
     if not job.period_ns:
         return longest
@@ -157,24 +157,36 @@ def make(folder: Path, replicas: int, steps: int, microbatches: int) -> None:
     print(file=sys.stderr)
 
 
-def measured(arguments: list[str]) -> tuple[float, float, float]:
+_MEASURE = """
+import json, os, resource, subprocess, sys, time
+begin = time.perf_counter()
+done = subprocess.Popen(sys.argv[2:])
+_, status, own = os.wait4(done.pid, 0)
+wall = time.perf_counter() - begin
+of_all = resource.getrusage(resource.RUSAGE_CHILDREN)
+said = [status, wall, of_all.ru_utime + of_all.ru_stime, own.ru_maxrss * 1024]
+open(sys.argv[1], "w").write(json.dumps(said))
+"""
+"""Runs a command from a process that is small: a child counts as its own what its parent had when it
+was forked."""
+
+
+def measured(arguments: list[str], output: Path) -> tuple[float, float, float]:
     """Run a command; return wall and CPU seconds of all its processes, and its own peak in bytes."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    begin = time.perf_counter()
-    child = os.fork()
-    if not child:
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "bubblescope", *arguments],
-            {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"},
+    with tempfile.NamedTemporaryFile() as said, output.open("w") as out:
+        command = [sys.executable, "-m", "bubblescope", *arguments]
+        subprocess.run(
+            [sys.executable, "-S", "-c", _MEASURE, said.name, *command],
+            env={
+                key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"
+            },
+            stdout=out,
+            check=True,
         )
-    _, status, usage = os.wait4(child, 0)
-    wall = time.perf_counter() - begin
+        status, wall, cpu, peak = json.loads(Path(said.name).read_text())
     if status:
         sys.exit(f"{' '.join(arguments)} ended with {os.waitstatus_to_exitcode(status)}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return wall, cpu, usage.ru_maxrss * 1024
+    return wall, cpu, peak
 
 
 def run(folder: Path, how: list[str], commands: list[str]) -> None:
@@ -191,7 +203,8 @@ def run(folder: Path, how: list[str], commands: list[str]) -> None:
             if command == "dataset"
             else [*command.split(), str(root), *how]
         )
-        wall, cpu, peak = measured(arguments)
+        name = command.split()[0]
+        wall, cpu, peak = measured(arguments, folder.with_name(f"{folder.name}.{name}.txt"))
         print(f"| `{command}` | {wall:.1f} s | {cpu:.1f} s | {peak / _MIB:.0f} MiB |", flush=True)
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from bubblescope.sources.dataset.catalogue import Input
     from bubblescope.sources.source import LoadOptions
 
-_OF_READERS: Final = {"steps": None, "ranks": None, "clock": "auto"}
-"""Options of commands that read, which a dataset leaves to those that read it."""
+_OF_READERS: Final = frozenset({"steps", "ranks", "clock"})
+"""Options of commands that read: a dataset holds all of a run as it was recorded."""
 
 
 @click.command(cls=Sectioned)
@@ -82,12 +82,6 @@ def dataset(
     of it. Given once more, the command goes on where it was interrupted, and reads only traces that
     are new or have changed.
     """
-    for name, default in _OF_READERS.items():
-        if how.pop(name) != default:
-            raise click.UsageError(
-                f"a dataset holds all of a run as it was recorded; give --{name} to the command that "
-                "reads it"
-            )
     _refuse_within(paths, output)
     engine = chosen(how)
     how = {**how, "kinds": dict(how.get("kinds") or ()), "activities": kernels}
@@ -114,6 +108,9 @@ def dataset(
                 return
             overwrite = False
             time.sleep(watch)
+
+
+dataset.params = [one for one in dataset.params if one.name not in _OF_READERS]
 
 
 def _refuse_within(paths: tuple[str, ...], output: Path) -> None:
