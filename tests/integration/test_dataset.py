@@ -24,8 +24,10 @@ from bubblescope.dataset.building import Dataset, DatasetError
 from bubblescope.engine import engine
 from bubblescope.model.provenance import Notice, Origin, Run
 from bubblescope.record import Recorder
+from bubblescope.schedules import generate
 from commands import called
 from full import examples
+from injected import Job
 from nsight_maker import Style
 from random_runs import made as random_run
 
@@ -413,3 +415,20 @@ def test_every_command_takes_one(tmp_path):
 def _without_order(said):
     said.pop("warnings", None)
     return said
+
+
+def test_of_what_does_not_fit_into_memory_some_steps_are_read_and_named(tmp_path):
+    job = Job(generate("1f1b", 2, 4), replicas=1, steps=9, jitter=0.3, seed=4)
+    run = job.play()
+    dataset(tmp_path / "set", *saved(run, tmp_path / "traces"))
+    a_step = len(run) // 9
+    few = sources.load(tmp_path / "set", enough=3 * a_step)
+    assert few.steps == [0, 4, 8]
+    [said] = [one for one in few.run.warnings if one.code == "sampled-steps"]
+    assert (said.lost, said.total) == (6, 9)
+    assert "steps 0, 4, 8" in said.message
+    lengths = run.tasks.group_by("step").agg(ns=pl.max("end_ns") - pl.min("start_ns"))
+    median = lengths.sort("ns")["step"][4]
+    assert sources.load(tmp_path / "set", enough=1).steps == [median]
+    assert sources.load(tmp_path / "set", enough=1, steps=[range(9)]).steps == run.steps
+    assert sources.load(tmp_path / "set", enough=len(run)).steps == run.steps

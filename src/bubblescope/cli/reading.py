@@ -28,6 +28,10 @@ NO_TASKS: Final = 3
 """Exit code where traces were read but hold neither tasks nor work of a device."""
 
 
+ENOUGH: Final = 4_000_000
+"""Tasks that are read of a dataset unless --steps says otherwise: they fit into a few GiB."""
+
+
 def word_kind(text: str) -> tuple[str, str]:
     """Read what a word means, "Compute=forward"."""
     word, equals, kind = text.rpartition("=")
@@ -166,6 +170,7 @@ def read(
         how["engine"] = workers
         how["progress"] = SILENT if quiet else bar
         how["kinds"] = dict(how.get("kinds") or ())
+        how.setdefault("enough", ENOUGH)
         timeline = load(*paths, **how)
     steps, ranks = how.get("steps"), how.get("ranks")
     if steps is not None or ranks is not None:

@@ -239,7 +239,9 @@ class Dataset(NamedTuple):
         """Make these parts the dataset, and remove what is of none of them."""
         manifests.sort(key=lambda one: (one.source, one.inputs))
         parts = tuple(one.part for one in manifests)
-        steps = {step for part in parts for held in part.blocks.values() for step in held.steps}
+        spans = [span for part in parts for held in part.blocks.values() for span in held.steps]
+        timed = [span for span in spans if span.start_ns is not None]
+        steps = {span.step for span in timed or spans}
         run = found.described(Run())
         hosts = {host for one in manifests if not _saved(one) for host in one.part.hosts}
         if len(hosts) > 1:

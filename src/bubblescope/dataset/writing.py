@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import polars as pl
@@ -21,6 +21,7 @@ from bubblescope.sources.dataset.catalogue import (
     Held,
     Manifest,
     Part,
+    Span,
     table_file,
 )
 
@@ -107,35 +108,43 @@ def write_part(timeline: Timeline, root: Path, name: str, block_steps: int) -> P
         name: Of the part.
         block_steps: Steps of a block.
     """
-    blocks: dict[int, dict[str, Any]] = {}
     rows: dict[str, int] = {}
+    by_block: dict[int, dict[str, int]] = {}
+    spans: dict[int, dict[int, Span]] = {}
     for table, frame in {TASKS: timeline.tasks, **timeline.tables}.items():
         if table not in BY_BLOCK:
             if frame.height:
                 rows[table] = _write(frame, table_file(root, table, name))
             continue
         order = _TASK_ORDER if table == TASKS else ("step", *TABLES[table].order)
-        for block, held in _blocks(frame, block_steps):
-            sorted_ = held.sort([*dict.fromkeys(order)], nulls_last=True, maintain_order=True)
-            own = blocks.setdefault(block, {"rows": {}})
-            own["rows"][table] = _write(sorted_, table_file(root, table, name, block))
-            own.setdefault("steps", set()).update(held["step"].drop_nulls().unique())
-            if table == TASKS:
-                own["start_ns"], own["end_ns"] = held.select(
-                    pl.min("start_ns"), pl.max("end_ns")
-                ).row(0)
-    ranks = timeline.ranks
-    rows[RANKS] = _write(ranks, table_file(root, RANKS, name))
+        sorted_ = frame.sort([*dict.fromkeys(order)], nulls_last=True, maintain_order=True)
+        for block, held in _blocks(sorted_, block_steps):
+            by_block.setdefault(block, {})[table] = _write(
+                held, table_file(root, table, name, block)
+            )
+            known = spans.setdefault(block, {})
+            for span in _spans(held, timed=table == TASKS):
+                known.setdefault(span.step, span)  # tasks come first
+    rows[RANKS] = _write(timeline.ranks, table_file(root, RANKS, name))
     return Part(
         name,
-        tuple(ranks["rank"]),
-        tuple(ranks["host"].unique().sort()),
+        tuple(timeline.ranks["rank"]),
+        tuple(timeline.ranks["host"].unique().sort()),
         {
-            block: Held(**{**held, "steps": tuple(sorted(held["steps"]))})
-            for block, held in sorted(blocks.items())
+            block: Held(held, tuple(spans[block][step] for step in sorted(spans[block])))
+            for block, held in sorted(by_block.items())
         },
         rows,
     )
+
+
+def _spans(rows: pl.DataFrame, *, timed: bool) -> list[Span]:
+    """Return the steps that rows are of, and from when to when, if that is what they tell."""
+    steps = rows.drop_nulls("step").group_by("step")
+    if not timed:
+        return [Span(step, None, None) for (step,), _ in steps]
+    edges = steps.agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    return [Span(*row) for row in edges.iter_rows()]
 
 
 def _blocks(frame: pl.DataFrame, block_steps: int) -> list[tuple[int, pl.DataFrame]]:

@@ -135,6 +135,7 @@ def _options(how: LoadOptions) -> ReadOptions:
         unlimited=how.get("unlimited", False),
         steps=how.get("steps"),
         ranks=how.get("ranks"),
+        enough=how.get("enough"),
     )
 
 

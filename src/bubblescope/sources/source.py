@@ -32,6 +32,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
         steps: Steps that are wanted; all if None. Only a source that need not read the others for it
             leaves them out.
         ranks: Ranks that are wanted, likewise.
+        enough: Number of tasks that are enough: of a dataset with more, only some steps are read, and a
+            notice says which. All are read if None, or if `steps` names some.
     """
 
     names: NameParser = msgspec.field(default_factory=NameParser)
@@ -42,6 +44,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     unlimited: bool = False
     steps: Sequence[range] | None = None
     ranks: Sequence[range] | None = None
+    enough: int | None = None
 
 
 class LoadOptions(TypedDict, total=False):
@@ -66,6 +69,8 @@ class LoadOptions(TypedDict, total=False):
         unlimited: Whether to read packed files that unpack to more than traces do, instead of refusing.
         steps: Steps that are wanted, by which a dataset is read in part; other traces are read whole.
         ranks: Ranks that are wanted, likewise.
+        enough: Number of tasks that are enough: of a dataset with more, only some steps are read, and a
+            notice says which. All are read if None, or if `steps` names some.
     """
 
     names: str | PathLike[str] | Sequence[str] | None
@@ -80,6 +85,7 @@ class LoadOptions(TypedDict, total=False):
     unlimited: bool
     steps: Sequence[range] | None
     ranks: Sequence[range] | None
+    enough: int | None
 
 
 class Source(Protocol):

@@ -13,7 +13,7 @@ the manifests, so that whatever is killed leaves a dataset as it was before, or 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -63,20 +63,30 @@ class Input(msgspec.Struct, frozen=True, order=True):
     changed_ns: Int64
 
 
+class Span(NamedTuple):
+    """When some ranks were in a step, by their own clocks.
+
+    Attributes:
+        step: The step.
+        start_ns: First start of a task; None if there are none, as `end_ns`.
+        end_ns: Last end.
+    """
+
+    step: Int32
+    start_ns: Time | None
+    end_ns: Time | None
+
+
 class Held(msgspec.Struct, frozen=True):
     """What a part holds of one block.
 
     Attributes:
         rows: Table -> number of rows, of those that have any.
-        start_ns: First start of its tasks; None if it has none, as `end_ns`.
-        end_ns: Last end.
         steps: Its steps, ascending.
     """
 
     rows: dict[str, Amount]
-    start_ns: Time | None = None
-    end_ns: Time | None = None
-    steps: tuple[Int32, ...] = ()
+    steps: tuple[Span, ...] = ()
 
 
 class Part(msgspec.Struct, frozen=True):

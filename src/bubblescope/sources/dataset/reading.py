@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from bubblescope.model import parquet
+from bubblescope.model import parquet, units
 from bubblescope.model.errors import SourceError, TimelineError, reason
 from bubblescope.model.parquet import UNREADABLE
 from bubblescope.model.provenance import Notice, clocks_unchecked
@@ -54,9 +54,58 @@ def read_dataset(root: Path, options: ReadOptions) -> Timeline:
             "were to be read; give the command that made it once more, and it goes on",
         )
     options.progress.begin("reading the dataset", None)
-    return _Slice(root, catalogue, options.steps, options.ranks).timeline(
-        activities=options.activities
+    steps, notices = options.steps, []
+    if steps is None and options.enough is not None:
+        some = few_steps(catalogue, options.enough)
+        if len(some) < len(catalogue.steps):
+            steps = [range(step, step + 1) for step in some]
+            notices.append(_sampled(catalogue, some))
+    part = _Slice(root, catalogue, steps, options.ranks)
+    return part.timeline(activities=options.activities).with_notices(*notices)
+
+
+def few_steps(catalogue: Catalogue, enough: int) -> list[int]:
+    """Return as many of a dataset's steps as have about so many tasks, at least one.
+
+    They are from the first to the last as evenly as can be; one alone is of median length.
+    """
+    steps = catalogue.steps
+    tasks = sum(part.count(TASKS) for part in catalogue.parts)
+    count = max(1, enough * len(steps) // max(1, tasks))
+    if count >= len(steps):
+        return list(steps)
+    if count == 1:
+        return [median_step(catalogue)]
+    last = len(steps) - 1
+    places = [round(index * last / (count - 1)) for index in range(count)]
+    return [steps[place] for place in dict.fromkeys(places)]
+
+
+def median_step(catalogue: Catalogue) -> int:
+    """Return the step of median length, by the clocks as they were recorded; the lower of two."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for part in catalogue.parts:
+        for held in part.blocks.values():
+            for step, start_ns, end_ns in held.steps:
+                if start_ns is not None and end_ns is not None:
+                    first[step] = min(first.get(step, start_ns), start_ns)
+                    last[step] = max(last.get(step, end_ns), end_ns)
+    if not first:
+        return catalogue.steps[len(catalogue.steps) // 2]
+    by_length = sorted(first, key=lambda step: (last[step] - first[step], step))
+    return by_length[(len(by_length) - 1) // 2]
+
+
+def _sampled(catalogue: Catalogue, steps: Sequence[int]) -> Notice:
+    """Say which steps were read."""
+    which = units.listed("step", list(steps))
+    how = "of median length" if len(steps) == 1 else "evenly from the first to the last"
+    text = (
+        f"of the dataset's {len(catalogue.steps)} steps, {len(steps)} were read ({which}, {how}): its "
+        "tasks are more than fit into memory; --steps names others"
     )
+    return Notice("sampled-steps", text, len(catalogue.steps) - len(steps), len(catalogue.steps))
 
 
 class _Slice(msgspec.Struct, frozen=True):
