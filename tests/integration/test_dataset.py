@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import kineto_maker
 from ascend_maker import Profile, sizes
 from bubblescope import SourceError, Timeline, TimelineError, sources
-from bubblescope.dataset.building import Dataset, DatasetError
+from bubblescope.datasets.building import Dataset, DatasetError
 from bubblescope.engine import engine
 from bubblescope.model.provenance import Notice, Origin, Run
 from bubblescope.record import Recorder
@@ -172,7 +172,7 @@ def test_it_goes_on_where_it_was_killed(tmp_path):
     root = tmp_path / "set"
     program = (
         "import sys, os, signal\n"
-        "from bubblescope.dataset import writing\n"
+        "from bubblescope.datasets import writing\n"
         "count, real = int(sys.argv[1]), writing.write_part\n"
         "def dying(*a):\n"
         "    global count\n"

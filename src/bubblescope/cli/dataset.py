@@ -13,8 +13,8 @@ from rich.text import Text
 from bubblescope.cli.console import Bar, err, out
 from bubblescope.cli.reading import paths_argument, reading
 from bubblescope.cli.workers import Sectioned, chosen
-from bubblescope.dataset.batches import BATCH, input_of
-from bubblescope.dataset.building import Dataset, DatasetError, Outcome
+from bubblescope.datasets.batches import BATCH, input_of
+from bubblescope.datasets.building import Dataset, DatasetError, Outcome
 from bubblescope.model import units
 from bubblescope.model.progress import SILENT
 from bubblescope.sources import find

@@ -115,7 +115,7 @@ class ReadsApart(Source, Protocol):
     """A format of which some traces of a run can be read without the others.
 
     What is read then must be what reading all together makes of them, but for what
-    `bubblescope.dataset.writing.needs_all` sees.
+    `bubblescope.datasets.writing.needs_all` sees.
     """
 
     def together(self, paths: Sequence[Path]) -> list[list[Path]]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from bubblescope.model.timeline import concat
 from bubblescope.sources.dataset.catalogue import CATALOGUE
-from bubblescope.sources.dataset.reading import read_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,4 +31,6 @@ class DatasetSource:
         Raises:
             SourceError: One is not finished or damaged.
         """
+        from bubblescope.sources.dataset.reading import read_dataset  # noqa: PLC0415  slow
+
         return concat([read_dataset(path, options) for path in paths])

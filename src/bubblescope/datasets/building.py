@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import polars as pl
 
-from bubblescope.dataset.batches import (
+from bubblescope.datasets.batches import (
     BATCH,
     Batch,
     as_one,
@@ -22,7 +22,7 @@ from bubblescope.dataset.batches import (
     together,
     with_shared_ranks,
 )
-from bubblescope.dataset.writing import Job, make_part
+from bubblescope.datasets.writing import Job, make_part
 from bubblescope.model.errors import BubblescopeError, SourceError
 from bubblescope.model.files import replacing
 from bubblescope.model.groups import merged

@@ -28,7 +28,7 @@ from bubblescope.sources.dataset.catalogue import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bubblescope.dataset.batches import Batch
+    from bubblescope.datasets.batches import Batch
     from bubblescope.model.timeline import Timeline
     from bubblescope.sources.source import LoadOptions
 
