@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from bubblescope.model.files import replacing
 from bubblescope.model.timeline_tables import TABLES
 from bubblescope.model.version import __version__
 from bubblescope.sources import read_part
@@ -26,10 +25,9 @@ from bubblescope.sources.dataset.catalogue import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bubblescope.datasets.batches import Batch
     from bubblescope.model.timeline import Timeline
+    from bubblescope.sources.dataset.store import Store
     from bubblescope.sources.source import LoadOptions
 
 _ROWS: Final = 20_000
@@ -47,14 +45,14 @@ class Job(msgspec.Struct, frozen=True):
     """What a worker needs to make a part.
 
     Attributes:
-        root: Folder of the dataset.
+        store: Where the dataset lies.
         batch: What to read.
         how: How to read it.
         options: What decides what is made of it, for the manifest.
         block_steps: Steps of a block.
     """
 
-    root: Path
+    store: Store
     batch: Batch
     how: LoadOptions
     options: dict[str, str]
@@ -72,7 +70,7 @@ def make_part(job: Job) -> str:
         OSError: It cannot be written.
     """
     timeline = read_part(job.batch.source, job.batch.paths, job.how)
-    part = write_part(timeline, job.root, job.batch.name(job.options), job.block_steps)
+    part = write_part(timeline, job.store, job.batch.name(job.options), job.block_steps)
     manifest = Manifest(
         part,
         job.batch.source,
@@ -82,8 +80,7 @@ def make_part(job: Job) -> str:
         needs_all(timeline),
         __version__,
     )
-    with replacing(_made(job.root / MANIFESTS / f"{part.name}.json")) as file:
-        file.write_bytes(msgspec.json.encode(manifest))
+    job.store.write(f"{MANIFESTS}/{part.name}.json", msgspec.json.encode(manifest))
     return part.name
 
 
@@ -99,12 +96,12 @@ def needs_all(timeline: Timeline) -> str | None:
     return None
 
 
-def write_part(timeline: Timeline, root: Path, name: str, block_steps: int) -> Part:
+def write_part(timeline: Timeline, store: Store, name: str, block_steps: int) -> Part:
     """Write the tables of some ranks; files of these names are replaced one by one.
 
     Args:
         timeline: Some ranks of a run.
-        root: Folder of the dataset.
+        store: Where the dataset lies.
         name: Of the part.
         block_steps: Steps of a block.
     """
@@ -114,18 +111,18 @@ def write_part(timeline: Timeline, root: Path, name: str, block_steps: int) -> P
     for table, frame in {TASKS: timeline.tasks, **timeline.tables}.items():
         if table not in BY_BLOCK:
             if frame.height:
-                rows[table] = _write(frame, table_file(root, table, name))
+                rows[table] = _write(frame, store, table_file(table, name))
             continue
         order = _TASK_ORDER if table == TASKS else ("step", *TABLES[table].order)
         sorted_ = frame.sort([*dict.fromkeys(order)], nulls_last=True, maintain_order=True)
         for block, held in _blocks(sorted_, block_steps):
             by_block.setdefault(block, {})[table] = _write(
-                held, table_file(root, table, name, block)
+                held, store, table_file(table, name, block)
             )
             known = spans.setdefault(block, {})
             for span in _spans(held, timed=table == TASKS):
                 known.setdefault(span.step, span)  # tasks come first
-    rows[RANKS] = _write(timeline.ranks, table_file(root, RANKS, name))
+    rows[RANKS] = _write(timeline.ranks, store, table_file(RANKS, name))
     return Part(
         name,
         tuple(timeline.ranks["rank"]),
@@ -154,15 +151,8 @@ def _blocks(frame: pl.DataFrame, block_steps: int) -> list[tuple[int, pl.DataFra
     return [(int(key[0]), rows) for key, rows in parts.items()]
 
 
-def _write(frame: pl.DataFrame, path: Path) -> int:
-    whole = io.BytesIO()  # Polars does not say what was wrong with a disk
+def _write(frame: pl.DataFrame, store: Store, file: str) -> int:
+    whole = io.BytesIO()
     frame.write_parquet(whole, row_group_size=_ROWS)
-    with replacing(_made(path)) as file:
-        file.write_bytes(whole.getbuffer())
+    store.write(file, whole.getbuffer())
     return frame.height
-
-
-def _made(path: Path) -> Path:
-    """Return a path whose folder there is."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path

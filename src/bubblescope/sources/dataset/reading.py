@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -30,9 +31,9 @@ from bubblescope.sources.inventory import missing_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from bubblescope.model.provenance import Run
+    from bubblescope.sources.dataset.store import Store
     from bubblescope.sources.source import ReadOptions
 
 _OF_ALL: Final = frozenset({"missing-ranks", "clocks-unchecked"})
@@ -40,16 +41,16 @@ _OF_ALL: Final = frozenset({"missing-ranks", "clocks-unchecked"})
 _THREADS: Final = 8
 
 
-def read_dataset(root: Path, options: ReadOptions) -> Timeline:
+def read_dataset(store: Store, options: ReadOptions) -> Timeline:
     """Read a dataset, or the part of it that the options ask for.
 
     Raises:
         SourceError: It is not finished, or damaged; names the file.
     """
-    catalogue = catalogue_of(root)
+    catalogue = catalogue_of(store)
     if not catalogue.finished:
         raise SourceError(
-            root,
+            str(store),
             f"was not finished: {len(catalogue.parts)} parts are in it, and {catalogue.inputs} traces "
             "were to be read; give the command that made it once more, and it goes on",
         )
@@ -60,7 +61,7 @@ def read_dataset(root: Path, options: ReadOptions) -> Timeline:
         if len(some) < len(catalogue.steps):
             steps = [range(step, step + 1) for step in some]
             notices.append(_sampled(catalogue, some))
-    part = _Slice(root, catalogue, steps, options.ranks)
+    part = _Slice(store, catalogue, steps, options.ranks)
     return part.timeline(activities=options.activities).with_notices(*notices)
 
 
@@ -112,13 +113,13 @@ class _Slice(msgspec.Struct, frozen=True):
     """Some steps and ranks of a dataset.
 
     Attributes:
-        root: Its folder.
+        store: Where it lies.
         catalogue: Its catalogue.
         steps: The steps; all if None.
         ranks: The ranks; all if None.
     """
 
-    root: Path
+    store: Store
     catalogue: Catalogue
     steps: Sequence[range] | None
     ranks: Sequence[range] | None
@@ -132,8 +133,8 @@ class _Slice(msgspec.Struct, frozen=True):
         """
         self._refuse_absent()
         parts = [part for part in self.catalogue.parts if self._has_ranks(part)]
-        runs = [manifest_of(self.root, part.name).run for part in parts]
-        ranks = self._of_ranks(self._frames([self._file(part, RANKS) for part in parts]))
+        runs = [manifest_of(self.store, part.name).run for part in parts]
+        ranks = self._of_ranks(self._frames([table_file(RANKS, part.name) for part in parts]))
         ranks = ranks if ranks is not None else pl.DataFrame(schema=RANK_SCHEMA)
         tasks = self._table(TASKS, parts)
         tables = {
@@ -141,7 +142,7 @@ class _Slice(msgspec.Struct, frozen=True):
         }
         held = {name: frame for name, frame in tables.items() if frame is not None}
         if self.catalogue.groups is not None:
-            held["groups"] = _frame(self.root / self.catalogue.groups)
+            held["groups"] = _frame(self.store, self.catalogue.groups)
         try:
             return Timeline(
                 tasks if tasks is not None else pl.DataFrame(schema=TASK_SCHEMA),
@@ -150,16 +151,16 @@ class _Slice(msgspec.Struct, frozen=True):
                 **held,
             )
         except TimelineError as error:
-            raise SourceError(self.root, f"holds what contradicts itself ({error})") from None
+            raise SourceError(str(self.store), f"holds what contradicts itself ({error})") from None
 
     def _table(self, name: str, parts: Iterable[Part]) -> pl.DataFrame | None:
         """Return the rows of a table; None if there are none."""
         if name not in BY_BLOCK:
-            files = [self._file(part, name) for part in parts if part.rows.get(name)]
+            files = [table_file(name, part.name) for part in parts if part.rows.get(name)]
             rows = self._frames(files)
             return rows if rows is None or "rank" not in rows.columns else self._of_ranks(rows)
         files = [
-            table_file(self.root, name, part.name, block)
+            table_file(name, part.name, block)
             for part in parts
             for block, held in part.blocks.items()
             if held.rows.get(name) and self._has_steps(block)
@@ -187,9 +188,6 @@ class _Slice(msgspec.Struct, frozen=True):
                 if held.isdisjoint(some):
                     among(what, some[:1], present)
 
-    def _file(self, part: Part, table: str) -> Path:
-        return table_file(self.root, table, part.name)
-
     def _has_ranks(self, part: Part) -> bool:
         return self.ranks is None or any(rank in some for some in self.ranks for rank in part.ranks)
 
@@ -202,8 +200,7 @@ class _Slice(msgspec.Struct, frozen=True):
         mine = range(first, first + self.catalogue.block_steps)
         return any(some.start < mine.stop and mine.start < some.stop for some in self.steps)
 
-    @staticmethod
-    def _frames(files: Sequence[Path]) -> pl.DataFrame | None:
+    def _frames(self, files: Sequence[str]) -> pl.DataFrame | None:
         """Return the rows of several files, in their order; None if there is no file.
 
         Raises:
@@ -212,20 +209,22 @@ class _Slice(msgspec.Struct, frozen=True):
         if not files:
             return None
         with ThreadPoolExecutor(min(_THREADS, len(files), 2 * (os.cpu_count() or 1))) as pool:
-            frames = list(pool.map(_frame, files))
+            frames = list(pool.map(_frame, repeat(self.store), files))
         try:
             return pl.concat(frames)
         except pl.exceptions.PolarsError:  # tables of other columns
             first = frames[0].schema
             odd = next(at for at, frame in enumerate(frames) if frame.schema != first)
             raise SourceError(
-                files[odd], f"has other columns than {files[0].name}; make the dataset anew"
+                self.store.place(files[odd]),
+                f"has other columns than {files[0]}; make the dataset anew",
             ) from None
 
 
-def _frame(path: Path) -> pl.DataFrame:
+def _frame(store: Store, file: str) -> pl.DataFrame:
+    path = store.place(file)
     try:
-        return parquet.read(path)
+        return parquet.read(store.read(file))
     except FileNotFoundError:
         raise SourceError(path, "is in the catalogue and missing; make the dataset anew") from None
     except UNREADABLE as error:
