@@ -233,7 +233,7 @@ class _Planned(NamedTuple):
 
 def _planned(run: MeasuredRun, recognition: Recognition | None) -> _Planned | None:
     """Return the run's tasks in the order of their schedule, where that is another."""
-    if recognition is None or recognition.plan is None or not recognition.departures:
+    if recognition is None or recognition.plan is None or not recognition.departed:
         return None
     there = recognition.position >= 0
     observed = recognition.observed.task[there]  # in steps, too, that the run leaves out

@@ -251,8 +251,12 @@ def _late(key: str, timeline: Timeline, ledger: Ledger, _study: Study) -> Findin
 
 
 def _order(_timeline: Timeline, _ledger: Ledger, study: Study) -> Finding:
-    departures = study.recognition.departures if study.recognition else ()
-    values = {"count": len(departures), "first": str(departures[0]) if departures else ""}
+    found = study.recognition
+    departures = found.departures if found else ()
+    values = {
+        "count": found.departed if found else 0,
+        "first": str(departures[0]) if departures else "",
+    }
     return Finding("evidence", "order", values)
 
 
