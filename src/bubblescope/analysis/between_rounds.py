@@ -114,7 +114,9 @@ def without(timeline: Timeline, between: pl.DataFrame, apart: pl.DataFrame) -> T
     length = pl.col("end_ns") - pl.col("start_ns")
     busy = pl.when(pl.col("busy_ns").is_not_null()).then(pl.min_horizontal("busy_ns", length))
     shorter = shorter.with_columns(busy_ns=busy)
-    return Timeline(shorter, timeline.ranks, timeline.run, **timeline.tables)
+    closed = Timeline(shorter, timeline.ranks, timeline.run, **timeline.tables)
+    closed.remembered = timeline.remembered  # of whom nothing else is known
+    return closed
 
 
 def _placed(tasks: pl.DataFrame, between: pl.DataFrame) -> pl.DataFrame:

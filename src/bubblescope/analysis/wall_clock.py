@@ -15,16 +15,18 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.beside import by_name
+from bubblescope.analysis.beside import ASIDE, by_name, names_of
 from bubblescope.analysis.between_rounds import laid_open
 from bubblescope.analysis.phase import cut_steps_of
 from bubblescope.model import intervals
 from bubblescope.model.arrays import give_back
-from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.kinds import Kind
 from bubblescope.model.ordering import in_order
 from bubblescope.model.whole_steps import ORDER, OTHER, UNRECORDED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
@@ -134,10 +136,13 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
     steps = whole_steps(timeline.tasks).filter(~pl.col("step").is_in(cut))
     if not steps.height:
         return None
-    return WallClock(steps, taken_apart(timeline.tasks, steps, _phases(ledger)))
+    asides = names_of(timeline).asides
+    return WallClock(steps, taken_apart(timeline.tasks, steps, _phases(ledger), asides))
 
 
-def taken_apart(tasks: pl.DataFrame, steps: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
+def taken_apart(
+    tasks: pl.DataFrame, steps: pl.DataFrame, phases: pl.DataFrame, asides: Sequence[str]
+) -> pl.DataFrame:
     """Return what ranks were in, in steps.
 
     Args:
@@ -145,6 +150,7 @@ def taken_apart(tasks: pl.DataFrame, steps: pl.DataFrame, phases: pl.DataFrame) 
             perhaps more.
         steps: As `whole_steps` returns them.
         phases: Frame with rank, start_ns and end_ns of pipeline phases, in any order.
+        asides: Names of tasks beside the compute lane that are told apart.
 
     Returns:
         Frame as `WallClock.table`.
@@ -155,7 +161,7 @@ def taken_apart(tasks: pl.DataFrame, steps: pl.DataFrame, phases: pl.DataFrame) 
     parts = []
     spent, within = (np.zeros(steps.height, np.int64) for _ in range(2))
     sofar: list[pl.DataFrame] = []
-    for what, part in _sorts(tasks):
+    for what, part in _sorts(tasks, asides):
         if not part.height:
             continue
         sofar.append(part)
@@ -224,7 +230,7 @@ def _disjoint(phases: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _sorts(tasks: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+def _sorts(tasks: pl.DataFrame, asides: Sequence[str]) -> list[tuple[str, pl.DataFrame]]:
     """Return what ranks may be in, and the tasks that are it, in the order in which it counts."""
     tasks = tasks.select("rank", "kind", "lane", "name", *_EDGES)
     found = [
@@ -232,8 +238,7 @@ def _sorts(tasks: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
         for what, kinds in ORDER.items()
     ]
     others = tasks.filter(kind=Kind.OTHER.value)
-    aside = others.filter(pl.col("lane") != Lane.COMPUTE.value)
-    found += by_name(aside).items()
+    found += by_name(others.filter(ASIDE), asides).items()
     return [(what, part.select("rank", *_EDGES)) for what, part in [*found, (OTHER, others)]]
 
 

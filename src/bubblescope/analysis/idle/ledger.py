@@ -1,8 +1,8 @@
 """The ledger: every idle nanosecond of every rank has exactly one cause.
 
-The run is replayed with ever more of its causes, first none, then the stages' own costs, the slowness
-of ranks, and so on in the order of `bubblescope.analysis.idle.causes.ADDED`; the last replay is
-the run itself. What a rank's idle time in a step grows by when a cause is added is that cause's. Where
+A step is replayed with ever more of its causes, first none, then the stages' own costs, the slowness
+of ranks, and so on in the order of `bubblescope.analysis.idle.causes.ADDED`; with the last one that makes
+any difference to it, it is the measured step itself. What a rank's idle time in a step grows by when a cause is added is that cause's. Where
 it shrinks instead (a rank that works longer waits less), the causes before it get as much less, the
 latest first, so that nothing is negative and the sum is what was measured.
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from bubblescope.analysis.idle.known import Known
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.arrays import Ints
@@ -111,19 +112,19 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def ledger(
-    timeline: Timeline, recognition: Recognition | None, apart: pl.DataFrame | None = None
+    timeline: Timeline, recognition: Recognition | None, known: Known | None = None
 ) -> Ledger | None:
     """Give each idle nanosecond of a run a cause.
 
     Args:
         timeline: The run.
         recognition: The schedule that it followed.
-        apart: Which ranks are of which pipeline, as of `measured_run`; worked out if left out.
+        known: What the whole run tells these steps, as of `measured_run`.
 
     Returns:
         None if the run has no pipeline tasks, or its ranks share no clock.
     """
-    counterfactuals = Counterfactuals.of(timeline, recognition, apart)
+    counterfactuals = Counterfactuals.of(timeline, recognition, known)
     if counterfactuals is None:
         return None
     made = at_once(_Explained.of, list(counterfactuals.parts()))
@@ -161,9 +162,7 @@ class _Explained(NamedTuple):
     def of(cls, part: Counterfactuals) -> _Explained:
         run, causes = part.run, part.present
         items = _Items.of(run)
-        # With all of its causes it is the measured run itself.
-        some = (frozenset(causes[:count]) for count in range(len(causes) + 1))
-        idle = np.stack([items.idle(part.with_causes(one)) for one in some])
+        idle = _levels(part, items)
         found = _stretches(causes, _given(idle, items.begins, displaced=Cause.CLOCK in causes))
         phase = _phase(run, items)
         found = found._replace(
@@ -172,6 +171,27 @@ class _Explained(NamedTuple):
         again = part.lengths_with(frozenset(causes) - {Cause.CLOCK})
         error = np.abs(again - run.as_measured.length_ns) / np.maximum(run.as_measured.length_ns, 1)
         return cls(_sums(run, items, found), found, error)
+
+
+def _levels(part: Counterfactuals, items: _Items) -> Ints:
+    """Return how long each gap is with ever more causes, in the order of `part.present`, first none.
+
+    A step with all causes that there are in it is the measured one itself.
+    """
+    run, causes = part.run, part.present
+    last = np.zeros(len(run.steps), np.int64)
+    for count, cause in enumerate(causes, start=1):
+        last[part.made_by(cause)] = count
+    measured = items.idle(run.as_measured)
+    whole = last[run.step[run.first[:-1]]][items.group]
+    levels = []
+    for count in range(len(causes) + 1):
+        if (last > count).any():
+            replayed = items.idle(part.replay_with(frozenset(causes[:count])))
+            levels.append(np.where(whole <= count, measured, replayed))
+        else:
+            levels.append(measured)
+    return np.stack(levels)
 
 
 class _Items(msgspec.Struct, frozen=True):

@@ -92,7 +92,7 @@ def shares(timeline: Timeline, counterfactuals: Counterfactuals) -> Shares:
     if fit < of:
         few = evenly(timeline, fit)
         # Its steps have tasks, so that there is a part to replay; the whole would only take longer.
-        counterfactuals = Counterfactuals.of(few, recognise(few), run.pipelines) or counterfactuals
+        counterfactuals = Counterfactuals.of(few, recognise(few)) or counterfactuals
         there, step_ns = frozenset(counterfactuals.present), counterfactuals.step_ns
         part = cache(lambda some: step_ns(some & there))
     costs, interactions = shapley(causes, part)
