@@ -5,38 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import polars as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from bubblescope.model.timeline import Timeline
 
-
-class ShownTask(msgspec.Struct, frozen=True):
-    """A task that shows something.
-
-    Attributes:
-        values: What its timeline has of it, by column.
-        row: Its row there; None if only a part of the run was at hand.
-    """
-
-    values: dict[str, Any]
-    row: int | None = None
-
-    @classmethod
-    def of(cls, timeline: Timeline, row: int) -> ShownTask:
-        """Return the task in a row of a timeline's tasks."""
-        return cls(timeline.tasks.row(row, named=True), row)
-
-    @property
-    def place(self) -> tuple[int, str, int, int]:
-        """Where it stands among the tasks of a run."""
-        return tuple(self.values[name] for name in ("rank", "lane", "start_ns", "end_ns"))  # type: ignore[return-value]
-
-
-def first(tasks: Iterable[ShownTask]) -> ShownTask:
-    """Return that which stands before all others in the run."""
-    return min(tasks, key=lambda task: task.place)
+Shown = dict[str, Any]
+"""A task that shows something: what its timeline has of it, by column."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -53,4 +28,15 @@ class Finding(msgspec.Struct, frozen=True):
     role: str
     key: str
     values: dict[str, Any]
-    tasks: tuple[ShownTask, ...] = ()
+    tasks: tuple[Shown, ...] = ()
+
+
+def place(task: Shown) -> tuple[int, int, int]:
+    """Return where a task of the compute lane stands among those of its run."""
+    return task["rank"], task["start_ns"], task["end_ns"]
+
+
+def row_of(task: Shown, timeline: Timeline) -> int:
+    """Return the row of a task in its timeline."""
+    same = [pl.col(name) == task[name] for name in ("rank", "kind", "lane", "start_ns", "end_ns")]
+    return int(timeline.tasks.select(pl.arg_where(pl.all_horizontal(same))).item(0, 0))

@@ -376,13 +376,3 @@ def phases(tasks: pl.DataFrame) -> pl.DataFrame:
         .with_columns(cool_ns=pl.max_horizontal("steady_ns", "cool_ns"))
         .sort("rank", "step")
     )
-
-
-def evenly(timeline: Timeline, count: int) -> Timeline:
-    """Return so many of a run's steps, from the first to the last as evenly as can be."""
-    steps = timeline.steps
-    if count >= len(steps):
-        return timeline
-    last = len(steps) - 1
-    places = [round(index * last / max(1, count - 1)) for index in range(count)]
-    return timeline.slice(steps=[steps[place] for place in dict.fromkeys(places)])

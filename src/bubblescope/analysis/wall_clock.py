@@ -17,7 +17,7 @@ import polars as pl
 
 from bubblescope.analysis.beside import ASIDE, by_name, names_of
 from bubblescope.analysis.between_rounds import laid_open
-from bubblescope.analysis.phase import cut_steps_of
+from bubblescope.analysis.phase import cut_steps_of, pipelines
 from bubblescope.model import intervals
 from bubblescope.model.arrays import give_back
 from bubblescope.model.kinds import Kind
@@ -136,8 +136,9 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
     steps = whole_steps(timeline.tasks).filter(~pl.col("step").is_in(cut))
     if not steps.height:
         return None
+    phases = pipeline_phases(ledger.phases, ledger.between, pipelines(timeline))
     asides = names_of(timeline).asides
-    return WallClock(steps, taken_apart(timeline.tasks, steps, _phases(ledger), asides))
+    return WallClock(steps, taken_apart(timeline.tasks, steps, phases, asides))
 
 
 def taken_apart(
@@ -203,19 +204,17 @@ def whole_steps(tasks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _phases(ledger: Ledger) -> pl.DataFrame:
-    """Return rank, start_ns and end_ns of the pipeline phases of all steps, or of their rounds."""
-    run = ledger.counterfactuals.run
-    opens = pl.DataFrame(
-        {
-            "step": pl.Series(run.steps, dtype=pl.Int32),
-            "pipeline": pl.Series(run.pipeline, dtype=pl.Int32),
-            "start_ns": run.opens_ns,
-            "end_ns": run.opens_ns + run.as_measured.length_ns,
-        }
-    )
-    whole = opens.join(run.pipelines, on="pipeline").drop("pipeline")
-    return laid_open(whole, ledger.counterfactuals.between, run.pipelines)
+def pipeline_phases(
+    phases: pl.DataFrame, between: pl.DataFrame, apart: pl.DataFrame
+) -> pl.DataFrame:
+    """Return rank, start_ns and end_ns of the pipeline phases of all steps, or of their rounds.
+
+    Args:
+        phases, between: As of `Ledger`.
+        apart: Which rank is of which pipeline, as `analysis.phase.pipelines` returns it.
+    """
+    whole = phases.join(apart, on="pipeline").drop("pipeline")
+    return laid_open(whole, between, apart)
 
 
 def _disjoint(phases: pl.DataFrame) -> pl.DataFrame:

@@ -33,7 +33,7 @@ from bubblescope.schedules.parts import Parts
 from bubblescope.schedules.replay import Edges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
@@ -119,9 +119,7 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         there |= later.keys() | {cause for cause, ns in sent.items() if ns.any()}
         present = tuple(cause for cause in ADDED if cause in there)
         give_back()
-        return cls(
-            run, timeline, typical, parts, present, between, sent, later, pauses, planned
-        )
+        return cls(run, timeline, typical, parts, present, between, sent, later, pauses, planned)
 
     def parts(self) -> Iterator[Self]:
         """Yield the run part by part, some steps at a time, each with its tasks numbered from 0."""
@@ -135,6 +133,30 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
                 later_ns={cause: ns[tasks] for cause, ns in self.later_ns.items()},
                 planned=self.planned and self.planned.part(index),
             )
+
+    def only(self, steps: Collection[int | None]) -> Self:
+        """Return some of its steps by themselves, in which all of `present` are asked for."""
+        wanted = np.array([step in steps for step in self.run.steps])
+        if wanted.all():
+            return self
+        run, tasks, edges = self.run.only(wanted)
+        links = edges[self.run.links]
+        planned = None
+        if self.planned is not None:
+            graph = self.planned.graph
+            place = np.cumsum(tasks) - 1
+            kept = tasks[graph.edges.target]
+            local = Edges(*(place[end[kept]] for end in graph.edges))
+            within = kept[: len(self.planned.overlap_ns)]
+            planned = _Planned(Parts(local, run.graph.bounds), self.planned.overlap_ns[within])
+        return msgspec.structs.replace(
+            self,
+            run=run,
+            lengths=Lengths(*(ns[tasks] for ns in self.lengths)),
+            sent_ns={cause: ns[links] for cause, ns in self.sent_ns.items()},
+            later_ns={cause: ns[tasks] for cause, ns in self.later_ns.items()},
+            planned=planned,
+        )
 
     def made_by(self, cause: Cause) -> Mask:
         """Say in which steps a cause made any difference, s long."""
@@ -231,11 +253,6 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
     def late_ns(self, cause: Cause) -> Ints:
         """Return how late a cause made each task start itself, n long; 0 for one that does not."""
         return self.later_ns.get(cause, np.zeros(len(self.run), np.int64))
-
-    def longest_pause(self) -> tuple[str, int]:
-        """Return what hosts paused for longest while a task waited, and for how long."""
-        name = max(self.pauses_ns, key=lambda one: self.pauses_ns[one])
-        return name, self.pauses_ns[name]
 
 
 def _in_steps(step: Ints, count: int, marked: Mask) -> Mask:

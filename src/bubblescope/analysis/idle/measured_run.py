@@ -249,6 +249,51 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
             ),
         )
 
+    def only(self, steps: Mask) -> tuple[MeasuredRun, Mask, Mask]:
+        """Return some of its steps as a run of their own, with which of its tasks and edges these are.
+
+        Args:
+            steps: Which, s long.
+        """
+        tasks = steps[self.step]
+        place = np.cumsum(tasks) - 1
+        edges = tasks[self.graph.edges.target]
+        groups = steps[self.step[self.first[:-1]]]
+        links = edges[self.links]
+        sizes = np.diff(self.first)[groups]
+        kept = np.flatnonzero(steps)
+        step = (np.cumsum(steps) - 1)[self.step[tasks]]
+        opening = np.flatnonzero(np.diff(step, prepend=-1))
+        local = Edges(*(place[end[edges]] for end in self.graph.edges))
+        feeder, measured = self.feeder[tasks], self.as_measured
+        run = msgspec.structs.replace(
+            self,
+            **{
+                name: getattr(self, name)[tasks]
+                for name in ("task", "rank", "kind", "stage", "microbatch", "ready_ns")
+            },
+            step=step,
+            group=np.repeat(np.arange(len(sizes)), sizes),
+            feeder=np.where(feeder < 0, feeder, place[feeder]),
+            steps=[self.steps[at] for at in kept],
+            pipeline=[self.pipeline[at] for at in kept],
+            opens_ns=self.opens_ns[kept],
+            first=np.append(0, np.cumsum(sizes)),
+            graph=Parts(local, np.append(opening, len(step))),
+            within=int(edges[: self.within].sum()),
+            held=int(edges[len(edges) - self.held :].sum()),
+            delay_ns=self.delay_ns[edges],
+            early_ns=self.early_ns[links],
+            as_measured=Replay(
+                measured.start_ns[tasks],
+                measured.end_ns[tasks],
+                measured.gap_ns[tasks],
+                measured.tail_ns[groups],
+                measured.length_ns[kept],
+            ),
+        )
+        return run, tasks, edges
+
 
 def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
     """Return tasks with the idle time around them.
@@ -414,12 +459,16 @@ class Linked(NamedTuple):
         if still is None:
             groups = tasks.group_by("rank", "step", "pipeline")
             still = still_before(groups.agg(pl.col("start_ns").min(), pl.col("end_ns").max()))
-        busy = tasks[first[:-1]].select("rank", "step").join(
-            still.with_columns(busy=pl.lit(value=True)),
-            on=["rank", "step"],
-            how="left",
-            nulls_equal=True,
-            maintain_order="left",
+        busy = (
+            tasks[first[:-1]]
+            .select("rank", "step")
+            .join(
+                still.with_columns(busy=pl.lit(value=True)),
+                on=["rank", "step"],
+                how="left",
+                nulls_equal=True,
+                maintain_order="left",
+            )
         )
         within = np.zeros(count, bool)
         within[first[:-1]] = busy["busy"].fill_null(value=False).to_numpy()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from bubblescope.analysis.finding import ShownTask, first
+from bubblescope.analysis.finding import place
 from bubblescope.analysis.idle.chance import rank_errors
 from bubblescope.analysis.idle.task_lengths import Durations, Medians, Typical, lengths
 from bubblescope.analysis.phase import compared
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from bubblescope.analysis.finding import Shown
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.idle.task_lengths import Lengths
     from bubblescope.model.timeline import Timeline
@@ -47,7 +48,7 @@ class SlowRank(NamedTuple):
     slow_share: float
     steps: int
     of: int
-    task: ShownTask
+    task: Shown
     error: float
     of_work: float
 
@@ -72,15 +73,14 @@ class Work(NamedTuple):
 
     Attributes:
         ranks: Frame with rank, was (as long as its tasks take on it as a rule), healthy (on a healthy
-            one), steps (how many it was slower in) and task (row of the first that was longer; null for
-            none).
-        shown: The tasks of `task`, by rank.
+            one), and steps (how many it was slower in).
+        shown: The first task of each rank that was longer, if any was.
         busiest_ns: What the busiest rank of each step worked, in all.
         of: Number of steps.
     """
 
     ranks: pl.DataFrame
-    shown: dict[int, ShownTask]
+    shown: dict[int, Shown]
     busiest_ns: int
     of: int
 
@@ -113,7 +113,7 @@ class Work(NamedTuple):
         shown = ranks.drop_nulls("task").select("rank", "task").iter_rows()
         return cls(
             ranks.drop("task"),
-            {rank: ShownTask.of(timeline, row) for rank, row in shown},
+            {rank: timeline.tasks.row(row, named=True) for rank, row in shown},
             int(work.group_by("step").agg(pl.col("own").max())["own"].sum()),
             len(set(run.steps)),
         )
@@ -122,13 +122,13 @@ class Work(NamedTuple):
     def joined(cls, parts: Sequence[Work]) -> Self:
         """Return that of several parts of a run together, each of whole steps."""
         ranks = pl.concat([part.ranks for part in parts])
-        shown: dict[int, list[ShownTask]] = {}
+        shown: dict[int, list[Shown]] = {}
         for part in parts:
             for rank, task in part.shown.items():
                 shown.setdefault(rank, []).append(task)
         return cls(
             ranks.group_by("rank").agg(pl.col("was", "healthy", "steps").sum()),
-            {rank: first(tasks) for rank, tasks in shown.items()},
+            {rank: min(tasks, key=place) for rank, tasks in shown.items()},
             sum(part.busiest_ns for part in parts),
             sum(part.of for part in parts),
         )

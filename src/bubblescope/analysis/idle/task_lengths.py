@@ -202,7 +202,12 @@ def lengths(run: Durations | MeasuredRun, typical: Typical | None = None) -> Len
     place, count = numbered(run.kind, run.stage, run.rank)
     cells = pl.DataFrame(
         {name: _of_each(place, count, getattr(run, name)) for name in _PLACE}
-    ).join(typical.places.cast(_PLACE_TYPES), on=_PLACE, how="left", maintain_order="left")
+    ).join(
+        typical.places.with_columns(pl.col(_PLACE).cast(pl.Int64)),
+        on=_PLACE,
+        how="left",
+        maintain_order="left",
+    )
     even, stage, rank = (
         cells[name].to_numpy()[place] for name in ("even_ns", "healthy_ns", "own_rank")
     )
@@ -231,9 +236,6 @@ def lengths(run: Durations | MeasuredRun, typical: Typical | None = None) -> Len
 
 def _whole(column: str) -> pl.Expr:
     return pl.col(column).round().cast(pl.Int64)
-
-
-_PLACE_TYPES: Final = dict.fromkeys(_PLACE, pl.Int64)
 
 
 def _of_each(group: Ints, count: int, values: Ints) -> pl.Series:

@@ -103,9 +103,7 @@ class Done(NamedTuple):
         return cls(*(np.logical_or.reduce(each) for each in zip(*parts, strict=True)))
 
 
-def ideal(
-    timeline: Timeline, recognition: Recognition, done: Done | None = None
-) -> Ideal | None:
+def ideal(timeline: Timeline, recognition: Recognition, done: Done | None = None) -> Ideal | None:
     """Return the ideal of a run, or None if its schedule was not recognised.
 
     Operations that were not observed take as long as their like in the same step: the median.

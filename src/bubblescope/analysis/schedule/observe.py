@@ -179,7 +179,7 @@ class Seen(NamedTuple):
         return _TIMES * self.busiest + _SPARE
 
     @property
-    def count(self) -> int:
+    def step_size(self) -> int:
         """How many micro-batches a step has."""
         likely = pl.col("paired") | (pl.col("microbatch") < self.most_microbatches)
         highest: Any = self.microbatches.filter(likely)["microbatch"].max()
@@ -252,7 +252,7 @@ def observe(timeline: Timeline) -> Observed:
         group=np.cumsum(np.append(np.zeros(min(1, len(both)), bool), turn), dtype=np.int32),
         fused=both["fused"].to_numpy(),
         stages=numbers.held(timeline.ranks),
-        microbatches=numbers.count,
+        microbatches=numbers.step_size,
     )
 
 

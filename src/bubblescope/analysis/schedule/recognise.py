@@ -329,9 +329,7 @@ def telling_steps(facts: StepFacts, passes: int) -> list[int] | None:
     return [steps[(2 * at + 1) * len(steps) // (2 * count)] for at in range(count)]
 
 
-def followed(
-    timeline: Timeline, choice: Choice, whole: Followed | None = None
-) -> Recognition:
+def followed(timeline: Timeline, choice: Choice, whole: Followed | None = None) -> Recognition:
     """Return how a run followed the plan that was chosen.
 
     Args:
