@@ -133,7 +133,7 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
         return None
     give_back()
     cut = cut_steps_of(timeline)
-    steps = whole_steps(timeline.tasks).filter(~pl.col("step").is_in(cut))
+    steps = whole_steps(step_starts(timeline.tasks)).filter(~pl.col("step").is_in(cut))
     if not steps.height:
         return None
     phases = pipeline_phases(ledger.phases, ledger.between, pipelines(timeline))
@@ -182,19 +182,24 @@ def taken_apart(
 _EDGES: Final = ("start_ns", "end_ns")
 
 
-def whole_steps(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return rank, step, start_ns and end_ns of all steps of which the next is known.
+def step_starts(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return rank, step and start_ns of all steps: when the first task of each began.
 
     Args:
         tasks: Frame with rank, step and start_ns.
     """
+    known = tasks.select("rank", "step", "start_ns").drop_nulls("step")
+    return known.group_by("rank", "step").agg(pl.col("start_ns").min()).sort("rank", "step")
+
+
+def whole_steps(starts: pl.DataFrame) -> pl.DataFrame:
+    """Return rank, step, start_ns and end_ns of all steps of which the next is known.
+
+    Args:
+        starts: As `step_starts` returns it.
+    """
     return (
-        tasks.select("rank", "step", "start_ns")
-        .drop_nulls("step")
-        .group_by("rank", "step")
-        .agg(pl.col("start_ns").min())
-        .sort("rank", "step")
-        .with_columns(
+        starts.with_columns(
             end_ns=pl.col("start_ns").shift(-1).over("rank"),
             after=pl.col("step").shift(-1).over("rank"),
         )
