@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from typing_extensions import Self
 
@@ -24,8 +24,8 @@ class Overview(NamedTuple):
 
     Attributes:
         tasks: Number of tasks.
-        start_ns, end_ns: First start and last end of tasks; null without any.
-        device_start_ns, device_end_ns: The same of what devices spent time on.
+        span_ns: First start and last end of tasks; None without any.
+        device_ns: The same of what devices spent time on.
         steps: Frame with step, start_ns, end_ns and tasks.
         per_rank: Frame with rank and tasks; of ranks that have any.
         kinds: Frame with kind, count, total_ns, min_ns and max_ns.
@@ -34,10 +34,8 @@ class Overview(NamedTuple):
     """
 
     tasks: int
-    start_ns: int | None
-    end_ns: int | None
-    device_start_ns: int | None
-    device_end_ns: int | None
+    span_ns: tuple[int, int] | None
+    device_ns: tuple[int, int] | None
     steps: pl.DataFrame
     per_rank: pl.DataFrame
     kinds: pl.DataFrame
@@ -54,8 +52,8 @@ class Overview(NamedTuple):
         count = pl.len().cast(pl.Int64)
         return cls(
             tasks.height,
-            *tasks.select(edges).row(0),
-            *timeline.budget.select(edges).row(0),
+            tasks.select(edges).row(0) if tasks.height else None,
+            timeline.budget.select(edges).row(0) if timeline.budget.height else None,
             tasks.drop_nulls("step").group_by("step").agg(*edges, tasks=count),
             tasks.group_by("rank").agg(tasks=count),
             tasks.group_by("kind").agg(
@@ -72,16 +70,10 @@ class Overview(NamedTuple):
             pl.concat([getattr(part, name) for part in parts])
             for name in ("steps", "per_rank", "kinds", "lengths")
         )
-        lowest, highest = (
-            [
-                edge([value for part in parts if (value := getattr(part, name)) is not None], default=None)
-                for name in names
-            ]
-            for edge, names in ((min, ("start_ns", "device_start_ns")), (max, ("end_ns", "device_end_ns")))
-        )
         return cls(
             sum(part.tasks for part in parts),
-            *(value for pair in zip(lowest, highest, strict=True) for value in pair),
+            _around(part.span_ns for part in parts),
+            _around(part.device_ns for part in parts),
             steps.sort("step"),
             per_rank.group_by("rank").agg(pl.col("tasks").sum()).sort("rank"),
             kinds.group_by("kind")
@@ -119,9 +111,7 @@ class Overview(NamedTuple):
             .sort("kind", "length_ns")
         )
         last = pl.col("count").cum_sum().over("kind", "size") + pl.col("first")
-        found = found.with_columns(last=last).join(
-            self.kinds.select("kind", of="count"), on="kind"
-        )
+        found = found.with_columns(last=last).join(self.kinds.select("kind", of="count"), on="kind")
         low, high = (
             pl.col("length_ns").filter(pl.col("last") > at).min()
             for at in ((pl.col("of") - 1) // 2, pl.col("of") // 2)
@@ -129,6 +119,14 @@ class Overview(NamedTuple):
         medians = found.group_by("kind").agg(median_ns=(low + high) // 2)
         kinds = self.kinds.join(medians, on="kind", how="left", maintain_order="left")
         return kinds.select("kind", "count", "total_ns", "min_ns", "median_ns", "max_ns")
+
+
+def _around(spans: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """Return from when to when any of some spans is."""
+    known = [span for span in spans if span is not None]
+    if not known:
+        return None
+    return min(start for start, _ in known), max(end for _, end in known)
 
 
 def sized(lengths: Ints) -> Ints:

@@ -125,13 +125,15 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Yield the run part by part, some steps at a time, each with its tasks numbered from 0."""
         for index, tasks in enumerate(self.run.graph.operations):
             links = self.run.links_of(index)
+            ends = self.run.step[[tasks.start, tasks.stop - 1]].tolist()
+            steps = slice(ends[0], ends[1] + 1)
             yield msgspec.structs.replace(
                 self,
                 run=self.run.part(index),
                 lengths=Lengths(*(ns[tasks] for ns in self.lengths)),
                 sent_ns={cause: ns[links] for cause, ns in self.sent_ns.items()},
                 later_ns={cause: ns[tasks] for cause, ns in self.later_ns.items()},
-                planned=self.planned and self.planned.part(index),
+                planned=self.planned and self.planned.part(index, steps),
             )
 
     def only(self, steps: Collection[int | None]) -> Self:
@@ -148,7 +150,11 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
             kept = tasks[graph.edges.target]
             local = Edges(*(place[end[kept]] for end in graph.edges))
             within = kept[: len(self.planned.overlap_ns)]
-            planned = _Planned(Parts(local, run.graph.bounds), self.planned.overlap_ns[within])
+            planned = _Planned(
+                Parts(local, run.graph.bounds),
+                self.planned.overlap_ns[within],
+                self.planned.steps[wanted],
+            )
         return msgspec.structs.replace(
             self,
             run=run,
@@ -162,7 +168,7 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Say in which steps a cause made any difference, s long."""
         run = self.run
         if cause is Cause.ORDER:
-            return np.full(len(run.steps), self.planned is not None)
+            return np.zeros(len(run.steps), bool) if self.planned is None else self.planned.steps
         if cause in (taken := self.lengths.steps()):
             return _in_steps(run.step, len(run.steps), np.not_equal(*taken[cause]))
         made = _in_steps(run.step, len(run.steps), self.late_ns(cause) != 0)
@@ -272,16 +278,18 @@ class _Planned(NamedTuple):
     Attributes:
         graph: What waits for what then; edges within groups come first, as many as the run has.
         overlap_ns: The delays of these: less than 0 where tasks of a group overlap.
+        steps: Which steps can keep that order, s long; the others keep their own.
     """
 
     graph: Parts
     overlap_ns: Ints
+    steps: Mask
 
-    def part(self, index: int) -> _Planned:
-        """Return one part of the run by itself."""
+    def part(self, index: int, steps: slice) -> _Planned:
+        """Return one part of the run by itself, which has these steps."""
         own = self.graph.own[index]
         within = own[: np.searchsorted(own, len(self.overlap_ns))]
-        return _Planned(self.graph.alone(index), self.overlap_ns[within])
+        return _Planned(self.graph.alone(index), self.overlap_ns[within], self.steps[steps])
 
 
 def _planned(run: MeasuredRun, recognition: Recognition | None) -> _Planned | None:
@@ -310,13 +318,15 @@ def _planned(run: MeasuredRun, recognition: Recognition | None) -> _Planned | No
     overlap = np.zeros(len(run), np.int64)
     overlap[run.graph.edges.target[: run.within]] = run.delay_ns[: run.within]
     kept = np.where(after - before == 1, overlap[after], 0)
+    keeps = np.ones(len(run.steps), bool)
     try:
         graph = Parts(Edges(ahead, behind), run.graph.bounds)
     except ScheduleError:  # so much is missing of some steps that they cannot keep the plan's order
         begins = np.append(np.flatnonzero(np.diff(run.step, prepend=-1)), len(run))
-        stuck = in_circles(Edges(ahead, behind), begins)[run.step[after]]
-        if stuck.all():
+        keeps = ~in_circles(Edges(ahead, behind), begins)
+        if not keeps.any():
             return None
+        stuck = ~keeps[run.step[after]]
         measured = run.graph.edges
         # Both have an edge for each task but the first of a group, here by the task that waits.
         turn, other = np.argsort(after), np.argsort(measured.target[: run.within])
@@ -326,7 +336,7 @@ def _planned(run: MeasuredRun, recognition: Recognition | None) -> _Planned | No
         values = kept[turn]
         kept[turn] = np.where(stuck[turn], run.delay_ns[other], values)
         graph = Parts(Edges(ahead, behind), run.graph.bounds)
-    return _Planned(graph, kept)
+    return _Planned(graph, kept, keeps)
 
 
 def _sent(run: MeasuredRun, timeline: Timeline, early: pl.DataFrame | None) -> dict[Cause, Ints]:
