@@ -147,9 +147,9 @@ def _placed(tasks: pl.DataFrame, between: pl.DataFrame) -> pl.DataFrame:
 
 def _closed(times: pl.Series, group: Ints, stretches: tuple[Ints, Ints, Ints]) -> pl.Series:
     """Return times less what was taken out before them in their group."""
-    known = times.fill_null(0).to_numpy().astype(np.int64)
-    far = np.full(len(known), int(stretches[1].min()) - 1, np.int64)
-    out: Ints = intervals.covered_ns(stretches, (group, np.minimum(far, known), known))
+    before = int(stretches[1].min()) - 1
+    known = times.fill_null(before).to_numpy().astype(np.int64)
+    out: Ints = intervals.covered_ns(stretches, (group, np.minimum(before, known), known))
     return times - pl.Series(out)
 
 

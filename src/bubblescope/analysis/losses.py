@@ -14,16 +14,15 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.causes import Cause
-from bubblescope.analysis.idle.ledger import laid_out
 from bubblescope.model.budget import HIDDEN, HOST, Use, overlaps
 from bubblescope.model.kinds import COMPUTE_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from typing_extensions import Self
 
-    from bubblescope.analysis.idle.ledger import Ledger, Replays
+    from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.model.timeline import Timeline
 
 INSIDE: Final = "inside tasks"
@@ -104,34 +103,37 @@ class Lost(NamedTuple):
 
     @classmethod
     def of(
-        cls, timeline: Timeline, replays: Replays | None, around: pl.DataFrame | None = None
+        cls,
+        timeline: Timeline,
+        gaps: Iterable[pl.DataFrame] | None,
+        around: pl.DataFrame | None = None,
     ) -> Self:
         """Lay the budget of some steps and their bubbles over each other.
 
         Args:
             timeline: The run, or a part of it.
-            replays: What its ledger is made of; None if it has no pipeline.
+            gaps: Those of its ledger, some at a time; None if it has no pipeline.
             around: What devices spent meanwhile that is of other parts, as `Timeline.budget`.
         """
         budget = _counted(timeline.budget)
         devices = budget.select("rank", "step").unique()
-        bubbles, gaps, none = (pl.DataFrame(schema=_SCHEMA).select(names) for names in _SUMS)
-        if replays is None:
-            return cls(_sums(_with_causes(budget, WHOLE)), bubbles, gaps, none, devices)
+        bubbles, idle, none = (pl.DataFrame(schema=_SCHEMA).select(names) for names in _SUMS)
+        if gaps is None:
+            return cls(_sums(_with_causes(budget, WHOLE)), bubbles, idle, none, devices)
         inside = _inside(budget)
         aside = budget.filter(~inside)
         met = aside if around is None else pl.concat([aside, _outside_tasks(_counted(around))])
         met = met.sort("start_ns")
-        for part in laid_out(replays):
+        for part in gaps:
             held = part.with_columns(pl.col("cause").cast(pl.String))
             spent = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("spent_ns")
-            gaps = _added("cause", gaps, held.group_by("cause").agg(spent))
+            idle = _added("cause", idle, held.group_by("cause").agg(spent))
             bubbles = _added(("use", "cause"), bubbles, _met(met, held))
         own = aside.select(pl.col("use").cast(pl.String), "spent_ns")
         return cls(
             _sums(_with_causes(budget.filter(inside), INSIDE)),
             bubbles,
-            gaps,
+            idle,
             own.group_by("use").agg(pl.col("spent_ns").sum()),
             devices,
         )
@@ -183,7 +185,7 @@ def losses(timeline: Timeline, ledger: Ledger | None) -> Losses | None:
     """
     if not timeline.budget.height:
         return None
-    return losses_of(Lost.of(timeline, None if ledger is None else ledger.replays))
+    return losses_of(Lost.of(timeline, None if ledger is None else ledger.gaps_by_part()))
 
 
 def losses_of(lost: Lost) -> Losses | None:

@@ -225,8 +225,9 @@ def measured(timeline: Timeline) -> pl.DataFrame:
     if between.height:  # when the ranks' spans were, and not when they would be
         spans = pipeline_phase(timeline.tasks).group_by(_KEYS)
         own = spans.agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+        columns = table.columns
         table = table.drop("start_ns", "end_ns").join(own, on=_KEYS, nulls_equal=True)
-        table = table.sort(_KEYS)
+        table = table.select(columns).sort(_KEYS)
     return table
 
 

@@ -16,7 +16,7 @@ from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 from bubblescope.analysis.idle.gaps import longest
 from bubblescope.analysis.idle.known import Known, Ways
-from bubblescope.analysis.idle.ledger import Entries, Replays
+from bubblescope.analysis.idle.ledger import Entries, Replays, laid_out
 from bubblescope.analysis.idle.measured_run import Linked
 from bubblescope.analysis.idle.shares import Lasting, Sets
 from bubblescope.analysis.idle.task_lengths import Durations, Medians
@@ -245,7 +245,8 @@ def fourth(job: OfPart) -> Fourth:
     bare = None if best is None else (best.steps, best.own, best.imputed)
     found = Counterfactuals.of(part, recognition, more.known) if more.known is not None else None
     if found is None:
-        return Fourth(bare, None, None, None, Lost.of(part, None), None)
+        lost = Lost.of(part, () if more.pipelined else None)
+        return Fourth(bare, None, None, None, lost, None)
     entries, stretches = Entries.of(found)
     replays = Replays(found, stretches)
     meanwhile = around.budget
@@ -254,7 +255,7 @@ def fourth(job: OfPart) -> Fourth:
         entries,
         Lasting.of(found),
         Evidence.of_steps(part, found, ADDED),
-        Lost.of(part, replays if more.pipelined else None, meanwhile),
+        Lost.of(part, laid_out(replays) if more.pipelined else None, meanwhile),
         longest(replays, part),
     )
 
