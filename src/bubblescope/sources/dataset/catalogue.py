@@ -37,7 +37,7 @@ TASKS: Final = "tasks"
 BLOCK_STEPS: Final = 10
 """Steps of a block, if nobody says."""
 NO_STEP: Final = -1
-"""Block of rows that belong to no step."""
+"""Block of rows of ranks without steps."""
 
 BY_BLOCK: Final = frozenset(
     {TASKS, *(name for name, table in TABLES.items() if "step" in table.schema)}
@@ -83,10 +83,14 @@ class Held(msgspec.Struct, frozen=True):
     Attributes:
         rows: Table -> number of rows, of those that have any.
         steps: Its steps, ascending.
+        start_ns: First start of any row, by the clocks of its ranks; None if none has a time.
+        end_ns: Last end, likewise.
     """
 
     rows: dict[str, Amount]
     steps: tuple[Span, ...] = ()
+    start_ns: Time | None = None
+    end_ns: Time | None = None
 
 
 class Part(msgspec.Struct, frozen=True):
