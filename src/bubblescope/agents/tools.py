@@ -42,6 +42,9 @@ _PARTS: Final = {
 _WHOLE: Final = {**_PARTS, "kernels": ("kernels",)}
 """The same of a whole answer."""
 
+_ENOUGH: Final = 4_000_000
+"""Tasks of a dataset that are read, if no steps are named."""
+
 
 class Tools:
     """The tools, over the runs of one session.
@@ -89,7 +92,11 @@ class Tools:
             kernels: Whether single kernels are kept; else the tool kernels reads the traces once more.
         """
         with self._turn:
-            how: dict[str, Any] = {"names": names, "kinds": kinds, "source": source, "clock": clock}
+            how: dict[str, Any] = {
+                **{"names": names, "kinds": kinds, "source": source, "clock": clock},
+                # By these a dataset is read in part; of one that is large, as many steps as fit.
+                **{"steps": _ranges(steps), "ranks": _ranges(ranks), "enough": _ENOUGH},
+            }
             if any(name.endswith(".toml") for name in names or ()):
                 raise BubblescopeError("names are patterns here, and no files")
             name, run = self._runs.load(paths, {**how, "activities": kernels})  # type: ignore[typeddict-item]
@@ -280,6 +287,10 @@ def _missing(needs: Sequence[str], *timelines: Timeline) -> list[CannotAnswer]:
     """Return what is needed and not known of any of some runs."""
     found = (one for timeline in timelines for one in unanswered(timeline) if one.about in needs)
     return list(dict.fromkeys(found))
+
+
+def _ranges(numbers: list[int] | None) -> list[range] | None:
+    return None if numbers is None else [range(one, one + 1) for one in numbers]
 
 
 def _summary(timeline: Timeline) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from bubblescope.analysis.pictured import pictured
 from bubblescope.cli.console import err, out, print_json, writable, writing, wrote
 from bubblescope.cli.reading import need_tasks, planned, read, reading
 from bubblescope.cli.values import NUMBERS, Parsed
+from bubblescope.cli.workers import Sectioned, chosen
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.formats import picture_format_of, write_picture
 from bubblescope.render.text.compare import Comparison, verdict_line
@@ -21,6 +22,7 @@ from bubblescope.render.text.compare_markdown import markdown
 
 if TYPE_CHECKING:
     from bubblescope.analysis.gate import Condition
+    from bubblescope.engine import Engine
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
@@ -38,7 +40,7 @@ def _page(_context: click.Context, _option: click.Parameter, output: Path | None
     return output
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="B", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/compare.md).")
@@ -103,7 +105,11 @@ def compare(
         raise click.UsageError("--json and --to markdown are two ways to print; choose one")
     if picture is not None:
         picture_format_of(writable(picture))
-    runs = [_read(path, steps, options) for path, steps in ((before, steps_a), (after, steps_b))]
+    with chosen(options) as engine:
+        runs = [
+            _read(path, steps, engine, options)
+            for path, steps in ((before, steps_a), (after, steps_b))
+        ]
     comparison = Comparison.of(runs[0], runs[1], labels=(before, after), also=also)
     try:
         verdicts = [judge(one, comparison, strict=strict) for one in conditions]
@@ -127,8 +133,10 @@ def compare(
         sys.exit(_FAILED)
 
 
-def _read(path: str, steps: list[range] | None, options: dict[str, Any]) -> Timeline:
-    timeline = read((path,), **{**options, "steps": steps or options["steps"]})
+def _read(
+    path: str, steps: list[range] | None, engine: Engine, options: dict[str, Any]
+) -> Timeline:
+    timeline = read((path,), engine=engine, **{**options, "steps": steps or options["steps"]})
     need_tasks(timeline)
     return timeline
 

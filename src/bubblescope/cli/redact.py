@@ -9,16 +9,17 @@ import click
 import msgspec
 
 from bubblescope.analysis.redaction import Pseudonyms, redacted
-from bubblescope.cli.console import writing, wrote
+from bubblescope.cli.console import warn, writing, wrote
 from bubblescope.cli.output import output_path
 from bubblescope.cli.reading import paths_argument, read, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.model.files import replacing
 from bubblescope.render.formats import FORMATS, agree
 
 _OWNER_ONLY: Final = 0o600
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @paths_argument()
 @click.option(
     "-o",
@@ -62,6 +63,7 @@ def redact(
     timeline = read(paths, activities=not no_kernels, **options)
     with writing(output, quiet=options["quiet"]):
         redacted(timeline, names).save(output)
+    warn(timeline, quiet=options["quiet"])
     wrote(output)
     if dictionary is not None:
         with replacing(dictionary) as partial:
