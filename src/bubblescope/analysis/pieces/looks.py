@@ -21,7 +21,7 @@ from bubblescope.analysis.idle.measured_run import Linked
 from bubblescope.analysis.idle.shares import Lasting, Sets
 from bubblescope.analysis.idle.task_lengths import Durations, Medians
 from bubblescope.analysis.losses import Lost
-from bubblescope.analysis.overview import Overview, lengths_near
+from bubblescope.analysis.overview import Kinds, Overview, lengths_near
 from bubblescope.analysis.phase import (
     StepFacts,
     apart,
@@ -33,6 +33,7 @@ from bubblescope.analysis.rates import measured
 from bubblescope.analysis.schedule.ideal import Done, ideal
 from bubblescope.analysis.schedule.observe import Seen, seen
 from bubblescope.analysis.schedule.recognise import choose, followed, how_followed
+from bubblescope.analysis.step_lengths import step_edges
 from bubblescope.analysis.wall_clock import step_starts, taken_apart
 from bubblescope.analysis.why.evidence import Evidence
 from bubblescope.model.kinds import COMPUTE_KINDS, Lane
@@ -58,7 +59,9 @@ class First(NamedTuple):
     seen: Seen
     names: Names
     overview: Overview
+    kinds: Kinds
     starts: pl.DataFrame
+    edges: pl.DataFrame
     spent: Spent
 
 
@@ -117,7 +120,9 @@ def first(job: OfPart) -> First:
         Seen.of(part.tasks),
         Names.of(part.tasks),
         Overview.of(part),
+        Kinds.of(part.tasks),
         step_starts(part.tasks),
+        step_edges(part.tasks),
         Spent.of(part),
     )
 
@@ -126,6 +131,32 @@ def split(job: OfPart) -> pl.DataFrame:
     """Tell pipelines apart by a step of a part, which is `more`."""
     facts: StepFacts = job.told[step_facts]
     return apart(job.timeline(), job.more, facts.ranks)
+
+
+class Drawn(NamedTuple):
+    """What is to be drawn.
+
+    Attributes:
+        ranks: Of these ranks.
+        start_ns, end_ns: What of the part, and of what is around, overlaps this time.
+    """
+
+    ranks: list[int]
+    start_ns: int
+    end_ns: int
+
+
+def drawn(job: OfPart) -> pl.DataFrame:
+    """Return the tasks to draw; `more` says which."""
+    more: Drawn = job.more
+    part = job.pieces.part(job.number).tasks
+    around = job.pieces.around(job.number, more.start_ns, more.end_ns).tasks
+    return pl.concat([part, around]).filter(
+        pl.col("rank").is_in(more.ranks),
+        pl.col("lane") == Lane.COMPUTE.value,
+        pl.col("end_ns") > more.start_ns,
+        pl.col("start_ns") < more.end_ns,
+    )
 
 
 class Telling(NamedTuple):
