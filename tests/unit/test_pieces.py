@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import re
+
 import numpy as np
 import polars as pl
 import pytest
+from rich.console import Console
 
 from bubblescope import Timeline
 from bubblescope.analysis.device_budget import budget
@@ -14,12 +18,14 @@ from bubblescope.analysis.idle.shares import shares
 from bubblescope.analysis.losses import losses
 from bubblescope.analysis.pieces.given import Split
 from bubblescope.analysis.pieces.study import study_of
-from bubblescope.analysis.report import Report
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.analysis.why.evidence import Evidence
 from bubblescope.model.budget import BUDGET_SCHEMA
 from bubblescope.model.provenance import Run
+from bubblescope.model.errors import TimelineError
+from bubblescope.render.text.report import Report
+from bubblescope.render.text.why import Explanation
 from random_runs import made
 
 
@@ -176,16 +182,45 @@ def same(one, other, by):
     )
 
 
+def run(seed):
+    timeline = made(seed).timeline
+    return disturbed(timeline, seed) if seed % 3 else timeline
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_printed_is_the_same(seed):
+    """Also the JSON, but for what a run in parts does not keep: all gaps."""
+    timeline = run(seed)
+    found = study_of(split(timeline, seed))
+    report = Report.of(timeline)
+    assert str(Report.of_pieces(found)) == str(report)
+    assert Report.of_pieces(found).to_dict() == report.to_dict()
+    try:
+        explained = Explanation.of(timeline)
+    except TimelineError as error:
+        with pytest.raises(TimelineError, match=re.escape(str(error))):
+            Explanation.of_pieces(found)
+        return
+    for everything in (False, True):
+        assert printed(Explanation.of_pieces(found), everything) == printed(explained, everything)
+    assert Explanation.of_pieces(found).to_dict() == explained.to_dict()
+    assert repr(Explanation.of_pieces(found, "zh")) == repr(Explanation.of(timeline, language="zh"))
+
+
+def printed(answer, everything):
+    out = io.StringIO()
+    Console(file=out, width=160).print(answer.shown(everything=everything))
+    return out.getvalue()
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_parts_tell_what_the_whole_tells(seed):
-    what, timeline, _ = made(seed)
-    if seed % 3:
-        timeline = disturbed(timeline, seed)
+    timeline = run(seed)
     found = study_of(split(timeline, seed), backwards)
     known = study(timeline)
     report = Report.of(timeline)
     same(found.kinds, report.kinds, "kind")
-    assert found.study.bubbles.overall == known.bubbles.overall, what
+    assert found.study.bubbles.overall == known.bubbles.overall
     same(found.study.bubbles.table, known.bubbles.table, ["step", "rank"])
     assert found.study.bubbles.notices == known.bubbles.notices
     if known.recognition is None:

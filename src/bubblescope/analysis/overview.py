@@ -59,7 +59,7 @@ class Overview(NamedTuple):
             tasks.height,
             tasks.select(edges).row(0) if tasks.height else None,
             timeline.budget.select(edges).row(0) if timeline.budget.height else None,
-            tasks.drop_nulls("step").group_by("step").agg(*edges, tasks=count),
+            tasks.drop_nulls("step").group_by("step").agg(*edges, tasks=count).sort("step"),
             counts.join(first_stages(tasks), on="rank").sort("rank"),
             lanes.group_by("step", "rank")
             .agg(*edges)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import polars as pl
 
 from bubblescope.analysis.beside import Names, names_of
+from bubblescope.analysis.between_rounds import Rounds, closed, rounds
 from bubblescope.analysis.device_budget import Spent
 from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
@@ -191,6 +192,7 @@ class Second(NamedTuple):
     """What a part tells once it is known which steps are compared, and which plan it may follow."""
 
     rates: pl.DataFrame
+    rounds: Rounds
     followed: Followed | None
     near: pl.DataFrame
 
@@ -201,6 +203,7 @@ def second(job: OfPart) -> Second:
     part = job.timeline()
     return Second(
         measured(part),
+        rounds(part),
         None if choice is None else how_followed(part, choice),
         lengths_near(part, middles),
     )
@@ -225,7 +228,7 @@ def third(job: OfPart) -> Third:
     """Look again; `more` is the choice, how all followed it, and which ranks were still before."""
     choice, whole, still = job.more
     part = job.timeline()
-    linked = Linked.of(part, still)
+    linked = Linked.of(closed(part), still)
     return Third(
         None if linked is None else linked.ways(part),
         None if choice is None else Done.of(part, followed(part, choice, whole)),

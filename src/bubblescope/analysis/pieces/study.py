@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import polars as pl
 
 from bubblescope.analysis.beside import Names, names_of
+from bubblescope.analysis.between_rounds import Rounds, rounds
 from bubblescope.analysis.device_budget import Budget, Spent, budget_of
 from bubblescope.analysis.idle import gaps
 from bubblescope.analysis.idle.known import Known, Ways, still_before
@@ -129,6 +130,7 @@ class _Looking:
         choice = self._choice(facts)
         middles = lengths.middles()
         second = self._look(looks.second, (choice, middles))
+        self._told[rounds] = Rounds.joined([one.rounds for one in second])
         kinds = lengths.with_medians([one.near for one in second])
         rates = pl.concat([one.rates for one in second]).sort("step", "rank")
         follow = [one.followed for one in second if one.followed is not None]
