@@ -29,7 +29,7 @@ class Overview(NamedTuple):
         span_ns: First start and last end of tasks; None without any.
         device_ns: The same of what devices spent time on.
         steps: Frame with step, start_ns, end_ns and tasks.
-        per_rank: Frame with rank, tasks and stage (the first of its first chunk); of ranks that have any.
+        per_rank: Frame with rank, tasks and stage (the first of its first chunk), of ranks with any.
         lanes: Frame with step, ranks, start_ns, end_ns and longest_ns: how many ranks have tasks on the
             compute lane, from when to when, and how long that takes the longest of them; of tasks of
             steps, or of all if none is of a step.
@@ -96,7 +96,7 @@ class Overview(NamedTuple):
         return high - low
 
     def typical(self, *, common_clock: bool) -> dict[str, Any] | None:
-        """Return the row of `lanes` of the step of median length, of those on most ranks; None for none.
+        """Return the row of `lanes` of the step of median length, of those on most ranks, if any.
 
         Args:
             common_clock: Whether ranks share a clock: else a step is as long as on its longest rank.

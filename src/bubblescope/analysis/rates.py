@@ -239,7 +239,8 @@ def rates_of(
     Args:
         table: As `measured` returns it, of all steps, by step and rank.
         timeline: The run, or a part of it that was told of the whole.
-        ideal, own_ideal: As of `bubble_rates`.
+        ideal: As of `bubble_rates`.
+        own_ideal: As of `bubble_rates`.
     """
     facts = step_facts(timeline)
     table = table.drop("closed_start_ns", "closed_end_ns").with_columns(

@@ -24,7 +24,7 @@ def step_windows(timeline: Timeline) -> pl.DataFrame:
 
 
 def step_edges(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return rank, step, start_ns and end_ns of steps, from their first to their last task on devices."""
+    """Return rank, step, start_ns and end_ns of steps: their first and last task on devices."""
     return (
         tasks.drop_nulls("step")
         .filter(pl.col("lane") == Lane.COMPUTE.value)

@@ -15,28 +15,21 @@ from bubblescope.analysis.between_rounds import Rounds, closed, rounds
 from bubblescope.analysis.device_budget import Spent
 from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
-from bubblescope.analysis.idle.gaps import longest
-from bubblescope.analysis.idle.known import Known, Ways
+from bubblescope.analysis.idle.evidence import Evidence
+from bubblescope.analysis.idle.gaps import counted, longest
 from bubblescope.analysis.idle.ledger import Entries, Replays, laid_out
 from bubblescope.analysis.idle.measured_run import Linked
 from bubblescope.analysis.idle.shares import Lasting, Sets
 from bubblescope.analysis.idle.task_lengths import Durations, Medians
 from bubblescope.analysis.losses import Lost
 from bubblescope.analysis.overview import Kinds, Overview, lengths_near
-from bubblescope.analysis.phase import (
-    StepFacts,
-    apart,
-    compared,
-    pipeline_phase,
-    step_facts,
-)
+from bubblescope.analysis.phase import StepFacts, apart, compared, pipeline_phase, step_facts
 from bubblescope.analysis.rates import measured
 from bubblescope.analysis.schedule.ideal import Done, ideal
 from bubblescope.analysis.schedule.observe import Seen, seen
 from bubblescope.analysis.schedule.recognise import choose, followed, how_followed
 from bubblescope.analysis.step_lengths import step_edges
 from bubblescope.analysis.wall_clock import step_starts, taken_apart
-from bubblescope.analysis.why.evidence import Evidence
 from bubblescope.model.kinds import COMPUTE_KINDS, Lane
 from bubblescope.model.remembered import told
 from bubblescope.model.timeline import Timeline
@@ -45,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from bubblescope.analysis.idle.causes import Cause
+    from bubblescope.analysis.idle.known import Known, Ways
     from bubblescope.analysis.pieces.given import Pieces
     from bubblescope.analysis.schedule.recognise import Choice, Followed
     from bubblescope.schedules.plan import Plan
@@ -258,6 +252,7 @@ class Fourth(NamedTuple):
     Attributes:
         ideal: Its steps, and those of each rank's own replica, and how many operations were imputed.
         entries, lasting, evidence, lost, gaps: None, but for `lost`, where nothing is replayed.
+        gap_count: How many gaps there are, of which `gaps` are the longest.
     """
 
     ideal: tuple[pl.DataFrame, pl.DataFrame, int] | None
@@ -266,6 +261,7 @@ class Fourth(NamedTuple):
     evidence: Evidence | None
     lost: Lost
     gaps: pl.DataFrame | None
+    gap_count: int = 0
 
 
 def fourth(job: OfPart) -> Fourth:
@@ -291,6 +287,7 @@ def fourth(job: OfPart) -> Fourth:
         Evidence.of_steps(part, found, ADDED),
         Lost.of(part, laid_out(replays) if more.pipelined else None, meanwhile),
         longest(replays, part),
+        counted(laid_out(replays)),
     )
 
 

@@ -16,6 +16,7 @@ from bubblescope.analysis.beside import Names, names_of
 from bubblescope.analysis.between_rounds import Rounds, rounds
 from bubblescope.analysis.device_budget import Budget, Spent, budget_of
 from bubblescope.analysis.idle import gaps
+from bubblescope.analysis.idle.evidence import Evidence
 from bubblescope.analysis.idle.known import Known, Ways, still_before
 from bubblescope.analysis.idle.ledger import Entries, Ledger
 from bubblescope.analysis.idle.shares import Lasting, Sets, Shares, shares_of
@@ -32,7 +33,6 @@ from bubblescope.analysis.schedule.recognise import Followed, followed, telling_
 from bubblescope.analysis.step_lengths import closed, nexts
 from bubblescope.analysis.study import Study
 from bubblescope.analysis.wall_clock import WallClock, pipeline_phases, whole_steps
-from bubblescope.analysis.why.evidence import Evidence
 from bubblescope.model.remembered import told
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 
@@ -52,8 +52,8 @@ class Found(NamedTuple):
     """What is known of a run that was looked at in parts.
 
     Attributes:
-        drawn: What is drawn of it: what overlaps the step of median length on some ranks, evenly chosen.
-            It has all the ranks, and was told of the whole run.
+        drawn: What is drawn of it: what overlaps the step of median length on some ranks, evenly
+            chosen. It has all the ranks, and was told of the whole run.
         overview: How much there is of it.
         to_next: As `bubblescope.analysis.step_lengths.to_next` returns it.
         kinds: As of `bubblescope.analysis.report.Report`.
@@ -64,6 +64,7 @@ class Found(NamedTuple):
         shares: As `bubblescope.analysis.idle.shares.shares` returns it; None without a ledger.
         evidence: What shows all causes; None without a ledger.
         gaps: The longest gaps, as `bubblescope.analysis.idle.gaps.longest` returns them; likewise.
+        gap_count: How many there are.
     """
 
     drawn: Timeline
@@ -77,6 +78,7 @@ class Found(NamedTuple):
     shares: Shares | None
     evidence: Evidence | None
     gaps: pl.DataFrame | None
+    gap_count: int = 0
 
 
 def study_of(
@@ -187,6 +189,7 @@ class _Looking:
             shares=self._shares(ledger, lasting, more) if explained else None,
             evidence=Evidence.joined([one.evidence for one in fourth if one.evidence is not None]),
             gaps=gaps.joined(one.gaps for one in fourth if one.gaps is not None),
+            gap_count=sum(one.gap_count for one in fourth),
         )
 
     def _look(

@@ -11,6 +11,7 @@ import polars as pl
 from bubblescope.analysis import words
 from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.evidence import Evidence
 from bubblescope.analysis.idle.gaps import longest
 from bubblescope.analysis.idle.shares import Shares, shares
 from bubblescope.analysis.losses import losses
@@ -18,7 +19,6 @@ from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.analysis.why.device_findings import lost, verdict
-from bubblescope.analysis.why.evidence import Evidence
 from bubblescope.analysis.why.findings import findings, outside, spoken_of
 from bubblescope.model.arrays import give_back
 from bubblescope.model.timing import timed
@@ -55,6 +55,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         wall: What ranks were in, in whole steps; None as of `analysis.wall_clock.wall_clock`.
         language: "en" or "zh".
         gaps: The longest gaps, of a run that was looked at in parts; None of another.
+        gap_count: How many such a run has.
     """
 
     timeline: Timeline
@@ -66,6 +67,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
     wall: WallClock | None = None
     language: str = "en"
     gaps: pl.DataFrame | None = None
+    gap_count: int = 0
 
     @classmethod
     def of(
@@ -127,7 +129,18 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         said = [*(outside(wall) if wall else []), *findings(found.drawn, known, cost, shown)]
         if spent is not None and held is not None:
             said = [verdict(spent), *said, *lost(spent, held)]
-        return cls(found.drawn, known, cost, tuple(said), spent, held, wall, language, found.gaps)
+        return cls(
+            found.drawn,
+            known,
+            cost,
+            tuple(said),
+            spent,
+            held,
+            wall,
+            language,
+            found.gaps,
+            found.gap_count,
+        )
 
     def longest(self, count: int) -> pl.DataFrame:
         """Return the longest gaps, as `analysis.idle.gaps.longest` does.

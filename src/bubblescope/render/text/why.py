@@ -162,7 +162,10 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
                 "" if row["before"] is None else _task(row["before"]),
                 _task(row["root"]),
             )
-        return self._section("gaps", grid)
+        if limit == _ROWS or len(gaps) >= self.gap_count:
+            return self._section("gaps", grid)
+        kept = words.note("kept", self.language, count=self.gap_count - len(gaps))
+        return self._section("gaps", Group(grid, Text(kept, "dim")))
 
     def _replay(self, ledger: Ledger, shares: Shares) -> RenderableType:
         doubtful = ledger.worst_error > _WARN or ledger.left_out > 0
