@@ -26,7 +26,9 @@ from bubblescope.model.version import __version__
 
 try:
     import cloudpickle
+    import dask
     from distributed import Client, LocalCluster, Security, as_completed, get_worker
+    from distributed.comm import parse_address, resolve_address
     from distributed.scheduler import KilledWorker
 
     from bubblescope.engine.dask_scheduler import meant
@@ -58,6 +60,12 @@ _AHEAD: Final = 4
 
 _RETRIES: Final = 2
 """How often to try again what may pass, such as a file system that does not answer."""
+
+_NO_PAGES: Final = {
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
+"""What a cluster of our own tells over HTTP, which asks nobody who he is."""
 
 _ALLOWED_DEATHS: Final = 1
 """Of workers that a job was given to, on a cluster of our own; then it is tried alone."""
@@ -164,6 +172,18 @@ class DaskEngine:
         """Connect to a cluster that runs."""
         assert self._scheduler is not None  # noqa: S101
         address = self._scheduler.address(_CONNECT_S)
+        # First, for a client that could not even try is hard to be rid of.
+        try:
+            resolve_address(address)
+            if parse_address(address)[0] == "tls":
+                Security().get_connection_args("client")["ssl_context"].get_ca_certs()
+        except (OSError, ValueError) as error:
+            raise EngineError(f"{self._place()} has no such address ({reason(error)})") from None
+        except AttributeError:
+            raise EngineError(
+                f"{self._place()} speaks TLS, and Dask's configuration here names no certificates "
+                "(distributed.comm.tls, docs/scale.md)"
+            ) from None
         try:
             return Client(address, timeout=_CONNECT_S, set_as_default=False)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
@@ -176,17 +196,18 @@ class DaskEngine:
         """Start a cluster on this machine."""
         threads = os.environ.get(THREADS, str(max(1, self._cores // self._processes)))
         try:
-            self._cluster = LocalCluster(
-                n_workers=self._processes,
-                threads_per_worker=1,
-                memory_limit=self._memory or "auto",
-                host="127.0.0.1",
-                dashboard_address=None,
-                security=Security.temporary(),
-                silence_logs=logging.CRITICAL,
-                scheduler_kwargs={"allowed_failures": _ALLOWED_DEATHS},
-                env={THREADS: threads},
-            )
+            with dask.config.set(_NO_PAGES):
+                self._cluster = LocalCluster(
+                    n_workers=self._processes,
+                    threads_per_worker=1,
+                    memory_limit=self._memory or "auto",
+                    host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0",
+                    security=Security.temporary(),
+                    silence_logs=logging.CRITICAL,
+                    scheduler_kwargs={"allowed_failures": _ALLOWED_DEATHS, "dashboard": False},
+                    env={THREADS: threads},
+                )
             return Client(self._cluster, timeout=_CONNECT_S, set_as_default=False)
         except (OSError, RuntimeError) as error:
             memory = f" of {gigabytes(self._memory)}" if self._memory else ""
