@@ -33,7 +33,7 @@ def test_jobs_begin_as_results_are_taken():
     """Who stops taking them stops the work: no more than a few are ahead."""
     with engine(workers=1) as here:
         begun = []
-        results = here.run(lambda job: begun.append(job), range(100))
+        results = here.run(begun.append, range(100))
         next(results)
         assert begun == [0]
 
@@ -68,9 +68,9 @@ def test_a_killed_process_costs_what_it_was_doing(tmp_path):
 def test_a_job_that_kills_every_process_is_named_when_all_others_are_done():
     done = []
     with engine(workers=2) as two:
+        results = two.run(die, range(12), name=lambda number: f"rank{number}.json")
         with pytest.raises(EngineError, match=r"^rank5\.json: each worker that tried it died"):
-            for one in two.run(die, range(12), name=lambda number: f"rank{number}.json"):
-                done.append(one)
+            done.extend(results)
     assert sorted(done) == [(number, number * number) for number in range(12) if number != 5]
 
 

@@ -61,7 +61,7 @@ _AHEAD: Final = 4
 _RETRIES: Final = 2
 """How often to try again what may pass, such as a file system that does not answer."""
 
-_NO_PAGES: Final = {
+_NO_PAGES: Final[dict[str, list[str]]] = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }
@@ -77,7 +77,7 @@ class DaskEngine:
     Args:
         workers: How many worker processes of a cluster of our own; one for each core if None.
         memory: How many bytes of memory each of them may have; its share of the machine's if None.
-        address: Of a scheduler that runs.
+        address: Of a scheduler that runs, or a cluster.
         file: Of a scheduler that runs.
 
     Raises:
@@ -88,7 +88,7 @@ class DaskEngine:
         self,
         workers: int | None,
         memory: int | None,
-        address: str | None,
+        address: Any,
         file: str | PathLike[str] | None,
     ) -> None:
         self._scheduler = meant(address, file)
@@ -171,6 +171,8 @@ class DaskEngine:
     def _given(self) -> Any:
         """Connect to a cluster that runs."""
         assert self._scheduler is not None  # noqa: S101
+        if self._scheduler.cluster is not None:
+            return Client(self._scheduler.cluster, timeout=_CONNECT_S, set_as_default=False)
         address = self._scheduler.address(_CONNECT_S)
         # First, for a client that could not even try is hard to be rid of.
         try:
