@@ -18,7 +18,7 @@ from bubblescope.schedules import torch_csv
 from bubblescope.sources import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from bubblescope.engine import Engine
     from bubblescope.model.timeline import Timeline
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 NO_TASKS: Final = 3
 """Exit code where traces were read but hold neither tasks nor work of a device."""
+
+
+ENOUGH: Final = 4_000_000
+"""Tasks that are read of a dataset unless --steps says otherwise: they fit into a few GiB."""
 
 
 def word_kind(text: str) -> tuple[str, str]:
@@ -43,7 +47,7 @@ def attempt(text: str) -> int | str:
     return text if text == ALL else int(text)
 
 
-def _among(wanted: list[range] | None, present: list[int]) -> list[int] | None:
+def _among(wanted: Sequence[range] | None, present: list[int]) -> list[int] | None:
     """Return the numbers that are there of each range, or its first, to be refused, if none is."""
     if wanted is None:
         return None
@@ -149,8 +153,6 @@ def has_kernels(timeline: Timeline, paths: tuple[str, ...]) -> bool:
 def read(
     paths: tuple[str, ...],
     *,
-    steps: list[range] | None,
-    ranks: list[range] | None,
     quiet: bool,
     engine: Engine | None = None,
     **options: Any,
@@ -159,8 +161,6 @@ def read(
 
     Args:
         paths: The traces.
-        steps: The steps to keep; all if None.
-        ranks: The ranks to keep; all if None.
         quiet: Whether not to show progress.
         engine: Where to read, if the options do not say it any more.
         options: The others.
@@ -170,7 +170,9 @@ def read(
         how["engine"] = workers
         how["progress"] = SILENT if quiet else bar
         how["kinds"] = dict(how.get("kinds") or ())
+        how.setdefault("enough", ENOUGH)
         timeline = load(*paths, **how)
+    steps, ranks = how.get("steps"), how.get("ranks")
     if steps is not None or ranks is not None:
         present = timeline.ranks["rank"].to_list()
         timeline = timeline.slice(steps=_among(steps, timeline.steps), ranks=_among(ranks, present))

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _RECORDING: Final = ".bubbles"
 _PARQUET_MAGIC: Final = b"PAR1"
+_HEAD: Final = 1 << 16
+"""Bytes in which the first record of a recording fits."""
 _BOOT: Final = 8
 """Letters of a boot that tell machines of one name apart."""
 
@@ -93,6 +95,30 @@ class NativeSource:
         if len(anchors) > 1:
             whole = whole.with_notices(clocks_unchecked(len(anchors)))
         return whole
+
+    def together(self, paths: Sequence[Path]) -> list[list[Path]]:
+        """Return the recordings of each host together, whose ranks share a clock.
+
+        Several starts of a job are all together; a saved timeline is by itself.
+        """
+        if len({number_of(path.parent) for path in paths}) > 1:
+            return [list(paths)]
+        groups: dict[str, list[Path]] = {}
+        for path in paths:
+            groups.setdefault(
+                _host_of(path) if path.suffix == _RECORDING else str(path), []
+            ).append(path)
+        return list(groups.values())
+
+
+def _host_of(path: Path) -> str:
+    """Return the host that a recording begins with; empty if its beginning is damaged."""
+    try:
+        with path.open("rb") as file:
+            rows, _ = read_stream(file.read(_HEAD))
+        return header_of(path, rows).host if rows is not None and rows.height else ""
+    except (OSError, ValueError, SourceError):
+        return ""
 
 
 def _read(path: Path, _: Progress) -> _Recording | Timeline | _EmptyError:

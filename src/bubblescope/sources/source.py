@@ -29,6 +29,11 @@ class ReadOptions(msgspec.Struct, frozen=True):
         engine: Where to read files side by side; if None, in processes of this machine where that pays.
         activities: Whether to keep every kernel, copy and fill, as `Timeline.activities`.
         unlimited: Whether to read packed files however much they unpack to.
+        steps: Steps that are wanted; all if None. Only a source that need not read the others for it
+            leaves them out.
+        ranks: Ranks that are wanted, likewise.
+        enough: Number of tasks that are enough: of a dataset with more, only some steps are read, and a
+            notice says which. All are read if None, or if `steps` names some.
     """
 
     names: NameParser = msgspec.field(default_factory=NameParser)
@@ -37,6 +42,9 @@ class ReadOptions(msgspec.Struct, frozen=True):
     engine: Engine | None = None
     activities: bool = False
     unlimited: bool = False
+    steps: Sequence[range] | None = None
+    ranks: Sequence[range] | None = None
+    enough: int | None = None
 
 
 class LoadOptions(TypedDict, total=False):
@@ -59,6 +67,10 @@ class LoadOptions(TypedDict, total=False):
         activities: Whether to keep every kernel, copy and fill, as `Timeline.activities`: for
             `bubblescope kernels`. It takes much more memory.
         unlimited: Whether to read packed files that unpack to more than traces do, instead of refusing.
+        steps: Steps that are wanted, by which a dataset is read in part; other traces are read whole.
+        ranks: Ranks that are wanted, likewise.
+        enough: Number of tasks that are enough: of a dataset with more, only some steps are read, and a
+            notice says which. All are read if None, or if `steps` names some.
     """
 
     names: str | PathLike[str] | Sequence[str] | None
@@ -71,6 +83,9 @@ class LoadOptions(TypedDict, total=False):
     clock: Literal["raw", "auto", "solve"]
     activities: bool
     unlimited: bool
+    steps: Sequence[range] | None
+    ranks: Sequence[range] | None
+    enough: int | None
 
 
 class Source(Protocol):
@@ -93,4 +108,19 @@ class Source(Protocol):
 
         Raises:
             SourceError: A trace is damaged beyond use; names it and says what to do.
+        """
+
+
+class ReadsApart(Source, Protocol):
+    """A format of which some traces of a run can be read without the others.
+
+    What is read then must be what reading all together makes of them, but for what
+    `bubblescope.datasets.writing.needs_all` sees.
+    """
+
+    def together(self, paths: Sequence[Path]) -> list[list[Path]]:
+        """Return the traces of a run in the smallest groups that can be read apart, in order.
+
+        Raises:
+            SourceError: A trace is damaged beyond use.
         """

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bubblescope.model.errors import SourceError
+from bubblescope.model.progress import SILENT
 from bubblescope.model.provenance import Notice, clocks_unchecked
 from bubblescope.sources.nsight.nccl_kernels import groups_of_run
 from bubblescope.sources.nsight.read_export import NsightExport, read_export
@@ -73,6 +74,23 @@ def read_exports(paths: Sequence[Path], options: ReadOptions) -> Timeline:
         notices=(*notices, *_unplaced(exports), *_unowned(exports)),
         groups=lambda places: groups_of_run([export.nccl for export in exports], places),
     )
+
+
+def by_host(paths: Sequence[Path]) -> list[list[Path]]:
+    """Return exports host by host; all together if one is a report, which only `nsys` can open.
+
+    Raises:
+        SourceError: An export is damaged.
+    """
+    if any(path.suffix in REPORTS for path in paths):
+        return [list(paths)]
+    hosts: dict[str, list[Path]] = {}
+    for path in paths:
+        kind = ParquetTables if path.is_dir() else SqliteExport
+        said = kind(path, SILENT).texts("TARGET_INFO_SYSTEM_ENV", ["name", "value"])
+        host = dict(said.iter_rows()).get("Hostname") or ""
+        hosts.setdefault(host, []).append(path)
+    return list(hosts.values())
 
 
 def _without_twins(paths: Sequence[Path]) -> list[Path]:
