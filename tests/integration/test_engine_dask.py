@@ -132,6 +132,13 @@ def test_a_job_that_kills_every_worker_is_named_when_all_others_are_done(own):
     assert sorted(done) == [(number, number * number) for number in range(12) if number != 5]
 
 
+def test_workers_that_nobody_restarts_are_replaced(own):
+    list(own.run(square, [1]))
+    for watched in list(own._cluster.workers.values()):
+        own._cluster.sync(watched.close)
+    assert sorted(own.run(square, range(20))) == [(number, number**2) for number in range(20)]
+
+
 def test_what_a_job_raises_is_raised_at_once_and_not_tried_again(own, tmp_path):
     jobs = [(number, tmp_path) for number in range(200)]
     with pytest.raises(SourceError, match=r"two\.json: is damaged"):

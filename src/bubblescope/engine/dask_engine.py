@@ -29,6 +29,7 @@ try:
     import dask
     from distributed import Client, LocalCluster, Security, as_completed, get_worker
     from distributed.comm import parse_address, resolve_address
+    from distributed.core import Status
     from distributed.scheduler import KilledWorker
 
     from bubblescope.engine.dask_scheduler import meant
@@ -52,8 +53,8 @@ _CONNECT_S: Final = 20.0
 _WORKERS_S: Final = 60.0
 """How long to wait for workers where there are none, at the beginning or in between."""
 
-_LOOK_S: Final = 5.0
-"""How often to ask how many workers there are."""
+_LOOK_S: Final = 2.0
+"""How often to see how many workers there are."""
 
 _AHEAD: Final = 4
 """Jobs in flight for each that runs: workers never wait for the client, nor the client for memory."""
@@ -66,6 +67,8 @@ _NO_PAGES: Final[dict[str, list[str]]] = {
     "distributed.worker.http.routes": [],
 }
 """What a cluster of our own tells over HTTP, which asks nobody who he is."""
+
+_GONE: Final = {Status.closed, Status.failed}
 
 _ALLOWED_DEATHS: Final = 1
 """Of workers that a job was given to, on a cluster of our own; then it is tried alone."""
@@ -139,13 +142,29 @@ class DaskEngine:
         """Run every job; see `Engine.run`."""
         if not jobs:
             return
-        run = _Run(self._connected(), self._place(), cloudpickle.dumps(work), jobs, name)
+        run = _Run(
+            self._connected(), self._place(), self._mend, cloudpickle.dumps(work), jobs, name
+        )
         killed = yield from run.do(deque(range(len(jobs))))
         poison: list[int] = []
         for index in killed:
             poison += yield from run.do(deque([index]))
         if poison:
             raise deadly([name(jobs[index]) for index in poison])
+
+    def _mend(self) -> None:
+        """Replace workers of a cluster of our own that are gone for good.
+
+        What watches over a worker gives up if it dies while it is started, as it may of a job that
+        waits for it; and the cluster gives up what takes long to start.
+        """
+        if self._cluster is None:
+            return
+        workers = self._cluster.workers
+        for name in [name for name, one in list(workers.items()) if one.status in _GONE]:
+            workers.pop(name, None)
+        if len(workers) < self._processes:
+            self._cluster.scale(self._processes)
 
     def _place(self) -> str:
         """Return what messages call the cluster."""
@@ -224,6 +243,7 @@ class _Run:
     Args:
         client: Where they run.
         place: What messages call it.
+        mend: Replaces workers that are gone for good, where that can be done.
         work: What is to be done, pickled.
         jobs: What it is to be done to.
         name: What messages call a job.
@@ -233,12 +253,14 @@ class _Run:
         self,
         client: Any,
         place: str,
+        mend: Callable[[], None],
         work: bytes,
         jobs: Sequence[Any],
         name: Callable[[Any], str],
     ) -> None:
         self._client = client
         self._place = place
+        self._mend = mend
         self._work = work
         self._jobs = jobs
         self._name = name
@@ -293,6 +315,7 @@ class _Run:
         if now - self._looked < _LOOK_S:
             return
         self._looked = now
+        self._mend()
         with suppress(OSError):  # of a scheduler that is lost; its jobs say so
             self._threads = sum(self._client.nthreads().values())
         if self._threads or self._staffed < 0:
