@@ -93,9 +93,14 @@ class Tools:
         """
         with self._turn:
             how: dict[str, Any] = {
-                **{"names": names, "kinds": kinds, "source": source, "clock": clock},
+                "names": names,
+                "kinds": kinds,
+                "source": source,
+                "clock": clock,
                 # By these a dataset is read in part; of one that is large, as many steps as fit.
-                **{"steps": _ranges(steps), "ranks": _ranges(ranks), "enough": _ENOUGH},
+                "steps": _ranges(steps),
+                "ranks": _ranges(ranks),
+                "enough": _ENOUGH,
             }
             if any(name.endswith(".toml") for name in names or ()):
                 raise BubblescopeError("names are patterns here, and no files")

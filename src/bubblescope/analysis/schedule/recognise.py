@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
-import polars as pl
 
 from bubblescope.analysis.phase import step_facts
 from bubblescope.analysis.schedule.candidates import (
