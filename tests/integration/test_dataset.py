@@ -23,9 +23,9 @@ import kineto_maker
 from ascend_maker import Profile, sizes
 from bubblescope import SourceError, Timeline, TimelineError, sources
 from bubblescope.analysis.idle.causes import Cause
-from bubblescope.analysis.pieces.study import study_of
+from bubblescope.analysis.pieces.study_of_pieces import study_of
 from bubblescope.datasets.building import Dataset, DatasetError
-from bubblescope.datasets.pieces import pieces_of
+from bubblescope.datasets.dataset_pieces import pieces_of
 from bubblescope.engine import engine
 from bubblescope.model.provenance import Notice, Origin, Run
 from bubblescope.record import Recorder

@@ -14,10 +14,10 @@ from bubblescope import Timeline
 from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.idle.evidence import Evidence
-from bubblescope.analysis.idle.gaps import MOST, longest
+from bubblescope.analysis.idle.longest_gaps import MOST, longest
 from bubblescope.analysis.idle.shares import shares
 from bubblescope.analysis.losses import losses
-from bubblescope.analysis.pieces.study import study_of
+from bubblescope.analysis.pieces.study_of_pieces import study_of
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.efficiency import Efficiency, Workload
     from bubblescope.analysis.pictured import Pictured
-    from bubblescope.analysis.pieces.study import Found
+    from bubblescope.analysis.pieces.study_of_pieces import Found
     from bubblescope.analysis.rates import BubbleRates
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.wall_clock import WallClock

@@ -15,7 +15,7 @@ from bubblescope.sources.dataset.store import is_address, store_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from bubblescope.analysis.pieces.study import Found
+    from bubblescope.analysis.pieces.study_of_pieces import Found
     from bubblescope.engine import Engine
     from bubblescope.model.progress import Progress
     from bubblescope.schedules.plan import Plan
@@ -35,7 +35,7 @@ def in_pieces(
         options: Those of `bubblescope.cli.reading.reading`; those about workers are taken out if it is
             looked at in parts.
         also: Schedules to recognise besides the known ones.
-        explained: As of `bubblescope.analysis.pieces.study.study_of`.
+        explained: As of `bubblescope.analysis.pieces.study_of_pieces.study_of`.
 
     Returns:
         What is known of it; None if it can be read, as traces are.
@@ -49,8 +49,8 @@ def in_pieces(
     catalogue = catalogue_of(store)
     if not catalogue.finished or _tasks(catalogue, options["steps"]) <= ENOUGH:
         return None
-    from bubblescope.analysis.pieces.study import study_of  # noqa: PLC0415  slow, and seldom needed
-    from bubblescope.datasets.pieces import pieces_of  # noqa: PLC0415
+    from bubblescope.analysis.pieces.study_of_pieces import study_of  # noqa: PLC0415  slow, and seldom needed
+    from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415
 
     with Bar() as bar, chosen(options) as workers:
         progress = SILENT if options["quiet"] else bar

@@ -16,8 +16,8 @@ from bubblescope.analysis.device_budget import Spent
 from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 from bubblescope.analysis.idle.evidence import Evidence
-from bubblescope.analysis.idle.gaps import counted, longest
 from bubblescope.analysis.idle.ledger import Entries, Replays, laid_out
+from bubblescope.analysis.idle.longest_gaps import counted, longest
 from bubblescope.analysis.idle.measured_run import Linked
 from bubblescope.analysis.idle.shares import Lasting, Sets
 from bubblescope.analysis.idle.task_lengths import Durations, Medians

@@ -12,7 +12,7 @@ from bubblescope.analysis import words
 from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.idle.evidence import Evidence
-from bubblescope.analysis.idle.gaps import longest
+from bubblescope.analysis.idle.longest_gaps import longest
 from bubblescope.analysis.idle.shares import Shares, shares
 from bubblescope.analysis.losses import losses
 from bubblescope.analysis.pictured import pictured
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.losses import Losses
     from bubblescope.analysis.pictured import Pictured
-    from bubblescope.analysis.pieces.study import Found
+    from bubblescope.analysis.pieces.study_of_pieces import Found
     from bubblescope.analysis.wall_clock import WallClock
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
@@ -143,10 +143,10 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         )
 
     def longest(self, count: int) -> pl.DataFrame:
-        """Return the longest gaps, as `analysis.idle.gaps.longest` does.
+        """Return the longest gaps, as `analysis.idle.longest_gaps.longest` does.
 
         Args:
-            count: How many; of a run that was looked at in parts, there are `analysis.idle.gaps.MOST`.
+            count: How many; of a run that was looked at in parts, there are `analysis.idle.longest_gaps.MOST`.
         """
         if self.gaps is not None or self.ledger is None or self.ledger.replays is None:
             return pl.DataFrame() if self.gaps is None else self.gaps.head(count)

@@ -15,7 +15,7 @@ import polars as pl
 from bubblescope.analysis.beside import Names, names_of
 from bubblescope.analysis.between_rounds import Rounds, rounds
 from bubblescope.analysis.device_budget import Budget, Spent, budget_of
-from bubblescope.analysis.idle import gaps
+from bubblescope.analysis.idle import longest_gaps
 from bubblescope.analysis.idle.evidence import Evidence
 from bubblescope.analysis.idle.known import Known, Ways, still_before
 from bubblescope.analysis.idle.ledger import Entries, Ledger
@@ -63,7 +63,7 @@ class Found(NamedTuple):
         losses: As `bubblescope.analysis.losses.losses` returns it.
         shares: As `bubblescope.analysis.idle.shares.shares` returns it; None without a ledger.
         evidence: What shows all causes; None without a ledger.
-        gaps: The longest gaps, as `bubblescope.analysis.idle.gaps.longest` returns them; likewise.
+        gaps: The longest gaps, as `bubblescope.analysis.idle.longest_gaps.longest` returns them; likewise.
         gap_count: How many there are.
     """
 
@@ -188,7 +188,7 @@ class _Looking:
         return found._replace(
             shares=self._shares(ledger, lasting, more) if explained else None,
             evidence=Evidence.joined([one.evidence for one in fourth if one.evidence is not None]),
-            gaps=gaps.joined(one.gaps for one in fourth if one.gaps is not None),
+            gaps=longest_gaps.joined(one.gaps for one in fourth if one.gaps is not None),
             gap_count=sum(one.gap_count for one in fourth),
         )
 
