@@ -63,7 +63,8 @@ class Found(NamedTuple):
         losses: As `bubblescope.analysis.losses.losses` returns it.
         shares: As `bubblescope.analysis.idle.shares.shares` returns it; None without a ledger.
         evidence: What shows all causes; None without a ledger.
-        gaps: The longest gaps, as `bubblescope.analysis.idle.longest_gaps.longest` returns them; likewise.
+        gaps: The longest gaps, as `bubblescope.analysis.idle.longest_gaps.longest` returns them;
+            likewise.
         gap_count: How many there are.
     """
 

@@ -146,7 +146,8 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         """Return the longest gaps, as `analysis.idle.longest_gaps.longest` does.
 
         Args:
-            count: How many; of a run that was looked at in parts, there are `analysis.idle.longest_gaps.MOST`.
+            count: How many; of a run that was looked at in parts, there are
+                `analysis.idle.longest_gaps.MOST`.
         """
         if self.gaps is not None or self.ledger is None or self.ledger.replays is None:
             return pl.DataFrame() if self.gaps is None else self.gaps.head(count)
