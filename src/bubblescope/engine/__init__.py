@@ -48,6 +48,7 @@ class Engine(Protocol):
         jobs: Sequence[Job],
         *,
         name: Callable[[Job], str] = str,
+        apart: bool = False,
     ) -> Iterator[tuple[int, Result]]:
         """Run every job, and yield each with what came of it as it ends, in any order.
 
@@ -58,6 +59,7 @@ class Engine(Protocol):
             work: What is to be done; picklable, as jobs and results are.
             jobs: What it is to be done to.
             name: What messages call a job.
+            apart: Whether none is to be done in this process, whose memory then stays small.
 
         Yields:
             Index of the job, and its result, of which the engine keeps nothing.

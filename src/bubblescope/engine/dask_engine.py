@@ -138,6 +138,7 @@ class DaskEngine:
         jobs: Sequence[Job],
         *,
         name: Callable[[Job], str] = str,
+        apart: bool = False,  # noqa: ARG002  it always is
     ) -> Iterator[tuple[int, Result]]:
         """Run every job; see `Engine.run`."""
         if not jobs:
