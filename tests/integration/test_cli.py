@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from bubblescope import sources
-from bubblescope.cli import cli
+from bubblescope.cli import COMMANDS, cli
 from bubblescope.render import formats as exports
 from bubblescope.render.text.report import Report
 from commands import called, started
@@ -357,6 +358,16 @@ def test_help_version_formats_and_completion(tmp_path):
         process=True,
     )
     assert "report" in done.stdout
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_commands_that_read_say_where_in_a_section_of_their_help(name):
+    said = CliRunner().invoke(cli, [name, "--help"]).output
+    about = ["--mode", "--workers", "--worker-memory", "--scheduler ", "--scheduler-file"]
+    options, _, workers = said.partition("\nWorkers (docs/scale.md):\n")
+    assert ("--attempt N" in options) == bool(workers)
+    assert all(one in workers for one in about if workers)
+    assert not any(f"{one}" in options for one in about[2:])
 
 
 def test_every_command_has_help_and_is_in_the_readme():

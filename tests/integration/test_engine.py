@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
@@ -79,6 +80,15 @@ def test_memory_of_a_process_is_bounded():
         assert list(bounded.run(hoard, [1 << 20])) == [(0, 1 << 20)]
         with pytest.raises(EngineError, match=r"^big: .* than the 1 GB of a worker"):
             list(bounded.run(hoard, [3 << 30], name=lambda _: "big"))
+
+
+def test_dask_is_an_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(sys.modules, "bubblescope.engine.dask_engine", raising=False)
+    with pytest.raises(
+        EngineError, match=r"Dask cannot be loaded .*pip install 'bubblescope\[dask\]'"
+    ):
+        engine("dask")
 
 
 @pytest.mark.parametrize(

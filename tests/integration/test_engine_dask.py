@@ -12,7 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from bubblescope.cli import cli
 from bubblescope.engine import engine
 from bubblescope.model.errors import EngineError, SourceError
 from engine_jobs import about, count_up, die, die_once, fail_twice, large, refuse, slowly, square
@@ -156,11 +158,11 @@ def test_what_may_pass_is_tried_again(own, tmp_path):
 def test_what_the_client_holds_does_not_grow_with_the_jobs(own):
     size, most = 1 << 20, 0
     before = resident()
-    for _, result in own.run(large, [size] * 150):
+    for _, result in own.run(large, [size] * 80):
         assert len(result) == size
         most = max(most, len(own._client.futures))
     assert most <= 4 * dask_engine._AHEAD  # what is released is gone a little later
-    assert resident() - before < 60 * size
+    assert resident() - before < 40 * size
     until = time.monotonic() + 10
     while own._client.futures:
         assert time.monotonic() < until
@@ -192,6 +194,20 @@ def test_a_cluster_that_runs_is_found_by_its_file_and_left_running(other, tmp_pa
             assert sorted(made.run(square, range(5)))[4] == (4, 16)
     with Client(other) as theirs:
         assert theirs.submit(square, 3).result() == 9
+
+
+def test_commands_read_where_they_are_told_to(other, tmp_path):
+    write(tmp_path, microbatches=2)
+    asked = ["info", str(tmp_path), "--json"]
+    here = CliRunner().invoke(cli, asked)
+    there = CliRunner().invoke(
+        cli, [*asked, "--mode", "dask", "--scheduler", other.scheduler_address]
+    )
+    assert here.exit_code == there.exit_code == 0
+    assert here.stdout == there.stdout
+    assert other.scheduler.transition_counter
+    wrong = CliRunner().invoke(cli, [*asked, "--scheduler", other.scheduler_address])
+    assert "it needs --mode dask" in str(wrong.exception)
 
 
 def test_a_cluster_that_is_lost_is_one_sentence(other):

@@ -28,6 +28,7 @@ try:
     import cloudpickle
     import dask
     from distributed import Client, LocalCluster, Security, as_completed, get_worker
+    from distributed import TimeoutError as TimedOutError  # in Python 3.10 asyncio's
     from distributed.comm import parse_address, resolve_address
     from distributed.core import Status
     from distributed.scheduler import KilledWorker
@@ -129,7 +130,7 @@ class DaskEngine:
         self._client = self._cluster = None
         for one in (client, cluster):
             if one is not None:
-                with suppress(OSError, TimeoutError):
+                with suppress(OSError, TimedOutError):
                     one.close()
 
     def run(
@@ -298,7 +299,7 @@ class _Run:
             return killed
         finally:
             if flying:
-                with suppress(OSError, TimeoutError, RuntimeError):
+                with suppress(OSError, TimedOutError, RuntimeError):
                     self._client.cancel(list(flying), force=True)
 
     def _start(self, todo: deque[int], most: int) -> dict[Any, int]:
@@ -348,7 +349,7 @@ def _perform(job: bytes, work: bytes) -> Any:
 def _need_workers(client: Any, place: str) -> None:
     try:
         client.wait_for_workers(1, timeout=_WORKERS_S)
-    except (TimeoutError, OSError):
+    except (TimedOutError, OSError):
         raise _no_workers(place) from None
 
 

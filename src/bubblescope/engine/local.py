@@ -6,7 +6,6 @@ import os
 import resource
 from collections import Counter, deque
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bubblescope.engine.job import THREADS, deadly, perform, result, working
@@ -103,7 +102,9 @@ class LocalEngine:
         self, every: _Jobs, todo: deque[int], processes: int, at_once: int
     ) -> Generator[tuple[int, Any], None, list[int]]:
         """Run the jobs of `todo` until a process dies, and return those that it may have died of."""
-        from loky import get_reusable_executor  # noqa: PLC0415  slow
+        from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415  slow
+
+        from loky import get_reusable_executor  # noqa: PLC0415  as above
 
         executor = get_reusable_executor(
             processes,
