@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import sys
 import warnings
-from importlib.abc import Loader, MetaPathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from importlib.abc import Loader, MetaPathFinder
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+else:  # Python asks for their methods alone, and importing them takes as long as starting Python
+    Loader = MetaPathFinder = object
 
 ASIDE = "aside"
 """The integration that records what ranks do beside passes, whatever framework they use."""
+
+LOOP = "loop"
+"""What a training loop written by hand is called among frameworks."""
 
 INTEGRATIONS: dict[str, dict[str, str]] = {
     "torch": {
@@ -40,7 +45,7 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
         "lightning.pytorch.core.hooks": "torch_aside:batches",
         "pytorch_lightning.core.hooks": "torch_aside:batches",
     },
-    "loop": {
+    LOOP: {
         "torch.autograd": "torch_loop:backwards",
         "torch.optim.optimizer": "torch_loop:optimizers",
         "torch.nn.modules.module": "torch_loop:compiled_in_place",
@@ -110,6 +115,11 @@ def install(*names: str) -> None:
     for name in (*names, ASIDE) if names else INTEGRATIONS:
         for module, target in INTEGRATIONS[name].items():
             when_imported(module, _applying(target))
+
+
+def known() -> str:
+    """Return the frameworks that are known, listed."""
+    return ", ".join(name for name in INTEGRATIONS if name not in {ASIDE, LOOP})
 
 
 def _applying(target: str) -> Callable[[ModuleType], None]:

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.early import Early
+from bubblescope.record.hooks import LOOP, known
 from bubblescope.record.intake import Intake
-from bubblescope.record.notes import Note, leave
+from bubblescope.record.notes import Note, leave, why_nothing
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.rounds import Rounds
 from bubblescope.record.settings import Settings
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     Began = tuple[bytes, int, Any]  # what the recorder wants back at the end of a task
 
 _now: Final = time.monotonic_ns
-LOOP: Final = "loop"
-"""What a training loop written by hand is called among frameworks."""
 
 
 class Begun(NamedTuple):
@@ -264,12 +263,26 @@ class Session:
         if recorder is not None:
             recorder.retire()
 
+    def _note(self) -> Note:
+        return Note(self._next, self.framework, tuple(sorted(self.saw)), self._failure)
+
     def _leave_note(self, folder: str) -> None:
         """Tell whoever started the job what this process saw, if it is still there to hear it."""
-        note = Note(self._next, self.framework, tuple(sorted(self.saw)), self._failure)
         if os.getpid() == self._process:
             with suppress(OSError):
-                leave(folder, note)
+                leave(folder, self._note())
+
+    def say_if_nothing(self) -> None:
+        """Say on the standard error why nothing was recorded, if this process was to train.
+
+        For a job that nobody waits for. Rank 0 speaks for all, and a failure has been said before.
+        """
+        if os.getpid() != self._process or self._failure or self._next > self._settings.start:
+            return
+        if (self._next or self.framework or self.saw) and not _rank():
+            why = why_nothing([self._note()], self._settings.window, known())
+            with suppress(OSError, ValueError, AttributeError):  # it is closed, or there is none
+                sys.stderr.write(f"bubblescope: nothing was recorded: {why}\n")
 
     def timed(self, function: Function, place: Callable[..., bytes | None] | bytes) -> Function:
         """Return a function that does the same and is recorded as a task.
@@ -448,6 +461,8 @@ def current() -> Session | None:
         settings = Settings.of_environment()
         if settings is not None:
             _session = Session(settings)
+            if settings.notes is None:
+                atexit.register(_session.say_if_nothing)
     return _session
 
 
