@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import TypeAlias
 
+    import pandas as pd
     import polars as pl
     from typing_extensions import Unpack
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.whatif import Question
     from bubblescope.model.provenance import Run
     from bubblescope.model.timeline import Timeline
+    from bubblescope.render.html.framed import FramedPage
     from bubblescope.render.picture.svg import Picture
     from bubblescope.render.text.compare import Comparison
     from bubblescope.render.text.info import Info
@@ -338,6 +340,73 @@ class Trace:
             **options,
         )
 
+    def show(
+        self,
+        *,
+        height: int = 640,
+        title: str | None = None,
+        also: Sequence[Plan] = (),
+        whatif: Question | None = None,
+        beside: str | None = None,
+        layers: Sequence[int] | None = None,
+        against: Trace | None = None,
+        kernels: bool = False,
+    ) -> FramedPage:
+        """Return the interactive timeline for a notebook, which shows it in a frame.
+
+        The notebook's file then holds the page: some MB for a million tasks, which `view` writes to a
+        file of its own instead.
+
+        Args:
+            height: Of the frame, in pixels.
+            title: Heading; by default the names of the traces.
+            also: As of `view`, and so are the others.
+            whatif: What to ask of the run.
+            beside: What to set the run below.
+            layers: How many layers each stage has.
+            against: Another run.
+            kernels: Whether tasks can be unfolded into their kernels.
+
+        Raises:
+            TimelineError: As of `view`.
+            ScheduleError: As of `view`.
+            BubblescopeError: There are more kernels than a page can hold.
+        """
+        from bubblescope.analysis.view import View  # noqa: PLC0415  only the page needs so much
+        from bubblescope.render.html import page  # noqa: PLC0415
+        from bubblescope.render.html.framed import FramedPage  # noqa: PLC0415
+
+        shown = View.of(
+            self._with_kernels() if kernels else self.timeline,
+            also=also,
+            whatif=whatif,
+            beside=beside,
+            layers=layers,
+            read_again=None if also else self._read_again(),
+            against=None if against is None else self.compare(against, also=also),
+        )
+        made = page.render(shown, title=title, kernels=kernels)
+        return FramedPage(made, height=height, title=title or _label(self))
+
+    def to_pandas(self, table: str = "tasks") -> pd.DataFrame:
+        """Return a table as pandas has it: whole numbers stay whole, also where some are missing.
+
+        Args:
+            table: "tasks", "ranks" or another table of the timeline, such as "budget"; docs/model.md
+                says what their columns mean.
+
+        Returns:
+            Columns that are never missing are NumPy's, such as int64 of `start_ns`; other whole numbers
+            are pandas' own, such as Int32; texts are of the type `string`.
+
+        Raises:
+            BubblescopeError: There is no such table, or pandas is not installed.
+        """
+        from bubblescope.model.timeline import table_of  # noqa: PLC0415
+        from bubblescope.render.data_frames import to_pandas  # noqa: PLC0415
+
+        return to_pandas(*table_of(self.timeline, table))
+
     def _read_again(self) -> list[str] | None:
         """Return the arguments with which a command reads the run; None if none does."""
         if self._how is None:
@@ -576,6 +645,13 @@ def view(
         against=None if against is None else _trace(against),
         kernels=kernels,
     )
+
+
+def show(
+    run: Trace | Paths, *, height: int = 640, kernels: bool = False, **shown: Any
+) -> FramedPage:
+    """Return the interactive timeline of a run for a notebook; see `Trace.show`."""
+    return _trace(run, activities=kernels).show(height=height, kernels=kernels, **shown)
 
 
 def export(run: Trace | Paths, path: PathLike, *, to: str | None = None, **options: Any) -> Path:
