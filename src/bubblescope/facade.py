@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.analysis.pictured import pictured
 from bubblescope.model.errors import BubblescopeError, TimelineError
+from bubblescope.model.progress import SILENT
 from bubblescope.render.formats import agree, checked, format_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.efficiency import Said
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.whatif import Question
+    from bubblescope.model.progress import Progress
     from bubblescope.model.provenance import Run
     from bubblescope.model.timeline import Timeline
     from bubblescope.render.html.framed import FramedPage
@@ -469,6 +471,7 @@ def write(
     layers: Sequence[int] | None = None,
     read_again: Sequence[str] | None = None,
     against: Compared | None = None,
+    progress: Progress = SILENT,
     **options: Any,
 ) -> Path:
     """Work out what a format shows of a run, and write it: the one way to a file. See `Trace.export`.
@@ -484,6 +487,7 @@ def write(
         layers: For the page: how many layers each stage has.
         read_again: For the page: the arguments with which a command reads the run; None if none does.
         against: For the page: what changed from the run to another, to be shown below it.
+        progress: Is told what is being worked out and written.
         options: Those that the format has.
     """
     name = to or format_of(path)
@@ -501,7 +505,7 @@ def write(
         raise BubblescopeError(f"{name} cannot set a run beside something; html and pictures can")
     shown: Any = timeline
     if chosen.takes == "pictured":
-        shown = _pictured(timeline, beside, also, options.get("look"))
+        shown = _pictured(timeline, beside, also, options.get("look"), progress)
     elif chosen.takes == "view":
         from bubblescope.analysis.view import View  # noqa: PLC0415  only the page needs so much
 
@@ -513,13 +517,19 @@ def write(
             layers=layers,
             read_again=read_again,
             against=against,
+            progress=progress,
         )
+    progress.begin(f"writing {path.name}")
     chosen.writer()(shown, path, **options)
     return path
 
 
 def _pictured(
-    timeline: Timeline, beside: str | None, also: Sequence[Plan], look: str | None
+    timeline: Timeline,
+    beside: str | None,
+    also: Sequence[Plan],
+    look: str | None,
+    progress: Progress = SILENT,
 ) -> Pictured:
     """Return what a picture shows of a run, beside something if that is asked for.
 
@@ -533,7 +543,7 @@ def _pictured(
     from bubblescope.analysis.reference import reference  # noqa: PLC0415  needs the whole analysis
     from bubblescope.analysis.study import study  # noqa: PLC0415
 
-    known = study(timeline, also)
+    known = study(timeline, also, progress)
     above = None if beside is None else reference(timeline, beside, known, also)
     return pictured(timeline, beside=above, ledger=known.ledger if explained else None)
 

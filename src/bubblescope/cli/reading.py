@@ -10,7 +10,6 @@ from rich.text import Text
 
 from bubblescope.cli.console import Bar, err
 from bubblescope.cli.values import NUMBERS, Parsed
-from bubblescope.model.progress import SILENT
 from bubblescope.recording.attempts import ALL
 from bubblescope.render.text.sections import inventory
 from bubblescope.schedules import torch_csv
@@ -155,8 +154,8 @@ def read(
     **how: Unpack[LoadOptions],
 ) -> Timeline:
     """Read the traces as the options of `reading` say."""
-    with Bar() as bar:
-        how["progress"] = SILENT if quiet else bar
+    with Bar(quiet=quiet) as bar:
+        how["progress"] = bar
         how["kinds"] = dict(how.get("kinds") or ())
         timeline = load(*paths, **how)
     if steps is not None or ranks is not None:

@@ -9,7 +9,7 @@ import click
 
 from bubblescope.analysis.efficiency import Workload
 from bubblescope.analysis.mfu import CONVENTIONS
-from bubblescope.cli.console import answer
+from bubblescope.cli.console import Bar, answer
 from bubblescope.cli.reading import NO_TASKS, paths_argument, planned, read, reading
 from bubblescope.render.text.report import Report
 
@@ -84,7 +84,8 @@ def report(
         devices=devices,
     )
     timeline = read(paths, **options)
-    found = Report.of(timeline, also=also, workload=workload)
+    with Bar(quiet=options["quiet"]) as bar:
+        found = Report.of(timeline, also=also, workload=workload, progress=bar)
     answer(found, as_json=as_json, everything=everything)
     if not len(timeline) and found.budget is None:
         sys.exit(NO_TASKS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bubblescope.analysis.words import LANGUAGES
-from bubblescope.cli.console import out, print_json, warn
+from bubblescope.cli.console import Bar, out, print_json, warn
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.render.text.why import Explanation
 
@@ -42,7 +42,8 @@ def why(
     """Say why devices are idle: a cause for every nanosecond, and what to do about it."""
     timeline = read(paths, **options)
     need_tasks(timeline)
-    found = Explanation.of(timeline, also=also, language=language)
+    with Bar(quiet=options["quiet"]) as bar:
+        found = Explanation.of(timeline, also=also, language=language, progress=bar)
     if as_json:
         print_json(found.to_dict(gaps=everything))
         return

@@ -88,6 +88,7 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
     if clock == "solve" or (clock == "auto" and several and timeline.run.clock is None):
         from bubblescope.clocks import align  # noqa: PLC0415  slow, and only several clocks need it
 
+        options.progress.begin("finding one clock for all hosts")
         timeline = align(timeline, clock)
     timeline = agreed(timeline)
     if options.names.own and (missed := unmatched(timeline, options.names)) is not None:

@@ -18,6 +18,7 @@ from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.analysis.why.device_findings import lost, verdict
 from bubblescope.analysis.why.findings import findings, outside
 from bubblescope.model.arrays import give_back
+from bubblescope.model.progress import SILENT
 from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.losses import Losses
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.wall_clock import WallClock
+    from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
@@ -69,6 +71,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         also: Sequence[Plan] = (),
         language: str = "en",
         known: Study | None = None,
+        progress: Progress = SILENT,
     ) -> Self:
         """Explain a run.
 
@@ -77,12 +80,14 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             also: Schedules to recognise besides the known ones.
             language: "en" or "zh".
             known: What was worked out about the run already; by default it is now.
+            progress: Is told what is being worked out.
 
         Raises:
             TimelineError: It has no pipeline tasks, or its ranks share no clock, and its traces do not
                 tell what devices did.
         """
-        known = known or study(timeline, also)
+        known = known or study(timeline, also, progress)
+        progress.begin("weighing causes")
         spent = budget(timeline)
         if spent is not None and not known.pipelined:
             held = losses(timeline, None)
