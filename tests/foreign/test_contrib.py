@@ -1,6 +1,6 @@
 """The patches for others' projects, on the real packages.
 
-Of Megatron-LM an index has the core alone: what the patch adds runs with that. Where `MEGATRON_LM` names
+Of Megatron-LM an index has the core alone: what the patch adds runs with that. Where `MEGATRON_LM` is
 a clone of the whole, the patch is also applied to it, and its options are asked for.
 """
 
