@@ -38,6 +38,7 @@ def test_times_are_whole_and_what_is_missing_is_missing(pandas, run):
     assert floats == ["certainty"]
 
 
+@pytest.mark.usefixtures("pandas")
 def test_types_do_not_depend_on_what_is_in_them(run):
     whole, none = run.to_pandas(), run.slice(start_ns=-2, end_ns=-1).to_pandas()
     assert len(none) == 0
