@@ -128,7 +128,7 @@ def _applying(target: str) -> Callable[[ModuleType], None]:
             # Only now: a process that imports no framework need not pay for them.
             from bubblescope.model.registry import resolve  # noqa: PLC0415
 
-            session = resolve("bubblescope.record.session:current")()
+            session = resolve("bubblescope.record.session:current")(known())
             if session is None:
                 return
             resolve(f"bubblescope.record.integrations.{target}")(module, session)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.early import Early
-from bubblescope.record.hooks import LOOP, known
 from bubblescope.record.intake import Intake
 from bubblescope.record.notes import Note, leave, why_nothing
 from bubblescope.record.recorder import Recorder
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     Began = tuple[bytes, int, Any]  # what the recorder wants back at the end of a task
 
 _now: Final = time.monotonic_ns
+LOOP: Final = "loop"
+"""What a training loop written by hand is called among frameworks."""
 
 
 class Begun(NamedTuple):
@@ -272,15 +273,18 @@ class Session:
             with suppress(OSError):
                 leave(folder, self._note())
 
-    def say_if_nothing(self) -> None:
+    def say_if_nothing(self, known: str) -> None:
         """Say on the standard error why nothing was recorded, if this process was to train.
 
         For a job that nobody waits for. Rank 0 speaks for all, and a failure has been said before.
+
+        Args:
+            known: The frameworks that are known, listed.
         """
         if os.getpid() != self._process or self._failure or self._next > self._settings.start:
             return
         if (self._next or self.framework or self.saw) and not _rank():
-            why = why_nothing([self._note()], self._settings.window, known())
+            why = why_nothing([self._note()], self._settings.window, known)
             with suppress(OSError, ValueError, AttributeError):  # it is closed, or there is none
                 sys.stderr.write(f"bubblescope: nothing was recorded: {why}\n")
 
@@ -454,15 +458,19 @@ _GC = identity_of(Kind.GC)
 _session: Session | None = None
 
 
-def current() -> Session | None:
-    """Return the session of this process; None if it is not to be recorded."""
+def current(known: str = "") -> Session | None:
+    """Return the session of this process; None if it is not to be recorded.
+
+    Args:
+        known: The frameworks that are known, listed.
+    """
     global _session  # noqa: PLW0603  there is one process
     if _session is None:
         settings = Settings.of_environment()
         if settings is not None:
             _session = Session(settings)
             if settings.notes is None:
-                atexit.register(_session.say_if_nothing)
+                atexit.register(_session.say_if_nothing, known)
     return _session
 
 
