@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bubblescope.analysis.pictured import pictured
 from bubblescope.model.errors import BubblescopeError, TimelineError
+from bubblescope.model.progress import SILENT
 from bubblescope.render.formats import agree, checked, format_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import TypeAlias
 
+    import pandas as pd
     import polars as pl
     from typing_extensions import Unpack
 
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
     from bubblescope.analysis.efficiency import Said
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.whatif import Question
+    from bubblescope.model.progress import Progress
     from bubblescope.model.provenance import Run
     from bubblescope.model.timeline import Timeline
+    from bubblescope.render.html.framed import FramedPage
     from bubblescope.render.picture.svg import Picture
     from bubblescope.render.text.compare import Comparison
     from bubblescope.render.text.info import Info
@@ -352,6 +356,73 @@ class Trace:
             **options,
         )
 
+    def show(
+        self,
+        *,
+        height: int = 640,
+        title: str | None = None,
+        also: Sequence[Plan] = (),
+        whatif: Question | None = None,
+        beside: str | None = None,
+        layers: Sequence[int] | None = None,
+        against: Trace | None = None,
+        kernels: bool = False,
+    ) -> FramedPage:
+        """Return the interactive timeline for a notebook, which shows it in a frame.
+
+        The notebook's file then holds the page: some MB for a million tasks, which `view` writes to a
+        file of its own instead.
+
+        Args:
+            height: Of the frame, in pixels.
+            title: Heading; by default the names of the traces.
+            also: As of `view`, and so are the others.
+            whatif: What to ask of the run.
+            beside: What to set the run below.
+            layers: How many layers each stage has.
+            against: Another run.
+            kernels: Whether tasks can be unfolded into their kernels.
+
+        Raises:
+            TimelineError: As of `view`.
+            ScheduleError: As of `view`.
+            BubblescopeError: There are more kernels than a page can hold.
+        """
+        from bubblescope.analysis.view import View  # noqa: PLC0415  only the page needs so much
+        from bubblescope.render.html import page  # noqa: PLC0415
+        from bubblescope.render.html.framed import FramedPage  # noqa: PLC0415
+
+        shown = View.of(
+            self._with_kernels() if kernels else self.timeline,
+            also=also,
+            whatif=whatif,
+            beside=beside,
+            layers=layers,
+            read_again=None if also else self._read_again(),
+            against=None if against is None else self.compare(against, also=also),
+        )
+        made = page.render(shown, title=title, kernels=kernels)
+        return FramedPage(made, height=height, title=title or _label(self))
+
+    def to_pandas(self, table: str = "tasks") -> pd.DataFrame:
+        """Return a table as pandas has it: whole numbers stay whole, also where some are missing.
+
+        Args:
+            table: "tasks", "ranks" or another table of the timeline, such as "budget"; docs/model.md
+                says what their columns mean.
+
+        Returns:
+            Columns that are never missing are NumPy's, such as int64 of `start_ns`; other whole numbers
+            are pandas' own, such as Int32; texts are of the type `string`.
+
+        Raises:
+            BubblescopeError: There is no such table, or pandas is not installed.
+        """
+        from bubblescope.model.timeline import table_of  # noqa: PLC0415
+        from bubblescope.render.data_frames import to_pandas  # noqa: PLC0415
+
+        return to_pandas(*table_of(self.timeline, table))
+
     def _read_again(self) -> list[str] | None:
         """Return the arguments with which a command reads the run; None if none does."""
         if self._how is None:
@@ -414,6 +485,7 @@ def write(
     layers: Sequence[int] | None = None,
     read_again: Sequence[str] | None = None,
     against: Compared | None = None,
+    progress: Progress = SILENT,
     **options: Any,
 ) -> Path:
     """Work out what a format shows of a run, and write it: the one way to a file. See `Trace.export`.
@@ -429,6 +501,7 @@ def write(
         layers: For the page: how many layers each stage has.
         read_again: For the page: the arguments with which a command reads the run; None if none does.
         against: For the page: what changed from the run to another, to be shown below it.
+        progress: Is told what is being worked out and written.
         options: Those that the format has.
     """
     name = to or format_of(path)
@@ -446,7 +519,7 @@ def write(
         raise BubblescopeError(f"{name} cannot set a run beside something; html and pictures can")
     shown: Any = timeline
     if chosen.takes == "pictured":
-        shown = _pictured(timeline, beside, also, options.get("look"))
+        shown = _pictured(timeline, beside, also, options.get("look"), progress)
     elif chosen.takes == "view":
         from bubblescope.analysis.view import View  # noqa: PLC0415  only the page needs so much
 
@@ -458,13 +531,19 @@ def write(
             layers=layers,
             read_again=read_again,
             against=against,
+            progress=progress,
         )
+    progress.begin(f"writing {path.name}")
     chosen.writer()(shown, path, **options)
     return path
 
 
 def _pictured(
-    timeline: Timeline, beside: str | None, also: Sequence[Plan], look: str | None
+    timeline: Timeline,
+    beside: str | None,
+    also: Sequence[Plan],
+    look: str | None,
+    progress: Progress = SILENT,
 ) -> Pictured:
     """Return what a picture shows of a run, beside something if that is asked for.
 
@@ -478,7 +557,7 @@ def _pictured(
     from bubblescope.analysis.reference import reference  # noqa: PLC0415  needs the whole analysis
     from bubblescope.analysis.study import study  # noqa: PLC0415
 
-    known = study(timeline, also)
+    known = study(timeline, also, progress)
     above = None if beside is None else reference(timeline, beside, known, also)
     return pictured(timeline, beside=above, ledger=known.ledger if explained else None)
 
@@ -590,6 +669,13 @@ def view(
         against=None if against is None else _trace(against),
         kernels=kernels,
     )
+
+
+def show(
+    run: Trace | Paths, *, height: int = 640, kernels: bool = False, **shown: Any
+) -> FramedPage:
+    """Return the interactive timeline of a run for a notebook; see `Trace.show`."""
+    return _trace(run, activities=kernels).show(height=height, kernels=kernels, **shown)
 
 
 def export(run: Trace | Paths, path: PathLike, *, to: str | None = None, **options: Any) -> Path:

@@ -937,7 +937,7 @@ class TestOneProcess:
                     model(x).sum().backward()
                     optimizer.step()
                 """,
-                "of the 3 training steps, from 0 on, --steps 5:9 asks for none",
+                "of the 3 training steps that began, from 0 on, none is in 5:9",
             ),
         ],
     )

@@ -251,7 +251,7 @@ class TestTheJobComesFirst:
         "sabotage",
         [
             # A folder that cannot be written, settings that make no sense, a failure within a step.
-            "import os; os.environ['BUBBLESCOPE_RECORD'] = '{\"out\": \"/proc/nowhere\"}'",
+            "import os; os.environ['BUBBLESCOPE_RECORD'] = 'out=/proc/nowhere'",
             "import os; os.environ['BUBBLESCOPE_RECORD'] = 'nonsense'",
             "import bubblescope.record.session as s; s.identity_of = None; s.Session.chunk_of = None",
         ],
@@ -270,7 +270,7 @@ class TestTheJobComesFirst:
 
 
 def test_a_framework_without_what_is_hooked_is_a_warning(monkeypatch):
-    monkeypatch.setenv(VARIABLE, '{"out": "nowhere"}')
+    monkeypatch.setenv(VARIABLE, "out=nowhere")
     monkeypatch.setattr(session, "_session", None)
     strange = ModuleType("torch.distributed.pipelining.schedules")
     monkeypatch.setitem(sys.modules, strange.__name__, strange)

@@ -28,12 +28,22 @@ def plain(name):
 def asked(project):
     """What a project asks for: extra, name -> bounds."""
     groups = {None: project["dependencies"], **project["optional-dependencies"]}
+
+    def whole(extra):
+        """Yield what an extra asks for, also by naming others."""
+        for one in groups[extra]:
+            if named := re.fullmatch(r"bubblescope\[(.*)\]", one):
+                for other in named[1].split(","):
+                    yield from whole(other)
+            else:
+                yield one
+
     return {
         (extra, plain(re.match(r"[\w.-]+", one)[0])): sorted(
             re.search(r"[=<>!~][^;]*|$", one)[0].replace(" ", "").split(",")
         )
-        for extra, parts in groups.items()
-        for one in parts
+        for extra in groups
+        for one in whole(extra)
     }
 
 

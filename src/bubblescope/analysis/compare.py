@@ -24,6 +24,7 @@ from bubblescope.analysis.step_measures import (
     task_measures,
 )
 from bubblescope.model import units
+from bubblescope.model.progress import SILENT
 from bubblescope.model.provenance import Notice
 from bubblescope.model.timing import on_host, timed
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from bubblescope.analysis.pictured import Pictured
+    from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
@@ -82,6 +84,7 @@ class Comparison(msgspec.Struct, frozen=True, eq=False):
         *,
         labels: tuple[str, str] = ("", ""),
         also: Sequence[Plan] = (),
+        progress: Progress = SILENT,
     ) -> Self:
         """Compare two runs, step for step and rank for rank.
 
@@ -93,7 +96,9 @@ class Comparison(msgspec.Struct, frozen=True, eq=False):
             after: The run that may have changed.
             labels: What they are called, such as their paths.
             also: Schedules to recognise besides the known ones.
+            progress: Is told what is being worked out.
         """
+        progress.begin("comparing the runs")
         one, other = step_measures("A", before, also), step_measures("B", after, also)
         pipelined = one.side.pipelined and other.side.pipelined
         if pipelined:

@@ -16,6 +16,7 @@ from bubblescope.analysis.step_lengths import phase_lengths, to_next
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.model.arrays import give_back
+from bubblescope.model.progress import SILENT
 from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.rates import BubbleRates
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.wall_clock import WallClock
+    from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
@@ -62,7 +64,12 @@ class Report(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(
-        cls, timeline: Timeline, *, also: Sequence[Plan] = (), workload: Workload | None = None
+        cls,
+        timeline: Timeline,
+        *,
+        also: Sequence[Plan] = (),
+        workload: Workload | None = None,
+        progress: Progress = SILENT,
     ) -> Self:
         """Analyse a timeline.
 
@@ -70,6 +77,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             timeline: The run.
             also: Schedules to recognise besides the known ones.
             workload: What a step should compute, for MFU.
+            progress: Is told what is being worked out.
 
         Raises:
             ModelError: The traces are of more devices than the job is said to have.
@@ -83,7 +91,8 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             .sort("kind")
         )
         used = utilization(timeline, workload)
-        found = study(timeline, also)
+        found = study(timeline, also, progress)
+        progress.begin("adding up whole steps")
         wall = wall_clock(timeline, found.ledger)
         give_back()
         overview = Overview.of(timeline)

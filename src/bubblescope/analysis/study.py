@@ -11,11 +11,13 @@ from bubblescope.analysis.schedule.ideal import Ideal, ideal
 from bubblescope.analysis.schedule.recognise import Recognition, recognise
 from bubblescope.model.arrays import give_back
 from bubblescope.model.errors import TimelineError
+from bubblescope.model.progress import SILENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bubblescope.analysis.idle.slow_ranks import SlowRank
+    from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
@@ -44,18 +46,23 @@ class Study(NamedTuple):
         return None if self.ledger is None else notable(self.ledger)
 
 
-def study(timeline: Timeline, also: Sequence[Plan] = ()) -> Study:
+def study(timeline: Timeline, also: Sequence[Plan] = (), progress: Progress = SILENT) -> Study:
     """Recognise a run's schedule, replay it, measure the run beside it, and explain what was idle.
 
     Args:
         timeline: The run.
         also: Schedules to try besides the known ones.
+        progress: Is told what is being worked out.
     """
+    progress.begin("recognising the schedule")
     recognition = recognise(timeline, also)
+    progress.begin("replaying the schedule")
     best = ideal(timeline, recognition) if recognition else None
     give_back()
+    progress.begin("measuring bubbles")
     bubbles = bubble_rates(timeline, *((best.steps, best.own) if best else ()))
     give_back()
+    progress.begin("explaining idle time")
     found = ledger(timeline, recognition)
     if recognition is not None:
         pipelined = recognition.devices > 1

@@ -19,6 +19,7 @@ from bubblescope.model.arrays import give_back
 from bubblescope.model.dependencies import messages, passes
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.kinds import Lane
+from bubblescope.model.progress import SILENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.standard_questions import Answer
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.whatif import Question
+    from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
@@ -110,6 +112,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
         layers: Sequence[int] | None = None,
         read_again: Sequence[str] | None = None,
         against: Comparison | None = None,
+        progress: Progress = SILENT,
     ) -> View:
         """Work out everything about a run that the page shows.
 
@@ -121,13 +124,15 @@ class View(msgspec.Struct, frozen=True, eq=False):
             layers: How many layers each stage has, for what-ifs that move some.
             read_again: The arguments with which a command reads the run.
             against: What changed from the run to another, to be shown below it; None for one run.
+            progress: Is told what is being worked out.
 
         Raises:
             TimelineError: A what-if is asked for of a run whose ranks share no clock or that has no
                 pipeline tasks.
             ScheduleError: The what-if makes no sense for the run.
         """
-        known = study(timeline, also)
+        known = study(timeline, also, progress)
+        progress.begin("answering what-ifs")
         questions = Questions(timeline, known, layers)
         prediction = _answer(known, questions, whatif) if whatif else None
         overlays = {}
@@ -148,6 +153,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
         other = None if against is None else Against.of(against)
         if other is not None:
             overlays[AGAINST] = other.pairing.timeline
+        progress.begin("summing up")
         verdict = Verdict.of(timeline, known, also)
         give_back()
         return cls(

@@ -52,6 +52,7 @@ from bubblescope.analysis.together import Asked, moved
 from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
 from bubblescope.model.budget import Use
 from bubblescope.model.errors import ScheduleError, TimelineError
+from bubblescope.model.progress import SILENT
 from bubblescope.model.timeline import Timeline
 from bubblescope.model.timing import timed
 from bubblescope.schedules import SCHEDULES, generate, named
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.together import Change
     from bubblescope.model.arrays import Ints
+    from bubblescope.model.progress import Progress
     from bubblescope.model.provenance import Notice
 
 SCHEMA: Final = "bubblescope.whatif/1"
@@ -870,6 +872,7 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
         memory: float | None = None,
         also: Sequence[Plan] = (),
         activities: pl.DataFrame | None = None,
+        progress: Progress = SILENT,
     ) -> Self:
         """Answer questions about a run; without any, say what would make it faster.
 
@@ -880,12 +883,14 @@ class Predictions(msgspec.Struct, frozen=True, eq=False):
                 model; what the run's own schedule holds if left out.
             also: Schedules to recognise besides the known ones.
             activities: What its devices ran, for questions about kernels.
+            progress: Is told what is being worked out.
 
         Raises:
             TimelineError: It has neither pipeline tasks of ranks that share a clock nor device work.
             ScheduleError: A question makes no sense for the run.
         """
-        known = study(timeline, also)
+        known = study(timeline, also, progress)
+        progress.begin("answering what-ifs")
         run = asked_of(timeline, known, activities)
         notices = () if isinstance(run, DeviceWhatIf) else known.bubbles.notices
         answers = [run.ask(question) for question in questions] or run.advice(memory)

@@ -17,7 +17,6 @@ from bubblescope.cli.console import Bar, err, out, print_json, warn
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.cli.values import Parsed
 from bubblescope.model.errors import SourceError
-from bubblescope.model.progress import SILENT
 from bubblescope.model.provenance import Notice
 from bubblescope.names.parser import NameParser
 from bubblescope.render.artefacts import step_task_info
@@ -204,8 +203,8 @@ def _chart(
         What was written: rows, links, databases and the folder.
     """
     traces = find([folder], "ascend").files
-    with Bar() as bar:
-        options = ReadOptions(names=NameParser(names), progress=SILENT if quiet else bar)
+    with Bar(quiet=quiet) as bar:
+        options = ReadOptions(names=NameParser(names), progress=bar)
         profiles, notices = read_profiles(traces, options)
         timeline = assemble(profiles, notices, options, device_work=False)
     timeline = timeline.with_notices(*_unlinkable(profiles))

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bubblescope.analysis.gate import condition, judge
 from bubblescope.analysis.pictured import pictured
-from bubblescope.cli.console import err, out, print_json, writable, writing, wrote
+from bubblescope.cli.console import Bar, err, out, print_json, writable, writing, wrote
 from bubblescope.cli.reading import need_tasks, planned, read, reading
 from bubblescope.cli.values import NUMBERS, Parsed
 from bubblescope.cli.workers import Sectioned, chosen
@@ -110,7 +110,10 @@ def compare(
             _read(path, steps, engine, options)
             for path, steps in ((before, steps_a), (after, steps_b))
         ]
-    comparison = Comparison.of(runs[0], runs[1], labels=(before, after), also=also)
+    with Bar(quiet=options["quiet"]) as bar:
+        comparison = Comparison.of(
+            runs[0], runs[1], labels=(before, after), also=also, progress=bar
+        )
     try:
         verdicts = [judge(one, comparison, strict=strict) for one in conditions]
     except BubblescopeError as error:  # what is asked cannot be answered by these runs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -29,12 +30,16 @@ err = PlainConsole(stderr=True)
 
 
 class Bar:
-    """Draws progress on the error stream, if that is a terminal and work takes over a second."""
+    """Draws progress on the error stream, if somebody watches it and work takes over a second.
 
-    def __init__(self) -> None:
-        self._bar = _progress() if err.is_terminal else None
+    Args:
+        quiet: Whether to draw nothing.
+    """
 
-    def begin(self, what: str, total: int | None) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._bar = None if quiet or not _watched() else _progress()
+
+    def begin(self, what: str, total: int | None = None) -> None:
         """Start a phase, of an unknown extent if `total` is None; a phase before it is over."""
         if self._bar is not None:
             for task in self._bar.task_ids:
@@ -59,6 +64,14 @@ class Bar:
             self._start.cancel()
             if self._bar.live.is_started:  # else a line's end would be printed for nothing
                 self._bar.stop()
+
+
+def _watched() -> bool:
+    """Say whether the error stream is a terminal, and not that of a build that nobody watches.
+
+    Rich also takes a pipe for a terminal, where colours are forced.
+    """
+    return err.file.isatty() and not err.is_dumb_terminal and not os.environ.get("CI")
 
 
 def _progress() -> Progress:
@@ -111,15 +124,14 @@ def writable(path: Path) -> Path:
 
 
 @contextmanager
-def writing(path: Path, *, quiet: bool) -> Iterator[None]:
-    """Show that something is going on while a file is written.
+def writing(path: Path, *, quiet: bool) -> Iterator[Bar]:
+    """Show what is going on while a file is written; what writes it may tell the bar more.
 
     Where the file is a pipe, its reader may have had enough: that is no error.
     """
-    with Bar() as bar, suppress(BrokenPipeError):
-        if not quiet:
-            bar.begin(f"writing {path.name}", None)
-        yield
+    with Bar(quiet=quiet) as bar, suppress(BrokenPipeError):
+        bar.begin(f"writing {path.name}")
+        yield bar
 
 
 def wrote(path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -16,7 +15,6 @@ from bubblescope.cli.workers import Sectioned, chosen
 from bubblescope.datasets.batches import BATCH, input_of
 from bubblescope.datasets.building import Dataset, DatasetError, Outcome
 from bubblescope.model import units
-from bubblescope.model.progress import SILENT
 from bubblescope.sources import find
 from bubblescope.sources.dataset.catalogue import BLOCK_STEPS, TASKS
 from bubblescope.sources.dataset.store import is_address, store_of
@@ -88,7 +86,7 @@ def dataset(
     seen: set[Input] | None = None
     with engine as workers:
         while True:
-            with Bar() if not quiet else nullcontext(SILENT) as progress:
+            with Bar(quiet=quiet) as progress:
                 making = Dataset(
                     store_of(output),
                     cast("LoadOptions", how),

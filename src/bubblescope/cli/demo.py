@@ -14,7 +14,6 @@ from bubblescope.cli.output import open_page
 from bubblescope.cli.values import SCHEDULE
 from bubblescope.demo.options import Options
 from bubblescope.facade import write
-from bubblescope.model.progress import SILENT
 from bubblescope.render.text.report import Report
 from bubblescope.schedules import LINEAR
 from bubblescope.sources import load
@@ -57,8 +56,8 @@ from bubblescope.sources import load
 def demo(output: Path, show: bool, quiet: bool, stage_work: str | None, **options: Any) -> None:
     """Train a small model in a real pipeline here, record it, and show the result."""
     chosen = Options(stage_work=_numbers(stage_work), **options)
-    with Bar() as bar:
-        result = training.run(chosen, output, SILENT if quiet else bar)
+    with Bar(quiet=quiet) as bar:
+        result = training.run(chosen, output, bar)
     timeline = load(output)
     out.print(Report.of(timeline))
     out.print(

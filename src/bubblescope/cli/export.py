@@ -55,7 +55,7 @@ def export(
     timeline = read_kernels(paths, **options) if "kernels" in given else read(paths, **options)
     need_tasks(timeline)
     target = output_path(paths, output, FORMATS[fmt].suffix)
-    with writing(target, quiet=options["quiet"]):
-        write(timeline, target, to=fmt, beside=set_beside, also=also, **given)
+    with writing(target, quiet=options["quiet"]) as bar:
+        write(timeline, target, to=fmt, beside=set_beside, also=also, progress=bar, **given)
     warn(timeline, quiet=options["quiet"])
     wrote(target)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from bubblescope.cli.console import Bar
 from bubblescope.cli.reading import ENOUGH
 from bubblescope.cli.workers import chosen
-from bubblescope.model.progress import SILENT
 from bubblescope.sources.dataset.catalogue import CATALOGUE, TASKS, Catalogue, catalogue_of
 from bubblescope.sources.dataset.store import is_address, store_of
 
@@ -52,10 +51,9 @@ def in_pieces(
     from bubblescope.analysis.pieces.study_of_pieces import study_of  # noqa: PLC0415  slow, and seldom needed
     from bubblescope.datasets.dataset_pieces import pieces_of  # noqa: PLC0415
 
-    with Bar() as bar, chosen(options) as workers:
-        progress = SILENT if options["quiet"] else bar
+    with Bar(quiet=options["quiet"]) as bar, chosen(options) as workers:
         pieces = pieces_of(store, workers, steps=options["steps"], clock=options["clock"])
-        return study_of(pieces, _Watched(workers, progress), also=also, explained=explained)
+        return study_of(pieces, _Watched(workers, bar), also=also, explained=explained)
 
 
 def _tasks(catalogue: Catalogue, steps: Sequence[range] | None) -> int:

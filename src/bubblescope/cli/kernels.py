@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from bubblescope.analysis.kernels import BY, COLUMNS
-from bubblescope.cli.console import answer
+from bubblescope.cli.console import Bar, answer
 from bubblescope.cli.reading import paths_argument, read_kernels, reading
 from bubblescope.cli.values import Parsed
 from bubblescope.cli.workers import Sectioned
@@ -57,5 +57,7 @@ def kernels(
     timeline = read_kernels(paths, **options)
     other = read_kernels(like, **options) if like else None
     labels = (", ".join(paths), ", ".join(like))
-    found = Kernels.of(timeline, by=by, like=other, labels=labels)
+    with Bar(quiet=options["quiet"]) as bar:
+        bar.begin("adding up kernels")
+        found = Kernels.of(timeline, by=by, like=other, labels=labels)
     answer(found, as_json=as_json, everything=everything)

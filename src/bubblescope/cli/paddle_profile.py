@@ -50,8 +50,8 @@ def paddle(
     better.
     """
     logs = _logs(log_dir, devices, multi_machine=multi_machine)
-    with Bar():
-        timeline = load(*logs, source="paddle", run=run)
+    with Bar(quiet=quiet) as bar:
+        timeline = load(*logs, source="paddle", run=run, progress=bar)
     warn(timeline, quiet=quiet)
     if not len(timeline):
         if quiet:

@@ -11,7 +11,6 @@ from rich.text import Text
 from bubblescope.cli.console import Bar, err
 from bubblescope.cli.values import NUMBERS, Parsed
 from bubblescope.cli.workers import chosen, with_workers
-from bubblescope.model.progress import SILENT
 from bubblescope.recording.attempts import ALL
 from bubblescope.render.text.sections import inventory
 from bubblescope.schedules import torch_csv
@@ -165,10 +164,10 @@ def read(
         engine: Where to read, if the options do not say it any more.
         options: The others.
     """
-    with Bar() as bar, engine or chosen(options) as workers:
+    with Bar(quiet=quiet) as bar, engine or chosen(options) as workers:
         how = cast("LoadOptions", options)
         how["engine"] = workers
-        how["progress"] = SILENT if quiet else bar
+        how["progress"] = bar
         how["kinds"] = dict(how.get("kinds") or ())
         how.setdefault("enough", ENOUGH)
         timeline = load(*paths, **how)

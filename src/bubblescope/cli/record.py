@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -12,48 +11,32 @@ import sys
 import tempfile
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import click
-import msgspec
 from rich.text import Text
 
 from bubblescope.cli.console import err, out
 from bubblescope.cli.reading import NO_TASKS
+from bubblescope.cli.values import Parsed
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.record.claims import file_system_ns
-from bubblescope.record.hooks import ASIDE, INTEGRATIONS
+from bubblescope.record.hooks import known
 from bubblescope.record.notes import left_in, why_nothing
-from bubblescope.record.prometheus import address_of
-from bubblescope.record.session import LOOP
-from bubblescope.record.settings import Settings
+from bubblescope.record.settings import MARKS, TIMERS, Settings, address, megabytes, window
 from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, is_attempt
 from bubblescope.recording.file import recording_to
 from bubblescope.render.wording import recorder
 from bubblescope.sources import load
 
 
-class Window(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
-    """Which steps: "10:15", "10:" or ":5"."""
-
-    name = "steps"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int | None]:
-        """Take it apart."""
-        if isinstance(value, tuple):
-            return value
-        found = re.fullmatch(r"(\d*):(\d*)", str(value).strip())
-        if found is None:
-            self.fail(f"{value!r} is not like 10:15 (steps 10 to 14), 10: or :5", param, ctx)
-        start, stop = int(found[1] or 0), int(found[2]) if found[2] else None
-        if stop is not None and stop <= start:
-            self.fail(f"there is no step in {value!r}", param, ctx)
-        return start, stop
-
-
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, metavar="[--] COMMAND...")
-@click.option("--steps", type=Window(), default=":", help="Steps to record: 10:15 is 10 to 14.")
+@click.option(
+    "--steps",
+    type=Parsed("steps", window),
+    default=":",
+    help="Steps to record: 10:15 is 10 to 14.",
+)
 @click.option(
     "--out",
     "folder",
@@ -71,13 +54,13 @@ class Window(click.ParamType):  # type: ignore[type-arg]  # generic in new versi
 @click.option("--exit-after", is_flag=True, help="Leave the job after the last of these steps.")
 @click.option(
     "--timer",
-    type=click.Choice(["cuda", "hip", "npu", "cupti", "cpu"]),
+    type=click.Choice(TIMERS),
     help="Clock; by default that of the device that the job uses.",
 )
 @click.option(
     "--marks",
     multiple=True,
-    type=click.Choice(["nvtx", "mstx", "torch"]),
+    type=click.Choice(MARKS),
     help="Also show the tasks to a vendor's profiler that runs at the same time.",
 )
 @click.option(
@@ -86,9 +69,14 @@ class Window(click.ParamType):  # type: ignore[type-arg]  # generic in new versi
     help="Switch the device's profiler on for these steps: cudaProfilerStart and cudaProfilerStop, for "
     "nsys profile --capture-range=cudaProfilerApi; on Ascend, torch_npu's profiler.",
 )
-@click.option("--max-mb", type=float, help="Most megabytes a rank may have on disk.")
+@click.option(
+    "--max-mb",
+    type=Parsed("number", megabytes),
+    help="Most megabytes a rank may have on disk.",
+)
 @click.option(
     "--prometheus",
+    type=Parsed("address", address),
     metavar="[HOST:]PORT",
     help="Serve metrics of each step, such as at 19400; local rank R at PORT + R; only to this machine "
     "unless HOST is given.",
@@ -113,10 +101,6 @@ def record(
     """
     if exit_after and steps[1] is None:
         raise click.UsageError("--exit-after needs the last step: --steps 10:15")
-    if max_mb is not None and max_mb <= 0:
-        raise click.UsageError("--max-mb must be more than 0")
-    if prometheus is not None:
-        address_of(prometheus)
     if shutil.which(command[0]) is None:  # before anything is deleted
         raise BubblescopeError(f"{command[0]} cannot be run: there is no such program")
     folder = folder.resolve()
@@ -134,12 +118,10 @@ def record(
         since_ns=since_ns,
     )
     with tempfile.TemporaryDirectory(prefix="bubblescope-") as notes:
-        code = _run(command, msgspec.structs.replace(settings, notes=notes))
+        code = _run(command, settings._replace(notes=notes))
         recorded = _said(folder, since_ns)
         if recorded is None:
-            known = ", ".join(name for name in INTEGRATIONS if name not in (ASIDE, LOOP))
-            window = f"{steps[0] or ''}:{'' if steps[1] is None else steps[1]}"
-            why = why_nothing(left_in(Path(notes)), window, known)
+            why = why_nothing(left_in(Path(notes)), settings.window, known())
             err.print(Text(f"nothing was recorded: {why}", "yellow"))
     sys.exit(code or (0 if recorded else NO_TASKS))
 

@@ -9,7 +9,7 @@ import click
 
 from bubblescope.analysis.efficiency import Workload
 from bubblescope.analysis.mfu import CONVENTIONS
-from bubblescope.cli.console import answer
+from bubblescope.cli.console import Bar, answer
 from bubblescope.cli.in_pieces import in_pieces
 from bubblescope.cli.reading import NO_TASKS, paths_argument, planned, read, reading
 from bubblescope.cli.workers import Sectioned
@@ -91,7 +91,8 @@ def report(
         answer(Report.of_pieces(parts), as_json=as_json, everything=everything)
         return
     timeline = read(paths, **options)
-    found = Report.of(timeline, also=also, workload=workload)
+    with Bar(quiet=options["quiet"]) as bar:
+        found = Report.of(timeline, also=also, workload=workload, progress=bar)
     answer(found, as_json=as_json, everything=everything)
     if not len(timeline) and found.budget is None:
         sys.exit(NO_TASKS)

@@ -11,7 +11,7 @@ import click
 
 from bubblescope.analysis.view import View
 from bubblescope.cli.again import Repeatable, read_again
-from bubblescope.cli.console import out, warn
+from bubblescope.cli.console import Bar, out, warn
 from bubblescope.cli.output import open_page, redirect
 from bubblescope.cli.questions import asking, beside, one_question
 from bubblescope.cli.reading import (
@@ -63,16 +63,20 @@ def serve(
     timeline = read(paths, **options)
     need_tasks(timeline)
     unfolding = unfolding and has_kernels(timeline, paths)
-    shown = View.of(
-        timeline,
-        also=also,
-        whatif=question,
-        beside=set_beside,
-        layers=layers,
-        read_again=read_again(),
-    )
+    with Bar(quiet=quiet) as bar:
+        shown = View.of(
+            timeline,
+            also=also,
+            whatif=question,
+            beside=set_beside,
+            layers=layers,
+            read_again=read_again(),
+            progress=bar,
+        )
+        bar.begin("packing the page")
+        data = PageData.of(shown, title=title, kernels=unfolding)
     try:
-        server = Server(PageData.of(shown, title=title, kernels=unfolding), port)
+        server = Server(data, port)
     except OSError as error:
         raise click.UsageError(
             f"port {port} cannot be listened on: {error.strerror}; leave --port out for a free one"

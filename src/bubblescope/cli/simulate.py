@@ -11,7 +11,7 @@ from rich.text import Text
 
 from bubblescope.analysis.pictured import Pictured, pictured
 from bubblescope.analysis.step_lengths import phase_lengths, steady_ns
-from bubblescope.cli.console import out, print_json, writable, writing, wrote
+from bubblescope.cli.console import Bar, out, print_json, writable, writing, wrote
 from bubblescope.cli.pictures import file_format, of_pictures, options_of
 from bubblescope.cli.reading import planned
 from bubblescope.cli.values import Parsed
@@ -250,9 +250,11 @@ def _report(
     plan: Plan, tried: list[Plan], wanted: _Wanted, *, as_json: bool
 ) -> Callable[..., object]:
     """Simulate a schedule and report on it; return what writes it to a file."""
-    timeline = wanted.run(plan)
+    with Bar(quiet=as_json) as bar:
+        bar.begin("simulating")
+        timeline = wanted.run(plan)
+        found = Report.of(timeline, also=tried, progress=bar)
     memory = plan.peak_memory(wanted.weight_share)
-    found = Report.of(timeline, also=tried)
     if as_json:
         print_json({**found.to_dict(), "peak_memory": memory.tolist()})
     else:
@@ -295,7 +297,12 @@ def _compare(
     names: list[str], plans: _Plans, wanted: _Wanted, *, as_json: bool
 ) -> Callable[..., object]:
     """Simulate schedules and print a table of them; return what draws them to a file."""
-    runs = [_simulated(name, plans.own.get(name), wanted) for name in names]
+    runs = []
+    with Bar(quiet=as_json) as bar:
+        bar.begin("simulating", len(names))
+        for name in names:
+            runs.append(_simulated(name, plans.own.get(name), wanted))
+            bar.advance()
     rows = [row for row, _ in runs]
     drawn = [shown for _, shown in runs if shown is not None]
     if not drawn:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bubblescope.cli.console import out, print_json
+from bubblescope.cli.console import Bar, out, print_json
 from bubblescope.cli.reading import need_tasks, paths_argument, read, reading
 from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.stragglers import Stragglers
@@ -25,7 +25,8 @@ def stragglers(paths: tuple[str, ...], as_json: bool, everything: bool, **option
     """
     timeline = read(paths, **options)
     need_tasks(timeline)
-    found = Stragglers.of(timeline)
+    with Bar(quiet=options["quiet"]) as bar:
+        found = Stragglers.of(timeline, progress=bar)
     if as_json:
         print_json(found.to_dict())
     else:

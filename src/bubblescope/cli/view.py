@@ -86,11 +86,11 @@ def view(
     if after is not None:
         need_tasks(after)
     target = output_path(paths, output, ".html")
-    with writing(target, quiet=options["quiet"]):
+    with writing(target, quiet=options["quiet"]) as bar:
         labels = (", ".join(paths), other or "")
-        against = (
-            None if after is None else Comparison.of(timeline, after, labels=labels, also=also)
-        )
+        against = None
+        if after is not None:
+            against = Comparison.of(timeline, after, labels=labels, also=also, progress=bar)
         page.write(
             View.of(  # given up: it is large
                 timeline,
@@ -100,10 +100,12 @@ def view(
                 layers=layers,
                 read_again=read_again(),
                 against=against,
+                progress=bar,
             ),
             target,
             title=title,
             kernels=unfolding,
+            progress=bar,
         )
     warn(timeline, quiet=options["quiet"])
     wrote(target)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bubblescope.cli.console import answer, warn
+from bubblescope.cli.console import Bar, answer, warn
 from bubblescope.cli.questions import asking, questions
 from bubblescope.cli.questions import each as one_by_one
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
@@ -48,6 +48,8 @@ def whatif(
     timeline = read(paths, **options)
     if not timeline.budget.height:
         need_tasks(timeline)
-    answer(Predictions.of(timeline, asked, memory=memory, also=also), as_json=as_json)
+    with Bar(quiet=options["quiet"]) as bar:
+        found = Predictions.of(timeline, asked, memory=memory, also=also, progress=bar)
+    answer(found, as_json=as_json)
     if not as_json:
         warn(timeline, quiet=options["quiet"])

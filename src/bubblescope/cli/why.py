@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bubblescope.analysis.words import LANGUAGES
-from bubblescope.cli.console import out, print_json, warn
+from bubblescope.cli.console import Bar, out, print_json, warn
 from bubblescope.cli.in_pieces import in_pieces
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.cli.workers import Sectioned
@@ -49,7 +49,8 @@ def why(
     else:
         timeline = read(paths, **options)
         need_tasks(timeline)
-        found = Explanation.of(timeline, also=also, language=language)
+        with Bar(quiet=quiet) as bar:
+            found = Explanation.of(timeline, also=also, language=language, progress=bar)
     if as_json:
         print_json(found.to_dict(gaps=everything))
         return

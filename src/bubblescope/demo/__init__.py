@@ -20,6 +20,7 @@ import msgspec
 
 from bubblescope.demo.worker import Links, work
 from bubblescope.model.errors import BubblescopeError
+from bubblescope.model.machine import cores
 from bubblescope.model.progress import SILENT, Progress
 from bubblescope.record import claims
 
@@ -73,14 +74,14 @@ def run(options: Options, folder: Path, progress: Progress = SILENT) -> Result:
     folder.mkdir(parents=True, exist_ok=True)
     with _pipeline(options, claims.make(folder).folder) as stages:
         losses, weights, seconds = _follow(options, stages, progress)
-    cores = len(os.sched_getaffinity(0))
+    available = cores()
     return Result(
         losses=losses,
         weights=weights,
         seconds=seconds,
         stages=options.stages,
-        cores=cores,
-        contention=options.sleep_compute_ms is None and options.stages > cores,
+        cores=available,
+        contention=options.sleep_compute_ms is None and options.stages > available,
     )
 
 

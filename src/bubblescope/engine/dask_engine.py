@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from bubblescope.engine.job import THREADS, deadly, perform, result
 from bubblescope.engine.sizes import gigabytes
 from bubblescope.model.errors import EngineError, reason
+from bubblescope.model.machine import cores
 from bubblescope.model.version import __version__
 
 try:
@@ -101,7 +102,7 @@ class DaskEngine:
                 f"the Dask scheduler {self._scheduler.place} ({self._scheduler.said_by}) has workers "
                 "of its own; leave --workers and --worker-memory out"
             )
-        self._cores = len(os.sched_getaffinity(0))
+        self._cores = cores()
         self._processes = workers or self._cores
         self._memory = memory
         self._cluster: Any = None

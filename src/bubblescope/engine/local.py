@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from collections import Counter, deque
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from bubblescope.engine.job import THREADS, deadly, perform, result, working
 from bubblescope.engine.sizes import gigabytes
 from bubblescope.model.errors import EngineError
+from bubblescope.model.machine import cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -39,9 +39,9 @@ class LocalEngine:
     """
 
     def __init__(self, workers: int | None = None, memory: int | None = None) -> None:
-        cores = len(os.sched_getaffinity(0))
-        self.workers = 1 if working() else workers or cores
-        self._threads = max(1, cores // self.workers)
+        available = cores()
+        self.workers = 1 if working() else workers or available
+        self._threads = max(1, available // self.workers)
         self._memory = memory
 
     def __enter__(self) -> Self:
@@ -165,4 +165,6 @@ class _OutOfMemoryError(Exception):
 
 def _limit(memory: int) -> None:
     """Let this process have so many bytes and no more."""
+    import resource  # noqa: PLC0415  POSIX only, and reading without a limit must work everywhere
+
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))

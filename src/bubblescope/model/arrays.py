@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bubblescope.model.machine import cores
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -41,8 +43,8 @@ def at_once(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_R
     Operations on long arrays leave other threads to run meanwhile; so `work` should be little else.
     """
     most = os.environ.get("POLARS_MAX_THREADS", "")
-    cores = len(os.sched_getaffinity(0))
-    workers = min(len(items), int(most) if most.isdecimal() else cores, cores)
+    available = cores()
+    workers = min(len(items), int(most) if most.isdecimal() else available, available)
     if workers < 2:
         return [work(item) for item in items]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- small runs need none

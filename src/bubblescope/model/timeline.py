@@ -507,6 +507,20 @@ def among(what: str, wanted: Iterable[int], present: Sequence[int]) -> list[int]
     return chosen
 
 
+def table_of(timeline: Timeline, name: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Return a table of a timeline, and which of its columns never lack a value.
+
+    Raises:
+        TimelineError: It has no such table.
+    """
+    of = {"tasks": _TASK_REQUIRED, "ranks": _RANK_REQUIRED} | {
+        table: TABLES[table].required for table in TABLES
+    }
+    if name not in of:
+        raise TimelineError(f"a timeline has no table {name!r}; it has {', '.join(of)}")
+    return getattr(timeline, name), of[name]
+
+
 def _conform(
     frame: pl.DataFrame,
     schema: Mapping[str, pl.DataType],

@@ -45,6 +45,9 @@ _JOB: Final = (
 )
 """Variables of launchers that are the same for all ranks of a job (docs.pytorch.org, "torchrun";
 slurm.schedmd.com, "srun"; Paddle's launch controller; docs.open-mpi.org)."""
+_ADDRESS: Final = "MASTER_ADDR"
+_THIS_MACHINE: Final = {"localhost", "127.0.0.1", "::1"}
+"""What Kubeflow's PyTorchJob tells the master of its own address, and to workers it tells its name."""
 _RESTARTS: Final = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
 _RESTARTED_BY: Final = "TORCHELASTIC_RUN_ID"
 """Says that the launcher starts processes anew in place of those that failed."""
@@ -165,9 +168,16 @@ def _joinable(
     """Return the newest attempt of this job, if it was made since then and has a higher number."""
     for attempt in reversed(attempts):
         start = attempt.start()
-        if attempt.number > after and start is not None and start.job == job:
+        if attempt.number > after and start is not None and _same(start.job, job):
             return attempt if attempt.made_ns() >= since_ns else None
     return None
+
+
+def _same(one: dict[str, str], other: dict[str, str]) -> bool:
+    """Say whether two ranks are of one job, by what their launchers call it."""
+    if not _THIS_MACHINE.isdisjoint({one.get(_ADDRESS), other.get(_ADDRESS)}):
+        one, other = ({**job, _ADDRESS: ""} for job in (one, other))
+    return one == other
 
 
 def _empty(path: Path) -> None:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import sys
 import warnings
-from importlib.abc import Loader, MetaPathFinder
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from importlib.abc import Loader, MetaPathFinder
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+else:  # Python asks for their methods alone, and importing them takes as long as starting Python
+    Loader = MetaPathFinder = object
 
 ASIDE = "aside"
 """The integration that records what ranks do beside passes, whatever framework they use."""
+
+LOOP = "loop"
+"""What a training loop written by hand is called among frameworks."""
 
 INTEGRATIONS: dict[str, dict[str, str]] = {
     "torch": {
@@ -40,7 +45,7 @@ INTEGRATIONS: dict[str, dict[str, str]] = {
         "lightning.pytorch.core.hooks": "torch_aside:batches",
         "pytorch_lightning.core.hooks": "torch_aside:batches",
     },
-    "loop": {
+    LOOP: {
         "torch.autograd": "torch_loop:backwards",
         "torch.optim.optimizer": "torch_loop:optimizers",
         "torch.nn.modules.module": "torch_loop:compiled_in_place",
@@ -112,13 +117,18 @@ def install(*names: str) -> None:
             when_imported(module, _applying(target))
 
 
+def known() -> str:
+    """Return the frameworks that are known, listed."""
+    return ", ".join(name for name in INTEGRATIONS if name not in {ASIDE, LOOP})
+
+
 def _applying(target: str) -> Callable[[ModuleType], None]:
     def apply(module: ModuleType) -> None:
         try:
             # Only now: a process that imports no framework need not pay for them.
             from bubblescope.model.registry import resolve  # noqa: PLC0415
 
-            session = resolve("bubblescope.record.session:current")()
+            session = resolve("bubblescope.record.session:current")(known())
             if session is None:
                 return
             resolve(f"bubblescope.record.integrations.{target}")(module, session)

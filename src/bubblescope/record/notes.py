@@ -64,7 +64,7 @@ def why_nothing(notes: list[Note], steps: str, known: str) -> str:
     failed = next((note.failed for note in notes if note.failed), None)
     by_hand = "mark the loop by hand (docs/recording.md)"
     nobody = f"no process of the job imported PyTorch or a framework that is known ({known})"
-    outside = f"of the {most.steps} training steps, from 0 on, --steps {steps} asks for none"
+    outside = f"of the {most.steps} training steps that began, from 0 on, none is in {steps}"
     nothing = f"no process ran a training step of a framework that is known ({known})"
     never = "an optimizer was made, but no module that holds its parameters ran with gradients"
     reasons = (

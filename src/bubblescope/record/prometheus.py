@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bubblescope.model.errors import RecorderError
 from bubblescope.model.plain_text import cut, visible
 from bubblescope.model.whole_steps import NAMES, ORDER, OTHER, UNRECORDED
+from bubblescope.record.settings import PORTS, address_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,23 +19,6 @@ if TYPE_CHECKING:
     from bubblescope.record.recorder import Recorder
     from bubblescope.record.step_times import StepTimes, WholeStep
     from bubblescope.recording.columns import Header
-
-_HOST = "127.0.0.1"
-_PORTS = 65536
-
-
-def address_of(text: str) -> tuple[str, int]:
-    """Read "19400" or "0.0.0.0:19400"; without a host, only this machine may ask.
-
-    Raises:
-        RecorderError: It is neither.
-    """
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or not 0 < int(port) < _PORTS:
-        raise RecorderError(
-            f"{text!r} is no port, such as 19400, nor an address, such as 0.0.0.0:19400"
-        )
-    return host.strip("[]") or _HOST, int(port)
 
 
 def serve(recorder: Recorder, address: str, local_rank: int) -> Callable[[], None]:
@@ -49,8 +33,8 @@ def serve(recorder: Recorder, address: str, local_rank: int) -> Callable[[], Non
         A function that stops serving.
 
     Raises:
-        RecorderError: The address is none, prometheus-client is not installed, or the port cannot
-            be listened on.
+        RecorderError: prometheus-client is not installed, or the port cannot be listened on.
+        ValueError: The address is none.
     """
     try:
         import prometheus_client as prometheus  # noqa: PLC0415  an extra
@@ -60,7 +44,7 @@ def serve(recorder: Recorder, address: str, local_rank: int) -> Callable[[], Non
         ) from None
     host, port = address_of(address)
     port += local_rank
-    if port >= _PORTS:
+    if port >= PORTS:
         raise RecorderError(
             f"there is no port {port}, which is {local_rank} after that of {address}"
         )

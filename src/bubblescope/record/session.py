@@ -22,7 +22,7 @@ from bubblescope.model.kinds import Kind, Lane
 from bubblescope.record.buffer import identity_of
 from bubblescope.record.early import Early
 from bubblescope.record.intake import Intake
-from bubblescope.record.notes import Note, leave
+from bubblescope.record.notes import Note, leave, why_nothing
 from bubblescope.record.recorder import Recorder
 from bubblescope.record.rounds import Rounds
 from bubblescope.record.settings import Settings
@@ -264,12 +264,29 @@ class Session:
         if recorder is not None:
             recorder.retire()
 
+    def _note(self) -> Note:
+        return Note(self._next, self.framework, tuple(sorted(self.saw)), self._failure)
+
     def _leave_note(self, folder: str) -> None:
         """Tell whoever started the job what this process saw, if it is still there to hear it."""
-        note = Note(self._next, self.framework, tuple(sorted(self.saw)), self._failure)
         if os.getpid() == self._process:
             with suppress(OSError):
-                leave(folder, note)
+                leave(folder, self._note())
+
+    def say_if_nothing(self, known: str) -> None:
+        """Say on the standard error why nothing was recorded, if this process was to train.
+
+        For a job that nobody waits for. Rank 0 speaks for all, and a failure has been said before.
+
+        Args:
+            known: The frameworks that are known, listed.
+        """
+        if os.getpid() != self._process or self._failure or self._next > self._settings.start:
+            return
+        if (self._next or self.framework or self.saw) and not _rank():
+            why = why_nothing([self._note()], self._settings.window, known)
+            with suppress(OSError, ValueError, AttributeError):  # it is closed, or there is none
+                sys.stderr.write(f"bubblescope: nothing was recorded: {why}\n")
 
     def timed(self, function: Function, place: Callable[..., bytes | None] | bytes) -> Function:
         """Return a function that does the same and is recorded as a task.
@@ -441,13 +458,19 @@ _GC = identity_of(Kind.GC)
 _session: Session | None = None
 
 
-def current() -> Session | None:
-    """Return the session of this process; None if it is not to be recorded."""
+def current(known: str = "") -> Session | None:
+    """Return the session of this process; None if it is not to be recorded.
+
+    Args:
+        known: The frameworks that are known, listed.
+    """
     global _session  # noqa: PLW0603  there is one process
     if _session is None:
         settings = Settings.of_environment()
         if settings is not None:
             _session = Session(settings)
+            if settings.notes is None:
+                atexit.register(_session.say_if_nothing, known)
     return _session
 
 

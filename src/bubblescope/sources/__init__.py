@@ -120,6 +120,7 @@ def _settled(timeline: Timeline, how: LoadOptions) -> Timeline:
     if clock == "solve" or (clock == "auto" and several and timeline.run.clock is None):
         from bubblescope.clocks import align  # noqa: PLC0415  slow, and only several clocks need it
 
+        how.get("progress", SILENT).begin("finding one clock for all hosts")
         timeline = align(timeline, clock)
     return agreed(timeline)
 

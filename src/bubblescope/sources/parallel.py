@@ -114,7 +114,7 @@ class _Untold:
         self._progress = progress
         self._left = size
 
-    def begin(self, what: str, total: int | None) -> None:
+    def begin(self, what: str, total: int | None = None) -> None:
         self._left = 0
         self._progress.begin(what, total)
 

@@ -91,6 +91,8 @@ def main() -> None:
     config.activation_checkpoint.mode = "none"
     config.job.dump_folder = os.environ["STAMPS"]
     config.debug.seed = 1
+    if switch := os.environ.get("PROFILE"):  # one that a patch adds (contrib/torchtitan)
+        setattr(config.profiling, switch, True)
     trainer = _Job.trainer = Trainer(config)
     theirs = trainer.optimizers.step
     losses = trainer.forward_backward_step

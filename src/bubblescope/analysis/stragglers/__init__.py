@@ -19,6 +19,7 @@ from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.stragglers.operations import tabulate
 from bubblescope.analysis.stragglers.replays import Replays
 from bubblescope.analysis.stragglers.slowness import Slowness, outliers, slowness
+from bubblescope.model.progress import SILENT
 from bubblescope.model.timing import timed
 from bubblescope.names.job_trace_operations import TRANSFERS
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.stragglers.operations import Array, Operations
+    from bubblescope.model.progress import Progress
     from bubblescope.model.provenance import Notice
     from bubblescope.model.timeline import Timeline
 
@@ -151,13 +153,18 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
     notices: tuple[Notice, ...]
 
     @classmethod
-    def of(cls, timeline: Timeline) -> Self:
+    def of(cls, timeline: Timeline, *, progress: Progress = SILENT) -> Self:
         """Find out what slow operations cost a job.
+
+        Args:
+            timeline: The run.
+            progress: Is told what is being worked out.
 
         Raises:
             TimelineError: No step can be replayed; the message says why.
             ScheduleError: Operations wait for each other in a circle.
         """
+        progress.begin("ordering operations")
         apart = pipelines(timeline)
         operations = tabulate(closed(timeline))
         replays = Replays(operations)
@@ -177,6 +184,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             *(of_type == index for index in range(len(types))),
             *(operations.place == place for place in range(places)),
         ]
+        progress.begin("replaying steps without stragglers")
         no_delay, ideal, but_last, only_last, *others = replays.keeping(np.array(kept)[:, :, None])
         by_type, by_place = (
             _slowdown(np.array(lengths), ideal)

@@ -21,6 +21,7 @@ from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.analysis.why.device_findings import lost, verdict
 from bubblescope.analysis.why.findings import findings, outside, spoken_of
 from bubblescope.model.arrays import give_back
+from bubblescope.model.progress import SILENT
 from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.pictured import Pictured
     from bubblescope.analysis.pieces.study_of_pieces import Found
     from bubblescope.analysis.wall_clock import WallClock
+    from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
@@ -77,6 +79,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         also: Sequence[Plan] = (),
         language: str = "en",
         known: Study | None = None,
+        progress: Progress = SILENT,
     ) -> Self:
         """Explain a run.
 
@@ -85,12 +88,14 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             also: Schedules to recognise besides the known ones.
             language: "en" or "zh".
             known: What was worked out about the run already; by default it is now.
+            progress: Is told what is being worked out.
 
         Raises:
             TimelineError: It has no pipeline tasks, or its ranks share no clock, and its traces do not
                 tell what devices did.
         """
-        known = known or study(timeline, also)
+        known = known or study(timeline, also, progress)
+        progress.begin("weighing causes")
         spent = budget(timeline)
         if spent is not None and not known.pipelined:
             held = losses(timeline, None)

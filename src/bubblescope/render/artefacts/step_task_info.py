@@ -242,7 +242,8 @@ def _undisturbed() -> Iterator[None]:
     came: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: came.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for number in (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP"))
+        if number is not None  # no system but POSIX's has the last
     }
     try:
         yield

@@ -17,6 +17,7 @@ import msgspec
 from bubblescope.model.arrays import give_back
 from bubblescope.model.files import replacing
 from bubblescope.model.plain_text import inert_json, visible
+from bubblescope.model.progress import SILENT
 from bubblescope.render.html.data import Outline
 from bubblescope.render.html.kernels import need_room
 from bubblescope.render.html.packing import packed
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from bubblescope.analysis.view import View
+    from bubblescope.model.progress import Progress
     from bubblescope.render.html.data import PageData
     from bubblescope.render.html.packing import Packed
     from bubblescope.render.html.schema import Head, TableName
@@ -51,12 +53,20 @@ _AFTER: Final = """</body>
 """
 
 
-def write(view: View, path: Path, *, title: str | None = None, kernels: bool = False) -> Path:
-    """Write the page; the arguments are those of `render`.
+def write(
+    view: View,
+    path: Path,
+    *,
+    title: str | None = None,
+    kernels: bool = False,
+    progress: Progress = SILENT,
+) -> Path:
+    """Write the page; the arguments are those of `render`, and `progress` is told that it is written.
 
     Of a large run the view is larger than the page, so it is let go once it is not needed: a caller
     that does not keep it takes less memory.
     """
+    progress.begin(f"writing {path.name}")
     outline = _outline(view, title, kernels=kernels)
     del view
     give_back()
