@@ -1,6 +1,6 @@
 """Builds the documentation site: `python -m docs.building`.
 
-`pages` reads the code blocks of a page, `workplace` runs them, `figures` draws the small pictures of the
-explanations, `tutorials` runs the tutorials and keeps what they show, `reference` writes down commands,
-JSON, files and functions from the code, and `links` looks at every link of the built pages.
+`pages` reads the code blocks of a page, `workplace` runs them, `figures` draws the small pictures of
+the explanations, `pictures` runs pages and keeps what they draw, `reference` writes down commands, JSON,
+files and functions from the code, and `links` looks at every link of the built pages.
 """

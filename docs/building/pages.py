@@ -4,7 +4,7 @@ A block is run unless the line before it is a comment that says why not:
 
     <!-- not run: needs a GPU -->
 
-Blocks of the language `text` show output and are not run; nor are those of data (`toml`, `yaml`, `sql`).
+Blocks of `text` show output and are not run; nor are those of data (`toml`, `yaml`, `sql`).
 """
 
 from __future__ import annotations

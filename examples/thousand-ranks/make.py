@@ -2,9 +2,9 @@
 
     python make.py job.bubbles.parquet [--healthy]
 
-Every replica plays 1F1B with 16 micro-batches by itself, its tasks within 1 % of their usual length, and all
-wait for each other at the end of each step, as gradients are reduced there. Rank 301 takes a quarter longer
-for everything, unless told to be healthy.
+Every replica plays 1F1B with 16 micro-batches by itself, its tasks within 1 % of their usual length.
+All wait for each other at the end of a step, where gradients are reduced. Rank 301 takes a quarter
+longer for everything, unless `--healthy` is given.
 """
 
 from __future__ import annotations

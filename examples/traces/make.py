@@ -1,9 +1,9 @@
-"""Makes the traces of this folder again: small files, as profilers write them, of runs with known faults.
+"""Makes the traces of this folder: small files, as profilers write them, of runs with known faults.
 
     python examples/traces/make.py
 
-A schedule is played on four devices, and what ran is written in the format of each profiler by the makers
-that the tests use. No GPU or NPU was there.
+A schedule is played on four devices, and what ran is written in the format of each profiler, by the
+makers that the tests use. No GPU or NPU was involved.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ HERE: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tests" / "helpers"))
 
 from ascend_maker import Profile, declared, sizes
-from nsight_maker import UTC, Export
-from paddle_maker import line, window
-
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
+from nsight_maker import UTC, Export
+from paddle_maker import line, window
 
 MS: Final = 1_000_000
 FORWARD_NS: Final = 4 * MS
@@ -36,7 +35,10 @@ LETTERS: Final = {"forward": "F", "backward": "B"}
 
 
 def played(
-    microbatches: int, *, heavy: dict[int, float] | None = None, link_ns: dict[int, int] | None = None
+    microbatches: int,
+    *,
+    heavy: dict[int, float] | None = None,
+    link_ns: dict[int, int] | None = None,
 ) -> pl.DataFrame:
     """Return three steps of 1F1B on four devices, every task within 1 % of its usual length.
 
@@ -71,7 +73,7 @@ def played(
 
 
 def nsight(folder: Path) -> None:
-    """Two nodes with two GPUs each: the last stage has too much to do, and node1's clock is 60 ms ahead."""
+    """Two nodes with two GPUs each: the last stage has too much to do, node1's clock is 60 ms ahead."""
     tasks = played(8, heavy={3: 1.35}).filter(pl.col("lane") == "compute")
     for node in range(2):
         export = Export(f"node{node}", UTC + 60 * MS * node)
@@ -117,14 +119,18 @@ def ascend(folder: Path) -> None:
     for rank in range(4):
         profile = Profile(rank, metadata={**sizes(4), **declared("1f1b", 8)}, device=rank)
         own = tasks.filter(rank=rank)
-        starts = own.group_by("step").agg(pl.col("start_ns").min()).sort("step")["start_ns"] - AHEAD_NS
+        starts = (
+            own.group_by("step").agg(pl.col("start_ns").min()).sort("step")["start_ns"] - AHEAD_NS
+        )
         ends = [*(starts[1:] - 1), own["end_ns"].max()]
         for step, (start, end) in enumerate(zip(starts, ends, strict=True)):
             profile.step(step + 10, start, end)
         for row in own.to_dicts():
             start, end, kind = row["start_ns"], row["end_ns"], row["kind"]
             if kind in LETTERS:
-                profile.range(f"{kind}_step", start, end, host=(start - AHEAD_NS, start - AHEAD_NS // 2))
+                profile.range(
+                    f"{kind}_step", start, end, host=(start - AHEAD_NS, start - AHEAD_NS // 2)
+                )
             elif row["peer"] is not None:
                 way = "send" if kind.startswith("send") else "receive"
                 number = len(profile.rows.get("COMMUNICATION_OP", []))

@@ -101,7 +101,7 @@ def test_operators_of_the_cpu_are_no_kernels(tmp_path):
     assert run.tasks["busy_ns"].null_count() == len(run)
     overall = run.report().bubbles.overall
     assert overall.kernel_share is None
-    assert overall.unknown["kernel_share"] == "the trace does not tell when kernels ran"
+    assert overall.unknown["kernel_share"] == "the trace does not show when kernels ran"
 
 
 def test_ranks_that_differ_are_told_apart(tmp_path):

@@ -269,7 +269,7 @@ def test_events_that_do_not_say_their_rank_are_counted(tmp_path):
 def test_a_damaged_timeline_is_refused(tmp_path):
     path = tmp_path / "trace_step0_1"
     path.write_text(json.dumps(pipeline_events())[:-40])
-    with pytest.raises(SourceError, match="is no ndtimeline trace, or is damaged"):
+    with pytest.raises(SourceError, match="is not an ndtimeline trace, or is damaged"):
         sources.load(path)
 
 

@@ -340,7 +340,9 @@ def test_misuse_is_refused(tmp_path):
     with pytest.raises(RecorderError, match="the recorder is not open"), recorder.step():
         pass
     with recorder:
-        with pytest.raises(RecorderError, match="'sideways' is no task kind; use one of forward"):
+        with pytest.raises(
+            RecorderError, match="'sideways' is not a task kind; use one of forward"
+        ):
             recorder.task("sideways")
         with pytest.raises(RecorderError, match="'gpu' is no lane"):
             recorder.task("forward", lane="gpu")

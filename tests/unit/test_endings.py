@@ -111,7 +111,7 @@ def test_export_takes_its_format_from_the_file(run, name):
 
 
 def test_export_without_format_and_file_says_what_it_needs(run):
-    assert "say what to write: a format with --to, or a file with -o" in said(
+    assert "name what to write: a format with --to, or a file with -o" in said(
         run("export", "run.bubbles.parquet")
     )
 

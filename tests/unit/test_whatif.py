@@ -291,7 +291,7 @@ def test_a_schedule_may_be_a_plan_of_a_file(run, tmp_path):
         (("--partition", "16,16", "--layers", "8,8,8,8"), "layers are given for 2"),
         (("--move", "5@3:0", "--move", "4@3:1", "--layers", "8,8,8,8"), "not 9 to give"),
         (("--microbatches", "32", "--microbatches", "64"), "one number of micro-batches"),
-        (("--schedule", "zb-v", "--without", "slow rank"), "ask one by one"),
+        (("--schedule", "zb-v", "--without", "slow rank"), "ask about them one at a time"),
         (("--without", "stage imbalance", "--healthy", "0"), "nothing left to change"),
         (
             ("--schedule", "zb-v", "--move", "1@3:0", "--layers", "8,8,8,8"),

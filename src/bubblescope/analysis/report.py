@@ -66,7 +66,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             workload: What a step should compute, for MFU.
 
         Raises:
-            ModelError: The traces are of more devices than the job is said to have.
+            ModelError: The traces are of more devices than the job is stated to have.
         """
         length = pl.col("end_ns") - pl.col("start_ns")
         kinds = (

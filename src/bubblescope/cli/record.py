@@ -19,6 +19,7 @@ import msgspec
 from rich.text import Text
 
 from bubblescope.cli.console import err, out
+from bubblescope.cli.manners import example
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.record.claims import file_system_ns
@@ -51,11 +52,17 @@ class Window(click.ParamType):  # type: ignore[type-arg]  # generic in new versi
         return start, stop
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog=example(
+        "bubblescope record --steps 10:15 --exit-after -- torchrun --nproc-per-node 8 train.py"
+    ),
+)
 @click.argument("command", nargs=-1, required=True, metavar="[--] COMMAND...")
 @click.option("--steps", type=Window(), default=":", help="Steps to record: 10:15 is 10 to 14.")
 @click.option(
-    "--out",
+    "-o",
+    "--output",
     "folder",
     type=click.Path(path_type=Path),
     default=Path("recording"),
@@ -86,7 +93,7 @@ class Window(click.ParamType):  # type: ignore[type-arg]  # generic in new versi
     help="Switch the device's profiler on for these steps: cudaProfilerStart and cudaProfilerStop, for "
     "nsys profile --capture-range=cudaProfilerApi; on Ascend, torch_npu's profiler.",
 )
-@click.option("--max-mb", type=float, help="Most megabytes a rank may have on disk.")
+@click.option("--max-mb", type=float, help="At most so many megabytes on disk for each rank.")
 @click.option(
     "--prometheus",
     metavar="[HOST:]PORT",
@@ -106,10 +113,10 @@ def record(
     max_mb: float | None,
     prometheus: str | None,
 ) -> None:
-    """Record a training job as it is: bubblescope record -- torchrun ... train.py.
+    """Record a training job as it is, without editing it.
 
     Every Python process that the command starts records its forwards, backwards, optimizer steps and
-    transfers, if it trains a pipeline with a framework that is known (docs/recording.md).
+    transfers, if it trains with PyTorch or a supported framework (docs/recording.md).
     """
     if exit_after and steps[1] is None:
         raise click.UsageError("--exit-after needs the last step: --steps 10:15")
@@ -117,8 +124,10 @@ def record(
         raise click.UsageError("--max-mb must be more than 0")
     if prometheus is not None:
         address_of(prometheus)
+    if command[0].startswith("-"):
+        raise click.NoSuchOption(command[0])
     if shutil.which(command[0]) is None:  # before anything is deleted
-        raise BubblescopeError(f"{command[0]} cannot be run: there is no such program")
+        raise BubblescopeError(f"{command[0]} cannot be run: no such program was found")
     folder = folder.resolve()
     since_ns = _prepared(folder, overwrite=overwrite)
     settings = Settings(
@@ -177,7 +186,7 @@ def _delete(folder: Path) -> None:
         if not path.is_symlink() and recording_to(path):
             raise BubblescopeError(
                 f"{path} is being recorded to by a running job; end that job first, or record to "
-                "another folder with --out"
+                "another folder with --output"
             )
     for path in recorded:
         path.unlink()
@@ -236,7 +245,7 @@ def _said(folder: Path, since_ns: int) -> int | None:
         out.print(
             Text(
                 f"the job was started {len(attempts)} times; the last start, attempt {last.number}, is "
-                f"read unless another is asked for, as by --attempt {earlier} or --attempt all"
+                f"read by default; --attempt {earlier} or --attempt all reads others"
             )
         )
     readable = sum(filter(None, counts))

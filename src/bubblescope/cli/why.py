@@ -8,6 +8,7 @@ import click
 
 from bubblescope.analysis.words import LANGUAGES
 from bubblescope.cli.console import out, print_json, warn
+from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.render.text.why import Explanation
 
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-@click.command()
+@click.command(epilog=example("bubblescope why traces"))
 @paths_argument()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/why.md).")
+@json_option
 @click.option(
     "--all", "everything", is_flag=True, help="Every rank, gap and, in JSON, every stretch."
 )
@@ -39,7 +40,7 @@ def why(
     also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
-    """Say why devices are idle: a cause for every nanosecond, and what to do about it."""
+    """Explain why devices are idle, and what to do about it."""
     timeline = read(paths, **options)
     need_tasks(timeline)
     found = Explanation.of(timeline, also=also, language=language)

@@ -46,7 +46,7 @@ def read(source: Path | bytes, columns: Sequence[str] | None = None) -> pl.DataF
             scan = scan.select(columns)
         rows = scan.select(pl.len()).collect().item()
         if rows * len(scan.collect_schema()) * _VALUE > max(_UNPACKED, _PACKED_WELL * size):
-            raise pl.exceptions.ComputeError(f"it says that it has {rows:,} rows in {size:,} bytes")
+            raise pl.exceptions.ComputeError(f"it claims to have {rows:,} rows in {size:,} bytes")
         return scan.collect()
 
 
@@ -81,7 +81,7 @@ def panics_unprinted() -> Iterator[None]:
         yield
     except pl.exceptions.PanicException:
         panicked = True
-        raise pl.exceptions.ComputeError("what it says of itself is not what it holds") from None
+        raise pl.exceptions.ComputeError("its metadata contradict its content") from None
     finally:
         _end(panicked=panicked)
 

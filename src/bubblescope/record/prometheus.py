@@ -32,7 +32,7 @@ def address_of(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < _PORTS:
         raise RecorderError(
-            f"{text!r} is no port, such as 19400, nor an address, such as 0.0.0.0:19400"
+            f"{text!r} is neither a port, such as 19400, nor an address, such as 0.0.0.0:19400"
         )
     return host.strip("[]") or _HOST, int(port)
 

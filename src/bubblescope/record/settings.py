@@ -59,4 +59,4 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
         try:
             return msgspec.json.decode(told, type=cls)
         except msgspec.MsgspecError as error:
-            raise RecorderError(f"{VARIABLE} makes no sense ({error})") from None
+            raise RecorderError(f"{VARIABLE} is invalid ({error})") from None

@@ -317,7 +317,7 @@ def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> Measu
     try:
         graph = Parts(edges, bounds)
     except ScheduleError:
-        # Some results were used before they were begun to be made. Without these, time goes one way.
+        # Some results were used before their task had begun. Without these, time goes one way.
         possible = start[source] < start[target]
         left_out = int((~possible).sum())
         links = links.filter(pl.Series(possible))

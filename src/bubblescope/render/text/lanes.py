@@ -138,7 +138,7 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
             and not options.ascii_only
         )
         idle = "." if options.ascii_only else "·"
-        room = max(_LEAST, options.max_width // 4)
+        room = max(_LEAST, options.max_width // 2)
         titles = {rank: _cut(title, room, options) for rank, title in self.titles.items()}
         room = max(map(len, titles.values()))
         cells = max(_LEAST, options.max_width - room - 1)
@@ -217,15 +217,13 @@ def _from_zero(tasks: pl.DataFrame, spans: pl.DataFrame) -> tuple[pl.DataFrame, 
 
 def _ranks(timeline: Timeline) -> pl.DataFrame:
     """Return rank and title in pipeline order."""
-    stages = pl.col("stages").cast(pl.List(pl.String)).list.join(", ")
     digits = len(str(timeline.ranks["rank"].max()))
     number = pl.col("rank").cast(pl.String).str.pad_start(digits)
-    title = (
-        pl.when(pl.col("stages").list.len() > 0)
-        .then(pl.format("rank {} · stage {}", number, stages))
-        .otherwise(pl.format("rank {}", number))
-    )
-    return pipeline_order(timeline).select("rank", title=title)
+    ordered = pipeline_order(timeline).select("rank", "stages", title=pl.format("rank {}", number))
+    stages = [
+        f" · stage {units.stages(held)}" if held else "" for held in ordered["stages"].to_list()
+    ]
+    return ordered.select("rank", title=pl.col("title") + pl.Series(stages, dtype=pl.String))
 
 
 def _cut(title: str, room: int, options: ConsoleOptions) -> str:
