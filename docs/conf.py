@@ -27,11 +27,16 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 
 myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]
 myst_heading_anchors = 4
-suppress_warnings = ["misc.highlighting_failure"]
+suppress_warnings = [
+    "myst.header",  # documents from elsewhere may begin at any level
+    "ref.python",  # the name of an attribute that several classes have
+]
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+default_role = "code"  # our docstrings are read in terminals, and name things in single backticks
 add_module_names = False
 python_display_short_literal_types = True
 

@@ -10,7 +10,6 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from docs.building.pages import Block
@@ -77,13 +76,26 @@ class Workplace:
 _SCREEN: Final = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
-def shown_in(shown: str, printed: str) -> Iterator[str]:
-    """Yield the lines that a page shows as output and that were not printed in this order.
+def unprinted(shown: str, printed: str) -> str | None:
+    """Return the first line that a page shows as output and that was not printed in this order.
 
     A line `...` stands for any lines; blanks at the ends of lines do not count.
+
+    >>> unprinted("a\\n...\\nc\\n", "a \\nb\\nc\\n")
+    >>> unprinted("a\\nc\\n", "a\\nb\\nc\\n")
+    'c'
     """
-    rest = iter([line.rstrip() for line in printed.splitlines()])
+    lines = [line.rstrip() for line in printed.splitlines()]
+    at, anywhere = 0, True
     for line in map(str.rstrip, shown.splitlines()):
-        if line.strip() != "..." and not any(one == line for one in rest):
-            yield line
-            return
+        if line.strip() == "...":
+            anywhere = True
+            continue
+        reach = len(lines) if anywhere else at + 1
+        found = next(
+            (place for place in range(at, min(reach, len(lines))) if lines[place] == line), None
+        )
+        if found is None:
+            return line
+        at, anywhere = found + 1, False
+    return None

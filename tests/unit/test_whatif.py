@@ -240,7 +240,7 @@ def test_the_command_answers_questions(run):
         "stage 2 takes 0.5 times as long",
         "rank 1 takes 2 times as long",
         "rank 0 healthy",
-        "1 layers from stage 3 to stage 0",
+        "1 layer from stage 3 to stage 0",
         "32 micro-batches",
         "zb-v",
         "interleaved-1f1b, 4 chunks",
@@ -254,7 +254,7 @@ def test_the_command_asks_all_changes_at_once(run):
     ]
     (said,) = json.loads(invoke(run, "--json", *asked_for).stdout)["predictions"]
     assert said["change"] == (
-        "rank 0 healthy and 1 layers from stage 3 to stage 0 and 1 layers from stage 3 to stage 1 and "
+        "rank 0 healthy and 1 layer from stage 3 to stage 0 and 1 layer from stage 3 to stage 1 and "
         "32 micro-batches"
     )
     outright = ("--partition", "9,9,8,6", "--layers", "8,8,8,8", "--healthy", "0")

@@ -50,6 +50,7 @@ from bubblescope.analysis.slow_devices import SlowDevices, depth_of, even
 from bubblescope.analysis.study import ledger_of, study
 from bubblescope.analysis.together import Asked, moved
 from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
+from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.timeline import Timeline
@@ -257,7 +258,7 @@ class WhatIf:
         """
         self._fits(layers)
         others = moved(layers, [(count, source, target)])
-        change = f"{count} layers from stage {source} to stage {target}"
+        change = f"{units.count(count, 'layer')} from stage {source} to stage {target}"
         return self._read(change, "another partition", self._partitioned(layers, others))
 
     def partitioned(self, others: Sequence[int], layers: Sequence[int]) -> Prediction:

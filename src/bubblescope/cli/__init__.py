@@ -62,7 +62,7 @@ _RETURN_MEMORY: Final = "muzzy_decay_ms:0"
 """How Polars' allocator, jemalloc, keeps memory that was freed: it counts as ours until it is returned,
 which costs no more time when done at once."""
 
-_GROUPS: Final = {
+GROUPS: Final = {
     "See what ran": ("view", "report", "kernels", "info", "names", "serve"),
     "Explain it": ("why", "stragglers", "compare"),
     "Improve it": ("whatif", "simulate", "schedules"),
@@ -97,9 +97,9 @@ class _Commands(click.Group):
         names = self.list_commands(ctx)
         longest = max(map(len, names))
         width = formatter.width - 6 - longest
-        grouped = {name for group in _GROUPS.values() for name in group}
+        grouped = {name for group in GROUPS.values() for name in group}
         more = {"More commands": [name for name in names if name not in grouped]}
-        for title, group in (_GROUPS | more).items():
+        for title, group in (GROUPS | more).items():
             with formatter.section(title):
                 rows = [(name.ljust(longest), self._summary(ctx, name, width)) for name in group]
                 formatter.write_dl(rows)
