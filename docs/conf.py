@@ -40,6 +40,8 @@ default_role = "code"  # our docstrings are read in terminals, and name things i
 add_module_names = False
 python_display_short_literal_types = True
 
+smartquotes = False  # options begin with two hyphens
+
 html_theme = "furo"
 html_title = "bubblescope"
 html_static_path = ["static"]

@@ -46,7 +46,9 @@ def main() -> int:
     dead = list(links.broken(given.out))
     print(*dead, sep="\n", end="\n" * bool(dead), file=sys.stderr)
     if not dead and given.external:
-        return build_main(["-b", "linkcheck", *strictly, str(given.out.with_name("linkcheck"))])
+        return int(
+            build_main(["-b", "linkcheck", *strictly, str(given.out.with_name("linkcheck"))])
+        )
     if not dead:
         print(f"built {given.out / 'index.html'} in {time.monotonic() - began:.0f} s")
     return 1 if dead else 0

@@ -1,13 +1,12 @@
 """The small pictures of the explanations: what each bubble rate counts, and a run with each cause.
 
-Runs are simulated with one fault each. What is marked as the cause is what `why` finds of it, so a picture
-that shows nothing fails the build.
+Runs are simulated with one fault each. What is marked as the cause is what `why` finds of it, so that a
+picture which would show nothing fails the build.
 """
 
 from __future__ import annotations
 
-from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
@@ -15,12 +14,11 @@ import polars as pl
 import bubblescope
 from bubblescope.analysis.idle.causes import MEANINGS, Cause
 from bubblescope.analysis.phase import pipeline_phase
-from bubblescope.model.kinds import COMPUTE_KINDS
 from bubblescope.model.provenance import Origin, Run
-from bubblescope.render.palette import BUBBLE, COLOURS
 from bubblescope.schedules import generate
 from bubblescope.schedules.plan import Plan
 from bubblescope.schedules.simulate import Costs, simulate
+from docs.building.lanes import Stretch, svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,12 +26,10 @@ if TYPE_CHECKING:
 
 MS: Final = 1_000_000
 STAGES, MICROBATCHES = 3, 4
-_MARK: Final = "#c2185b"
-_INK: Final = "#333333"
-_WIDTH, _LEFT, _LANE, _GAP, _TOP = 640, 84, 20, 6, 8
-_BESIDE: Final = 5
-"""How high what ran beside the passes is drawn."""
-_FONT: Final = "Helvetica,Arial,DejaVu Sans,sans-serif"
+FORWARD_NS: Final = np.full((STAGES, MICROBATCHES), 10 * MS)
+LATE_NS: Final = 12 * MS
+_NAMES: Final = [f"stage {stage}" for stage in range(STAGES)]
+_ABOUT: Final = Run(origins=(Origin("made", None, "figures"),), microbatches=MICROBATCHES)
 
 
 def draw(folder: Path) -> None:
@@ -43,294 +39,198 @@ def draw(folder: Path) -> None:
         (folder / f"{name}.svg").write_text(picture, encoding="utf-8")
 
 
-def file_of(cause: Cause) -> str:
-    """Return the name of a cause's picture, without its ending."""
-    return f"cause-{cause.value.replace(' ', '-')}"
-
-
-def _svg(
-    tasks: pl.DataFrame,
-    marked: Sequence[tuple[int, int, int]],
-    about: str,
-    *,
-    windows: Sequence[tuple[int, int, int]] = (),
-    lanes: Sequence[str] | None = None,
-) -> str:
-    """Draw lanes of tasks.
+def run_of(plan: Plan | None = None, **costs: Any) -> bubblescope.Timeline:
+    """Return a step of 1F1B, or of a plan, with a backward that takes twice as long as a forward.
 
     Args:
-        tasks: Compute tasks with rank, kind, microbatch, start_ns and end_ns.
-        marked: Idle time that is marked: rank, start and end.
-        about: What the picture shows, for who cannot see it.
-        windows: Stretches that are framed: rank, start and end.
-        lanes: Titles of the lanes; stages by default.
+        plan: What is run.
+        costs: Other than usual, as of `Costs`.
     """
-    names = lanes or [f"stage {rank}" for rank in sorted(tasks["rank"].unique())]
-    first = min(tasks["start_ns"].min(), *(start for _, start, _ in [*marked, *windows]))
-    last = max(tasks["end_ns"].max(), *(end for _, _, end in [*marked, *windows]))
-    scale = (_WIDTH - _LEFT - 8) / (last - first)
-
-    def place(rank: int, start: int, end: int) -> str:
-        x, y = _LEFT + (start - first) * scale, _TOP + rank * (_LANE + _GAP)
-        return f'x="{x:.1f}" y="{y}" width="{(end - start) * scale:.1f}" height="{_LANE}"'
-
-    parts = []
-    for rank, name in enumerate(names):
-        middle = _TOP + rank * (_LANE + _GAP) + _LANE * 0.7
-        parts.append(
-            f'<text x="{_LEFT - 8}" y="{middle:.1f}" text-anchor="end">{escape(name)}</text>'
-        )
-        parts.append(f'<rect {place(rank, first, last)} fill="{BUBBLE}"/>')
-    parts += [f'<rect {place(*one)} fill="url(#marked)" stroke="{_MARK}"/>' for one in marked]
-    for row in tasks.iter_rows(named=True):
-        at = row["rank"], row["start_ns"], row["end_ns"]
-        kind = bubblescope.Kind(row["kind"])
-        colour = COLOURS[kind]
-        if kind not in COMPUTE_KINDS:
-            low = place(*at).replace(f'height="{_LANE}"', f'height="{_BESIDE}"')
-            parts.append(f'<rect {low} fill="{_INK}"><title>{kind.value}</title></rect>')
-            continue
-        parts.append(f'<rect {place(*at)} fill="{colour}" stroke="#ffffff" stroke-width="0.6"/>')
-        if row["microbatch"] is not None and (at[2] - at[1]) * scale > _LANE / 2:
-            x = _LEFT + ((at[1] + at[2]) / 2 - first) * scale
-            y = _TOP + at[0] * (_LANE + _GAP) + _LANE * 0.7
-            parts.append(
-                f'<text x="{x:.1f}" y="{y:.1f}" fill="#fff" text-anchor="middle">{row["microbatch"]}</text>'
-            )
-    parts += [
-        f'<rect {place(*one)} fill="none" stroke="{_INK}" stroke-width="1.5" stroke-dasharray="4 2"/>'
-        for one in windows
-    ]
-    height = 2 * _TOP + len(names) * (_LANE + _GAP) - _GAP
-    hatch = (
-        '<defs><pattern id="marked" width="6" height="6" patternUnits="userSpaceOnUse" '
-        f'patternTransform="rotate(45)"><rect width="6" height="6" fill="#fbe3ec"/>'
-        f'<rect width="2" height="6" fill="{_MARK}"/></pattern></defs>'
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
-        f'height="{height}" font-family="{_FONT}" font-size="12" fill="{_INK}"><title>{escape(about)}</title>'
-        f'<rect width="100%" height="100%" fill="#ffffff"/>{hatch}{"".join(parts)}</svg>\n'
-    )
+    usual = {"forward_ns": FORWARD_NS, "backward_ns": 2 * FORWARD_NS}
+    costs = {"backward_input_ns": 0, "backward_weight_ns": 0, **usual, **costs}
+    return simulate(plan or generate("1f1b", STAGES, MICROBATCHES), Costs(**costs))
 
 
-def _healthy(**costs: object) -> bubblescope.Timeline:
-    """Return a step of 1F1B whose last stage takes a little longer."""
-    table = np.full((STAGES, MICROBATCHES), 10 * MS)
-    given = {"forward_ns": table, "backward_ns": 2 * table, "comm_ns": 0} | costs
-    return simulate(_plan(), Costs(backward_input_ns=0, backward_weight_ns=0, **given))  # type: ignore[arg-type]
-
-
-def _plan() -> Plan:
-    return generate("1f1b", STAGES, MICROBATCHES)
-
-
-def _compute(timeline: bubblescope.Timeline) -> pl.DataFrame:
-    return pipeline_phase(timeline.tasks).select("rank", "kind", "microbatch", "start_ns", "end_ns")
-
-
-# --- rates ---------------------------------------------------------------------------------------------
+# --- rates ----------------------------------------------------------------------
 
 
 def _rates() -> dict[str, str]:
-    """Return a picture of what each bubble rate counts, of the same step."""
-    run = _healthy(comm_ns=4 * MS)
-    tasks = _compute(run)
-    start, end = tasks["start_ns"].min(), tasks["end_ns"].max()
-    spans = (
-        tasks.group_by("rank").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("rank")
-    )
-    own = list(spans.iter_rows())
-    longest = max(last - first for _, first, last in own)
-    fitted = [(rank, first, first + longest) for rank, first, _ in own]
-    whole = [(rank, start, end) for rank, *_ in own]
-    ideal = _compute(_healthy())
-    shorter = ideal["end_ns"].max() - ideal["start_ns"].min()
-    replayed = [(rank, 0, shorter) for rank, *_ in own]
-    inside = tasks.with_columns(
-        start_ns=pl.col("start_ns"),
-        end_ns=pl.col("end_ns") - (pl.col("end_ns") - pl.col("start_ns")) // 4,
-    )
+    """Return a picture of what each bubble rate counts, all of the same step."""
+    tasks = pipeline_phase(run_of(comm_ns=4 * MS).tasks)
+    ideal = pipeline_phase(run_of().tasks)
+    own, replayed = _spans(tasks), _spans(ideal)
+    start, end = min(one.start_ns for one in own), max(one.end_ns for one in own)
+    shorter = max(one.end_ns for one in replayed)
+    longest = max(one.end_ns - one.start_ns for one in own)
+    fitted = [Stretch(one.rank, one.start_ns, one.start_ns + longest) for one in own]
+    whole = [Stretch(one.rank, start, end) for one in own]
+    replay = [Stretch(one.rank, start, shorter) for one in replayed]
+    beyond = [Stretch(one.rank, shorter, end) for one in own]
+    busy = pl.col("end_ns") - (pl.col("end_ns") - pl.col("start_ns")) // 4
+    kernels = tasks.with_columns(end_ns=busy)
     stalls = [
-        (rank, kernel, last)
-        for rank, kernel, last in zip(tasks["rank"], inside["end_ns"], tasks["end_ns"], strict=True)
+        Stretch(*row) for row in tasks.select("rank", start_ns=busy, end_ns="end_ns").iter_rows()
     ]
-    said = {
+    shown: dict[str, tuple[pl.DataFrame, Sequence[Stretch], Sequence[Stretch], str]] = {
         "span": (tasks, _idle(tasks, own), own, "idle time within each rank's own span"),
-        "longest-span": (tasks, _idle(tasks, fitted), fitted, "idle time within the longest span, from each rank's start"),
-        "makespan": (tasks, _idle(tasks, whole), whole, "idle time from the first start to the last end on any rank"),
-        "over-ideal": (tasks, _idle(tasks, whole), (), "idle time, to be divided by the time of the tasks"),
-        "no-wait": (ideal, _idle(ideal, replayed), replayed, "the same tasks without transfers and waiting"),
-        "excess": (ideal, [(rank, shorter, end - start) for rank, *_ in own], whole, "what the step takes beyond the replay"),
-        "kernel-share": (inside, stalls, (), "parts of tasks in which no kernel runs"),
-    }  # fmt: skip
+        "longest-span": (tasks, _idle(tasks, fitted), fitted, "idle time within the longest span"),
+        "makespan": (tasks, _idle(tasks, whole), whole, "idle time from first start to last end"),
+        "over-ideal": (tasks, _idle(tasks, whole), (), "idle time, over the time of the tasks"),
+        "no-wait": (ideal, _idle(ideal, replay), replay, "the same tasks without waiting"),
+        "excess": (ideal, beyond, whole, "what the step takes beyond the replay"),
+        "kernel-share": (kernels, stalls, (), "parts of tasks in which no kernel runs"),
+    }
     return {
-        f"rate-{name}": _svg(of, marked, about, windows=windows)
-        for name, (of, marked, windows, about) in said.items()
+        f"rate-{name}": svg(of, marked, about, windows=windows, lanes=_NAMES)
+        for name, (of, marked, windows, about) in shown.items()
     }
 
 
-def _idle(
-    tasks: pl.DataFrame, windows: Sequence[tuple[int, int, int]]
-) -> list[tuple[int, int, int]]:
-    """Return what is idle of each window: rank, start and end."""
+def _spans(tasks: pl.DataFrame) -> list[Stretch]:
+    """Return from when to when each rank has tasks."""
+    spans = tasks.group_by("rank").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    return [Stretch(*row) for row in spans.sort("rank").iter_rows()]
+
+
+def _idle(tasks: pl.DataFrame, windows: Sequence[Stretch]) -> list[Stretch]:
+    """Return the idle time of windows."""
     gaps = []
     for rank, start, end in windows:
+        own = tasks.filter(rank=rank).sort("start_ns").select("start_ns", "end_ns")
         at = start
-        for first, last in (
-            tasks.filter(rank=rank).sort("start_ns").select("start_ns", "end_ns").iter_rows()
-        ):
-            if at < min(first, end):
-                gaps.append((rank, at, min(first, end)))
+        for first, last in [*own.iter_rows(), (end, end)]:
+            if at < first:
+                gaps.append(Stretch(rank, at, first))
             at = max(at, last)
-        if at < end:
-            gaps.append((rank, at, end))
     return gaps
 
 
-# --- causes --------------------------------------------------------------------------------------------
+# --- causes ----------------------------------------------------------------------
 
 
 def _causes() -> dict[str, str]:
     """Return a picture of a run with each cause."""
-    drawn = {}
-    for cause, make in _MADE.items():
-        run = make()
-        gaps = bubblescope.Trace(run).why().ledger.gaps.filter(pl.col("cause") == cause.value)
-        if not gaps.height:
-            raise AssertionError(f"why finds no {cause.value} in the run that was made to show it")
-        step = gaps.group_by("step").agg(pl.len()).sort("len", "step")["step"][-1]
-        tasks = run.slice(steps=[step]).tasks.filter(pl.col("kind") != "optimizer")
-        marked = gaps.filter(pl.col("step") == step).select("rank", "start_ns", "end_ns")
-        ranks = run.ranks.sort("rank")
-        lanes = [
-            ("" if copy is None else f"{'AB'[copy]} · ") + f"stage {', '.join(map(str, held))}"
-            for held, copy in ranks.select("stages", "dp").iter_rows()
-        ]
-        drawn[file_of(cause)] = _svg(tasks, list(marked.iter_rows()), MEANINGS[cause], lanes=lanes)
-    return drawn
+    return {
+        f"cause-{cause.value.replace(' ', '-')}": _pictured(cause, make())
+        for cause, make in _MADE.items()
+    }
 
 
-def _with(
-    timeline: bubblescope.Timeline, tasks: pl.DataFrame, **ranks: object
+def _pictured(cause: Cause, run: bubblescope.Timeline) -> str:
+    """Return a picture in which the idle time of a cause is marked.
+
+    Raises:
+        AssertionError: There is none.
+    """
+    ledger = bubblescope.Trace(run).why().ledger
+    gaps = ledger.gaps.filter(pl.col("cause") == cause.value) if ledger else pl.DataFrame()
+    if not gaps.height:
+        raise AssertionError(f"why finds no {cause.value} in the run that was made to show it")
+    marked = [Stretch(*row) for row in gaps.select("rank", "start_ns", "end_ns").iter_rows()]
+    lanes = [
+        ("" if replica is None else f"{'AB'[replica]} · ") + f"stage {', '.join(map(str, stages))}"
+        for stages, replica in run.ranks.sort("rank").select("stages", "dp").iter_rows()
+    ]
+    return svg(run.tasks, marked, MEANINGS[cause], lanes=lanes)
+
+
+def measured(
+    run: bubblescope.Timeline, tasks: pl.DataFrame | None = None, **ranks: Any
 ) -> bubblescope.Timeline:
-    """Return a timeline of other tasks, as a trace that was measured."""
-    about = Run(origins=(Origin("made", None, "figures"),), microbatches=MICROBATCHES)
-    return bubblescope.Timeline(tasks, timeline.ranks.with_columns(**ranks), about)  # type: ignore[arg-type]
+    """Return a run as if a trace of it had been read.
+
+    Args:
+        run: As it was simulated.
+        tasks: Other tasks than its own.
+        ranks: Other columns of the ranks.
+    """
+    passes = run.tasks.filter(pl.col("lane") == "compute") if tasks is None else tasks
+    return bubblescope.Timeline(passes, run.ranks.with_columns(**ranks), _ABOUT)
 
 
-def _measured(timeline: bubblescope.Timeline, **ranks: object) -> bubblescope.Timeline:
-    return _with(timeline, timeline.tasks, **ranks)
-
-
-def _table(stage: int | None, microbatch: int | None, factor: float) -> dict[str, object]:
-    """Return costs of which those of a stage or a micro-batch are larger."""
-    times = np.full((STAGES, MICROBATCHES), 10.0 * MS)
-    times[
-        slice(stage, None if stage is None else stage + 1),
-        slice(microbatch, None if microbatch is None else microbatch + 1),
-    ] *= factor
-    return {"forward_ns": times.astype(np.int64), "backward_ns": (2 * times).astype(np.int64)}
+def _longer(
+    factor: float, *, stage: int | None = None, microbatch: int | None = None
+) -> bubblescope.Timeline:
+    """Return a run in which a stage or a micro-batch takes longer."""
+    table = FORWARD_NS.astype(float)
+    every = slice(None)
+    table[every if stage is None else stage, every if microbatch is None else microbatch] *= factor
+    return run_of(forward_ns=table.astype(np.int64), backward_ns=(2 * table).astype(np.int64))
 
 
 def _slow_rank() -> bubblescope.Timeline:
-    """Two replicas, of which one has a slow rank."""
-    runs = [_healthy(), _healthy(**_table(1, None, 1.4))]
+    """Return two replicas, of which one has a slow rank."""
+    runs = run_of(), _longer(1.4, stage=1)
     tasks = pl.concat(
-        [run.tasks.with_columns(pl.col("rank") + STAGES * copy) for copy, run in enumerate(runs)]
+        run.tasks.with_columns(pl.col("rank") + STAGES * copy) for copy, run in enumerate(runs)
     )
-    ranks = pl.DataFrame(
-        {
-            "rank": range(2 * STAGES),
-            "host": "node0",
-            "stages": [[stage] for stage in (0, 1, 2) * 2],
-            "dp": [0] * STAGES + [1] * STAGES,
-        }
-    )
-    return bubblescope.Timeline(tasks, ranks, Run(origins=(Origin("made", None, "figures"),)))
+    numbers = np.arange(2 * STAGES)
+    ranks = pl.DataFrame({"rank": numbers, "host": "node0", "dp": numbers // STAGES})
+    stages = pl.Series([[stage] for stage in (numbers % STAGES).tolist()])
+    return bubblescope.Timeline(tasks, ranks.with_columns(stages=stages), _ABOUT)
 
 
 def _swapped() -> bubblescope.Timeline:
-    """Let the second stage run a forward before the backward that should come first."""
-    plan = _plan()
+    """Let the last stage run a forward before the backward that should come first."""
+    plan = generate("1f1b", STAGES, MICROBATCHES)
     orders = [plan.order(device) for device in range(STAGES)]
-    orders[2][1], orders[2][2] = orders[2][2], orders[2][1]
-    other = Plan.of(plan.name, plan.placement, orders)
-    return _measured(simulate(other, Costs(10 * MS, 0, 0, 20 * MS)))
+    orders[-1][1], orders[-1][2] = orders[-1][2], orders[-1][1]
+    return measured(run_of(Plan.of(plan.name, plan.placement, orders)))
 
 
 def _late(
-    beside: dict[str, object] | None = None, *, launched: bool = False, host: bool = False
+    beside: dict[str, Any] | None = None, *, launched: bool = False, host: bool = False
 ) -> bubblescope.Timeline:
-    """Let a task begin 12 ms after it could have.
+    """Let a task begin later than it could have.
 
     Args:
         beside: A task of its rank meanwhile, but for its times.
         launched: Whether the trace has launches, of which this one was late.
         host: Whether times are the host's.
     """
-    late = 12 * MS
-    table = np.full((STAGES, MICROBATCHES), 10 * MS)
-    forward = table.copy()
-    forward[1, 2] += late
-    tasks = _healthy(forward_ns=forward, backward_ns=2 * table).tasks.drop("busy_ns")
+    longer = FORWARD_NS.copy()
+    longer[1, 2] += LATE_NS
+    run = run_of(forward_ns=longer)
     it = (pl.col("rank") == 1) & (pl.col("kind") == "forward") & (pl.col("microbatch") == 2)
-    tasks = tasks.with_columns(
-        start_ns=pl.when(it).then(pl.col("start_ns") + late).otherwise(pl.col("start_ns"))
+    tasks = run.tasks.drop("busy_ns").with_columns(
+        start_ns=pl.col("start_ns") + pl.when(it).then(LATE_NS).otherwise(0)
     )
     begins = tasks.filter(it)["start_ns"].item()
     if launched:
-        ahead = (
-            pl.when(it).then(pl.col("start_ns")).otherwise(pl.col("start_ns") - 100 * MS) - MS // 10
-        )
+        ahead = pl.col("start_ns") - pl.when(it).then(0).otherwise(100 * MS) - MS // 10
         tasks = tasks.with_columns(host_start_ns=ahead, host_end_ns=ahead)
     if beside is not None:
-        more = pl.DataFrame(
-            {
-                "rank": 1,
-                "step": 0,
-                "start_ns": begins - late,
-                "end_ns": begins,
-                "name": "",
-                **beside,
-            }
-        )
-        tasks = pl.concat(
-            [tasks, more.cast({name: tasks.schema[name] for name in more.columns})], how="diagonal"
-        )
-    run = _healthy()
-    return _with(run, tasks, timed=pl.lit("host" if host else "device"))
+        times = {"start_ns": begins - LATE_NS, "end_ns": begins}
+        more = pl.DataFrame({"rank": 1, "step": 0, "name": "", **times, **beside})
+        types = {name: tasks.schema[name] for name in more.columns}
+        tasks = pl.concat([tasks, more.cast(types)], how="diagonal")  # type: ignore[arg-type]
+    return measured(run, tasks, timed=pl.lit("host" if host else "device"))
 
 
 def _skewed() -> bubblescope.Timeline:
-    """Two hosts whose clocks differ."""
-    run = _healthy()
+    """Return a run on two hosts whose clocks differ."""
+    run = run_of()
     ahead = pl.when(pl.col("rank") > 0).then(4 * MS).otherwise(0)
     tasks = run.tasks.with_columns(pl.col("start_ns", "end_ns") + ahead)
-    return _with(run, tasks, host=pl.Series(["node0", "node1", "node1"]))
+    return measured(run, tasks, host=pl.Series(["node0", "node1", "node1"]))
 
 
-def _without_transfers(timeline: bubblescope.Timeline) -> bubblescope.Timeline:
-    """Return a run of which only the passes were recorded."""
-    return _with(timeline, timeline.tasks.filter(lane="compute"))
-
+_SEND: Final = {"kind": "send_forward", "lane": "comm", "stage": 1, "microbatch": 1, "peer": 2}
 
 _MADE: Final[dict[Cause, Callable[[], bubblescope.Timeline]]] = {
-    Cause.WARM_UP: lambda: _measured(_healthy()),
-    Cause.STEADY: lambda: _measured(
-        bubblescope.simulate("v-half", devices=STAGES, microbatches=4).timeline
+    Cause.WARM_UP: lambda: measured(run_of()),
+    Cause.STEADY: lambda: measured(
+        bubblescope.simulate("v-half", devices=STAGES, microbatches=MICROBATCHES).timeline
     ),
-    Cause.COOL_DOWN: lambda: _measured(_healthy()),
-    Cause.IMBALANCE: lambda: _measured(_healthy(**_table(1, None, 1.4))),
+    Cause.COOL_DOWN: lambda: measured(run_of()),
+    Cause.IMBALANCE: lambda: measured(_longer(1.4, stage=1)),
     Cause.SLOW_RANK: _slow_rank,
-    Cause.VARIATION: lambda: _measured(_healthy(**_table(None, 2, 1.5))),
+    Cause.VARIATION: lambda: measured(_longer(1.5, microbatch=2)),
     Cause.ORDER: _swapped,
-    Cause.TRANSFER: lambda: _measured(_without_transfers(_healthy(comm_ns=5 * MS))),
+    Cause.TRANSFER: lambda: measured(run_of(comm_ns=5 * MS)),
     Cause.PAUSE: lambda: _late({"kind": "gc", "lane": "host"}),
     Cause.LAUNCH: lambda: _late(launched=True),
-    Cause.SEND: lambda: _late(
-        {"kind": "send_forward", "lane": "comm", "stage": 1, "microbatch": 1, "peer": 2}, host=True
-    ),
+    Cause.SEND: lambda: _late(_SEND, host=True),
     Cause.CODE: lambda: _late(host=True),
     Cause.SYNC: lambda: _late({"kind": "collective", "lane": "comm"}),
     Cause.UNEXPLAINED: _late,

@@ -83,7 +83,7 @@ def _schema(values: list[Any], key: str = "") -> dict[str, Any]:
         kinds.remove("integer")
     schema: dict[str, Any] = {}
     if kinds:
-        schema["type"] = sorted(kinds)[0] if len(kinds) == 1 else sorted(kinds)
+        schema["type"] = min(kinds) if len(kinds) == 1 else sorted(kinds)
     objects = [value for value in values if isinstance(value, dict)]
     lists = [one for value in values if isinstance(value, list) for one in value]
     if objects and key in _KEYED:

@@ -1,7 +1,8 @@
 """Runs the pages that show pictures of their own, and keeps what they draw.
 
-A page `tutorials/paddle.md` that shows `../made/paddle/run.svg` is run top to bottom in an empty folder, and the
-file `run.svg` that its commands write there is kept. `run.html.png` is a screenshot of the page `run.html`.
+A page `tutorials/paddle.md` that shows `../made/paddle/run.svg` is run top to bottom in an empty
+folder, and the file `run.svg` that its commands write there is kept. `run.html.png` is a
+screenshot of `run.html`.
 """
 
 from __future__ import annotations

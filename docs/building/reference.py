@@ -5,18 +5,18 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-import bubblescope
 from bubblescope.cli import COMMANDS, GROUPS, cli
 from bubblescope.model import timeline, timeline_tables
 from bubblescope.recording import columns as recording
 from bubblescope.render.formats import FORMATS
 from bubblescope.schedules import SCHEDULES
 from bubblescope.sources import SOURCES
-from docs.building import json_schemas
+from docs.building import heads, json_schemas
 from docs.building.elsewhere import ELSEWHERE, relinked
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def write(docs: Path, root: Path) -> None:
         (docs / name).parent.mkdir(exist_ok=True)
         (docs / f"{name}.md").write_text(_HEAD + text, encoding="utf-8")
     for name, schema in schemas.items():
-        path = docs / "reference" / f"{name}.schema.json"
-        path.write_text(json.dumps(schema, indent=1, ensure_ascii=False), encoding="utf-8")
+        text = json.dumps(schema, indent=1, ensure_ascii=False)
+        (docs / "reference" / f"{name}.schema.json").write_text(text, encoding="utf-8")
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -82,7 +82,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-# --- commands ------------------------------------------------------------------------------------------
+# --- commands ------------------------------------------------------------
 
 
 def walk(
@@ -102,11 +102,7 @@ def commands() -> str:
     """Return the page of all commands."""
     known = dict(walk())
     ours = {("bubblescope", name) for name in COMMANDS} | {("bubblescope", "completion")}
-    parts = [
-        "# Commands\n\n`PATH` is a trace file, a folder, several of them, or a glob pattern, all of one run; "
-        "the format is detected. `-h` or `--help` shows the same as here; `bubblescope -V` shows the "
-        "version. [Exit codes](../report.md#exit-codes) are the same everywhere.\n"
-    ]
+    parts = [heads.COMMANDS]
     grouped = [name for group in GROUPS.values() for name in group]
     rest = sorted(name for _, name in ours if name not in grouped)
     for title, names in [*GROUPS.items(), ("More commands", rest)]:
@@ -121,11 +117,11 @@ def _command(path: tuple[str, ...], command: click.Command) -> str:
     """Return the section of a command."""
     context = click.Context(command, info_name=" ".join(path))
     usage = " ".join(command.collect_usage_pieces(context))
-    help_text = inspect.cleandoc(command.help or "")
+    help_text = _quoted(inspect.cleandoc(command.help or ""))
     rows = [
         (
             ", ".join(f"`{flag}`" for flag in _flags(param)) + _value(param, context),
-            " ".join(filter(None, [param.help or "", _default(param, context)])),
+            _quoted(" ".join(filter(None, [param.help or "", _default(param, context)]))),
         )
         for param in command.params
         if isinstance(param, click.Option) and not param.hidden
@@ -153,11 +149,19 @@ def _default(option: click.Option, context: click.Context) -> str:
     return f"[default: {default}]" if option.show_default and default is not None else ""
 
 
+_NAMED: Final = re.compile(r"(?<![`\w-])(--?[a-z][\w-]*)(?![`\w])")
+
+
+def _quoted(text: str) -> str:
+    """Return a text in which options stand as code."""
+    return _NAMED.sub(r"`\1`", text)
+
+
 def _code(text: str) -> str:
     return f"`{text}`"
 
 
-# --- what is read and written --------------------------------------------------------------------------
+# --- what is read and written ------------------------------------------------------------
 
 
 def schedules() -> str:
@@ -173,14 +177,8 @@ def schedules() -> str:
         )
         for one in SCHEDULES.values()
     ]
-    return (
-        "# Schedules\n\nWhat `bubblescope schedules` lists: p devices, m micro-batches, v chunks on a device; "
-        "f, b, w the lengths of a forward, an input gradient and a weight gradient; `fb` that of an "
-        "overlapped pair; i the device, from 0; `Mw` the share of the activations that a weight gradient "
-        "needs. *bubble* is the idle time of a device in a step, *memory* the most activations, in "
-        "micro-batches of a p-th of the model. How to use them is in [schedules](../schedules.md).\n\n"
-        + _table(("name", "title", "chunks", "bubble", "memory", "published in"), rows)
-    )
+    head = ("name", "title", "chunks", "bubble", "memory", "published in")
+    return heads.SCHEDULES + _table(head, rows)
 
 
 def formats() -> str:
@@ -191,11 +189,9 @@ def formats() -> str:
         for name, one in FORMATS.items()
     ]
     return (
-        "# Formats\n\n## Read\n\nWhich one a file has is detected; `--source` names it. "
-        "Each has its own page among the guides.\n\n"
+        heads.READ
         + _table(("name", "traces"), read)
-        + "\n## Written\n\nBy `bubblescope export` ([exports](../exports.md)), `simulate` and `Trace.export`. What "
-        "is in those that bubblescope itself defines is in [files](files.md).\n\n"
+        + heads.WRITTEN
         + _table(("name", "ending", "for", "options"), written)
     )
 
@@ -203,49 +199,31 @@ def formats() -> str:
 def files() -> str:
     """Return the page of the files that bubblescope defines."""
     header = recording.Header.__annotations__
+    columns = recording.WITH_BUSY
     parts = [
-        "# Files\n\nThe formats that bubblescope defines itself. Times are integer nanoseconds; `null` is what is not "
-        "known. Columns and keys may be added; none is renamed or given another meaning while the version "
-        "stays.\n\n## Recording: `rankNNNNN.bubbles`\n\n",
-        _described(importlib.import_module("bubblescope.recording")),
-        f"\nVersion {recording.FORMAT}. The columns, as Arrow types:\n\n",
-        _table(
-            ("column", "type"), ((_code(name), kind) for name, kind in recording.WITH_BUSY.items())
-        ),
+        heads.FILES,
+        inspect.cleandoc(importlib.import_module("bubblescope.recording").__doc__ or ""),
+        f"\n\nVersion {recording.FORMAT}. The columns, as Arrow types:\n\n",
+        _table(("column", "type"), ((_code(name), kind) for name, kind in columns.items())),
         "\nThe header, JSON in `name` of the first row (its `kind` is `header`):\n\n",
         _table(("key", "type"), ((_code(name), str(kind)) for name, kind in header.items())),
-        "\n" + _attributes(recording.Header),
-        "\n## Timeline: `.bubbles.parquet`\n\nA Parquet file with the table of tasks; the other tables and what is "
-        "known of the run are in its metadata. `bubblescope.load` gives an equal timeline back. The "
-        "columns are those of [the model](../model.md):\n\n### `tasks`\n\n",
+        "\n",
+        _attributes(recording.Header),
+        heads.TIMELINE,
         _schema(timeline.TASK_SCHEMA),
         "\n### `ranks`\n\n",
         _schema(timeline.RANK_SCHEMA),
     ]
     for name, table in timeline_tables.TABLES.items():
-        parts.append(
-            f"\n### `{name}`\n\nSorted by {', '.join(table.order)}.\n\n{_schema(table.schema)}"
-        )
-    parts.append(
-        "\n## Timeline: `.json` and `.csv`\n\n`bubblescope.timeline/1`: `schema`, `run`, `ranks[]`, `tasks[]`, and with "
-        "`--kernels` `activities[]`, with the columns above. The CSV has the columns of `tasks`, or with "
-        "`--kernels` those of `activities`.\n\n## Names: `.toml`\n\nTables `[[names]]` with a `pattern` and "
-        "`kinds` ([names of your own](../nsight.md#names-of-your-own)), and `[passes]` "
-        "([correcting by hand](../unmarked.md#correcting-by-hand)).\n\n## Plan: `.csv`\n\nA line for each device, "
-        "a cell for each operation, as PyTorch's `_PipelineScheduleRuntime` writes and reads it "
-        "([schedules](../schedules.md)).\n"
-    )
-    return "".join(parts)
+        sorted_by = ", ".join(table.order)
+        parts.append(f"\n### `{name}`\n\nSorted by {sorted_by}.\n\n{_schema(table.schema)}")
+    return "".join([*parts, heads.OTHER_FILES])
 
 
 def _schema(schema: dict[str, Any]) -> str:
     return _table(
         ("column", "type"), ((_code(name), _code(str(kind))) for name, kind in schema.items())
     )
-
-
-def _described(of: Any) -> str:
-    return "\n\n".join(inspect.cleandoc(of.__doc__ or "").split("\n\n")) + "\n"
 
 
 def _attributes(of: type) -> str:
@@ -262,12 +240,12 @@ def _attributes(of: type) -> str:
     )
 
 
-# --- Python and JSON -----------------------------------------------------------------------------------
+# --- Python and JSON ------------------------------------------------------------
 
 
 def python() -> str:
     """Return the page of the public interface, whose text is that of the docstrings."""
-    parts = ["# Python\n\nHow it is used is in [in Python](../python.md).\n"]
+    parts = [heads.PYTHON]
     for module, title in PUBLIC.items():
         loaded = importlib.import_module(module)
         parts.append(
@@ -299,13 +277,7 @@ def public(module: Any) -> list[str]:
 
 def json_page(schemas: dict[str, dict[str, Any]]) -> str:
     """Return the page of what commands print with `--json`."""
-    parts = [
-        "# JSON\n\nWhat commands print with `--json`, and `to_json()` in Python. `schema` names its version: keys may be "
-        "added while it stays, and none is renamed, removed or given another meaning. Times are integer "
-        "nanoseconds; those since the Unix epoch exceed 2⁵³, so read them with a parser that keeps "
-        "integers. The types here are those of the answers to the project's example traces, and "
-        "each is also a JSON Schema. What the keys mean is in the guide of the command.\n"
-    ]
+    parts = [heads.JSON]
     for name, schema in schemas.items():
         version = schema["properties"]["schema"]["const"]
         rows = ((_code(path), kind) for path, kind in json_schemas.paths(schema))

@@ -77,12 +77,12 @@ _SCREEN: Final = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 def unprinted(shown: str, printed: str) -> str | None:
-    """Return the first line that a page shows as output and that was not printed in this order.
+    r"""Return the first line that a page shows as output and that was not printed in this order.
 
     A line `...` stands for any lines; blanks at the ends of lines do not count.
 
-    >>> unprinted("a\\n...\\nc\\n", "a \\nb\\nc\\n")
-    >>> unprinted("a\\nc\\n", "a\\nb\\nc\\n")
+    >>> unprinted("a\n...\nc\n", "a \nb\nc\n")
+    >>> unprinted("a\nc\n", "a\nb\nc\n")
     'c'
     """
     lines = [line.rstrip() for line in printed.splitlines()]

@@ -66,7 +66,8 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
                 style="bold" if first else "",
             )
         conditions = dict.fromkeys(one.best_if for one in self.predictions if one.best_if)
-        notes = [_MEANING, *(f"where a range is given, its shorter end holds if {said}" for said in conditions)]
+        ranges = (f"of a range, the shorter end is reached if {said}" for said in conditions)
+        notes = [_MEANING, *ranges]
         said = (Text(note, "dim") for note in notes)
         return Group(*times, Text(now), Text(), table, Text(), *said, left_out)
 
