@@ -157,8 +157,9 @@ def _unowned(exports: list[NsightExport]) -> list[Notice]:
     paths = [export.path for export in exports if export.unowned]
     text = (
         f"{lost} kernels, copies and fills of {', '.join(paths)} do not state their process "
-        "(globalPid), and several processes used devices, so it is not known whose they are and no "
-        "range is timed by them; export the reports again with a newer nsys, or give one export for each process"
+        "(globalPid), though several processes used devices, so it is not known whose they are and no "
+        "range is timed by them; export the reports again with a newer nsys, or give one export for "
+        "each process"
     )
     return [Notice("unowned-work", text, lost)]
 
