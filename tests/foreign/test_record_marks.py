@@ -89,7 +89,7 @@ def jobs(tmp_path_factory):
                 [
                     *(sys.executable, "-m", "bubblescope", "record"),
                     *(
-                        "--out",
+                        "--output",
                         str(folder / name / "recording"),
                         "--marks",
                         "torch",

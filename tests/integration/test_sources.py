@@ -129,7 +129,7 @@ def test_what_lies_beside_a_recording_is_read_where_it_is_asked_for(tmp_path):
 
 def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(
-        SourceError, match=r"pprof: is no trace format; the formats .*native, ndtime"
+        SourceError, match=r"pprof: is not a trace format; the formats .*native, ndtime"
     ):
         sources.load(tmp_path, source="pprof")
 

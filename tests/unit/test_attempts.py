@@ -169,7 +169,7 @@ def test_the_last_start_is_read_unless_another_is_asked_for(tmp_path):
     assert bubblescope.load(tmp_path, attempt="all").steps == [0, 5]
     with pytest.raises(SourceError, match=r"has no attempt 3; it holds 1, 2"):
         bubblescope.load(tmp_path, attempt=3)
-    with pytest.raises(SourceError, match="is no recording of several attempts"):
+    with pytest.raises(SourceError, match="is not a recording with attempts"):
         bubblescope.load(tmp_path / "attempt-0001", attempt=1)
 
 

@@ -146,6 +146,6 @@ def test_options_of_pictures_need_a_file(run):
     assert "--dpi is for --to png, not for pdf" in said(
         run("simulate", *SIZE, "--dpi", "90", "-o", "x.pdf")
     )
-    assert "--compare draws a picture, and html is none" in said(
+    assert "--compare draws a picture, and html is not a picture format" in said(
         run("simulate", "--compare", "1f1b", *SIZE, "--to", "html")
     )

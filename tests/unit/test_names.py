@@ -149,7 +149,7 @@ def test_a_users_pattern_comes_first_and_may_match_anywhere():
     [
         (r"(?P<kind>F", r"is not a regular expression"),
         (r"F(?P<mb>\d+)", r"has no group for the kind: \(\?P<kind>"),
-        (r"(?P<kind>F)(?P<layer>\d+)", r"groups that mean nothing here: layer"),
+        (r"(?P<kind>F)(?P<layer>\d+)", r"unknown groups: layer"),
     ],
 )
 def test_an_unusable_pattern_is_explained(pattern, message):
@@ -232,7 +232,10 @@ def test_a_names_file_holds_patterns_that_are_tried_in_order(tmp_path):
             "[[names]]\npattern = '(F'",
             r"ours.toml, pattern 1 \('\(F'\) is not a regular expression",
         ),
-        ("[[names]]\npattern = '(?P<kind>F)'\nkinds = {F = 'up'}", "means 'up', which is no kind"),
+        (
+            "[[names]]\npattern = '(?P<kind>F)'\nkinds = {F = 'up'}",
+            "means 'up', which is not a kind",
+        ),
     ],
 )
 def test_an_unusable_names_file_is_explained(tmp_path, text, message):

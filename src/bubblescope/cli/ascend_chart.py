@@ -57,7 +57,7 @@ class _DefaultsToCluster(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=_DefaultsToCluster)
+@click.group(cls=_DefaultsToCluster, epilog=example("bubblescope ascend pp-chart -d profiles"))
 def ascend() -> None:
     """Write what Ascend's own tools make of NPU profiles."""
 
