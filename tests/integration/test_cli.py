@@ -8,11 +8,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
 import pytest
 
 from bubblescope import sources
-from bubblescope.cli import cli
 from bubblescope.render import formats as exports
 from bubblescope.render.text.report import Report
 from commands import called, started
@@ -357,14 +355,6 @@ def test_help_version_formats_and_completion(tmp_path):
         process=True,
     )
     assert "report" in done.stdout
-
-
-def test_every_command_has_help_and_is_in_the_readme():
-    readme = (ROOT / "README.md").read_text()
-    context = click.Context(cli)
-    for name in cli.list_commands(context):
-        assert cli.get_command(context, name).help, name
-        assert f"`bubblescope {name}" in readme, name
 
 
 def test_every_format_is_in_the_docs():

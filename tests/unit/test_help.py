@@ -103,7 +103,9 @@ def test_json_and_output_are_spelt_alike():
                 assert option.is_flag, path
                 assert option.help == "Print JSON, whose schema is versioned.", path
             if path[0] not in THEIRS:
-                assert not {"--output", "--outfile", "--output-path", "--file"} & {*option.opts}, path
+                assert not {"--output", "--outfile", "--output-path", "--file"} & {*option.opts}, (
+                    path
+                )
 
 
 def test_the_version_has_a_short_option():
