@@ -114,7 +114,9 @@ def without(timeline: Timeline, between: pl.DataFrame, apart: pl.DataFrame) -> T
     length = pl.col("end_ns") - pl.col("start_ns")
     busy = pl.when(pl.col("busy_ns").is_not_null()).then(pl.min_horizontal("busy_ns", length))
     shorter = shorter.with_columns(busy_ns=busy)
-    return Timeline(shorter, timeline.ranks, timeline.run, **timeline.tables)
+    closed = Timeline(shorter, timeline.ranks, timeline.run, **timeline.tables)
+    closed.remembered = timeline.remembered  # of whom nothing else is known
+    return closed
 
 
 def _placed(tasks: pl.DataFrame, between: pl.DataFrame) -> pl.DataFrame:
@@ -145,9 +147,9 @@ def _placed(tasks: pl.DataFrame, between: pl.DataFrame) -> pl.DataFrame:
 
 def _closed(times: pl.Series, group: Ints, stretches: tuple[Ints, Ints, Ints]) -> pl.Series:
     """Return times less what was taken out before them in their group."""
-    known = times.fill_null(0).to_numpy().astype(np.int64)
-    far = np.full(len(known), int(stretches[1].min()) - 1, np.int64)
-    out: Ints = intervals.covered_ns(stretches, (group, np.minimum(far, known), known))
+    before = int(stretches[1].min()) - 1
+    known = times.fill_null(before).to_numpy().astype(np.int64)
+    out: Ints = intervals.covered_ns(stretches, (group, np.minimum(before, known), known))
     return times - pl.Series(out)
 
 

@@ -26,6 +26,7 @@ from bubblescope.model.version import __version__
 _OURS: Final = {
     "ascend": ("ascend_chart", "Write what Ascend's own tools make of NPU profiles."),
     "compare": ("compare", "Show what changed between two runs, and whether it is noise."),
+    "dataset": ("dataset", "Write a run of any size as Parquet that is read in part."),
     "demo": ("demo", "Train a small pipeline here, record it, and show the result."),
     "export": ("export", "Write a run for another program, or as a picture or table."),
     "formats": ("formats", "List the formats that can be read and written."),
@@ -67,7 +68,7 @@ GROUPS: Final = {
     "Explain it": ("why", "stragglers", "compare"),
     "Improve it": ("whatif", "simulate", "schedules"),
     "Record a job": ("record", "watch", "demo"),
-    "Convert and draw": ("export", "paddle", "ascend", "formats"),
+    "Convert and draw": ("export", "dataset", "paddle", "ascend", "formats"),
 }
 """What people want, and the commands for it, most used first; others stand below, as more commands."""
 

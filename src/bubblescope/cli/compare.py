@@ -15,6 +15,7 @@ from bubblescope.cli.console import err, out, print_json, writable, writing, wro
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import need_tasks, planned, read, reading
 from bubblescope.cli.values import NUMBERS, Parsed
+from bubblescope.cli.workers import Sectioned, chosen
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.formats import picture_format_of, write_picture
 from bubblescope.render.text.compare import Comparison, verdict_line
@@ -38,7 +39,9 @@ def _page(_context: click.Context, _option: click.Parameter, output: Path | None
     return output
 
 
-@click.command(epilog=example("bubblescope compare before after --fail-if 'step > +2%'"))
+@click.command(
+    cls=Sectioned, epilog=example("bubblescope compare before after --fail-if 'step > +2%'")
+)
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="B", type=click.Path())
 @json_option
@@ -94,10 +97,12 @@ def compare(
     if picture is not None:
         picture_format_of(writable(picture))
     runs = []
-    for path, steps in ((before, steps_a), (after, steps_b)):
-        timeline = read((path,), **{**options, "steps": steps or options["steps"]})
-        need_tasks(timeline)
-        runs.append(timeline)
+    with chosen(options) as engine:
+        for path, steps in ((before, steps_a), (after, steps_b)):
+            how = {**options, "steps": steps or options["steps"]}
+            timeline = read((path,), engine=engine, **how)
+            need_tasks(timeline)
+            runs.append(timeline)
     comparison = Comparison.of(runs[0], runs[1], labels=(before, after), also=also)
     try:
         verdicts = [judge(one, comparison, strict=strict) for one in conditions]

@@ -13,6 +13,7 @@ from bubblescope.cli.output import output_path
 from bubblescope.cli.pictures import file_format, of_pictures, options_of
 from bubblescope.cli.questions import beside
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, read_kernels, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.facade import write
 from bubblescope.render.formats import FORMATS
 
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=Sectioned,
     epilog=example(
         "bubblescope export traces -o run.pftrace",
         "bubblescope export traces -o figure.pdf --look paper --width column --steps 3",
-    )
+    ),
 )
 @paths_argument()
 @click.option(

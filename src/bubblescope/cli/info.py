@@ -9,10 +9,11 @@ import click
 from bubblescope.cli.console import answer, warn
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import paths_argument, read, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.info import Info
 
 
-@click.command(epilog=example("bubblescope info traces"))
+@click.command(cls=Sectioned, epilog=example("bubblescope info traces"))
 @paths_argument()
 @json_option
 @reading

@@ -11,6 +11,7 @@ from bubblescope.cli.console import answer
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import paths_argument, read_kernels, reading
 from bubblescope.cli.values import Parsed
+from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.kernels import Kernels
 
 
@@ -22,7 +23,7 @@ def _columns(text: str) -> tuple[str, ...]:
     return found
 
 
-@click.command(epilog=example("bubblescope kernels traces --by stage,name"))
+@click.command(cls=Sectioned, epilog=example("bubblescope kernels traces --by stage,name"))
 @paths_argument()
 @click.option(
     "--by",

@@ -12,6 +12,7 @@ from bubblescope.analysis.mfu import CONVENTIONS
 from bubblescope.cli.console import answer
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import NO_TASKS, paths_argument, planned, read, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.report import Report
 
 if TYPE_CHECKING:
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=Sectioned,
     epilog=example(
         "bubblescope report traces", "bubblescope report node*.sqlite --json > report.json"
-    )
+    ),
 )
 @paths_argument()
 @json_option

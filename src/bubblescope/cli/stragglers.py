@@ -9,10 +9,11 @@ import click
 from bubblescope.cli.console import out, print_json
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import need_tasks, paths_argument, read, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.stragglers import Stragglers
 
 
-@click.command(epilog=example("bubblescope stragglers traces --all"))
+@click.command(cls=Sectioned, epilog=example("bubblescope stragglers traces --all"))
 @paths_argument()
 @json_option
 @click.option("--all", "everything", is_flag=True, help="Show every operation, worker and step.")

@@ -11,6 +11,7 @@ from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.questions import asking, questions
 from bubblescope.cli.questions import each as one_by_one
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.whatif import Predictions
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=Sectioned,
     epilog=example(
         "bubblescope whatif traces", "bubblescope whatif traces --schedule zb-h1 --microbatches 32"
-    )
+    ),
 )
 @paths_argument()
 @asking

@@ -10,13 +10,14 @@ from bubblescope.analysis.words import LANGUAGES
 from bubblescope.cli.console import out, print_json, warn
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.why import Explanation
 
 if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-@click.command(epilog=example("bubblescope why traces"))
+@click.command(cls=Sectioned, epilog=example("bubblescope why traces"))
 @paths_argument()
 @json_option
 @click.option(

@@ -16,7 +16,8 @@ from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.analysis.why.device_findings import lost, verdict
-from bubblescope.analysis.why.findings import findings, outside
+from bubblescope.analysis.why.evidence import Evidence
+from bubblescope.analysis.why.findings import findings, outside, spoken_of
 from bubblescope.model.arrays import give_back
 from bubblescope.model.timing import timed
 
@@ -88,10 +89,12 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             held = losses(timeline, None)
             said = [verdict(spent), *(lost(spent, held) if held else [])]
             return cls(timeline, known, None, tuple(said), spent, held, language=language)
-        cost = shares(timeline, ledger_of(known, timeline).counterfactuals)
+        ledger = ledger_of(known, timeline)
+        cost = shares(ledger.counterfactuals)
+        shown = Evidence.of_steps(timeline, ledger.counterfactuals, spoken_of(ledger))
         wall = wall_clock(timeline, known.ledger)
         give_back()
-        said = [*(outside(wall) if wall else []), *findings(timeline, known, cost)]
+        said = [*(outside(wall) if wall else []), *findings(timeline, known, cost, shown)]
         held = losses(timeline, known.ledger)
         if spent is not None and held is not None:
             said = [verdict(spent), *said, *lost(spent, held)]
@@ -153,7 +156,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
                         key: value.value if isinstance(value, Enum) else value
                         for key, value in finding.values.items()
                     },
-                    "tasks": [self.timeline.tasks.row(row, named=True) for row in finding.tasks],
+                    "tasks": list(finding.tasks),
                 }
                 for finding in self.findings
             ],

@@ -149,7 +149,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
                 for device, order in list(found.order.items())[:limit]
             ]
             return titled("Schedule", Group(*lines))
-        count = len(found.departures)
+        count = found.departed
         lines.append(
             Text(
                 f"all of {found.operations:,} operations in its order"

@@ -168,13 +168,13 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
         return self._section("gaps", grid)
 
     def _replay(self, ledger: Ledger, shares: Shares) -> RenderableType:
-        doubtful = ledger.worst_error > _WARN or ledger.counterfactuals.run.left_out > 0
+        doubtful = ledger.worst_error > _WARN or ledger.left_out > 0
         mean, worst = units.percent(ledger.replay_error), units.percent(ledger.worst_error)
         said = words.note("replay", self.language, mean=mean, worst=worst)
         if doubtful:
             said += words.note("doubt", self.language)
-        if ledger.counterfactuals.run.left_out:
-            said += words.note("left_out", self.language, count=ledger.counterfactuals.run.left_out)
+        if ledger.left_out:
+            said += words.note("left_out", self.language, count=ledger.left_out)
         if shares.steps < shares.of:
             steps = {"steps": shares.steps, "of": shares.of}
             said += words.note("part", self.language, **steps)
