@@ -134,7 +134,9 @@ def ascend(folder: Path) -> None:
             elif row["peer"] is not None:
                 way = "send" if kind.startswith("send") else "receive"
                 number = len(profile.rows.get("COMMUNICATION_OP", []))
-                profile.operation(f"hcom_{way}__046_{number}_1", start, end, (rank, row["peer"]))
+                name = f"hcom_{way}__046_{number}_1"
+                ends = rank, row["peer"]
+                profile.operation(name, start, end, ends, issued=start - AHEAD_NS)
         profile.write(folder)
 
 
