@@ -79,7 +79,7 @@ and writes it ([schedules](../schedules.md)).
 
 PYTHON: Final = """# Python
 
-How it is used is in [in Python](../python.md).
+[In Python](../python.md) says how it is used.
 """
 
 JSON: Final = """# JSON

@@ -109,7 +109,7 @@ def test_seconds_become_nanoseconds_and_steps_follow_each_other(tmp_path):
         (16, pytest.approx(100_000_000, abs=10), pytest.approx(500_000_000, abs=20)),
         (20, pytest.approx(2_400_000_000, abs=200), pytest.approx(2_800_000_000, abs=200)),
     ]
-    assert "tell 137 ns apart" in codes(timeline)["steps-laid-out"].message
+    assert "resolve 137 ns" in codes(timeline)["steps-laid-out"].message
     # Idle are 0.1 and 1.0 s of the first stage's 1.9 s, and 1.1 s of the second's.
     assert bubble_rates(timeline).overall.makespan == pytest.approx(1 - 1.7 / 3.8, abs=1e-6)
 

@@ -338,7 +338,7 @@ def test_demo_admits_contention(tmp_path):
 def test_usage_errors_are_code_2_with_a_hint(tmp_path):
     assert "No such command" in run("reprot", cwd=tmp_path, code=2, process=True).stderr
     assert "see `bubblescope" in run("report", cwd=tmp_path, code=2).stderr
-    assert "Commands:" in run(cwd=tmp_path, code=2, process=True).stdout
+    assert "More commands:" in run(cwd=tmp_path, code=2, process=True).stdout
 
 
 def test_help_version_formats_and_completion(tmp_path):

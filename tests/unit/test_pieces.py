@@ -2,169 +2,61 @@
 
 from __future__ import annotations
 
-import numpy as np
+import io
+import pickle
+import re
+
 import polars as pl
 import pytest
+from rich.console import Console
 
 from bubblescope import Timeline
 from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.idle.causes import ADDED
-from bubblescope.analysis.idle.gaps import longest
+from bubblescope.analysis.idle.evidence import Evidence
+from bubblescope.analysis.idle.gaps import MOST, longest
 from bubblescope.analysis.idle.shares import shares
 from bubblescope.analysis.losses import losses
-from bubblescope.analysis.pieces.given import Split
 from bubblescope.analysis.pieces.study import study_of
-from bubblescope.analysis.report import Report
+from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.analysis.study import study
 from bubblescope.analysis.wall_clock import wall_clock
-from bubblescope.analysis.why.evidence import Evidence
-from bubblescope.model.budget import BUDGET_SCHEMA
-from bubblescope.model.provenance import Run
+from bubblescope.model.errors import TimelineError
+from bubblescope.render.text.report import Report
+from bubblescope.render.text.why import Explanation
+from bubblescope.schedules import generate
+from bubblescope.schedules.simulate import Costs, simulate
+from dealt_runs import disturbed, split
 from random_runs import made
+from unsynchronised import Pipeline
 
-KINDS = ("gc", "data", "other", "optimizer", "collective")
-
-
-def disturbed(timeline, seed):
-    """Let more go on in a run than its passes, in and beside its steps; and damage it further."""
-    random = np.random.default_rng([seed, 1])
-    tasks = timeline.tasks
-    if (
-        random.random() < 0.3
-        and tasks["step"].n_unique() > 2
-        and tasks["microbatch"].has_nulls() is False
-    ):
-        tasks, per = in_rounds(tasks)
-        run = Run(microbatches=per)
-    else:
-        run = Run()
-    if random.random() < 0.5:
-        tasks = tasks.filter(pl.Series(random.random(tasks.height) > 0.01))
-    if random.random() < 0.2:
-        tasks = tasks.with_columns(
-            certainty=pl.Series(random.random(tasks.height), dtype=pl.Float32)
-        )
-    beside = [tasks, *(more(tasks, random) for _ in range(1) if random.random() < 0.8)]
-    tasks = pl.concat(beside, how="diagonal_relaxed").with_columns(
-        pl.col("kind").cast(timeline.tasks.schema["kind"]),
-        pl.col("lane").cast(timeline.tasks.schema["lane"]),
-    )
-    ranks = timeline.ranks
-    if random.random() < 0.4:
-        clock = pl.col("rank") % 2
-        ranks = ranks.with_columns(
-            host=pl.format("host{}", clock),
-            clock_offset_ns=clock.cast(pl.Int64) * 1_000,
-            clock_error_ns=clock.cast(pl.Int64) * int(random.integers(0, 500_000)),
-        )
-    if random.random() < 0.2:
-        ranks = ranks.with_columns(timed=pl.lit("host"))
-    budget = spent(tasks, random) if random.random() < 0.3 else None
-    return Timeline(tasks, ranks, run, budget=budget)
+MS = 1_000_000
 
 
-def in_rounds(tasks):
-    """Make rounds of a step of each two steps."""
-    per = int(tasks["microbatch"].max()) + 1
-    turn = pl.col("step") % 2
-    number = pl.col("microbatch") + per * turn
-    return tasks.with_columns(microbatch=number, step=pl.col("step") // 2), per
-
-
-def more(tasks, random):
-    """Return what hosts and devices do beside passes, some of it of no step."""
-    low, high = int(tasks["start_ns"].min()), int(tasks["end_ns"].max())
-    count = int(random.integers(5, 60))
-    start = random.integers(low, high, count)
-    kind = [str(one) for one in random.choice(KINDS, count)]
-    opens = tasks.drop_nulls("step").group_by("step").agg(pl.col("start_ns").min()).sort("start_ns")
-    at = np.searchsorted(opens["start_ns"].to_numpy(), start, "right") - 1
-    steps = [
-        None if not opens.height or random.random() < 0.3 else opens["step"][max(int(one), 0)]
-        for one in at
-    ]
-    lanes = [
-        "compute"
-        if one == "optimizer"
-        else "comm"
-        if one == "collective"
-        else str(random.choice(["host", "comm"]))
-        if one == "other"
-        else "host"
-        for one in kind
-    ]
-    return pl.DataFrame(
-        {
-            "rank": random.choice(tasks["rank"].unique().to_numpy(), count),
-            "step": pl.Series(steps, dtype=pl.Int32),
-            "kind": kind,
-            "lane": lanes,
-            "start_ns": start,
-            "end_ns": start + random.integers(0, max(2, (high - low) // 8), count),
-            "name": [f"{one} {int(random.integers(10))}" for one in kind],
-        }
-    ).with_columns(pl.col("rank").cast(pl.Int32))
-
-
-def spent(tasks, random):
-    """Return a budget: what devices did in and between tasks."""
-    uses = ("compute", "communication", "host_gc", "latency", "communication_hidden")
-    rows = tasks.filter(pl.col("lane") == "compute").sort("rank", "start_ns")
-    passes = rows.filter(pl.col("kind").cast(pl.String).is_in(["forward", "backward"]))
-    inside = passes.select(
-        "rank",
-        "step",
-        pl.col("kind").cast(pl.String).alias("inside"),
-        "start_ns",
-        "end_ns",
-        use=pl.Series([str(one) for one in random.choice(uses[:2], passes.height)]),
-    )
-    gaps = (
-        rows.select(
-            "rank",
-            "step",
-            pl.lit(None, pl.String).alias("inside"),
-            pl.col("end_ns").alias("start_ns"),
-            end_ns=pl.col("start_ns").shift(-1).over("rank"),
-            use=pl.Series([str(one) for one in random.choice(uses, rows.height)]),
-        )
-        .drop_nulls("end_ns")
-        .filter(pl.col("end_ns") > pl.col("start_ns"))
-    )
-    both = pl.concat([inside, gaps]).with_columns(
-        device=0, detail=pl.lit("x"), spent_ns=pl.col("end_ns") - pl.col("start_ns")
-    )
-    return both.with_columns(
-        pl.col("inside").cast(BUDGET_SCHEMA["inside"]), pl.col("use").cast(BUDGET_SCHEMA["use"])
-    )
-
-
-def split(timeline, seed):
-    """Deal the steps and the ranks of a run out at random."""
-    random = np.random.default_rng(seed)
-    ranks = timeline.ranks["rank"].to_list()
-    return Split(
-        timeline,
-        dealt(random, timeline.tasks["step"].drop_nulls().unique().to_list()),
-        dealt(random, ranks),
-    )
-
-
-def dealt(random, numbers):
-    if not numbers:
-        return [[]]
-    count = int(random.integers(1, len(numbers) + 1))
-    into = random.integers(0, count, len(numbers))
-    parts = [
-        [one for one, part in zip(numbers, into, strict=True) if part == at] for at in range(count)
-    ]
-    return [part for part in parts if part]
-
-
-def backwards(work, jobs):
-    """Do jobs last first."""
+def elsewhere(work, jobs):
+    """Do jobs last first, as other processes would: what they are given and return is sent."""
     for index in reversed(range(len(jobs))):
-        yield index, work(jobs[index])
+        yield index, pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(jobs[index])))))
+
+
+def unsynchronised():
+    """Ranks begin a step while others are in the one before, and did so before the first one."""
+    return Pipeline("1f1b", (1.0, 1.4, 1.0, 0.9)).play(skip=1)
+
+
+def seldom():
+    """A step has none of the forwards of a stage; there is enough of it to be held against a plan."""
+    made = simulate(generate("1f1b", 12, 3), Costs(10 * MS, 11 * MS, 9 * MS, comm_ns=MS), steps=4)
+    gone = (pl.col("rank") == 11) & (pl.col("kind") == "forward") & (pl.col("step") == 2)
+    return Timeline(made.tasks.filter(~gone), made.ranks, made.run)
+
+
+def paired():
+    """Forwards and backwards overlap in pairs, in two opposite pipelines."""
+    return simulate(generate("dualpipe", 4, 8), Costs(10 * MS, 11 * MS, 9 * MS), steps=3)
+
+
+OTHERS = (unsynchronised, seldom, paired)
 
 
 def same(one, other, by):
@@ -175,16 +67,70 @@ def same(one, other, by):
     )
 
 
-@pytest.mark.parametrize("seed", range(60))
+def run(seed):
+    timeline = made(seed).timeline
+    return disturbed(timeline, seed) if seed % 3 else timeline
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_printed_is_the_same(seed):
+    """Also the JSON, but for what a run in parts does not keep: all gaps."""
+    timeline = run(seed)
+    found = study_of(split(timeline, seed))
+    report = Report.of(timeline)
+    assert str(Report.of_pieces(found)) == str(report)
+    assert Report.of_pieces(found).to_dict() == report.to_dict()
+    try:
+        explained = Explanation.of(timeline)
+    except TimelineError as error:
+        with pytest.raises(TimelineError, match=re.escape(str(error))):
+            Explanation.of_pieces(found)
+        return
+    parts = Explanation.of_pieces(found)
+    assert str(parts) == str(explained)
+    whole = printed(parts, everything=True)
+    if found.gap_count <= MOST:
+        assert whole == printed(explained, everything=True)
+    else:  # it says how many are left out
+        assert f"and {found.gap_count - MOST:,} more" in whole
+    assert Explanation.of_pieces(found).to_dict() == explained.to_dict()
+    assert repr(Explanation.of_pieces(found, "zh")) == repr(Explanation.of(timeline, language="zh"))
+
+
+def printed(answer, *, everything):
+    out = io.StringIO()
+    Console(file=out, width=160).print(answer.shown(everything=everything))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("seed", range(24))
 def test_parts_tell_what_the_whole_tells(seed):
-    what, timeline, _ = made(seed)
-    if seed % 3:
-        timeline = disturbed(timeline, seed)
-    found = study_of(split(timeline, seed), backwards)
+    check(run(seed), seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("made", OTHERS)
+def test_so_they_do_of_other_runs(made, seed):
+    check(made(), seed)
+
+
+def test_what_steps_are_chosen_to_tell_the_plan_by_does_not_hang_on_parts(monkeypatch):
+    """Nor those that are replayed with all sets of causes."""
+    monkeypatch.setattr("bubblescope.analysis.schedule.recognise._TELLING", 200)
+    monkeypatch.setattr("bubblescope.analysis.idle.shares._MOST", 4_000)
+    timeline = made(24).timeline
+    assert recognise(timeline).chosen_on < len(timeline.steps)
+    check(timeline, 1)
+    check(unsynchronised(), 1)
+
+
+def check(timeline, seed):
+    """Hold a run in parts against the whole."""
+    found = study_of(split(timeline, seed), elsewhere)
     known = study(timeline)
     report = Report.of(timeline)
     same(found.kinds, report.kinds, "kind")
-    assert found.study.bubbles.overall == known.bubbles.overall, what
+    assert found.study.bubbles.overall == known.bubbles.overall
     same(found.study.bubbles.table, known.bubbles.table, ["step", "rank"])
     assert found.study.bubbles.notices == known.bubbles.notices
     if known.recognition is None:

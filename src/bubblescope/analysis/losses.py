@@ -88,7 +88,7 @@ class Lost(NamedTuple):
     """What time of devices goes to, of some steps; of several parts of a run, it adds up.
 
     Attributes:
-        table: Frame as `Losses.table`, of what is inside tasks, and of all that has no place of its own.
+        table: Frame as `Losses.table`, of what is inside tasks; of all in runs without a pipeline.
         bubbles: Frame with use, cause and spent_ns: what devices did in bubbles.
         gaps: Frame with cause and spent_ns: the bubbles themselves.
         aside: Frame with use and spent_ns: what they did in no task of the pipeline.

@@ -46,7 +46,8 @@ class StepFacts(NamedTuple):
         ranks: Those that ran any pipeline tasks, ascending.
         wholes: Frame with rank, stage, way and wholes: in how many of the steps all micro-batches went
             this way; only where in any.
-        lacking: Frame with rank, stage, way and step: in which steps they did not, of those in `wholes`.
+        lacking: Frame with rank, stage, way and step: in which steps they did not, of those in
+            `wholes`.
     """
 
     spans: pl.DataFrame
@@ -118,7 +119,7 @@ class StepFacts(NamedTuple):
 
     @property
     def compared(self) -> list[int | None]:
-        """The steps that are compared across ranks: those without `partial`, or all if there are none."""
+        """The steps that are compared across ranks: those that are not `partial`, or all if all are."""
         steps: list[int | None] = self.spans["step"].to_list()
         partial = {*self.partial}
         return [step for step in steps if step not in partial] or steps

@@ -57,7 +57,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.between_rounds import between_rounds, without
+from bubblescope.analysis.between_rounds import closed, rounds
 from bubblescope.analysis.phase import pipeline_phase, pipelines, step_facts
 from bubblescope.model import intervals, units
 from bubblescope.model.clock_errors import clock_errors
@@ -217,12 +217,9 @@ def measured(timeline: Timeline) -> pl.DataFrame:
         Frame as `BubbleRates.table`, without what other steps tell (ideal_ns, partial, cut, crowded),
         and closed_start_ns and closed_end_ns: its start and end once time between rounds is taken out.
     """
-    apart = pipelines(timeline)
-    between = between_rounds(timeline, apart)
-    closed = without(timeline, between, apart)
-    table = _uncertain(_table(closed, apart), timeline)
+    table = _uncertain(_table(closed(timeline), pipelines(timeline)), timeline)
     table = table.with_columns(closed_start_ns="start_ns", closed_end_ns="end_ns")
-    if between.height:  # when the ranks' spans were, and not when they would be
+    if rounds(timeline).between.height:  # when the ranks' spans were, and not when they would be
         spans = pipeline_phase(timeline.tasks).group_by(_KEYS)
         own = spans.agg(pl.col("start_ns").min(), pl.col("end_ns").max())
         columns = table.columns
@@ -242,7 +239,8 @@ def rates_of(
     Args:
         table: As `measured` returns it, of all steps, by step and rank.
         timeline: The run, or a part of it that was told of the whole.
-        ideal, own_ideal: As of `bubble_rates`.
+        ideal: As of `bubble_rates`.
+        own_ideal: As of `bubble_rates`.
     """
     facts = step_facts(timeline)
     table = table.drop("closed_start_ns", "closed_end_ns").with_columns(

@@ -215,7 +215,8 @@ def pipeline_phases(
     """Return rank, start_ns and end_ns of the pipeline phases of all steps, or of their rounds.
 
     Args:
-        phases, between: As of `Ledger`.
+        phases: As of `Ledger`.
+        between: As of `Ledger`.
         apart: Which rank is of which pipeline, as `analysis.phase.pipelines` returns it.
     """
     whole = phases.join(apart, on="pipeline").drop("pipeline")

@@ -8,6 +8,7 @@ import click
 
 from bubblescope.analysis.words import LANGUAGES
 from bubblescope.cli.console import out, print_json, warn
+from bubblescope.cli.in_pieces import in_pieces
 from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.cli.workers import Sectioned
@@ -42,11 +43,16 @@ def why(
     **options: Any,
 ) -> None:
     """Explain why devices are idle, and what to do about it."""
-    timeline = read(paths, **options)
-    need_tasks(timeline)
-    found = Explanation.of(timeline, also=also, language=language)
+    quiet = options["quiet"]
+    parts = in_pieces(paths, options, also=also, explained=True)
+    if parts is not None:
+        timeline, found = parts.drawn, Explanation.of_pieces(parts, language)
+    else:
+        timeline = read(paths, **options)
+        need_tasks(timeline)
+        found = Explanation.of(timeline, also=also, language=language)
     if as_json:
         print_json(found.to_dict(gaps=everything))
         return
     out.print(found.shown(everything=everything), crop=False)
-    warn(timeline, quiet=options["quiet"])
+    warn(timeline, quiet=quiet)

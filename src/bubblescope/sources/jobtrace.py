@@ -227,7 +227,7 @@ def _layout(table: pl.DataFrame) -> Notice:
     return Notice(
         "steps-laid-out",
         "each step counts time from its own zero, so steps are placed one after the other and the time "
-        f"between them is unknown; within a step, float32 seconds resolve {resolution:,} ns apart",
+        f"between them is unknown; within a step, float32 seconds resolve {resolution:,} ns",
     )
 
 

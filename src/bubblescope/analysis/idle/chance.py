@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 
 if TYPE_CHECKING:
-    from bubblescope.analysis.idle.task_lengths import Typical
     from bubblescope.model.arrays import Floats, Ints
 
 OF_MEDIAN: Final = 1.2533
@@ -31,7 +30,7 @@ _FEWEST: Final = 16
 """Pairs below which they tell nothing: it may be most of them of which one is far off."""
 
 
-def rank_errors(typical: Typical) -> pl.DataFrame:
+def rank_errors(places: pl.DataFrame, noise: pl.DataFrame) -> pl.DataFrame:
     """Return by how much each rank's work may seem longer than it is, as a share.
 
     That is the largest of three standard errors of the median that a rank's work is judged by: what
@@ -39,21 +38,21 @@ def rank_errors(typical: Typical) -> pl.DataFrame:
     of a stage tell. How much tasks, or steps, differ is the median over the ranks of what each tells.
 
     Args:
-        typical: What tasks of the run take.
+        places: As of `bubblescope.analysis.idle.task_lengths.Typical`.
+        noise: As of `bubblescope.analysis.idle.task_lengths.Medians`.
 
     Returns:
         Frame with rank and error, by rank.
     """
-    noise = typical.medians.noise
     work = pl.col("usual") * pl.col("size")
     shares = (
-        typical.places.sort("rank", "kind", "stage")
+        places.sort("rank", "kind", "stage")
         .group_by("rank", maintain_order=True)
         .agg((work**2 / pl.col("size")).sum().sqrt() / work.sum())
     )
     by_tasks = OF_MEDIAN * _of_ranks(noise["by_tasks"]) * np.nan_to_num(shares["usual"].to_numpy())
     by_steps = OF_MEDIAN * _of_ranks(noise["by_steps"]) / np.sqrt(noise["steps"].to_numpy())
-    error = np.maximum(np.maximum(by_tasks, by_steps), _between(typical.places))
+    error = np.maximum(np.maximum(by_tasks, by_steps), _between(places))
     return noise.select("rank", error=pl.Series(error))
 
 

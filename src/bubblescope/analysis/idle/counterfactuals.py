@@ -16,13 +16,12 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.beside import AWAITS_SENDS, ON_HOST, by_name, names_of
-from bubblescope.analysis.between_rounds import between_rounds, without
+from bubblescope.analysis.between_rounds import closed, rounds
 from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.known import early_between
 from bubblescope.analysis.idle.measured_run import clocks, in_circles, measured_run
 from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.analysis.idle.task_lengths import Lengths, Medians, Typical, lengths
-from bubblescope.analysis.phase import pipelines
 from bubblescope.model import intervals
 from bubblescope.model.arrays import give_back
 from bubblescope.model.clock_errors import clock_errors
@@ -98,17 +97,17 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         """
         if not timeline.run.common_clock:
             return None
-        apart = pipelines(timeline)
-        between = between_rounds(timeline, apart)
-        closed = without(timeline, between, apart)
-        run = measured_run(closed, known)
+        shorter = closed(timeline)
+        run = measured_run(shorter, known)
         give_back()
         if run is None:
             return None
         typical = known.typical if known else Typical.of(Medians.of(run))
         parts = lengths(run, typical)
-        sent = _sent(run, closed, None if known is None else known.ways.early)
-        pauses, later = _lags(run, closed)
+        sent = _sent(run, shorter, None if known is None else known.ways.early)
+        between = rounds(timeline).between
+        between = between.filter(pl.col("step").is_in(run.steps, nulls_equal=True))
+        pauses, later = _lags(run, shorter)
         planned = _planned(run, recognition)
         made = {
             Cause.ORDER: planned is not None,

@@ -30,8 +30,8 @@ def longest(replays: Replays, timeline: Timeline, count: int = MOST) -> pl.DataF
         count: How many.
 
     Returns:
-        Frame with length_ns, start_ns, step, rank and cause, and before and root: the tasks before which
-        it is (null for none) and on which all waited in the end, as structs; longest first.
+        Frame with length_ns, start_ns, step, rank and cause, and before and root: the tasks before
+        which it is (null for none) and on which all waited in the end, as structs; longest first.
     """
     length = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
     parts = (
@@ -56,6 +56,15 @@ def longest(replays: Replays, timeline: Timeline, count: int = MOST) -> pl.DataF
         before,
         tasks[found["root"]].to_struct("root"),
     )
+
+
+def counted(ledger_gaps: Iterable[pl.DataFrame]) -> int:
+    """Return how many stretches there are that are not inherent to the schedule.
+
+    Args:
+        ledger_gaps: Those of a ledger, some at a time.
+    """
+    return sum(int((~part["cause"].is_in(_INHERENT)).sum()) for part in ledger_gaps)
 
 
 def joined(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:

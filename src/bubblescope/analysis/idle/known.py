@@ -30,8 +30,8 @@ class Ways(NamedTuple):
         least: Frame with from, to and backward, awaited_ns: the least wait for a result that nothing
             else was waited for with, and in_time_ns: the same of those that were launched before; null
             where there is none.
-        early: Frame with one and other, numbers of clocks, and early_ns: by how much a result of the one
-            seems to have been used on the other before it was made, at most.
+        early: Frame with one and other, numbers of clocks, and early_ns: by how much a result of the
+            one seems to have been used on the other before it was made, at most.
     """
 
     least: pl.DataFrame

@@ -1,10 +1,11 @@
 """The ledger: every idle nanosecond of every rank has exactly one cause.
 
 A step is replayed with ever more of its causes, first none, then the stages' own costs, the slowness
-of ranks, and so on in the order of `bubblescope.analysis.idle.causes.ADDED`; with the last one that makes
-any difference to it, it is the measured step itself. What a rank's idle time in a step grows by when a cause is added is that cause's. Where
-it shrinks instead (a rank that works longer waits less), the causes before it get as much less, the
-latest first, so that nothing is negative and the sum is what was measured.
+of ranks, and so on in the order of `bubblescope.analysis.idle.causes.ADDED`; with the last one that
+makes any difference to it, it is the measured step itself. What a rank's idle time in a step grows by
+when a cause is added is that cause's. Where it shrinks instead (a rank that works longer waits less),
+the causes before it get as much less, the latest first, so that nothing is negative and the sum is what
+was measured.
 
 Within a step, each gap is given to causes in the same way, by what that very gap was in each replay.
 Waiting also moves from gap to gap, so these do not quite add up to a rank's amounts; what a cause has
@@ -73,11 +74,11 @@ class Entries(NamedTuple):
 
     Attributes:
         table, outside, left_out: As of `Ledger`.
-        errors: Frame with step, pipeline and error: how far each replayed step is from the measured one,
-            as a share of this.
+        errors: Frame with step, pipeline and error: how far each replayed step is from the measured
+            one, as a share of this.
         present: The causes that made any difference.
-        phases: Frame with step, pipeline, start_ns and end_ns: when the pipeline phase of each step was,
-            without what `between` takes out.
+        phases: Frame with step, pipeline, start_ns and end_ns: when the pipeline phase of each step
+            was, without what `between` takes out.
         between: As of `Counterfactuals`.
         work: What ranks worked.
     """

@@ -379,7 +379,7 @@ class Linked(NamedTuple):
         free: When the device of each task was free, n long.
         links: Frame of edges from stage to stage: source, target, from, to, backward and took_ns.
         wait: From the end of each link's source to the start of its target.
-        awaited: Of which links the receiver was waiting for nothing else, and those of which it was, and
+        awaited: Of which links the receiver was waiting for nothing else; and of which it was, and was
             launched in time.
         blurred: Which links begin or end at an overlapped pair.
         held: Frame as of `held_sends`.

@@ -95,14 +95,17 @@ class Lasting(NamedTuple):
     without_ns: dict[Cause, int]
 
     @classmethod
+    def measured(cls, found: Counterfactuals) -> Self:
+        """Look at some steps, and replay nothing."""
+        length_ns = found.run.as_measured.length_ns
+        total = int(length_ns.sum())
+        return cls(frozenset(found.run.steps), len(found.run), len(length_ns), total, total, {})
+
+    @classmethod
     def of(cls, found: Counterfactuals) -> Self:
-        """Look at some steps, and replay them without each of their causes."""
-        run, causes = found.run, frozenset(found.present)
-        return cls(
-            steps=frozenset(run.steps),
-            tasks=len(run),
-            windows=len(run.as_measured.length_ns),
-            measured_ns=int(run.as_measured.length_ns.sum()),
+        """Look at some steps, and replay them with all of their causes, and without each."""
+        causes = frozenset(found.present)
+        return cls.measured(found)._replace(
             replayed_ns=int(found.lengths_with(causes).sum()),
             without_ns={cause: int(found.lengths_with(causes - {cause}).sum()) for cause in causes},
         )
@@ -183,8 +186,14 @@ def shares(found: Counterfactuals) -> Shares:
     Args:
         found: What it would have been without its causes.
     """
-    lasting = Lasting.of(found)
-    return shares_of(lasting, Sets.of(found.only(lasting.telling(found.present)), found.present))
+    lasting = Lasting.measured(found)
+    telling = lasting.telling(found.present)
+    sets = Sets.of(found.only(telling), found.present)
+    if len(telling) < len(lasting.steps):
+        return shares_of(Lasting.of(found), sets)
+    everything = frozenset(found.present)  # of all steps already
+    without = {cause: sets.length_ns[everything - {cause}] for cause in everything}
+    return shares_of(lasting._replace(without_ns=without), sets)
 
 
 def shares_of(lasting: Lasting, sets: Sets) -> Shares:

@@ -156,7 +156,7 @@ def slow_ranks(work: Work, typical: Typical) -> list[SlowRank]:
     """
     found = (
         work.ranks.with_columns(pl.col("rank").cast(pl.Int64))
-        .join(rank_errors(typical), on="rank", how="left")
+        .join(rank_errors(typical.places, typical.medians.noise), on="rank", how="left")
         .with_columns(
             share=pl.col("was") / pl.col("healthy") - 1,
             of_work=(pl.col("was") - pl.col("healthy")) / work.busiest_ns,

@@ -16,7 +16,7 @@ slow alike: what they have in common is then the rank's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.model.arrays import Floats, Ints
 
 _LEAST: Final = 1.02
@@ -38,6 +37,25 @@ _LEAST: Final = 1.02
 
 _SIGMAS: Final = 3.0
 """Standard errors beyond which a median is not just noise."""
+
+
+class Timed(Protocol):
+    """Tasks of which it is known how long they took; attributes as of `Durations`."""
+
+    @property
+    def task(self) -> Ints: ...  # noqa: D102
+    @property
+    def rank(self) -> Ints: ...  # noqa: D102
+    @property
+    def step(self) -> Ints: ...  # noqa: D102
+    @property
+    def kind(self) -> Ints: ...  # noqa: D102
+    @property
+    def stage(self) -> Ints: ...  # noqa: D102
+    @property
+    def duration_ns(self) -> Ints: ...  # noqa: D102
+    @property
+    def steps(self) -> list[int | None]: ...  # noqa: D102
 
 
 class Durations(NamedTuple):
@@ -111,7 +129,7 @@ class Medians(NamedTuple):
     noise: pl.DataFrame
 
     @classmethod
-    def of(cls, run: Durations | MeasuredRun) -> Self:
+    def of(cls, run: Timed) -> Self:
         """Look at all tasks of some ranks."""
         place, count = numbered(run.kind, run.stage, run.rank)
         tasks = pl.DataFrame({"place": place, "length": run.duration_ns})
@@ -191,7 +209,7 @@ class Typical(NamedTuple):
         )
 
 
-def lengths(run: Durations | MeasuredRun, typical: Typical | None = None) -> Lengths:
+def lengths(run: Timed, typical: Typical | None = None) -> Lengths:
     """Take the lengths of a run's tasks apart.
 
     Args:
@@ -258,7 +276,7 @@ def _shared_slowness(places: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _passing(run: Durations | MeasuredRun, usual: Floats, step: pl.Series) -> pl.DataFrame:
+def _passing(run: Timed, usual: Floats, step: pl.Series) -> pl.DataFrame:
     """Return `Medians.passing`: how slow ranks were in steps, compared with their other steps.
 
     Args:
@@ -287,9 +305,7 @@ def _passing(run: Durations | MeasuredRun, usual: Floats, step: pl.Series) -> pl
     return steps.filter(slow).select("rank", "step", "times").sort("rank", "step")
 
 
-def _noise(
-    run: Durations | MeasuredRun, place: Ints, places: pl.DataFrame, usual: Floats
-) -> pl.DataFrame:
+def _noise(run: Timed, place: Ints, places: pl.DataFrame, usual: Floats) -> pl.DataFrame:
     """Return `Medians.noise`.
 
     Args:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Pieces(Protocol):
     """A run in parts of whole steps, and in batches of ranks.
 
-    It is sent to wherever its parts are looked at: what it holds is small, such as the path of a folder.
+    It is sent to wherever its parts are looked at: it is small, such as the path of a folder.
     """
 
     @property

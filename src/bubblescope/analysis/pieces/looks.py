@@ -11,24 +11,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import polars as pl
 
 from bubblescope.analysis.beside import Names, names_of
+from bubblescope.analysis.between_rounds import Rounds, closed, rounds
 from bubblescope.analysis.device_budget import Spent
 from bubblescope.analysis.idle.causes import ADDED
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
-from bubblescope.analysis.idle.gaps import longest
-from bubblescope.analysis.idle.known import Known, Ways
+from bubblescope.analysis.idle.evidence import Evidence
+from bubblescope.analysis.idle.gaps import counted, longest
 from bubblescope.analysis.idle.ledger import Entries, Replays, laid_out
 from bubblescope.analysis.idle.measured_run import Linked
 from bubblescope.analysis.idle.shares import Lasting, Sets
 from bubblescope.analysis.idle.task_lengths import Durations, Medians
 from bubblescope.analysis.losses import Lost
-from bubblescope.analysis.overview import Overview, lengths_near
+from bubblescope.analysis.overview import Kinds, Overview, lengths_near
 from bubblescope.analysis.phase import StepFacts, apart, compared, pipeline_phase, step_facts
 from bubblescope.analysis.rates import measured
 from bubblescope.analysis.schedule.ideal import Done, ideal
 from bubblescope.analysis.schedule.observe import Seen, seen
 from bubblescope.analysis.schedule.recognise import choose, followed, how_followed
+from bubblescope.analysis.step_lengths import step_edges
 from bubblescope.analysis.wall_clock import step_starts, taken_apart
-from bubblescope.analysis.why.evidence import Evidence
 from bubblescope.model.kinds import COMPUTE_KINDS, Lane
 from bubblescope.model.remembered import told
 from bubblescope.model.timeline import Timeline
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from bubblescope.analysis.idle.causes import Cause
+    from bubblescope.analysis.idle.known import Known, Ways
     from bubblescope.analysis.pieces.given import Pieces
     from bubblescope.analysis.schedule.recognise import Choice, Followed
     from bubblescope.schedules.plan import Plan
@@ -52,7 +54,9 @@ class First(NamedTuple):
     seen: Seen
     names: Names
     overview: Overview
+    kinds: Kinds
     starts: pl.DataFrame
+    edges: pl.DataFrame
     spent: Spent
 
 
@@ -111,7 +115,9 @@ def first(job: OfPart) -> First:
         Seen.of(part.tasks),
         Names.of(part.tasks),
         Overview.of(part),
+        Kinds.of(part.tasks),
         step_starts(part.tasks),
+        step_edges(part.tasks),
         Spent.of(part),
     )
 
@@ -120,6 +126,32 @@ def split(job: OfPart) -> pl.DataFrame:
     """Tell pipelines apart by a step of a part, which is `more`."""
     facts: StepFacts = job.told[step_facts]
     return apart(job.timeline(), job.more, facts.ranks)
+
+
+class Drawn(NamedTuple):
+    """What is to be drawn.
+
+    Attributes:
+        ranks: Of these ranks.
+        start_ns, end_ns: What of the part, and of what is around, overlaps this time.
+    """
+
+    ranks: list[int]
+    start_ns: int
+    end_ns: int
+
+
+def drawn(job: OfPart) -> pl.DataFrame:
+    """Return the tasks to draw; `more` says which."""
+    more: Drawn = job.more
+    part = job.pieces.part(job.number).tasks
+    around = job.pieces.around(job.number, more.start_ns, more.end_ns).tasks
+    return pl.concat([part, around]).filter(
+        pl.col("rank").is_in(more.ranks),
+        pl.col("lane") == Lane.COMPUTE.value,
+        pl.col("end_ns") > more.start_ns,
+        pl.col("start_ns") < more.end_ns,
+    )
 
 
 class Telling(NamedTuple):
@@ -154,6 +186,7 @@ class Second(NamedTuple):
     """What a part tells once it is known which steps are compared, and which plan it may follow."""
 
     rates: pl.DataFrame
+    rounds: Rounds
     followed: Followed | None
     near: pl.DataFrame
 
@@ -164,6 +197,7 @@ def second(job: OfPart) -> Second:
     part = job.timeline()
     return Second(
         measured(part),
+        rounds(part),
         None if choice is None else how_followed(part, choice),
         lengths_near(part, middles),
     )
@@ -188,7 +222,7 @@ def third(job: OfPart) -> Third:
     """Look again; `more` is the choice, how all followed it, and which ranks were still before."""
     choice, whole, still = job.more
     part = job.timeline()
-    linked = Linked.of(part, still)
+    linked = Linked.of(closed(part), still)
     return Third(
         None if linked is None else linked.ways(part),
         None if choice is None else Done.of(part, followed(part, choice, whole)),
@@ -218,6 +252,7 @@ class Fourth(NamedTuple):
     Attributes:
         ideal: Its steps, and those of each rank's own replica, and how many operations were imputed.
         entries, lasting, evidence, lost, gaps: None, but for `lost`, where nothing is replayed.
+        gap_count: How many gaps there are, of which `gaps` are the longest.
     """
 
     ideal: tuple[pl.DataFrame, pl.DataFrame, int] | None
@@ -226,6 +261,7 @@ class Fourth(NamedTuple):
     evidence: Evidence | None
     lost: Lost
     gaps: pl.DataFrame | None
+    gap_count: int = 0
 
 
 def fourth(job: OfPart) -> Fourth:
@@ -251,6 +287,7 @@ def fourth(job: OfPart) -> Fourth:
         Evidence.of_steps(part, found, ADDED),
         Lost.of(part, laid_out(replays) if more.pipelined else None, meanwhile),
         longest(replays, part),
+        counted(laid_out(replays)),
     )
 
 

@@ -8,19 +8,21 @@ for each rank and step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import polars as pl
 
 from bubblescope.analysis.beside import Names, names_of
+from bubblescope.analysis.between_rounds import Rounds, rounds
 from bubblescope.analysis.device_budget import Budget, Spent, budget_of
 from bubblescope.analysis.idle import gaps
+from bubblescope.analysis.idle.evidence import Evidence
 from bubblescope.analysis.idle.known import Known, Ways, still_before
 from bubblescope.analysis.idle.ledger import Entries, Ledger
 from bubblescope.analysis.idle.shares import Lasting, Sets, Shares, shares_of
 from bubblescope.analysis.idle.task_lengths import Medians, Typical
 from bubblescope.analysis.losses import Losses, Lost, losses_of
-from bubblescope.analysis.overview import Overview
+from bubblescope.analysis.overview import Kinds, Overview, evenly
 from bubblescope.analysis.phase import StepFacts, pipelines, step_facts, together
 from bubblescope.analysis.pieces import looks
 from bubblescope.analysis.pieces.given import here
@@ -28,9 +30,9 @@ from bubblescope.analysis.rates import rates_of
 from bubblescope.analysis.schedule.ideal import Done, Ideal
 from bubblescope.analysis.schedule.observe import Seen, seen
 from bubblescope.analysis.schedule.recognise import Followed, followed, telling_steps
+from bubblescope.analysis.step_lengths import closed, nexts
 from bubblescope.analysis.study import Study
 from bubblescope.analysis.wall_clock import WallClock, pipeline_phases, whole_steps
-from bubblescope.analysis.why.evidence import Evidence
 from bubblescope.model.remembered import told
 from bubblescope.model.timeline import TASK_SCHEMA, Timeline
 
@@ -42,12 +44,18 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
+DRAWN: Final = 16
+"""Ranks of which a step is drawn, as many as a terminal shows."""
+
+
 class Found(NamedTuple):
     """What is known of a run that was looked at in parts.
 
     Attributes:
-        timeline: A timeline without tasks, of the run's ranks, that was told of the whole run.
+        drawn: What is drawn of it: what overlaps the step of median length on some ranks, evenly
+            chosen. It has all the ranks, and was told of the whole run.
         overview: How much there is of it.
+        to_next: As `bubblescope.analysis.step_lengths.to_next` returns it.
         kinds: As of `bubblescope.analysis.report.Report`.
         study: As `bubblescope.analysis.study.study` returns it.
         budget: As `bubblescope.analysis.device_budget.budget` returns it.
@@ -56,10 +64,12 @@ class Found(NamedTuple):
         shares: As `bubblescope.analysis.idle.shares.shares` returns it; None without a ledger.
         evidence: What shows all causes; None without a ledger.
         gaps: The longest gaps, as `bubblescope.analysis.idle.gaps.longest` returns them; likewise.
+        gap_count: How many there are.
     """
 
-    timeline: Timeline
+    drawn: Timeline
     overview: Overview
+    to_next: dict[int, int]
     kinds: pl.DataFrame
     study: Study
     budget: Budget | None
@@ -68,6 +78,7 @@ class Found(NamedTuple):
     shares: Shares | None
     evidence: Evidence | None
     gaps: pl.DataFrame | None
+    gap_count: int = 0
 
 
 def study_of(
@@ -106,6 +117,8 @@ class _Looking:
         pieces = self._pieces
         first = self._look(looks.first)
         overview = Overview.joined([one.overview for one in first])
+        lengths = Kinds.joined([one.kinds for one in first])
+        windows = closed(pl.concat([one.edges for one in first]))
         starts = pl.concat([one.starts for one in first]).sort("rank", "step")
         self._told[step_facts] = facts = StepFacts.joined([one.facts for one in first])
         self._told[seen] = Seen.joined([one.seen for one in first])
@@ -117,9 +130,10 @@ class _Looking:
         )
 
         choice = self._choice(facts)
-        middles = overview.middles()
+        middles = lengths.middles()
         second = self._look(looks.second, (choice, middles))
-        kinds = overview.with_medians([one.near for one in second])
+        self._told[rounds] = Rounds.joined([one.rounds for one in second])
+        kinds = lengths.with_medians([one.near for one in second])
         rates = pl.concat([one.rates for one in second]).sort("step", "rank")
         follow = [one.followed for one in second if one.followed is not None]
         whole = Followed.joined(follow) if follow else None
@@ -156,8 +170,9 @@ class _Looking:
             ledger = Ledger.of(Entries.joined(entries), typical)
         study = Study(recognition, best, bubbles, ledger, pipelined and ledger is not None)
         found = Found(
-            timeline=timeline,
+            drawn=self._drawn(overview),
             overview=overview,
+            to_next=nexts(windows),
             kinds=kinds,
             study=study,
             budget=budget_of(spent, pieces.run),
@@ -174,6 +189,7 @@ class _Looking:
             shares=self._shares(ledger, lasting, more) if explained else None,
             evidence=Evidence.joined([one.evidence for one in fourth if one.evidence is not None]),
             gaps=gaps.joined(one.gaps for one in fourth if one.gaps is not None),
+            gap_count=sum(one.gap_count for one in fourth),
         )
 
     def _look(
@@ -214,6 +230,16 @@ class _Looking:
         job = looks.Telling(self._pieces, self._told, wanted, self._also)
         [choice] = self._done(looks.chosen, [job])
         return choice  # type: ignore[no-any-return]
+
+    def _drawn(self, overview: Overview) -> Timeline:
+        pieces = self._pieces
+        step = overview.typical(common_clock=pieces.run.common_clock)
+        tasks = [pl.DataFrame(schema=TASK_SCHEMA)]
+        if step is not None:
+            ranks = evenly(overview.order(pieces.ranks), DRAWN)["rank"].to_list()
+            more = looks.Drawn(ranks, step["start_ns"], step["end_ns"])
+            tasks = self._look(looks.drawn, more, [self._at(step["step"])])
+        return told(Timeline(tasks[0], pieces.ranks, pieces.run), self._told)
 
     def _typical(self) -> Typical | None:
         found = self._look(looks.along, at=range(self._pieces.batches))

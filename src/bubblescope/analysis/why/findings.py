@@ -13,9 +13,9 @@ import polars as pl
 
 from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.idle.causes import INHERENT, Cause
+from bubblescope.analysis.idle.evidence import LATE, deviation
 from bubblescope.analysis.idle.slowest import LEAST, notable, slowest
 from bubblescope.analysis.wall_clock import WAITS
-from bubblescope.analysis.why.evidence import LATE, deviation
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind
 from bubblescope.model.whole_steps import PASSES, UNRECORDED
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bubblescope.analysis.finding import Shown
+    from bubblescope.analysis.idle.evidence import Evidence
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.idle.shares import Shares
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.wall_clock import WallClock
-    from bubblescope.analysis.why.evidence import Evidence
     from bubblescope.model.timeline import Timeline
 
 _MOST: Final = 4

@@ -61,11 +61,12 @@ class Evidence(NamedTuple):
     """What shows causes.
 
     Attributes:
-        of: A frame for each cause that needs one: stage (imbalance); count, sum, high and low, how many
-            tasks there are, their lengths as millionths of what they take as a rule, and the squares of
-            these, and beyond_ns, longest_ns and usual_ns of that which takes longest beyond that
-            (variation); from, to, ns and count of ways (transfer); count and early_ns (clock); rank, ns,
-            count and longest_ns (those that hold up tasks). And shown, a task's columns.
+        of: A frame for each cause that needs one, with these columns, and shown, a task as a struct.
+            Imbalance: stage. Variation: count, sum, high and low (how many tasks there are, their
+            lengths as millionths of what they take as a rule, and the squares of these in two halves),
+            and beyond_ns, longest_ns and usual_ns of the task that takes longest beyond that. Transfer:
+            from, to, ns and count. Clock: count and early_ns. Those that hold up tasks: rank, ns, count
+            and longest_ns.
         recorded: Number of transfers that were recorded.
         pauses_ns: How long hosts paused, by what they did.
     """
