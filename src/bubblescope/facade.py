@@ -512,11 +512,11 @@ def write(
 
         raise TimelineError(NO_KERNELS)
     if whatif is not None and chosen.takes != "view":
-        raise BubblescopeError(f"{name} cannot show what could have been; html can")
+        raise BubblescopeError(f"{name} cannot show a what-if; html can")
     if against is not None and chosen.takes != "view":
         raise BubblescopeError(f"{name} cannot show two runs; html can")
     if beside is not None and chosen.takes == "timeline":
-        raise BubblescopeError(f"{name} cannot set a run beside something; html and pictures can")
+        raise BubblescopeError(f"{name} cannot show a schedule beside a run; html and pictures can")
     shown: Any = timeline
     if chosen.takes == "pictured":
         shown = _pictured(timeline, beside, also, options.get("look"), progress)

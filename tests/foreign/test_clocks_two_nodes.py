@@ -70,7 +70,7 @@ def node(number, folder, port, environment):
             "-m",
             "bubblescope",
             "record",
-            "--out",
+            "--output",
             str(folder / "out"),
             "--",
             *launcher,

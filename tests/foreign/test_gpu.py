@@ -59,7 +59,7 @@ def recorded(folder, command, *options):
         "-m",
         "bubblescope",
         "record",
-        "--out",
+        "--output",
         folder,
         *options,
         "--",

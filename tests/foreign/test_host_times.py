@@ -101,7 +101,7 @@ def test_operators_of_the_cpu_are_no_kernels(tmp_path):
     assert run.tasks["busy_ns"].null_count() == len(run)
     overall = run.report().bubbles.overall
     assert overall.kernel_share is None
-    assert overall.unknown["kernel_share"] == "the trace does not tell when kernels ran"
+    assert overall.unknown["kernel_share"] == "the trace does not show when kernels ran"
 
 
 def test_ranks_that_differ_are_told_apart(tmp_path):
@@ -164,7 +164,7 @@ def test_the_page_says_it_in_its_heading():
     assert "host times" in shown["facts"]
     assert shown["warnings"][0].startswith("times are the host's, not a device's")
     unknown = head(named([None] * 4))  # which is no reason to worry
-    assert any("do not say whether times" in note for note in unknown["notes"])
+    assert any("do not state whether times" in note for note in unknown["notes"])
     assert not any("times" in warning for warning in unknown["warnings"])
     assert "host times" not in head(named(["device"] * 4))["facts"]
 
@@ -193,7 +193,7 @@ def test_runs_of_different_clocks_are_compared_with_a_word_on_it():
 def test_what_is_not_known_is_said_and_what_is_of_devices_is_not():
     assert whose_times(named(["device"] * 4)) is None
     unknown = named([None] * 4)
-    assert "do not say whether times of ranks 0, 1, 2, 3" in str(whose_times(unknown))
+    assert "do not state whether times of ranks 0, 1, 2, 3" in str(whose_times(unknown))
     assert timed(unknown.ranks) is None
     assert timed(named(["host", "host", "host", None]).ranks) is None
     assert "of rank 0 are the host's" in str(whose_times(named(["host", None, None, None])))

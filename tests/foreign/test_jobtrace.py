@@ -109,7 +109,7 @@ def test_seconds_become_nanoseconds_and_steps_follow_each_other(tmp_path):
         (16, pytest.approx(100_000_000, abs=10), pytest.approx(500_000_000, abs=20)),
         (20, pytest.approx(2_400_000_000, abs=200), pytest.approx(2_800_000_000, abs=200)),
     ]
-    assert "tell 137 ns apart" in codes(timeline)["steps-laid-out"].message
+    assert "resolve 137 ns" in codes(timeline)["steps-laid-out"].message
     # Idle are 0.1 and 1.0 s of the first stage's 1.9 s, and 1.1 s of the second's.
     assert bubble_rates(timeline).overall.makespan == pytest.approx(1 - 1.7 / 3.8, abs=1e-6)
 
@@ -269,7 +269,7 @@ def test_events_that_do_not_say_their_rank_are_counted(tmp_path):
 def test_a_damaged_timeline_is_refused(tmp_path):
     path = tmp_path / "trace_step0_1"
     path.write_text(json.dumps(pipeline_events())[:-40])
-    with pytest.raises(SourceError, match="is no ndtimeline trace, or is damaged"):
+    with pytest.raises(SourceError, match="is not an ndtimeline trace, or is damaged"):
         sources.load(path)
 
 

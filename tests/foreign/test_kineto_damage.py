@@ -184,7 +184,7 @@ def test_without_a_base_times_count_from_an_unknown_moment(tmp_path):
         ('{"schemaVersion": 1, "deviceProp', "cut short"),
         ('{"schemaVersion": 1, "deviceProperties": []}', 'no "traceEvents"'),
         ('{"schemaVersion": 1, "traceEvents": {}}', 'no "traceEvents"'),
-        ('{"baseTimeNanoseconds": "soon", "traceEvents": []}', "header that makes no sense"),
+        ('{"baseTimeNanoseconds": "soon", "traceEvents": []}', "an invalid header"),
     ],
 )
 def test_what_is_no_trace_is_refused_in_one_sentence(tmp_path, text, message):

@@ -437,4 +437,4 @@ def test_device_work_of_several_processes_that_are_not_told_apart_is_left_out(tm
     assert not len(cut.tasks.filter(pl.col("kind") == "forward"))
     assert codes(cut)["unowned-work"] == (4, None)
     [message] = [one.message for one in cut.run.warnings if one.code == "unowned-work"]
-    assert "do not say their process" in message
+    assert "do not state their process" in message

@@ -400,7 +400,7 @@ def test_the_command_says_what_is_wrong(tmp_path):
             run(*arguments)
         return str(caught.value)
 
-    assert "no folder" in refused("--log_dir", tmp_path / "nowhere")
+    assert "not a folder" in refused("--log_dir", tmp_path / "nowhere")
     assert "no workerlog.N" in refused("--log_dir", tmp_path)
     assert "no folders machine0" in refused("--log_dir", tmp_path, "--multi_machine")
     assert "workerlog.7" in refused("--log_dir", tmp_path, "--devices", "7")

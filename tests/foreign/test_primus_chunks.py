@@ -255,7 +255,7 @@ def test_sizes_that_cannot_be_are_not_used(tmp_path, config):
     timeline = sources.load(tmp_path / "d", clock="raw")
 
     check(timeline, truth, 4)
-    assert "makes no sense" in notice(timeline, "no-config")
+    assert "is invalid" in notice(timeline, "no-config")
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the real dump is not here")

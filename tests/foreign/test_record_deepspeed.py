@@ -306,7 +306,7 @@ def test_a_version_that_lacks_a_function_is_one_warning(tmp_path):
     (package / "engine.py").write_text("class PipelineEngine:\n    pass\n")
     script = tmp_path / "job.py"
     script.write_text("import deepspeed.runtime.pipe.engine as e; print(e.PipelineEngine.__name__)")
-    record = (sys.executable, "-m", "bubblescope", "record", "--out", str(tmp_path / "out"))
+    record = (sys.executable, "-m", "bubblescope", "record", "--output", str(tmp_path / "out"))
     done = run([*record, "--", sys.executable, str(script)])
     assert done.stdout.splitlines()[0] == "PipelineEngine"
     assert done.stderr.count("bubblescope cannot record deepspeed.runtime.pipe.engine") == 1
@@ -364,7 +364,7 @@ def test_deepspeed_itself_is_recorded_as_it_ran(tmp_path, name, chunks, schedule
     ]
     folder = tmp_path / "recording"
     with_us = run(
-        [sys.executable, "-m", "bubblescope", "record", "--out", str(folder), "--", *launch]
+        [sys.executable, "-m", "bubblescope", "record", "--output", str(folder), "--", *launch]
     )
     assert with_us.returncode == 0, with_us.stderr[-2000:]
     assert digests(with_us, RANKS) == digests(run(launch), RANKS)

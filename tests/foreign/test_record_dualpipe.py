@@ -428,7 +428,7 @@ def test_dualpipe_itself_is_recorded_as_it_ran(tmp_path, name, overlaps):
     ]
     folder = tmp_path / "recording"
     with_us = run(
-        [sys.executable, "-m", "bubblescope", "record", "--out", str(folder), "--", *launch]
+        [sys.executable, "-m", "bubblescope", "record", "--output", str(folder), "--", *launch]
     )
     assert with_us.returncode == 0, with_us.stderr[-2000:]
     assert digests(with_us, RANKS) == digests(run(launch), RANKS)

@@ -132,7 +132,7 @@ def run(command: list[str]) -> subprocess.CompletedProcess:
 
 
 def recorded(folder: Path, command: list[str], *options: str) -> subprocess.CompletedProcess:
-    ours = [sys.executable, "-m", "bubblescope", "record", "--out", str(folder)]
+    ours = [sys.executable, "-m", "bubblescope", "record", "--output", str(folder)]
     return run([*ours, *options, "--", *command])
 
 

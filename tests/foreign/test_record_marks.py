@@ -89,7 +89,7 @@ def jobs(tmp_path_factory):
                 [
                     *(sys.executable, "-m", "bubblescope", "record"),
                     *(
-                        "--out",
+                        "--output",
                         str(folder / name / "recording"),
                         "--marks",
                         "torch",
@@ -330,7 +330,7 @@ def test_marks_that_the_job_cannot_make_are_refused_before_it_trains(monkeypatch
         sys.modules["torch_npu.npu"] = None
         with pytest.raises(RecorderError, match="no mstx marks in this job"):
             chosen_marks(["mstx"])
-    with pytest.raises(RecorderError, match="'rocm' are no marks; use some of nvtx, mstx, torch"):
+    with pytest.raises(RecorderError, match="'rocm' are not marks; use some of nvtx, mstx, torch"):
         chosen_marks(["rocm"])
     assert chosen_marks([]) is None
 

@@ -169,7 +169,16 @@ def test_megatron_itself(tmp_path, chunks, overlap):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     job = [*torchrun, str(script), str(chunks), "4", overlap]
     folder = tmp_path / "recording"
-    record = [sys.executable, "-m", "bubblescope", "record", "--timer", "cpu", "--out", str(folder)]
+    record = [
+        sys.executable,
+        "-m",
+        "bubblescope",
+        "record",
+        "--timer",
+        "cpu",
+        "--output",
+        str(folder),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def run(command):

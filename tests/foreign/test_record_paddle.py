@@ -492,7 +492,7 @@ class TestStaticGraphs:
         run(
             [
                 *(sys.executable, "-m", "bubblescope", "record", *options),
-                *("--out", str(tmp_path / "recording"), "--"),
+                *("--output", str(tmp_path / "recording"), "--"),
                 *(sys.executable, str(tmp_path / "launcher.py"), str(tmp_path / "worker.py")),
                 *(str(tmp_path / "log"), workers),
             ],
@@ -540,7 +540,7 @@ def test_an_executor_without_profiler_is_one_warning(tmp_path):
     script.write_text(
         "from paddle.base.executor import _StandaloneExecutor as E; print(E().run(3))"
     )
-    record = (sys.executable, "-m", "bubblescope", "record", "--out", str(tmp_path / "out"))
+    record = (sys.executable, "-m", "bubblescope", "record", "--output", str(tmp_path / "out"))
     done = run([*record, "--", sys.executable, str(script)])
     assert done.stdout.splitlines()[0] == "3"
     assert done.stderr.count("bubblescope cannot record paddle.base.executor") == 1
@@ -602,7 +602,7 @@ def test_paddles_dygraph_pipeline_is_recorded_as_it_ran(tmp_path):
         assert len(found) == ranks, logs[0][-2000:]
         return found
 
-    record = (sys.executable, "-m", "bubblescope", "record", "--out", str(tmp_path / "out"))
+    record = (sys.executable, "-m", "bubblescope", "record", "--output", str(tmp_path / "out"))
     done = run([*record, "--", *launch("with")], PADDLE_DISTRI_BACKEND="gloo")
     assert done.returncode == 0, done.stderr[-2000:]
     run(launch("without"), PADDLE_DISTRI_BACKEND="gloo")
@@ -650,7 +650,7 @@ def test_paddles_own_executor_is_told_to_profile_the_steps_to_record(tmp_path):
     needs("paddle")
     script = tmp_path / "static.py"
     script.write_text(textwrap.dedent(STATIC))
-    record = (sys.executable, "-m", "bubblescope", "record", "--out", str(tmp_path / "out"))
+    record = (sys.executable, "-m", "bubblescope", "record", "--output", str(tmp_path / "out"))
     done = run([*record, "--steps", "1:3", "--", sys.executable, str(script)])
     assert "told 0 1 1 0 0" in done.stdout.splitlines(), done.stderr[-2000:]
     assert "Schedule Profiler start at step 1 and end at step 3" in done.stderr

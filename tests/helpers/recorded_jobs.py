@@ -192,7 +192,7 @@ def run(job: Job, folder: Path) -> Outcome:
     """
     alone = _run(job.command, folder / "alone", again=job.again)
     recording = folder / "recording"
-    ours = [sys.executable, "-m", "bubblescope", "record", "--out", str(recording), "--"]
+    ours = [sys.executable, "-m", "bubblescope", "record", "--output", str(recording), "--"]
     recorded = _run([*ours, *job.command], folder / "stamps", again=job.again)
     equal = tasks = 0
     differing: list[str] = []

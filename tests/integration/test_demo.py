@@ -225,7 +225,7 @@ def test_a_stage_that_fails_passes_its_reason_on(tmp_path):
     [
         (
             {"schedule": "chaos"},
-            "'chaos' is no schedule of the demo; use one of gpipe, 1f1b, eager-1f1b, zb-h1, zb-h2",
+            "'chaos' is not a schedule of the demo; use one of gpipe, 1f1b, eager-1f1b, zb-h1, zb-h2",
         ),
         ({"stages": 0}, "needs stages of at least 1, not 0"),
         ({"microbatches": 0}, "needs microbatches of at least 1"),

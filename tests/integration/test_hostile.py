@@ -289,7 +289,7 @@ def test_tables_keep_every_row_and_text(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_half_a_character_is_no_obstacle(tmp_path, name):
-    """A file's name that is no UTF-8 has them; they are what no file of ours can hold."""
+    """A file's name that is not valid UTF-8 has them; they are what no file of ours can hold."""
     broken = "a\udcffz"
     timeline = one_f_one_b(ranks=2, microbatches=2, steps=1)
     run = Run(

@@ -91,7 +91,7 @@ def run(command: list[str], **how) -> subprocess.CompletedProcess:
 def recorded(folder: Path, *command: str, options: tuple[str, ...] = ()):
     return run(
         [
-            *(sys.executable, "-m", "bubblescope", "record", "--out", str(folder)),
+            *(sys.executable, "-m", "bubblescope", "record", "--output", str(folder)),
             *options,
             "--",
             *command,
@@ -213,7 +213,7 @@ class TestTheJobComesFirst:
         environment = {**ENVIRONMENT, "PYTHONPATH": str(tmp_path / "site")}
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "bubblescope", "record", "--out", str(tmp_path / "out")),
+                *(sys.executable, "-m", "bubblescope", "record", "--output", str(tmp_path / "out")),
                 *("--", *python(tmp_path, "print(mine)")),
             ],
             capture_output=True,
@@ -411,7 +411,7 @@ def test_two_nodes_that_share_the_folder_agree_on_the_attempt(tmp_path):
     for counts in (("0", "0"), ("1", "0")):
         nodes = [
             subprocess.Popen(
-                [sys.executable, "-m", "bubblescope", "record", "--out", str(out), "--", *job],
+                [sys.executable, "-m", "bubblescope", "record", "--output", str(out), "--", *job],
                 env=ENVIRONMENT
                 | {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
                 | {"MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "none"}
@@ -440,7 +440,7 @@ def test_a_typing_error_or_a_running_job_deletes_nothing(tmp_path):
     kept = write(out, 7)
     done = recorded(out, "pythn", "train.py", options=("--overwrite",))
     assert done.returncode == 2
-    assert "pythn cannot be run: there is no such program" in " ".join(done.stderr.split())
+    assert "pythn cannot be run: no such program was found" in " ".join(done.stderr.split())
     assert sources.load(kept).steps == [7]
     with Recorder(out, rank=0) as recorder, recorder.step(8), recorder.task("forward"):
         done = recorded(out, "true", options=("--overwrite",))

@@ -428,7 +428,7 @@ def test_without_prometheus_client_recording_goes_on(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["", "host:", "0", "65536", "host:x", "²", ":-1"])
 def test_what_is_no_address_is_refused(text):
-    with pytest.raises(ValueError, match="is no port"):
+    with pytest.raises(ValueError, match="is neither a port"):
         address_of(text)
 
 

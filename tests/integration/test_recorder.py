@@ -340,9 +340,11 @@ def test_misuse_is_refused(tmp_path):
     with pytest.raises(RecorderError, match="the recorder is not open"), recorder.step():
         pass
     with recorder:
-        with pytest.raises(RecorderError, match="'sideways' is no task kind; use one of forward"):
+        with pytest.raises(
+            RecorderError, match="'sideways' is not a task kind; use one of forward"
+        ):
             recorder.task("sideways")
-        with pytest.raises(RecorderError, match="'gpu' is no lane"):
+        with pytest.raises(RecorderError, match="'gpu' is not a lane"):
             recorder.task("forward", lane="gpu")
         with recorder.step(4), pytest.raises(RecorderError, match="step 5 begins inside step 4"):
             recorder.step(5).__enter__()

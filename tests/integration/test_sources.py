@@ -122,14 +122,14 @@ def test_what_lies_beside_a_recording_is_read_where_it_is_asked_for(tmp_path):
     recorded = sources.load(tmp_path)
     assert len(recorded) == 1
     [note] = recorded.run.notes
-    assert "what lies beside the recording was not read (node0.sqlite)" in note.message
+    assert "other files beside the recording were not read (node0.sqlite)" in note.message
     assert len(sources.load(tmp_path, source="nsight")) > 1
     assert len(sources.load(tmp_path / "node0.sqlite")) > 1
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
     with pytest.raises(
-        SourceError, match=r"pprof: is no trace format; the formats .*native, ndtime"
+        SourceError, match=r"pprof: is not a trace format; the formats .*native, ndtime"
     ):
         sources.load(tmp_path, source="pprof")
 

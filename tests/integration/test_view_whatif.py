@@ -298,7 +298,7 @@ def test_layers_move_over_a_boundary(opened, served, timeline):
     boundary = boundary_of(page, 1)
     boundary.focus()
     page.keyboard.press("ArrowRight")
-    waited(page, "1 layers from stage 2 to stage 1")
+    waited(page, "1 layer from stage 2 to stage 1")
     text = "--move 1@2:1 --layers 8,8,8,8"
     assert command(page).endswith(text)
     truth = asked(timeline, text)
@@ -317,7 +317,7 @@ def test_a_page_that_knows_the_layers_holds_moves_of_one(opened, held, timeline)
     assert page.get_by_label("layers of each stage as they are").input_value() == "8,8,8,8"
     boundary_of(page, 1).focus()
     page.keyboard.press("ArrowRight")
-    waited(page, "1 layers from stage 2 to stage 1")
+    waited(page, "1 layer from stage 2 to stage 1")
     assert shown(page) == ghosts(timeline, "--move 1@2:1 --layers 8,8,8,8")
 
 

@@ -169,7 +169,7 @@ def test_the_last_start_is_read_unless_another_is_asked_for(tmp_path):
     assert bubblescope.load(tmp_path, attempt="all").steps == [0, 5]
     with pytest.raises(SourceError, match=r"has no attempt 3; it holds 1, 2"):
         bubblescope.load(tmp_path, attempt=3)
-    with pytest.raises(SourceError, match="is no recording of several attempts"):
+    with pytest.raises(SourceError, match="is not a recording with attempts"):
         bubblescope.load(tmp_path / "attempt-0001", attempt=1)
 
 
@@ -209,7 +209,7 @@ def test_a_last_start_without_a_step_names_the_others(tmp_path):
 def test_a_start_in_which_no_rank_could_write_hides_no_other(tmp_path):
     """As on a disk with no room for one more file: the attempt was begun before."""
     make(tmp_path)
-    said = "holds nothing in attempt 1: no rank could write there, or none began"
+    said = "holds nothing in attempt 1: no rank could write there, or none started"
     with pytest.raises(SourceError, match=rf"{said}$"):
         bubblescope.load(tmp_path)
     make(tmp_path)

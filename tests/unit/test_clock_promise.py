@@ -386,7 +386,7 @@ def test_hosts_of_which_nothing_is_known_are_left_as_they_are():
     found = align(run.timeline())
 
     assert found.tasks.equals(run.timeline().tasks)
-    assert "nothing that ran tells how the clocks of 2 hosts differ" in str(codes(found))
+    assert "nothing in the traces shows how the clocks of 2 hosts differ" in str(codes(found))
     assert bubble_rates(found).overall.makespan_error is None
 
 

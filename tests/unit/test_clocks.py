@@ -164,7 +164,7 @@ def test_a_timeline_without_stages_is_left_as_it_is():
     assert same.tasks.equals(bare.tasks)
     assert same.ranks.equals(bare.ranks)
     assert same.run.clock is None
-    assert "nothing that ran tells" in codes(same)["clocks-disconnected"].message
+    assert "nothing in the traces shows" in codes(same)["clocks-disconnected"].message
     assert align(same) == same
 
 

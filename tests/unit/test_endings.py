@@ -111,7 +111,7 @@ def test_export_takes_its_format_from_the_file(run, name):
 
 
 def test_export_without_format_and_file_says_what_it_needs(run):
-    assert "say what to write: a format with --to, or a file with -o" in said(
+    assert "name what to write: a format with --to, or a file with -o" in said(
         run("export", "run.bubbles.parquet")
     )
 
@@ -146,6 +146,6 @@ def test_options_of_pictures_need_a_file(run):
     assert "--dpi is for --to png, not for pdf" in said(
         run("simulate", *SIZE, "--dpi", "90", "-o", "x.pdf")
     )
-    assert "--compare draws a picture, and html is none" in said(
+    assert "--compare draws a picture, and html is not a picture format" in said(
         run("simulate", "--compare", "1f1b", *SIZE, "--to", "html")
     )

@@ -195,14 +195,16 @@ def test_print_without_room_says_in_its_own_unit_what_it_needs(width):
 
 @pytest.mark.parametrize("width", ["", "wide", "-3in", "3.3inch", "1e3px", "3in 4in", "٣in"])
 def test_what_is_no_width_is_refused(width):
-    with pytest.raises(BubblescopeError, match=r"is no width; give one such as 84mm, 3\.3in"):
+    with pytest.raises(BubblescopeError, match=r"is not a width; give one such as 84mm, 3\.3in"):
         svg.render(pictured(one_f_one_b()), width=width)
 
 
 def test_a_picture_wider_than_any_wall_and_an_unknown_look_are_refused():
     with pytest.raises(BubblescopeError, match=r"at most 520\.8333in wide"):
         svg.render(pictured(one_f_one_b()), width="9999in")
-    with pytest.raises(BubblescopeError, match="'nice' is no look of a picture; it is full or pap"):
+    with pytest.raises(
+        BubblescopeError, match="'nice' is not a look of a picture; choose full or pap"
+    ):
         svg.render(pictured(one_f_one_b()), look="nice")
 
 

@@ -44,7 +44,7 @@ def test_hostile_text_comes_back_unchanged(tmp_path):
 
 def test_an_unknown_format_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(
-        BubblescopeError, match="'docx' is no output format; the formats are perfetto"
+        BubblescopeError, match="'docx' is not an output format; the formats are perfetto"
     ):
         write(staggered(), tmp_path / "run.docx", to="docx")
 

@@ -131,11 +131,11 @@ def test_a_file_is_of_the_format_that_its_ending_says(tmp_path):
     assert "<!doctype html>" in run.view(tmp_path / "page.html", title="mine").read_text()
     assert run.save(tmp_path / "run.bubbles.parquet").exists()
     assert bubblescope.load(tmp_path / "run.bubbles.parquet").tasks.equals(run.tasks)
-    with pytest.raises(bubblescope.BubblescopeError, match="has the ending of no format"):
+    with pytest.raises(bubblescope.BubblescopeError, match="has an ending that no format has"):
         run.export(tmp_path / "run.txt")
     with pytest.raises(bubblescope.BubblescopeError, match="csv has no option look; it is an op"):
         run.export(tmp_path / "run.csv", look="paper")
-    with pytest.raises(bubblescope.BubblescopeError, match="svg cannot show what could have been"):
+    with pytest.raises(bubblescope.BubblescopeError, match="svg cannot show a what-if"):
         bubblescope.export(run, tmp_path / "run.svg", whatif=lambda run: run.schedule("zb-h1"))
 
 

@@ -36,7 +36,7 @@ from synthetic import one_f_one_b
         ("0F0,0F2,0B0,0B2\n", "no forward of micro-batch 1 at stage 0$"),
         ("0F0,0B0,0F0\n", "1 forwards run twice$"),
         ("0F99999999999999999999\n", "row 1, cell 1: '0F9+' has a number that no plan has$"),
-        ("0F" + "9" * 5000 + "\n", "row 1, cell 1: '0F9+ is no action"),
+        ("0F" + "9" * 5000 + "\n", "row 1, cell 1: '0F9+ is not an action"),
     ],
 )
 def test_a_plan_is_as_large_as_what_it_holds(tmp_path, text, why):

@@ -225,9 +225,11 @@ def test_narrow_terminals_leave_out_numbers_and_cut_none(width, left_out):
 
 
 def test_what_cannot_be_asked_is_refused_in_a_sentence():
-    with pytest.raises(TimelineError, match=r"no kernels are known of this run.*activities=True"):
+    with pytest.raises(
+        TimelineError, match=r"the kernels of this run were not kept.*activities=True"
+    ):
         Trace(one_f_one_b()).kernels()
-    with pytest.raises(TimelineError, match="there is no column nmae; kernels are told apart by"):
+    with pytest.raises(TimelineError, match="there is no column nmae; kernels can be grouped by"):
         Trace(run({0: [("gemm", "compute", 1)]})).kernels(by=["nmae"])
     with pytest.raises(TimelineError, match="no column is given"):
         Trace(run({0: [("gemm", "compute", 1)]})).kernels(by=[])

@@ -543,7 +543,7 @@ def test_an_argument_that_is_missing_is_named(key):
         ({"hidden_size": "8192"}, "'hidden_size' is '8192', not a whole number"),
         ({"hidden_size": True}, "'hidden_size' is True, not a whole number"),
         ({"num_hidden_layers": 0}, "'num_hidden_layers' is 0, not a whole number from 1 on"),
-        ({"num_attention_heads": 7}, "'hidden_size' 8192 is no multiple of"),
+        ({"num_attention_heads": 7}, "'hidden_size' 8192 is not a multiple of"),
         ({"tie_word_embeddings": "no"}, "neither true nor false"),
         (QWEN3_MOE | {"mlp_only_layers": 3}, "'mlp_only_layers' is 3, not a list"),
         (DEEPSEEK_V3 | {"attention_bias": True}, "'attention_bias' is true"),
@@ -558,7 +558,7 @@ def test_what_makes_no_sense_is_refused(change, words):
     ("change", "words"),
     [
         ({"hybrid_layer_pattern": "M*M-"}, "'hybrid_layer_pattern' is 'M\\*M-'"),
-        ({"experimental_attention_variant": "gdn2"}, "such models are not known"),
+        ({"experimental_attention_variant": "gdn2"}, "such models are not supported"),
         (
             {"num_experts": 8, "moe_layer_freq": "([1]*96)"},
             "neither a whole number nor a list of 96",
@@ -579,7 +579,9 @@ def test_arguments_that_make_no_sense_are_refused(change, words):
 
 def test_conventions_and_lengths_are_checked():
     model = from_huggingface(LLAMA)
-    with pytest.raises(ModelError, match="'chinchilla' is no way to count FLOPs; there are mega"):
+    with pytest.raises(
+        ModelError, match="'chinchilla' is not a way to count FLOPs; choose from mega"
+    ):
         flops_per_token(model, 8192, "chinchilla")
     with pytest.raises(ModelError, match="at least one token, not 0"):
         flops_per_token(model, 0, "palm")

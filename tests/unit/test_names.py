@@ -148,8 +148,8 @@ def test_a_users_pattern_comes_first_and_may_match_anywhere():
     ("pattern", "message"),
     [
         (r"(?P<kind>F", r"is not a regular expression"),
-        (r"F(?P<mb>\d+)", r"has no group that says the kind: \(\?P<kind>"),
-        (r"(?P<kind>F)(?P<layer>\d+)", r"groups that mean nothing here: layer"),
+        (r"F(?P<mb>\d+)", r"has no group for the kind: \(\?P<kind>"),
+        (r"(?P<kind>F)(?P<layer>\d+)", r"unknown groups: layer"),
     ],
 )
 def test_an_unusable_pattern_is_explained(pattern, message):
@@ -225,14 +225,17 @@ def test_a_names_file_holds_patterns_that_are_tried_in_order(tmp_path):
     ("text", "message"),
     [
         (None, "cannot be read"),
-        ("names = 3", "is no names file"),
-        ("[[names]]\nregex = 'F'", "is no names file"),
-        ("[[names", "is no names file"),
+        ("names = 3", "is not a names file"),
+        ("[[names]]\nregex = 'F'", "is not a names file"),
+        ("[[names", "is not a names file"),
         (
             "[[names]]\npattern = '(F'",
             r"ours.toml, pattern 1 \('\(F'\) is not a regular expression",
         ),
-        ("[[names]]\npattern = '(?P<kind>F)'\nkinds = {F = 'up'}", "means 'up', which is no kind"),
+        (
+            "[[names]]\npattern = '(?P<kind>F)'\nkinds = {F = 'up'}",
+            "means 'up', which is not a kind",
+        ),
     ],
 )
 def test_an_unusable_names_file_is_explained(tmp_path, text, message):
@@ -247,7 +250,9 @@ def test_an_unusable_names_file_is_explained(tmp_path, text, message):
 def test_words_without_patterns_and_words_that_are_no_kind_are_refused():
     with pytest.raises(NamesError, match="give --names as well"):
         NameParser(None, {"Compute": "forward"})
-    with pytest.raises(NamesError, match="'Compute' means 'up', which is no kind; the kinds are f"):
+    with pytest.raises(
+        NamesError, match="'Compute' means 'up', which is not a kind; the kinds are f"
+    ):
         NameParser("(?P<kind>Compute)", {"Compute": "up"})
 
 

@@ -119,7 +119,7 @@ def test_questions_are_read_as_they_are_written(text, asked):
         ("--each --stage 1=2", "'--each' asks nothing"),
         ("stage", "'stage' asks nothing"),
         ("--move 1@0:1", "--move needs --layers"),
-        ("--schedule nonsense", "is no schedule"),
+        ("--schedule nonsense", "is not a schedule"),
         ("--without 'slow", "No closing quotation"),
     ],
 )

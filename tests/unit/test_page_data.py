@@ -406,7 +406,7 @@ def run(tmp_path):
         (("--without", "slow rank"), "without slow rank"),
         (("--healthy", "6"), "rank 6 healthy"),
         (("--stage", "2=0.5"), "stage 2 takes 0.5 times as long"),
-        (("--move", "1@3:0", "--layers", "8,8,8,8"), "1 layers from stage 3 to stage 0"),
+        (("--move", "1@3:0", "--layers", "8,8,8,8"), "1 layer from stage 3 to stage 0"),
         (("--microbatches", "12"), "12 micro-batches"),
         (("--schedule", "interleaved-1f1b", "--chunks", "4"), "interleaved-1f1b, 4 chunks"),
         (("--healthy", "6", "--schedule", "zb-v"), "rank 6 healthy and zb-v"),

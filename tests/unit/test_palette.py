@@ -1,4 +1,4 @@
-"""Colours are told apart by everyone, on light grounds and on dark ones.
+"""Colours are grouped by everyone, on light grounds and on dark ones.
 
 Contrast is WCAG 2.2's; colour blindness is simulated as Machado, Oliveira and Fernandes, "A
 Physiologically-based Model for Simulation of Color Vision Deficiency" (IEEE TVCG, 2009), have it at

@@ -108,7 +108,7 @@ def test_a_plan_of_ones_own_may_be_set_above_by_its_name(run):
 def test_what_cannot_be_set_above_says_why(run):
     with pytest.raises(
         ScheduleError,
-        match=r"'zb-9' is nothing to set a run beside; did you mean zb-.*\? Give ideal, plan",
+        match=r"'zb-9' cannot be set beside a run; did you mean zb-.*\? Give ideal, plan",
     ):
         beside(run, "zb-9")
     with pytest.raises(ScheduleError, match="is not recognised"):

@@ -269,7 +269,7 @@ def test_with_no_more_micro_batches_than_devices_zero_bubble_is_all_ramp(p, data
 @pytest.mark.parametrize(
     ("name", "arguments", "why"),
     [
-        ("nonsense", {}, "no schedule; the schedules are gpipe, 1f1b"),
+        ("nonsense", {}, "not a schedule; the schedules are gpipe, 1f1b"),
         ("1f1b", {"devices": 0}, "at least one device and one micro-batch"),
         ("1f1b", {"chunks": 2}, "has 1 chunks on a device, not 2"),
         ("1f1b", {"memory": 4}, "takes no memory limit; zb-auto does"),
@@ -332,7 +332,7 @@ def test_a_csv_with_transfers_and_gaps_is_the_computation_in_it(tmp_path):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("0F0,0Q0\n", "own.csv: row 1, cell 2: '0Q0' is no action"),
+        ("0F0,0Q0\n", "own.csv: row 1, cell 2: '0Q0' is not an action"),
         ("0F\n", "row 1, cell 1: '0F' names no micro-batch"),
         ("0F0\n", "own.csv: no backward of micro-batch 0 at stage 0"),
         ("", "needs operations for every device"),

@@ -288,7 +288,7 @@ def test_a_name_that_is_none_gets_the_nearest():
     ):
         with pytest.raises(ScheduleError, match=f"did you mean {near}"):
             named(name)
-    with pytest.raises(ScheduleError, match="no schedule; the schedules are gpipe"):
+    with pytest.raises(ScheduleError, match="not a schedule; the schedules are gpipe"):
         named("nonsense")
 
 
@@ -332,16 +332,16 @@ def test_what_the_check_for_deadlocks_is_about_is_said():
     [
         (("--schedule", "1f1b"), "give --stages and --microbatches"),
         (("--forward", "10", *SIZE), "'10' is not like 10ms, 300us or 1.5s"),
-        (("--schedule", "nonsense", *SIZE), "'nonsense' is no schedule"),
-        (("--compare", "1f1b,nonsense", *SIZE), "'nonsense' is no schedule"),
+        (("--schedule", "nonsense", *SIZE), "'nonsense' is not a schedule"),
+        (("--compare", "1f1b,nonsense", *SIZE), "'nonsense' is not a schedule"),
         (("--compare", "dualpipe", "--stages", "3", "--microbatches", "8"), "an even number"),
         (("--schedule", "no.csv"), "no.csv: cannot be read as a schedule"),
-        ((*SIZE, "-o", "x.docx"), "x.docx has the ending of no format"),
+        ((*SIZE, "-o", "x.docx"), "x.docx has an ending that no format has"),
         ((*SIZE, "-o", "no/such/x.svg"), "no/such does not exist; make it first"),
         ((*SIZE, "--save-plan", "no/such/x.csv"), "no/such does not exist; make it first"),
         ((*SIZE, "--plan", "no/such/x.csv"), "no/such/x.csv: cannot be read as a schedule"),
         ((*SIZE, "--schedule", "zbw"), "did you mean zb-v?"),
-        ((*SIZE, "--schedule", ""), "'' is no schedule"),
+        ((*SIZE, "--schedule", ""), "'' is not a schedule"),
         ((*SIZE, "--compare", "1f1b", "--schedule", "zb-v"), "goes neither with --schedule"),
         (("--compare", "1f1b", *SIZE, "-o", "no/such/x.svg"), "no/such does not exist"),
     ],

@@ -443,7 +443,7 @@ def test_the_command_on_one_replica(tmp_path):
     path = simulate(generate("zb-h1", 4, 8), Costs(F, B, W)).save(tmp_path / "run.parquet")
     done = command(path)
     assert done.exit_code == 0
-    assert "no communication is modelled" in done.output
+    assert "communication is not modelled" in done.output
 
 
 def test_the_command_without_tasks(tmp_path):

@@ -163,12 +163,22 @@ def test_no_line_is_wider_than_the_console(width, system):
         assert sum(segment.cell_length for segment in line) <= width
 
 
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_stages_are_never_cut_before_their_lane(width):
+    timeline = one_f_one_b(ranks=4, microbatches=4)
+    held = [[0], [1, 6], [2, 5, 10], list(range(3, 99, 4))]
+    ranks = timeline.ranks.with_columns(stages=pl.Series(held))
+    shown = printed(lanes(Timeline(timeline.tasks, ranks)), width)
+    for stages in ("stage 0", "stage 1, 6", "stage 2, 5, 10", "stage 3, 7 … 95"):
+        assert any(f"· {stages} " in line for line in shown)
+
+
 def test_letters_stand_for_kinds_where_colours_are_off(monkeypatch):
     timeline = one_f_one_b(ranks=2, microbatches=2, steps=1)
     plain = printed(lanes(timeline), 40)
     assert plain[:2] == [
-        "rank 0 · … FFFFFF······BBBBBBB···BBBBBBO",
-        "rank 1 · … ···FFFBBBBBBFFFBBBBBBB······O",
+        "rank 0 · stage 0 FFFFF·····BBBBB··BBBBBO",
+        "rank 1 · stage 1 ··FFFBBBBBFFBBBBB·····O",
     ]
     assert " ".join(plain[3:]).split() == [
         *("F", "forward", "B", "backward", "O", "optimizer", "·", "idle")

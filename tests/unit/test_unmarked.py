@@ -459,11 +459,11 @@ def test_what_is_corrected_by_hand_holds_and_the_rest_stays(tmp_path):
 @pytest.mark.parametrize(
     ("passes", "why"),
     [
-        ("0 = 'F0 Q1'", "'Q1' is no pass"),
-        ("first = 'F0'", "'first' under .passes. is no rank"),
+        ("0 = 'F0 Q1'", "'Q1' is not a pass"),
+        ("first = 'F0'", "'first' under .passes. is not a rank"),
         ("0 = 'F0.0 F1.0'", "2 passes of rank 0, of which 32 were inferred"),
         ("9 = 'F0.0'", "1 passes of rank 9, of which 0 were inferred"),
-        ("0 = 3", "is no names file"),
+        ("0 = 3", "is not a names file"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_in_one_sentence(tmp_path, passes, why):

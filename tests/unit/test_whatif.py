@@ -240,7 +240,7 @@ def test_the_command_answers_questions(run):
         "stage 2 takes 0.5 times as long",
         "rank 1 takes 2 times as long",
         "rank 0 healthy",
-        "1 layers from stage 3 to stage 0",
+        "1 layer from stage 3 to stage 0",
         "32 micro-batches",
         "zb-v",
         "interleaved-1f1b, 4 chunks",
@@ -254,7 +254,7 @@ def test_the_command_asks_all_changes_at_once(run):
     ]
     (said,) = json.loads(invoke(run, "--json", *asked_for).stdout)["predictions"]
     assert said["change"] == (
-        "rank 0 healthy and 1 layers from stage 3 to stage 0 and 1 layers from stage 3 to stage 1 and "
+        "rank 0 healthy and 1 layer from stage 3 to stage 0 and 1 layer from stage 3 to stage 1 and "
         "32 micro-batches"
     )
     outright = ("--partition", "9,9,8,6", "--layers", "8,8,8,8", "--healthy", "0")
@@ -291,7 +291,7 @@ def test_a_schedule_may_be_a_plan_of_a_file(run, tmp_path):
         (("--partition", "16,16", "--layers", "8,8,8,8"), "layers are given for 2"),
         (("--move", "5@3:0", "--move", "4@3:1", "--layers", "8,8,8,8"), "not 9 to give"),
         (("--microbatches", "32", "--microbatches", "64"), "one number of micro-batches"),
-        (("--schedule", "zb-v", "--without", "slow rank"), "ask one by one"),
+        (("--schedule", "zb-v", "--without", "slow rank"), "ask about them one at a time"),
         (("--without", "stage imbalance", "--healthy", "0"), "nothing left to change"),
         (
             ("--schedule", "zb-v", "--move", "1@3:0", "--layers", "8,8,8,8"),

@@ -291,7 +291,7 @@ def test_a_device_with_faster_kernels():
 @pytest.mark.parametrize(
     ("pattern", "factor", "words"),
     [
-        ("(", 0.5, "no regular expression"),
+        ("(", 0.5, "not a regular expression"),
         ("flash", 0.5, "no kernel's name matches 'flash'; most time goes to gemm"),
         ("gemm", 1.5, "between 0 and 1"),
     ],

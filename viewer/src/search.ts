@@ -195,7 +195,7 @@ function called(word: string, text: string, head: Head, tasks: Tasks): Condition
     const field = /^([a-z]+)[:<>]/i.exec(word)?.[1];
     if (field && field !== "name")
       throw new QueryError(
-        `${field} is no word of a search: those are ${[...FIELDS.map((one) => `${one}:`), ...MEASURES].join(" ")}`,
+        `${field} is not a search field; the fields are ${[...FIELDS.map((one) => `${one}:`), ...MEASURES].join(" ")}`,
       );
     throw new QueryError(`nothing is called ${text}`);
   }

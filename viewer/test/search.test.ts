@@ -174,7 +174,7 @@ test("the last word of a query is completed by what means something here", () =>
 describe("what cannot be answered is an error that says why", () => {
   test.each([
     ["no such name", "nothing is called no"],
-    ["foo:3", "foo is no word of a search: those are rank: kind:"],
+    ["foo:3", "foo is not a search field; the fields are rank: kind:"],
     ["rank:", "rank: wants numbers, such as rank:3 or rank:1,4-6"],
     ["rank:x", "rank: wants numbers"],
     ["mb:1,", "mb: wants numbers"],

@@ -266,7 +266,7 @@ _PROFILERS: Final = "a trace of torch.profiler or Nsight Systems"
 _TELLING: Final = {
     "native": (
         f"{_PROFILERS} (`bubblescope record --marks torch` or `--marks nvtx` shows the same tasks in "
-        "it) would tell"
+        "it) would show"
     ),
     "kineto": "torch.profiler records them with ProfilerActivity.CUDA",
     "nsight": "nsys profile records them with --trace=cuda,nvtx",
@@ -276,7 +276,7 @@ _TELLING: Final = {
 """What tells of kernels, by format of traces without."""
 _TELLING_ELSE: Final = (
     "a trace of the device's own profiler (torch.profiler, Nsight Systems, rocprofv3, torch_npu) would "
-    "tell"
+    "show it"
 )
 
 
@@ -305,8 +305,8 @@ def untold(run: Run, *, some: bool) -> str | None:
     tells = _TELLING.get(formats.pop(), _TELLING_ELSE) if len(formats) == 1 else _TELLING_ELSE
     if some:
         return (
-            "the traces say how long kernels ran in tasks, but not which, nor what ran between tasks; "
-            f"{tells}"
+            "the traces show how long kernels ran in tasks, but not which kernels, nor what ran "
+            f"between tasks; {tells}"
         )
     if tells == _TELLING["native"]:
         tells = (
@@ -315,7 +315,7 @@ def untold(run: Run, *, some: bool) -> str | None:
         )
     return (
         "the traces hold no kernels, so all time inside tasks counts as busy, though the device may "
-        f"idle in it, and waiting for the network cannot be told from work; {tells}"
+        f"idle in it, and waiting for the network cannot be distinguished from work; {tells}"
     )
 
 
@@ -400,7 +400,7 @@ def headline(spending: Spending) -> str:
     idle = f"idle {_tenths(spending.share(spending.idle_ns))}"
     if spending.idle_ns:
         key, time = main_reason(spending)
-        idle += f", of it {100 * time / spending.idle_ns:.0f} % {REASONS[key][1]}"
+        idle += f", {100 * time / spending.idle_ns:.0f} % of it because {REASONS[key][1]}"
     busy = (
         ("compute", spending.compute_ns),
         ("exposed communication", spending.communication_exposed_ns),

@@ -99,7 +99,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         if model is None:
             if tokens is not None or sequence_length is not None:
                 raise ModelError(
-                    "tokens say nothing of FLOPs without a model: give its config.json, or "
+                    "tokens alone do not give FLOPs, which need a model: give its config.json, or "
                     "Megatron's arguments as JSON, as well (--model)"
                 )
             return cls(devices=devices, peak=peak)
@@ -145,7 +145,7 @@ def _check(
         raise ModelError(f"the peak is {peak!r}: give FLOPs per second, such as 989e12")
     if convention not in CONVENTIONS:
         raise ModelError(
-            f"{convention!r} is no way to count FLOPs; there are {', '.join(CONVENTIONS)}"
+            f"{convention!r} is not a way to count FLOPs; choose from {', '.join(CONVENTIONS)}"
         )
 
 
@@ -156,12 +156,12 @@ def _step(model: Model, path: str, tokens: int | None, length: int | None) -> tu
         tokens = model.sequences * length
     if tokens is None:
         raise ModelError(
-            f"{path}: this does not tell how many tokens a step has: give them, over all devices "
+            f"{path}: it does not state how many tokens a step has: give them, over all devices "
             "(--tokens), or Megatron's arguments with global_batch_size and seq_length"
         )
     if length is None:
         raise ModelError(
-            f"{path}: this does not tell how long the sequences of the training are, on which the "
+            f"{path}: it does not state how long the sequences of the training are, on which the "
             "FLOPs of attention depend: give it (--seq-length)"
         )
     return tokens, length
@@ -266,7 +266,7 @@ def utilization(timeline: Timeline, workload: Workload | None = None) -> Efficie
         None if nothing tells FLOPs: no model is given, and no trace has the shapes of operators.
 
     Raises:
-        ModelError: The traces are of more devices than the job is said to have.
+        ModelError: The traces are of more devices than the job is stated to have.
     """
     said = workload or Workload()
     operators = _operators(timeline)
@@ -278,7 +278,7 @@ def utilization(timeline: Timeline, workload: Workload | None = None) -> Efficie
     devices = said.devices or max(timeline.run.world or 0, traced)
     if devices < traced:
         raise ModelError(
-            f"the job is said to have {units.count(devices, 'device')}, but the traces are of "
+            f"the job is stated to have {units.count(devices, 'device')}, but the traces are of "
             f"{traced}: give the number of all (--devices)"
         )
     peak = _peak(timeline, said)
@@ -464,7 +464,7 @@ def _notes(found: Efficiency) -> list[str]:
     if found.steps is None:
         said = "no step is marked in the traces, so "
         said += "MFU is not known; " if wanted else ""
-        notes.append(f"{said}HFU is that of all that was recorded")
+        notes.append(f"{said}HFU covers everything that was recorded")
     elif found.open:
         notes.append(
             "the ends of steps were not recorded: each is taken to end with its last operation, so "
@@ -472,13 +472,14 @@ def _notes(found: Efficiency) -> list[str]:
         )
     if wanted and found.executed_flops is None:
         notes.append(
-            "the traces do not tell what was executed: torch.profiler records the shapes of "
+            "the traces do not show which operators were executed: torch.profiler records the "
+            "shapes of "
             "operators with record_shapes=True"
         )
     if found.traced_devices < found.devices:
         notes.append(
-            f"{found.traced_devices} of {units.count(found.devices, 'device')} have traces that "
-            "count: the others are taken to do as these"
+            f"{found.traced_devices} of {units.count(found.devices, 'device')} have usable "
+            "traces; the others are assumed to do the same"
         )
     ratio = found.executed_ratio or 0.0
     if found.impossible is None and _falls_short(found):
@@ -488,7 +489,7 @@ def _notes(found: Efficiency) -> list[str]:
             "or the model is wrong"
         )
     if wanted and found.steps is not None and found.compute_ns is None:
-        notes.append("the traces do not tell how long devices computed, only when tasks ran")
+        notes.append("the traces do not show how long devices computed, only when tasks ran")
     return notes
 
 

@@ -76,7 +76,7 @@ def spent_inside(timeline: Timeline, uses: Collection[Use]) -> Ints:
     """
     if not timeline.budget.height:
         raise TimelineError(
-            "the traces hold no kernels, so they do not tell what devices did inside tasks"
+            "the traces hold no kernels, so they do not show what devices did inside tasks"
         )
     rows = timeline.budget.filter(
         pl.col("use").is_in([use.value for use in uses]), pl.col("inside").is_not_null()
@@ -197,7 +197,7 @@ def _matching(ran: pl.DataFrame, pattern: str) -> pl.Series:
     try:
         wanted = re.compile(pattern)
     except re.error as error:
-        raise ScheduleError(f"{pattern!r} is no regular expression: {error}") from None
+        raise ScheduleError(f"{pattern!r} is not a regular expression: {error}") from None
     matched = pl.repeat(value=False, n=len(ran), eager=True)
     for column in ("name", "full"):
         if column in ran.columns:

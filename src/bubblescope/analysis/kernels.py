@@ -34,7 +34,7 @@ BY: Final = ("stage", "kind", "name")
 
 _LENGTH: Final = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
 NO_KERNELS: Final = (
-    "no kernels are known of this run: they are kept only if asked for, by "
+    "the kernels of this run were not kept: they are only if asked for, by "
     "bubblescope.load(..., activities=True), and only traces of devices have them (PyTorch profiler, "
     "Nsight Systems, rocpd)"
 )
@@ -242,7 +242,7 @@ def _known(by: Sequence[str]) -> tuple[str, ...]:
     unknown = next((one for one in by if one not in COLUMNS), None)
     if unknown is not None or not by:
         told = f"there is no column {unknown}" if unknown else "no column is given"
-        raise TimelineError(f"{told}; kernels are told apart by {', '.join(COLUMNS)}")
+        raise TimelineError(f"{told}; kernels can be grouped by {', '.join(COLUMNS)}")
     return tuple(dict.fromkeys(by))
 
 

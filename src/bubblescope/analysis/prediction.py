@@ -20,7 +20,9 @@ _UNSURE: Final = 0.1
 CLOSE: Final = 0.01
 """Ends of a range of guesses that are no further apart, as a share, are one number, and less sure."""
 
-BY_CHANCE: Final = "operations, which scatter much, happen to be short; more steps would tell more"
+BY_CHANCE: Final = (
+    "operations, which scatter much, happen to be short; more steps would make it more certain"
+)
 
 HOST_AHEAD: Final = "a host that keeps ahead of its device"
 HOST_SOONER: Final = "hosts that launch late launch as much sooner as kernels are faster"

@@ -87,9 +87,9 @@ CUT: Final = (
 )
 ALL_PARTIAL: Final = "no step is on all ranks, so none is compared across ranks"
 NO_IDEAL: Final = "no schedule was recognised in steps that were recorded whole"
-CROWDED: Final = "ranks worked for longer than a perfect run of one step has time for"
+CROWDED: Final = "ranks were busy for longer than a perfect run of the step takes"
 SHORTER: Final = "the run is shorter than a perfect run of the recognised schedule"
-NO_KERNELS: Final = "the trace does not tell when kernels ran"
+NO_KERNELS: Final = "the trace does not show when kernels ran"
 BEYOND: Final = "more than all of the time"
 
 _KEYS = ("step", "rank")

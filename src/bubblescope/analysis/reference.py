@@ -49,7 +49,7 @@ def reference(timeline: Timeline, name: str, known: Study, also: Sequence[Plan] 
         if schedule is None:
             near = nearest(name, (IDEAL, PLAN, *SCHEDULES, *plans))
             raise ScheduleError(
-                f"{name!r} is nothing to set a run beside; "
+                f"{name!r} cannot be set beside a run; "
                 + (f"did you mean {near}? Give " if near else "give ")
                 + f"{IDEAL}, {PLAN} or a schedule: {', '.join((*SCHEDULES, *plans))}"
             )
@@ -65,8 +65,8 @@ def reference(timeline: Timeline, name: str, known: Study, also: Sequence[Plan] 
         if known.ideal is None or known.ideal.timeline is None:
             raise TimelineError("the ideal needs whole steps of ranks that share a clock")
         detail = (
-            f"the run's own tasks in the order of {own}, where nothing waits but for the results that "
-            "it needs, and these arrive at once"
+            f"the run's own tasks in the order of {own}, where tasks wait only for the results that "
+            "they need, which arrive at once"
         )
         return Reference(f"ideal {own}", detail, known.ideal.timeline)
     model = Model.of(recognition, known.ledger.counterfactuals) if known.ledger else None

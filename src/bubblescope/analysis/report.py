@@ -80,7 +80,7 @@ class Report(msgspec.Struct, frozen=True, eq=False):
             progress: Is told what is being worked out.
 
         Raises:
-            ModelError: The traces are of more devices than the job is said to have.
+            ModelError: The traces are of more devices than the job is stated to have.
         """
         length = (pl.col("end_ns") - pl.col("start_ns")).median().cast(pl.Int64)
         medians = timeline.tasks.group_by("kind").agg(median_ns=length)

@@ -86,6 +86,7 @@ def ledger_of(known: Study, timeline: Timeline) -> Ledger:
             "them), describe them with --names"
         )
     raise TimelineError(
-        "the ranks share no clock, so what waited for what cannot be told; --clock solve tries to find "
+        "the ranks share no clock, so it is unknown which task waited for which; --clock solve "
+        "tries to find "
         "one"
     )

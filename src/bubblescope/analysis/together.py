@@ -54,12 +54,16 @@ class Asked(NamedTuple):
             by.setdefault(name, []).append(tuple(arguments))
         for name, words in _ONCE.items():
             if len(by.get(name, ())) > 1:
-                raise ScheduleError(f"a run has one {words}; ask one by one")
+                raise ScheduleError(f"a run has one {words}; ask about them one at a time")
         if "kernels" in by:
-            raise ScheduleError("faster kernels go with no other change; ask one by one")
+            raise ScheduleError(
+                "faster kernels cannot be combined with other changes; ask about them one at a time"
+            )
         moves, parts = by.get("moved", []), by.get("partitioned", [])
         if moves and parts:
-            raise ScheduleError("a partition is given outright or by moves; ask one by one")
+            raise ScheduleError(
+                "a partition is given outright or by moves; ask about them one at a time"
+            )
         layers = {tuple(one[-1]) for one in (*moves, *parts)}
         if len(layers) > 1:
             raise ScheduleError("a run has one number of layers at each stage")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -124,8 +125,8 @@ def _of(told: list[Finding], timeline: Timeline) -> list[Remedy]:
     if first.key == "whole_step":
         return [
             _remedy(timeline, outside, advice)
-            for outside, advice in zip(rest, [*rest[1:], None], strict=True)
-            if outside.role == "evidence"
+            for outside, advice in pairwise([*rest, None])
+            if outside is not None and outside.role == "evidence"
         ]
     if not advised or not first.values:
         return []

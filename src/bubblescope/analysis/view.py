@@ -146,7 +146,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
             above = IDEAL if beside == IDEAL else "whatif"
             if above in overlays and above != IDEAL:
                 raise ScheduleError(
-                    "the page has one lane for what could have been; ask for a what-if or for "
+                    "the page has one lane for an alternative: ask for a what-if or for "
                     f"{beside}, not both"
                 )
             overlays[above] = planned.timeline
@@ -179,7 +179,7 @@ def _answer(known: Study, questions: Questions, question: Question) -> Predictio
     if known.ledger is None:
         raise TimelineError(
             "a what-if needs a run with forwards and backwards whose ranks share a clock; "
-            "--clock solve tries to find one"
+            "--clock solve tries to align them"
         )
     return questions.run.ask(question)
 

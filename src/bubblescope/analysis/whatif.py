@@ -50,6 +50,7 @@ from bubblescope.analysis.slow_devices import SlowDevices, depth_of, even
 from bubblescope.analysis.study import ledger_of, study
 from bubblescope.analysis.together import Asked, moved
 from bubblescope.analysis.whatif_device import DeviceWhatIf, class_of
+from bubblescope.model import units
 from bubblescope.model.budget import Use
 from bubblescope.model.errors import ScheduleError, TimelineError
 from bubblescope.model.progress import SILENT
@@ -216,7 +217,7 @@ class WhatIf:
             raise ScheduleError(f"no rank {rank} ran pipeline tasks; there are {_some(run.rank)}")
         if (run.stage < 0).all():
             raise ScheduleError(
-                "the traces tell no stages, so what a healthy rank would take at one is not known"
+                "the traces do not show stages, so what a healthy rank would take at one is not known"
             )
         found = [(self._made_healthy(rank, reading), reading.words) for reading in self._readings()]
         return self._read(f"rank {rank} healthy", "another device", found)
@@ -259,7 +260,7 @@ class WhatIf:
         """
         self._fits(layers)
         others = moved(layers, [(count, source, target)])
-        change = f"{count} layers from stage {source} to stage {target}"
+        change = f"{units.count(count, 'layer')} from stage {source} to stage {target}"
         return self._read(change, "another partition", self._partitioned(layers, others))
 
     def partitioned(self, others: Sequence[int], layers: Sequence[int]) -> Prediction:
@@ -364,7 +365,7 @@ class WhatIf:
         if others and plan.stages != stages:
             raise ScheduleError(
                 f"layers are given for the {stages} stages of the run, and {plan.name} has "
-                f"{plan.stages}; ask one by one"
+                f"{plan.stages}; ask about them one at a time"
             )
         return self._made(change, needs, plan, asked, others)
 
@@ -438,7 +439,7 @@ class WhatIf:
 
     def _known(self) -> Timeline:
         if self._timeline is None:
-            raise TimelineError("what is inside tasks can only be asked about with the timeline")
+            raise TimelineError("questions about the inside of tasks need the timeline")
         return self._timeline
 
     def _without(
@@ -574,7 +575,7 @@ class WhatIf:
         if causes & _OF_STAGES and (asked.healthy or asked.scaled or others):
             raise ScheduleError(
                 "without stage imbalance or slow ranks, layers, stages and ranks have nothing left to "
-                "change; ask one by one"
+                "change; ask about them one at a time"
             )
         insides: list[tuple[tuple[Use, ...], str]] = [(tuple(uses), "")]
         if asked.never_late:
@@ -612,7 +613,7 @@ class WhatIf:
         if asked.without or asked.never_late:
             raise ScheduleError(
                 "another schedule or number of micro-batches has other tasks, so it is not known what "
-                "makes these wait; ask one by one"
+                "makes these wait; ask about them one at a time"
             )
         model = self._modelled()
         count = asked.counts[0] if asked.counts else None

@@ -88,7 +88,7 @@ class DeviceWhatIf:
     def __init__(self, timeline: Timeline, activities: pl.DataFrame | None = None) -> None:
         budget = timeline.budget.filter(~pl.col("use").is_in([use.value for use in HIDDEN]))
         if not budget.height:
-            raise TimelineError("the traces hold no kernels, so they do not tell what devices did")
+            raise TimelineError("the traces hold no kernels, so they do not show what devices did")
         self._timeline = timeline
         self._activities = timeline.activities if activities is None else activities
         in_steps = budget["step"].is_not_null().any()
@@ -172,8 +172,8 @@ class DeviceWhatIf:
             return answer
         if any(name != "without" for name, *_ in changes):
             raise ScheduleError(
-                "of a run without a pipeline, a host that is never late and faster kernels go with no "
-                "other change; ask one by one"
+                "in a run without a pipeline, a host that is never late and faster kernels cannot be "
+                "combined with other changes; ask about them one at a time"
             )
         return self.without(*dict.fromkeys(one for _, *some in changes for one in some))
 
@@ -279,6 +279,6 @@ class DeviceWhatIf:
 
 def _no_pipeline(said: str) -> str:
     return (
-        f"the run has no pipeline, for no passes of several stages are known: {said}; it can be asked "
-        "without a class of its devices' time, with the host never late, or with faster kernels"
+        f"the run has no pipeline (no passes of several stages are known): {said}; what-if can "
+        "leave out a class of its devices' time, have the host never late, or have faster kernels"
     )

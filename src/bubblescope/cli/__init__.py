@@ -17,103 +17,35 @@ from typing import Final, NoReturn
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from bubblescope.cli.manners import example
 from bubblescope.cli.outlet import Outlet
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.registry import Registry
 from bubblescope.model.version import __version__
 
 _OURS: Final = {
-    "ascend": (
-        "ascend_chart",
-        "Make what Ascend's own tools make of NPU profiles.",
-    ),
-    "compare": (
-        "compare",
-        "Say what changed from run A to run B, and whether it is more than noise.",
-    ),
-    "dataset": (
-        "dataset",
-        "Write the traces of a run, however many, as partitioned Parquet that is read in part.",
-    ),
-    "demo": (
-        "demo",
-        "Train a small model in a real pipeline here, record it, and show the result.",
-    ),
-    "export": (
-        "export",
-        "Write a run for another program: Perfetto, Chrome, a table or a picture.",
-    ),
-    "formats": (
-        "formats",
-        "List the trace formats that can be read and the formats that can be written.",
-    ),
-    "info": (
-        "info",
-        "Say what traces are: format, hosts, ranks, steps, what was inferred, what was lost.",
-    ),
-    "kernels": (
-        "kernels",
-        "Print what ran on the devices: how often, how long, and what makes one rank slower.",
-    ),
-    "mcp": (
-        "mcp",
-        "Answer AI agents by the Model Context Protocol, on standard input and output.",
-    ),
-    "names": (
-        "names",
-        "List the range names of a trace and what each is taken for.",
-    ),
-    "paddle": (
-        "paddle_profile",
-        "Make pipeline_profile.json and pipeline_profile_perfetto.json of Paddle's worker logs.",
-    ),
-    "record": (
-        "record",
-        "Record a training job as it is: bubblescope record -- torchrun ... train.py.",
-    ),
-    "redact": (
-        "redact",
-        "Write a run that can be shared: names, hosts, paths and shapes replaced, every number kept.",
-    ),
-    "report": (
-        "report",
-        "Print the bubble rates of a run, and which definition each number follows.",
-    ),
-    "schedules": (
-        "schedules",
-        (
-            "List the schedules, or those of some names, with their formulas and where they were "
-            "published."
-        ),
-    ),
-    "serve": (
-        "serve",
-        "Show the interactive timeline of a run that is too large for one file.",
-    ),
-    "simulate": (
-        "simulate",
-        "Simulate a schedule and report on it as if it had been run.",
-    ),
-    "stragglers": (
-        "stragglers",
-        "Say what slow operations, stages and workers cost a job.",
-    ),
-    "view": (
-        "view",
-        "Write the interactive timeline as one HTML file, and open it.",
-    ),
-    "watch": (
-        "watch",
-        "Watch a job that is recording to FOLDER: bubble rate, slowest stage, whole steps, idle time.",
-    ),
-    "whatif": (
-        "whatif",
-        "Predict what a run would take if something were different.",
-    ),
-    "why": (
-        "why",
-        "Say why devices are idle: a cause for every nanosecond, and what to do about it.",
-    ),
+    "ascend": ("ascend_chart", "Write what Ascend's own tools make of NPU profiles."),
+    "compare": ("compare", "Show what changed between two runs, and whether it is noise."),
+    "dataset": ("dataset", "Write a run of any size as Parquet that is read in part."),
+    "demo": ("demo", "Train a small pipeline here, record it, and show the result."),
+    "export": ("export", "Write a run for another program, or as a picture or table."),
+    "formats": ("formats", "List the formats that can be read and written."),
+    "info": ("info", "Describe traces: format, hosts, ranks, steps, what was lost."),
+    "kernels": ("kernels", "Print which kernels ran, how long, and what makes a rank slow."),
+    "mcp": ("mcp", "Answer AI agents by the Model Context Protocol."),
+    "names": ("names", "List the range names in a trace and what each is taken for."),
+    "paddle": ("paddle_profile", "Write Paddle's pipeline_profile.json from its worker logs."),
+    "record": ("record", "Record a training job as it is, without editing it."),
+    "redact": ("redact", "Write a run that can be shared: names and paths replaced."),
+    "report": ("report", "Print the bubble rates of a run, each with its definition."),
+    "schedules": ("schedules", "List the known schedules with their formulas and sources."),
+    "serve": ("serve", "Show the timeline of a run that is too large for one file."),
+    "simulate": ("simulate", "Simulate a schedule and report on it as if it had run."),
+    "stragglers": ("stragglers", "Measure what slow operations, stages and workers cost a job."),
+    "view": ("view", "Write the interactive timeline as one HTML file, and open it."),
+    "watch": ("watch", "Watch a job while it records: bubble rate, slowest stage."),
+    "whatif": ("whatif", "Predict how long a step would take if something changed."),
+    "why": ("why", "Explain why devices are idle, and what to do about it."),
 }
 """Each command's module in this package, and the first sentence of its help.
 
@@ -132,6 +64,15 @@ _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _RETURN_MEMORY: Final = "muzzy_decay_ms:0"
 """How Polars' allocator, jemalloc, keeps memory that was freed: it counts as ours until it is returned,
 which costs no more time when done at once."""
+
+GROUPS: Final = {
+    "See what ran": ("view", "report", "kernels", "info", "names", "serve"),
+    "Explain it": ("why", "stragglers", "compare"),
+    "Improve it": ("whatif", "simulate", "schedules"),
+    "Record a job": ("record", "watch", "demo"),
+    "Convert and share": ("export", "dataset", "redact", "paddle", "ascend", "formats", "mcp"),
+}
+"""What people want, and the commands for it, most used first; others stand below, as more commands."""
 
 COMMANDS: Final[Registry[click.Command]] = Registry(
     "bubblescope.commands",
@@ -155,11 +96,16 @@ class _Commands(click.Group):
         return own if own is not None or cmd_name not in COMMANDS else COMMANDS[cmd_name]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands."""
+        """Write the commands, by what people want."""
         names = self.list_commands(ctx)
-        width = formatter.width - 6 - max(map(len, names))
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self._summary(ctx, name, width)) for name in names])
+        longest = max(map(len, names))
+        width = formatter.width - 6 - longest
+        grouped = {name for group in GROUPS.values() for name in group}
+        more = {"More commands": [name for name in names if name not in grouped]}
+        for title, group in (GROUPS | more).items():
+            with formatter.section(title):
+                rows = [(name.ljust(longest), self._summary(ctx, name, width)) for name in group]
+                formatter.write_dl(rows)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands and options that begin so."""
@@ -180,8 +126,11 @@ class _Commands(click.Group):
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=example(
+        "bubblescope view traces", "bubblescope why traces", "bubblescope COMMAND --help"
+    ),
 )
-@click.version_option(__version__, prog_name="bubblescope")
+@click.version_option(__version__, "-V", "--version", prog_name="bubblescope")
 def cli() -> None:
     """The profiler for pipeline-parallel training.
 
@@ -190,10 +139,10 @@ def cli() -> None:
     """
 
 
-@cli.command()
+@cli.command(epilog=example('eval "$(bubblescope completion bash)"'))
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a completion script: eval "$(bubblescope completion bash)"."""
+    """Print a script that completes commands and options in a shell."""
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"no completion for {shell}")

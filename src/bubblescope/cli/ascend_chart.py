@@ -14,6 +14,7 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out, print_json, warn
+from bubblescope.cli.manners import example
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.cli.values import Parsed
 from bubblescope.model.errors import SourceError
@@ -55,9 +56,9 @@ class _DefaultsToCluster(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=_DefaultsToCluster)
+@click.group(cls=_DefaultsToCluster, epilog=example("bubblescope ascend pp-chart -d profiles"))
 def ascend() -> None:
-    """Make what Ascend's own tools make of NPU profiles."""
+    """Write what Ascend's own tools make of NPU profiles."""
 
 
 def _shared(command: Any) -> Any:
@@ -70,7 +71,7 @@ def _shared(command: Any) -> Any:
         click.option(
             "--detailed",
             is_flag=True,
-            help="On classic pipelines, name micro-batches and tell weight gradients from backwards.",
+            help="On classic pipelines, name micro-batches, and weight gradients apart from backwards.",
         ),
         click.option("--in-place", is_flag=True, help="Write into the profiles themselves."),
         click.option(
@@ -86,7 +87,7 @@ def _shared(command: Any) -> Any:
     return command
 
 
-@ascend.command("pp-chart")
+@ascend.command("pp-chart", epilog=example("bubblescope ascend pp-chart -d profiles"))
 @_shared
 @click.option(
     "-o",
@@ -106,10 +107,11 @@ def pp_chart(folder: Path, output: Path | None, in_place: bool, **options: Any) 
 
 @ascend.command(
     "cluster",
+    epilog=example("bubblescope ascend cluster -m pp_chart -d profiles"),
     context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help", "-H"]},
 )
 @_shared
-@click.option("-m", "--mode", default="all", help="pp_chart, the one mode that there is here.")
+@click.option("-m", "--mode", default="all", help="pp_chart, the only mode supported.")
 @click.option(
     "-o",
     "--output_path",
@@ -127,11 +129,9 @@ def pp_chart(folder: Path, output: Path | None, in_place: bool, **options: Any) 
     help="Only these ranks' databases.",
 )
 @click.option("--step_id", type=int, help="Only this step of the profiler's.")
-@click.option("--export_type", help="Has no meaning for a chart: it is in the databases.")
-@click.option("--parallel_mode", help="Has no meaning here: it is one process.")
-@click.option(
-    "--force", is_flag=True, help="Has no meaning here: owner, size and rights are not checked."
-)
+@click.option("--export_type", help="Ignored: a chart is written into the databases.")
+@click.option("--parallel_mode", help="Ignored: one process does it.")
+@click.option("--force", is_flag=True, help="Ignored: owner, size and rights are not checked.")
 @click.option("--agent", is_flag=True, help="Print one JSON object and nothing else.")
 @click.argument("others", nargs=-1, type=click.UNPROCESSED)
 def cluster(
@@ -323,7 +323,7 @@ def _write(charts: dict[Path, step_task_info.Chart]) -> None:
 def _write_copy(charts: dict[Path, step_task_info.Chart], folder: Path, copy: Path) -> None:
     """Copy what MindStudio Insight opens and write there; on failure nothing is left behind."""
     if copy.exists() and any(copy.iterdir()):
-        raise click.UsageError(f"{copy} is there already; delete it or name another with -o")
+        raise click.UsageError(f"{copy} exists already; delete it or name another with -o")
     base = folder.resolve() if folder.is_dir() else folder.resolve().parent
     if copy.resolve().is_relative_to(base):
         raise click.UsageError(

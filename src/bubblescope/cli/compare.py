@@ -12,6 +12,7 @@ from rich.text import Text
 from bubblescope.analysis.gate import condition, judge
 from bubblescope.analysis.pictured import pictured
 from bubblescope.cli.console import Bar, err, out, print_json, writable, writing, wrote
+from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import need_tasks, planned, read, reading
 from bubblescope.cli.values import NUMBERS, Parsed
 from bubblescope.cli.workers import Sectioned, chosen
@@ -40,10 +41,12 @@ def _page(_context: click.Context, _option: click.Parameter, output: Path | None
     return output
 
 
-@click.command(cls=Sectioned)
+@click.command(
+    cls=Sectioned, epilog=example("bubblescope compare before after --fail-if 'step > +2%'")
+)
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="B", type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/compare.md).")
+@json_option
 @click.option(
     "--to",
     type=click.Choice(["text", "markdown"]),
@@ -62,7 +65,7 @@ def _page(_context: click.Context, _option: click.Parameter, output: Path | None
     "May be repeated.",
 )
 @click.option(
-    "--strict", is_flag=True, help="Also fail where a condition holds but noise may be why."
+    "--strict", is_flag=True, help="Also fail where a condition holds but may be due to noise."
 )
 @click.option("--steps-a", type=NUMBERS, help="Only these steps of A, whatever --steps says.")
 @click.option("--steps-b", type=NUMBERS, help="Only these steps of B, whatever --steps says.")
@@ -97,7 +100,7 @@ def compare(
     also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
-    """Say what changed from run A to run B, and whether it is more than noise.
+    """Show what changed between two runs, and whether it is noise.
 
     Each of A and B is a trace file, a folder or a quoted glob pattern.
     """

@@ -115,7 +115,7 @@ def writable(path: Path) -> Path:
         click.UsageError: It is a folder, or its folder does not exist.
     """
     if not utf8(path):
-        raise click.UsageError(f"{whole(str(path))} is no UTF-8; give the file another name")
+        raise click.UsageError(f"{whole(str(path))} is not valid UTF-8; give the file another name")
     if path.is_dir():
         raise click.UsageError(f"{path} is a folder; name a file to write")
     if not path.parent.exists():

@@ -10,6 +10,7 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out
+from bubblescope.cli.manners import example
 from bubblescope.cli.reading import paths_argument, reading
 from bubblescope.cli.workers import Sectioned, chosen
 from bubblescope.datasets.batches import BATCH, input_of
@@ -28,7 +29,10 @@ _OF_READERS: Final = frozenset({"steps", "ranks", "clock"})
 """Options of commands that read: a dataset holds all of a run as it was recorded."""
 
 
-@click.command(cls=Sectioned)
+@click.command(
+    cls=Sectioned,
+    epilog=example("bubblescope dataset traces -o run", "bubblescope report run --steps 3"),
+)
 @paths_argument()
 @click.option(
     "-o",
@@ -74,7 +78,7 @@ def dataset(
     quiet: bool,
     **how: Any,
 ) -> None:
-    """Write the traces of a run, however many, as partitioned Parquet that is read in part.
+    """Write a run of any size as Parquet that is read in part.
 
     Every command reads the folder as it reads traces, and with --steps and --ranks only what it needs
     of it. Given once more, the command goes on where it was interrupted, and reads only traces that

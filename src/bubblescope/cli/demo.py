@@ -10,6 +10,7 @@ from rich.text import Text
 
 from bubblescope import demo as training
 from bubblescope.cli.console import Bar, out, wrote
+from bubblescope.cli.manners import example
 from bubblescope.cli.output import open_page
 from bubblescope.cli.values import SCHEDULE
 from bubblescope.demo.options import Options
@@ -19,7 +20,7 @@ from bubblescope.schedules import LINEAR
 from bubblescope.sources import load
 
 
-@click.command()
+@click.command(epilog=example("bubblescope demo --schedule zb-h1 --sleep-compute 5"))
 @click.option(
     "--schedule",
     type=SCHEDULE,
@@ -54,7 +55,7 @@ from bubblescope.sources import load
 @click.option("--open/--no-open", "show", default=True, help="Open the page (default).")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def demo(output: Path, show: bool, quiet: bool, stage_work: str | None, **options: Any) -> None:
-    """Train a small model in a real pipeline here, record it, and show the result."""
+    """Train a small pipeline here, record it, and show the result."""
     chosen = Options(stage_work=_numbers(stage_work), **options)
     with Bar(quiet=quiet) as bar:
         result = training.run(chosen, output, bar)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bubblescope.cli.console import warn, writing, wrote
+from bubblescope.cli.manners import example
 from bubblescope.cli.output import output_path
 from bubblescope.cli.pictures import file_format, of_pictures, options_of
 from bubblescope.cli.questions import beside
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-@click.command(cls=Sectioned)
+@click.command(
+    cls=Sectioned,
+    epilog=example(
+        "bubblescope export traces -o run.pftrace",
+        "bubblescope export traces -o figure.pdf --look paper --width column --steps 3",
+    ),
+)
 @paths_argument()
 @click.option(
     "--to",
@@ -47,10 +54,10 @@ def export(
     also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
-    """Write a run for another program: Perfetto, Chrome, a table or a picture."""
+    """Write a run for another program, or as a picture or table."""
     fmt = file_format(fmt, output)
     if fmt is None:
-        raise click.UsageError("say what to write: a format with --to, or a file with -o")
+        raise click.UsageError("name what to write: a format with --to, or a file with -o")
     given = options_of(fmt, options, "kernels")
     timeline = read_kernels(paths, **options) if "kernels" in given else read(paths, **options)
     need_tasks(timeline)

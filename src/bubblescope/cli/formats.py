@@ -6,13 +6,14 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import out
+from bubblescope.cli.manners import example
 from bubblescope.render.formats import FORMATS
 from bubblescope.sources import SOURCES
 
 
-@click.command()
+@click.command(epilog=example("bubblescope formats"))
 def formats() -> None:
-    """List the trace formats that can be read and the formats that can be written."""
+    """List the formats that can be read and written."""
     for name, source in sorted(SOURCES.items()):
         out.print(Text(f"reads   {name:10} {source.summary}"), soft_wrap=True)
     for name, written in FORMATS.items():

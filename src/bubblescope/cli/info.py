@@ -7,17 +7,18 @@ from typing import Any
 import click
 
 from bubblescope.cli.console import answer, warn
+from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import paths_argument, read, reading
 from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.info import Info
 
 
-@click.command(cls=Sectioned)
+@click.command(cls=Sectioned, epilog=example("bubblescope info traces"))
 @paths_argument()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @reading
 def info(paths: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Say what traces are: format, hosts, ranks, steps, what was inferred, what was lost."""
+    """Describe traces: format, hosts, ranks, steps, what was lost."""
     timeline = read(paths, **options)
     answer(Info.of(timeline), as_json=as_json)
     if not as_json:

@@ -8,6 +8,7 @@ import click
 
 from bubblescope.analysis.kernels import BY, COLUMNS
 from bubblescope.cli.console import Bar, answer
+from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import paths_argument, read_kernels, reading
 from bubblescope.cli.values import Parsed
 from bubblescope.cli.workers import Sectioned
@@ -22,13 +23,13 @@ def _columns(text: str) -> tuple[str, ...]:
     return found
 
 
-@click.command(cls=Sectioned)
+@click.command(cls=Sectioned, epilog=example("bubblescope kernels traces --by stage,name"))
 @paths_argument()
 @click.option(
     "--by",
     type=Parsed("columns", _columns),
     metavar="COLUMN,...",
-    help=f"What rows are told apart by: any of {', '.join(COLUMNS)}. By default "
+    help=f"Columns to group by: any of {', '.join(COLUMNS)}. By default "
     f"{','.join(BY)}; with --like, name.",
 )
 @click.option(
@@ -38,7 +39,7 @@ def _columns(text: str) -> tuple[str, ...]:
     help="Set another run beside it: what differs, the largest first. May be repeated for the "
     "traces of one run.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/kernels.md).")
+@json_option
 @click.option("--all", "everything", is_flag=True, help="Show every kernel and rank.")
 @reading
 def kernels(
@@ -49,7 +50,7 @@ def kernels(
     everything: bool,
     **options: Any,
 ) -> None:
-    """Print what ran on the devices: how often, how long, and what makes one rank slower.
+    """Print which kernels ran, how long, and what makes a rank slow.
 
     Rows are kernels, copies and fills, by the stage and the kind of task that launched them; ranks
     are set against the median of their peers.

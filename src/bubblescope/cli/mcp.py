@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from bubblescope.agents import protocol
+from bubblescope.cli.manners import example
 
 
-@click.command()
+@click.command(epilog=example("bubblescope mcp traces/", "bubblescope mcp --skill"))
 @click.argument(
     "folders",
     nargs=-1,
@@ -18,9 +19,9 @@ from bubblescope.agents import protocol
 )
 @click.option("--skill", is_flag=True, help="Print how to use the tools, as an Agent Skill.")
 def mcp(folders: tuple[Path, ...], skill: bool) -> None:
-    """Answer AI agents by the Model Context Protocol, on standard input and output.
+    """Answer AI agents by the Model Context Protocol.
 
-    Only traces below the FOLDERs can be read; all that you may read yourself if none is given.
+    It speaks on standard input and output. Only traces below the FOLDERs can be read; all that you may read yourself if none is given.
     Nothing is written.
     """
     if skill:

@@ -9,6 +9,7 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import out
+from bubblescope.cli.manners import example
 from bubblescope.cli.reading import paths_argument, read, reading
 from bubblescope.cli.workers import Sectioned
 from bubblescope.model.errors import BubblescopeError
@@ -17,7 +18,7 @@ from bubblescope.render.text.sections import narrow_table
 from bubblescope.sources.structure.written import names_file
 
 
-@click.command(cls=Sectioned)
+@click.command(cls=Sectioned, epilog=example("bubblescope names traces"))
 @paths_argument()
 @click.option("--all", "everything", is_flag=True, help="Show every name, not the top 40.")
 @click.option(
@@ -29,14 +30,16 @@ from bubblescope.sources.structure.written import names_file
 )
 @reading
 def names(paths: tuple[str, ...], everything: bool, inferred: Path | None, **options: Any) -> None:
-    """List the range names of a trace and what each is taken for."""
+    """List the range names in a trace and what each is taken for."""
     if inferred is not None and inferred.exists():
-        raise BubblescopeError(f"{inferred}: is there already; give a name of a new file")
+        raise BubblescopeError(f"{inferred} exists already; name a new file")
     timeline = read(paths, **options)
     if inferred is not None:
         text = names_file(timeline)
         if text is None:
-            raise BubblescopeError("no pass was inferred: ranges name them, or there is none")
+            raise BubblescopeError(
+                "no pass was inferred: ranges name them all, or the traces hold none"
+            )
         with replacing(inferred) as partial:
             partial.write_text(text, encoding="utf-8")
         out.print(f"wrote {inferred}")
@@ -54,8 +57,8 @@ def names(paths: tuple[str, ...], everything: bool, inferred: Path | None, **opt
         table.add_column(column, overflow="fold")
     ordered = sorted(shapes.items(), key=lambda item: (item[1][2] is None, -item[1][0], item[0]))
     shown = ordered if everything else ordered[:40]
-    for shape, (count, example, kind) in shown:
-        table.add_row(f"{count:,}", Text(shape), Text(example), kind or Text("–", "dim"))
+    for shape, (count, seen, kind) in shown:
+        table.add_row(f"{count:,}", Text(shape), Text(seen), kind or Text("–", "dim"))
     out.print(table)
     if len(shown) < len(ordered):
         out.print(Text(f"and {len(ordered) - len(shown)} more; --all shows them", "dim"))

@@ -11,6 +11,7 @@ import polars as pl
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err, out, warn, wrote
+from bubblescope.cli.manners import example
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.model.errors import SourceError
 from bubblescope.render.artefacts import pipeline_profile as paddle_json
@@ -18,7 +19,7 @@ from bubblescope.sources import load
 from bubblescope.sources.paddle_logs import machine_number, step_times
 
 
-@click.command()
+@click.command(epilog=example("bubblescope paddle --log_dir log_dir --devices 0,1,2,3"))
 @click.option(
     "--devices",
     metavar="N,N,...",
@@ -44,7 +45,7 @@ from bubblescope.sources.paddle_logs import machine_number, step_times
 def paddle(
     devices: str | None, log_dir: Path, multi_machine: bool, run: int | None, quiet: bool
 ) -> None:
-    """Make pipeline_profile.json and pipeline_profile_perfetto.json of Paddle's worker logs.
+    """Write Paddle's pipeline_profile.json from its worker logs.
 
     Takes the options of Paddle's own profiler_helper_static.py; docs/paddle.md lists where it does
     better.
@@ -68,7 +69,7 @@ def paddle(
 def _logs(folder: Path, devices: str | None, *, multi_machine: bool) -> list[Path]:
     """Return the logs of the wanted devices, machine by machine."""
     if not folder.is_dir():
-        raise SourceError(folder, "is no folder; --log_dir must name that of the worker logs")
+        raise SourceError(folder, "is not a folder; --log_dir must name that of the worker logs")
     folders = [folder]
     if multi_machine:
         numbered = [child / "x" for child in folder.iterdir() if child.is_dir()]

@@ -33,41 +33,45 @@ _QUESTIONS: Final[dict[str, Any]] = {
         "causes",
         type=click.Choice([*(cause.value for cause in ADDED), *(use.value for use in REMOVABLE)]),
         metavar="CAUSE",
-        help="Without a cause of `bubblescope why`, such as 'stage imbalance' or 'host pause', or "
-        "without a class of what devices spend time on, such as communication or host_data.",
+        help="Remove a cause of `bubblescope why`, such as 'stage imbalance' or 'host pause', or a "
+        "class of what devices spend time on, such as communication or host_data.",
     ),
     "never_late": _option(
         "never_late",
         is_flag=True,
-        help="With a host that always launches in time, inside of tasks as well.",
+        help="The host always launches in time, inside of tasks as well.",
     ),
     "kernels": _option(
         "kernels",
         metavar="REGEX=X",
-        help="Kernels whose name matches X times as long, such as 'flash_bwd=0.5'.",
+        help="Kernels whose name matches take X times as long, such as 'flash_bwd=0.5'.",
     ),
-    "healthy": _option("healthy", type=int, metavar="RANK", help="With this rank healthy."),
-    "stages": _option("stages", metavar="S=X", help="Stage S X times as long."),
-    "scaled": _option("scaled", metavar="R=X", help="Rank R X times as long."),
-    "moves": _option("moves", metavar="K@I:J", help="K layers from stage I to J."),
+    "healthy": _option(
+        "healthy", type=int, metavar="RANK", help="This rank is as fast as others at its stage."
+    ),
+    "stages": _option("stages", metavar="S=X", help="Stage S takes X times as long."),
+    "scaled": _option("scaled", metavar="R=X", help="Rank R takes X times as long."),
+    "moves": _option("moves", metavar="K@I:J", help="Move K layers from stage I to stage J."),
     "layers": _option(
         "layers",
         metavar="N,N,...",
-        help="Layers of each stage as it is, for --move and --partition.",
+        help="Layers of each stage at present, for --move and --partition.",
     ),
-    "partition": _option(
-        "partition", metavar="N,N,...", help="Layers of each stage as it would be."
+    "partition": _option("partition", metavar="N,N,...", help="Layers of each stage instead."),
+    "microbatches": _option(
+        "microbatches", type=int, metavar="M", help="M micro-batches in a step."
     ),
-    "microbatches": _option("microbatches", type=int, metavar="M", help="M micro-batches a step."),
     "schedules": _option(
         "schedules",
         type=str,  # or the name of a --plan
         metavar="NAME",
-        help="Another schedule, one of `bubblescope schedules`, or one of --plan, by the name of its "
-        "file.",
+        help="Another schedule: one of `bubblescope schedules`, or of --plan, by the name of its file.",
     ),
     "chunks": _option(
-        "chunks", type=int, metavar="V", help="Its chunks on each device; 2 by default."
+        "chunks",
+        type=int,
+        metavar="V",
+        help="Chunks of the other schedule on each device; 2 by default.",
     ),
 }
 """The options that ask something, by the names of their values."""
@@ -84,12 +88,14 @@ beside = click.option(
     "--with",
     "set_beside",
     metavar="ideal|plan|SCHEDULE",
-    help="What to set above the run, on the same axis of time: its own tasks without waiting, its "
-    "schedule as it is planned, or another of `bubblescope schedules`.",
+    help="Show above the run, on the same axis of time: its own tasks without waiting (ideal), its "
+    "schedule as planned (plan), or another of `bubblescope schedules`.",
 )
 
 
-each = click.option("--each", is_flag=True, help="Ask one by one, not all changes at once.")
+each = click.option(
+    "--each", is_flag=True, help="Ask about the changes one at a time, not all at once."
+)
 
 
 def one_question(options: dict[str, Any], plans: Sequence[Plan]) -> Question | None:

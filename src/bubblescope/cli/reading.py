@@ -102,13 +102,13 @@ def reading(command: Any) -> Any:
                 type=click.Choice(["raw", "auto", "solve"]),
                 default="auto",
                 show_default=True,
-                help="Correct the clocks of several hosts by what must come before what: never, "
-                "where it shows them to be wrong, or always.",
+                help="Correct the clocks of several hosts by dependencies between their tasks: never, "
+                "where these show the clocks to be wrong, or always.",
             ),
             click.option(
                 "--unlimited",
                 is_flag=True,
-                help="Read packed traces that unpack to more than traces do; else they are refused.",
+                help="Read compressed traces that unpack to an implausible size; else refused.",
             ),
             click.option("--steps", type=NUMBERS, help="Only these steps: 3 or 2:5 or 0,4:6."),
             click.option("--ranks", type=NUMBERS, help="Only these ranks."),

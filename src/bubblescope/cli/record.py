@@ -16,6 +16,7 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import err, out
+from bubblescope.cli.manners import example
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.cli.values import Parsed
 from bubblescope.model.errors import BubblescopeError
@@ -29,7 +30,12 @@ from bubblescope.render.wording import recorder
 from bubblescope.sources import load
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog=example(
+        "bubblescope record --steps 10:15 --exit-after -- torchrun --nproc-per-node 8 train.py"
+    ),
+)
 @click.argument("command", nargs=-1, required=True, metavar="[--] COMMAND...")
 @click.option(
     "--steps",
@@ -38,7 +44,8 @@ from bubblescope.sources import load
     help="Steps to record: 10:15 is 10 to 14.",
 )
 @click.option(
-    "--out",
+    "-o",
+    "--output",
     "folder",
     type=click.Path(path_type=Path),
     default=Path("recording"),
@@ -72,7 +79,7 @@ from bubblescope.sources import load
 @click.option(
     "--max-mb",
     type=Parsed("number", megabytes),
-    help="Most megabytes a rank may have on disk.",
+    help="At most so many megabytes on disk for each rank.",
 )
 @click.option(
     "--prometheus",
@@ -94,15 +101,17 @@ def record(
     max_mb: float | None,
     prometheus: str | None,
 ) -> None:
-    """Record a training job as it is: bubblescope record -- torchrun ... train.py.
+    """Record a training job as it is, without editing it.
 
     Every Python process that the command starts records its forwards, backwards, optimizer steps and
-    transfers, if it trains a pipeline with a framework that is known (docs/recording.md).
+    transfers, if it trains with PyTorch or a supported framework (docs/recording.md).
     """
     if exit_after and steps[1] is None:
         raise click.UsageError("--exit-after needs the last step: --steps 10:15")
+    if command[0].startswith("-"):
+        raise click.NoSuchOption(command[0])
     if shutil.which(command[0]) is None:  # before anything is deleted
-        raise BubblescopeError(f"{command[0]} cannot be run: there is no such program")
+        raise BubblescopeError(f"{command[0]} cannot be run: no such program was found")
     folder = folder.resolve()
     since_ns = _prepared(folder, overwrite=overwrite)
     settings = Settings(
@@ -159,7 +168,7 @@ def _delete(folder: Path) -> None:
         if not path.is_symlink() and recording_to(path):
             raise BubblescopeError(
                 f"{path} is being recorded to by a running job; end that job first, or record to "
-                "another folder with --out"
+                "another folder with --output"
             )
     for path in recorded:
         path.unlink()
@@ -218,7 +227,7 @@ def _said(folder: Path, since_ns: int) -> int | None:
         out.print(
             Text(
                 f"the job was started {len(attempts)} times; the last start, attempt {last.number}, is "
-                f"read unless another is asked for, as by --attempt {earlier} or --attempt all"
+                f"read by default; --attempt {earlier} or --attempt all reads others"
             )
         )
     readable = sum(filter(None, counts))

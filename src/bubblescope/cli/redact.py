@@ -10,6 +10,7 @@ import msgspec
 
 from bubblescope.analysis.redaction import Pseudonyms, redacted
 from bubblescope.cli.console import warn, writing, wrote
+from bubblescope.cli.manners import example
 from bubblescope.cli.output import output_path
 from bubblescope.cli.reading import paths_argument, read, reading
 from bubblescope.cli.workers import Sectioned
@@ -19,7 +20,10 @@ from bubblescope.render.formats import FORMATS, agree
 _OWNER_ONLY: Final = 0o600
 
 
-@click.command(cls=Sectioned)
+@click.command(
+    cls=Sectioned,
+    epilog=example("bubblescope redact traces/ -o shared.bubbles.parquet --dictionary ours.json"),
+)
 @paths_argument()
 @click.option(
     "-o",
@@ -52,9 +56,10 @@ def redact(
     no_kernels: bool,
     **options: Any,
 ) -> None:
-    """Write a run that can be shared: names, hosts, paths and shapes replaced, every number kept.
+    """Write a run that can be shared: names and paths replaced.
 
-    All commands answer of the file as they do of the traces.
+    Hosts and shapes are replaced too, every number is kept, and all commands answer of the file as they
+    do of the traces.
     """
     agree(output_path(paths, output, ""), "parquet")
     if dictionary is not None:

@@ -11,6 +11,7 @@ from bubblescope.analysis.efficiency import Workload
 from bubblescope.analysis.mfu import CONVENTIONS
 from bubblescope.cli.console import Bar, answer
 from bubblescope.cli.in_pieces import in_pieces
+from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import NO_TASKS, paths_argument, planned, read, reading
 from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.report import Report
@@ -19,9 +20,14 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-@click.command(cls=Sectioned)
+@click.command(
+    cls=Sectioned,
+    epilog=example(
+        "bubblescope report traces", "bubblescope report node*.sqlite --json > report.json"
+    ),
+)
 @paths_argument()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/report.md).")
+@json_option
 @click.option("--all", "everything", is_flag=True, help="Show every rank, step and departure.")
 @click.option(
     "--model",
@@ -33,14 +39,14 @@ if TYPE_CHECKING:
     "--tokens",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Tokens of a step over all devices, if Megatron's arguments do not say.",
+    help="Tokens of a step over all devices, if Megatron's arguments do not state them.",
 )
 @click.option(
     "--seq-length",
     "sequence_length",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Tokens of a sequence, if Megatron's arguments do not say.",
+    help="Tokens of a sequence, if Megatron's arguments do not state them.",
 )
 @click.option(
     "--convention",
@@ -53,13 +59,13 @@ if TYPE_CHECKING:
     "--peak",
     type=float,
     metavar="FLOPS",
-    help="Dense FLOPs per second of one device, such as 989e12, if its name does not tell.",
+    help="Dense FLOPs per second of one device, such as 989e12, if its name is unknown.",
 )
 @click.option(
     "--devices",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Devices of the job, if traces do not tell of all.",
+    help="Devices of the job, if there are not traces of all.",
 )
 @planned
 @reading
@@ -76,7 +82,7 @@ def report(
     devices: int | None,
     **options: Any,
 ) -> None:
-    """Print the bubble rates of a run, and which definition each number follows."""
+    """Print the bubble rates of a run, each with its definition."""
     workload = Workload.of(
         model=model,
         tokens=tokens,

@@ -6,15 +6,16 @@ import click
 from rich.text import Text
 
 from bubblescope.cli.console import out, print_json
+from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.values import SCHEDULE
 from bubblescope.schedules import SCHEDULES
 
 
-@click.command()
+@click.command(epilog=example("bubblescope schedules zb-v 1f1b"))
 @click.argument("names", nargs=-1, metavar="[NAME]...", type=SCHEDULE)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def schedules(names: tuple[str, ...], as_json: bool) -> None:
-    """List the schedules, or those of some names, with their formulas and where they were published.
+    """List the known schedules with their formulas and sources.
 
     Bubble: idle time of a device in a step, without transfers. Memory: most activations on device
     i, in micro-batches of a p-th of the model. p devices, m micro-batches, v chunks; f, b, w: times

@@ -12,6 +12,7 @@ import click
 from bubblescope.analysis.view import View
 from bubblescope.cli.again import Repeatable, read_again
 from bubblescope.cli.console import Bar, out, warn
+from bubblescope.cli.manners import example
 from bubblescope.cli.output import open_page, redirect
 from bubblescope.cli.questions import asking, beside, one_question
 from bubblescope.cli.reading import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-@click.command(cls=Repeatable)
+@click.command(cls=Repeatable, epilog=example("bubblescope serve traces --port 8000 --no-open"))
 @paths_argument()
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; any free one if 0.")
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
@@ -50,7 +51,7 @@ def serve(
     also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
-    """Show the interactive timeline of a run that is too large for one file.
+    """Show the timeline of a run that is too large for one file.
 
     The page loads what is in sight from this process, which listens on this machine only, at an
     address that nobody can guess. Ends with Ctrl+C. With --kernels, it loads the kernels of ranks that

@@ -12,6 +12,7 @@ from rich.text import Text
 from bubblescope.analysis.pictured import Pictured, pictured
 from bubblescope.analysis.step_lengths import phase_lengths, steady_ns
 from bubblescope.cli.console import Bar, out, print_json, writable, writing, wrote
+from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.pictures import file_format, of_pictures, options_of
 from bubblescope.cli.reading import planned
 from bubblescope.cli.values import Parsed
@@ -144,7 +145,12 @@ def _time(flag: str, meaning: str, default: str | None = None) -> Callable[[Any]
     return click.option(flag, name, type=kind, default=default, show_default=True, help=meaning)
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "bubblescope simulate --schedule zb-v --stages 8 --microbatches 32 --comm 0.3ms",
+        "bubblescope simulate --compare 1f1b,zb-h1 --stages 8 --microbatches 32 -o schedules.svg",
+    )
+)
 @click.option(
     "--schedule",
     metavar="NAME",
@@ -155,20 +161,20 @@ def _time(flag: str, meaning: str, default: str | None = None) -> Callable[[Any]
     metavar="NAME,NAME,...",
     help="Compare several schedules, and those of --plan: a table and a picture.",
 )
-@click.option("--stages", "devices", type=int, metavar="P", help="Pipeline devices p.")
-@click.option("--microbatches", type=int, metavar="M", help="Micro-batches of a step m.")
+@click.option("--stages", "devices", type=int, metavar="P", help="Devices of the pipeline, p.")
+@click.option("--microbatches", type=int, metavar="M", help="Micro-batches in a step, m.")
 @click.option("--chunks", type=int, metavar="V", help="Model chunks on each device; 2 by default.")
-@_time("--forward", "Forward.", "10ms")
-@_time("--backward-input", "Input gradient.", "10ms")
-@_time("--backward-weight", "Weight gradient.", "10ms")
-@_time("--backward", "Whole backward; the sum of its parts by default.")
+@_time("--forward", "Length of a forward.", "10ms")
+@_time("--backward-input", "Length of an input gradient.", "10ms")
+@_time("--backward-weight", "Length of a weight gradient.", "10ms")
+@_time("--backward", "Length of a whole backward; the sum of its parts by default.")
 @_time(
     "--forward-backward",
-    "Overlapped forward and whole backward (DualPipe); their sum by default.",
+    "Length of an overlapped forward and backward (DualPipe); their sum by default.",
 )
-@_time("--comm", "Transfer between devices.", "0ms")
-@_time("--sync", "What all do together before the optimizer.")
-@_time("--optimizer", "Optimizer.", "0ms")
+@_time("--comm", "Length of a transfer between devices.", "0ms")
+@_time("--sync", "Length of what all devices do together before the optimizer.")
+@_time("--optimizer", "Length of the optimizer.", "0ms")
 @click.option(
     "--memory", type=float, metavar="N", help="Activations a device may hold, for zb-auto."
 )
@@ -185,9 +191,9 @@ def _time(flag: str, meaning: str, default: str | None = None) -> Callable[[Any]
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Steps; with several, it is told how long it is from step to step in the steady state.",
+    help="Steps; with several, also shows how long a step takes in the steady state.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/report.md).")
+@json_option
 @click.option("--to", "fmt", type=click.Choice(list(FORMATS)), help="Also write this format.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write.")
 @of_pictures
@@ -209,7 +215,7 @@ def simulate(
     also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
-    """Simulate a schedule and report on it as if it had been run.
+    """Simulate a schedule and report on it as if it had run.
 
     All times are of one micro-batch on one device; schedules with several chunks on a device split
     them evenly.
@@ -275,7 +281,7 @@ def _picture_format(fmt: str | None, output: Path | None) -> str:
     if fmt is None:
         return "svg" if output is None else picture_format_of(output)
     if FORMATS[fmt].takes != "pictured":
-        raise click.UsageError(f"--compare draws a picture, and {fmt} is none")
+        raise click.UsageError(f"--compare draws a picture, and {fmt} is not a picture format")
     return file_format(fmt, output) or fmt
 
 

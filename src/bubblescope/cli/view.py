@@ -12,6 +12,7 @@ from bubblescope.analysis.fewer import with_fewer_ranks
 from bubblescope.analysis.view import View
 from bubblescope.cli.again import Repeatable, read_again
 from bubblescope.cli.console import out, warn, writing, wrote
+from bubblescope.cli.manners import example
 from bubblescope.cli.output import open_page, output_path
 from bubblescope.cli.pictures import file_format
 from bubblescope.cli.questions import asking, beside, one_question
@@ -35,7 +36,12 @@ _PAGE: Final = 1_000_000
 """Tasks of a dataset that a page shows; more take long to write and to open."""
 
 
-@click.command(cls=Repeatable)
+@click.command(
+    cls=Repeatable,
+    epilog=example(
+        "bubblescope view traces", "bubblescope view traces --steps 3 --schedule zb-v -o step3.html"
+    ),
+)
 @paths_argument()
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="HTML file to write.")
 @click.option("--open/--no-open", "show", default=True, help="Open it in a browser (default).")
@@ -65,11 +71,11 @@ def view(
 ) -> None:
     """Write the interactive timeline as one HTML file, and open it.
 
-    With a question, as `bubblescope whatif` answers them, each rank also has a lane of what it would
+    With a change, as `bubblescope whatif` takes them, each rank has a second lane with what it would
     have run: --without, --host-never-late, --kernel, --healthy, --stage, --rank, --move,
     --microbatches or --schedule. With --with, a schedule stands above the run. With --kernels, tasks
-    unfold into the kernels that ran in them. With --against, the page shows what changed to another
-    run, as `bubblescope compare` says it.
+    unfold into the kernels that ran in them. With --against, the page shows what differs in another
+    run, as `bubblescope compare` does.
     """
     file_format("html", output)
     layers = options["layers"]

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from bubblescope.analysis.live import RunningJob
 from bubblescope.cli.console import err, out
+from bubblescope.cli.manners import example
 from bubblescope.cli.outlet import unread
 from bubblescope.cli.reading import NO_TASKS
 from bubblescope.recording.follow import Tail
@@ -22,7 +23,7 @@ _FEWEST: Final = 4
 """Ranks that are shown however little room there is."""
 
 
-@click.command()
+@click.command(epilog=example("bubblescope watch recording"))
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--interval",
@@ -33,7 +34,7 @@ _FEWEST: Final = 4
 )
 @click.option("--once", is_flag=True, help="Print one picture and end.")
 def watch(folder: Path, interval: float, *, once: bool) -> None:
-    """Watch a job that is recording to FOLDER: bubble rate, slowest stage, whole steps, idle time.
+    """Watch a job while it records: bubble rate, slowest stage.
 
     Reads only what is new. Ends when all recordings have ended, or with Ctrl+C. Where the output is
     no terminal, the first lines are printed for every new step.
@@ -46,7 +47,7 @@ def watch(folder: Path, interval: float, *, once: bool) -> None:
         raise SystemExit(0 if figures.steps else NO_TASKS)
     if not folder.exists():
         err.print(
-            Text(f"{folder}: there is no such folder yet; a job that records to it is waited for")
+            Text(f"{folder}: the folder does not exist yet; waiting for a job that records to it")
         )
     live: Any = Live(console=out, auto_refresh=False) if out.is_terminal else None
     with contextlib.suppress(KeyboardInterrupt), live or contextlib.nullcontext():

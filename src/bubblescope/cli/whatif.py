@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bubblescope.cli.console import Bar, answer, warn
+from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.questions import asking, questions
 from bubblescope.cli.questions import each as one_by_one
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-@click.command(cls=Sectioned)
+@click.command(
+    cls=Sectioned,
+    epilog=example(
+        "bubblescope whatif traces", "bubblescope whatif traces --schedule zb-h1 --microbatches 32"
+    ),
+)
 @paths_argument()
 @asking
 @one_by_one
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
     metavar="X",
     help="Activations a device may hold, in micro-batches of a p-th of the model; for advice.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/why.md).")
+@json_option
 @planned
 @reading
 def whatif(
@@ -38,11 +44,11 @@ def whatif(
     each: bool,
     **options: Any,
 ) -> None:
-    """Predict what a run would take if something were different.
+    """Predict how long a step would take if something changed.
 
-    Changes are asked about all at once; with --each, one by one. Without a question: what would make
-    it faster, best first. Runs without a pipeline are asked about
-    what their devices spend time on: --without a class of it, --host-never-late, --kernel.
+    All changes are made at once, or with --each one at a time. Without any: what would make a step
+    shorter, best first. In runs without a pipeline, what devices spend time on can change: --without a
+    class of it, --host-never-late, --kernel.
     """
     asked = questions(options, also, one_by_one=each)
     timeline = read(paths, **options)

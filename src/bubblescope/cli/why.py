@@ -9,6 +9,7 @@ import click
 from bubblescope.analysis.words import LANGUAGES
 from bubblescope.cli.console import Bar, out, print_json, warn
 from bubblescope.cli.in_pieces import in_pieces
+from bubblescope.cli.manners import example, json_option
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.why import Explanation
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-@click.command(cls=Sectioned)
+@click.command(cls=Sectioned, epilog=example("bubblescope why traces"))
 @paths_argument()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/why.md).")
+@json_option
 @click.option(
     "--all", "everything", is_flag=True, help="Every rank, gap and, in JSON, every stretch."
 )
@@ -41,7 +42,7 @@ def why(
     also: tuple[Plan, ...],
     **options: Any,
 ) -> None:
-    """Say why devices are idle: a cause for every nanosecond, and what to do about it."""
+    """Explain why devices are idle, and what to do about it."""
     quiet = options["quiet"]
     parts = in_pieces(paths, options, also=also, explained=True)
     if parts is not None:

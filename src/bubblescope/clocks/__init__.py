@@ -134,7 +134,7 @@ def correction(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> 
     kept = (one for one in timeline.run.warnings if not whole or one.code not in _SETTLED)
     inferred = timeline.run.inferred
     if changes and solved:
-        inferred = {**inferred, "clock": "what must come before what on different ranks"}
+        inferred = {**inferred, "clock": "dependencies between tasks on different ranks"}
     run = msgspec.structs.replace(
         timeline.run,
         clock=said,
@@ -190,8 +190,9 @@ def _unconnected(run: Run, clocks: int) -> Run:
     if any(one.code in {*_SETTLED, "clocks-disconnected"} for one in run.warnings):
         return run
     text = (
-        f"nothing that ran tells how the clocks of {clocks} hosts differ: no task on one is known to "
-        "come before a task on another; between hosts, times are only as good as their synchronisation"
+        f"nothing in the traces shows how the clocks of {clocks} hosts differ: no task on one is "
+        "known to precede a task on another; between hosts, times are only as good as their "
+        "synchronisation"
     )
     return run.warned(Notice("clocks-disconnected", text))
 
@@ -442,7 +443,8 @@ def _notices(case: _Case, said: ClockReport) -> list[Notice]:
     solved = _solved(case)
     if case.loose:
         text = (
-            f"what ran bounds the clocks of {_named(case, case.loose)} against the other {what} from "
+            f"dependencies bound the clocks of {_named(case, case.loose)} against the other "
+            f"{what} from "
             "one side only, so they were left as they are: against the others, times are only as good "
             "as their synchronisation"
         )
@@ -526,7 +528,8 @@ def _refusal(tasks: pl.DataFrame, conflicts: list[_Group]) -> Notice:
     pairs = " and ".join(_pair(tasks, worst.pairs, index) for index in worst.found.pairs)
     return Notice(
         "clocks-contradict",
-        f"no clock is right for what happened{where}, so the times are as they were: {pairs} "
+        f"no correction of the clocks satisfies all dependencies{where}, so times were left as "
+        f"recorded: {pairs} "
         f"contradict by {units.duration(worst.found.excess_ns)}",
         len(conflicts),
     )

@@ -144,7 +144,7 @@ class DatasetPieces:
             return Timeline(tasks, self.ranks, self.run, **rows)
         except TimelineError as error:
             place = str(self._tables.store)
-            raise SourceError(place, f"holds what contradicts itself ({error})") from None
+            raise SourceError(place, f"holds contradictory data ({error})") from None
 
 
 def pieces_of(

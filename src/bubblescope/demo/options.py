@@ -54,7 +54,7 @@ class Options(msgspec.Struct, frozen=True):
         known = meant(self.schedule, LINEAR)
         if known is None:
             raise BubblescopeError(
-                f"{self.schedule!r} is no schedule of the demo; use one of {', '.join(LINEAR)}",
+                f"{self.schedule!r} is not a schedule of the demo; use one of {', '.join(LINEAR)}",
             )
         msgspec.structs.force_setattr(self, "schedule", known)
         for name in ("stages", "microbatches", "steps", "width", "layers", "samples"):

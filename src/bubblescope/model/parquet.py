@@ -50,7 +50,7 @@ def read(
             scan = scan.select(columns)
         rows = scan.select(pl.len()).collect().item()
         if rows * len(scan.collect_schema()) * _VALUE > max(_UNPACKED, _PACKED_WELL * size):
-            raise pl.exceptions.ComputeError(f"it says that it has {rows:,} rows in {size:,} bytes")
+            raise pl.exceptions.ComputeError(f"it claims to have {rows:,} rows in {size:,} bytes")
         return (scan if where is None else scan.filter(where)).collect()
 
 
@@ -85,7 +85,7 @@ def panics_unprinted() -> Iterator[None]:
         yield
     except pl.exceptions.PanicException:
         panicked = True
-        raise pl.exceptions.ComputeError("what it says of itself is not what it holds") from None
+        raise pl.exceptions.ComputeError("its metadata contradict its content") from None
     finally:
         _end(panicked=panicked)
 

@@ -46,7 +46,7 @@ def inert_json(text: str) -> str:
 
 
 def whole(text: str) -> str:
-    """Replace halves of characters, as in a file's name that is no UTF-8: no file of ours holds one."""
+    """Replace halves of characters, as in a name that is not UTF-8: no file of ours holds one."""
     return text if text.isascii() else text.translate(_HALVES)
 
 

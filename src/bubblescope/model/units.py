@@ -128,6 +128,21 @@ def listed(
     return f"{noun}{'' if count == 1 else 's'} {shown}{more}"
 
 
+def stages(numbers: Sequence[int]) -> str:
+    """Write the stages of a rank, of many the first two and the last.
+
+    >>> stages([]), stages([3]), stages([0, 7]), stages([0, 4, 8, 12, 16])
+    ('?', '3', '0, 7', '0, 4 … 16')
+    """
+    if len(numbers) > _MOST_STAGES:
+        return f"{numbers[0]}, {numbers[1]} … {numbers[-1]}"
+    return ", ".join(map(str, numbers)) or "?"
+
+
+_MOST_STAGES: Final = 3
+"""Stages of a rank that are written one by one, so that a lane's title leaves room for the lane."""
+
+
 def optional(value: object) -> str:
     """Write a value, or a question mark if it is unknown."""
     return "?" if value is None else str(value)

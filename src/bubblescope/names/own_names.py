@@ -77,7 +77,7 @@ class OwnNames:
         where: What to call the pattern in errors.
 
     Raises:
-        NamesError: The pattern is no regular expression, says no kind, or has a group that means
+        NamesError: The pattern is not a regular expression, says no kind, or has a group that means
             nothing here; or a word is said to mean what is no kind.
     """
 
@@ -92,18 +92,18 @@ class OwnNames:
         self._named = [name for name in groups - set(_NUMBERS) if name.lower() in KIND_WORDS]
         if unknown := groups - set(_NUMBERS) - set(self._named) - {"kind"}:
             raise NamesError(
-                f"{where} has groups that mean nothing here: {', '.join(sorted(unknown))}; use kind, "
+                f"{where} has unknown groups: {', '.join(sorted(unknown))}; use kind, "
                 f"the name of a kind ({_KINDS}), or {', '.join(_NUMBERS)}"
             )
         if not self._named and "kind" not in groups:
             raise NamesError(
-                f"{where} has no group that says the kind: (?P<kind>...) must capture a word such as "
+                f"{where} has no group for the kind: (?P<kind>...) must capture a word such as "
                 "forward, bwd, F, B or W, or a group be named after one, as (?P<forward>...)"
             )
         for word, kind in kinds.items():
             if kind.lower() not in KIND_WORDS:
                 raise NamesError(
-                    f"{where} says that {word!r} means {kind!r}, which is no kind; the kinds are "
+                    f"{where} says that {word!r} means {kind!r}, which is not a kind; the kinds are "
                     f"{_KINDS}"
                 )
         self._kinds = {word: kind.lower() for word, kind in kinds.items()}
@@ -175,7 +175,9 @@ def own_names(given: Sequence[str], kinds: Mapping[str, str]) -> list[OwnNames]:
         NamesError: A pattern or a file is not usable.
     """
     if kinds and not given:
-        raise NamesError("--kind says what words mean that --names captures; give --names as well")
+        raise NamesError(
+            "--kind gives the meaning of words that --names captures; give --names as well"
+        )
     found = []
     for one in given:
         if not one.endswith(_FILE):
@@ -195,7 +197,7 @@ def _read(path: Path) -> _File:
         raise NamesError(f"{path}: cannot be read ({error.strerror})") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise NamesError(
-            f"{path}: is no names file ({error}); it has tables [[names]], each with a pattern and, "
+            f"{path}: is not a names file ({error}); it has tables [[names]], each with a pattern and, "
             'if need be, kinds = { Word = "forward" }, or a table [passes]'
         ) from None
 

@@ -45,7 +45,7 @@ def own_passes(given: Mapping[str, str], where: str) -> dict[int, list[OwnPass]]
     for rank, text in given.items():
         if not (rank.isdecimal() and len(rank) < _SHOWN):
             raise NamesError(
-                f"{where}: {rank[:_SHOWN]!r} under [passes] is no rank; ranks are whole numbers"
+                f"{where}: {rank[:_SHOWN]!r} under [passes] is not a rank; ranks are whole numbers"
             )
         found[int(rank)] = [_pass(word, f"{where}, rank {rank}") for word in text.split()]
     return found
@@ -54,7 +54,9 @@ def own_passes(given: Mapping[str, str], where: str) -> dict[int, list[OwnPass]]
 def _pass(word: str, where: str) -> OwnPass:
     said = _PASS.fullmatch(word)
     if said is None:
-        raise NamesError(f"{where}: {word[:_SHOWN]!r} is no pass; one is like F3, B3.1 or W3.1@5")
+        raise NamesError(
+            f"{where}: {word[:_SHOWN]!r} is not a pass; one is like F3, B3.1 or W3.1@5"
+        )
     letter, *numbers = said.groups()
     return OwnPass(
         PASS_LETTERS[letter].value, *(int(one) if one and one != "?" else None for one in numbers)

@@ -81,7 +81,7 @@ def instrument(
     unknown = [name for name in frameworks if name not in hooks.INTEGRATIONS]
     if unknown:
         raise RecorderError(
-            f"{unknown[0]!r} is no framework that bubblescope records; those are "
+            f"{unknown[0]!r} is not a framework that bubblescope records; it records "
             f"{', '.join(hooks.INTEGRATIONS)}"
         )
     begun = session.begin(

@@ -88,7 +88,7 @@ def kind_code(kind: Kind | str) -> int:
         return KIND_CODES[kind]
     except (KeyError, TypeError):
         kinds = ", ".join(known.value for known in Kind)
-        raise RecorderError(f"{kind!r} is no task kind; use one of {kinds}") from None
+        raise RecorderError(f"{kind!r} is not a task kind; use one of {kinds}") from None
 
 
 def lane_code(lane: Lane | str) -> int:
@@ -100,7 +100,7 @@ def lane_code(lane: Lane | str) -> int:
     try:
         return LANE_CODES[lane]
     except (KeyError, TypeError):
-        raise RecorderError(f"{lane!r} is no lane; use compute, comm or host") from None
+        raise RecorderError(f"{lane!r} is not a lane; use compute, comm or host") from None
 
 
 def _number(what: str, value: Any) -> int:

@@ -163,7 +163,7 @@ def address_of(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not (port.isdecimal() and len(port) < 6 and 0 < int(port) < PORTS):
         raise ValueError(
-            f"{text!r} is no port, such as 19400, nor an address, such as 0.0.0.0:19400"
+            f"{text!r} is neither a port, such as 19400, nor an address, such as 0.0.0.0:19400"
         )
     return host.strip("[]") or _THIS_MACHINE, int(port)
 

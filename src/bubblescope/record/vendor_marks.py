@@ -115,7 +115,7 @@ def chosen_marks(names: Sequence[str]) -> Marks | None:
     made: list[Marks] = []
     for name in names:
         if name not in _MARKS:
-            raise RecorderError(f"{name!r} are no marks; use some of {', '.join(_MARKS)}")
+            raise RecorderError(f"{name!r} are not marks; use some of {', '.join(_MARKS)}")
         try:
             made.append(_MARKS[name]())
         except (ImportError, RuntimeError) as error:

@@ -147,9 +147,7 @@ def chosen(folder: Path, attempts: list[Attempt], which: int | str | None) -> li
     if not found:
         raise SourceError(folder, f"has no attempt {which}; it holds {_numbers(attempts)}")
     if not any(attempt.holds_something() for attempt in found):
-        text = (
-            f"holds nothing in attempt {_numbers(found)}: no rank could write there, or none began"
-        )
+        text = f"holds nothing in attempt {_numbers(found)}: no rank could write there, or none started"
         others = [attempt for attempt in attempts if attempt.holds_something()]
         raise SourceError(
             folder, f"{text}; --attempt N reads another ({_numbers(others)})" if others else text

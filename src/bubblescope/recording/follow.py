@@ -148,7 +148,7 @@ class Recording:
         found = messages(data, checked=has_checksum(self._first, len(self._schema)))
         self.closed = found.closed
         if found.damaged:
-            self.problem = "is damaged, and the tasks in what is not what was written are left out"
+            self.problem = "is damaged: tasks in parts that fail their checksum are left out"
         # A process that was forked may have put the end there: what follows is read from there.
         self._offset += found.end - (len(END) if found.closed else 0)
         if not found.sound:

@@ -75,13 +75,13 @@ def header_of(path: Path, rows: pl.DataFrame, *, damaged: bool = False) -> Heade
     """
     headed = dict(rows.schema) in _SCHEMAS and rows["kind"][0] == HEADER
     if not headed and damaged:
-        raise SourceError(path, "is damaged: what it said of its rank is not what was written")
+        raise SourceError(path, "is damaged: the description of its rank fails its checksum")
     if not headed:
         raise SourceError(path, "is an Arrow stream, but not one that bubblescope recorded")
     try:
         header = msgspec.json.decode(rows["name"][0] or "", type=Header)
     except UNDECODABLE as error:
-        raise SourceError(path, f"has a header that makes no sense ({reason(error)})") from None
+        raise SourceError(path, f"has an invalid header ({reason(error)})") from None
     if header.format > FORMAT:
         raise SourceError(path, f"was recorded by bubblescope {header.version}; update to read it")
     return header

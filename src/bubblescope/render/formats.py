@@ -119,7 +119,7 @@ def checked(name: str, options: dict[str, Any]) -> Format:
     """
     if name not in FORMATS:
         raise BubblescopeError(
-            f"{name!r} is no output format; the formats are {', '.join(FORMATS)}"
+            f"{name!r} is not an output format; the formats are {', '.join(FORMATS)}"
         )
     chosen = FORMATS[name]
     for option in options:
@@ -139,7 +139,9 @@ def format_of(path: Path) -> str:
     for name, known in sorted(FORMATS.items(), key=lambda item: -len(item[1].suffix)):
         if path.name.lower().endswith(known.suffix):
             return name
-    raise BubblescopeError(f"{path.name} has the ending of no format; say which with --to")
+    raise BubblescopeError(
+        f"{path.name} has an ending that no format has; name the format with --to"
+    )
 
 
 def picture_format_of(path: Path) -> str:

@@ -252,7 +252,9 @@ def named(name: str) -> Schedule:
     if found is None:
         near = nearest(name, SCHEDULES)
         hint = f"did you mean {near}? The" if near else "the"
-        raise ScheduleError(f"{name!r} is no schedule; {hint} schedules are {', '.join(SCHEDULES)}")
+        raise ScheduleError(
+            f"{name!r} is not a schedule; {hint} schedules are {', '.join(SCHEDULES)}"
+        )
     return SCHEDULES[found]
 
 

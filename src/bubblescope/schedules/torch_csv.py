@@ -88,7 +88,9 @@ def _parse(cell: str, where: str) -> list[Operation]:
         return []
     found = _PARSER.parse(f"PP:{cell}")
     if not found or found[0].stage is None:
-        raise ScheduleError(f"{where}: {cell!r:.60} is no action of torch.distributed.pipelining")
+        raise ScheduleError(
+            f"{where}: {cell!r:.60} is not an action of torch.distributed.pipelining"
+        )
     said = found[0]
     numbers = (said.stage, said.microbatch, said.pair_stage, said.pair_microbatch)
     if max(number for number in numbers if number is not None) > _LARGEST:

@@ -173,11 +173,13 @@ class Found(NamedTuple):
                 run = run.noted(Notice("other-attempts", others))
         if self.beside:
             shown = _named(self.beside)
-            text = f"what lies beside the recording was not read ({shown}); name it to read it"
+            text = (
+                f"other files beside the recording were not read ({shown}); name them to read them"
+            )
             run = run.noted(Notice("beside-recording", text, len(self.beside)))
         if self.ignored:
             text = (
-                f"{len(self.ignored)} of the files found are no trace and were not read "
+                f"{len(self.ignored)} of the files are not traces and were not read "
                 f"({_named(self.ignored)})"
             )
             total = len(self.ignored) + len(self.files)
@@ -200,7 +202,7 @@ def find(
     """
     if source is not None and source not in SOURCES:
         known = ", ".join(sorted(SOURCES))
-        raise SourceError(source, f"is no trace format; the formats are {known}")
+        raise SourceError(source, f"is not a trace format; the formats are {known}")
     claimed: dict[str, list[Path]] = {}
     ignored: list[Path] = []
     attempts = _Attempts(attempt, [], [])
@@ -209,7 +211,7 @@ def find(
             claimed.setdefault(_DATASET, []).append(path)
             continue
         if not utf8(path):
-            raise SourceError(whole(str(path)), "has a name that is no UTF-8; rename it")
+            raise SourceError(whole(str(path)), "has a name that is not valid UTF-8; rename it")
         if not (path.is_dir() or path.is_file()):
             raise SourceError(
                 path, "is neither a file nor a folder; write what it holds into a file first"
@@ -228,7 +230,7 @@ def find(
         if not found:
             raise _nothing_in(path, members)
     if attempt is not None and not attempts.starts:
-        raise SourceError(paths[0], "is no recording of several attempts; leave --attempt out")
+        raise SourceError(paths[0], "is not a recording with attempts; leave --attempt out")
     traces = [(SOURCES[name], sorted(_once(found))) for name, found in claimed.items()]
     return Found(traces, ignored, attempts.starts, attempts.beside)
 

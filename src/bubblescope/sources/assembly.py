@@ -121,7 +121,7 @@ def assembled(
     try:
         return Timeline(task_columns(tasks), ranks, run, **beside)
     except TimelineError as error:
-        raise SourceError(traces[0][1], f"holds what contradicts itself ({error})") from None
+        raise SourceError(traces[0][1], f"holds contradictory data ({error})") from None
 
 
 def _believed(declared: dict[str, Any]) -> tuple[dict[str, Any], list[Notice]]:
@@ -133,8 +133,8 @@ def _believed(declared: dict[str, Any]) -> tuple[dict[str, Any], list[Notice]]:
         if declared.get(name) is not None and not 0 <= declared[name] <= RANKS
     }
     notices = [
-        Notice("unbelievable-size", f"the job says that it has {quoted(declared[name])} {of}; that was "
-               "not believed")
+        Notice("unbelievable-size", f"the job claims to have {quoted(declared[name])} {of}; that "
+               "is implausible and was ignored")
         for name, of in odd.items()
     ]  # fmt: skip
     return declared | dict.fromkeys(odd), notices

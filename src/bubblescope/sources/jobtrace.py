@@ -226,8 +226,8 @@ def _layout(table: pl.DataFrame) -> Notice:
     resolution = max(1, round(longest * 2**-24))
     return Notice(
         "steps-laid-out",
-        "every step has a zero of its own, so the steps stand one after the other and the time "
-        f"between them is unknown; within a step, float32 seconds tell {resolution:,} ns apart",
+        "each step counts time from its own zero, so steps are placed one after the other and the time "
+        f"between them is unknown; within a step, float32 seconds resolve {resolution:,} ns",
     )
 
 

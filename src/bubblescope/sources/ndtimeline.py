@@ -137,7 +137,7 @@ def _read(path: Path, _: Progress) -> tuple[pl.DataFrame, list[Notice]]:
         raise SourceError(path, f"cannot be read ({error.strerror})") from None
     except UNDECODABLE as error:
         raise SourceError(
-            path, f"is no ndtimeline trace, or is damaged ({reason(error)}); write it again"
+            path, f"is not an ndtimeline trace, or is damaged ({reason(error)}); write it again"
         ) from None
     slices = [event for event in events if event.ph == "X"]
     rows = []
@@ -152,12 +152,12 @@ def _read(path: Path, _: Progress) -> tuple[pl.DataFrame, list[Notice]]:
         )
     notices = []
     if lost := len(slices) - len(rows):
-        text = f"{lost} of {len(slices)} events of {path} do not say their rank and step"
+        text = f"{lost} of {len(slices)} events of {path} do not state their rank and step"
         notices.append(Notice("unreadable-events", text, lost, len(slices)))
     try:
         frame = pl.DataFrame(rows, schema=_COLUMNS, orient="row")
     except (pl.exceptions.PolarsError, OverflowError, TypeError):
-        raise SourceError(path, "holds a rank or step that is no small whole number") from None
+        raise SourceError(path, "holds a rank or step that is not a small whole number") from None
     table = frame.filter(pl.col("start_us").abs() < 2**53, pl.col("length_us").abs() < 2**53)
     table = table.with_columns(
         start_ns=_nanoseconds(pl.col("start_us")),

@@ -283,7 +283,7 @@ def number_microbatches(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None, 
     if count := int(tasks["repeated"].sum()):
         text = (
             f"{count} of {tasks.height} tasks share their name with another of the same step, so their "
-            "micro-batch and chunk numbers mean nothing and were dropped"
+            "micro-batch and chunk numbers are ambiguous and were dropped"
         )
         notices.append(Notice("repeated-names", text, count, tasks.height))
         tasks = tasks.with_columns(

@@ -56,7 +56,7 @@ _HOW_THREADS: Final = (
 )
 _HOW_BACKWARD: Final = (
     "work launched by threads of autograd, or in ranges named after a module's backward, is a "
-    "backward; nothing tells forwards from optimizers"
+    "backward; nothing distinguishes forwards from optimizers"
 )
 _HOW_WORDS: Final = "the outermost ranges named forward, backward and the like"
 _HOW_FORWARD: Final = "FSDP's ranges before and after the forwards of modules"

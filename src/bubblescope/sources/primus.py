@@ -199,7 +199,7 @@ def _config(path: Path) -> tuple[_Config, list[Notice]]:
             return msgspec.json.decode(said, type=_Config), []
         text = f"there is no {path}, so it is not known how many ranks and micro-batches there are"
     except UNDECODABLE as error:
-        text = f"{path} makes no sense ({reason(error)}) and was not used"
+        text = f"{path} is invalid ({reason(error)}) and was not used"
     return _Config(), [Notice("no-config", text)]
 
 
@@ -210,10 +210,10 @@ def _decode(path: Path) -> dict[str, _Iteration]:
         raise SourceError(path, f"cannot be read ({error.strerror})") from None
     except UNDECODABLE as error:
         raise SourceError(
-            path, f"is no Primus dump, or is damaged ({reason(error)}); dump again"
+            path, f"is not a Primus dump, or is damaged ({reason(error)}); dump again"
         ) from None
     if not all(key.isdecimal() and len(key) < 10 for key in found):
-        raise SourceError(path, "is no Primus dump: its keys are not the numbers of iterations")
+        raise SourceError(path, "is not a Primus dump: its keys are not the numbers of iterations")
     return found
 
 
@@ -356,7 +356,7 @@ def _interleaved(
                 for rank in passes["rank"].unique()
             }
             return _Numbered(placed, stages, how, [])
-    unknown = "the dumps do not say which chunk a pass is of, and " if unsaid else ""
+    unknown = "the dumps do not state which chunk a pass is of, and " if unsaid else ""
     text = f"it is not known which stage a pass is of: {unknown}{wrong}"
     blank = passes.with_columns(pl.lit(None, _RAW[name]).alias(name) for name in unsaid)
     tasks = _kinds(blank).with_columns(stage=pl.lit(None, pl.Int32))

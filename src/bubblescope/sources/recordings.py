@@ -389,7 +389,7 @@ def _damage(path: Path, torn: Torn) -> tuple[Notice, ...]:
     if not torn.damaged:
         return ()
     text = (
-        f"{path.name} is damaged: {torn.damaged} of its {torn.size} bytes are not what was written, "
+        f"{path.name} is damaged: {torn.damaged} of its {torn.size} bytes fail their checksum, "
         "and the tasks in them were left out"
     )
     return (Notice("damaged", text, torn.damaged, torn.size),)

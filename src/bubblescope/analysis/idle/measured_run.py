@@ -446,7 +446,7 @@ class Linked(NamedTuple):
         try:
             graph = Parts(_edges((before, after), (source, target), _ends(held)), bounds)
         except ScheduleError:
-            # Some results were used before they were begun to be made. Without these, time goes one
+            # Some results were used before their task had begun. Without these, time goes one
             # way: they are left out of the steps that cannot be replayed with them.
             edges = _edges((before, after), (source, target), _ends(held))
             circles = in_circles(edges, np.append(opening, count))

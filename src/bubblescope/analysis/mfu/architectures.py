@@ -191,7 +191,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.vectors is None or self.tied is None:
             raise ModelError(
-                f"{self.name}: the parameters cannot be counted, because it is not told whether "
+                f"{self.name}: the parameters cannot be counted, because it does not state whether "
                 "there are biases, what the norms are and whether the output matrix is tied to "
                 "the embedding"
             )
@@ -297,7 +297,7 @@ class Description:
         """Return how much of one number goes to each of another."""
         size, count = self.whole(whole), self.whole(parts)
         if size % count:
-            raise self.error(f"{whole!r} {size} is no multiple of {parts!r} {count}")
+            raise self.error(f"{whole!r} {size} is not a multiple of {parts!r} {count}")
         return size // count
 
 

@@ -47,7 +47,7 @@ def flops_per_token(model: Model, sequence_length: int, convention: str) -> int:
     """
     if convention not in CONVENTIONS:
         raise ModelError(
-            f"{convention!r} is no way to count FLOPs; there are {', '.join(CONVENTIONS)}"
+            f"{convention!r} is not a way to count FLOPs; choose from {', '.join(CONVENTIONS)}"
         )
     if sequence_length < 1:
         raise ModelError(f"a sequence has at least one token, not {sequence_length}")

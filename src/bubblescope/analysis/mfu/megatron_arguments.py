@@ -42,7 +42,7 @@ def from_megatron(arguments: dict[str, Any], where: str = "Megatron's arguments"
     told = Description(arguments, where)
     for key in _UNLIKE:
         if told.get(key) is not None:
-            raise told.error(f"{key!r} is {told.get(key)!r}: such models are not known")
+            raise told.error(f"{key!r} is {told.get(key)!r}: such models are not supported")
     layers = told.layers("num_layers")
     attention = (
         _latent(told) if told.flag("multi_latent_attention", missing=False) else _attention(told)

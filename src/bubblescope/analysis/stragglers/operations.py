@@ -119,7 +119,7 @@ def tabulate(timeline: Timeline) -> Operations:
     """
     job_trace, types, tasks = _typed(timeline.tasks)
     if not (tasks["kind"] == Kind.FORWARD.value).any():
-        raise TimelineError("no forward is in the timeline, so there is no pipeline to replay")
+        raise TimelineError("the timeline has no forward, so there is no pipeline to replay")
     steps = tasks["step"].unique().sort().to_list()
     pipeline, place_of, replica_of, notices = _pipeline(timeline.ranks, tasks)
     row = np.searchsorted(timeline.ranks["rank"].to_numpy(), tasks["rank"].to_numpy())
@@ -236,7 +236,7 @@ def _pipeline(
         held = tuple(sorted(stages or {stage for stage, _ in runs if stage >= 0}))
         if not held:
             raise TimelineError(
-                f"rank {rank} does not say which stages it runs, so nothing can be replayed"
+                f"rank {rank} does not state which stages it runs, so nothing can be replayed"
             )
         fits = (place for place in places if place.stages == held and place.runs & runs)
         place = next(fits, None)

@@ -265,7 +265,7 @@ def _compute(operations: Operations, links: _Links) -> list[Rendezvous]:
     )
     if len(places) > 1 and not _any_placed_forward(works):
         raise TimelineError(
-            "no forward says which stage and micro-batch it works on, so stages cannot be linked"
+            "no forward states its stage and micro-batch, so stages cannot be linked"
         )
     fed = feeds(works)
     found = list(zip(fed["source"].to_list(), fed["target"].to_list(), strict=True))

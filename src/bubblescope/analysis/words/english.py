@@ -27,11 +27,11 @@ DEVICE_ADVICE: Final = {
     Use.HOST_OPTIMIZER: "Use the fused or foreach form of the optimizer (fused=True).",
     Use.HOST_GC: "Collect garbage between steps only (gc.disable, gc.freeze, gc.collect).",
     Use.HOST_OPERATOR: (
-        "Launch less and more at once: torch.compile, CUDA graphs, fused kernels, larger "
+        "Launch fewer, larger pieces of work: torch.compile, CUDA graphs, fused kernels, larger "
         "micro-batches; and a free CPU core for each rank."
     ),
-    Use.HOST_PYTHON: "Take Python out of the step's way: torch.compile, CUDA graphs, less logging.",
-    Use.HOST_UNKNOWN: "A trace with Python's stacks or NVTX ranges would tell what the host does.",
+    Use.HOST_PYTHON: "Keep Python off the critical path: torch.compile, CUDA graphs, less logging.",
+    Use.HOST_UNKNOWN: "A trace with Python's stacks or NVTX ranges would show what the host does.",
     Use.LAUNCH_CALL: "Fewer, larger kernels; CUDA graphs launch many with one call.",
     Use.LATENCY: "Kernels are short beside the latency of a launch: CUDA graphs, fused kernels.",
     Use.EVENT_WAIT: "Look at which stream records the event, and whether the wait is needed.",
@@ -46,8 +46,8 @@ DEVICE_HEADLINES: Final = {
     Use.HOST_AFTER_SYNC: "Take blocking calls out of the step.",
     Use.HOST_OPTIMIZER: "Fuse the optimizer.",
     Use.HOST_GC: "Collect garbage between steps only.",
-    Use.HOST_OPERATOR: "Launch less and more at once.",
-    Use.HOST_PYTHON: "Take Python out of the step's way.",
+    Use.HOST_OPERATOR: "Launch larger pieces of work.",
+    Use.HOST_PYTHON: "Keep Python off the critical path.",
     Use.HOST_UNKNOWN: "Find out what the host does.",
     Use.LAUNCH_CALL: "Launch fewer, larger kernels.",
     Use.LATENCY: "Fuse short kernels.",
@@ -122,8 +122,8 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "receive can swap tasks."
     ),
     ("evidence", "transfer"): (
-        "Results are longest on their way from rank {from} to rank {to}: {delay_ns} on average; "
-        "half of all links take {median_ns} or less."
+        "Transfers take longest from rank {from} to rank {to}: {delay_ns} on average; "
+        "the median of all links is {median_ns}."
     ),
     ("advice", "transfer"): (
         "Send earlier or in the background, keep neighbouring stages on one machine, or look at "
@@ -170,26 +170,28 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "all-to-all of experts."
     ),
     ("evidence", "unexplained"): (
-        "{count} tasks started late, {late_ns} in all, for no reason that the trace knows; {rank_ns} "
+        "{count} tasks started late, {late_ns} in all, for no reason that the trace shows; {rank_ns} "
         "of it on rank {rank}, the longest before {task}: {longest_ns}."
     ),
     ("advice", "unexplained"): (
-        "A trace with host times (launches, garbage collection, data loading) would tell."
+        "A trace with host times (launches, garbage collection, data loading) would show it."
     ),
     ("evidence", "clock"): (
         "Clocks of different hosts may be off by {error_ns}; {early} results were used before they "
-        "were there, by up to {early_ns}."
+        "had arrived, by up to {early_ns}."
     ),
     ("evidence", "clock_unknown"): (
         "How far the clocks of different hosts are off is unknown; {early} results were used before "
-        "they were there, by up to {early_ns}."
+        "they had arrived, by up to {early_ns}."
     ),
     ("advice", "clock"): (
         "Synchronise the clocks (PTP), or let bubblescope solve for them (--clock solve)."
     ),
     ("verdict", "whole_step"): (
-        "A step takes {step_ns} from its start to the next one's, the mean of all ranks; forwards and "
-        "backwards anywhere are {phase_share} of that (their idle time is explained below)."
+        "A step takes {step_ns} from its start to the next one's, the mean of all ranks; the "
+        "pipeline phase, from first forward to last backward, is {phase_share} of that (its "
+        "idle time is "
+        "explained below)."
     ),
     ("evidence", "outside"): (
         "Rank {rank} spends {rank_ns} a step ({time_share}) {what}; the mean of all ranks is {mean_ns}."
@@ -219,7 +221,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "pause"): "Take pauses of the host out of the step.",
     ("headline", "launch"): "Launch work earlier.",
     ("headline", "send"): "Send in the background.",
-    ("headline", "code"): "Take other code out of the tasks' way.",
+    ("headline", "code"): "Keep other code off the critical path.",
     ("headline", "sync"): "Overlap the collectives.",
     ("headline", "unexplained"): "Record more, to know what this is.",
     ("headline", "clock"): "Synchronise the clocks.",
@@ -230,7 +232,10 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("headline", "no_task"): "Take code that is not recorded out of the step.",
     ("headline", "receiving"): "Let the first stage begin earlier.",
     **{("headline", use.value): text for use, text in DEVICE_HEADLINES.items()},
-    ("verdict", "device"): "{bound}: devices idle {idle_tenth}, of it {main_whole} {reason}.",
+    (
+        "verdict",
+        "device",
+    ): "{bound}: devices are idle {idle_tenth} of the time, {main_whole} of it because {reason}.",
     ("verdict", "busy"): "{bound}: devices are never idle.",
     ("verdict", "loss"): "{use}: {per_step_ns} a step and rank ({time_share}), {place}.",
     ("evidence", "loss"): "Of all such time, {detail_share} is of {detail}.",
@@ -318,13 +323,13 @@ NOTES: Final = {
     "outside": "{cause} before and after the pipeline phase: {idle_ns}",
     "step": "rank {rank}, step {step}",
     "replay": "replay: {mean} off the measured steps, {worst} at most",
-    "doubt": "; times contradict what must come before what, so take the causes with care",
-    "left_out": "; {count} results were used before they were begun to be made, and are left out",
+    "doubt": "; times contradict the dependencies between tasks, so treat the causes with care",
+    "left_out": "; {count} results were used before their task had begun, and are left out",
     "part": "; costs of {steps} of {of} steps",
     "host_times": "times are the host's, not a device's: a task lasts for as long as the CPU was in "
     "it. If its work ran on a device, when that was busy or idle is not known",
     "mixed_times": "times of {ranks} are the host's, those of others a device's: tasks and idle times "
     "of the two do not compare",
-    "unknown_times": "the traces do not say whether times of {ranks} are a device's or the host's",
+    "unknown_times": "the traces do not state whether times of {ranks} are a device's or the host's",
 }
 """What is printed beside the tables."""

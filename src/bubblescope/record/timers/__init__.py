@@ -40,7 +40,7 @@ def chosen_timer(name: str | None = None) -> Timer:
         RecorderError: There is no clock of that name, or no such device.
     """
     if name is not None and name not in _TIMERS:
-        raise RecorderError(f"{name!r} is no timer; use one of {', '.join(_TIMERS)}")
+        raise RecorderError(f"{name!r} is not a timer; use one of {', '.join(_TIMERS)}")
     there = [known for known in ("cuda", "npu") if _available(known)]
     if not there and name in {None, "cuda", "hip"} and _paddle_on_a_gpu():
         return PaddleTimer()

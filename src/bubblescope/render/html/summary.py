@@ -121,8 +121,8 @@ def overlays_of(view: View) -> list[schema.Overlay]:
         overlays.append(schema.Overlay(lane="against", name="B", detail=cut(detail, _TEXT)))
     if "ideal" in view.overlays:
         detail = (
-            "the same tasks in the order of the schedule, where nothing waits but for the results "
-            "that it needs, and these arrive at once"
+            "the same tasks in the order of the schedule, where tasks wait only for the "
+            "results that they need, which arrive at once"
         )
         overlays.append(schema.Overlay(lane="ideal", name="ideal", detail=detail))
     answer, reference = view.prediction, view.reference

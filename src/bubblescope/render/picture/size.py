@@ -44,7 +44,7 @@ class Size(NamedTuple):
             if found is None:
                 names = " or ".join(f"{name} ({length})" for name, length in _NAMED.items())
                 raise BubblescopeError(
-                    f"{width!r} is no width; give one such as 84mm, 3.3in, 240pt or 1600px, "
+                    f"{width!r} is not a width; give one such as 84mm, 3.3in, 240pt or 1600px, "
                     f"or {names}"
                 )
             unit = found[2] or "px"

@@ -120,7 +120,7 @@ def size_of(width: float | str | None, look: str) -> Size:
         BubblescopeError: The width is none, or there is no such look.
     """
     if look not in LOOKS:
-        raise BubblescopeError(f"{look!r} is no look of a picture; it is {' or '.join(LOOKS)}")
+        raise BubblescopeError(f"{look!r} is not a look of a picture; choose {' or '.join(LOOKS)}")
     return Size.of(_WIDTHS[look] if width is None else width)
 
 

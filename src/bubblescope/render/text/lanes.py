@@ -147,7 +147,7 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
             and not options.ascii_only
         )
         idle = "." if options.ascii_only else "·"
-        room = max(_LEAST, options.max_width // 4)
+        room = max(_LEAST, options.max_width // 2)
         titles = {rank: _cut(title, room, options) for rank, title in self.titles.items()}
         room = max(map(len, titles.values()))
         cells = max(_LEAST, options.max_width - room - 1)
@@ -200,15 +200,14 @@ def _from_zero(tasks: pl.DataFrame, step: int | None) -> pl.DataFrame:
 
 def _titled(ranks: pl.DataFrame) -> pl.DataFrame:
     """Return rank and title, in their order."""
-    stages = pl.col("stages").cast(pl.List(pl.String)).list.join(", ")
     digits = len(str(ranks["rank"].max()))
     number = pl.col("rank").cast(pl.String).str.pad_start(digits)
-    title = (
-        pl.when(pl.col("stages").list.len() > 0)
-        .then(pl.format("rank {} · stage {}", number, stages))
-        .otherwise(pl.format("rank {}", number))
+    stages = [
+        f" · stage {units.stages(held)}" if held else "" for held in ranks["stages"].to_list()
+    ]
+    return ranks.select(
+        "rank", title=pl.format("rank {}", number) + pl.Series(stages, dtype=pl.String)
     )
-    return ranks.select("rank", title=title)
 
 
 def _cut(title: str, room: int, options: ConsoleOptions) -> str:

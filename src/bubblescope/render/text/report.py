@@ -93,14 +93,16 @@ class Report(Face, report.Report, frozen=True, eq=False):
 
     def _heading(self) -> RenderableType:
         timeline = self.timeline
-        made = sorted({(origin.format, origin.version or "") for origin in timeline.run.origins})
+        origins = timeline.run.origins
+        made = sorted({(origin.format, origin.version or "") for origin in origins})
         source = ", ".join(f"{name} {version}".strip() for name, version in made)
         return Group(
             Text.assemble(("bubblescope  ", "bold"), " · ".join(counted(timeline, self.overview))),
             *([device_line(self.budget)] if self.budget is not None else []),
             *times_of(timeline),
             *self._slow_rank(),
-            Text(f"read from {units.count(len(timeline.run.origins), 'trace')} ({source})", "dim"),
+            *[Text(f"read from {units.count(len(origins), 'trace')} ({source})", "dim")]
+            * bool(origins),
             Text(),
         )
 
@@ -216,8 +218,11 @@ class Report(Face, report.Report, frozen=True, eq=False):
             fact = facts[rank]
             table.add_row(
                 str(rank),
-                ", ".join(map(str, fact["stages"] or [])) or "?",
-                *(Text(units.optional(fact[place])) for place in places),
+                units.stages(fact["stages"] or []),
+                *(
+                    Text(units.optional(fact[place]), no_wrap=True, overflow="ellipsis")
+                    for place in places
+                ),
                 units.duration(rates.busy_ns),
                 units.duration(rates.idle_ns),
                 units.percent(rates.span),

@@ -107,7 +107,8 @@ def table_of(*names: str, left: Collection[str] = _WORDS) -> Table:
     """Return an empty table with columns of these names: words to the left, numbers to the right."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in names:
-        table.add_column(name, justify="left" if name in left else "right", no_wrap=True)
+        # Where a line is too short, the name of a host gives way, and no number does.
+        table.add_column(name, justify="left" if name in left else "right", no_wrap=name != "host")
     return table
 
 

@@ -86,12 +86,12 @@ def _headline(found: stragglers.Stragglers) -> RenderableType:
     grid.add_row(
         "launch slowdown",
         _times(launch.overall[0] if launch else None),
-        f"{taken} {_mean(found.base_ns)}, from its first operation to its last; what nothing recorded "
-        "accounts for is no part of S"
+        f"{taken} {_mean(found.base_ns)}, from its first operation to its last; time that no recorded "
+        "operation accounts for is not part of S"
         if found.base_ns is not None
         else "unknown: the ranks share no clock",
     )
-    alone = "the slowdown if only it took its own times"
+    alone = "the slowdown if all others were ideal"
     slow, lasting = found.slow_rank, found.slowness.persistent
     odd = found.odd_workers or ([] if lasting is None else np.argwhere(lasting).tolist())
     if slow is not None:
@@ -105,7 +105,9 @@ def _headline(found: stragglers.Stragglers) -> RenderableType:
     if found.alike.said.keys() - {Standing.ALIKE}:
         grid.add_row("ranks", "", _standings(found.alike))
     if found.model == "compute":
-        grid.add_row("", "", "no communication is modelled: what it costs is launch slowdown")
+        grid.add_row(
+            "", "", "communication is not modelled: its cost is part of the launch slowdown"
+        )
     return Group(
         Text.assemble(("bubblescope  ", "bold"), " · ".join(facts)),
         *times_of(found.timeline),
@@ -131,7 +133,9 @@ def _operations(found: stragglers.Stragglers, limit: int) -> RenderableType:
     shown = [row for row in rows if row[1] >= 1 + _ORDINARY or limit > _ROWS] or rows[:1]
     for name, value in shown:
         table.add_row(name, _times(value))
-    head = _title("Operations", "the slowdown if only this type took its own times")
+    head = _title(
+        "Operations", "the slowdown with only this type as slow as measured, all others ideal"
+    )
     left = len(rows) - len(shown)
     note = f"{units.count(left, 'other type')}: less than {1 + _ORDINARY:g}; --all shows them"
     return _section(head, table, note if left else "")
@@ -145,7 +149,9 @@ def _stages(found: stragglers.Stragglers, limit: int) -> RenderableType:
         correlation = found.slowness.correlation[place]
         alike = "–" if correlation is None else units.fixed(correlation)
         table.add_row(_stage(found, place), _times(values[place]), alike)
-    head = _title("Stages", "the slowdown if only this one took its own times")
+    head = _title(
+        "Stages", "the slowdown with only this stage as slow as measured, all others ideal"
+    )
     explained = _explained("The last stage", found.last_stage, "M_S")
     return _section(head, table, *_fewer(order, values, "stages"), explained)
 
@@ -167,7 +173,10 @@ def _workers(found: stragglers.Stragglers, limit: int) -> RenderableType:
             "–" if share is None else f"{100 * share:.0f} % of steps",
             slow.pattern(place, replica) or "–",
         )
-    head = _title("Workers", "the lesser of stage and replica; alone, as replayed")
+    head = _title(
+        "Workers",
+        "slowdown: the lesser of its stage's and its replica's; alone: replayed with only it slow",
+    )
     subject = units.listed("rank", found.worst).capitalize()
     explained = _explained(
         f"{subject} (the slowest 3 %, at least one)",
@@ -190,7 +199,7 @@ def _heat_map(found: stragglers.Stragglers) -> RenderableType:
         cells = [next(sign for limit, sign in _HEAT if value < limit) for value in worst]
         grid.add_row(Text(f"stage {_stage(found, place)}", "dim"), Text("".join(cells), "#d55e00"))
     legend = ", ".join(f"{sign} < {limit:g}" for limit, sign in _HEAT[:-1])
-    many = f"; a sign is the worst of {size}" if size > 1 else ""
+    many = f"; a character is the worst of {size} replicas" if size > 1 else ""
     grid.add_row("", Text(f"{legend}, {_HEAT[-1][1]} more; replicas across{many}", "dim"))
     return grid
 
@@ -223,15 +232,15 @@ def _patterns(found: stragglers.Stragglers) -> RenderableType:
         steady = int(slow.persistent.sum())
         lines.append(
             f"{units.count(steady, 'worker')} of {slow.persistent.size:,} slow in most steps against "
-            "the same stage of other replicas; who the worker is explains "
-            f"{100 * slow.persistence:.0f} % of how slow it is"
+            "the same stage of other replicas; the worker explains "
+            f"{100 * slow.persistence:.0f} % of how much slowness varies"
         )
     known = [value for value in slow.correlation if value is not None]
     if known:
         lines.append(
             "forward and backward of a micro-batch are long together with a correlation of "
-            f"{units.fixed(min(known))} to {units.fixed(max(known))}; near 1, it is the "
-            "data that differs"
+            f"{units.fixed(min(known))} to {units.fixed(max(known))}; near 1, the "
+            "data of micro-batches differs"
         )
     if not lines:
         return Text()
@@ -245,15 +254,15 @@ def _explained(subject: str, explained: Explained | None, name: str, *, many: bo
         f"{100 * share:.1f} %" if share > 0 else "none"
         for share in (explained.removed, explained.added)
     )
-    verb, pronoun = ("explain", "they") if many else ("explains", "it")
+    verb, pronoun = ("explain", "them") if many else ("explains", "it")
     return (
-        f"{subject} {verb} {removed} of the slowdown if {pronoun} alone had been ideal ({name}), "
-        f"and {added} if all others had"
+        f"{subject} {verb} {removed} of the slowdown by making only {pronoun} ideal ({name}), and "
+        f"{added} by making all others ideal"
     )
 
 
 def _stage(found: stragglers.Stragglers, place: int) -> str:
-    return ", ".join(map(str, found.stages[place]))
+    return units.stages(found.stages[place])
 
 
 def _mean(times: Any) -> str:

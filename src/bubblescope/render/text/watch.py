@@ -186,7 +186,7 @@ def _bars(figures: Figures, room: int) -> RenderableType:
             state = f"silent for {figures.silent[rank]:.0f} s"
         table.add_row(
             str(rank),
-            *[", ".join(map(str, stages))] * staged,
+            *[units.stages(stages)] * staged,
             bar_of(idle, width),
             units.percent(idle),
             units.duration(None if busy_ns is None else round(busy_ns)),

@@ -52,7 +52,7 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
             "a micro-batch" if pipeline else "",
             "±",
         )
-        table.add_column("with", min_width=16)  # the longest name of a schedule
+        table.add_column("with", min_width=17)  # the longest name of a schedule, and a comma
         table.add_column("needs", style="dim")
         for one in self.predictions:
             first = one is self.predictions[0] and len(self.predictions) > 1
@@ -66,7 +66,8 @@ class Predictions(Face, whatif.Predictions, frozen=True, eq=False):
                 style="bold" if first else "",
             )
         conditions = dict.fromkeys(one.best_if for one in self.predictions if one.best_if)
-        notes = [_MEANING, *(f"a range: the shorter end if {said}" for said in conditions)]
+        ranges = (f"of a range, the shorter end is reached if {said}" for said in conditions)
+        notes = [_MEANING, *ranges]
         said = (Text(note, "dim") for note in notes)
         return Group(*times, Text(now), Text(), table, Text(), *said, left_out)
 

@@ -166,7 +166,7 @@ def ranks_of(profiles: Sequence[Profile]) -> tuple[list[int], str | None]:
     if len(ranks) < len(stated):
         if ranks:
             odd = next(one for one in profiles if one.rank is None)
-            raise SourceError(odd.path, "does not say its rank, though others do; leave it out")
+            raise SourceError(odd.path, "does not state its rank, though others do; leave it out")
         return list(range(len(profiles))), "order of the databases' paths"
     owners = zip(ranks, (profile.path for profile in profiles), strict=True)
     refuse_doubles(owners, "give only one of them")

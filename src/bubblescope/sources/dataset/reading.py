@@ -205,7 +205,7 @@ class Tables(msgspec.Struct, frozen=True):
         try:
             return Timeline(tasks, there, run, groups=self.groups(), **tables)
         except TimelineError as error:
-            raise SourceError(str(self.store), f"holds what contradicts itself ({error})") from None
+            raise SourceError(str(self.store), f"holds contradictory data ({error})") from None
 
     def _blocks(self, steps: Sequence[range]) -> set[int]:
         """Return the blocks that have some of these steps."""

@@ -292,7 +292,8 @@ def read_document(
             break
         if len(buffer) > _BEFORE_EVENTS:
             raise SourceError(
-                path, f"has no events in its first {len(buffer):,} bytes: no PyTorch profiler trace"
+                path,
+                f"has no events in its first {len(buffer):,} bytes: it is not a PyTorch profiler trace",
             )
     else:
         raise _no_events(path, bytes(buffer), losses)
@@ -300,7 +301,7 @@ def read_document(
     try:
         header = Header() if bare else _header(bytes(buffer[: found.end()]) + b"]}")
     except UNDECODABLE as error:
-        raise SourceError(path, f"has a header that makes no sense ({reason(error)})") from None
+        raise SourceError(path, f"has an invalid header ({reason(error)})") from None
     take = begin(header)
     with _collector_paused():
         rest = chain([bytes(buffer[found.end() :])], pieces, [b"}"] if bare else [])

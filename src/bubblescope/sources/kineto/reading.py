@@ -480,7 +480,7 @@ def _clock_notices(traces: Sequence[_Trace]) -> list[Notice]:
         so = "they are taken to share the others'"
         if lost == total:
             so = "times count from an unknown moment"
-        text = f"{lost} of {total} traces do not say when their clock began, so {so}"
+        text = f"{lost} of {total} traces do not state when their clock began, so {so}"
         notices.append(Notice("no-absolute-time", text, lost, total))
     absolute = [trace for trace in traces if trace.base_ns is not None and trace.window_ns[1]]
     notices += implausible_clock({trace.path: trace.window_ns[0] for trace in absolute})
@@ -512,7 +512,7 @@ def _file_notices(traces: Sequence[_Trace]) -> list[Notice]:
             notices.append(Notice("unreadable-events", text, lost.events))
         if lost.repaired:
             text = (
-                f"{lost.repaired} events of {name} were no valid JSON (NaN, bad escapes or bytes) and "
+                f"{lost.repaired} events of {name} were not valid JSON (NaN, bad escapes or bytes) and "
                 "were mended"
             )
             notices.append(Notice("repaired-events", text, lost.repaired))

@@ -371,7 +371,7 @@ def _device_work(
     Args:
         tables: The export's.
         named: The names that matter.
-        zero: The lowest id of a name: kernels are told apart by their names' ids less it.
+        zero: The lowest id of a name: kernels can be grouped by their names' ids less it.
         streams: Whether streams are needed.
         titles: Whether a column `title` is to have the id of each name, of fills and graphs too.
     """

@@ -166,9 +166,7 @@ def _offsets(exports: list[NsightExport]) -> tuple[list[int], list[Notice]]:
     if any(export.clock.utc_ns is None for export in exports):
         text = "times count from the start of the capture"
         if len(exports) > 1:
-            text = (
-                "the exports are not aligned with each other: bubble rates across them mean nothing"
-            )
+            text = "the exports are not aligned: bubble rates across them are meaningless"
         notices.append(Notice("no-absolute-time", f"an export has no absolute time, so {text}"))
         return [0] * len(exports), notices
     by_host: dict[str, list[NsightExport]] = {}
@@ -196,9 +194,10 @@ def _unowned(exports: list[NsightExport]) -> list[Notice]:
         return []
     paths = [export.path for export in exports if export.unowned]
     text = (
-        f"{lost} kernels, copies and fills of {', '.join(paths)} do not say their process (globalPid), "
-        "and several processes used devices, so whose they are is not known and no range is timed by "
-        "them; export the reports again with a newer nsys, or give one export for each process"
+        f"{lost} kernels, copies and fills of {', '.join(paths)} do not state their process "
+        "(globalPid), though several processes used devices, so it is not known whose they are and no "
+        "range is timed by them; export the reports again with a newer nsys, or give one export for "
+        "each process"
     )
     return [Notice("unowned-work", text, lost)]
 
@@ -208,7 +207,7 @@ def _unplaced(exports: list[NsightExport]) -> list[Notice]:
     if not without:
         return []
     text = (
-        f"{len(without)} of {len(exports)} exports do not say which GPU each process used "
-        f"({without[0]}), so GPU metrics were left out; newer versions of nsys say it"
+        f"{len(without)} of {len(exports)} exports do not state which GPU each process used "
+        f"({without[0]}), so GPU metrics were left out; newer versions of nsys record it"
     )
     return [Notice("unplaced-metrics", text, len(without), len(exports))]

@@ -102,7 +102,7 @@ def _no_common_clock(machines: int) -> list[Notice]:
         return []
     text = (
         f"the clocks of the {machines} machines count from when each was booted: unless they are "
-        "aligned by what must come before what, times of different machines must not be compared"
+        "aligned by dependencies between tasks, times of different machines must not be compared"
     )
     return [Notice("no-common-clock", text)]
 

@@ -29,8 +29,8 @@ def replace(
             setattr(owner, name, record(function))
     if missing:
         warnings.warn(
-            f"bubblescope finds no {', '.join(missing)} in {owner.__name__}: this version is not one "
-            "that it knows, and what they do will be missing from the recording",
+            f"bubblescope finds no {', '.join(missing)} in {owner.__name__}: this version is not "
+            "supported, and what they do will be missing from the recording",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -184,7 +184,7 @@ def _called(word: str, text: str, names: list[str]) -> pl.Expr:
     if not named:
         field = re.match(r"([A-Za-z]+)[:<>]", word)
         if field and field[1].lower() != "name":
-            raise QueryError(f"{field[1]} is no word of a search: those are {_FIELDS}")
+            raise QueryError(f"{field[1]} is not a search field; the fields are {_FIELDS}")
         raise QueryError(f"nothing is called {text}")
     return pl.col("code").is_in(named)
 

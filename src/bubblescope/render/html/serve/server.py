@@ -170,7 +170,7 @@ def _problem(error: Exception) -> Reply:
         case ValueError() | OverflowError() | BubblescopeError():
             return _said(HTTPStatus.BAD_REQUEST, f"cannot be: {error}")
         case BusyError():
-            return _said(HTTPStatus.SERVICE_UNAVAILABLE, "other questions are worked on; ask again")
+            return _said(HTTPStatus.SERVICE_UNAVAILABLE, "busy with other questions; ask again")
     traceback.print_exception(error)
     return _said(HTTPStatus.INTERNAL_SERVER_ERROR, f"failed: {type(error).__name__}")
 

@@ -81,7 +81,7 @@ class Asking:
         asked = read(question)
         data, questions = self._data, self._asks.questions
         if questions.operations(*asked) > _OPERATIONS:
-            raise ScheduleError("that takes long: ask it as a command")
+            raise ScheduleError("that takes too long here: ask it with `bubblescope whatif`")
         answer = questions.ask(*asked)
         ghost = self._asks.ghost(answer)
         if ghost is None:
