@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.kinds import BACKWARDS, COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import ONE_STEP, Notice
 from bubblescope.names.layer_part_ranges import LAYER_PART
 from bubblescope.sources.structure.believable import with_believable_stages
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bubblescope.names.own_passes import OwnPass
 
 _COMPUTE: Final = [kind.value for kind in COMPUTE_KINDS]
-_BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+_BACKWARD: Final = [kind.value for kind in BACKWARDS]
 _IS_FORWARD: Final = pl.col("kind") == Kind.FORWARD.value
 _IS_BACKWARD: Final = pl.col("kind").is_in(_BACKWARD)
 _ONE_STEP: Final = 0.5

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from bubblescope.model.kinds import Kind
+from bubblescope.model.kinds import BACKWARDS, Kind
 
 _MOST: Final = 0.9
 """Share of the ways from stage to stage that must be possible for the stages to be believed."""
@@ -17,7 +17,7 @@ _AT_END: Final = 0.25
 """Least share of receives that the ranks at the ends of a pipeline lack, against those in between: half
 of 1/v with v chunks on a rank, of which hardly any run has more than two."""
 
-_BACK: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+_BACK: Final = [kind.value for kind in BACKWARDS]
 _WAY: Final = ["step", "microbatch"]
 
 

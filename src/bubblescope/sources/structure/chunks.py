@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.model.kinds import SHORT, Kind
+from bubblescope.model.kinds import BACKWARDS, SHORT, Kind
 
 if TYPE_CHECKING:
     from polars import Expr
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HOW_ORDER: Final = "order in which autograd built and consumed graphs: {} of {} passes certain"
 """How micro-batches were found."""
 
-_BACK: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+_BACK: Final = [kind.value for kind in BACKWARDS]
 _STEP: Final = ["rank", "step"]
 _GRAPH: Final = [*_STEP, "graph"]
 _CHUNKS: Final = 64

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model.device_time import lookup
-from bubblescope.model.kinds import Kind
+from bubblescope.model.kinds import BACKWARDS, Kind
 from bubblescope.model.provenance import Notice
 from bubblescope.names.parsed import ParsedName
 from bubblescope.sources.capture import RANGES
@@ -52,7 +52,7 @@ _HALF: Final = 0.5
 """Certainty above which a pass is more than a guess."""
 _MUCH: Final = 0.1
 """Share of what the busiest thread launches from which on a thread launches much."""
-_BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+_BACKWARD: Final = [kind.value for kind in BACKWARDS]
 
 
 class Unmarked(NamedTuple):
