@@ -116,7 +116,16 @@ _UNKNOWN: Final = [
     name
     for name in TASK_COLUMNS
     if name
-    in {*PLACES, "peer", "pair_stage", "pair_microbatch", "graph", "received", "host_end_ns"}
+    in {
+        *PLACES,
+        "peer",
+        "pair_stage",
+        "pair_microbatch",
+        "graph",
+        "received",
+        "sent_to",
+        "host_end_ns",
+    }
     - {"step"}
 ]
 

@@ -18,6 +18,7 @@ import polars as pl
 
 from bubblescope.model.kinds import Kind
 from bubblescope.sources.structure.calls import calls_of_engine, ordered
+from bubblescope.sources.structure.doubts import with_doubts
 from bubblescope.sources.structure.reach import alike_forwards, with_preparation, with_sums
 from bubblescope.sources.traced import BACKWARD, COMMUNICATION, NODE, NONE, SEND
 
@@ -69,6 +70,7 @@ def passes(operators: pl.DataFrame, apart: pl.DataFrame) -> pl.DataFrame:
     main = int(order.own["thread"][0])
     backwards = with_preparation(order, backwards, forwards)
     backwards = with_sums(order, backwards, forwards, apart)
+    forwards, backwards = with_doubts(order, forwards, backwards)
     found = pl.concat(
         [
             frame.with_columns(thread=pl.lit(main, pl.Int64)).select(*PASSES).cast(PASSES)  # type: ignore[arg-type]
