@@ -16,9 +16,12 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import sqlite3
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,6 +30,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
 
 import markless_damage as damage
+import markless_damage_nsight as damage_nsight
 import markless_score as scoring
 from bubblescope import sources
 from bubblescope.analysis.rates import bubble_rates
@@ -56,7 +60,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="cases whose path begins with these")
     parser.add_argument("--damage", action="store_true", help="damaged versions of each case too")
     parser.add_argument(
-        "--versions", nargs="*", choices=[WHOLE, *damage.VERSIONS], help="only these versions"
+        "--versions",
+        nargs="*",
+        choices=[WHOLE, *dict.fromkeys([*damage.VERSIONS, *damage_nsight.VERSIONS])],
+        help="only these versions",
     )
     parser.add_argument("--marked", action="store_true", help="read the traces with their marks")
     parser.add_argument("--seeds", type=int, default=1, help="of each version that has any")
@@ -74,7 +81,8 @@ def main() -> None:
     names = [str(folder.relative_to(asked.corpus)) for folder in folders]
     if asked.only:
         names = [one for one in names if one.startswith(tuple(asked.only))]
-    versions = asked.versions or [WHOLE, *(damage.VERSIONS if asked.damage else ())]
+    every = dict.fromkeys([*damage.VERSIONS, *damage_nsight.VERSIONS])
+    versions = asked.versions or [WHOLE, *(every if asked.damage else ())]
     judged = partial(
         judge,
         asked.corpus,
@@ -119,7 +127,9 @@ def judge(
         results.append(Result(name, WHOLE, *read(folder, truth, worked, columns, known)))
     damaged = [version for version in versions if version != WHOLE]
     documents = damage.read(folder) if damaged else {}
-    for version in damaged if documents else ():  # others than Kineto's traces are read as they are
+    for export in folder.glob("*.sqlite"):
+        results += of_exports(name, export, truth, damaged, seeds, columns, known)
+    for version in [one for one in damaged if one in damage.VERSIONS] if documents else ():
         for seed in range(seeds if version in damage.SEEDED else 1):
             made = damage.VERSIONS[version](documents, random.Random(f"{name} {version} {seed}"))
             left = scoring.seen(truth, damage.windows(made))
@@ -129,6 +139,49 @@ def judge(
                     Result(name, version, *read(Path(scratch), left, worked, columns, known))
                 )
     return results
+
+
+def of_exports(
+    name: str,
+    export: Path,
+    truth: list[scoring.Action],
+    versions: list[str],
+    seeds: int,
+    columns: dict[str, str],
+    known: str | None,
+) -> list[Result]:
+    """Read damaged versions of an export of Nsight Systems."""
+    origin = min(one.start for one in truth) - first_kernel(export)
+    ranks = sorted(damage_nsight.windows(export, origin))
+    results = []
+    for version in versions:
+        if version not in damage_nsight.VERSIONS:
+            continue
+        for seed in range(seeds if version in damage_nsight.SEEDED else 1):
+            with tempfile.TemporaryDirectory() as scratch:
+                made = damage_nsight.damaged(
+                    export,
+                    Path(scratch, export.name),
+                    damage_nsight.VERSIONS[version],
+                    random.Random(f"{name} {version} {seed}"),
+                )
+                held = damage_nsight.windows(made, origin)
+                left = {ranks.index(process): place for place, process in enumerate(sorted(held))}
+                seen = [replace(one, rank=left[one.rank]) for one in truth if one.rank in left]
+                seen = scoring.seen(seen, dict(enumerate(held[one] for one in sorted(held))))
+                told = read(Path(scratch), seen, {}, columns, known)
+                results.append(Result(name, f"nsys: {version}", *told))
+    return results
+
+
+def first_kernel(export: Path) -> int:
+    """Return when an export's first kernel that communicates nothing began, in its own time."""
+    with closing(sqlite3.connect(export)) as tables:
+        [found] = tables.execute(
+            f"SELECT MIN(start) FROM {damage_nsight.KERNELS} AS kernels JOIN StringIds "
+            "ON kernels.shortName = id WHERE value NOT LIKE 'nccl%'"
+        ).fetchone()
+    return int(found)
 
 
 def read(

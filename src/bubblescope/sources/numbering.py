@@ -18,6 +18,7 @@ from bubblescope.sources.structure.chunks import number_by_graphs, with_pass_nam
 from bubblescope.sources.structure.peers import place_of_pass, stages_of_peers
 from bubblescope.sources.structure.ranks import of_one_job, with_common_steps
 from bubblescope.sources.structure.replicas import with_stages_of_replicas
+from bubblescope.sources.structure.turns import number_by_plans
 from bubblescope.sources.structure.written import corrected
 
 if TYPE_CHECKING:
@@ -67,9 +68,10 @@ def number(
         tasks = with_common_steps(tasks, how_step)
     if how_step == ONE_STEP and "certainty" in tasks.columns:
         tasks = tasks.with_columns(pl.col("certainty") * _ONE_STEP)
+    tasks, how_plan = number_by_plans(tasks, common_clock=common_clock)
     tasks, how_graph = number_by_graphs(tasks, markers)
     tasks, how_microbatch, notices = number_microbatches(tasks)
-    how_microbatch = how_graph or how_microbatch
+    how_microbatch = how_plan or how_graph or how_microbatch
     tasks, how_stage = stages_of_peers(tasks)
     told = how_stage is not None
     if not told:
@@ -79,6 +81,7 @@ def number(
         how_stage = why or how_stage
     elif common_clock:
         tasks, how_stage = with_stages_of_replicas(tasks, number_stages)
+    how_stage = how_stage or how_plan
     tasks = with_pass_names(_number_chunks(corrected(tasks, passes or {})))
     how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
     return tasks, {field: said for field, said in how.items() if said}, notices
@@ -285,8 +288,8 @@ def number_microbatches(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None, 
     compute = pl.col("kind").is_in(_COMPUTE) & (pl.col("lane") == Lane.COMPUTE.value)
     key = ["rank", "step", "name"]
     repeated = compute & pl.col("microbatch").is_not_null() & (pl.len().over(key) > 1)
-    if "graph" in tasks.columns:  # names of inferred passes say nothing
-        repeated &= pl.col("graph").is_null()
+    if "received" in tasks.columns:  # names of inferred passes say nothing
+        repeated &= pl.col("received").is_null()
     tasks = tasks.with_columns(repeated=repeated)
     if count := int(tasks["repeated"].sum()):
         text = (

@@ -52,7 +52,7 @@ def with_believable_stages(
     told = tasks.filter(inferred).drop_nulls(["stage", "microbatch"])
     if not told.height:
         return tasks, None
-    share = _possible(told)
+    share = share_possible(told)
     why = None if by_peers else _missing(told)
     if share < _MOST:
         why = f"{1 - share:.0%} of the ways from stage to stage would lead back in time"
@@ -66,7 +66,7 @@ def with_believable_stages(
     return tasks.with_columns(certainty=sure), None
 
 
-def _possible(told: pl.DataFrame) -> float:
+def share_possible(told: pl.DataFrame) -> float:
     """Return the share of ways from stage to stage that do not lead back in time."""
     forward = told.filter(kind=Kind.FORWARD.value).sort("stage")
     backward = told.filter(pl.col("kind").is_in(_BACK)).sort("stage", descending=True)

@@ -91,9 +91,9 @@ def pass_name() -> Expr:
 
 def with_pass_names(tasks: pl.DataFrame) -> pl.DataFrame:
     """Name the passes that autograd's graphs tell; until then their names say no more than that."""
-    if "graph" not in tasks.columns:
+    if "received" not in tasks.columns:
         return tasks
-    named = pl.when(pl.col("graph").is_null()).then("name").otherwise(pass_name())
+    named = pl.when(pl.col("received").is_null()).then("name").otherwise(pass_name())
     return tasks.with_columns(name=named)
 
 
