@@ -14,14 +14,14 @@ import numpy as np
 import polars as pl
 
 from bubblescope.model.errors import ScheduleError
-from bubblescope.model.kinds import Kind
+from bubblescope.model.kinds import TRANSFERS, Kind, Lane
 from bubblescope.schedules import SCHEDULES
 from bubblescope.schedules.classic import gpipe, looped_bfs
 from bubblescope.schedules.plan import KINDS
 from bubblescope.sources.structure.believable import share_possible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from bubblescope.model.arrays import Ints
     from bubblescope.schedules.plan import Plan
@@ -34,6 +34,9 @@ _CERTAINTY: Final = 0.7
 """Certainty of passes that one schedule alone explains: it may be one that nobody described."""
 _POSSIBLE: Final = 0.98
 """Share of the ways from stage to stage that must agree with the clock."""
+_UNEVEN: Final = 0.15
+"""How far the shares may be apart of what ranks move of what a plan says, for profilers lose some."""
+_MOVES: Final = [Kind.OTHER.value, *(kind.value for kind in TRANSFERS)]
 _CHUNKS: Final = 8
 """Stages on a device that are tried."""
 _STEP: Final = ["rank", "step"]
@@ -52,10 +55,11 @@ def number_by_plans(tasks: pl.DataFrame, *, common_clock: bool) -> tuple[pl.Data
 
     Every known schedule is planned for as many ranks, in the order in which they begin, and as many
     micro-batches as a rank runs forwards, or as chunks of it leave. What a plan gives to the passes
-    must agree with the clock: a micro-batch is in one stage at a time.
+    must agree with the clock, for a micro-batch is in one stage at a time; and with how much each rank
+    sends and receives, which is less at the ends of a pipeline.
 
     Args:
-        tasks: Frame with rank, step, kind, start_ns, end_ns, host_start_ns, certainty, stage, chunk,
+        tasks: Frame with rank, step, kind, lane, start_ns, end_ns, host_start_ns, certainty, stage,
             microbatch and, where passes were inferred, graph and received.
         common_clock: Whether times of different ranks may be compared.
 
@@ -69,7 +73,8 @@ def number_by_plans(tasks: pl.DataFrame, *, common_clock: bool) -> tuple[pl.Data
     passes = tasks.filter(turn & pl.col("kind").is_in(_TURNS)).sort("rank", "host_start_ns")
     if not passes.height or tasks["stage"].is_not_null().any():
         return tasks.drop("row"), None
-    fits = _distinct(_fits(_whole_steps(passes)))
+    moves = (pl.col("lane") == Lane.COMM.value) & pl.col("kind").is_in(_MOVES)
+    fits = _distinct(_fits(_whole_steps(passes), tasks.filter(moves)))
     if len(fits) != 1:
         names = sorted({fit.name for fit in fits})
         why = _SEVERAL.format(" and ".join(names)) if names else _NONE
@@ -106,10 +111,21 @@ def _whole_steps(passes: pl.DataFrame) -> pl.DataFrame:
     return passes.join(whole, on=_STEP, how="semi", nulls_equal=True, maintain_order="left")
 
 
-def _fits(passes: pl.DataFrame) -> Iterator[_Fit]:
-    """Yield the schedules that have the order of every rank and step, as far as the clock agrees."""
+def _fits(passes: pl.DataFrame, moves: pl.DataFrame) -> Iterator[_Fit]:
+    """Yield the schedules that have the order of every rank and step, as far as all else agrees.
+
+    Args:
+        passes: The passes of whole steps.
+        moves: What every rank sent and received.
+    """
     if not passes.height:
         return
+    moved = dict(
+        moves.join(passes.select(_STEP).unique(), on=_STEP, nulls_equal=True)
+        .group_by("rank")
+        .len()
+        .iter_rows()
+    )
     begun = passes.group_by("rank").agg(pl.col("start_ns").min()).sort("start_ns", "rank")
     device = {rank: index for index, rank in enumerate(begun["rank"].to_list())}
     steps = passes.partition_by(_STEP, as_dict=True, maintain_order=True)
@@ -119,6 +135,8 @@ def _fits(passes: pl.DataFrame) -> Iterator[_Fit]:
         orders = [_order(plan, number) for number in range(plan.devices)]
         if any(order is None for order in orders):
             continue  # its backwards are split, or overlap
+        if not _moves_alike({number: moved.get(rank, 0) for rank, number in device.items()}, plan):
+            continue
         said = []
         for key, own in steps.items():
             order = orders[device[key[0]]]
@@ -133,6 +151,24 @@ def _fits(passes: pl.DataFrame) -> Iterator[_Fit]:
             numbered = pl.concat(said)
             if share_possible(numbered) >= _POSSIBLE:
                 yield _Fit(name, numbered)
+
+
+def _moves_alike(moved: Mapping[int, int], plan: Plan) -> bool:
+    """Say whether each device moves as large a share of what its plan says; true if nothing was seen.
+
+    Several transfers may be one kernel, or one several, as long as that is so on every device.
+    """
+    home = np.empty(plan.stages, np.int64)
+    for device, stages in enumerate(plan.placement):
+        home[list(stages)] = device
+    inner = np.diff(home) != 0
+    # Each stage receives from and sends to the one before and the one behind it, forward and back.
+    of_stage = np.append(0, inner).astype(np.int64) + np.append(inner, 0).astype(np.int64)
+    due = np.bincount(plan.device, weights=of_stage[plan.stage], minlength=plan.devices)
+    if not any(moved.values()):
+        return True
+    shares = np.array([moved[device] for device in range(plan.devices)]) / np.maximum(due, 1)
+    return bool(shares.max() - shares.min() <= _UNEVEN * shares.max())
 
 
 class _Order(NamedTuple):
