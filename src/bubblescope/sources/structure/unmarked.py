@@ -8,7 +8,7 @@ import msgspec
 import polars as pl
 
 from bubblescope.model.kinds import BACKWARDS, Kind
-from bubblescope.model.provenance import Notice
+from bubblescope.model.provenance import INFERRED_PASSES, Notice
 from bubblescope.names.parsed import ParsedName
 from bubblescope.sources.capture import RANGES
 from bubblescope.sources.structure.autograd import passes
@@ -182,7 +182,7 @@ def unmarked(tasks: pl.DataFrame, source: str) -> list[Notice]:
         f"no range names a forward or a backward: {inferred.height} were told by the structure of the "
         f"trace, {sure} of them by what is hardly ever wrong; to have them stated, {way}"
     )
-    return [Notice("inferred-passes", text, inferred.height - sure, inferred.height)]
+    return [Notice(INFERRED_PASSES, text, inferred.height - sure, inferred.height)]
 
 
 def _launched(capture: Capture, engine: pl.DataFrame, moved: pl.DataFrame) -> pl.DataFrame:
