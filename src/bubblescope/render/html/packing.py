@@ -213,7 +213,7 @@ def arranged(
 def _in_rows(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return those columns of tasks that the page needs, with their rows; names are numbers inside."""
     kept = tasks.select(*_OF_TASKS, pl.col("lane").cast(pl.String).cast(LANE)).with_columns(
-        pl.col("name").cast(pl.Categorical), (100 * pl.col("certainty")).round().cast(pl.Int8)
+        pl.col("name").cast(pl.Categorical), (pl.col("certainty") * 100).round().cast(pl.Int8)
     )
     return with_rows(kept).drop("cut_ns")
 
