@@ -1,8 +1,9 @@
 """How much of a pipeline is told from traces without marks, and how right its probabilities are.
 
-    python tests/helpers/markless_runs.py CORPUS
-    PYTHONPATH=src python tests/helpers/markless_nsight.py CORPUS
-    python benchmarks/markless.py CORPUS --damage --seeds 3
+    PYTHONPATH=src python benchmarks/markless.py CORPUS --make --damage --seeds 3
+
+With `--make` the jobs are run that the corpus lacks, which takes half an hour and a CPU; Megatron's are
+if megatron-core is installed.
 
 Real runs of torch's schedules had ranges around every action; those were taken out of the traces,
 and say what was true. A pass is found if a task of its kind covers more than half of it, and it more
@@ -31,6 +32,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
 
 import markless_damage as damage
 import markless_damage_nsight as damage_nsight
+import markless_nsight as played
+import markless_runs as runs
 import markless_score as scoring
 from bubblescope import sources
 from bubblescope.analysis.rates import bubble_rates
@@ -58,6 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("corpus", type=Path, help="folder of cases, each with a truth.json")
     parser.add_argument("--only", nargs="*", default=[], help="cases whose path begins with these")
+    parser.add_argument("--make", action="store_true", help="make the cases that the corpus lacks")
     parser.add_argument("--damage", action="store_true", help="damaged versions of each case too")
     parser.add_argument(
         "--versions",
@@ -77,6 +81,9 @@ def main() -> None:
     )
     asked = parser.parse_args()
     columns = columns_of(asked.probability)
+    if asked.make:
+        runs.make_corpus(asked.corpus, asked.only)
+        played.make_exports(asked.corpus)
     folders = sorted(path.parent for path in asked.corpus.rglob("truth.json"))
     names = [str(folder.relative_to(asked.corpus)) for folder in folders]
     if asked.only:

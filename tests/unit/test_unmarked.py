@@ -20,7 +20,7 @@ from bubblescope.sources.structure.autograd import passes
 from bubblescope.sources.structure.believable import with_believable_stages
 from bubblescope.sources.structure.chunks import number_by_graphs
 from bubblescope.sources.structure.peers import stages_of_peers
-from bubblescope.sources.structure.ranks import of_one_job, with_common_steps
+from bubblescope.sources.structure.ranks import of_one_job, with_common_steps, without_messages
 from bubblescope.sources.structure.turns import number_by_plans
 from bubblescope.sources.structure.unmarked import tell_pipeline
 from bubblescope.sources.structure.written import corrected, names_file
@@ -656,6 +656,16 @@ def test_a_rank_of_which_little_was_traced_is_of_the_pipeline_that_others_are_of
     assert of_one_job(alone)["stage"].null_count() == tasks.height
     every = tasks.with_columns(stage=pl.lit(0, pl.Int32))
     assert of_one_job(every)["stage"].null_count() == 0
+
+
+def test_passes_of_several_ranks_without_any_message_are_no_likelier_than_not():
+    tasks, _ = stripped(ran("1f1b", 2, 4))
+    assert without_messages(tasks)["certainty"].max() < 0.5
+    assert without_messages(tasks.filter(rank=0))["certainty"].min() > 0.9  # there is one rank
+    message = tasks.head(1).with_columns(
+        lane=pl.lit("comm").cast(tasks.schema["lane"]), graph=pl.lit(None, pl.Int64)
+    )
+    assert without_messages(pl.concat([tasks, message]))["certainty"].min() > 0.9
 
 
 def test_gradients_of_weights_of_graphs_that_were_not_seen_are_doubted():

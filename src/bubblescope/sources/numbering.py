@@ -16,7 +16,7 @@ from bubblescope.names.layer_part_ranges import LAYER_PART
 from bubblescope.sources.structure.believable import with_believable_stages
 from bubblescope.sources.structure.chunks import number_by_graphs, with_pass_names
 from bubblescope.sources.structure.peers import place_of_pass, stages_of_peers
-from bubblescope.sources.structure.ranks import of_one_job, with_common_steps
+from bubblescope.sources.structure.ranks import of_one_job, with_common_steps, without_messages
 from bubblescope.sources.structure.replicas import with_stages_of_replicas
 from bubblescope.sources.structure.turns import number_by_plans
 from bubblescope.sources.structure.written import corrected
@@ -63,7 +63,7 @@ def number(
         The tasks, field -> how it was inferred, and warnings.
     """
     tasks, how_step = number_steps(split_backward(tasks), markers)
-    tasks = of_one_job(tasks)
+    tasks = without_messages(of_one_job(tasks))
     if common_clock:
         tasks = with_common_steps(tasks, how_step)
     if how_step == ONE_STEP and "certainty" in tasks.columns:

@@ -6,8 +6,11 @@ from typing import Final
 
 import polars as pl
 
+from bubblescope.model.kinds import Lane
 from bubblescope.sources.step_agreement import matched
 
+_SILENT: Final = 0.5
+"""Factor of certainty of passes of ranks of which no message is seen."""
 _UNMATCHED: Final = 0.4
 """Factor of certainty of passes whose steps are not those of other ranks as far as their times tell."""
 
@@ -24,6 +27,20 @@ def of_one_job(tasks: pl.DataFrame) -> pl.DataFrame:
     if passes["stage"].null_count() in {0, passes.height}:
         return tasks
     return tasks.with_columns(stage=pl.when(~inferred).then("stage"))
+
+
+def without_messages(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Lower the certainty of passes of ranks that work together, if no trace shows a message.
+
+    Where backwards come in reverse, nothing else parts one from the next.
+    """
+    if "graph" not in tasks.columns:
+        return tasks
+    passes = tasks.filter(pl.col("graph").is_not_null(), pl.col("stage").is_null())
+    messages = (tasks["lane"] == Lane.COMM.value).any()
+    if messages or passes["rank"].n_unique() < _SEVERAL:
+        return tasks
+    return tasks.with_columns((pl.col("certainty") * _SILENT).cast(pl.Float32))
 
 
 def with_common_steps(tasks: pl.DataFrame, how: str | None) -> pl.DataFrame:

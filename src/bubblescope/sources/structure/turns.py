@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 _HOW: Final = "of all schedules only {} runs forwards and backwards in this order"
 _NONE: Final = "unknown: no schedule runs forwards and backwards in this order"
-_SEVERAL: Final = "unknown: forwards and backwards run in the order of {}, in which micro-batches may be several ways"
+_SEVERAL: Final = (
+    "unknown: forwards and backwards run in the order of {}, where micro-batches may come back in "
+    "several orders"
+)
 
 _CERTAINTY: Final = 0.7
 """Certainty of passes that one schedule alone explains: it may be one that nobody described."""
