@@ -40,7 +40,7 @@ _DISTINCT: Final = 0.25
 """Share of the engine's visits with a number of their own below which the numbers mean nothing: no node
 is visited more than twice."""
 
-_SURE, _LIKELY, _GUESSED = 0.99, 0.9, 0.5
+_SURE, _LIKELY, _GUESSED = 0.99, 0.7, 0.5
 """Certainty of a pass whose forward and backward were both seen; of one of which only that one was, as
 at the edges of a trace; and of one that no number tells."""
 
