@@ -19,9 +19,13 @@ from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture
 from bubblescope.sources.structure.autograd import passes
 from bubblescope.sources.structure.believable import with_believable_stages
 from bubblescope.sources.structure.chunks import number_by_graphs
+from bubblescope.sources.structure.common_steps import (
+    of_one_job,
+    with_common_steps,
+    without_messages,
+)
 from bubblescope.sources.structure.peers import stages_of_peers
-from bubblescope.sources.structure.ranks import of_one_job, with_common_steps, without_messages
-from bubblescope.sources.structure.turns import number_by_plans
+from bubblescope.sources.structure.turn_order import number_by_plans
 from bubblescope.sources.structure.unmarked import tell_pipeline
 from bubblescope.sources.structure.written import corrected, names_file
 from bubblescope.sources.traced import (

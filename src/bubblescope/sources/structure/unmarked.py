@@ -12,7 +12,7 @@ from bubblescope.model.provenance import INFERRED_PASSES, Notice
 from bubblescope.names.parsed import ParsedName
 from bubblescope.sources.capture import RANGES
 from bubblescope.sources.structure.autograd import passes
-from bubblescope.sources.structure.messages import (
+from bubblescope.sources.structure.pass_transfers import (
     named_transfers,
     received,
     sent_to,
