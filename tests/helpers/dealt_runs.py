@@ -128,7 +128,13 @@ def spent(tasks, random):
 
 
 def split(timeline, seed):
-    """Deal the steps and the ranks of a run out at random."""
+    """Deal the steps and the ranks of a run out at random, or one by one without a seed."""
+    if seed is None:
+        return Split(
+            timeline,
+            [[step] for step in timeline.steps],
+            [[rank] for rank in timeline.ranks["rank"].to_list()],
+        )
     random = np.random.default_rng(seed)
     ranks = timeline.ranks["rank"].to_list()
     return Split(

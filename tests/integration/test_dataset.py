@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import kineto_maker
 from ascend_maker import Profile, sizes
 from bubblescope import SourceError, Timeline, TimelineError, sources
+from bubblescope.analysis.idle.causes import Cause
 from bubblescope.analysis.pieces.study import study_of
 from bubblescope.datasets.building import Dataset, DatasetError
 from bubblescope.datasets.pieces import pieces_of
@@ -35,7 +36,7 @@ from bubblescope.sources.dataset.store import store_of
 from commands import called
 from dealt_runs import disturbed
 from full import examples, module, needs
-from injected import Job
+from injected import Fault, Job
 from nsight_maker import Style
 from random_runs import made as random_run
 
@@ -551,3 +552,17 @@ def test_report_and_why_look_at_large_datasets_in_pieces(tmp_path, monkeypatch):
         assert "sampled" not in parts.stdout
     few = called("stragglers", root, cwd=tmp_path)
     assert "of the dataset's 6 steps, 3 were read" in " ".join(few.stdout.split())
+
+
+def test_a_page_of_a_large_dataset_shows_the_median_step_and_the_odd_ranks(tmp_path, monkeypatch):
+    slow = Fault(Cause.SLOW_RANK, slow={(2, 1): 1.4})
+    run = Job(generate("1f1b", 4, 8), replicas=4, steps=5, jitter=0.01, seed=4).play(slow)
+    root = tmp_path / "set"
+    dataset(root, *saved(run, tmp_path / "traces"))
+    a_step = len(run) // 5
+    monkeypatch.setattr("bubblescope.cli.view._PAGE", a_step // 4)
+    made = called("view", root, "--no-open", "-o", tmp_path / "x.html", cwd=tmp_path)
+    said = " ".join(made.stderr.split())
+    assert made.returncode == 0, made.stderr
+    assert "of the dataset's 5 steps, 1 were read" in said
+    assert re.search(r"8 of 16 ranks are shown: odd rank \d+, their pipelines, and others", said)

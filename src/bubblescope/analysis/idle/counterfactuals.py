@@ -351,7 +351,7 @@ def _sent(run: MeasuredRun, timeline: Timeline, early: pl.DataFrame | None) -> d
     return {Cause.TRANSFER: sure, Cause.CLOCK: across - sure}
 
 
-def _doubt(run: MeasuredRun, timeline: Timeline, early: pl.DataFrame | None) -> Ints:
+def _doubt(run: MeasuredRun, timeline: Timeline, early: pl.DataFrame | None = None) -> Ints:
     """Return how much of each result's way, from stage to stage, clocks may have made up.
 
     It is what the two clocks may be off, and what they must be off because a result the other way was
