@@ -1,8 +1,9 @@
 """How much of a pipeline is told from traces without marks, and how right its probabilities are.
 
-    python tests/helpers/markless_runs.py CORPUS
-    PYTHONPATH=src python tests/helpers/markless_nsight.py CORPUS
-    python benchmarks/markless.py CORPUS --damage --seeds 3
+    PYTHONPATH=src python benchmarks/markless.py CORPUS --make --damage --seeds 3
+
+With `--make` the jobs are run that the corpus lacks, which takes half an hour and a CPU; Megatron's are
+if megatron-core is installed.
 
 Real runs of torch's schedules had ranges around every action; those were taken out of the traces,
 and say what was true. A pass is found if a task of its kind covers more than half of it, and it more
@@ -16,9 +17,12 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import sqlite3
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,6 +31,9 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "helpers"))
 
 import markless_damage as damage
+import markless_damage_nsight as damage_nsight
+import markless_nsight as played
+import markless_runs as runs
 import markless_score as scoring
 from bubblescope import sources
 from bubblescope.analysis.rates import bubble_rates
@@ -54,9 +61,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("corpus", type=Path, help="folder of cases, each with a truth.json")
     parser.add_argument("--only", nargs="*", default=[], help="cases whose path begins with these")
+    parser.add_argument("--make", action="store_true", help="make the cases that the corpus lacks")
     parser.add_argument("--damage", action="store_true", help="damaged versions of each case too")
     parser.add_argument(
-        "--versions", nargs="*", choices=[WHOLE, *damage.VERSIONS], help="only these versions"
+        "--versions",
+        nargs="*",
+        choices=[WHOLE, *dict.fromkeys([*damage.VERSIONS, *damage_nsight.VERSIONS])],
+        help="only these versions",
     )
     parser.add_argument("--marked", action="store_true", help="read the traces with their marks")
     parser.add_argument("--seeds", type=int, default=1, help="of each version that has any")
@@ -70,11 +81,15 @@ def main() -> None:
     )
     asked = parser.parse_args()
     columns = columns_of(asked.probability)
+    if asked.make:
+        runs.make_corpus(asked.corpus, asked.only)
+        played.make_exports(asked.corpus)
     folders = sorted(path.parent for path in asked.corpus.rglob("truth.json"))
     names = [str(folder.relative_to(asked.corpus)) for folder in folders]
     if asked.only:
         names = [one for one in names if one.startswith(tuple(asked.only))]
-    versions = asked.versions or [WHOLE, *(damage.VERSIONS if asked.damage else ())]
+    every = dict.fromkeys([*damage.VERSIONS, *damage_nsight.VERSIONS])
+    versions = asked.versions or [WHOLE, *(every if asked.damage else ())]
     judged = partial(
         judge,
         asked.corpus,
@@ -119,7 +134,9 @@ def judge(
         results.append(Result(name, WHOLE, *read(folder, truth, worked, columns, known)))
     damaged = [version for version in versions if version != WHOLE]
     documents = damage.read(folder) if damaged else {}
-    for version in damaged if documents else ():  # others than Kineto's traces are read as they are
+    for export in folder.glob("*.sqlite"):
+        results += of_exports(name, export, truth, damaged, seeds, columns, known)
+    for version in [one for one in damaged if one in damage.VERSIONS] if documents else ():
         for seed in range(seeds if version in damage.SEEDED else 1):
             made = damage.VERSIONS[version](documents, random.Random(f"{name} {version} {seed}"))
             left = scoring.seen(truth, damage.windows(made))
@@ -129,6 +146,49 @@ def judge(
                     Result(name, version, *read(Path(scratch), left, worked, columns, known))
                 )
     return results
+
+
+def of_exports(
+    name: str,
+    export: Path,
+    truth: list[scoring.Action],
+    versions: list[str],
+    seeds: int,
+    columns: dict[str, str],
+    known: str | None,
+) -> list[Result]:
+    """Read damaged versions of an export of Nsight Systems."""
+    origin = min(one.start for one in truth) - first_kernel(export)
+    ranks = sorted(damage_nsight.windows(export, origin))
+    results = []
+    for version in versions:
+        if version not in damage_nsight.VERSIONS:
+            continue
+        for seed in range(seeds if version in damage_nsight.SEEDED else 1):
+            with tempfile.TemporaryDirectory() as scratch:
+                made = damage_nsight.damaged(
+                    export,
+                    Path(scratch, export.name),
+                    damage_nsight.VERSIONS[version],
+                    random.Random(f"{name} {version} {seed}"),
+                )
+                held = damage_nsight.windows(made, origin)
+                left = {ranks.index(process): place for place, process in enumerate(sorted(held))}
+                seen = [replace(one, rank=left[one.rank]) for one in truth if one.rank in left]
+                seen = scoring.seen(seen, dict(enumerate(held[one] for one in sorted(held))))
+                told = read(Path(scratch), seen, {}, columns, known)
+                results.append(Result(name, f"nsys: {version}", *told))
+    return results
+
+
+def first_kernel(export: Path) -> int:
+    """Return when an export's first kernel that communicates nothing began, in its own time."""
+    with closing(sqlite3.connect(export)) as tables:
+        [found] = tables.execute(
+            f"SELECT MIN(start) FROM {damage_nsight.KERNELS} AS kernels JOIN StringIds "
+            "ON kernels.shortName = id WHERE value NOT LIKE 'nccl%'"
+        ).fetchone()
+    return int(found)
 
 
 def read(

@@ -168,7 +168,8 @@ def test_the_same_is_told_without_the_marks(case):
     made, folder = case
     timeline = sources.load(folder / "stripped")
     said = certain(timeline)
-    assert all(0.5 < claim.probability[scoring.TASK] < 1 for claim in said)
+    # A busy machine lets ranks wait, so that another may seem to be between them: less than one half.
+    assert all(0.4 < claim.probability[scoring.TASK] < 1 for claim in said)
     result = scoring.score(scoring.truth(folder), said, scoring.working(folder))
     splits = "ZeroBubble" in made.schedule or made.schedule == "DualPipeV"
     least = 0.95 if splits else 0.97  # a busy machine may halt a process within an operator
@@ -195,8 +196,14 @@ def test_exports_without_marks_give_their_bubble_rate_or_none(name, tmp_path):
         assert result.found == result.placed == result.passes
         assert said == pytest.approx(scoring.bubble(truth), abs=0.005)
         assert scoring.NAMES[job.schedule] in named(timeline)
+    elif job.schedule == "ZB-H1":  # turns do not tell gradients of weights
+        assert said is None
+        assert not result.tasks
     else:
-        assert said is None or said == pytest.approx(scoring.bubble(truth), abs=0.005)
+        assert result.wrong == 0
+        assert result.placed == result.passes
+        assert said == pytest.approx(scoring.bubble(truth), abs=0.005)
+        assert scoring.NAMES[job.schedule] in named(timeline)
 
 
 @pytest.mark.skipif(not FULL, reason="./check --full runs it")

@@ -12,7 +12,6 @@ Shares no code with what reads traces.
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 import os
 import re
@@ -23,7 +22,12 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from markless_strip import MARK, read, without, write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 JOB = Path(__file__).with_name("markless_job.py")
 
@@ -40,7 +44,6 @@ FOLLOWS = 50_000
 """Nanoseconds within which an operator follows another, on a machine that is not too busy."""
 
 _TRUTH = re.compile(r"TRUTH:(\w+):(-?\d+):(\d+):(\d+)")
-_MARK = re.compile(r"TRUTH:|PP:|(Forward|Backward) \d+$")
 _OVERLAP = re.compile(r"PP:\(.*\)OVERLAP_F_B")
 
 
@@ -150,14 +153,12 @@ def part(raw: Path, folder: Path, case: Case) -> None:
     actions: list[dict[str, Any]] = []
     working: list[list[tuple[int, int]]] = []
     for rank in range(case.ranks):
-        with gzip.open(raw / f"rank{rank}.json.gz") as file:
-            document = json.load(file)
+        document = read(raw / f"rank{rank}.json.gz")
         actions += truth_of(document, rank)
         working.append(operating(document))
-        for kind, is_taken_out in (("marked", _TRUTH.match), ("stripped", _MARK.match)):
+        for kind, is_taken_out in (("marked", _TRUTH.match), ("stripped", MARK.match)):
             (folder / kind).mkdir(parents=True, exist_ok=True)
-            with gzip.open(folder / kind / f"rank{rank}.json.gz", "wt", compresslevel=6) as file:
-                json.dump(without(document, is_taken_out), file)
+            write(without(document, is_taken_out), folder / kind / f"rank{rank}.json.gz")
     truth = {**described(case), "actions": actions, "working": working}
     (folder / "truth.json").write_text(json.dumps(truth))
 
@@ -227,36 +228,21 @@ def operating(document: dict[str, Any]) -> list[tuple[int, int]]:
     return found
 
 
-def without(document: dict[str, Any], is_taken_out: Any) -> dict[str, Any]:
-    """Return a trace without some of its ranges, its events numbered as if they had never been."""
-    kept = [
-        event
-        for event in document["traceEvents"]
-        if not (event.get("cat") == "user_annotation" and is_taken_out(event["name"]))
-    ]
-    for name in ("Ev Idx", "External id"):
-        numbers = sorted({event["args"][name] for event in kept if name in event.get("args", ())})
-        first = min(numbers, default=0)
-        new = {number: first + i for i, number in enumerate(numbers)}
-        kept = [
-            {**event, "args": {**event["args"], name: new[event["args"][name]]}}
-            if name in event.get("args", ())
-            else event
-            for event in kept
-        ]
-    return {**document, "traceEvents": kept}
-
-
-def main() -> None:
-    """Make a corpus: `python markless_runs.py FOLDER [SCHEDULE/SHAPE ...]`."""
-    folder, wanted = Path(sys.argv[1]), sys.argv[2:]
+def make_corpus(folder: Path, wanted: Sequence[str] = ()) -> None:
+    """Make every case that is not there yet, or those whose paths begin as wanted."""
     cases = [case for schedule in SCHEDULES for case in pipelines(schedule)]
     if find_spec("megatron"):
         cases += [case for schedule in MEGATRON for case in megatron(schedule)]
     for case in cases + loops():
-        if not wanted or any(case.path.startswith(name) for name in wanted):
+        asked = not wanted or case.path.startswith(tuple(wanted))
+        if asked and not (folder / case.path / "truth.json").exists():
             make(folder, [case])
             sys.stdout.write(f"{case.path}\n")
+
+
+def main() -> None:
+    """Make a corpus: `python markless_runs.py FOLDER [SCHEDULE/SHAPE ...]`."""
+    make_corpus(Path(sys.argv[1]), sys.argv[2:])
 
 
 if __name__ == "__main__":

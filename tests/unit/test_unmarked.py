@@ -11,6 +11,7 @@ from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.model.errors import NamesError
 from bubblescope.model.timeline import Timeline
 from bubblescope.names.parser import NameParser
+from bubblescope.render.html.packing import arranged, task_columns
 from bubblescope.schedules import generate
 from bubblescope.schedules.simulate import Costs, simulate
 from bubblescope.sources import numbering
@@ -18,6 +19,13 @@ from bubblescope.sources.capture import LAUNCHES, RANGES, WORK, Capture
 from bubblescope.sources.structure.autograd import passes
 from bubblescope.sources.structure.believable import with_believable_stages
 from bubblescope.sources.structure.chunks import number_by_graphs
+from bubblescope.sources.structure.common_steps import (
+    of_one_job,
+    with_common_steps,
+    without_messages,
+)
+from bubblescope.sources.structure.peers import stages_of_peers
+from bubblescope.sources.structure.turn_order import number_by_plans
 from bubblescope.sources.structure.unmarked import tell_pipeline
 from bubblescope.sources.structure.written import corrected, names_file
 from bubblescope.sources.traced import (
@@ -533,3 +541,228 @@ def test_graphs_of_several_processes_of_one_capture_are_told_apart():
     first, second = (set(one.meaning) for one in captures)
     assert len(first) == len(second) == 4
     assert not first & second
+
+
+def with_peers(name, devices=4, microbatches=8, steps=1):
+    """Return tasks as `stripped` with chunks and micro-batches, where each was sent, and the truth."""
+    run = ran(name, devices, microbatches, steps)
+    tasks, truth = stripped(run)
+    last = int(truth["stage"].max())
+    home = dict(truth.select("stage", "rank").unique().rows())
+    way = {"forward": 1, "backward": -1, "backward_input": -1}
+    sent = [
+        home[stage + way[kind]]
+        if kind in way and 0 <= stage + way[kind] <= last and home[stage + way[kind]] != rank
+        else None
+        for rank, stage, kind in truth.select("rank", "stage", "kind").rows()
+    ]
+    several = truth["chunk"].n_unique() > 1
+    return tasks.with_columns(
+        sent_to=pl.Series(sent, dtype=pl.Int64),
+        microbatch=truth["microbatch"],
+        chunk=truth["chunk"].cast(pl.Int16) if several else pl.lit(None, pl.Int16),
+        true=truth["stage"],
+    )
+
+
+LOOPED = ["1f1b", "gpipe", "zb-h1", "interleaved-1f1b", "looped-bfs", "zb-v", "v-half"]
+
+
+@pytest.mark.parametrize("name", LOOPED)
+def test_stages_follow_from_who_sent_to_whom_whatever_the_clock(name):
+    tasks = with_peers(name)
+    mixed = tasks.with_columns(start_ns=-pl.col("start_ns"))  # what clocks say is not asked
+    found, how = stages_of_peers(mixed)
+    assert "sent to" in how
+    assert found["stage"].to_list() == tasks["true"].to_list()
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "interleaved-1f1b"])
+def test_stages_past_a_rank_without_a_trace_are_told_by_its_neighbours(name):
+    tasks = with_peers(name)
+    left = tasks.filter(pl.col("rank") != 1)
+    found, how = stages_of_peers(left)
+    assert "no trace of rank 1" in how
+    assert found["stage"].to_list() == left["true"].to_list()
+
+
+@pytest.mark.parametrize("gone", [0, 3])
+def test_the_rank_at_the_turn_of_a_v_may_be_missing_but_not_the_first(gone):
+    left = with_peers("zb-v").filter(pl.col("rank") != gone)
+    found, how = stages_of_peers(left)
+    if gone:
+        assert found["stage"].to_list() == left["true"].to_list()
+    else:
+        assert how is None
+        assert found["stage"].null_count() == left.height
+
+
+def test_without_the_first_rank_no_stage_is_told_by_peers():
+    left = with_peers("1f1b").filter(pl.col("rank") > 0)
+    assert stages_of_peers(left)[1] is None
+
+
+def test_messages_that_go_round_in_a_circle_are_no_pipeline():
+    tasks = with_peers("1f1b")
+    ring = pl.when(kind="forward").then((pl.col("rank") + 1) % 4).otherwise(pl.col("rank") - 1)
+    assert stages_of_peers(tasks.with_columns(sent_to=ring.cast(pl.Int64)))[1] is None
+
+
+def test_peers_tell_pipelines_side_by_side_apart():
+    parts = []
+    for replica in range(2):
+        moved = [(pl.col(name) * 2 + replica).alias(name) for name in ("rank", "sent_to")]
+        parts.append(with_peers("1f1b", 3, 6).with_columns(moved))
+    found, _ = stages_of_peers(pl.concat(parts))
+    assert found["stage"].to_list() == found["true"].to_list()
+
+
+def test_a_rank_in_between_without_a_trace_makes_stages_less_likely_than_not():
+    """Nothing names it: ranks 0 and 2 of three look like two, but for the time between them."""
+    tasks = with_peers("1f1b", 3, 6).with_columns(stage="true")
+    whole, why = with_believable_stages(tasks)
+    assert why is None
+    assert whole["certainty"].min() > 0.9
+    left = tasks.filter(pl.col("rank") != 1).with_columns(pl.col("stage").rank("dense") - 1)
+    believed, _ = with_believable_stages(left)
+    assert believed["certainty"].max() < 0.5
+
+
+def test_a_pass_of_unknown_chunk_has_no_stage():
+    """In a step that was cut off, nothing says that a pass is of the first chunk."""
+    tasks = with_peers("interleaved-1f1b", steps=2)
+    cut = pl.col("step") == 1
+    unknown = [pl.when(~cut).then(name).alias(name) for name in ("chunk", "microbatch")]
+    for known in (tasks, tasks.with_columns(sent_to=pl.lit(None, pl.Int64))):
+        found, _, _ = numbering.number(
+            known.with_columns(*unknown, splits=pl.lit(value=False), graph=pl.col("graph") % 64),
+            numbering.NO_MARKERS,
+        )
+        passes = found.drop_nulls("stage")
+        assert passes.height
+        assert passes["stage"].to_list() == passes["true"].to_list()
+
+
+def test_steps_that_a_rank_counted_from_a_later_one_are_those_of_the_others():
+    tasks, truth = stripped(ran("1f1b", 2, 4, steps=3))
+    late = (pl.col("rank") == 1) & (truth["step"] == 0)
+    counted = pl.when(rank=1).then(pl.col("step") - 1).otherwise("step")
+    found = with_common_steps(
+        tasks.with_columns(true=truth["step"]).filter(~late).with_columns(step=counted), "counted"
+    )
+    assert found["step"].to_list() == found["true"].to_list()
+    assert found["certainty"].min() == pytest.approx(0.99)
+
+
+def test_a_rank_of_which_little_was_traced_is_of_the_pipeline_that_others_are_of():
+    tasks, _ = stripped(ran("1f1b", 2, 4))
+    alone = tasks.with_columns(stage=pl.when(rank=0).then(0).cast(pl.Int32))
+    assert of_one_job(alone)["stage"].null_count() == tasks.height
+    every = tasks.with_columns(stage=pl.lit(0, pl.Int32))
+    assert of_one_job(every)["stage"].null_count() == 0
+
+
+def test_passes_of_several_ranks_without_any_message_are_no_likelier_than_not():
+    tasks, _ = stripped(ran("1f1b", 2, 4))
+    assert without_messages(tasks)["certainty"].max() < 0.5
+    assert without_messages(tasks.filter(rank=0))["certainty"].min() > 0.9  # there is one rank
+    message = tasks.head(1).with_columns(
+        lane=pl.lit("comm").cast(tasks.schema["lane"]), graph=pl.lit(None, pl.Int64)
+    )
+    assert without_messages(pl.concat([tasks, message]))["certainty"].min() > 0.9
+
+
+def test_gradients_of_weights_of_graphs_that_were_not_seen_are_doubted():
+    process = Process()
+    process.run("F0 F1 F2 I0 I1 W0 I2 W1 W2")
+    begin = next(i for i, row in enumerate(process.rows) if row[1] >= process.truth[5][2])
+    rest = pl.DataFrame(process.rows[begin:], schema=OPERATORS, orient="row")
+    more = Process()
+    more.clock, more.number = process.clock, process.number
+    more.run("F0 F1 I0 I1 W0 W1")
+    rows = pl.concat([rest, pl.DataFrame(more.rows, schema=OPERATORS, orient="row")])
+    found = passes(rows, NOTHING)
+    early = found.filter(pl.col("start_ns") < process.clock, kind="backward")
+    assert early["certainty"].max() is None or early["certainty"].max() < 0.5
+    assert found.filter(pl.col("start_ns") >= process.clock)["certainty"].min() > 0.9
+
+
+def test_a_forward_that_the_engine_was_seen_to_go_back_through_in_part_is_doubted():
+    process = Process()
+    process.run("F0 F1 B0 B1 F2")
+    process.visit(process.graphs["2"][-1])  # and the profiler ended
+    found = passes(pl.DataFrame(process.rows, schema=OPERATORS, orient="row"), NOTHING)
+    sure = dict(found.filter(kind="forward").select("graph", "certainty").rows())
+    assert sure[process.graphs["2"][-1]] < 0.5 < sure[process.graphs["1"][-1]]
+
+
+def turns(name, **more):
+    """Return tasks of which no more is known than whether they go forward or back, and the truth."""
+    plan = generate(name, 4, 8, **more)
+    tasks, truth = stripped(simulate(plan, Costs(1000, 1100, 900, comm_ns=30), steps=2))
+    return tasks.with_columns(
+        graph=pl.lit(None, pl.Int64),
+        certainty=pl.lit(0.5, pl.Float32),
+        true=truth["stage"],
+        place=truth["microbatch"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("1f1b", {}), ("interleaved-1f1b", {"chunks": 2}), ("interleaved-1f1b", {"chunks": 4})],
+)
+def test_turns_that_only_one_schedule_has_are_numbered_by_it(name, more):
+    tasks = turns(name, **more)
+    found, how = number_by_plans(tasks, common_clock=True)
+    assert name in how
+    assert found["stage"].to_list() == tasks["true"].to_list()
+    assert found["microbatch"].to_list() == tasks["place"].to_list()
+    assert found["certainty"].unique().to_list() == pytest.approx([0.7])
+
+
+@pytest.mark.parametrize(("name", "more"), [("gpipe", {}), ("looped-bfs", {"chunks": 2})])
+def test_turns_that_two_numberings_explain_are_not_numbered(name, more):
+    """All forwards and then all backwards: the first micro-batch may come back first or last."""
+    tasks = turns(name, **more)
+    found, how = number_by_plans(tasks, common_clock=True)
+    assert how.startswith("unknown")
+    assert name in how
+    assert found["stage"].null_count() == tasks.height
+
+
+def test_turns_that_no_schedule_has_are_not_numbered():
+    tasks = turns("1f1b")
+    other = (
+        pl.when(pl.col("kind") == "forward").then(pl.lit("backward")).otherwise(pl.lit("forward"))
+    )
+    found, how = number_by_plans(
+        tasks.with_columns(kind=other.cast(tasks.schema["kind"])), common_clock=True
+    )
+    assert how.startswith("unknown: no schedule")
+    assert found["microbatch"].null_count() == tasks.height
+
+
+def test_turns_of_ranks_that_all_send_as_much_are_not_numbered():
+    """Three of four ranks run as a pipeline of three does, but the first receives like the second."""
+    tasks = turns("1f1b")
+    left = tasks.filter(pl.col("rank") > 0)
+    assert "1f1b" in number_by_plans(left, common_clock=True)[1]
+    count = pl.when(pl.col("true") == 3).then(1).otherwise(2)
+    moves = left.select(pl.all().repeat_by(count).explode()).with_columns(
+        lane=pl.lit("comm").cast(left.schema["lane"]),
+        kind=pl.lit("other").cast(left.schema["kind"]),
+        received=pl.lit(None, pl.Int64),
+    )
+    both = pl.concat([left, moves])
+    assert number_by_plans(both, common_clock=True)[1].startswith("unknown")
+
+
+def test_the_page_holds_certainty_in_per_cent_and_only_if_something_was_inferred():
+    for run, held in ((inferred(), {90, -1}), (ran("1f1b", 2, 4), None)):
+        ranks = run.ranks.select("rank").with_row_index("position")
+        columns = task_columns(arranged(run, {}, ranks), 0)
+        assert ("certainty" in columns.columns) == (held is not None)
+        if held:
+            assert set(columns["certainty"]) <= held
+            assert 90 in set(columns["certainty"])

@@ -65,6 +65,7 @@ export interface Tasks extends Spans, Part {
   computing?: Numbers; // how long the device did, ns
   communicating?: Numbers; // and did not compute
   copying?: Numbers; // and did neither
+  certainty?: Numbers; // that it is what it was inferred to be, in per cent; -1 where the trace states it
   counterpart?: Numbers; // how many rows further the same task of another run is; 0 if it has none
 }
 

@@ -1,7 +1,7 @@
 // What is said above, below and beside the lanes: heading, legends, details of a task.
 
 import type { Arrow } from "./arrows";
-import { coordinates, rowOf, type Data, type Head } from "./data";
+import { coordinates, rowOf, type Data, type Head, type Tasks } from "./data";
 import { button, element, list, shortened, swatch, type Fact } from "./dom";
 import { counterpartFacts } from "./difference";
 import { insideFacts, longest } from "./kernels";
@@ -63,6 +63,7 @@ export function details(
   const other = row.lane === "against";
   const facts: Fact[] = [
     ["run", head.against ? (other ? "B" : "A") : null],
+    ["certainty", inferred(head, data.tasks, index)],
     ["duration", `${duration(length)} (${exact(length)})`],
     ...(head.against && (other || row.lane === "compute") ? counterpartFacts(data.tasks, index, go) : []),
     ["usual here", other ? null : usual(head, data, index)],
@@ -97,6 +98,7 @@ export function details(
   const made = element("div", { class: "details" }, element("h2", {}, swatch(fill, dark.fill), heading));
   if (measured) made.append(...ranInside(head, data, index, row.rank, unfolding));
   made.append(list(facts), ...strip(head, data, index, go));
+  if (head.inferred?.way && (data.tasks.certainty?.[index] ?? -1) >= 0) made.append(hinted(head.inferred.way));
   return made;
 
   function tasks(others: number[]): Node | null {
@@ -125,6 +127,13 @@ function ranInside(
     made.push(button(shown ? "fold kernels (u)" : "kernels (u)", "every kernel under the rank, by stream", toggle));
   } else if (head.no_kernels !== null) made.push(hinted(head.no_kernels));
   return made.length ? [element("div", { class: "inside" }, ...made)] : [];
+}
+
+/** How certain it is that a task is what it was inferred to be, and by what; null where the trace states it. */
+function inferred(head: Head, { certainty }: Tasks, index: number): string | null {
+  const percent = certainty?.[index] ?? -1;
+  if (percent < 0) return null;
+  return `inferred, ${percent} % certain${head.inferred ? `: ${shortened(head.inferred.how)}` : ""}`;
 }
 
 /** A sentence with commands between backticks. */

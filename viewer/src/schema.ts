@@ -240,6 +240,14 @@ export interface KernelUse extends Shaded {
   name: string;
 }
 
+/** What tells tasks that no name states. */
+export interface Inferred {
+  /** What they were told by. */
+  how: string;
+  /** What would have them stated, with commands between backticks; None if nothing is known. */
+  way: string | null;
+}
+
 /** Of the kernels of a page: what their numbers mean. What runs first of the uses names the time; of each name, its short and full form. */
 export interface KernelHead {
   uses: KernelUse[];
@@ -394,6 +402,8 @@ export interface Told {
   schedule: string | null;
   /** From its order. */
   departures: string[];
+  /** What tasks were told by that no name states; None if names state all. */
+  inferred: Inferred | null;
   /** Of reading the traces. */
   notes: string[];
   /** Likewise, that matter more. */

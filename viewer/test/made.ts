@@ -184,6 +184,7 @@ export function made({ ranks = [], rows = [], gaps = [], links = [], samples = [
         return { ...extent, device, stream, row };
       }),
       no_kernels: null,
+      inferred: null,
       against: null,
       ...head,
     },

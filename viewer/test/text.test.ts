@@ -104,6 +104,21 @@ test.each<[string, () => HTMLElement[]]>([
   expect(page.textContent).toContain(HOSTILE);
 });
 
+test("how certain a task is that was inferred stands in its details, with what would have it stated", () => {
+  const said = (certainty: number): string =>
+    details(
+      { ...head, inferred: { how: "order of graphs", way: "put `bubblescope record` before the command" } },
+      { ...data, tasks: { ...data.tasks, certainty: Int16Array.from(data.tasks.kind, () => certainty) } },
+      0,
+      [],
+      () => {},
+      { inside: null, shown: false, toggle: () => {} },
+    ).textContent;
+  expect(said(93)).toContain("inferred, 93 % certain: order of graphs");
+  expect(said(93)).toContain("put bubblescope record before");
+  expect(said(-1)).not.toContain("certain");
+});
+
 test("a text of any length is shown short, with how much more there is", () => {
   expect(shortened("x".repeat(2000))).toBe("x".repeat(2000));
   expect(shortened("x".repeat(3500))).toBe(`${"x".repeat(2000)}… (1,500 more letters)`);

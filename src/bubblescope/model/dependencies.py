@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.kinds import BACKWARDS, Kind, Lane
 from bubblescope.model.remembered import remembered
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bubblescope.model.timeline import Timeline
 
 _FORWARD: Final = [Kind.FORWARD.value, Kind.FORWARD_BACKWARD.value]
-_BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+_BACKWARD: Final = [kind.value for kind in BACKWARDS]
 _RECEIVES: Final = {
     Kind.SEND_FORWARD.value: Kind.RECV_FORWARD.value,
     Kind.SEND_BACKWARD.value: Kind.RECV_BACKWARD.value,

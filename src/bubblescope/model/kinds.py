@@ -67,6 +67,9 @@ COMPUTE_KINDS: Final[frozenset[Kind]] = frozenset(
 )
 """The kinds that make up a pipeline's work; time without any of them is bubble."""
 
+BACKWARDS: Final = (Kind.BACKWARD, Kind.BACKWARD_INPUT)
+"""The kinds whose gradient the stage before works on."""
+
 TRANSFERS: Final = (Kind.SEND_FORWARD, Kind.RECV_FORWARD, Kind.SEND_BACKWARD, Kind.RECV_BACKWARD)
 """The kinds that move a result from one stage to another."""
 

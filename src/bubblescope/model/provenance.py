@@ -146,6 +146,9 @@ class RecordedStart(msgspec.Struct, frozen=True):
     ended: bool
 
 
+INFERRED_PASSES: Final = "inferred-passes"
+"""Code of the note that structure told passes that no name states, and what would have them stated."""
+
 ONE_STEP: Final = "no sign of a step boundary: all tasks taken as one step"
 """How the steps of a run were inferred of which nothing tells where one ends."""
 

@@ -29,6 +29,7 @@ class ParsedName(msgspec.Struct, frozen=True):
         graph: Number of the autograd graph that the pass built or went through, unique in its process,
             where its operators and not its name told it.
         received: How many receives the process posted for the pass, as far as its place tells.
+        sent_to: Rank that the process sent its result to, where that is known of such a pass.
         certainty: Probability that kind and graph are right, where they were told so.
         splits: The name is a plain "B", which means the input gradient alone wherever the same
             rank also has weight-gradient tasks, and the fused backward everywhere else.
@@ -45,6 +46,7 @@ class ParsedName(msgspec.Struct, frozen=True):
     pair_microbatch: int | None = None
     graph: int | None = None
     received: int | None = None
+    sent_to: int | None = None
     certainty: float | None = None
     splits: bool = False
 

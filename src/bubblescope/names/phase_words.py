@@ -37,10 +37,11 @@ the function is an autograd function's backward, and TransformerEngine's
 
 OPTIMIZER_KERNEL: Final = (
     r"(?i)(?:adam(?:[^a]|$)|lamb(?:stage|_|optimizer)|adagrad|adadelta|rmsprop|\bsgd|sgd(?:_|functor|math|momentum)"
-    r"|\blion_|muon|PointwiseOp\w*Functor|addcdiv)"
+    r"|FusedOptimizer|\blion_|muon|PointwiseOp\w*Functor|addcdiv)"
 )
 """Kernels that only an optimizer runs: fused ones of PyTorch, Apex, DeepSpeed and TransformerEngine
-carry its name, those of PyTorch's for-each optimizers divide by the root of the second moment."""
+carry its name or take a list of its tensors, those of PyTorch's for-each optimizers divide by the root
+of the second moment."""
 
 AUTOGRAD_THREAD: Final = r"^pt_autograd_\d+$"
 """What PyTorch calls the threads of its autograd engine (torch/csrc/autograd/engine.cpp)."""

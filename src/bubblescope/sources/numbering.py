@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
+from bubblescope.model.kinds import BACKWARDS, COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.provenance import ONE_STEP, Notice
 from bubblescope.names.layer_part_ranges import LAYER_PART
 from bubblescope.sources.structure.believable import with_believable_stages
 from bubblescope.sources.structure.chunks import number_by_graphs, with_pass_names
+from bubblescope.sources.structure.common_steps import (
+    of_one_job,
+    with_common_steps,
+    without_messages,
+)
+from bubblescope.sources.structure.peers import place_of_pass, stages_of_peers
 from bubblescope.sources.structure.replicas import with_stages_of_replicas
+from bubblescope.sources.structure.turn_order import number_by_plans
 from bubblescope.sources.structure.written import corrected
 
 if TYPE_CHECKING:
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     from bubblescope.names.own_passes import OwnPass
 
 _COMPUTE: Final = [kind.value for kind in COMPUTE_KINDS]
-_BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+_BACKWARD: Final = [kind.value for kind in BACKWARDS]
 _IS_FORWARD: Final = pl.col("kind") == Kind.FORWARD.value
 _IS_BACKWARD: Final = pl.col("kind").is_in(_BACKWARD)
 _ONE_STEP: Final = 0.5
@@ -60,17 +67,25 @@ def number(
         The tasks, field -> how it was inferred, and warnings.
     """
     tasks, how_step = number_steps(split_backward(tasks), markers)
+    tasks = without_messages(of_one_job(tasks))
+    if common_clock:
+        tasks = with_common_steps(tasks, how_step)
     if how_step == ONE_STEP and "certainty" in tasks.columns:
         tasks = tasks.with_columns(pl.col("certainty") * _ONE_STEP)
+    tasks, how_plan = number_by_plans(tasks, common_clock=common_clock)
     tasks, how_graph = number_by_graphs(tasks, markers)
     tasks, how_microbatch, notices = number_microbatches(tasks)
-    how_microbatch = how_graph or how_microbatch
-    tasks, how_stage = number_stages(tasks, common_clock=common_clock)
+    how_microbatch = how_plan or how_graph or how_microbatch
+    tasks, how_stage = stages_of_peers(tasks)
+    told = how_stage is not None
+    if not told:
+        tasks, how_stage = number_stages(tasks, common_clock=common_clock)
     if common_clock and how_stage:
-        tasks, why = with_believable_stages(tasks)
+        tasks, why = with_believable_stages(tasks, by_peers=told)
         how_stage = why or how_stage
     elif common_clock:
         tasks, how_stage = with_stages_of_replicas(tasks, number_stages)
+    how_stage = how_stage or how_plan
     tasks = with_pass_names(_number_chunks(corrected(tasks, passes or {})))
     how = {"step": how_step, "microbatch": how_microbatch, "stage": how_stage}
     return tasks, {field: said for field, said in how.items() if said}, notices
@@ -277,8 +292,8 @@ def number_microbatches(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None, 
     compute = pl.col("kind").is_in(_COMPUTE) & (pl.col("lane") == Lane.COMPUTE.value)
     key = ["rank", "step", "name"]
     repeated = compute & pl.col("microbatch").is_not_null() & (pl.len().over(key) > 1)
-    if "graph" in tasks.columns:  # names of inferred passes say nothing
-        repeated &= pl.col("graph").is_null()
+    if "received" in tasks.columns:  # names of inferred passes say nothing
+        repeated &= pl.col("received").is_null()
     tasks = tasks.with_columns(repeated=repeated)
     if count := int(tasks["repeated"].sum()):
         text = (
@@ -334,8 +349,11 @@ def number_stages(
     """
     if not tasks.height or tasks["stage"].is_not_null().any():
         return tasks, None
-    passes = tasks.with_columns(pl.col("chunk").fill_null(0))
-    forwards = passes.filter(_IS_FORWARD)
+    place = pl.col("chunk").fill_null(0)
+    if "graph" in tasks.columns:  # of an inferred pass nothing says that it is of the first chunk
+        place = pl.when(pl.col("graph").is_null()).then(place).otherwise(place_of_pass())
+    passes = tasks.with_columns(chunk=place)
+    forwards = passes.filter(_IS_FORWARD).drop_nulls("chunk")
     firsts = forwards.filter(pl.col("microbatch") == 0)
     seen = firsts.group_by("step").len().sort("len", "step", descending=[True, False])
     path = firsts.join(seen.head(1), on="step", nulls_equal=True, how="semi")
@@ -351,7 +369,7 @@ def number_stages(
         return tasks, None
     stages = path.select("rank", "chunk").with_row_index("found")
     placed = (
-        tasks.with_columns(place=pl.col("chunk").fill_null(0))
+        tasks.with_columns(place=place)
         .join(stages, left_on=["rank", "place"], right_on=["rank", "chunk"], how="left")
         .with_columns(
             stage=pl.when(pl.col("kind") != Kind.OPTIMIZER.value).then(

@@ -44,6 +44,7 @@ _FIELDS: Final = (
     "pair_microbatch",
     "graph",
     "received",
+    "sent_to",
 )
 PLACES: Final = ("microbatch", "chunk", "stage", "step", "rank")
 """What communication launched inside a compute task shares with it."""
@@ -388,6 +389,7 @@ def kernel_tasks(
             pair_microbatch=pl.lit(None, pl.Int64),
             graph=pl.lit(None, pl.Int64),
             received=pl.lit(None, pl.Int64),
+            sent_to=pl.lit(None, pl.Int64),
             certainty=pl.lit(None, pl.Float32),
             splits=pl.lit(value=False),
             busy_ns=pl.lit(None, pl.Int64),

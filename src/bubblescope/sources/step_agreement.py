@@ -150,7 +150,7 @@ def _renumbered(own: pl.DataFrame, *, contradicted: bool) -> _Answer:
     begun = dict(own.group_by("rank").len().iter_rows())
     fewest = min(ranks, key=lambda rank: (begun[rank[0]], rank))
     reference = ranks[fewest]
-    found = {rank: _matched(one, reference) for rank, one in ranks.items()}
+    found = {rank: matched(one, reference) for rank, one in ranks.items()}
     matches = {rank: match for rank, match in found.items() if match is not None}
     if len(matches) < len(found):
         unmatched = [int(rank[0]) for rank in found if rank not in matches]
@@ -184,7 +184,7 @@ def _renumbered(own: pl.DataFrame, *, contradicted: bool) -> _Answer:
 _NUMBERS: Final = {"rank": pl.Int32(), "step": pl.Int32(), "number": pl.Int32()}
 
 
-def _matched(one: pl.DataFrame, reference: pl.DataFrame) -> Ints | None:
+def matched(one: pl.DataFrame, reference: pl.DataFrame) -> Ints | None:
     """Return the row of the reference's step that each step of a rank is, by time; -1 for none.
 
     Returns:

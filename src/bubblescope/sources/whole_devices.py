@@ -32,6 +32,8 @@ def with_whole_devices(
 ) -> tuple[Projection, bool]:
     """Add tasks of kind other for devices that have no task, so that all that worked are seen.
 
+    Where optimizers are all that is told of a device, it ran other work as well.
+
     Args:
         capture: What a trace recorded.
         projection: The tasks made of it.
@@ -41,12 +43,17 @@ def with_whole_devices(
     Returns:
         The projection, and whether it has been added to. What ran on those devices is lost no more.
     """
-    told = projection.tasks.filter(pl.col("lane") == Lane.COMPUTE.value).select(_PLACE).unique()
+    computes = pl.col("lane") == Lane.COMPUTE.value, pl.col("kind") != Kind.OPTIMIZER.value
+    told = projection.tasks.filter(*computes).select(_PLACE).unique()
     places = capture.work.select(_PLACE).unique().join(told, on=_PLACE, how="anti").sort(_PLACE)
     if not places.height:
         return projection, False
     work = capture.work.join(told, on=_PLACE, how="semi")
-    base = project(msgspec.structs.replace(capture, work=work, kernels=None), names)
+    meaning = {**names.parse_all(capture.ranges["name"]), **capture.meaning}
+    updates = [name for name, said in meaning.items() if said[0].kind is Kind.OPTIMIZER]
+    elsewhere = ~pl.col("process").is_in(told["process"].unique().implode())
+    ranges = capture.ranges.filter(~(elsewhere & pl.col("name").is_in(updates)))
+    base = project(msgspec.structs.replace(capture, work=work, ranges=ranges, kernels=None), names)
     wholes = [
         _of_device(capture, process, device, steps.get(process))
         for process, device in places.iter_rows()
@@ -116,7 +123,16 @@ _UNKNOWN: Final = [
     name
     for name in TASK_COLUMNS
     if name
-    in {*PLACES, "peer", "pair_stage", "pair_microbatch", "graph", "received", "host_end_ns"}
+    in {
+        *PLACES,
+        "peer",
+        "pair_stage",
+        "pair_microbatch",
+        "graph",
+        "received",
+        "sent_to",
+        "host_end_ns",
+    }
     - {"step"}
 ]
 

@@ -33,7 +33,7 @@ LANE: Final = pl.Enum(_LANES)
 _OF_TASKS: Final = (
     *("task", "overlaid", "rank", "step", "kind", "stage", "chunk", "microbatch"),
     *("pair_chunk", "pair_microbatch", "start_ns", "end_ns", "busy_ns", "host_start_ns"),
-    *("peer", "name"),
+    *("peer", "name", "certainty"),
 )
 """Columns of tasks that the page needs, besides their lane."""
 
@@ -213,7 +213,7 @@ def arranged(
 def _in_rows(tasks: pl.DataFrame) -> pl.DataFrame:
     """Return those columns of tasks that the page needs, with their rows; names are numbers inside."""
     kept = tasks.select(*_OF_TASKS, pl.col("lane").cast(pl.String).cast(LANE)).with_columns(
-        pl.col("name").cast(pl.Categorical)
+        pl.col("name").cast(pl.Categorical), (pl.col("certainty") * 100).round().cast(pl.Int8)
     )
     return with_rows(kept).drop("cut_ns")
 
@@ -223,13 +223,16 @@ def task_columns(
 ) -> pl.DataFrame:
     """Return the columns of arranged tasks.
 
-    Starts are differences within a row of the page: small numbers, which compress well.
+    Starts are differences within a row of the page: small numbers, which compress well. Certainty is in
+    per cent, and there only if any task was inferred.
 
     Args:
         tasks: As `arranged` returns them.
         origin_ns: Where the page begins.
         row: What tells their rows apart.
     """
+    uncertain = tasks["certainty"].null_count() < tasks.height
+    certainty = {"certainty": pl.col("certainty").fill_null(_UNKNOWN)} if uncertain else {}
     return _small(
         tasks,
         gap=_steps(tasks, row, origin_ns),
@@ -247,6 +250,7 @@ def task_columns(
         pair=pl.col("pair_microbatch").fill_null(_UNKNOWN),
         pair_chunk=pl.col("pair_chunk").fill_null(_UNKNOWN),
         name=pl.col("code"),
+        **certainty,
         **{name: pl.col(name) for name in (*SUMS, COUNTERPART) if name in tasks.columns},
     )
 

@@ -40,14 +40,15 @@ TABLES: Final[dict[TableName, tuple[str, ...]]] = {
 """Columns of each table, as `bubblescope.render.html.packing` makes them."""
 
 OPTIONAL: Final[dict[TableName, tuple[str, ...]]] = {
-    "tasks": ("computing", "communicating", "copying", "counterpart", "id", "merged"),
+    "tasks": ("computing", "communicating", "copying", "certainty", "counterpart", "id", "merged"),
     "gaps": ("id", "root_id", "merged"),
     "kernels": ("id", "merged"),
 }
 """Columns that a table has only where they are known, or where the page holds a part of a run.
 
-`counterpart`, on a page of two runs, is how many rows further the same task of the other run is; 0 if
-it has none.
+`certainty` is the probability in per cent that a task is what it was inferred to be, -1 where the trace
+states it. `counterpart`, on a page of two runs, is how many rows further the same task of the other run
+is; 0 if it has none.
 """
 
 
@@ -278,6 +279,18 @@ class KernelUse(Shaded, frozen=True, kw_only=True):
     name: str
 
 
+class Inferred(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells tasks that no name states.
+
+    Attributes:
+        how: What they were told by.
+        way: What would have them stated, with commands between backticks; None if nothing is known.
+    """
+
+    how: str
+    way: str | None
+
+
 class KernelHead(msgspec.Struct, frozen=True, kw_only=True):
     """Of the kernels of a page: what their numbers mean.
 
@@ -448,6 +461,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
         facts: Of the run, short.
         schedule: What was recognised; null if nothing was.
         departures: From its order.
+        inferred: What tasks were told by that no name states; None if names state all.
         notes: Of reading the traces.
         warnings: Likewise, that matter more.
         names: Of tasks, by number.
@@ -479,6 +493,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     facts: list[str]
     schedule: str | None
     departures: list[str]
+    inferred: Inferred | None
     notes: list[str]
     warnings: list[str]
     names: list[str]

@@ -13,6 +13,7 @@ from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.kinds import SHORT, Kind, Lane
 from bubblescope.model.plain_text import cut
+from bubblescope.model.provenance import INFERRED_PASSES
 from bubblescope.model.timing import on_host
 from bubblescope.render.html import schema
 from bubblescope.render.html.answers import sentence
@@ -32,11 +33,14 @@ if TYPE_CHECKING:
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.verdict import Verdict
     from bubblescope.analysis.view import View
+    from bubblescope.model.provenance import Run
     from bubblescope.model.timeline import Timeline
 
 _DEPARTURES: Final = 50
 
 _FACT: Final = 120
+_OF_TASKS: Final = ("kind", "microbatch", "stage")
+"""What of a task may be inferred, by the keys of `Run.inferred`."""
 _TEXT: Final = 2_000
 """Letters of a text from a trace that the page holds."""
 
@@ -91,6 +95,7 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
         "facts": [cut(fact, _FACT) for fact in facts(timeline)],
         "schedule": what_schedule(known.recognition).plain if known.recognition else None,
         "departures": _departures(known),
+        "inferred": _inferred(run),
         "notes": [
             *(cut(f"{field} was inferred: {how}", _TEXT) for field, how in run.inferred.items()),
             *(cut(notice.message, _TEXT) for notice in run.notes),
@@ -105,6 +110,16 @@ def summary(view: View, ranks: pl.DataFrame, origin_ns: int) -> dict[str, Any]:
         "opening": opening(steps),
         "spread": msgspec.convert(view.spread.to_dicts(), list[schema.Spread]),
     }
+
+
+def _inferred(run: Run) -> schema.Inferred | None:
+    """Return what the tasks of a run were told by that no name states; None if names state all."""
+    told = [run.inferred[field] for field in _OF_TASKS if field in run.inferred]
+    ways = [notice.message for notice in run.notes if notice.code == INFERRED_PASSES]
+    if not ways:
+        return None
+    how = "; ".join(dict.fromkeys(told))
+    return schema.Inferred(how=cut(how, _TEXT), way=cut(ways[0], _TEXT))
 
 
 def shades(fill: str) -> dict[str, str]:

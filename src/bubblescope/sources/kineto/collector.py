@@ -31,6 +31,7 @@ from bubblescope.sources.kineto.document import (
     Slice,
 )
 from bubblescope.sources.kineto.host import Host, Numbers
+from bubblescope.sources.kineto.host_transfers import HostTransfers
 from bubblescope.sources.kineto.process_groups import RankGroups
 from bubblescope.sources.kineto.products import Products
 from bubblescope.sources.plausibility import possible
@@ -140,6 +141,7 @@ class Collector:
         self._processes: dict[int | str | None, set[str]] = {}
         self._threads: dict[int | str | None, int] = {}
         self._calls = CollectiveCalls()
+        self._transfers = HostTransfers()
         self._products = Products()
         self._copies: dict[str, int] = {}
         self._kernels = Numbers()
@@ -232,6 +234,7 @@ class Collector:
             self._host.take_operators(names, start, end, threads)
             self._calls.take_operators(names, events, start, end, threads)
             roles = np.fromiter(map(self._role.__getitem__, names), np.int8, len(names))
+            self._transfers.take(events, start, end, threads, roles >= SEND)
             return (
                 threads,
                 roles,
@@ -294,8 +297,11 @@ class Collector:
         comms = self._calls.comms()
         on_device = work.height > 0
         host, host_names, waits = self._host.finish(ranges)
+        known_groups = RankGroups(distributed)
         if not on_device:
-            launches, work, comms = _work_on_host(ranges, operators)
+            launches, work, comms = _work_on_host(
+                ranges, operators, lambda begun: self._transfers.peers(begun, known_groups)
+            )
         capture = Capture(
             ranges=ranges.with_columns(process=pl.lit(0, pl.Int64)).select(*RANGES),
             launches=launches.filter(pl.col("correlation") != NONE)
@@ -321,7 +327,7 @@ class Collector:
         transfers = operators.filter(pl.col("role").is_in([SEND, RECEIVE])).with_columns(
             receives=pl.col("role") == RECEIVE
         )
-        groups = RankGroups(distributed).table()
+        groups = known_groups.table()
         if on_device:
             capture, groups = self._calls.attributed(capture, transfers, distributed)
         return Events(
@@ -510,20 +516,29 @@ def _from_text(texts: list[msgspec.Raw]) -> Ints:
 
 
 def _work_on_host(
-    ranges: pl.DataFrame, operators: pl.DataFrame
+    ranges: pl.DataFrame,
+    operators: pl.DataFrame,
+    peers: Callable[[pl.DataFrame], pl.Series],
 ) -> tuple[pl.DataFrame, pl.DataFrame, tuple[Comm, ...]]:
     """Let operators stand for launch and work at once, on a run without a device.
 
     A task is then first operator start to last operator end, which leaves out the wait for a
     receive at its beginning. Communication runs from its issue to its completion.
+
+    Args:
+        ranges: The trace's ranges.
+        operators: Its operators.
+        peers: Returns the rank at the other end of each transfer, by its thread and start_ns.
     """
     comm = ranges.filter(pl.col("name").str.contains("^(?:" + "|".join(_ON_HOST) + ")"))
-    names = comm["name"].unique().sort()
-    done = comm.with_columns(
-        comm=pl.col("name").replace_strict(
-            names, range(len(names)), default=None, return_dtype=pl.Int32
-        )
-    ).drop("name")
+    comm = comm.with_columns(peer=peers(comm))
+    sorts = comm.select("name", "peer").unique().sort("name", "peer", nulls_last=True)
+    done = comm.join(
+        sorts.with_row_index("comm").cast({"comm": pl.Int32}),
+        on=["name", "peer"],
+        nulls_equal=True,
+        maintain_order="left",
+    ).drop("name", "peer")
     times = operators.filter(pl.col("role") < COMMUNICATION).select("start_ns", "end_ns", "thread")
     work = pl.concat(
         [times.with_columns(comm=pl.lit(None, pl.Int32)), done.select(*times.columns, "comm")]
@@ -534,11 +549,16 @@ def _work_on_host(
         stream=pl.lit(None, pl.Int32),
         kernel=pl.lit(None, pl.Int32),
     )
-    sorts = tuple(
-        Comm(name, Kind.OTHER if name.endswith((":send", ":recv")) else Kind.COLLECTIVE)
-        for name in names
-    )
-    return work.drop("device", "comm", "copy", "stream", "kernel"), work.drop("thread"), sorts
+    comms = tuple(_comm_on_host(name, peer) for name, peer in sorts.iter_rows())
+    return work.drop("device", "comm", "copy", "stream", "kernel"), work.drop("thread"), comms
+
+
+def _comm_on_host(name: str, peer: int | None) -> Comm:
+    """Return the sort of an annotation such as "gloo:send"."""
+    way = name.rpartition(":")[2]
+    if way not in {"send", "recv"}:
+        return Comm(name, Kind.COLLECTIVE)
+    return Comm(name, Kind.OTHER, peer, way)
 
 
 def _without_impossible(

@@ -152,6 +152,16 @@ class RankGroups:
             self._known[key] = self._named(key)
         return self._known[key]
 
+    def sole_rank(self, local: int) -> int | None:
+        """Return the rank that is the `local`-th of a group of which nothing else is known.
+
+        A transfer's group is the pipeline's if the header describes one; of others, all must agree.
+        """
+        known = [one for one in self._configured.values() if one.ranks and len(one.ranks) > 1]
+        pipelines = [one for one in known if one.role == "pp"]
+        ends = {one.ranks[local] for one in pipelines or known if local < len(one.ranks or ())}  # type: ignore[index]
+        return ends.pop() if len(ends) == 1 else None
+
     def _named(self, said: Said) -> Group | None:
         group = group_of_call(
             said.name,

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from bubblescope.model.kinds import Kind
+from bubblescope.model.kinds import BACKWARDS, Kind
 
 _MOST: Final = 0.9
 """Share of the ways from stage to stage that must be possible for the stages to be believed."""
@@ -16,22 +16,32 @@ _UNSEEN: Final = 0.9
 _AT_END: Final = 0.25
 """Least share of receives that the ranks at the ends of a pipeline lack, against those in between: half
 of 1/v with v chunks on a rank, of which hardly any run has more than two."""
+_AT_ONCE: Final = 0.5
+"""Share of the time that a pass takes within which the next rank begins if it waits for nothing
+else."""
+_APART: Final = 0.45
+"""Factor of certainty where a rank never does, for there may be another in between: with it no stage is
+more likely than not."""
 
-_BACK: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+_BACK: Final = [kind.value for kind in BACKWARDS]
 _WAY: Final = ["step", "microbatch"]
 
 
-def with_believable_stages(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
+def with_believable_stages(
+    tasks: pl.DataFrame, *, by_peers: bool = False
+) -> tuple[pl.DataFrame, str | None]:
     """Take from inferred passes the stages that cannot be, or that traces of other ranks may change.
 
     A micro-batch is in one stage at a time: its forward begins after that of the stage before has
     ended, its backward after that of the stage behind. By the share of ways of which that is not so,
     the stages are less certain. And the order of ranks tells stages only if none is missing: the
-    numbers of the ranks have no gap, and the first and the last receive less than the others.
+    numbers of the ranks have no gap, the first and the last receive less than the others, and what
+    one rank hands on the next takes at once, at least sometimes.
 
     Args:
         tasks: Frame with rank, kind, stage, step, microbatch, start_ns, end_ns, certainty and, where
             passes were inferred, graph and received.
+        by_peers: Whether stages were told by who sent to whom.
 
     Returns:
         The tasks; why they have no stages, None if they have or no pass was inferred.
@@ -42,19 +52,21 @@ def with_believable_stages(tasks: pl.DataFrame) -> tuple[pl.DataFrame, str | Non
     told = tasks.filter(inferred).drop_nulls(["stage", "microbatch"])
     if not told.height:
         return tasks, None
-    share = _possible(told)
-    why = _missing(told)
+    share = share_possible(told)
+    why = None if by_peers else _missing(told)
     if share < _MOST:
         why = f"{1 - share:.0%} of the ways from stage to stage would lead back in time"
     if why is not None:
         return tasks.with_columns(stage=pl.when(~inferred).then("stage")), f"unknown: {why}"
-    if not told["received"].sum():
+    if not by_peers and not told["received"].sum():
         share *= _UNSEEN
+    if not by_peers and not _handed_over(told):
+        share *= _APART
     sure = (pl.col("certainty") * share).cast(pl.Float32)
     return tasks.with_columns(certainty=sure), None
 
 
-def _possible(told: pl.DataFrame) -> float:
+def share_possible(told: pl.DataFrame) -> float:
     """Return the share of ways from stage to stage that do not lead back in time."""
     forward = told.filter(kind=Kind.FORWARD.value).sort("stage")
     backward = told.filter(pl.col("kind").is_in(_BACK)).sort("stage", descending=True)
@@ -64,6 +76,36 @@ def _possible(told: pl.DataFrame) -> float:
     ]
     possible = pl.concat(ways)["possible"].drop_nulls()
     return float(possible.mean()) if len(possible) else 1.0  # type: ignore[arg-type]
+
+
+def _handed_over(told: pl.DataFrame) -> bool:
+    """Say whether ranks were seen to work on something soon after another had made it.
+
+    Were there a rank between, whose trace is missing, what one hands on to the other would always come
+    later, by the time that it takes there; and so would what comes back.
+    """
+    waits = []
+    for kinds, back in (([Kind.FORWARD.value], False), (_BACK, True)):
+        way = told.filter(pl.col("kind").is_in(kinds)).sort("stage", descending=back)
+        rank, stage, end = (
+            pl.col(name).shift(1).over(_WAY) for name in ("rank", "stage", "end_ns")
+        )
+        length = (pl.col("end_ns") - pl.col("start_ns")).median().over("rank")
+        waits.append(
+            way.select(
+                before=pl.col("rank") if back else rank,
+                behind=rank if back else pl.col("rank"),
+                next=(stage - pl.col("stage")).abs() == 1,
+                share=(pl.col("start_ns") - end) / length,
+            ).filter("next")
+        )
+    hops = pl.concat(waits)
+    apart = hops.filter(pl.col("before") != pl.col("behind"))
+    if apart.height < hops.height:  # a V, which comes back the way it went
+        low, high = pl.min_horizontal("before", "behind"), pl.max_horizontal("before", "behind")
+        apart = apart.with_columns(before=low, behind=high)
+    shortest = apart.group_by("before", "behind").agg(pl.col("share").min())
+    return bool((shortest["share"] <= _AT_ONCE).all())
 
 
 def _missing(told: pl.DataFrame) -> str | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bubblescope.model.kinds import SHORT, Kind
+from bubblescope.model.kinds import BACKWARDS, SHORT, Kind
 
 if TYPE_CHECKING:
     from polars import Expr
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HOW_ORDER: Final = "order in which autograd built and consumed graphs: {} of {} passes certain"
 """How micro-batches were found."""
 
-_BACK: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+_BACK: Final = [kind.value for kind in BACKWARDS]
 _STEP: Final = ["rank", "step"]
 _GRAPH: Final = [*_STEP, "graph"]
 _CHUNKS: Final = 64
@@ -91,9 +91,9 @@ def pass_name() -> Expr:
 
 def with_pass_names(tasks: pl.DataFrame) -> pl.DataFrame:
     """Name the passes that autograd's graphs tell; until then their names say no more than that."""
-    if "graph" not in tasks.columns:
+    if "received" not in tasks.columns:
         return tasks
-    named = pl.when(pl.col("graph").is_null()).then("name").otherwise(pass_name())
+    named = pl.when(pl.col("received").is_null()).then("name").otherwise(pass_name())
     return tasks.with_columns(name=named)
 
 

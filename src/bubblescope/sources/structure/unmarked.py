@@ -5,25 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-import numpy as np
 import polars as pl
 
-from bubblescope.model.device_time import lookup
-from bubblescope.model.kinds import Kind
-from bubblescope.model.provenance import Notice
+from bubblescope.model.kinds import BACKWARDS, Kind
+from bubblescope.model.provenance import INFERRED_PASSES, Notice
 from bubblescope.names.parsed import ParsedName
 from bubblescope.sources.capture import RANGES
 from bubblescope.sources.structure.autograd import passes
-from bubblescope.sources.traced import (
-    BACKWARD,
-    CAST,
-    COMPUTE,
-    NONE,
-    OPERATORS,
-    PRODUCT,
-    RECEIVE,
-    SEND,
+from bubblescope.sources.structure.pass_transfers import (
+    named_transfers,
+    received,
+    sent_to,
+    share_beside,
+    transfers,
 )
+from bubblescope.sources.traced import BACKWARD, CAST, COMPUTE, NONE, OPERATORS, PRODUCT, SEND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,11 +44,14 @@ _APART: Final = "(?i)^(?:## )?optimizer"
 _PIPELINED: Final = 0.6
 """Share of forwards and backwards beside a transfer from which on the transfers are a pipeline's: every
 one receives what it works on or sends what it made, but on a rank that hands it on to itself."""
+_ALONE: Final = 0.2
+"""The same below which a process is no part of a pipeline. In between it may be one of which little
+was traced."""
 _HALF: Final = 0.5
 """Certainty above which a pass is more than a guess."""
 _MUCH: Final = 0.1
 """Share of what the busiest thread launches from which on a thread launches much."""
-_BACKWARD: Final = [Kind.BACKWARD.value, Kind.BACKWARD_INPUT.value]
+_BACKWARD: Final = [kind.value for kind in BACKWARDS]
 
 
 class Unmarked(NamedTuple):
@@ -86,7 +85,7 @@ def tell_pipeline(
         None if no pass was told, or, on a device, where phases tell more, if nothing shows that the
         process is part of a pipeline: many passes are not beside a transfer to or from another rank.
     """
-    moved = _transfers(trace)
+    moved = transfers(trace)
     if not moved.height and not on_host:
         return None
     known = names.parse_all(trace.capture.ranges["name"])
@@ -98,10 +97,12 @@ def tell_pipeline(
     if not others["role"].is_between(CAST, COMPUTE).any():
         others = _launched(trace.capture, others, moved)
     found = passes(pl.concat([others, moved.select(others.columns)]), apart)
-    pipelined = moved.height > 0 and found.height > 0 and _pipelined(found, moved)
-    if not found.height or not (pipelined or (on_host and found["graph"].is_not_null().all())):
+    if not found.height:
         return None
-    stage = 0 if alone and not pipelined else None
+    beside = share_beside(found, moved)
+    if beside < _PIPELINED and not (on_host and found["graph"].is_not_null().all()):
+        return None
+    stage = 0 if alone and beside < _ALONE else None
     process = trace.capture.work["process"].first() if trace.capture.work.height else 0
     # Graphs are numbered by thread: those of other processes in the same capture have the same numbers.
     of = pl.format(
@@ -109,17 +110,29 @@ def tell_pipeline(
     )
     named = found.with_columns(
         name=pl.coalesce(of, "kind"),
-        received=_received(found, moved),
+        received=received(found, moved),
+        sent_to=sent_to(found, trace.capture),
     )
     meaning = {
         name: [
-            ParsedName(Kind(kind), graph=graph, stage=stage, received=received, certainty=certainty)
+            ParsedName(
+                Kind(kind),
+                graph=graph,
+                stage=stage,
+                received=posted,
+                sent_to=peer,
+                certainty=certainty,
+            )
         ]
-        for name, kind, graph, received, certainty in named.group_by("name", "kind", "graph")
-        .agg(pl.col("received").sum(), pl.col("certainty").min())
+        for name, kind, graph, posted, peer, certainty in named.group_by("name", "kind", "graph")
+        .agg(
+            pl.col("received").sum(),
+            pl.col("sent_to").drop_nulls().last(),
+            pl.col("certainty").min(),
+        )
         .iter_rows()
     }
-    frames = [named] if _several_chunks(found) else [named, _named_transfers(moved, found)]
+    frames = [named] if _several_chunks(found) else [named, named_transfers(moved, found)]
     ranges = [
         frame.with_columns(process=pl.lit(process, pl.Int64)).select(*RANGES) for frame in frames
     ]
@@ -132,6 +145,14 @@ def tell_pipeline(
     how = {"kind": _HOW_GRAPHS if graphs else _HOW_TURNS}
     how |= {} if stage is None else {"stage": HOW_ALONE}
     return Unmarked(capture, how, alone=stage is not None)
+
+
+def _several_chunks(found: pl.DataFrame) -> bool:
+    """Say whether some graph was consumed before one that was built earlier."""
+    built = found.filter(kind=Kind.FORWARD.value).unique("graph", keep="first")
+    consumed = found.filter(pl.col("kind").is_in(_BACKWARD)).unique("graph", keep="first")
+    both = built.join(consumed, on="graph", suffix="_back").sort("start_ns")
+    return bool((both["start_ns_back"].diff() < 0).any())
 
 
 _MARKS: Final = {"kineto": "torch", "nsight": "nvtx"}
@@ -161,7 +182,7 @@ def unmarked(tasks: pl.DataFrame, source: str) -> list[Notice]:
         f"no range names a forward or a backward: {inferred.height} were told by the structure of the "
         f"trace, {sure} of them by what is hardly ever wrong; to have them stated, {way}"
     )
-    return [Notice("inferred-passes", text, inferred.height - sure, inferred.height)]
+    return [Notice(INFERRED_PASSES, text, inferred.height - sure, inferred.height)]
 
 
 def _launched(capture: Capture, engine: pl.DataFrame, moved: pl.DataFrame) -> pl.DataFrame:
@@ -193,82 +214,4 @@ def _launched(capture: Capture, engine: pl.DataFrame, moved: pl.DataFrame) -> pl
             sequence=pl.lit(NONE, pl.Int64),
         )
         .select(*OPERATORS)
-    )
-
-
-def _transfers(trace: Traced) -> pl.DataFrame:
-    """Return what sends to or receives from another rank, with the columns of `OPERATORS`, by start.
-
-    Those are operators or, where the trace has none of them, launches of kernels.
-    """
-    moved = trace.operators.filter(pl.col("role") >= SEND).sort("start_ns")
-    if moved.height:
-        return moved
-    capture = trace.capture
-    ways = {
-        number: RECEIVE if comm.operation == "recv" else SEND
-        for number, comm in enumerate(capture.comms)
-        if comm.known_kind() is Kind.OTHER
-    }
-    work = capture.work.filter(pl.col("comm").is_in(list(ways)))
-    call = lookup(capture.launches["correlation"].to_numpy(), work["correlation"].to_numpy())
-    work = work.filter(pl.Series(call != NONE))
-    launched: pl.DataFrame = capture.launches[call[call != NONE]].with_columns(
-        end_ns=pl.col("start_ns") + 1,
-        role=work["comm"].replace_strict(
-            list(ways), list(ways.values()), default=SEND, return_dtype=pl.Int64
-        ),
-        sequence=pl.lit(NONE, pl.Int64),
-    )
-    return launched.select(*OPERATORS).sort("start_ns")
-
-
-def _pipelined(found: pl.DataFrame, moved: pl.DataFrame) -> bool:
-    """Say whether most passes begin after a transfer or end before one, no other pass in between."""
-    at = moved["start_ns"]
-    beside = found.filter(pl.col("kind") != Kind.BACKWARD_WEIGHT.value).select(
-        before=pl.col("end_ns").shift(1, fill_value=-(2**62)),
-        start="start_ns",
-        end="end_ns",
-        after=pl.col("start_ns").shift(-1, fill_value=2**62),
-    )
-    reached, begun, ended, following = (
-        at.search_sorted(beside[name]) for name in ("before", "start", "end", "after")
-    )
-    return bool(((begun > reached) | (following > ended)).mean() >= _PIPELINED)  # type: ignore[operator]
-
-
-def _received(found: pl.DataFrame, moved: pl.DataFrame) -> pl.Series:
-    """Return how many receives were posted since the end of the pass before each."""
-    posted = moved.filter(role=RECEIVE)["start_ns"]
-    return pl.Series(np.diff(posted.search_sorted(found["end_ns"]).to_numpy(), prepend=0).clip(0))
-
-
-def _several_chunks(found: pl.DataFrame) -> bool:
-    """Say whether some graph was consumed before one that was built earlier."""
-    built = found.filter(kind=Kind.FORWARD.value).unique("graph", keep="first")
-    consumed = found.filter(pl.col("kind").is_in(_BACKWARD)).unique("graph", keep="first")
-    both = built.join(consumed, on="graph", suffix="_back").sort("start_ns")
-    return bool((both["start_ns_back"].diff() < 0).any())
-
-
-def _named_transfers(moved: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
-    """Name transfers as Megatron does: what is sent was computed last, what is received comes next.
-
-    That holds where a rank has one chunk; with several, receives are posted for passes to come.
-    """
-    forward = pl.col("kind") == Kind.FORWARD.value
-    ways = found.filter(pl.col("kind") != Kind.BACKWARD_WEIGHT.value).select(
-        "start_ns", way=pl.when(forward).then(pl.lit("forward-")).otherwise(pl.lit("backward-"))
-    )
-    sent, received = (moved.filter(role=role) for role in (SEND, RECEIVE))
-    return pl.concat(
-        [
-            sent.join_asof(ways, on="start_ns", strategy="backward")
-            .drop_nulls("way")
-            .with_columns(name=pl.col("way") + "send"),
-            received.join_asof(ways, on="start_ns", strategy="forward")
-            .drop_nulls("way")
-            .with_columns(name=pl.col("way") + "recv"),
-        ]
     )
