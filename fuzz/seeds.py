@@ -472,3 +472,10 @@ TARGETS: Final[Mapping[str, Target]] = {
     ),
 }
 """Every trace format by the name of its source, and what else commands read."""
+
+
+def all_targets(data: Path | None) -> Mapping[str, Target]:
+    """Return the targets, with real traces as seeds where there are any."""
+    if data is None:
+        return TARGETS
+    return {name: target.with_real(data) for name, target in TARGETS.items()}

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from commands import called
 from fuzz import oracle
 from fuzz.inputs import TRACE, Input
-from fuzz.lines_run import LinesRun
 from fuzz.mutations import Damage, neutralise
 from fuzz.seeds import TARGETS
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from subprocess import CompletedProcess
 
+    from fuzz.lines_run import Line, LinesRun
     from fuzz.seeds import Target
 
 GIVEN: Final = "given"
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
     verdict: str
     findings: tuple[Finding, ...]
     signs: frozenset[str]
-    lines: frozenset[tuple[str, int]]
+    lines: frozenset[Line]
     seconds: float
     mib: float
 
@@ -77,6 +77,7 @@ class Trial:
         place: An empty folder to work in.
         printed: A file that stands in place of the process's own outputs: what ends up there was
             printed past Python.
+        lines: What notes the lines that run.
         ask: What runs a command in this process.
     """
 
@@ -85,13 +86,14 @@ class Trial:
         targets: Mapping[str, Target],
         place: Path,
         printed: Path,
+        lines: LinesRun,
         ask: Callable[..., CompletedProcess[str]] = called,
     ) -> None:
         self._targets = targets
         self._place = place
         self._printed = printed
         self._ask = ask
-        self._lines = LinesRun()
+        self._lines = lines
         self._sound: dict[tuple[str, str], tuple[Path, Any]] = {}
 
     def __call__(self, one: Input) -> Outcome:
@@ -103,11 +105,11 @@ class Trial:
         out.mkdir()
         damage = one.write(folder, sound)
         command = one.command(folder, sound, out)
-        self._lines.found = set()
+        self._lines.new()
         findings: list[Finding] = []
         done, seconds, mib = self._measured(one.target, command, folder, findings)
         if done is None:
-            return Outcome(FAILED, tuple(findings), frozenset(), self._found(), seconds, mib)
+            return Outcome(FAILED, tuple(findings), frozenset(), self._lines.new(), seconds, mib)
         wrong = [*oracle.complaints(done, folder)]
         said = oracle.parsed(done.stdout) if "--json" in command else None
         if command[:2] == ["report", "--json"] and done.returncode == oracle.DONE and said:
@@ -119,7 +121,9 @@ class Trial:
             for text in dict.fromkeys(wrong)
         ]
         verdict = _verdict(done, said, report)
-        return Outcome(verdict, tuple(findings), _signs(done, said), self._found(), seconds, mib)
+        return Outcome(
+            verdict, tuple(findings), _signs(done, said), self._lines.new(), seconds, mib
+        )
 
     def _measured(
         self, target: str, command: list[str], folder: Path, findings: list[Finding]
@@ -141,9 +145,6 @@ class Trial:
             findings.append(Finding("costs", where, f"{seconds:.1f} s, {mib:.0f} MiB"))
         return done, seconds, mib
 
-    def _found(self) -> frozenset[tuple[str, int]]:
-        return frozenset(self._lines.found)
-
     def _sound_one(self, one: Input) -> tuple[Path, Any]:
         """Return a folder with the seed, and what a report says of it."""
         key = (one.target, one.seed)
@@ -159,8 +160,7 @@ class Trial:
     def _tried(self, command: list[str], findings: list[Finding]) -> CompletedProcess[str] | None:
         """Run a command; note a traceback, and return None then."""
         try:
-            with self._lines.noted():
-                return self._ask(*command, cwd=self._place)
+            return self._ask(*command, cwd=self._place)
         except BaseException as error:  # noqa: BLE001  Polars' panics are no `Exception`
             findings.append(_of_traceback(error, command))
             return None

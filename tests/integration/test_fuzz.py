@@ -6,13 +6,13 @@ import copy
 import json
 import os
 import re
+import sys
 import time
+from importlib import import_module
 from subprocess import CompletedProcess
 
 import pytest
 
-from bubblescope.model.errors import ScheduleError
-from bubblescope.schedules import torch_csv
 from bubblescope.sources import SOURCES, find
 from commands import called
 from fuzz import ledger, oracle
@@ -290,18 +290,63 @@ class Silent:
         return done
 
 
-def test_lines_count_when_they_run_for_the_first_time(tmp_path):
-    TARGETS["plan"].seeds["1f1b"](tmp_path)
+PROBED = """
+'''What documents a module.'''
+from __future__ import annotations
+
+outside = 1
+
+def choose(value, *, rows=()):
+    '''What documents it.'''
+    if value > 1:
+        return "large"
+    elif value < 0:
+        found = "negative"
+    else:
+        found = "small"
+    for row in rows:
+        try:
+            found = 1 / row
+        except ZeroDivisionError:
+            def fails():
+                return "zero"
+            return fails()
+        finally:
+            value += 1
+    return found
+"""
+
+
+def test_lines_count_when_they_run_for_the_first_time(tmp_path, monkeypatch):
+    (tmp_path / "probed_room").mkdir()
+    (tmp_path / "probed_room" / "module.py").write_text(PROBED)
+    (tmp_path / "probed_other.py").write_text(PROBED)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     lines = LinesRun()
-    with lines.noted():
-        torch_csv.read(tmp_path / "own.csv")
-    first, lines.found = lines.found, set()
-    assert {name for name, _ in first} >= {"schedules/torch_csv.py", "schedules/plan.py"}
-    with lines.noted():
-        torch_csv.read(tmp_path / "own.csv")
-    assert lines.found == set()
-    (tmp_path / "own.csv").write_text("0Q0\n")
-    with lines.noted(), pytest.raises(ScheduleError):
-        torch_csv.read(tmp_path / "own.csv")
-    assert {name for name, _ in lines.found} > {"schedules/torch_csv.py"}
-    assert lines.found.isdisjoint(first)
+    lines.watch(["probed_room"])
+    module = import_module("probed_room.module")
+    other = import_module("probed_other")
+    assert (module.__doc__, module.choose.__doc__) == (other.__doc__, other.choose.__doc__)
+    assert lines.new() == frozenset()
+    for arguments, rows, found in (
+        ((7,), (), {9, 10}),
+        ((7,), (), set()),
+        ((-7,), (), {11, 12, 15, 24}),
+        ((0,), (1,), {14, 16, 17, 23}),
+        ((0,), (0,), {19, 20, 21}),
+    ):
+        said = module.choose(*arguments, rows=rows)
+        assert said == other.choose(*arguments, rows=rows)
+        assert lines.new() == {("probed_room.module", line) for line in found}
+    assert not [*tmp_path.rglob("probed_room/__pycache__/*")]
+
+
+def test_what_is_tried_has_probes(worker):
+    campaign = Campaign({"plan": TARGETS["plan"]}, worker)
+    campaign.start([])
+    plain = campaign.step(Input("plan", "1f1b", (3,)))
+    assert {name for name, _ in worker(Input("kineto", "ranges", (3,))).lines} > {
+        "bubblescope.sources.kineto.document"
+    }
+    assert isinstance(plain.lines, frozenset)

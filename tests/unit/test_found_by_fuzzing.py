@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import time
 from contextlib import closing
@@ -12,12 +13,15 @@ import polars as pl
 import pytest
 
 import bubblescope
+import kineto_maker
 from ascend_maker import Profile
 from bubblescope import Timeline, sources
 from bubblescope.analysis.mfu import read_model
 from bubblescope.analysis.mfu.architectures import ModelError
 from bubblescope.analysis.schedule.recognise import recognise
+from bubblescope.model import parquet
 from bubblescope.model.errors import ScheduleError, SourceError, TimelineError
+from bubblescope.model.parquet import UNREADABLE
 from bubblescope.names.parser import NameParser
 from bubblescope.render.text.compare import Comparison
 from bubblescope.render.text.report import Report
@@ -110,6 +114,23 @@ def test_a_name_of_thousands_of_digits_means_nothing():
         assert parser.parse(name.format("7" * 5000)) == []
 
 
+@pytest.mark.parametrize("number", [1 << 20, 10**9, 2**63, 10**30])
+def test_a_range_with_an_impossible_number_is_left_out_and_counted(tmp_path, number):
+    marked = kineto_maker.Trace()
+    profile = Profile()
+    for at, microbatch in ((1000, 0), (2000, number), (3000, 1)):
+        marked.range(f"PP:0F{microbatch}", at, at + 100)
+        marked.kernel(at + 200, at + 300, at=at + 10)
+        profile.range({"name": "forward_step", "current_microbatch": microbatch}, at, at + 500)
+    (tmp_path / "one").mkdir()
+    marked.write(tmp_path / "one" / "rank0.json")
+    for path in (tmp_path / "one", profile.write(tmp_path)):
+        run = sources.load(path)
+        assert run.tasks["microbatch"].to_list() == [0, 1]
+        [lost] = [one for one in run.run.warnings if one.code == "impossible-numbers"]
+        assert (lost.lost, lost.total) == (1, 3)
+
+
 # Files.
 
 
@@ -187,3 +208,53 @@ def test_intervals_of_which_none_has_a_start_are_left_out_and_counted(tmp_path):
     assert not len(run)
     [lost] = [one for one in run.run.warnings if one.code == "impossible-times"]
     assert (lost.lost, lost.total) == (1, 1)
+
+
+# What the head of a page in a Parquet file looks like, by its fields' numbers and kinds: what kind of
+# page it is, its size unpacked and packed, and then of a page of values how many they are.
+_HEAD = re.compile(
+    rb"\x15\x00(\x15[\x80-\xff]*[\0-\x7f]){2}\x2c\x15([\x80-\xff]*[\0-\x7f])", re.DOTALL
+)
+
+
+@pytest.mark.parametrize("columns", [None, ["step"]])
+@pytest.mark.parametrize("claimed", [b"\x31", b"\x32"], ids=["-25", "25"])
+def test_a_page_that_claims_more_than_its_column_has_does_not_end_the_process(
+    tmp_path, claimed, columns
+):
+    path = tmp_path / "24.parquet"
+    pl.DataFrame({"rank": range(24), "step": [None, *range(23)]}).write_parquet(
+        path, statistics=False
+    )
+    heads = [*_HEAD.finditer(path.read_bytes())]
+    assert [one[2] for one in heads] == [b"\x30"] * 2  # 24, zigzag
+    assert parquet.read(path, columns).height == 24
+    at = heads[1].end()
+    path.write_bytes(path.read_bytes()[: at - 1] + claimed + path.read_bytes()[at:])
+    for source in (path, path.read_bytes()):
+        with pytest.raises(UNREADABLE, match="a page's head is not of what it holds"):
+            parquet.read(source, columns)
+        assert parquet.read(source, ["rank"]).height == 24
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_pages_of_every_kind_are_believed(tmp_path, version):
+    path = tmp_path / "pages.parquet"
+    rows = 5000
+    table = pl.DataFrame(
+        {
+            "number": range(rows),
+            "text": [f"{row % 7}" for row in range(rows)],
+            "list": [[row] * (row % 3) for row in range(rows)],
+            "null": pl.Series([None] * rows, dtype=pl.Int64),
+            "real": [row / 7 for row in range(rows)],
+            "flag": [row % 2 == 0 for row in range(rows)],
+            "kind": pl.Series(["b"] * rows, dtype=pl.Enum(["a", "b", "c"])),
+        }
+    )
+    how = {"data_page_version": version, "row_group_size": 1500, "data_page_size": 1000}
+    table.write_parquet(path, use_pyarrow=True, pyarrow_options=how)
+    assert parquet.read(path).equals(table.cast({"kind": parquet.read(path).schema["kind"]}))
+    for few in (table, table[:1], table[:0]):
+        few.write_parquet(path, row_group_size=999)
+        assert parquet.read(path).equals(few)
