@@ -364,10 +364,12 @@ def _saved(folder: Path) -> None:
 # What commands take besides traces.
 
 
-def _beside_a_trace(name: str, text: str) -> Callable[[Path], None]:
+def _beside_a_trace(
+    name: str, text: str, trace: Callable[[Path], None] = _kineto_ranges
+) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         (folder / "trace").mkdir()
-        _kineto_ranges(folder / "trace")
+        trace(folder / "trace")
         (folder / name).write_text(text)
 
     return write
@@ -380,7 +382,14 @@ pattern = 'PP:(?P<stage>\d+)(?P<kind>[FB])(?P<microbatch>\d+)'
 F = "forward"
 B = "backward"
 """
+_PASSES: Final = """
+[passes]
+0 = "F0 F1.0 B0@0 B1.0@0"
+1 = "F0 B0 F? B?@1 F0 B0 F1 B1"
+"""
 _PLAN: Final = "0F0,0F1,0B0,0B1\n,1F0,1B0,1F1,1B1\n"
+_SPLIT: Final = "0F0,1F0,0F1,1I0,1F1,1W0,0I0,1B1,0W0,0B1\n,,,,,,,,,\n"
+_OVERLAPPED: Final = "0F0,0F1,,(0F2;0B0)OVERLAP_F_B,0B1,0B2\n,1F0,1B0,1F1,1B1,1F2,1B2\n"
 _LLAMA: Final = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -461,8 +470,21 @@ TARGETS: Final[Mapping[str, Target]] = {
             "merged": _rocpd_merged,
         },
     ),
-    "names": Target({"patterns": _beside_a_trace("own.toml", _NAMES)}, ("--names",)),
-    "plan": Target({"1f1b": _beside_a_trace("own.csv", _PLAN)}, ("--plan",)),
+    "names": Target(
+        {
+            "patterns": _beside_a_trace("own.toml", _NAMES),
+            "passes": _beside_a_trace("own.toml", _PASSES, _kineto_unmarked),
+        },
+        ("--names",),
+    ),
+    "plan": Target(
+        {
+            "1f1b": _beside_a_trace("own.csv", _PLAN),
+            "split": _beside_a_trace("own.csv", _SPLIT),
+            "overlapped": _beside_a_trace("own.csv", _OVERLAPPED),
+        },
+        ("--plan",),
+    ),
     "model": Target(
         {
             "huggingface": _beside_a_trace("config.json", json.dumps(_LLAMA)),

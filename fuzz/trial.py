@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from commands import called
 from fuzz import oracle
-from fuzz.inputs import TRACE, Input
+from fuzz.inputs import WRITES, Input
 from fuzz.mutations import Damage, neutralise
 from fuzz.seeds import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from subprocess import CompletedProcess
 
     from fuzz.lines_run import Line, LinesRun
@@ -129,7 +129,8 @@ class Trial:
         self, target: str, command: list[str], folder: Path, findings: list[Finding]
     ) -> tuple[CompletedProcess[str] | None, float, float]:
         """Run a command; return what came of it, seconds and MiB, and note what it did besides."""
-        before = _held(folder)
+        writes = WRITES.get(command[0], ())
+        before = _held(folder, writes)
         self._printed.write_bytes(b"")
         _forget_peak()
         began = time.process_time()
@@ -138,7 +139,7 @@ class Trial:
         if self._printed.stat().st_size:
             past = self._printed.read_text("utf-8", "replace")
             findings.append(Finding("wrong", "prints past Python", past[:2000]))
-        if _held(folder) != before:
+        if _held(folder, writes) != before:
             findings.append(Finding("wrong", "changes the input", " ".join(command)))
         if seconds > _SLOW_S or mib > _LARGE_MIB:
             where = f"{target}: {'seconds' if seconds > _SLOW_S else 'memory'}"
@@ -152,8 +153,8 @@ class Trial:
             folder = self._place / "sound" / "-".join(key)
             folder.mkdir(parents=True)
             self._targets[one.target].seeds[one.seed](folder)
-            trace = folder / TRACE if TARGETS[one.target].option else folder
-            done = self._ask("report", "--json", "--quiet", trace, cwd=self._place)
+            asked = Input(one.target, one.seed, ()).command(folder, folder, self._place)
+            done = self._ask(*asked, cwd=self._place)
             self._sound[key] = (folder, json.loads(done.stdout))
         return self._sound[key]
 
@@ -199,10 +200,10 @@ def _without_one(folder: Path, random: Random) -> bool:
     return True
 
 
-def _held(folder: Path) -> list[tuple[str, int, int, int]]:
-    """Return what is in a folder, so that a change shows."""
+def _held(folder: Path, but: Sequence[str]) -> list[tuple[str, int, int, int]]:
+    """Return what is in a folder but for files of some names, so that a change shows."""
     found = []
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(one for one in folder.rglob("*") if one.name not in but):
         status = path.lstat()
         found.append((str(path), status.st_size, status.st_mtime_ns, status.st_mode))
     return found

@@ -11,11 +11,13 @@ import time
 from importlib import import_module
 from subprocess import CompletedProcess
 
+import click
 import pytest
 
+from bubblescope import cli
 from bubblescope.sources import SOURCES, find
 from commands import called
-from fuzz import ledger, oracle
+from fuzz import inputs, ledger, oracle
 from fuzz.campaign import Campaign
 from fuzz.inputs import Input
 from fuzz.lines_run import LinesRun
@@ -31,6 +33,35 @@ INPUTS = 36
 
 def test_every_reader_is_a_target():
     assert set(SOURCES.built_in) <= set(TARGETS)
+
+
+NOT_ASKED = {
+    "record": "runs a program",
+    "serve": "answers until it is ended, and reads as `view` does; test_hostile.py asks it",
+}
+WRITTEN = {"output", "picture", "inferred", "plan_file"}
+"""Parameters that name what is written."""
+
+
+def readers(command, *name):
+    """Yield the commands that are given files, and the options that name files or other runs."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for one in command.list_commands(context):
+            yield from readers(command.get_command(context, one), *name, one)
+        return
+    for one in command.params:
+        told = f"{one.metavar} " + ("PATH" if isinstance(one.type, click.Path) else "")
+        if one.name in WRITTEN or not any(word in told for word in ("FILE", "PATH")):
+            continue
+        traces = isinstance(one, click.Argument) or one.name in {"log_dir", "folder"}
+        yield " ".join(name) if traces else one.opts[-1]
+
+
+def test_every_command_and_option_that_reads_a_file_is_asked():
+    there = {*readers(cli.cli)}
+    assert there > {"report", "ascend pp-chart", "--names", "--model", "--like"}
+    assert there - inputs.asked() == {*NOT_ASKED}
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +273,8 @@ def test_a_rank_that_is_busier_without_another_is_found(answers):
     assert [*oracle.raised(said, fewer)] == []
     fewer["bubble"]["per_rank"][1]["busy_ns"] += 1
     assert len([*oracle.raised(said, fewer)]) == 1
+    fewer["warnings"].append({"code": "repeated-names", "lost": 1, "total": 2})
+    assert [*oracle.raised(said, fewer)] == []
 
 
 def test_the_documentation_says_what_the_ledger_holds():

@@ -7,6 +7,7 @@ import os
 import re
 import sqlite3
 import time
+import warnings
 from contextlib import closing
 
 import polars as pl
@@ -16,11 +17,13 @@ import bubblescope
 import kineto_maker
 from ascend_maker import Profile
 from bubblescope import Timeline, sources
+from bubblescope.analysis import verdict
+from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.mfu import read_model
 from bubblescope.analysis.mfu.architectures import ModelError
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.model import parquet
-from bubblescope.model.errors import ScheduleError, SourceError, TimelineError
+from bubblescope.model.errors import NamesError, ScheduleError, SourceError, TimelineError
 from bubblescope.model.parquet import UNREADABLE
 from bubblescope.names.parser import NameParser
 from bubblescope.render.text.compare import Comparison
@@ -131,6 +134,40 @@ def test_a_range_with_an_impossible_number_is_left_out_and_counted(tmp_path, num
         assert (lost.lost, lost.total) == (1, 3)
 
 
+# What users write.
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("(?P<kind>F)x{99999999999999999999}", "the repetition number is too large"),
+        ("(?P<kind>" + "(" * 5000 + ")" * 5001, "nested too deep|too many"),
+        ("(?P<kind>[[bold]])(?P<0x10>1)", "bad character in group name"),
+    ],
+)
+def test_a_pattern_that_python_cannot_take_is_explained(pattern, why):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(NamesError, match=why):
+            NameParser(pattern)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("F9999999", "'F9999999' has a number that no job has"),
+        ("F0 B0", r"has 2 passes, of which 8 were inferred; it is of another trace"),
+    ],
+)
+def test_passes_that_are_not_those_of_the_trace_are_named_by_file_and_rank(tmp_path, text, why):
+    TARGETS["names"].seeds["passes"](tmp_path)
+    trace, own = tmp_path / "trace", tmp_path / "own.toml"
+    assert len(sources.load(trace, names=own))
+    own.write_text(f'[passes]\n1 = "{text}"\n')
+    with pytest.raises(NamesError, match=f"^{own}, rank 1: {why}"):
+        sources.load(trace, names=own)
+
+
 # Files.
 
 
@@ -170,6 +207,24 @@ def test_a_saved_timeline_that_breaks_a_rule_is_named(tmp_path):
     pl.read_parquet(path).with_columns(x=0).write_parquet(path, metadata=metadata)
     with pytest.raises(SourceError, match=f"^{path}: .*is damaged .tasks: column x is unknown"):
         bubblescope.load(path)
+
+
+@pytest.mark.parametrize("damage", ["none", "twice"])
+def test_names_that_are_there_twice_or_without_a_number_double_nothing(tmp_path, damage):
+    TARGETS["nsight"].seeds["parquet"](tmp_path)
+    known = sources.load(tmp_path)
+    [path] = tmp_path.rglob("StringIds.parquet")
+    strings = pl.read_parquet(path)
+    none = pl.lit(None, strings.schema["id"])
+    odd = strings if damage == "twice" else strings.with_columns(id=none)
+    pl.concat([strings, odd]).write_parquet(path)
+    assert sources.load(tmp_path).tasks.equals(known.tasks)
+    strings.with_columns(id=none).write_parquet(path)
+    assert sources.load(tmp_path).tasks.drop("name").equals(known.tasks.drop("name"))
+
+
+def test_a_page_of_a_run_without_anything_to_advise_has_no_remedies():
+    assert verdict._of([Finding("verdict", "whole_step", {})]) == []
 
 
 def test_runs_that_are_never_idle_can_be_compared(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -122,8 +123,8 @@ def _of(told: list[Finding]) -> list[Remedy]:
     if first.key == "whole_step":
         return [
             _remedy(outside, advice)
-            for outside, advice in zip(rest, [*rest[1:], None], strict=True)
-            if outside.role == "evidence"
+            for outside, advice in pairwise([*rest, None])
+            if outside is not None and outside.role == "evidence"
         ]
     if not advised or not first.values:
         return []

@@ -102,7 +102,7 @@ def _look_at(data: bytes | mmap.mmap, chunk: _Fields, unpacked: int) -> None:
     Raises:
         ValueError, IndexError, RecursionError, TypeError: One is not possible.
     """
-    at: int = chunk.get(_DICTIONARY, chunk[_FIRST_PAGE])
+    at: int = chunk[_DICTIONARY] if _DICTIONARY in chunk else chunk[_FIRST_PAGE]
     end = at + chunk[_PACKED]
     values = min(chunk[_VALUES], unpacked)
     if not 0 <= at <= end <= len(data):

@@ -106,7 +106,9 @@ def read_export(
         meta = tables.read("EXPORT_META_DATA", ["name", "value"])
     facts = dict(meta.iter_rows())
     environment = dict(tables.read("TARGET_INFO_SYSTEM_ENV", ["name", "value"]).iter_rows())
-    strings = tables.read("StringIds", ["id", "value"])
+    # A damaged table may have none, or the same one twice, which would double what refers to it.
+    strings = tables.read("StringIds", ["id", "value"]).drop_nulls("id")
+    strings = strings.unique("id", keep="first", maintain_order=True)
     ranges = without_numbers(_ranges(tables, strings))
     told = _named_kernels(strings, ranges, names)
     waits = _waits(tables)
