@@ -325,21 +325,12 @@ def test_a_large_file_is_read_in_pieces_and_gives_the_same(tmp_path, monkeypatch
         assert sources.load(tmp_path) == whole
 
 
-def test_files_may_be_read_by_any_executor(tmp_path):
-    from concurrent.futures import ThreadPoolExecutor
-
-    traces, _, _ = pipeline(Style())
-    whole = write_all(traces, tmp_path)
-    with ThreadPoolExecutor(2) as executor:
-        assert sources.load(tmp_path, executor=executor) == whole
-
-
 def test_large_runs_are_read_by_processes(tmp_path, monkeypatch):
-    from bubblescope.sources import parallel as engine
+    from bubblescope.engine import local
 
     traces, _, _ = pipeline(Style())
     whole = write_all(traces, tmp_path)
-    monkeypatch.setattr(engine, "_WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(local, "_WORTHWHILE_BYTES", 0)
     assert sources.load(tmp_path) == whole
 
 

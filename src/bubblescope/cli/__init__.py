@@ -31,6 +31,10 @@ _OURS: Final = {
         "compare",
         "Say what changed from run A to run B, and whether it is more than noise.",
     ),
+    "dataset": (
+        "dataset",
+        "Write the traces of a run, however many, as partitioned Parquet that is read in part.",
+    ),
     "demo": (
         "demo",
         "Train a small model in a real pipeline here, record it, and show the result.",

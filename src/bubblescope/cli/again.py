@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from bubblescope.cli.workers import Sectioned
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -16,7 +18,7 @@ _READING: Final = frozenset(
 """Options of `reading` and `planned` that decide what is read, and as what."""
 
 
-class Repeatable(click.Command):
+class Repeatable(Sectioned):
     """A command that remembers the arguments that it was given, before they were read."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -14,6 +14,7 @@ from bubblescope.analysis.pictured import pictured
 from bubblescope.cli.console import err, out, print_json, writable, writing, wrote
 from bubblescope.cli.reading import need_tasks, planned, read, reading
 from bubblescope.cli.values import NUMBERS, Parsed
+from bubblescope.cli.workers import Sectioned, chosen
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.formats import picture_format_of, write_picture
 from bubblescope.render.text.compare import Comparison, verdict_line
@@ -37,7 +38,7 @@ def _page(_context: click.Context, _option: click.Parameter, output: Path | None
     return output
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="B", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/compare.md).")
@@ -93,10 +94,12 @@ def compare(
     if picture is not None:
         picture_format_of(writable(picture))
     runs = []
-    for path, steps in ((before, steps_a), (after, steps_b)):
-        timeline = read((path,), **{**options, "steps": steps or options["steps"]})
-        need_tasks(timeline)
-        runs.append(timeline)
+    with chosen(options) as engine:
+        for path, steps in ((before, steps_a), (after, steps_b)):
+            how = {**options, "steps": steps or options["steps"]}
+            timeline = read((path,), engine=engine, **how)
+            need_tasks(timeline)
+            runs.append(timeline)
     comparison = Comparison.of(runs[0], runs[1], labels=(before, after), also=also)
     try:
         verdicts = [judge(one, comparison, strict=strict) for one in conditions]

@@ -12,6 +12,7 @@ from bubblescope.cli.output import output_path
 from bubblescope.cli.pictures import file_format, of_pictures, options_of
 from bubblescope.cli.questions import beside
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, read_kernels, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.facade import write
 from bubblescope.render.formats import FORMATS
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @paths_argument()
 @click.option(
     "--to",

@@ -8,10 +8,11 @@ import click
 
 from bubblescope.cli.console import answer, warn
 from bubblescope.cli.reading import paths_argument, read, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.info import Info
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @paths_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @reading

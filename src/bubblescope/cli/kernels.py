@@ -10,6 +10,7 @@ from bubblescope.analysis.kernels import BY, COLUMNS
 from bubblescope.cli.console import answer
 from bubblescope.cli.reading import paths_argument, read_kernels, reading
 from bubblescope.cli.values import Parsed
+from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.kernels import Kernels
 
 
@@ -21,7 +22,7 @@ def _columns(text: str) -> tuple[str, ...]:
     return found
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @paths_argument()
 @click.option(
     "--by",

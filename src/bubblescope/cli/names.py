@@ -10,13 +10,14 @@ from rich.text import Text
 
 from bubblescope.cli.console import out
 from bubblescope.cli.reading import paths_argument, read, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.model.files import replacing
 from bubblescope.render.text.sections import narrow_table
 from bubblescope.sources.structure.written import names_file
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @paths_argument()
 @click.option("--all", "everything", is_flag=True, help="Show every name, not the top 40.")
 @click.option(

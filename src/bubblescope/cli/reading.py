@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 from rich.text import Text
 
 from bubblescope.cli.console import Bar, err
 from bubblescope.cli.values import NUMBERS, Parsed
+from bubblescope.cli.workers import chosen, with_workers
 from bubblescope.model.progress import SILENT
 from bubblescope.recording.attempts import ALL
 from bubblescope.render.text.sections import inventory
@@ -17,15 +18,18 @@ from bubblescope.schedules import torch_csv
 from bubblescope.sources import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from typing_extensions import Unpack
-
+    from bubblescope.engine import Engine
     from bubblescope.model.timeline import Timeline
     from bubblescope.sources.source import LoadOptions
 
 NO_TASKS: Final = 3
 """Exit code where traces were read but hold neither tasks nor work of a device."""
+
+
+ENOUGH: Final = 4_000_000
+"""Tasks that are read of a dataset unless --steps says otherwise: they fit into a few GiB."""
 
 
 def word_kind(text: str) -> tuple[str, str]:
@@ -43,7 +47,7 @@ def attempt(text: str) -> int | str:
     return text if text == ALL else int(text)
 
 
-def _among(wanted: list[range] | None, present: list[int]) -> list[int] | None:
+def _among(wanted: Sequence[range] | None, present: list[int]) -> list[int] | None:
     """Return the numbers that are there of each range, or its first, to be refused, if none is."""
     if wanted is None:
         return None
@@ -113,7 +117,7 @@ def reading(command: Any) -> Any:
         ),
     ):
         command = option(command)
-    return command
+    return with_workers(command)
 
 
 planned = click.option(
@@ -149,16 +153,26 @@ def has_kernels(timeline: Timeline, paths: tuple[str, ...]) -> bool:
 def read(
     paths: tuple[str, ...],
     *,
-    steps: list[range] | None,
-    ranks: list[range] | None,
     quiet: bool,
-    **how: Unpack[LoadOptions],
+    engine: Engine | None = None,
+    **options: Any,
 ) -> Timeline:
-    """Read the traces as the options of `reading` say."""
-    with Bar() as bar:
+    """Read the traces as the options of `reading` say.
+
+    Args:
+        paths: The traces.
+        quiet: Whether not to show progress.
+        engine: Where to read, if the options do not say it any more.
+        options: The others.
+    """
+    with Bar() as bar, engine or chosen(options) as workers:
+        how = cast("LoadOptions", options)
+        how["engine"] = workers
         how["progress"] = SILENT if quiet else bar
         how["kinds"] = dict(how.get("kinds") or ())
+        how.setdefault("enough", ENOUGH)
         timeline = load(*paths, **how)
+    steps, ranks = how.get("steps"), how.get("ranks")
     if steps is not None or ranks is not None:
         present = timeline.ranks["rank"].to_list()
         timeline = timeline.slice(steps=_among(steps, timeline.steps), ranks=_among(ranks, present))

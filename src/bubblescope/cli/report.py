@@ -11,13 +11,14 @@ from bubblescope.analysis.efficiency import Workload
 from bubblescope.analysis.mfu import CONVENTIONS
 from bubblescope.cli.console import answer
 from bubblescope.cli.reading import NO_TASKS, paths_argument, planned, read, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.report import Report
 
 if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @paths_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/report.md).")
 @click.option("--all", "everything", is_flag=True, help="Show every rank, step and departure.")

@@ -8,10 +8,11 @@ import click
 
 from bubblescope.cli.console import out, print_json
 from bubblescope.cli.reading import need_tasks, paths_argument, read, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.stragglers import Stragglers
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @paths_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/stragglers.md).")
 @click.option("--all", "everything", is_flag=True, help="Show every operation, worker and step.")

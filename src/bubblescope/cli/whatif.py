@@ -10,13 +10,14 @@ from bubblescope.cli.console import answer, warn
 from bubblescope.cli.questions import asking, questions
 from bubblescope.cli.questions import each as one_by_one
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.whatif import Predictions
 
 if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @paths_argument()
 @asking
 @one_by_one

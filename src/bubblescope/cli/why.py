@@ -9,13 +9,14 @@ import click
 from bubblescope.analysis.words import LANGUAGES
 from bubblescope.cli.console import out, print_json, warn
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
+from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.why import Explanation
 
 if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
 
 
-@click.command()
+@click.command(cls=Sectioned)
 @paths_argument()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/why.md).")
 @click.option(

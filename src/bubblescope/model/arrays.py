@@ -33,11 +33,16 @@ def blocks(count: int) -> Iterator[slice]:
 
 
 def at_once(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
-    """Return what some work makes of each item, on as many threads as there are processors.
+    """Return what some work makes of each item, on as many threads as this process may have.
+
+    That is one for each processor, or as many as Polars has, where `POLARS_MAX_THREADS` says it: then
+    other processes are at work beside this one.
 
     Operations on long arrays leave other threads to run meanwhile; so `work` should be little else.
     """
-    workers = min(len(items), len(os.sched_getaffinity(0)))
+    most = os.environ.get("POLARS_MAX_THREADS", "")
+    cores = len(os.sched_getaffinity(0))
+    workers = min(len(items), int(most) if most.isdecimal() else cores, cores)
     if workers < 2:
         return [work(item) for item in items]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- small runs need none

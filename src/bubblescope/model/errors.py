@@ -58,6 +58,10 @@ class RecorderError(BubblescopeError):
     """The recorder was used in a way that would make a wrong recording."""
 
 
+class EngineError(BubblescopeError):
+    """Workers cannot do what they were asked to: they died of it, or cannot be had."""
+
+
 class ScheduleError(BubblescopeError, ValueError):
     """A schedule cannot be made as asked, or a plan cannot be run; the message says why."""
 

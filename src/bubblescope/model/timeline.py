@@ -277,14 +277,14 @@ class Timeline:
         tasks, kept, tables = self.tasks, self.ranks, self.tables
         counters = tables.pop("counters")
         if steps is not None:
-            wanted = _known("step", steps, self.steps)
+            wanted = among("step", steps, self.steps)
             tasks = tasks.filter(pl.col("step").is_in(wanted))
             tables = _chosen(tables, "step", wanted)
             if counters.height and tasks.height and self.run.common_clock:
                 first, last = tasks.select(pl.min("start_ns"), pl.max("end_ns")).row(0)
                 counters = in_force(counters, first, last)
         if ranks is not None:
-            wanted = _known("rank", ranks, self.ranks["rank"].to_list())
+            wanted = among("rank", ranks, self.ranks["rank"].to_list())
             tasks = tasks.filter(pl.col("rank").is_in(wanted))
             kept = kept.filter(pl.col("rank").is_in(wanted))
             counters = counters.filter(pl.col("rank").is_in(wanted))
@@ -494,7 +494,12 @@ def _origin(timeline: Timeline) -> str:
     return paths or "a timeline made in memory"
 
 
-def _known(what: str, wanted: Iterable[int], present: list[int]) -> list[int]:
+def among(what: str, wanted: Iterable[int], present: Sequence[int]) -> list[int]:
+    """Return the numbers that are wanted, each of which must be present.
+
+    Raises:
+        TimelineError: One is not.
+    """
     chosen = list(wanted)
     if absent := sorted(set(chosen) - set(present)):
         held = f"{present[0]}..{present[-1]}" if present else "none"

@@ -15,7 +15,7 @@ import msgspec
 from bubblescope.model.errors import SourceError
 from bubblescope.model.plain_text import utf8, whole
 from bubblescope.model.progress import SILENT
-from bubblescope.model.provenance import Notice, RecordedStart
+from bubblescope.model.provenance import Notice, RecordedStart, Run
 from bubblescope.model.registry import Registry
 from bubblescope.model.timeline import Timeline, concat
 from bubblescope.names.parser import NameParser
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 SOURCES: Final[Registry[Source]] = Registry(
     "bubblescope.sources",
     {
+        "dataset": "bubblescope.sources.dataset:DatasetSource",
         "ascend": "bubblescope.sources.ascend:AscendSource",
         "jobtrace": "bubblescope.sources.jobtrace:JobTraceSource",
         "kineto": "bubblescope.sources.kineto:KinetoSource",
@@ -61,57 +62,81 @@ def load(*paths: str | Path, **how: Unpack[LoadOptions]) -> Timeline:
         SourceError: A path is missing, unreadable, damaged or of no known format.
         TimelineError: Traces of several formats claim the same rank.
         NamesError: A pattern or a names file is not usable, or captures what it must not.
+        EngineError: Workers cannot do it; see `bubblescope.engine.Engine.run`.
+        TypeError: There is no such option.
     """
-    options = ReadOptions(
-        names=NameParser(how.get("names"), how.get("kinds")),
-        progress=how.get("progress", SILENT),
-        run=how.get("run"),
-        executor=how.get("executor"),
-        activities=how.get("activities", False),
-        unlimited=how.get("unlimited", False),
-    )
+    options = _options(how)
     found = find(paths, how.get("source"), how.get("attempt"))
     try:
-        parts = [source.read(traces, options) for source, traces in found.traces]
+        timeline = _read(found.traces, options)
     except SourceError as error:
         if (earlier := _others(found.starts)) is None:
             raise
         problem = str(error).removeprefix(f"{error.path}: ")
         raise SourceError(error.path, f"{problem}; {earlier}") from None
+    timeline = _matched(_settled(timeline, how), options.names)
+    return timeline.with_run(found.described(timeline.run))
+
+
+def _read(traces: Sequence[tuple[Source, Sequence[Path]]], options: ReadOptions) -> Timeline:
+    try:
+        parts = [source.read(paths, options) for source, paths in traces]
     except OSError as error:  # a file that was there when it was found
-        raise SourceError(
-            error.filename or found.files[0], f"cannot be read ({error.strerror or error})"
-        ) from None
-    timeline = parts[0] if len(parts) == 1 else concat(parts)
+        path = error.filename or traces[0][1][0]
+        raise SourceError(path, f"cannot be read ({error.strerror or error})") from None
+    return parts[0] if len(parts) == 1 else concat(parts)
+
+
+def read_part(source: str, paths: Sequence[Path], how: LoadOptions) -> Timeline:
+    """Read some traces of a run, as a worker does for a dataset.
+
+    Args:
+        source: Name of their format.
+        paths: The traces, as `find` found them.
+        how: As `LoadOptions` says.
+
+    Returns:
+        What `load` returns, but for what depends on all of a run: clocks are as they were recorded,
+        and so are the numbers of steps.
+
+    Raises:
+        SourceError: As `load`, and its other errors.
+    """
+    options = _options(how)
+    return _matched(_read([(SOURCES[source], paths)], options), options.names)
+
+
+def _matched(timeline: Timeline, names: NameParser) -> Timeline:
+    """Return a run with a warning if its user's patterns match none of its ranges."""
+    missed = unmatched(timeline, names) if names.own else None
+    return timeline if missed is None else timeline.with_notices(missed)
+
+
+def _settled(timeline: Timeline, how: LoadOptions) -> Timeline:
+    """Return a run on one clock, with step numbers that its ranks agree on; see `load`."""
     clock = how.get("clock", "auto")
     several = timeline.ranks["host"].n_unique() > 1 or not timeline.run.common_clock
     if clock == "solve" or (clock == "auto" and several and timeline.run.clock is None):
         from bubblescope.clocks import align  # noqa: PLC0415  slow, and only several clocks need it
 
         timeline = align(timeline, clock)
-    timeline = agreed(timeline)
-    if options.names.own and (missed := unmatched(timeline, options.names)) is not None:
-        timeline = timeline.with_notices(missed)
-    if len(found.starts) > 1 or found.beside:
-        run = msgspec.structs.replace(timeline.run, attempts=tuple(found.starts))
-        if (others := _others(found.starts)) is not None:
-            run = run.noted(Notice("other-attempts", others))
-        if found.beside:
-            shown = _named(found.beside)
-            text = f"what lies beside the recording was not read ({shown}); name it to read it"
-            run = run.noted(Notice("beside-recording", text, len(found.beside)))
-        timeline = timeline.with_run(run)
-    if found.ignored:
-        timeline = timeline.with_notices(
-            Notice(
-                "ignored-files",
-                f"{len(found.ignored)} of the files found are no trace and were not read "
-                f"({_named(found.ignored)})",
-                len(found.ignored),
-                len(found.ignored) + len(found.files),
-            ),
-        )
-    return timeline
+    return agreed(timeline)
+
+
+def _options(how: LoadOptions) -> ReadOptions:
+    if unknown := how.keys() - LoadOptions.__annotations__.keys():
+        raise TypeError(f"load() takes no {', '.join(sorted(unknown))}; see LoadOptions")
+    return ReadOptions(
+        names=NameParser(how.get("names"), how.get("kinds")),
+        progress=how.get("progress", SILENT),
+        run=how.get("run"),
+        engine=how.get("engine"),
+        activities=how.get("activities", False),
+        unlimited=how.get("unlimited", False),
+        steps=how.get("steps"),
+        ranks=how.get("ranks"),
+        enough=how.get("enough"),
+    )
 
 
 _RECORDINGS: Final = "native"
@@ -136,6 +161,25 @@ class Found(NamedTuple):
     def files(self) -> list[Path]:
         """All traces."""
         return [path for _, paths in self.traces for path in paths]
+
+    def described(self, run: Run) -> Run:
+        """Return what is known of the run that was read of these, and of what was not read."""
+        if len(self.starts) > 1 or self.beside:
+            run = msgspec.structs.replace(run, attempts=tuple(self.starts))
+            if (others := _others(self.starts)) is not None:
+                run = run.noted(Notice("other-attempts", others))
+        if self.beside:
+            shown = _named(self.beside)
+            text = f"what lies beside the recording was not read ({shown}); name it to read it"
+            run = run.noted(Notice("beside-recording", text, len(self.beside)))
+        if self.ignored:
+            text = (
+                f"{len(self.ignored)} of the files found are no trace and were not read "
+                f"({_named(self.ignored)})"
+            )
+            total = len(self.ignored) + len(self.files)
+            run = run.warned(Notice("ignored-files", text, len(self.ignored), total))
+        return run
 
 
 def find(

@@ -23,17 +23,19 @@ from bubblescope.model.typed import UnfitError, typed
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.operation_names import (
     contents,
-    each_table,
     one_place_each,
     operations,
     peers,
+    together,
 )
+from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import impossible_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.sources.source import ReadOptions
 
@@ -83,8 +85,7 @@ class JobTraceSource:
         Raises:
             SourceError: A table is damaged or lacks columns, or two hold the same operations.
         """
-        options.progress.begin("reading job traces", len(paths))
-        tables, notices = each_table(_read, paths, options.progress)
+        tables, notices = together(read_each(_read, paths, options, what="reading job traces"))
         table = pl.concat(tables)
         key = ["rank", "step", "name", "sequence", "chunk", "microbatch", "start_ns"]
         twice = table.height - table.select(key).n_unique()
@@ -108,7 +109,7 @@ class JobTraceSource:
         )
 
 
-def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:
+def _read(path: Path, _: Progress) -> tuple[pl.DataFrame, list[Notice]]:
     """Return one table in our own terms, and what is wrong with it."""
     try:
         frame = parquet.read(path)

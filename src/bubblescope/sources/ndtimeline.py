@@ -20,17 +20,19 @@ from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled
 from bubblescope.sources.operation_names import (
     contents,
-    each_table,
     one_place_each,
     operations,
     peers,
+    together,
 )
+from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import implausible_clock, impossible_times, possible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.sources.source import ReadOptions
 
@@ -93,8 +95,7 @@ class NdtimelineSource:
         Raises:
             SourceError: A file is damaged, or two hold the same operations.
         """
-        options.progress.begin("reading timelines", len(paths))
-        tables, notices = each_table(_read, paths, options.progress)
+        tables, notices = together(read_each(_read, paths, options, what="reading timelines"))
         table = pl.concat(tables)
         if twice := table.height - table.n_unique():
             raise SourceError(
@@ -129,7 +130,7 @@ class NdtimelineSource:
         )
 
 
-def _read(path: Path) -> tuple[pl.DataFrame, list[Notice]]:
+def _read(path: Path, _: Progress) -> tuple[pl.DataFrame, list[Notice]]:
     try:
         events = _DECODER.decode(path.read_bytes())
     except OSError as error:

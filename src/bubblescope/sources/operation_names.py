@@ -15,10 +15,9 @@ from bubblescope.model.provenance import Contents
 from bubblescope.sources.inventory import name_shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from bubblescope.model.progress import Progress
     from bubblescope.model.provenance import Notice
     from bubblescope.names.parser import NameParser
 
@@ -109,18 +108,14 @@ def peers(tasks: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def each_table(
-    read: Callable[[Path], tuple[pl.DataFrame, list[Notice]]],
-    paths: Sequence[Path],
-    progress: Progress,
+def together(
+    read: Iterable[tuple[pl.DataFrame, list[Notice]]],
 ) -> tuple[list[pl.DataFrame], list[Notice]]:
-    """Read tables of operations one after the other; return them and what is wrong with them."""
+    """Return the tables of operations of several files, and what is wrong with them."""
     tables, notices = [], []
-    for path in paths:
-        table, more = read(path)
+    for table, more in read:
         tables.append(table)
         notices += more
-        progress.advance()
     return tables, notices
 
 

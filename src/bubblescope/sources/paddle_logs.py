@@ -7,9 +7,7 @@ since 1970 (`paddle/fluid/framework/new_executor/standalone_executor.cc`). The d
 
 from __future__ import annotations
 
-import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -25,12 +23,14 @@ from bubblescope.sources import numbering
 from bubblescope.sources.assembly import assembled, rank_in_name, refuse_doubles
 from bubblescope.sources.inventory import absent
 from bubblescope.sources.paddle_steps import GLOG_THREAD, JOB_MARK, STEP_MARK, numbered, step_ranges
+from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import implausible_clock, impossible_times, possible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from bubblescope.model.progress import Progress
     from bubblescope.sources.source import ReadOptions
 
 _LOG: Final = re.compile(r"workerlog\.(\d+)")
@@ -87,13 +87,9 @@ class PaddleSource:
         Raises:
             SourceError: A log cannot be read, two are of one rank, or it has no such run.
         """
-        options.progress.begin("reading worker logs", len(paths))
         places = _places(paths)
-        logs = []
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            for log in pool.map(lambda path: _read(path, options.run), paths):
-                logs.append(log)
-                options.progress.advance()
+        reader = _Reader(options.run)
+        logs = read_each(reader, paths, options, what="reading worker logs", threads=True)
         machines = {place.machine for place in places}
         ranks = pl.DataFrame(
             [
@@ -281,24 +277,33 @@ def _text(path: Path) -> str:
         raise SourceError(path, f"cannot be read ({error.strerror})") from None
 
 
-def _read(path: Path, run: int | None) -> _Log:
-    text = _text(path)
-    if _RECORD.fullmatch(path.name):
-        return _read_records(path, text)
-    jobs, _, notices = _jobs(path, text, run)
-    total = jobs.height
-    known = jobs.filter((pl.col("start_ns") > 0) & (pl.col("end_ns") > 0))
-    if unknown := total - known.height:
-        notices.append(
-            Notice(
-                "unknown-times",
-                f"{unknown} of {total} jobs of {path} have no device times, as those have that only "
-                "communicate; they are not shown",
-                unknown,
-                total,
-            ),
-        )
-    return _log(path, known, jobs["type"], notices, DEVICE)
+class _Reader(msgspec.Struct, frozen=True):
+    """Reads one log; runs in any process.
+
+    Attributes:
+        run: Which run of logs that hold several; the last if None.
+    """
+
+    run: int | None
+
+    def __call__(self, path: Path, progress: Progress) -> _Log:  # noqa: ARG002  it is done at once
+        text = _text(path)
+        if _RECORD.fullmatch(path.name):
+            return _read_records(path, text)
+        jobs, _, notices = _jobs(path, text, self.run)
+        total = jobs.height
+        known = jobs.filter((pl.col("start_ns") > 0) & (pl.col("end_ns") > 0))
+        if unknown := total - known.height:
+            notices.append(
+                Notice(
+                    "unknown-times",
+                    f"{unknown} of {total} jobs of {path} have no device times, as those have that "
+                    "only communicate; they are not shown",
+                    unknown,
+                    total,
+                ),
+            )
+        return _log(path, known, jobs["type"], notices, DEVICE)
 
 
 def _jobs(

@@ -24,12 +24,14 @@ from bubblescope.model.timing import DEVICE
 from bubblescope.sources import megatron_order
 from bubblescope.sources.assembly import assembled, rank_in_name, refuse_doubles
 from bubblescope.sources.megatron_order import BACKWARD, FORWARD, WEIGHT
+from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import impossible_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from bubblescope.model.progress import Progress
     from bubblescope.sources.source import ReadOptions
 
 _RANK: Final = re.compile(r"pp_rank_(\d+)\.json")
@@ -107,6 +109,22 @@ class _Numbered(NamedTuple):
     notices: list[Notice]
 
 
+class _Dump(NamedTuple):
+    """What one rank dumped.
+
+    Attributes:
+        passes: Its passes, from its own zero of each iteration.
+        lengths: Frame with step and length_ns.
+        contents: What it holds.
+        notices: What could not be read.
+    """
+
+    passes: pl.DataFrame
+    lengths: pl.DataFrame
+    contents: Contents
+    notices: list[Notice]
+
+
 class PrimusSource:
     """Reads the dumps of one pipeline."""
 
@@ -132,27 +150,15 @@ class PrimusSource:
             raise SourceError(
                 paths[0], "is a configuration only; give the pp_rank_K.json files too"
             )
-        options.progress.begin("reading dumps", len(dumps))
         config, notices = _config(dumps[0].with_name(_CONFIG))
         numbers = [rank_in_name(path, _RANK.findall(path.name)[0]) for path in dumps]
         refuse_doubles(zip(numbers, dumps, strict=True), "give one run")
-        parts, totals, contents = [], [], []
-        for rank, path in zip(numbers, dumps, strict=True):
-            iterations = _decode(path)
-            passes, total, more = _passes(path, iterations)
-            notices += more
-            parts.append(passes.with_columns(rank=pl.lit(rank, pl.Int32)))
-            totals.append(total)
-            contents.append(
-                Contents(
-                    path=str(path),
-                    host=None,
-                    process=None,
-                    counts={"iterations": len(iterations), "tasks": passes.height},
-                )
-            )
-            options.progress.advance()
-        passes = pl.concat(parts)
+        read = read_each(_read, dumps, options, what="reading dumps")
+        notices += [notice for dump in read for notice in dump.notices]
+        passes = pl.concat(
+            dump.passes.with_columns(rank=pl.lit(rank, pl.Int32))
+            for rank, dump in zip(numbers, read, strict=True)
+        )
         notices += _incomplete(passes, config)
         found = _numbered(passes, config, config.pp_size or max(numbers) + 1)
         ranks = pl.DataFrame(
@@ -165,10 +171,10 @@ class PrimusSource:
         return assembled(
             "primus",
             [(None, path) for path in dumps],
-            _laid_out(found.tasks, pl.concat(totals)),
+            _laid_out(found.tasks, pl.concat(dump.lengths for dump in read)),
             ranks,
             notices=(_no_common_clock(), *notices, *found.notices),
-            contents=contents,
+            contents=(dump.contents for dump in read),
             world=config.pp_size,
             inferred=found.inferred,
             microbatches=config.microbatches,
@@ -209,6 +215,14 @@ def _decode(path: Path) -> dict[str, _Iteration]:
     if not all(key.isdecimal() and len(key) < 10 for key in found):
         raise SourceError(path, "is no Primus dump: its keys are not the numbers of iterations")
     return found
+
+
+def _read(path: Path, _: Progress) -> _Dump:
+    iterations = _decode(path)
+    passes, lengths, notices = _passes(path, iterations)
+    counts = {"iterations": len(iterations), "tasks": passes.height}
+    contents = Contents(path=str(path), host=None, process=None, counts=counts)
+    return _Dump(passes, lengths, contents, notices)
 
 
 def _passes(

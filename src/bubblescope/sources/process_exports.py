@@ -121,47 +121,64 @@ class Made(msgspec.Struct, frozen=True):
     untimed: int
 
 
-class Maker:
-    """Makes tasks of exports, one by one, so that only one's events are in memory.
+class Makings(msgspec.Struct, frozen=True):
+    """What can be made of one export; which counts is known once all are read.
 
-    Names of passes are believed alone, wherever any export has some: others of the run then have the
-    tasks that are named in them.
+    Attributes:
+        pipelined: Whether names of its ranges tell passes of a pipeline.
+        named: What was made of the names of its ranges; None if it cannot count.
+        told: What was made where no names tell passes; None if names do, so that it cannot count.
+    """
 
-    Args:
+    pipelined: bool
+    named: Made | None
+    told: Made | None
+
+
+class Maker(msgspec.Struct, frozen=True):
+    """Makes tasks of exports, each by itself; runs in any process.
+
+    Attributes:
         names: What range names mean.
         several: Whether there may be more than one export.
     """
 
-    def __init__(self, names: NameParser, *, several: bool) -> None:
-        self._names = names
-        self._several = several
-        self._pipelined = False
-        self._named: list[Made] = []
-        self._told: list[Made] = []
+    names: NameParser
+    several: bool
 
-    def add(self, capture: Capture, clues: Clues) -> None:
+    def make(self, capture: Capture, clues: Clues) -> Makings:
         """Make tasks of one export."""
-        projection = project(capture, self._names)
+        projection = project(capture, self.names)
         untimed = 0 if projection.tasks.height else projection.ranges
-        self._pipelined |= any(map(of_pipeline, map(Kind, projection.tasks["kind"].unique())))
-        if self._pipelined or self._several or not capture.work.height:
-            budget = _spent(capture, projection)
-            made = Made(projection, budget, {}, named=True, untimed=untimed)
-            self._named.append(made)
-            if not capture.work.height:
-                self._told.append(made)
-        if not self._pipelined and capture.work.height:
-            told = tell(parts(capture, clues.ranges, clues.engine_threads), capture, self._names)
-            budget = _spent(capture, told.projection)
-            self._told.append(Made(told.projection, budget, told.how, named=False, untimed=untimed))
-
-    def finish(self) -> list[Made]:
-        """Return what was made of each export, in the order in which they came."""
-        return self._named if self._pipelined else self._told
+        pipelined = any(map(of_pipeline, map(Kind, projection.tasks["kind"].unique())))
+        named = told = None
+        if pipelined or self.several or not capture.work.height:
+            named = _made(capture, projection, {}, named=True, untimed=untimed)
+        if not pipelined and capture.work.height:
+            found = tell(parts(capture, clues.ranges, clues.engine_threads), capture, self.names)
+            told = _made(capture, found.projection, found.how, named=False, untimed=untimed)
+        elif not pipelined:
+            told = named
+        return Makings(pipelined, named, told)
 
 
-def _spent(capture: Capture, projection: Projection) -> Spent:
-    return spent(capture, projection.tasks, projection.markers, projection.owners)
+def _made(
+    capture: Capture, projection: Projection, how: dict[str, str], *, named: bool, untimed: int
+) -> Made:
+    budget = spent(capture, projection.tasks, projection.markers, projection.owners)
+    bare = msgspec.structs.replace(projection, owners=None)  # which are as long as the kernels
+    return Made(bare, budget, how, named=named, untimed=untimed)
+
+
+def chosen_of(makings: Sequence[Makings]) -> list[Made]:
+    """Return what was made of each export.
+
+    Names of passes are believed alone, wherever any export has some: others of the run then have the
+    tasks that are named in them.
+    """
+    pipelined = any(one.pipelined for one in makings)
+    chosen = [one.named if pipelined else one.told for one in makings]
+    return [one for one in chosen if one is not None]
 
 
 def no_tasks(

@@ -18,17 +18,21 @@ from bubblescope.recording.attempts import number_of
 from bubblescope.recording.columns import HEADER
 from bubblescope.recording.failures import without_failed
 from bubblescope.recording.reader import Torn, header_of, read_stream
+from bubblescope.sources.parallel import read_each
 from bubblescope.sources.rank_grid import groups_of_grid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from bubblescope.model.progress import Progress
     from bubblescope.recording.columns import Header
     from bubblescope.sources.source import ReadOptions
 
 _RECORDING: Final = ".bubbles"
 _PARQUET_MAGIC: Final = b"PAR1"
+_HEAD: Final = 1 << 16
+"""Bytes in which the first record of a recording fits."""
 _BOOT: Final = 8
 """Letters of a boot that tell machines of one name apart."""
 
@@ -60,18 +64,12 @@ class NativeSource:
             SourceError: A file holds nothing that can be used.
             TimelineError: Two files hold the same rank.
         """
-        options.progress.begin("reading recordings", len(paths))
-        found, timelines, empty = [], [], {}
-        for path in paths:
-            if path.suffix == _RECORDING:
-                try:
-                    found.append(_Recording(path))
-                except _EmptyError as error:
-                    empty[path] = error
-            else:
-                timelines.append(Timeline.load(path))
-            options.progress.advance()
-        recordings = _joined(found, empty)
+        read = read_each(_read, paths, options, what="reading recordings", threads=True)
+        timelines = [one for one in read if isinstance(one, Timeline)]
+        empty = {
+            path: one for path, one in zip(paths, read, strict=True) if isinstance(one, _EmptyError)
+        }
+        recordings = _joined([one for one in read if isinstance(one, _Recording)], empty)
         # Processes of one boot share a monotonic clock; one anchor for all keeps them exact. Machines
         # may share a name, as those of containers do, but boots never share a clock.
         anchors: dict[tuple[str, str], int] = {}
@@ -97,6 +95,40 @@ class NativeSource:
         if len(anchors) > 1:
             whole = whole.with_notices(clocks_unchecked(len(anchors)))
         return whole
+
+    def together(self, paths: Sequence[Path]) -> list[list[Path]]:
+        """Return the recordings of each host together, whose ranks share a clock.
+
+        Several starts of a job are all together; a saved timeline is by itself.
+        """
+        if len({number_of(path.parent) for path in paths}) > 1:
+            return [list(paths)]
+        groups: dict[str, list[Path]] = {}
+        for path in paths:
+            groups.setdefault(
+                _host_of(path) if path.suffix == _RECORDING else str(path), []
+            ).append(path)
+        return list(groups.values())
+
+
+def _host_of(path: Path) -> str:
+    """Return the host that a recording begins with; empty if its beginning is damaged."""
+    try:
+        with path.open("rb") as file:
+            rows, _ = read_stream(file.read(_HEAD))
+        return header_of(path, rows).host if rows is not None and rows.height else ""
+    except (OSError, ValueError, SourceError):
+        return ""
+
+
+def _read(path: Path, _: Progress) -> _Recording | Timeline | _EmptyError:
+    """Read one file; that it is empty is known to be an error only once all others are read."""
+    if path.suffix != _RECORDING:
+        return Timeline.load(path)
+    try:
+        return _Recording(path)
+    except _EmptyError as error:
+        return error
 
 
 class _Part(NamedTuple):

@@ -11,10 +11,10 @@ from bubblescope.names.parser import NameParser
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from concurrent.futures import Executor
     from os import PathLike
     from pathlib import Path
 
+    from bubblescope.engine import Engine
     from bubblescope.model.timeline import Timeline
 
 
@@ -26,17 +26,25 @@ class ReadOptions(msgspec.Struct, frozen=True):
         progress: Where to report progress.
         run: Which run to read from logs that several were appended to, counted from 0; the last
             if None.
-        executor: Where to read large files side by side; local processes if None.
+        engine: Where to read files side by side; if None, in processes of this machine where that pays.
         activities: Whether to keep every kernel, copy and fill, as `Timeline.activities`.
         unlimited: Whether to read packed files however much they unpack to.
+        steps: Steps that are wanted; all if None. Only a source that need not read the others for it
+            leaves them out.
+        ranks: Ranks that are wanted, likewise.
+        enough: Number of tasks that are enough: of a dataset with more, only some steps are read, and a
+            notice says which. All are read if None, or if `steps` names some.
     """
 
     names: NameParser = msgspec.field(default_factory=NameParser)
     progress: Progress = SILENT
     run: int | None = None
-    executor: Executor | None = None
+    engine: Engine | None = None
     activities: bool = False
     unlimited: bool = False
+    steps: Sequence[range] | None = None
+    ranks: Sequence[range] | None = None
+    enough: int | None = None
 
 
 class LoadOptions(TypedDict, total=False):
@@ -51,14 +59,18 @@ class LoadOptions(TypedDict, total=False):
         run: Which run to read from logs that several were appended to, counted from 0; the last
             if None.
         attempt: Which start of a recorded job to read: its number; "all" as one run; the last if None.
-        executor: A `concurrent.futures` executor to read large files with, such as a Dask client's
-            `get_executor()`; local processes if None.
+        engine: Where to read files side by side, as `bubblescope.engine.engine` makes it; if None, in
+            processes of this machine where that pays.
         clock: "auto", the default, corrects the clocks of several hosts, or of ranks that share none,
             if what must come before what shows them to be wrong (`bubblescope.clocks.align`);
             "solve" corrects them in any case; "raw" takes times as they are.
         activities: Whether to keep every kernel, copy and fill, as `Timeline.activities`: for
             `bubblescope kernels`. It takes much more memory.
         unlimited: Whether to read packed files that unpack to more than traces do, instead of refusing.
+        steps: Steps that are wanted, by which a dataset is read in part; other traces are read whole.
+        ranks: Ranks that are wanted, likewise.
+        enough: Number of tasks that are enough: of a dataset with more, only some steps are read, and a
+            notice says which. All are read if None, or if `steps` names some.
     """
 
     names: str | PathLike[str] | Sequence[str] | None
@@ -67,10 +79,13 @@ class LoadOptions(TypedDict, total=False):
     progress: Progress
     run: int | None
     attempt: int | Literal["all"] | None
-    executor: Executor | None
+    engine: Engine | None
     clock: Literal["raw", "auto", "solve"]
     activities: bool
     unlimited: bool
+    steps: Sequence[range] | None
+    ranks: Sequence[range] | None
+    enough: int | None
 
 
 class Source(Protocol):
@@ -93,4 +108,19 @@ class Source(Protocol):
 
         Raises:
             SourceError: A trace is damaged beyond use; names it and says what to do.
+        """
+
+
+class ReadsApart(Source, Protocol):
+    """A format of which some traces of a run can be read without the others.
+
+    What is read then must be what reading all together makes of them, but for what
+    `bubblescope.datasets.writing.needs_all` sees.
+    """
+
+    def together(self, paths: Sequence[Path]) -> list[list[Path]]:
+        """Return the traces of a run in the smallest groups that can be read apart, in order.
+
+        Raises:
+            SourceError: A trace is damaged beyond use.
         """

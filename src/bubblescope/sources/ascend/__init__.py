@@ -36,3 +36,7 @@ class AscendSource:
 
         profiles, notices = read_profiles(paths, options)
         return assemble(profiles, notices, options)
+
+    def together(self, paths: Sequence[Path]) -> list[list[Path]]:
+        """Return each profile by itself: it says its rank, and how large the job is."""
+        return [[path] for path in paths]

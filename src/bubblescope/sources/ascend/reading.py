@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 import polars as pl
 
 from bubblescope.model.errors import SourceError
@@ -59,8 +60,7 @@ def read_profiles(
         SourceError: A database is damaged, or a folder holds none.
     """
     chosen, notices = _databases(paths)
-    options.progress.begin("reading profiles", None)
-    profiles = read_each(read_profile, chosen, options.progress, options.executor, threads=True)
+    profiles = read_each(read_profile, chosen, options, what="reading profiles", threads=True)
     return profiles, notices
 
 
@@ -317,34 +317,68 @@ def _spent(
 ) -> tuple[Spent, list[Notice]]:
     """Read what the devices spent their time on; return it by rank, and what was dropped."""
     roles = dict(place.groups().select("name", "role").iter_rows())
-    of = {Path(profile.path): index for index, profile in enumerate(profiles)}
+    found = read_each(
+        _WorkReader(roles, options.names, options.activities),
+        [
+            _Known(profile, rank, its, _peers(profile, place))
+            for profile, rank, its in zip(profiles, ranks, tasks, strict=True)
+        ],
+        options,
+        what="reading device work",
+        path=lambda known: Path(known.profile.path),
+        threads=True,
+    )
+    nothing = NOTHING.by_rank(0, pl.DataFrame(schema={"rank": pl.Int32}))
+    told = [part for part, _ in found if part is not None]
+    return joined([nothing, *told]), [notice for _, lost in found for notice in lost]
 
-    def one(path: Path, progress: Progress) -> tuple[Spent, list[Notice]]:
-        index = of[path]
-        profile = profiles[index]
-        peers = _peers(profile, place)
+
+class _Known(NamedTuple):
+    """What is known of a rank before its device's work is read.
+
+    Attributes:
+        profile: What was read of its database.
+        rank: Which it is.
+        tasks: Its tasks.
+        peers: As for `read_device_work`.
+    """
+
+    profile: Profile
+    rank: int
+    tasks: pl.DataFrame
+    peers: pl.DataFrame
+
+
+class _WorkReader(msgspec.Struct, frozen=True):
+    """Reads what a device spent its time on; runs in any process.
+
+    Attributes:
+        roles: What the communication groups are for, by name.
+        names: What range names mean.
+        activities: Whether to keep the kernels.
+    """
+
+    roles: dict[str, str | None]
+    names: NameParser
+    activities: bool
+
+    def __call__(self, known: _Known, progress: Progress) -> tuple[Spent | None, list[Notice]]:
+        profile, tasks = known.profile, known.tasks
         work = read_device_work(
-            profile, roles, peers, options.names, progress, kernels=options.activities
+            profile, self.roles, known.peers, self.names, progress, kernels=self.activities
         )
         if work is None:
-            return NOTHING, []
+            return None, []
         process = pl.lit(PROCESS, pl.Int64)
         devices = work.capture.work.select("device").unique()
         found = spent(
             work.capture,
-            tasks[index].join(devices, how="cross").with_columns(process=process),
+            tasks.join(devices, how="cross").with_columns(process=process),
             profile.steps.with_columns(process=process),
-            _owners(work.capture.work, tasks[index]) if options.activities else None,
+            _owners(work.capture.work, tasks) if self.activities else None,
         )
         lost = impossible_times(work.impossible, work.total, "tasks of the device", profile.path)
-        return found.by_rank(0, pl.DataFrame({"rank": [ranks[index]]}, {"rank": pl.Int32})), lost
-
-    options.progress.begin("reading device work", None)
-    # Not in other processes: there would be more to send than to read.
-    found = read_each(one, list(of), options.progress, threads=True)
-    nothing = NOTHING.by_rank(0, pl.DataFrame(schema={"rank": pl.Int32}))
-    told = [part for part, _ in found if part is not NOTHING]
-    return joined([nothing, *told]), [notice for _, lost in found for notice in lost]
+        return found.by_rank(0, pl.DataFrame({"rank": [known.rank]}, {"rank": pl.Int32})), lost
 
 
 def _owners(work: pl.DataFrame, tasks: pl.DataFrame) -> pl.DataFrame:

@@ -55,12 +55,11 @@ def read_traces(paths: Sequence[Path], options: ReadOptions) -> Timeline:
     Raises:
         SourceError: A trace is damaged beyond use, or two traces of one rank contradict.
     """
-    options.progress.begin("reading traces", sum(path.stat().st_size for path in paths))
     traces = read_each(
         _Reader(options.names, options.activities, options.unlimited),
         paths,
-        options.progress,
-        options.executor,
+        options,
+        what="reading traces",
     )
     ranks, how_rank = _ranks(traces)
     table = _rank_table(traces, ranks)
@@ -220,7 +219,11 @@ class _Reader(msgspec.Struct, frozen=True):
             inferred=told.how,
             blank=told.blank,
             untimed=0 if projection.tasks.height else projection.ranges,
-            projection=(told.projection if events.on_device else _without_kernels(told.projection)),
+            projection=(
+                msgspec.structs.replace(told.projection, owners=None)  # as long as the kernels
+                if events.on_device
+                else _without_kernels(told.projection)
+            ),
             spent=(
                 spent(
                     events.capture,

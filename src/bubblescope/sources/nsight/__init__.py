@@ -44,3 +44,9 @@ class NsightSource:
         from bubblescope.sources.nsight.reading import read_exports  # noqa: PLC0415  slow
 
         return read_exports(paths, options)
+
+    def together(self, paths: Sequence[Path]) -> list[list[Path]]:
+        """Return the exports of each host together: its monotonic clock aligns them."""
+        from bubblescope.sources.nsight.reading import by_host  # noqa: PLC0415  slow
+
+        return by_host(paths)

@@ -9,19 +9,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from bubblescope.model.errors import SourceError
+from bubblescope.model.progress import SILENT
 from bubblescope.model.provenance import Notice, clocks_unchecked
 from bubblescope.sources.nsight.nccl_kernels import groups_of_run
 from bubblescope.sources.nsight.read_export import NsightExport, read_export
 from bubblescope.sources.nsight.tables import ParquetTables, SqliteExport
 from bubblescope.sources.nsight.tool_names import REPORTS
-from bubblescope.sources.process_exports import Maker, no_tasks, one_run
+from bubblescope.sources.parallel import read_each
+from bubblescope.sources.process_exports import Maker, Makings, chosen_of, no_tasks, one_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
+    from bubblescope.names.parser import NameParser
     from bubblescope.sources.capture import Capture
     from bubblescope.sources.process_exports import Clues
     from bubblescope.sources.source import ReadOptions
@@ -44,12 +49,12 @@ def read_exports(paths: Sequence[Path], options: ReadOptions) -> Timeline:
         SourceError: An export is damaged, or a report cannot be exported.
     """
     chosen = _without_twins(paths)
-    exports, maker = [], Maker(options.names, several=len(chosen) > 1)
-    for path in chosen:  # only one export's events are in memory at a time
-        export, capture, clues = _read(path, options)
-        exports.append(export)
-        maker.add(capture, clues)
-    made = maker.finish()
+    reader = _Reader(
+        Maker(options.names, several=len(chosen) > 1), options.names, options.activities
+    )
+    read = read_each(reader, chosen, options, what="reading exports")
+    exports = [export for export, _ in read]
+    made = chosen_of([one for _, one in read])
     offsets, notices = _offsets(exports)
     return one_run(
         "nsight",
@@ -71,6 +76,23 @@ def read_exports(paths: Sequence[Path], options: ReadOptions) -> Timeline:
     )
 
 
+def by_host(paths: Sequence[Path]) -> list[list[Path]]:
+    """Return exports host by host; all together if one is a report, which only `nsys` can open.
+
+    Raises:
+        SourceError: An export is damaged.
+    """
+    if any(path.suffix in REPORTS for path in paths):
+        return [list(paths)]
+    hosts: dict[str, list[Path]] = {}
+    for path in paths:
+        kind = ParquetTables if path.is_dir() else SqliteExport
+        said = kind(path, SILENT).texts("TARGET_INFO_SYSTEM_ENV", ["name", "value"])
+        host = dict(said.iter_rows()).get("Hostname") or ""
+        hosts.setdefault(host, []).append(path)
+    return list(hosts.values())
+
+
 def _without_twins(paths: Sequence[Path]) -> list[Path]:
     """Leave out reports whose export is there too: `nsys stats` leaves both side by side."""
     exported = {path.with_suffix("") for path in paths if path.suffix not in REPORTS}
@@ -79,18 +101,34 @@ def _without_twins(paths: Sequence[Path]) -> list[Path]:
     ]
 
 
-def _read(path: Path, options: ReadOptions) -> tuple[NsightExport, Capture, Clues]:
-    """Open whichever container the export lies in and read it."""
-    progress = options.progress
-    tables: SqliteExport | ParquetTables
-    if path.is_dir():
-        tables = ParquetTables(path, progress)
-        progress.begin(f"reading {path.name}", tables.size())
-        return read_export(tables, str(path), options.names, kernels=options.activities)
-    with _as_sqlite(path, progress) as file:
-        tables = SqliteExport(file, progress)
-        progress.begin(f"reading {path.name}", tables.size())
-        return read_export(tables, str(path), options.names, kernels=options.activities)
+class _Reader(msgspec.Struct, frozen=True):
+    """Reads one export; runs in any process.
+
+    Attributes:
+        maker: Makes tasks of its events.
+        names: What range names mean.
+        activities: Whether to keep the kernels.
+    """
+
+    maker: Maker
+    names: NameParser
+    activities: bool
+
+    def __call__(self, path: Path, progress: Progress) -> tuple[NsightExport, Makings]:
+        export, capture, clues = self._read(path, progress)
+        return export, self.maker.make(capture, clues)
+
+    def _read(self, path: Path, progress: Progress) -> tuple[NsightExport, Capture, Clues]:
+        """Open whichever container the export lies in and read it."""
+        tables: SqliteExport | ParquetTables
+        if path.is_dir():
+            tables = ParquetTables(path, progress)
+            progress.begin(f"reading {path.name}", tables.size())
+            return read_export(tables, str(path), self.names, kernels=self.activities)
+        with _as_sqlite(path, progress) as file:
+            tables = SqliteExport(file, progress)
+            progress.begin(f"reading {path.name}", tables.size())
+            return read_export(tables, str(path), self.names, kernels=self.activities)
 
 
 @contextmanager

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from bubblescope.model.provenance import Notice
+from bubblescope.sources.parallel import read_each
 from bubblescope.sources.plausibility import impossible_times
-from bubblescope.sources.process_exports import UNKNOWN, Maker, no_tasks, one_run
+from bubblescope.sources.process_exports import (
+    UNKNOWN,
+    Maker,
+    Makings,
+    chosen_of,
+    no_tasks,
+    one_run,
+)
 from bubblescope.sources.rocpd.database import Part, RocpdExport, read_part
 from bubblescope.sources.rocpd.table_suffixes import suffixes
 
@@ -17,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from bubblescope.model.progress import Progress
     from bubblescope.model.timeline import Timeline
     from bubblescope.sources.source import ReadOptions
 
@@ -29,18 +39,12 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Timeline:
     Raises:
         SourceError: A file is damaged, or two are of one process.
     """
-    exports: list[RocpdExport] = []
     # A damaged file may show no tables: reading it says what is wrong.
     chosen = [(path, suffix) for path in paths for suffix in suffixes(path) or [""]]
-    maker = Maker(options.names, several=len(chosen) > 1)
-    for path, suffix in chosen:
-        part = Part(path, suffix, options.progress)
-        options.progress.begin(f"reading {path.name}", part.size())
-        export, capture, clues = read_part(part, named=options.activities)
-        exports.append(export)
-        maker.add(capture, clues)
-    made = maker.finish()
-    exports = _told_apart(exports)
+    reader = _Reader(Maker(options.names, several=len(chosen) > 1), options.activities)
+    read = read_each(reader, chosen, options, what="reading files", path=itemgetter(0))
+    made = chosen_of([one for _, one in read])
+    exports = _told_apart([export for export, _ in read])
     machines = len({export.machine for export in exports})
     return one_run(
         "rocpd",
@@ -61,6 +65,25 @@ def read_files(paths: Sequence[Path], options: ReadOptions) -> Timeline:
         common_clock=machines == 1,
         host_clocks=machines > 1,
     )
+
+
+class _Reader(msgspec.Struct, frozen=True):
+    """Reads one process of a file; runs anywhere.
+
+    Attributes:
+        maker: Makes tasks of its events.
+        activities: Whether to keep the kernels.
+    """
+
+    maker: Maker
+    activities: bool
+
+    def __call__(self, file: tuple[Path, str], progress: Progress) -> tuple[RocpdExport, Makings]:
+        path, suffix = file
+        part = Part(path, suffix, progress)
+        progress.begin(f"reading {path.name}", part.size())
+        export, capture, clues = read_part(part, named=self.activities)
+        return export, self.maker.make(capture, clues)
 
 
 def _told_apart(exports: list[RocpdExport]) -> list[RocpdExport]:

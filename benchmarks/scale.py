@@ -1,0 +1,231 @@
+"""What do a dataset and the questions about it cost, from a thousand ranks to a hundred thousand?
+
+    python benchmarks/scale.py make FOLDER --replicas 160 --steps 50
+    python benchmarks/scale.py run FOLDER --workers 2 [--mode dask]
+
+The run is made: 1F1B of 64 stages in many replicas, one saved timeline a rank, as recorders leave them.
+Eight ranks share a host, whose clock is off by some milliseconds. One device is slow, one link between
+two hosts is slow, and one host launches its work late; TRUTH.json says which. `run` takes every command
+as a whole process and prints its wall time, the CPU time of it and all its workers, and the peak memory
+of the process that was asked: the client.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from bubblescope import Timeline
+from bubblescope.engine import engine
+from bubblescope.schedules import generate
+from bubblescope.schedules.replay import Graph, edges_of
+
+STAGES, A_HOST = 64, 8
+FORWARD_NS, LINK_NS = 1_000_000, 20_000
+SLOW_DEVICE, SLOW_LINK_NS, LATE_NS = 1.3, 600_000, 300_000
+CLOCK_NS = 2_000_000
+_MIB = 2**20
+
+
+class Truth(NamedTuple):
+    """What is wrong with the run.
+
+    Attributes:
+        slow_rank: Its device takes 1.3 times as long.
+        slow_link: From the first rank to the second and back, results take 0.6 ms longer.
+        late_host: The ranks of the host that launches its work late.
+    """
+
+    slow_rank: int
+    slow_link: tuple[int, int]
+    late_host: tuple[int, ...]
+
+
+class Job(NamedTuple):
+    """One replica to be made."""
+
+    folder: Path
+    replica: int
+    replicas: int
+    steps: int
+    microbatches: int
+    period_ns: int
+    offsets_ns: tuple[int, ...]
+    truth: Truth
+
+
+def rank_of(stage: int, replica: int, replicas: int) -> int:
+    """Return the rank: replicas vary faster than stages, as in Megatron-LM."""
+    return stage * replicas + replica
+
+
+def truth_of(replicas: int) -> Truth:
+    """Return what is wrong, each in another replica."""
+    slow, link, late = (replicas * share // 8 for share in (1, 3, 6))
+    host = rank_of(40, late, replicas) // A_HOST * A_HOST
+    return Truth(
+        rank_of(20, slow, replicas),
+        (rank_of(30, link, replicas), rank_of(31, link, replicas)),
+        tuple(range(host, host + A_HOST)),
+    )
+
+
+def replay(job: Job) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Return the plan, and the start and end of every operation: steps x n each."""
+    plan = generate("1f1b", devices=STAGES, microbatches=job.microbatches)
+    edges, _ = edges_of(plan)
+    graph = Graph(len(plan), edges)
+    random = np.random.default_rng([job.replica, job.steps])
+    rank = rank_of(plan.device, job.replica, job.replicas)
+    base = np.where(plan.kind == 0, FORWARD_NS, 2 * FORWARD_NS)
+    length = base * random.uniform(0.98, 1.02, (job.steps, len(plan)))
+    length[:, rank == job.truth.slow_rank] *= SLOW_DEVICE
+    duration = length.astype(np.int64)
+    late = random.exponential(5_000, duration.shape).astype(np.int64)
+    late[:, np.isin(rank, job.truth.late_host)] += LATE_NS
+    one, other = rank[edges.source], rank[edges.target]
+    delay = np.where(one != other, LINK_NS, 0)
+    delay[
+        np.isin(one, job.truth.slow_link) & np.isin(other, job.truth.slow_link) & (one != other)
+    ] += SLOW_LINK_NS
+    ends = np.stack([graph.run(late[step] + duration[step], delay)[1] for step in range(job.steps)])
+    return plan, ends - duration, ends
+
+
+def make_replica(job: Job) -> int:
+    """Write the ranks of one replica, and return the length of its longest step."""
+    plan, begin, end = replay(job)
+    longest = int(end.max())
+    if not job.period_ns:
+        return longest
+    opens = (np.arange(job.steps) * job.period_ns)[:, None]
+    begin, end = begin + opens, end + opens
+    kinds = np.where(plan.kind == 0, "forward", "backward")
+    for stage in range(STAGES):
+        rank = rank_of(stage, job.replica, job.replicas)
+        mine = plan.device == stage
+        host = rank // A_HOST
+        start = begin[:, mine].ravel() + job.offsets_ns[host]
+        launched_late = rank in job.truth.late_host
+        launch = start - (2_000 if launched_late else FORWARD_NS)
+        tasks = pl.DataFrame(
+            {
+                "rank": pl.repeat(rank, len(start), dtype=pl.Int32, eager=True),
+                "step": np.repeat(np.arange(job.steps), mine.sum()),
+                "kind": np.tile(kinds[mine], job.steps),
+                "stage": np.tile(plan.stage[mine], job.steps),
+                "microbatch": np.tile(plan.microbatch[mine], job.steps),
+                "start_ns": start,
+                "end_ns": end[:, mine].ravel() + job.offsets_ns[host],
+                "host_start_ns": launch,
+                "host_end_ns": launch + 1_000,
+            }
+        ).with_columns(lane=pl.lit("compute"), name=pl.lit("task"))
+        ranks = pl.DataFrame(
+            {"rank": [rank], "host": [f"node{host}"], "stages": [[stage]], "dp": [job.replica]}
+        )
+        Timeline(tasks, ranks).save(job.folder / f"rank{rank:06}.parquet")
+    return longest
+
+
+def make(folder: Path, replicas: int, steps: int, microbatches: int) -> None:
+    """Write the traces of a run."""
+    folder.mkdir(parents=True)
+    truth = truth_of(replicas)
+    hosts = -(-replicas * STAGES // A_HOST)
+    random = np.random.default_rng(0)
+    offsets = (0, *random.normal(0, CLOCK_NS, hosts - 1).astype(int).tolist())
+    first = Job(folder, 0, replicas, steps, microbatches, 0, offsets, truth)
+    worst = [first._replace(replica=replicas * share // 8) for share in (0, 1, 3, 6)]
+    period = round(1.01 * max(make_replica(job) for job in worst))
+    jobs = [first._replace(replica=replica, period_ns=period) for replica in range(replicas)]
+    with engine() as workers:
+        for done, _ in enumerate(workers.run(make_replica, jobs), 1):
+            print(f"\r{done} of {replicas} replicas", end="", file=sys.stderr, flush=True)
+    said = {**truth._asdict(), "tasks": replicas * STAGES * steps * microbatches * 2}
+    (folder.parent / f"{folder.name}.TRUTH.json").write_text(json.dumps(said))
+    print(file=sys.stderr)
+
+
+_MEASURE = """
+import json, os, resource, subprocess, sys, time
+begin = time.perf_counter()
+done = subprocess.Popen(sys.argv[2:])
+_, status, own = os.wait4(done.pid, 0)
+wall = time.perf_counter() - begin
+of_all = resource.getrusage(resource.RUSAGE_CHILDREN)
+said = [status, wall, of_all.ru_utime + of_all.ru_stime, own.ru_maxrss * 1024]
+open(sys.argv[1], "w").write(json.dumps(said))
+"""
+"""Runs a command from a process that is small: a child counts as its own what its parent had when it
+was forked."""
+
+
+def measured(arguments: list[str], output: Path) -> tuple[float, float, float]:
+    """Run a command; return wall and CPU seconds of all its processes, and its own peak in bytes."""
+    with tempfile.NamedTemporaryFile() as said, output.open("w") as out:
+        command = [sys.executable, "-m", "bubblescope", *arguments]
+        subprocess.run(
+            [sys.executable, "-S", "-c", _MEASURE, said.name, *command],
+            env={
+                key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"
+            },
+            stdout=out,
+            check=True,
+        )
+        status, wall, cpu, peak = json.loads(Path(said.name).read_text())
+    if status:
+        sys.exit(f"{' '.join(arguments)} ended with {os.waitstatus_to_exitcode(status)}")
+    return wall, cpu, peak
+
+
+def run(folder: Path, how: list[str], commands: list[str]) -> None:
+    """Make a dataset of the traces, ask what there is to ask, and print what each took."""
+    root = folder.with_name(f"{folder.name}.dataset")
+    shutil.rmtree(root, ignore_errors=True)
+    said = json.loads((folder.parent / f"{folder.name}.TRUTH.json").read_text())
+    ranks = sum(1 for _ in folder.iterdir())
+    print(f"{ranks:,} ranks, {said['tasks']:,} tasks; load {os.getloadavg()[0]:.1f}")
+    print("| command | wall | CPU | peak of the client |\n|---|---|---|---|")
+    for command in ["dataset", *commands]:
+        arguments = (
+            ["dataset", str(folder), "-o", str(root), *how]
+            if command == "dataset"
+            else [*command.split(), str(root), *how]
+        )
+        name = command.split()[0]
+        wall, cpu, peak = measured(arguments, folder.with_name(f"{folder.name}.{name}.txt"))
+        print(f"| `{command}` | {wall:.1f} s | {cpu:.1f} s | {peak / _MIB:.0f} MiB |", flush=True)
+
+
+def main() -> None:
+    """Make a run, or measure."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    ways = parser.add_subparsers(dest="way", required=True)
+    making = ways.add_parser("make")
+    making.add_argument("folder", type=Path)
+    making.add_argument("--replicas", type=int, default=16)
+    making.add_argument("--steps", type=int, default=50)
+    making.add_argument("--microbatches", type=int, default=100)
+    running = ways.add_parser("run")
+    running.add_argument("folder", type=Path)
+    running.add_argument("--commands", nargs="*", default=["info"])
+    asked, how = parser.parse_known_args()
+    if asked.way == "make":
+        make(asked.folder, asked.replicas, asked.steps, asked.microbatches)
+    else:
+        run(asked.folder, how, asked.commands)
+
+
+if __name__ == "__main__":
+    main()

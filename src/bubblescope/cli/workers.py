@@ -1,0 +1,90 @@
+"""Where commands have their work done: options that say which workers, and the engine they mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from bubblescope.cli.values import Parsed
+from bubblescope.engine import MODES, engine
+from bubblescope.engine.sizes import byte_count
+
+if TYPE_CHECKING:
+    from bubblescope.engine import Engine
+
+_SECTION: Final = "Workers (docs/scale.md)"
+
+
+class Sectioned(click.Command):
+    """A command whose help has a section of its own for what few need."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those about workers last."""
+        super().format_options(ctx, formatter)
+        mine = [one for one in self.get_params(ctx) if isinstance(one, _WorkerOption)]
+        if records := [record for one in mine if (record := one.record(ctx)) is not None]:
+            with formatter.section(_SECTION):
+                formatter.write_dl(records)
+
+
+class _WorkerOption(click.Option):
+    """An option about workers, which stands in their section of the help and in no other."""
+
+    def get_help_record(self, ctx: click.Context) -> None:
+        """Return nothing for the section of all options."""
+
+    def record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return how it is written and what it means."""
+        return super().get_help_record(ctx)
+
+
+def with_workers(command: Any) -> Any:
+    """Add the options that say where work is done; the command should be `Sectioned`."""
+    for option in reversed(
+        (
+            click.option(
+                "--mode",
+                cls=_WorkerOption,
+                type=click.Choice(MODES),
+                default=MODES[0],
+                show_default=True,
+                help="Work in processes of this machine, or on a Dask cluster.",
+            ),
+            click.option(
+                "--workers",
+                cls=_WorkerOption,
+                type=click.IntRange(min=1),
+                metavar="N",
+                help="How many processes to start; one for each core by default.",
+            ),
+            click.option(
+                "--worker-memory",
+                cls=_WorkerOption,
+                type=Parsed("size", byte_count),
+                metavar="SIZE",
+                help="Memory that each of them may have, such as 8GB.",
+            ),
+            click.option(
+                "--scheduler",
+                cls=_WorkerOption,
+                metavar="ADDRESS",
+                help="Dask cluster that runs already, such as tcp://10.0.0.1:8786.",
+            ),
+            click.option(
+                "--scheduler-file",
+                cls=_WorkerOption,
+                type=click.Path(),
+                metavar="FILE",
+                help="The same, as a file that its scheduler wrote.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def chosen(options: dict[str, Any]) -> Engine:
+    """Take the options of `with_workers` out of those of a command, and return what they mean."""
+    names = ("mode", "workers", "worker_memory", "scheduler", "scheduler_file")
+    return engine(**{name: options.pop(name) for name in names if name in options})

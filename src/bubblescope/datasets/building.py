@@ -1,0 +1,385 @@
+"""Making a dataset, going on with one that was left unfinished, and adding traces to one."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import polars as pl
+
+from bubblescope.datasets.batches import (
+    BATCH,
+    Batch,
+    as_one,
+    batches,
+    input_of,
+    together,
+    with_shared_ranks,
+)
+from bubblescope.datasets.writing import Job, make_part
+from bubblescope.model.errors import BubblescopeError, SourceError
+from bubblescope.model.files import replacing
+from bubblescope.model.groups import merged
+from bubblescope.model.progress import SILENT
+from bubblescope.model.provenance import Run, clocks_unchecked
+from bubblescope.model.timeline_tables import TABLES
+from bubblescope.sources.dataset.catalogue import (
+    BLOCK_STEPS,
+    CATALOGUE,
+    MANIFESTS,
+    RANKS,
+    SCHEMA,
+    TASKS,
+    Catalogue,
+    Manifest,
+    catalogue_of,
+    manifest_of,
+    table_file,
+)
+from bubblescope.sources.rank_grid import groups_of_grid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bubblescope.engine import Engine
+    from bubblescope.model.progress import Progress
+    from bubblescope.sources import Found
+    from bubblescope.sources.source import LoadOptions
+
+_FOLDERS: Final = (MANIFESTS, RANKS, TASKS, *TABLES)
+_LOCK: Final = ".lock"
+_GROUPS: Final = "groups"
+_BY_COORDINATES: Final = "coordinates"
+_NATIVE: Final = "native"
+_RECORDING: Final = ".bubbles"
+"""Of these, where ranks stand tells their groups if they do not tell themselves."""
+
+
+class DatasetError(BubblescopeError):
+    """A dataset cannot be made there, or not of that."""
+
+
+class Outcome(NamedTuple):
+    """What came of making a dataset.
+
+    Attributes:
+        catalogue: The dataset.
+        read: How many traces were read now.
+        kept: How many had been read before and have not changed since.
+        together: Why all traces were read as one; None if they were not.
+    """
+
+    catalogue: Catalogue
+    read: int
+    kept: int
+    together: str | None
+
+
+class Dataset(NamedTuple):
+    """A dataset to be made, or added to.
+
+    Attributes:
+        root: Its folder, which is made if it is not there.
+        how: How traces are read; steps and ranks are all.
+        engine: Where they are read.
+        batch: Traces of a part.
+        block_steps: Steps of a block.
+        progress: Is told of traces.
+        anew: Whether to begin with nothing, and remove what is in it now.
+    """
+
+    root: Path
+    how: LoadOptions
+    engine: Engine
+    batch: int = BATCH
+    block_steps: int = BLOCK_STEPS
+    progress: Progress = SILENT
+    anew: bool = False
+
+    def make(self, found: Found) -> Outcome:
+        """Read what is not in the dataset yet, and publish it all.
+
+        Traces that are in it and have not changed are not read again, and stay in it if they are not
+        given any more.
+
+        Args:
+            found: The traces.
+
+        Raises:
+            DatasetError: The folder holds something else, or a dataset that was made otherwise.
+            SourceError: As `bubblescope.load`, and so its other errors.
+            EngineError: Workers died of a batch, or cannot be reached.
+            OSError: It cannot be written.
+        """
+        options = self._options()
+        with self._locked():
+            if self.anew:
+                self._clear(found)
+            before = self._present(options)
+            kept = _unchanged(before, found)
+            todo = batches(_without(found, kept), self.batch)
+            kept, todo = _kept_apart(kept, todo, found, self.batch)
+            self._begin(found)
+            self.progress.begin("reading traces", sum(len(batch.inputs) for batch in todo))
+            made = self._made(todo, options)
+            manifests = {**kept, **made}
+            again = self._again(manifests)
+            if again:
+                self.progress.begin(
+                    "reading traces together", sum(len(one.inputs) for one in again)
+                )
+                made |= self._made(again, options)
+                gone = {one for batch in again for one in batch.inputs}
+                manifests = {
+                    name: one
+                    for name, one in {**manifests, **made}.items()
+                    if not gone & set(one.inputs) or name in {b.name(options) for b in again}
+                }
+            catalogue = self._publish(list(manifests.values()), found)
+            whole = next((one.needs_all for one in manifests.values() if one.needs_all), None)
+            return Outcome(
+                catalogue,
+                sum(len(one.inputs) for name, one in manifests.items() if name in made),
+                sum(len(one.inputs) for name, one in manifests.items() if name not in made),
+                whole if len(manifests) == 1 and len(found.files) > 1 else None,
+            )
+
+    def _made(self, todo: Sequence[Batch], options: dict[str, str]) -> dict[str, Manifest]:
+        """Read batches, and return the manifests of their parts."""
+        jobs = [Job(self.root, batch, self.how, options, self.block_steps) for batch in todo]
+        made = {}
+        for index, name in self.engine.run(make_part, jobs):
+            made[name] = manifest_of(self.root, name)
+            self.progress.advance(len(todo[index].inputs))
+        return made
+
+    def _again(self, manifests: dict[str, Manifest]) -> list[Batch]:
+        """Return what has to be read once more in other batches, for what it turned out to hold."""
+        those = list(manifests.values())
+        parts = [Batch(one.source, one.inputs) for one in those]
+        if len(parts) > 1 and any(one.needs_all for one in those):
+            whole = as_one(parts)
+            return whole if len(whole) < len(parts) else []
+        joined = with_shared_ranks(parts, [one.part.ranks for one in those])
+        return [batch for batch in joined if batch not in parts]
+
+    def _options(self) -> dict[str, str]:
+        """Return what decides, beside the traces, what the dataset holds."""
+        names = self.how.get("names") or ()
+        given = [names] if isinstance(names, (str, os.PathLike)) else names
+        held = {
+            "names": [_content(one) for one in given],
+            "kinds": dict(self.how.get("kinds") or {}),
+            **{key: self.how.get(key) for key in ("source", "run", "attempt")},
+            "activities": bool(self.how.get("activities")),
+            "block_steps": self.block_steps,
+        }
+        return {key: repr(value) for key, value in held.items()}
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the dataset's folder, made if it is not there, against others who would write there."""
+        if self.root.exists() and not self.root.is_dir():
+            raise DatasetError(f"{self.root}: is a file; name a folder")
+        self.root.mkdir(parents=True, exist_ok=True)
+        strangers = [path for path in self.root.iterdir() if path.name not in {CATALOGUE, _LOCK}]
+        if strangers and not (self.root / CATALOGUE).is_file():
+            raise DatasetError(
+                f"{self.root}: is no dataset and holds other files ({strangers[0].name}); name a new "
+                "folder"
+            )
+        with (self.root / _LOCK).open("w") as lock:
+            if not _claimed(lock.fileno()):
+                raise DatasetError(
+                    f"{self.root}: is being written by another process; wait until it is done"
+                )
+            yield
+
+    def _present(self, options: dict[str, str]) -> dict[str, Manifest]:
+        """Return the parts that are there, by name; those of the catalogue first."""
+        if not (self.root / CATALOGUE).is_file():
+            return {}
+        listed = [part.name for part in catalogue_of(self.root).parts]
+        lying = sorted(path.stem for path in (self.root / MANIFESTS).glob("[!.]*.json"))
+        found: dict[str, Manifest] = {}
+        for name in dict.fromkeys([*listed, *lying]):
+            try:
+                one = manifest_of(self.root, name)
+            except SourceError:
+                if name in listed:
+                    raise
+                continue
+            if one.options != options:
+                odd = next(key for key in options if one.options.get(key) != options[key])
+                raise DatasetError(
+                    f"{self.root}: was made with {odd} {one.options.get(odd)} and not "
+                    f"{options[odd]}; give the same options, or name another folder"
+                )
+            found[name] = one
+        return found
+
+    def _begin(self, found: Found) -> None:
+        """Make it a dataset, if it is none yet, which says that it is not finished."""
+        if not (self.root / CATALOGUE).is_file():
+            self._write(Catalogue(SCHEMA, False, self.block_steps, inputs=len(found.files)))
+
+    def _clear(self, found: Found) -> None:
+        """Make it a dataset of nothing; what else lies in its folder stays."""
+        self._write(Catalogue(SCHEMA, False, self.block_steps, inputs=len(found.files)))
+        for folder in _FOLDERS:
+            shutil.rmtree(self.root / folder, ignore_errors=True)
+
+    def _publish(self, manifests: list[Manifest], found: Found) -> Catalogue:
+        """Make these parts the dataset, and remove what is of none of them."""
+        manifests.sort(key=lambda one: (one.source, one.inputs))
+        parts = tuple(one.part for one in manifests)
+        spans = [span for part in parts for held in part.blocks.values() for span in held.steps]
+        timed = [span for span in spans if span.start_ns is not None]
+        steps = {span.step for span in timed or spans}
+        run = found.described(Run())
+        hosts = {host for one in manifests if not _saved(one) for host in one.part.hosts}
+        if len(hosts) > 1:
+            run = run.warned(clocks_unchecked(len(hosts)))
+        catalogue = Catalogue(
+            SCHEMA,
+            True,
+            self.block_steps,
+            parts,
+            tuple(sorted(steps)),
+            sum(len(one.inputs) for one in manifests),
+            run,
+            self._groups(manifests),
+        )
+        self._write(catalogue)
+        self._sweep(catalogue)
+        return catalogue
+
+    def _groups(self, manifests: Sequence[Manifest]) -> str | None:
+        """Write the groups that all ranks together tell of; return the file's name, None if none."""
+        told = [
+            pl.read_parquet(table_file(self.root, _GROUPS, one.part.name), hive_partitioning=False)
+            for one in manifests
+            if one.part.rows.get(_GROUPS)
+        ]
+        said = pl.concat(told) if told else None
+        if said is None or (said["how"] == _BY_COORDINATES).all():
+            inputs = [held.path for one in manifests for held in one.inputs]
+            if not any(path.endswith(_RECORDING) for path in inputs):
+                return None
+            ranks = pl.concat(
+                pl.read_parquet(
+                    table_file(self.root, RANKS, one.part.name), hive_partitioning=False
+                )
+                for one in manifests
+            )
+            said = groups_of_grid(ranks)
+        elif len(told) > 1:
+            said = merged(said)
+        if not said.height:
+            return None
+        known = hashlib.blake2b(said.write_json().encode(), digest_size=8).hexdigest()
+        name = f"{_GROUPS}-{known}.parquet"
+        whole = io.BytesIO()
+        said.write_parquet(whole)
+        with replacing(self.root / name) as file:
+            file.write_bytes(whole.getbuffer())
+        return name
+
+    def _write(self, catalogue: Catalogue) -> None:
+        with replacing(self.root / CATALOGUE) as file:
+            file.write_bytes(msgspec.json.format(msgspec.json.encode(catalogue), indent=1))
+
+    def _sweep(self, catalogue: Catalogue) -> None:
+        """Remove the files of parts that are not in the catalogue, and what killed workers left."""
+        names = {part.name for part in catalogue.parts}
+        for folder in _FOLDERS:
+            for path in (self.root / folder).rglob("*"):
+                if path.is_file() and path.stem not in names:
+                    path.unlink()
+        for path in self.root.glob(f"{_GROUPS}-*.parquet"):
+            if path.name != catalogue.groups:
+                path.unlink()
+        for path in sorted(self.root.rglob("block=*")):
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+
+
+def _unchanged(before: dict[str, Manifest], found: Found) -> dict[str, Manifest]:
+    """Return the parts of which no trace has changed; of several of one trace, the largest."""
+    now = {str(path.absolute()): path for path in found.files}
+    kept: dict[str, Manifest] = {}
+    taken: set[str] = set()
+    for name, one in sorted(before.items(), key=lambda held: -len(held[1].inputs)):
+        paths = {held.path for held in one.inputs}
+        same = all(held.path not in now or input_of(now[held.path]) == held for held in one.inputs)
+        if same and not paths & taken:
+            kept[name] = one
+            taken |= paths
+    return kept
+
+
+def _without(found: Found, kept: dict[str, Manifest]) -> Found:
+    """Return the traces that no part holds yet."""
+    there = {held.path for one in kept.values() for held in one.inputs}
+    left = [
+        (source, [path for path in paths if str(path.absolute()) not in there])
+        for source, paths in found.traces
+    ]
+    return found._replace(traces=[(source, paths) for source, paths in left if paths])
+
+
+def _kept_apart(
+    kept: dict[str, Manifest], todo: list[Batch], found: Found, size: int
+) -> tuple[dict[str, Manifest], list[Batch]]:
+    """Return the parts to keep and the batches to read, where nothing kept belongs to what is read.
+
+    A trace may have to be read together with ones that were read before.
+    """
+    if not kept or not todo:
+        return kept, todo
+    groups = [group for source, paths in found.traces for group in together(source, paths)]
+    fresh = {Path(held.path) for batch in todo for held in batch.inputs}
+    torn = {
+        str(path.absolute())
+        for group in groups
+        if fresh & {path.absolute() for path in group}
+        for path in group
+    }
+    stale = [name for name, one in kept.items() if torn & {held.path for held in one.inputs}]
+    if not stale:
+        return kept, todo
+    left = {name: one for name, one in kept.items() if name not in stale}
+    return left, batches(_without(found, left), size)
+
+
+def _saved(part: Manifest) -> bool:
+    """Say whether a part was read from saved timelines, whose clocks have been looked at."""
+    return part.source == _NATIVE and not any(one.path.endswith(_RECORDING) for one in part.inputs)
+
+
+def _content(names: Any) -> str:
+    """Return what a pattern, or a file of them, says."""
+    path = Path(names)
+    try:
+        return path.read_text("utf-8") if path.suffix == ".toml" else str(names)
+    except OSError:
+        return str(names)
+
+
+def _claimed(descriptor: int) -> bool:
+    """Say whether a lock is ours now; where there are no such locks, it is."""
+    try:
+        import fcntl  # noqa: PLC0415  not on every system
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

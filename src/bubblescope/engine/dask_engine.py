@@ -1,0 +1,339 @@
+"""Jobs on a Dask cluster: one that runs already, or one on this machine for as long as it is used.
+
+Traps of Dask, and what is done about them: equal calls share a value while one of them lives, also when
+the file that they read has changed (``pure=False``); results stay on workers until they are released;
+everything that is submitted costs the client memory (a bounded number is in flight); Polars would start
+a thread for each core in each worker; the dashboard listens on all interfaces (there is none); whoever
+reaches a port of the cluster can run what he likes (TLS between the processes of one machine); a job is
+blamed for the death of a worker that it merely waited on (it is tried again alone).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import warnings
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from bubblescope.engine.job import THREADS, deadly, perform, result
+from bubblescope.engine.sizes import gigabytes
+from bubblescope.model.errors import EngineError, reason
+from bubblescope.model.version import __version__
+
+try:
+    import cloudpickle
+    from distributed import Client, LocalCluster, Security, as_completed, get_worker
+    from distributed.scheduler import KilledWorker
+
+    from bubblescope.engine.dask_scheduler import meant
+except ImportError as error:
+    raise EngineError(
+        f"Dask cannot be loaded ({reason(error)}); pip install 'bubblescope[dask]'"
+    ) from None
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+    from os import PathLike
+
+    from typing_extensions import Self
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+_CONNECT_S: Final = 20.0
+"""How long to wait for a scheduler to answer, and for its file to be there."""
+
+_WORKERS_S: Final = 60.0
+"""How long to wait for workers where there are none, at the beginning or in between."""
+
+_LOOK_S: Final = 5.0
+"""How often to ask how many workers there are."""
+
+_AHEAD: Final = 4
+"""Jobs in flight for each that runs: workers never wait for the client, nor the client for memory."""
+
+_RETRIES: Final = 2
+"""How often to try again what may pass, such as a file system that does not answer."""
+
+_ALLOWED_DEATHS: Final = 1
+"""Of workers that a job was given to, on a cluster of our own; then it is tried alone."""
+
+
+class DaskEngine:
+    """Runs jobs on a Dask cluster.
+
+    Args:
+        workers: How many worker processes of a cluster of our own; one for each core if None.
+        memory: How many bytes of memory each of them may have; its share of the machine's if None.
+        address: Of a scheduler that runs.
+        file: Of a scheduler that runs.
+
+    Raises:
+        EngineError: The arguments contradict each other.
+    """
+
+    def __init__(
+        self,
+        workers: int | None,
+        memory: int | None,
+        address: str | None,
+        file: str | PathLike[str] | None,
+    ) -> None:
+        self._scheduler = meant(address, file)
+        if self._scheduler is not None and (workers is not None or memory is not None):
+            raise EngineError(
+                f"the Dask scheduler {self._scheduler.place} ({self._scheduler.said_by}) has workers "
+                "of its own; leave --workers and --worker-memory out"
+            )
+        self._cores = len(os.sched_getaffinity(0))
+        self._processes = workers or self._cores
+        self._memory = memory
+        self._cluster: Any = None
+        self._client: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def workers(self) -> int:
+        """How many jobs run at once; connects to a cluster that runs, to ask it."""
+        if self._scheduler is None:
+            return self._processes
+        return sum(self._connected().nthreads().values())
+
+    def sends(self, count: int, size: int, *, threads: bool = False) -> bool:  # noqa: ARG002
+        """Say that jobs are for the cluster, if there are any: who asks for one means to use it."""
+        return count > 0
+
+    def close(self) -> None:
+        """Leave the cluster, and end it if it is our own."""
+        client, cluster = self._client, self._cluster
+        self._client = self._cluster = None
+        for one in (client, cluster):
+            if one is not None:
+                with suppress(OSError, TimeoutError):
+                    one.close()
+
+    def run(
+        self,
+        work: Callable[[Job], Result],
+        jobs: Sequence[Job],
+        *,
+        name: Callable[[Job], str] = str,
+    ) -> Iterator[tuple[int, Result]]:
+        """Run every job; see `Engine.run`."""
+        if not jobs:
+            return
+        run = _Run(self._connected(), self._place(), cloudpickle.dumps(work), jobs, name)
+        killed = yield from run.do(deque(range(len(jobs))))
+        poison: list[int] = []
+        for index in killed:
+            poison += yield from run.do(deque([index]))
+        if poison:
+            raise deadly([name(jobs[index]) for index in poison])
+
+    def _place(self) -> str:
+        """Return what messages call the cluster."""
+        if self._scheduler is None:
+            return "the Dask cluster of this run"
+        return f"the Dask scheduler {self._scheduler.place} ({self._scheduler.said_by})"
+
+    def _connected(self) -> Any:
+        """Return the client, connected to a cluster that has workers of our own version."""
+        if self._client is None or self._client.status != "running":
+            self.close()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of versions, which are asked below
+                try:
+                    self._client = self._own() if self._scheduler is None else self._given()
+                    _need_workers(self._client, self._place())
+                    _need_versions(self._client, self._place())
+                except BaseException:
+                    self.close()
+                    raise
+        return self._client
+
+    def _given(self) -> Any:
+        """Connect to a cluster that runs."""
+        assert self._scheduler is not None  # noqa: S101
+        address = self._scheduler.address(_CONNECT_S)
+        try:
+            return Client(address, timeout=_CONNECT_S, set_as_default=False)
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            raise EngineError(
+                f"{self._place()} does not answer within {_CONNECT_S:.0f} s ({reason(error)}); check "
+                "that it runs, can be reached from here, and speaks the same protocol (tcp or tls)"
+            ) from None
+
+    def _own(self) -> Any:
+        """Start a cluster on this machine."""
+        threads = os.environ.get(THREADS, str(max(1, self._cores // self._processes)))
+        try:
+            self._cluster = LocalCluster(
+                n_workers=self._processes,
+                threads_per_worker=1,
+                memory_limit=self._memory or "auto",
+                host="127.0.0.1",
+                dashboard_address=None,
+                security=Security.temporary(),
+                silence_logs=logging.CRITICAL,
+                scheduler_kwargs={"allowed_failures": _ALLOWED_DEATHS},
+                env={THREADS: threads},
+            )
+            return Client(self._cluster, timeout=_CONNECT_S, set_as_default=False)
+        except (OSError, RuntimeError) as error:
+            memory = f" of {gigabytes(self._memory)}" if self._memory else ""
+            raise EngineError(
+                f"{self._processes} workers{memory} cannot be started ({reason(error)})"
+            ) from None
+
+
+class _Run:
+    """The jobs of one run.
+
+    Args:
+        client: Where they run.
+        place: What messages call it.
+        work: What is to be done, pickled.
+        jobs: What it is to be done to.
+        name: What messages call a job.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        place: str,
+        work: bytes,
+        jobs: Sequence[Any],
+        name: Callable[[Any], str],
+    ) -> None:
+        self._client = client
+        self._place = place
+        self._work = work
+        self._jobs = jobs
+        self._name = name
+        self._threads = 1
+        self._looked = self._staffed = -_LOOK_S
+
+    def do(self, todo: deque[int]) -> Generator[tuple[int, Any], None, list[int]]:
+        """Run the jobs of `todo`, and return those whose workers died more often than is allowed."""
+        flying: dict[Any, int] = {}
+        ready = as_completed(loop=self._client.loop, with_results=True, raise_errors=False)
+        killed: list[int] = []
+        try:
+            while todo or flying:
+                self._look()
+                if todo and len(flying) <= _AHEAD * self._threads // 2:
+                    started = self._start(todo, _AHEAD * self._threads - len(flying))
+                    flying.update(started)
+                    ready.update(started)
+                if not ready.has_ready():
+                    with ready.thread_condition:
+                        ready.thread_condition.wait(0.05)
+                    continue
+                future, outcome = next(ready)
+                index = flying.pop(future)
+                if future.status == "finished":
+                    future.release()
+                    del future
+                    yield index, result(outcome)
+                    del outcome
+                elif future.status == "error" and isinstance(outcome[1], KilledWorker):
+                    killed.append(index)
+                else:
+                    raise self._error(index, future.status, outcome)
+            return killed
+        finally:
+            if flying:
+                with suppress(OSError, TimeoutError, RuntimeError):
+                    self._client.cancel(list(flying), force=True)
+
+    def _start(self, todo: deque[int], most: int) -> dict[Any, int]:
+        """Submit some of what is to be done."""
+        chosen = [todo.popleft() for _ in range(min(most, len(todo)))]
+        packed = [cloudpickle.dumps(self._jobs[index]) for index in chosen]
+        futures = self._client.map(
+            _perform, packed, work=self._work, pure=False, retries=_RETRIES, batch_size=len(packed)
+        )
+        return dict(zip(futures, chosen, strict=True))
+
+    def _look(self) -> None:
+        """See how many threads the workers have, now and then; raise if there are none for long."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_S:
+            return
+        self._looked = now
+        with suppress(OSError):  # of a scheduler that is lost; its jobs say so
+            self._threads = sum(self._client.nthreads().values())
+        if self._threads or self._staffed < 0:
+            self._staffed = now
+        elif now - self._staffed > _WORKERS_S:
+            raise _no_workers(self._place)
+        self._threads = max(1, self._threads)
+
+    def _error(self, index: int, status: str, outcome: Any) -> BaseException:
+        """Return what to raise for a job that has no result."""
+        if status != "error":
+            return EngineError(
+                f"{self._place} was lost, or gave the work up; what it had not done is not done"
+            )
+        error: BaseException = outcome[1]
+        if isinstance(error, MemoryError):
+            return EngineError(
+                f"{self._name(self._jobs[index])}: takes more memory than a worker has; give workers "
+                "more (--worker-memory)"
+            )
+        return error
+
+
+def _perform(job: bytes, work: bytes) -> Any:
+    """Do one job on a worker, with as many threads of Polars as the worker has of Dask."""
+    return perform(work, job, get_worker().state.nthreads)
+
+
+def _need_workers(client: Any, place: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=_WORKERS_S)
+    except (TimeoutError, OSError):
+        raise _no_workers(place) from None
+
+
+def _no_workers(place: str) -> EngineError:
+    return EngineError(
+        f"{place} has had no workers for {_WORKERS_S:.0f} s; start some, or wait until the queue has"
+    )
+
+
+def _about() -> tuple[str, str]:
+    """Return the versions of Python and of bubblescope here."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}", __version__
+
+
+def _need_versions(client: Any, place: str) -> None:
+    """Raise if the scheduler or a worker could not understand what it is sent."""
+    python, ours = _about()
+    remedy = f"install bubblescope {ours} with Python {python} there"
+    try:
+        found = {"its scheduler": client.run_on_scheduler(_about)}
+    except ImportError as error:
+        raise EngineError(f"{place} cannot load bubblescope ({reason(error)}); {remedy}") from None
+    found |= {
+        f"its worker {address}": said
+        for address, said in client.run(_about, on_error="return").items()
+    }
+    for who, said in found.items():
+        if isinstance(said, BaseException):
+            raise EngineError(
+                f"{place}: {who} cannot load bubblescope ({reason(said)}); {remedy}"
+            ) from None
+        if said != (python, ours):
+            raise EngineError(
+                f"{place}: {who} has bubblescope {said[1]} with Python {said[0]}; {remedy}"
+            )

@@ -1,0 +1,434 @@
+"""Datasets: what is read of one is what is read of the traces, whole or in part."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kineto_maker
+from ascend_maker import Profile, sizes
+from bubblescope import SourceError, Timeline, TimelineError, sources
+from bubblescope.datasets.building import Dataset, DatasetError
+from bubblescope.engine import engine
+from bubblescope.model.provenance import Notice, Origin, Run
+from bubblescope.record import Recorder
+from bubblescope.schedules import generate
+from commands import called
+from full import examples
+from injected import Job
+from nsight_maker import Style
+from random_runs import made as random_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def saved(timeline: Timeline, folder: Path) -> list[Path]:
+    """Write each rank of a run as a file of its own."""
+    folder.mkdir(exist_ok=True)
+    return [
+        timeline.slice(ranks=[rank]).save(folder / f"rank{rank:04}.parquet")
+        for rank in timeline.ranks["rank"]
+    ]
+
+
+def dataset(root, *traces, batch=2, block_steps=2, **how):
+    """Make a dataset in this process."""
+    found = sources.find(traces, how.get("source"), how.get("attempt"))
+    return Dataset(root, how, engine(workers=1), batch, block_steps).make(found)
+
+
+def assert_same(one: Timeline, other: Timeline) -> None:
+    assert one.tasks.equals(other.tasks)
+    assert one.ranks.equals(other.ranks)
+    for name, frame in one.tables.items():
+        assert frame.equals(other.tables[name]), name
+    for field in Run.__struct_fields__:
+        mine, its = getattr(one.run, field), getattr(other.run, field)
+        if field in {"warnings", "notes"}:
+            mine, its = sorted(mine, key=str), sorted(its, key=str)
+        assert mine == its, field
+
+
+@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 4))
+@settings(max_examples=examples(12))
+def test_what_is_read_is_what_the_traces_say_whole_and_in_part(
+    tmp_path_factory, seed, batch, block
+):
+    run = random_run(seed).timeline
+    folder = tmp_path_factory.mktemp("run")
+    files = saved(run, folder / "traces")
+    dataset(folder / "set", *files, batch=batch, block_steps=block)
+    assert_same(sources.load(folder / "set"), sources.load(*files))
+    raw = sources.load(*files, clock="raw")
+    random = np.random.default_rng(seed)
+    ranks = raw.ranks["rank"].to_list()
+    few = sorted(random.choice(ranks, random.integers(1, len(ranks) + 1), replace=False).tolist())
+    wanted = [range(rank, rank + 1) for rank in few]
+    part = sources.load(folder / "set", clock="raw", ranks=wanted)
+    assert set(part.ranks["rank"]) == set(few)
+    assert part.slice(ranks=few).tasks.equals(raw.slice(ranks=few).tasks)
+    if raw.steps:
+        first, last = sorted(random.choice(raw.steps, 2).tolist())
+        steps = [step for step in raw.steps if first <= step <= last]
+        part = sources.load(folder / "set", clock="raw", steps=[range(first, last + 1)])
+        assert part.slice(steps=steps).tasks.equals(raw.slice(steps=steps).tasks)
+        assert set(part.tasks["step"]) <= set(steps)
+
+
+def recorded(folder, ranks, hosts, steps=3):
+    for rank in range(ranks):
+        with Recorder(folder, rank=rank, host=f"node{rank // hosts}", stages=[rank]) as job:
+            for _ in range(steps):
+                with job.step():
+                    for i in range(2):
+                        with job.task("forward", microbatch=i):
+                            pass
+                        with job.task("backward", microbatch=i):
+                            pass
+
+
+def test_recordings_of_one_host_share_its_clock_however_many_there_are(tmp_path):
+    recorded(tmp_path / "rec", ranks=6, hosts=3)
+    made = dataset(tmp_path / "set", tmp_path / "rec", batch=2)
+    assert len(made.catalogue.parts) == 2  # three ranks of each host
+    assert_same(sources.load(tmp_path / "set"), sources.load(tmp_path / "rec"))
+
+
+STYLE = Style(stages=3, microbatches=4, steps=3)
+
+
+def kineto(folder):
+    folder.mkdir()
+    for rank, trace in enumerate(kineto_maker.pipeline(STYLE)[0]):
+        trace.write(folder / f"rank{rank}.json")
+    return folder
+
+
+def test_pytorch_traces_are_read_apart(tmp_path):
+    folder = kineto(tmp_path / "traces")
+    made = dataset(tmp_path / "set", folder, batch=1)
+    assert (len(made.catalogue.parts), made.together) == (3, None)
+    assert_same(sources.load(tmp_path / "set"), sources.load(folder))
+
+
+def test_what_only_all_traces_tell_is_read_together(tmp_path):
+    folder = kineto(tmp_path / "traces")
+    for path in folder.iterdir():  # ranges that do not say their stage
+        path.write_text(re.sub(r"PP:\d+([FBW])(\d+)", r"\1\2", path.read_text()))
+    made = dataset(tmp_path / "set", folder, batch=1)
+    whole = sources.load(folder)
+    assert whole.run.inferred["stage"].startswith("order in which micro-batch 0")
+    assert (len(made.catalogue.parts), made.together) == (1, "the order of stages")
+    assert_same(sources.load(tmp_path / "set"), whole)
+    again = dataset(tmp_path / "set", folder, batch=1)
+    assert (again.read, again.kept) == (0, 3)
+
+
+def test_profiles_of_npus_are_read_apart(tmp_path):
+    for rank in range(4):
+        profile = Profile(rank, device=rank, metadata=sizes(4))
+        profile.step(7, 0, 10_000)
+        profile.range({"name": "forward_step"}, 1000 * rank, 1000 * rank + 900)
+        profile.write(tmp_path / "traces")
+    made = dataset(tmp_path / "set", tmp_path / "traces", batch=1)
+    assert (len(made.catalogue.parts), made.together) == (4, None)
+    assert_same(sources.load(tmp_path / "set"), sources.load(tmp_path / "traces"))
+
+
+def test_notices_that_count_are_summed_and_those_of_all_ranks_are_said_once(tmp_path):
+    run = random_run(1).timeline
+    for rank in run.ranks["rank"]:
+        one = run.slice(ranks=[rank])
+        notices = (
+            Notice("dropped-events", f"{rank} of {rank + 10} events were dropped", rank, rank + 10),
+            Notice("missing-ranks", "99 of 100 ranks have no trace here (1, ...)", 99, 100),
+        )
+        known = Run(origins=(Origin("made", None, f"{rank}"),), warnings=notices, world=100)
+        one.with_run(known).save(tmp_path / f"rank{rank}.parquet")
+    ranks = run.ranks["rank"].to_list()
+    dataset(tmp_path / "set", *tmp_path.glob("*.parquet"), batch=1)
+    said = {one.code: one for one in sources.load(tmp_path / "set").run.warnings}
+    lost, total = sum(ranks), sum(ranks) + 10 * len(ranks)
+    assert said["dropped-events"].message == f"{lost} of {total} events were dropped"
+    assert said["missing-ranks"].lost == 100 - len(ranks)
+
+
+def test_it_goes_on_where_it_was_killed(tmp_path):
+    files = saved(random_run(3).timeline, tmp_path / "traces")
+    files += saved(_shifted(random_run(3).timeline, 1000), tmp_path / "more")
+    root = tmp_path / "set"
+    program = (
+        "import sys, os, signal\n"
+        "from bubblescope.datasets import writing\n"
+        "count, real = int(sys.argv[1]), writing.write_part\n"
+        "def dying(*a):\n"
+        "    global count\n"
+        "    count -= 1\n"
+        "    if not count: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return real(*a)\n"
+        "writing.write_part = dying\n"
+        "sys.argv = ['bubblescope', 'dataset', *sys.argv[2:]]\n"
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from bubblescope.cli import main\n"
+        "main()\n"
+    )
+    command = [*map(str, files), "-o", str(root), "--batch", "1", "-q"]
+    killed = subprocess.run([sys.executable, "-c", program, "3", *command], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with pytest.raises(SourceError, match=r"was not finished: .* it goes on"):
+        sources.load(root)
+    made = dataset(root, *files, batch=1, block_steps=10)
+    assert (made.read, made.kept) == (len(files) - 2, 2)
+    assert_same(sources.load(root), sources.load(*files))
+    assert not [path for path in root.rglob(".*") if path.name != ".lock"]
+
+
+def _shifted(timeline: Timeline, by: int) -> Timeline:
+    """Return a run with other numbers of ranks."""
+    moved = {name: frame for name, frame in timeline.tables.items() if "rank" not in frame.columns}
+    return Timeline(
+        timeline.tasks.with_columns(pl.col("rank") + by),
+        timeline.ranks.with_columns(pl.col("rank") + by),
+        timeline.run,
+        **moved,
+    )
+
+
+def test_traces_are_added_and_those_that_changed_are_read_again(tmp_path):
+    run = random_run(5).timeline
+    first, *others = saved(run, tmp_path / "traces")
+    root = tmp_path / "set"
+    dataset(root, first, batch=1)
+    before = sources.load(root)
+    assert before.ranks.height == 1
+    made = dataset(root, *others, batch=1)  # the first is in it, and not given any more
+    assert (made.read, made.kept) == (len(others), 1)
+    assert_same(sources.load(root), sources.load(first, *others))
+    late = run.slice(ranks=[run.ranks["rank"][0]]).tasks.with_columns(pl.col("end_ns") + 1)
+    changed = Timeline(late, run.ranks[:1], run.run)
+    time.sleep(0.01)
+    changed.save(first)
+    made = dataset(root, first, *others, batch=1)
+    assert (made.read, made.kept) == (1, len(others))
+    assert_same(sources.load(root), sources.load(first, *others))
+    assert len(list((root / "parts").iterdir())) == len(made.catalogue.parts)
+
+
+def test_traces_of_one_rank_are_read_together(tmp_path):
+    folder = kineto(tmp_path / "traces")
+    (folder / "rank0.json").rename(folder / "a_rank0.json")
+    (folder / "b_rank0.json").write_bytes((folder / "a_rank0.json").read_bytes())
+    with pytest.raises(SourceError, match=r"holds rank 0, and so does .*two traces of one rank"):
+        dataset(tmp_path / "set", folder, batch=1)
+
+
+@pytest.mark.parametrize(
+    "damage", ["missing", "cut", "other columns", "catalogue", "manifest", "path"]
+)
+def test_damage_is_one_sentence_that_names_the_file(tmp_path, damage):
+    files = saved(random_run(3).timeline, tmp_path / "traces")
+    root = tmp_path / "set"
+    dataset(root, *files, batch=1)
+    table = min((root / "tasks").rglob("*.parquet"))
+    named = table
+    if damage == "missing":
+        table.unlink()
+    elif damage == "cut":
+        table.write_bytes(table.read_bytes()[:-50])
+    elif damage == "other columns":
+        pl.DataFrame({"step": [0], "rank": [0]}).write_parquet(table)
+    elif damage == "catalogue":
+        named = root / "dataset.json"
+        named.write_text(named.read_text()[:100])
+    elif damage == "manifest":
+        named = min((root / "parts").iterdir())
+        named.write_text("{}")
+    else:
+        named = root / "dataset.json"
+        said = json.loads(named.read_text())
+        said["parts"][0]["name"] = "../../etc/passwd"
+        named.write_text(json.dumps(said))
+    with pytest.raises(SourceError) as error:
+        sources.load(root)
+    assert str(named.name) in str(error.value) or "contradicts" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_not_in_it_is_refused_with_what_is(tmp_path):
+    run = random_run(3).timeline
+    dataset(tmp_path / "set", *saved(run, tmp_path / "traces"))
+    with pytest.raises(
+        TimelineError, match=r"step 999 is not in the timeline, which holds \d+\.\.\d+"
+    ):
+        sources.load(tmp_path / "set", steps=[range(999, 1001)])
+    with pytest.raises(
+        TimelineError, match=r"rank 999 is not in the timeline, which holds \d+\.\.\d+"
+    ):
+        sources.load(tmp_path / "set", ranks=[range(999, 1000)])
+
+
+def test_nothing_that_is_there_is_overwritten(tmp_path):
+    files = saved(random_run(3).timeline, tmp_path / "traces")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("all of it")
+    with pytest.raises(DatasetError, match=r"is no dataset and holds other files \(thesis.tex\)"):
+        dataset(mine, *files)
+    done = called("dataset", *files, "-o", mine, "--overwrite", cwd=tmp_path)
+    assert done.returncode == 2
+    assert (mine / "thesis.tex").read_text() == "all of it"
+    root = tmp_path / "set"
+    dataset(root, *files, block_steps=2)
+    with pytest.raises(DatasetError, match="was made with block_steps 2 and not 3"):
+        dataset(root, *files, block_steps=3)
+    (root / "notes.txt").write_text("keep")
+    done = called("dataset", *files, "-o", root, "--overwrite", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (root / "notes.txt").read_text() == "keep"
+    inside = called("dataset", tmp_path / "traces", "-o", tmp_path / "traces" / "x", cwd=tmp_path)
+    assert (inside.returncode, "name another folder" in inside.stderr) == (2, True)
+    assert not (tmp_path / "traces" / "x").exists()
+
+
+def test_two_do_not_write_at_once(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    files = saved(random_run(3).timeline, tmp_path / "traces")
+    root = tmp_path / "set"
+    dataset(root, *files)
+    with (root / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(DatasetError, match="is being written by another process"):
+            dataset(root, *files)
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_what_was(tmp_path):
+    files = saved(random_run(3).timeline, tmp_path / "traces")
+    root = tmp_path / "set"
+    dataset(root, files[0], batch=1, block_steps=10)
+    before = sources.load(root)
+    program = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "sys.argv = ['bubblescope', *sys.argv[1:]]\n"
+        "from bubblescope.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            program,
+            "dataset",
+            *map(str, files),
+            "-o",
+            str(root),
+            "--batch",
+            "1",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 2
+    assert_same(sources.load(root), before)
+
+
+def test_a_poison_trace_is_named_and_the_others_are_kept(tmp_path):
+    files = saved(random_run(3).timeline, tmp_path / "traces")
+    whole = files[-1].read_bytes()
+    files[-1].write_bytes(whole[:10] + bytes(200) + whole[210:])
+    with pytest.raises(SourceError, match=files[-1].name):
+        dataset(tmp_path / "set", *files, batch=1)
+    made = dataset(tmp_path / "set", *files[:-1], batch=1)
+    assert made.kept == len(files) - 1
+
+
+def test_a_folder_is_watched_while_it_grows(tmp_path):
+    run = random_run(5).timeline
+    folder, root = tmp_path / "traces", tmp_path / "set"
+    files = saved(run, tmp_path / "all")
+    folder.mkdir()
+    files[0].rename(folder / files[0].name)
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "bubblescope", "dataset", folder, "-o", root, "--watch", "0.2"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert "1 rank" in watching.stdout.readline()
+        for file in files[1:]:
+            file.rename(folder / file.name)
+        ranks = 1
+        while ranks < len(files):
+            assert watching.stdout.readline()
+            ranks = sources.load(root).ranks.height
+    finally:
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(30) == 130
+        watching.stdout.close()
+    assert_same(sources.load(root), sources.load(folder))
+
+
+def test_other_programs_read_it(tmp_path):
+    run = random_run(3).timeline
+    dataset(tmp_path / "set", *saved(run, tmp_path / "traces"))
+    tasks = pl.scan_parquet(tmp_path / "set" / "tasks", hive_partitioning=True).collect()
+    assert tasks.height == len(run)
+    assert {*tasks.columns} == {*run.tasks.columns, "block"}
+    plain = pl.read_parquet(next((tmp_path / "set" / "tasks").rglob("*.parquet")))
+    assert plain.select("step", "rank", "lane", "start_ns").equals(
+        plain.select("step", "rank", "lane", "start_ns").sort("step", "rank", "lane", "start_ns",
+        nulls_last=True)
+    )  # fmt: skip
+
+
+def test_every_command_takes_one(tmp_path):
+    run = random_run(8).timeline
+    files = saved(run, tmp_path / "traces")
+    dataset(tmp_path / "set", *files)
+    for command in (["report"], ["why"], ["info"], ["stragglers"], ["whatif"]):
+        one = called(*command, tmp_path / "set", "--json", cwd=tmp_path)
+        other = called(*command, *files, "--json", cwd=tmp_path)
+        assert one.returncode == other.returncode, one.stderr
+        if one.returncode == 0:
+            mine, its = json.loads(one.stdout), json.loads(other.stdout)
+            assert _without_order(mine) == _without_order(its)
+
+
+def _without_order(said):
+    said.pop("warnings", None)
+    return said
+
+
+def test_of_what_does_not_fit_into_memory_some_steps_are_read_and_named(tmp_path):
+    job = Job(generate("1f1b", 2, 4), replicas=1, steps=9, jitter=0.3, seed=4)
+    run = job.play()
+    dataset(tmp_path / "set", *saved(run, tmp_path / "traces"))
+    a_step = len(run) // 9
+    few = sources.load(tmp_path / "set", enough=3 * a_step)
+    assert few.steps == [0, 4, 8]
+    [said] = [one for one in few.run.warnings if one.code == "sampled-steps"]
+    assert (said.lost, said.total) == (6, 9)
+    assert "steps 0, 4, 8" in said.message
+    lengths = run.tasks.group_by("step").agg(ns=pl.max("end_ns") - pl.min("start_ns"))
+    median = lengths.sort("ns")["step"][4]
+    assert sources.load(tmp_path / "set", enough=1).steps == [median]
+    assert sources.load(tmp_path / "set", enough=1, steps=[range(9)]).steps == run.steps
+    assert sources.load(tmp_path / "set", enough=len(run)).steps == run.steps
