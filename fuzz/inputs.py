@@ -46,6 +46,7 @@ _COMMANDS: Final = {
     ("view",): _Asked(1),
     ("view", "--against"): _Asked(1),
     ("export",): _Asked(2),
+    ("dataset", "--workers", "1"): _Asked(2),
     ("watch", "--once"): _Asked(5, ("native",)),
     ("ascend", "pp-chart"): _Asked(20, ("ascend",)),
     ("ascend", "cluster", "--mode", "pp_chart"): _Asked(5, ("ascend",)),
@@ -63,7 +64,7 @@ _BESIDES: Final = {
 """What is asked of what commands read besides traces."""
 _OTHER_RUN: Final = ("--like", "--against")
 """Options that name another run."""
-_QUIET: Final = ("report", "why", "kernels", "stragglers", "paddle", "ascend")
+_QUIET: Final = ("report", "why", "kernels", "stragglers", "paddle", "ascend", "dataset")
 WRITES: Final = {"paddle": ("pipeline_profile.json", "pipeline_profile_perfetto.json")}
 """The files that a command is there to write beside the traces."""
 
@@ -137,6 +138,8 @@ class Input(NamedTuple):
         elif name == "export":
             kind = random.choice(_EXPORTS)
             command += ["--to", kind, "--output", str(out / f"out.{kind}")]
+        elif name == "dataset":
+            command += ["--output", str(out / "run")]
         elif name == "ascend":
             command += ["--output", str(out / "chart"), "--profiling_path"]
         elif name == "paddle":

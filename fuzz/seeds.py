@@ -6,7 +6,10 @@ All but the real traces are made by the makers of the tests, so that they are th
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import ascend_maker
@@ -19,13 +22,13 @@ import paddle_maker
 import primus_maker
 import rocpd_maker
 from bubblescope.model.kinds import Kind
+from commands import called
 from nsight_maker import Style
 from places import ROOT
 from synthetic import one_f_one_b
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 SMALL: Final = Style(stages=2, microbatches=2, steps=2, kernels=1)
 _LARGEST: Final = 500_000
@@ -361,6 +364,37 @@ def _saved(folder: Path) -> None:
     one_f_one_b(2, 2, 2).save(folder / "run.bubbles.parquet")
 
 
+def _dataset(*options: str) -> Callable[[Path], None]:
+    """Tasks of three steps in two blocks, of two parts, with whatever tables there are."""
+
+    def write(folder: Path) -> None:
+        style = Style(stages=2, microbatches=2, steps=3, kernels=1)
+        how = ("--block-steps", 2, "--batch", 1, "--workers", 1, *options)
+        with TemporaryDirectory() as traces:
+            for trace in kineto_maker.pipeline(style)[0]:
+                trace.write(Path(traces) / f"rank{trace.rank}.json")
+            done = called("dataset", "--quiet", traces, "--output", folder, *how, cwd=folder)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        _without_origin(folder, traces)
+
+    return write
+
+
+def _without_origin(folder: Path, traces: str) -> None:
+    """Let a dataset say nothing of where and when it was made, so that it is always the same."""
+    parts = [part["name"] for part in json.loads((folder / "dataset.json").read_text())["parts"]]
+    others = {traces: "/traces", **{name: f"{at:016x}" for at, name in enumerate(parts)}}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix == ".json":
+            text = re.sub(r'("changed_ns":) *\d+', r"\1 0", path.read_text())
+            for one, other in others.items():
+                text = text.replace(one, other)
+            path.write_text(text)
+        if path.stem in others:
+            path.rename(path.with_stem(others[path.stem]))
+
+
 # What commands take besides traces.
 
 
@@ -422,6 +456,7 @@ _MEGATRON: Final = {
 }
 
 TARGETS: Final[Mapping[str, Target]] = {
+    "dataset": Target({"plain": _dataset(), "kernels": _dataset("--kernels")}),
     "ascend": Target({"ranges": _ascend_ranges, "device": _ascend_device}, real=("ascend/1f1b",)),
     "jobtrace": Target(
         {

@@ -36,6 +36,7 @@ def test_every_reader_is_a_target():
 
 
 NOT_ASKED = {
+    "--scheduler-file": "names a running cluster",
     "record": "runs a program",
     "serve": "answers until it is ended, and reads as `view` does; test_hostile.py asks it",
 }

@@ -23,7 +23,13 @@ from bubblescope.analysis.mfu import read_model
 from bubblescope.analysis.mfu.architectures import ModelError
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.model import parquet
-from bubblescope.model.errors import NamesError, ScheduleError, SourceError, TimelineError
+from bubblescope.model.errors import (
+    NamesError,
+    ScheduleError,
+    SourceError,
+    TimelineError,
+    reason,
+)
 from bubblescope.model.parquet import UNREADABLE
 from bubblescope.names.parser import NameParser
 from bubblescope.render.text.compare import Comparison
@@ -181,6 +187,14 @@ def test_a_pipe_in_place_of_a_database_is_not_read(tmp_path):
         sources.load(path.parents[1])
 
 
+def test_a_saved_run_that_leads_to_itself_is_refused_in_words(tmp_path):
+    path = tmp_path / "run.bubbles.parquet"
+    path.symlink_to(path)
+    with pytest.raises(OSError, match="Too many levels of symbolic links") as refused:
+        parquet.read(path)
+    assert reason(refused.value) == "Too many levels of symbolic links"
+
+
 @pytest.mark.parametrize("name", ["missing.json", ""])
 def test_a_model_that_cannot_be_opened_is_refused_in_words(tmp_path, name):
     with pytest.raises(ModelError, match=r"cannot be read as JSON \((No such|Is a)[a-z ]*\);"):
@@ -221,6 +235,33 @@ def test_names_that_are_there_twice_or_without_a_number_double_nothing(tmp_path,
     assert sources.load(tmp_path).tasks.equals(known.tasks)
     strings.with_columns(id=none).write_parquet(path)
     assert sources.load(tmp_path).tasks.drop("name").equals(known.tasks.drop("name"))
+
+
+@pytest.mark.parametrize(
+    "table", ["string", "info_agent", "info_process", "info_kernel_symbol", "event", "track"]
+)
+def test_what_rows_refer_to_is_taken_once(tmp_path, table):
+    TARGETS["rocpd"].seeds["4.1" if table == "track" else "3"](tmp_path)
+    known = sources.load(tmp_path)
+    for path in tmp_path.glob("*.db"):
+        with closing(sqlite3.connect(path)) as database:
+            names = database.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+            ).fetchall()
+            [name] = [
+                one for (one,) in names if one.startswith((f"rocpd_{table}_", f"rocpd_{table}0"))
+            ]
+            views = database.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'view'"
+            ).fetchall()
+            for (view,) in views:
+                database.execute(f'DROP VIEW "{view}"')
+            database.execute(f'CREATE TABLE other AS SELECT * FROM "{name}"')  # without a key
+            database.execute(f'DROP TABLE "{name}"')
+            database.execute(f'ALTER TABLE other RENAME TO "{name}"')
+            database.execute(f'INSERT INTO "{name}" SELECT * FROM "{name}"')
+            database.commit()
+    assert sources.load(tmp_path).tasks.equals(known.tasks)
 
 
 def test_a_page_of_a_run_without_anything_to_advise_has_no_remedies():

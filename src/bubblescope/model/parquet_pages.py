@@ -50,7 +50,7 @@ def complaint(source: Path | bytes, columns: Collection[str] | None, unpacked: i
     with _held(source) as data:
         try:
             chunks = _chunks(data)
-        except (ValueError, IndexError, RecursionError):
+        except (ValueError, LookupError, RecursionError, AttributeError, TypeError):
             return None  # Polars says what is wrong with the head of a file
         for chunk in chunks:
             path = chunk.get(_PATH) or [b""]
@@ -58,7 +58,7 @@ def complaint(source: Path | bytes, columns: Collection[str] | None, unpacked: i
                 continue
             try:
                 _look_at(data, chunk, unpacked)
-            except (ValueError, IndexError, RecursionError, TypeError):
+            except (ValueError, LookupError, RecursionError, TypeError):
                 return "a page's head is not of what it holds"
     return None
 
@@ -100,7 +100,7 @@ def _look_at(data: bytes | mmap.mmap, chunk: _Fields, unpacked: int) -> None:
     """Go through the pages of a column.
 
     Raises:
-        ValueError, IndexError, RecursionError, TypeError: One is not possible.
+        ValueError, LookupError, RecursionError, TypeError: One is not possible.
     """
     at: int = chunk[_DICTIONARY] if _DICTIONARY in chunk else chunk[_FIRST_PAGE]
     end = at + chunk[_PACKED]
