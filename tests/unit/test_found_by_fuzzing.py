@@ -23,13 +23,7 @@ from bubblescope.analysis.mfu import read_model
 from bubblescope.analysis.mfu.architectures import ModelError
 from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.model import parquet
-from bubblescope.model.errors import (
-    NamesError,
-    ScheduleError,
-    SourceError,
-    TimelineError,
-    reason,
-)
+from bubblescope.model.errors import NamesError, ScheduleError, SourceError, TimelineError, reason
 from bubblescope.model.parquet import UNREADABLE
 from bubblescope.names.parser import NameParser
 from bubblescope.render.text.compare import Comparison
