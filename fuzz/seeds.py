@@ -22,9 +22,13 @@ import paddle_maker
 import primus_maker
 import rocpd_maker
 from bubblescope.model.kinds import Kind
+from bubblescope.model.version import __version__
+from bubblescope.recording.columns import FORMAT, Header, Membership
+from bubblescope.recording.file import Sink
 from commands import called
 from nsight_maker import Style
 from places import ROOT
+from recorded_rows import recorded
 from synthetic import one_f_one_b
 
 if TYPE_CHECKING:
@@ -350,6 +354,36 @@ def _recording(name: str) -> Callable[[Path], None]:
     return write
 
 
+def _checked(folder: Path) -> None:
+    """With checksums, in several batches, and with most of what a header can say."""
+    for rank, tasks in nsight_maker.solve(SMALL).items():
+        header = Header(
+            format=FORMAT,
+            version=__version__,
+            rank=rank,
+            stages=[rank],
+            host="node0",
+            process=100 + rank,
+            device=rank,
+            boot="one",
+            utc_ns=10**18,
+            timer="cuda",
+            schedule="1f1b",
+            microbatches=2,
+            pp=rank,
+            dp=0,
+            groups=(Membership(runs=((0, 1, 2),), role="pp", how="declared"),),
+        )
+        sink = Sink(folder / f"rank{rank:05}.bubbles", header)
+        for step in range(2):
+            for kind, microbatch, start, end in tasks:
+                at = 100_000_000 + 1000 * (40_000 * step + start)
+                told = {"step": step, "stage": rank, "microbatch": microbatch}
+                times = {"start_ns": at, "end_ns": at + 1000 * (end - start)}
+                sink.write(recorded(1, kind=kind.value, **told, **times))
+        sink.close(complete=True)
+
+
 def _attempts(folder: Path) -> None:
     for number in (1, 2):
         attempt = folder / f"attempt-{number:04d}"
@@ -476,6 +510,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     ),
     "native": Target(
         {
+            "checked": _checked,
             "recording": _recording("torch-pipelining/1F1B"),
             "attempts": _attempts,
             "saved": _saved,

@@ -18,6 +18,7 @@ import kineto_maker
 from ascend_maker import Profile
 from bubblescope import Timeline, sources
 from bubblescope.analysis import verdict
+from bubblescope.analysis.efficiency import Workload
 from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.mfu import read_model
 from bubblescope.analysis.mfu.architectures import ModelError
@@ -25,6 +26,7 @@ from bubblescope.analysis.schedule.recognise import recognise
 from bubblescope.model import parquet
 from bubblescope.model.errors import NamesError, ScheduleError, SourceError, TimelineError, reason
 from bubblescope.model.parquet import UNREADABLE
+from bubblescope.model.timeline_tables import TABLES
 from bubblescope.names.parser import NameParser
 from bubblescope.render.text.compare import Comparison
 from bubblescope.render.text.report import Report
@@ -110,6 +112,13 @@ def test_the_stages_that_ranks_declare_are_claims_as_well():
     assert time.process_time() - began < 1
 
 
+def test_micro_batches_that_are_numbered_from_a_thousand_on_are_of_no_known_schedule():
+    timeline = one_f_one_b(ranks=2, microbatches=8, steps=2)
+    later = timeline.tasks.with_columns(pl.col("microbatch") + 1000)
+    assert recognise(timeline).schedule == "1f1b"
+    assert recognise(Timeline(later, timeline.ranks, timeline.run)) is None
+
+
 def test_a_name_of_thousands_of_digits_means_nothing():
     parser = NameParser()
     for name in ("PP:{}F0", "ProfilerStep#{}", "F{}.0.0"):
@@ -132,6 +141,46 @@ def test_a_range_with_an_impossible_number_is_left_out_and_counted(tmp_path, num
         assert run.tasks["microbatch"].to_list() == [0, 1]
         [lost] = [one for one in run.run.warnings if one.code == "impossible-numbers"]
         assert (lost.lost, lost.total) == (1, 3)
+
+
+def test_a_rank_beyond_all_jobs_is_refused_by_the_name_of_the_file(tmp_path):
+    profile = Profile()
+    profile.range("forward_step", 100, 200)
+    path = profile.write(tmp_path)
+    for one in path.parents[1].rglob("profiler_info*.json"):
+        one.unlink()
+    (path.parents[1] / "profiler_info_1000000000000000000000000000000.json").write_text("{}")
+    path.rename(path.with_name("ascend_pytorch_profiler.db"))
+    with pytest.raises(SourceError, match="is named after rank 1000000000000000000000000000000"):
+        sources.load(tmp_path)
+
+
+def test_a_counter_beyond_all_numbers_is_left_out(tmp_path):
+    trace = kineto_maker.Trace()
+    trace.range("PP:0F0", 1000, 1100)
+    trace.kernel(1200, 1300, at=1010)
+    trace.count(1000, "GPU 0 power", {"W": 300, "V": 10**400})
+    trace.write(tmp_path / "rank0.json")
+    assert sources.load(tmp_path).counters["value"].to_list() == [300.0]
+
+
+def test_the_file_that_tells_too_few_devices_is_named(tmp_path):
+    TARGETS["model"].seeds["megatron"](tmp_path)
+    path = tmp_path / "arguments.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"world_size": 1}))
+    run = sources.load(tmp_path / "trace")
+    for workload, said in (
+        (
+            Workload.of(model=path, tokens=1024, peak=1e12),
+            f"^{path}: the job is said to have 1 dev",
+        ),
+        (
+            Workload.of(model=path, tokens=1024, peak=1e12, devices=1),
+            "^the job is said to have 1 dev",
+        ),
+    ):
+        with pytest.raises(ModelError, match=said):
+            Report.of(run, workload=workload)
 
 
 # What users write.
@@ -207,6 +256,25 @@ def test_a_column_that_is_nested_is_of_the_wrong_type(nested):
     timeline = one_f_one_b(ranks=1, microbatches=1, steps=1)
     with pytest.raises(TimelineError, match=r"tasks: column step must be Int32, not (S|L|A)"):
         Timeline(timeline.tasks.with_columns(step=nested), timeline.ranks)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "rule"),
+    [
+        ("budget", "spent_ns", -1, "spent_ns is not negative"),
+        ("budget", "end_ns", 0, "end_ns is not before start_ns"),
+        ("activities", "launch_ns", 2**63 - 1, "launch_ns is within 146 years of zero"),
+        ("operations", "hidden_ns", -1, "hidden_ns is not negative"),
+    ],
+)
+def test_what_devices_did_takes_no_less_than_no_time(tmp_path, table, column, value, rule):
+    TARGETS["kineto"].seeds["packed"](tmp_path)
+    run = sources.load(tmp_path, activities=True)
+    tables = {name: getattr(run, name) for name in TABLES}
+    assert Timeline(run.tasks, run.ranks, run.run, **tables).budget.equals(run.budget)
+    changed = tables[table].with_columns(pl.lit(value, pl.Int64).alias(column))
+    with pytest.raises(TimelineError, match=f"^{table} row 0: the rule is that {rule}"):
+        Timeline(run.tasks, run.ranks, run.run, **tables | {table: changed})
 
 
 def test_a_saved_timeline_that_breaks_a_rule_is_named(tmp_path):

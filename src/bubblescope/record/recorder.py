@@ -170,10 +170,10 @@ class Recorder:
         self._exit_after = exit_after
         self._profiled = profiler_api
         self._profiler: Switch | None = None
-        # One that Ctrl-C leaves locked, because it raised just behind the locking, its thread can lock again.
+        # One that Ctrl-C leaves locked, raised just behind the locking, its thread can lock again.
         self._lock = threading.RLock()
         self._handing_over = False
-        """Whether tasks are being taken, perhaps by a thread that a garbage collection has record another."""
+        """Whether tasks are being taken, perhaps by this thread: a garbage collection is a task."""
         self._anchor: Any = None
         self._items: list[Any] = []
         self._step: int | None = None
@@ -506,8 +506,8 @@ class Recorder:
     def _hand_over(self) -> None:
         """Take what was recorded, and give it to the writer.
 
-        Ctrl-C, or a handler of the job's, may raise between any two of these: tasks that are in the list
-        no longer are then given in any case.
+        Ctrl-C, or a handler of the job's, may raise between any two of these: tasks that are in the
+        list no longer are then given in any case.
         """
         writer, tasks = self._writer, None
         if writer is None or self._handing_over or not self._items:
