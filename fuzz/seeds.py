@@ -26,6 +26,7 @@ from bubblescope.model.version import __version__
 from bubblescope.recording.columns import FORMAT, Header, Membership
 from bubblescope.recording.file import Sink
 from commands import called
+from model_files import LLAMA, MEGATRON
 from nsight_maker import Style
 from places import ROOT
 from recorded_rows import recorded
@@ -458,37 +459,6 @@ _PASSES: Final = """
 _PLAN: Final = "0F0,0F1,0B0,0B1\n,1F0,1B0,1F1,1B1\n"
 _SPLIT: Final = "0F0,1F0,0F1,1I0,1F1,1W0,0I0,1B1,0W0,0B1\n,,,,,,,,,\n"
 _OVERLAPPED: Final = "0F0,0F1,,(0F2;0B0)OVERLAP_F_B,0B1,0B2\n,1F0,1B0,1F1,1B1,1F2,1B2\n"
-_LLAMA: Final = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 1000,
-    "max_position_embeddings": 128,
-}
-_MEGATRON: Final = {
-    "num_layers": 4,
-    "hidden_size": 64,
-    "num_attention_heads": 4,
-    "kv_channels": 16,
-    "ffn_hidden_size": 256,
-    "seq_length": 128,
-    "padded_vocab_size": 1000,
-    "swiglu": True,
-    "group_query_attention": True,
-    "num_query_groups": 2,
-    "num_experts": 4,
-    "moe_layer_freq": 2,
-    "moe_router_topk": 2,
-    "moe_ffn_hidden_size": 64,
-    "mtp_num_layers": None,
-    "normalization": "RMSNorm",
-    "global_batch_size": 4,
-    "world_size": 2,
-}
-
 TARGETS: Final[Mapping[str, Target]] = {
     "dataset": Target({"plain": _dataset(), "kernels": _dataset("--kernels")}),
     "ascend": Target({"ranges": _ascend_ranges, "device": _ascend_device}, real=("ascend/1f1b",)),
@@ -557,8 +527,8 @@ TARGETS: Final[Mapping[str, Target]] = {
     ),
     "model": Target(
         {
-            "huggingface": _beside_a_trace("config.json", json.dumps(_LLAMA)),
-            "megatron": _beside_a_trace("arguments.json", json.dumps(_MEGATRON)),
+            "huggingface": _beside_a_trace("config.json", json.dumps(LLAMA)),
+            "megatron": _beside_a_trace("arguments.json", json.dumps(MEGATRON)),
         },
         ("--tokens", "1024", "--seq-length", "128", "--peak", "1e12", "--model"),
     ),

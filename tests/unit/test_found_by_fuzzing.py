@@ -32,6 +32,7 @@ from bubblescope.render.text.compare import Comparison
 from bubblescope.render.text.report import Report
 from bubblescope.schedules import torch_csv
 from fuzz.seeds import TARGETS
+from model_files import LLAMA, MEGATRON
 from synthetic import one_f_one_b
 
 # Numbers that are claims.
@@ -56,37 +57,12 @@ def test_a_plan_is_as_large_as_what_it_holds(tmp_path, text, why):
     assert len(str(refused.value)) < 300
 
 
-LLAMA = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 1000,
-}
-MEGATRON = {
-    "num_layers": 2,
-    "hidden_size": 64,
-    "num_attention_heads": 4,
-    "kv_channels": 16,
-    "ffn_hidden_size": 256,
-    "padded_vocab_size": 1000,
-    "swiglu": True,
-    "group_query_attention": False,
-    "num_experts": 4,
-    "moe_layer_freq": 2,
-    "moe_router_topk": 2,
-    "moe_ffn_hidden_size": 64,
-}
-
-
 @pytest.mark.parametrize("value", [10**9, 10**30, 10**400])
 @pytest.mark.parametrize(("model", "key"), [(LLAMA, "num_hidden_layers"), (MEGATRON, "num_layers")])
 def test_a_model_has_no_more_layers_than_can_be_looked_at(tmp_path, model, key, value):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(model))
-    assert read_model(path).layers == 2
+    assert read_model(path).layers == model[key]
     path.write_text(json.dumps(model | {key: value}))
     with pytest.raises(
         ModelError, match=f"{path}: '{key}' is .*, more than any model has"
