@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,8 +26,9 @@ from bubblescope.engine import engine
 from bubblescope.model.provenance import Notice, Origin, Run
 from bubblescope.record import Recorder
 from bubblescope.schedules import generate
+from bubblescope.sources.dataset.store import store_of
 from commands import called
-from full import examples
+from full import examples, module, needs
 from injected import Job
 from nsight_maker import Style
 from random_runs import made as random_run
@@ -47,7 +49,7 @@ def saved(timeline: Timeline, folder: Path) -> list[Path]:
 def dataset(root, *traces, batch=2, block_steps=2, **how):
     """Make a dataset in this process."""
     found = sources.find(traces, how.get("source"), how.get("attempt"))
-    return Dataset(root, how, engine(workers=1), batch, block_steps).make(found)
+    return Dataset(store_of(root), how, engine(workers=1), batch, block_steps).make(found)
 
 
 def assert_same(one: Timeline, other: Timeline) -> None:
@@ -432,3 +434,68 @@ def test_of_what_does_not_fit_into_memory_some_steps_are_read_and_named(tmp_path
     assert sources.load(tmp_path / "set", enough=1).steps == [median]
     assert sources.load(tmp_path / "set", enough=1, steps=[range(9)]).steps == run.steps
     assert sources.load(tmp_path / "set", enough=len(run)).steps == run.steps
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """Return the address of an empty bucket of an S3 server on this machine."""
+    needs("obstore")
+    server = module("moto.server").ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    urllib.request.urlopen(
+        urllib.request.Request(f"http://{host}:{port}/runs", method="PUT")
+    ).close()
+    yield "s3://runs"
+    server.stop()
+
+
+def test_object_storage_holds_datasets_as_folders_do(tmp_path, bucket):
+    run = random_run(5).timeline
+    first, *others = saved(run, tmp_path / "traces")
+    address = f"{bucket}/mine/RUN"
+    assert_same(_made(address, first), sources.load(first))
+    made = called("dataset", *others, "-o", address, "-q", cwd=tmp_path)
+    assert (made.returncode, f"wrote {address}" in made.stdout) == (0, True), made.stderr
+    assert_same(sources.load(address), sources.load(first, *others))
+    rank = run.ranks["rank"][0]
+    part = sources.load(address, clock="raw", ranks=[range(rank, rank + 1)])
+    assert part.ranks["rank"].to_list() == [rank]
+    told = called("report", address, "--ranks", rank, "--json", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+
+
+def test_what_is_wrong_with_object_storage_is_a_sentence(tmp_path, bucket):
+    none = called("report", f"{bucket}/none", cwd=tmp_path)
+    assert (none.returncode, none.stderr) == (
+        2,
+        f"error  {bucket}/none: is no dataset: it holds no dataset.json\n",
+    )
+    nowhere = called("report", "s3://nowhere/RUN", cwd=tmp_path)
+    assert nowhere.returncode == 2
+    assert "Traceback" not in nowhere.stderr
+    store = store_of(f"{bucket}/taken")
+    store.write("thesis.tex", b"all of it")
+    files = saved(random_run(3).timeline, tmp_path / "traces")
+    with pytest.raises(DatasetError, match=r"holds other files \(thesis.tex\)"):
+        dataset(f"{bucket}/taken", *files)
+    store = store_of(f"{bucket}/RUN")
+    dataset(f"{bucket}/RUN", *files)
+    store.remove(next(name for name in store.names("tasks")))
+    with pytest.raises(
+        SourceError, match=r"s3://runs/RUN/tasks/.* is in the catalogue and missing"
+    ):
+        sources.load(f"{bucket}/RUN")
+
+
+def _made(root, *files):
+    dataset(root, *files)
+    return sources.load(root)

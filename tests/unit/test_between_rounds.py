@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bubblescope.analysis.between_rounds import between_rounds, laid_open, without
+from bubblescope.analysis.between_rounds import between_rounds, closed, laid_open
 from bubblescope.analysis.compare import Comparison
 from bubblescope.analysis.phase import pipelines
 from bubblescope.analysis.rates import bubble_rates
@@ -155,15 +155,15 @@ def test_taking_time_out_and_putting_it_back():
     between = between_rounds(timeline, apart)
     assert between.height == 3 * 3
     assert set(between["end_ns"] - between["start_ns"]) == {33 * MS}
-    closed = without(timeline, between, apart)
-    assert closed.tasks.height == timeline.tasks.height
-    assert not between_rounds(closed, apart).height
+    shorter = closed(timeline)
+    assert shorter.tasks.height == timeline.tasks.height
+    assert not between_rounds(shorter, apart).height
     passes = timeline.tasks["kind"].is_in([Kind.FORWARD.value, Kind.BACKWARD.value])
-    spans = closed.tasks.select("rank", "step", "start_ns", "end_ns").filter(passes)
+    spans = shorter.tasks.select("rank", "step", "start_ns", "end_ns").filter(passes)
     again = laid_open(spans, between, apart)
     key = ["rank", "step", "start_ns", "end_ns"]
     assert again.sort(key).equals(timeline.tasks.filter(passes).select(key).sort(key))
-    data = closed.tasks.filter(kind="data")
+    data = shorter.tasks.filter(kind="data")
     assert (data["end_ns"] == data["start_ns"]).all()  # it ran while nobody was in a round
 
 
@@ -172,7 +172,6 @@ def test_what_is_of_no_step_moves_with_the_step_around_it():
     timeline = accumulating(3, 40)
     none = pl.when(pl.col("kind").cast(pl.String) != "data").then("step")
     loose = Timeline(timeline.tasks.with_columns(step=none), timeline.ranks, timeline.run)
-    apart = pipelines(loose)
-    closed = without(loose, between_rounds(loose, apart), apart).tasks.filter(kind="data")
+    data = closed(loose).tasks.filter(kind="data")
     begins = [step * 1000 + 60 * turn for step in range(3) for turn in (1, 2)]
-    assert closed["start_ns"].to_list() == closed["end_ns"].to_list() == [at * MS for at in begins]
+    assert data["start_ns"].to_list() == data["end_ns"].to_list() == [at * MS for at in begins]

@@ -303,7 +303,7 @@ def test_what_rows_refer_to_is_taken_once(tmp_path, table):
 
 
 def test_a_page_of_a_run_without_anything_to_advise_has_no_remedies():
-    assert verdict._of([Finding("verdict", "whole_step", {})]) == []
+    assert verdict._of([Finding("verdict", "whole_step", {})], one_f_one_b(1, 1, 1)) == []
 
 
 def test_runs_that_are_never_idle_can_be_compared(tmp_path):

@@ -55,7 +55,7 @@ def test_a_single_cause_costs_what_the_run_without_it_saves(cause):
     random = np.random.default_rng(11)
     made = job(random)
     run, without = made.play(fault(cause, random, made)), made.play()
-    found = shares(run, Counterfactuals.of(run, recognise(run)))
+    found = shares(Counterfactuals.of(run, recognise(run)))
     assert [share.cause for share in found.shares] == [cause]
     assert found.step_ns == pytest.approx(mean_step(run), abs=2)
     assert found.bare_ns == pytest.approx(mean_step(without), abs=2)
@@ -73,9 +73,9 @@ def test_of_long_runs_steps_are_taken_evenly(monkeypatch):
     run = Job(generate("1f1b", 3, 6), replicas=1, steps=9).play(
         Fault(Cause.TRANSFER, link_ns={(0, 1): 5_000_000})
     )
-    whole = shares(run, Counterfactuals.of(run, recognise(run)))
+    whole = shares(Counterfactuals.of(run, recognise(run)))
     monkeypatch.setattr(module, "_MOST", 3 * 2 * 36)
-    part = shares(run, Counterfactuals.of(run, recognise(run)))
+    part = shares(Counterfactuals.of(run, recognise(run)))
     assert (whole.steps, whole.of) == (9, 9)
     assert (part.steps, part.of) == (3, 9)
     assert part.shares == whole.shares
@@ -87,9 +87,9 @@ def test_what_is_saved_is_of_all_steps_and_costs_are_of_those_replayed(monkeypat
         Fault(Cause.LAUNCH, late_ns={(3, 0, 5): 90_000_000}),
         Fault(Cause.TRANSFER, link_ns={(0, 1): 5_000_000}),
     )
-    whole = shares(run, Counterfactuals.of(run, recognise(run)))
+    whole = shares(Counterfactuals.of(run, recognise(run)))
     monkeypatch.setattr(module, "_MOST", 3 * 4 * 36)
-    part = shares(run, Counterfactuals.of(run, recognise(run)))
+    part = shares(Counterfactuals.of(run, recognise(run)))
     assert part.steps < part.of
     assert part.step_ns == whole.step_ns == round(mean_step(run)) > part.replayed_ns
     saved = {share.cause: share.last_ns for share in whole.shares}

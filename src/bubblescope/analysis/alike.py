@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.chance import OF_MEDIAN, scatter, spread_between
-from bubblescope.analysis.idle.slow_ranks import slow_ranks
-from bubblescope.analysis.idle.task_lengths import Durations, lengths
+from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
+from bubblescope.analysis.idle.task_lengths import Durations, Medians, Typical, lengths
 from bubblescope.analysis.phase import compared
 from bubblescope.model import units
 from bubblescope.model.kinds import Kind
@@ -95,8 +95,9 @@ def alike(timeline: Timeline, known: Counterfactuals | None = None) -> Alike:
     run: Durations | MeasuredRun
     if known is None:
         run = Durations.of(phase.sort("step", "rank", "start_ns"))
-        parts = lengths(run)
-        slow_ones = slow_ranks(run, parts)
+        typical = Typical.of(Medians.of(run))
+        parts = lengths(run, typical)
+        slow_ones = slow_ranks(Work.of_steps(run, parts, timeline), typical)
     else:
         run, parts, slow_ones = known.run, known.lengths, known.slow_ranks
     tasks = pl.DataFrame(

@@ -10,16 +10,21 @@ rounds are measured as one, from the first start to the last end, so that no tim
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.phase import pipeline_phase
+from bubblescope.analysis.phase import pipeline_phase, pipelines
 from bubblescope.model import intervals
+from bubblescope.model.remembered import remembered
 from bubblescope.model.timeline import Timeline
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Self
+
     from bubblescope.model.arrays import Ints
 
 _KEY: Final = ("step", "pipeline")
@@ -88,7 +93,48 @@ def outside_rounds(phase: pl.DataFrame, microbatches: int) -> pl.DataFrame:
     )
 
 
-def without(timeline: Timeline, between: pl.DataFrame, apart: pl.DataFrame) -> Timeline:
+class Rounds(NamedTuple):
+    """What is taken out of a run between the rounds of its steps.
+
+    Attributes:
+        between: Frame as of `between_rounds`.
+        spans: Frame with step, pipeline, opens and closes: from when to when each of these steps is.
+    """
+
+    between: pl.DataFrame
+    spans: pl.DataFrame
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rounds]) -> Self:
+        """Return it of several parts of a run together, each of whole steps."""
+        between, spans = (pl.concat(frames) for frames in zip(*parts, strict=True))
+        return cls(between.sort(*_KEY, "start_ns"), spans.sort("opens"))
+
+
+@remembered
+def rounds(timeline: Timeline) -> Rounds:
+    """Return what is taken out of a run; of a part of a run, what is of the whole run."""
+    apart = pipelines(timeline)
+    between = between_rounds(timeline, apart)
+    phase = pipeline_phase(timeline.tasks.select("rank", "step", "kind", "lane", *_EDGES))
+    spans = (
+        phase.join(apart, on="rank")
+        .join(between, on=_KEY, how="semi", nulls_equal=True)
+        .group_by(_KEY)
+        .agg(pl.col("start_ns").min().alias("opens"), pl.col("end_ns").max().alias("closes"))
+    )
+    return Rounds(between, spans.sort("opens"))
+
+
+def closed(timeline: Timeline) -> Timeline:
+    """Return a run without the time between its rounds; the rows of tasks stay the same."""
+    taken = rounds(timeline)
+    return without(timeline, taken.between, pipelines(timeline), taken.spans)
+
+
+def without(
+    timeline: Timeline, between: pl.DataFrame, apart: pl.DataFrame, spans: pl.DataFrame
+) -> Timeline:
     """Return a run with stretches of time taken out of its steps; the rows of tasks stay the same.
 
     What comes after a stretch in its step moves up. What runs in it, or on through it, is shorter by
@@ -98,13 +144,14 @@ def without(timeline: Timeline, between: pl.DataFrame, apart: pl.DataFrame) -> T
         timeline: The run.
         between: As `between_rounds` returns it.
         apart: Frame with rank and pipeline.
+        spans: As of `Rounds`.
     """
     if not between.height:
         return timeline
     tasks = timeline.tasks.join(apart, on="rank", how="left", maintain_order="left")
     tasks = tasks.with_columns(pl.col("pipeline").fill_null(0))
     cuts = between.select(_KEY).unique().sort(_KEY).with_row_index("group")
-    tasks = _placed(tasks, between).join(cuts, on=_KEY, how="left", maintain_order="left")
+    tasks = _placed(tasks, spans).join(cuts, on=_KEY, how="left", maintain_order="left")
     group = tasks["group"].cast(pl.Int64).fill_null(_NOT_ONE).to_numpy()
     stretches = _columns(between.join(cuts, on=_KEY, maintain_order="left"))
     moved = {
@@ -114,21 +161,16 @@ def without(timeline: Timeline, between: pl.DataFrame, apart: pl.DataFrame) -> T
     length = pl.col("end_ns") - pl.col("start_ns")
     busy = pl.when(pl.col("busy_ns").is_not_null()).then(pl.min_horizontal("busy_ns", length))
     shorter = shorter.with_columns(busy_ns=busy)
-    return Timeline(shorter, timeline.ranks, timeline.run, **timeline.tables)
+    closed = Timeline(shorter, timeline.ranks, timeline.run, **timeline.tables)
+    closed.remembered = timeline.remembered  # of whom nothing else is known
+    return closed
 
 
-def _placed(tasks: pl.DataFrame, between: pl.DataFrame) -> pl.DataFrame:
+def _placed(tasks: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """Let tasks of no step move with the step in whose rounds they begin."""
     if not tasks["step"].has_nulls():
         return tasks
-    spans = (
-        pipeline_phase(tasks)
-        .join(between, on=_KEY, how="semi")
-        .group_by(_KEY)
-        .agg(pl.col("start_ns").min().alias("opens"), pl.col("end_ns").max().alias("closes"))
-        .sort("opens")
-        .rename({"step": "around"})
-    )
+    spans = spans.rename({"step": "around"})
     found = (
         tasks.with_row_index("at")
         .sort("start_ns")
@@ -145,9 +187,9 @@ def _placed(tasks: pl.DataFrame, between: pl.DataFrame) -> pl.DataFrame:
 
 def _closed(times: pl.Series, group: Ints, stretches: tuple[Ints, Ints, Ints]) -> pl.Series:
     """Return times less what was taken out before them in their group."""
-    known = times.fill_null(0).to_numpy().astype(np.int64)
-    far = np.full(len(known), int(stretches[1].min()) - 1, np.int64)
-    out: Ints = intervals.covered_ns(stretches, (group, np.minimum(far, known), known))
+    before = int(stretches[1].min()) - 1
+    known = times.fill_null(before).to_numpy().astype(np.int64)
+    out: Ints = intervals.covered_ns(stretches, (group, np.minimum(before, known), known))
     return times - pl.Series(out)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
@@ -12,6 +12,9 @@ from bubblescope.model.budget import HIDDEN, HOST, IDLE, Use
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from typing_extensions import Self
+
+    from bubblescope.model.provenance import Run
     from bubblescope.model.timeline import Timeline
 
 
@@ -125,17 +128,66 @@ class Budget(msgspec.Struct, frozen=True):
         }
 
 
+class Spent(NamedTuple):
+    """What devices spent time on; of several parts of a run, it adds up.
+
+    Attributes:
+        by_step: Frame with rank, step, use and spent_ns.
+        details: Frame with use, detail, role, spent_ns and count.
+        open_steps: Those whose end was not recorded, as rank and step.
+        stepped: Whether steps of devices are known.
+    """
+
+    by_step: pl.DataFrame
+    details: pl.DataFrame
+    open_steps: frozenset[tuple[int, int]]
+    stepped: bool
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> Self:
+        """Sum up a timeline's budget."""
+        table, spent = timeline.budget, pl.col("spent_ns").sum()
+        started = timeline.step_times.filter(pl.col("open")).select("rank", "step").rows()
+        return cls(
+            table.group_by("rank", "step", "use").agg(spent),
+            table.group_by("use", "detail", "role").agg(spent, count=pl.len().cast(pl.UInt32)),
+            frozenset(started),
+            timeline.step_times.height > 0,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Spent]) -> Self:
+        """Return what was spent in several parts of a run together."""
+        by_step = pl.concat([part.by_step for part in parts])
+        details = pl.concat([part.details for part in parts])
+        return cls(
+            by_step.group_by("rank", "step", "use").agg(pl.col("spent_ns").sum()),
+            details.group_by("use", "detail", "role").agg(pl.col("spent_ns", "count").sum()),
+            frozenset().union(*(part.open_steps for part in parts)),
+            any(part.stepped for part in parts),
+        )
+
+
 def budget(timeline: Timeline) -> Budget | None:
     """Sum up what the devices of a run spent their time on.
 
     Returns:
         None if its traces hold no device work, and so do not tell.
     """
-    table = timeline.budget
+    return budget_of(Spent.of(timeline), timeline.run) if timeline.budget.height else None
+
+
+def budget_of(spent: Spent, run: Run) -> Budget | None:
+    """Return what the devices of a run spent their time on; None as of `budget`.
+
+    Args:
+        spent: The sums.
+        run: The run.
+    """
+    table = spent.by_step
     if not table.height:
         return None
     steps = table.drop_nulls("step")
-    started = timeline.step_times.filter(pl.col("open")).select("rank", "step").rows()
     in_steps = int(_counted(steps)["spent_ns"].sum())
     overall = _spending(table)[()]
     return Budget(
@@ -145,12 +197,12 @@ def budget(timeline: Timeline) -> Budget | None:
             (rank, step): found for (rank, step), found in _spending(steps, "rank", "step").items()
         },
         per_step={step: found for (step,), found in _spending(steps, "step").items()},
-        open_steps=frozenset(started),
-        details=table.group_by("use", "detail", "role")
-        .agg(pl.col("spent_ns").sum(), count=pl.len())
-        .sort("spent_ns", "use", "detail", "role", descending=[True, False, False, False]),
-        outside_steps_ns=overall.total_ns - in_steps if timeline.step_times.height else None,
-        undecided=undecided(overall, sorted({origin.format for origin in timeline.run.origins})),
+        open_steps=spent.open_steps,
+        details=spent.details.sort(
+            "spent_ns", "use", "detail", "role", descending=[True, False, False, False]
+        ),
+        outside_steps_ns=overall.total_ns - in_steps if spent.stepped else None,
+        undecided=undecided(overall, sorted({origin.format for origin in run.origins})),
     )
 
 
@@ -235,11 +287,23 @@ def unknowable(timeline: Timeline) -> str | None:
         None if they hold device work, so that there is a budget, or no tasks either, or if the run was
         simulated.
     """
-    formats = {origin.format for origin in timeline.run.origins}
-    if timeline.budget.height or not len(timeline) or "simulation" in formats:
+    if timeline.budget.height or not len(timeline):
+        return None
+    return untold(timeline.run, some=bool(timeline.tasks["busy_ns"].is_not_null().any()))
+
+
+def untold(run: Run, *, some: bool) -> str | None:
+    """Say what `unknowable` does of traces without device work; None if the run was simulated.
+
+    Args:
+        run: The run.
+        some: Whether they say how long kernels ran in any tasks.
+    """
+    formats = {origin.format for origin in run.origins}
+    if "simulation" in formats:
         return None
     tells = _TELLING.get(formats.pop(), _TELLING_ELSE) if len(formats) == 1 else _TELLING_ELSE
-    if timeline.tasks["busy_ns"].is_not_null().any():
+    if some:
         return (
             "the traces say how long kernels ran in tasks, but not which, nor what ran between tasks; "
             f"{tells}"

@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from bubblescope.analysis.beside import Names
 from bubblescope.analysis.between_rounds import outside_rounds
 from bubblescope.analysis.phase import cut_of, went_through
-from bubblescope.analysis.wall_clock import taken_apart, whole_steps
+from bubblescope.analysis.wall_clock import step_starts, taken_apart, whole_steps
 from bubblescope.model import intervals
 from bubblescope.model.intervals import idle_share
 from bubblescope.model.kinds import COMPUTE_KINDS, Lane
@@ -267,9 +268,16 @@ class RunningJob:
         self._find_rounds(phase.drop("held"))
         staged = work.filter(pl.col("stage").is_not_null())
         self._stages = _renewed(self._stages, _times(staged, _STAGE_STEP), _STAGE_STEP)
-        windows = whole_steps(touched).join(held, on="rank", how="left").filter(there).drop("held")
+        windows = (
+            whole_steps(step_starts(touched))
+            .join(held, on="rank", how="left")
+            .filter(there)
+            .drop("held")
+        )
         if windows.height:
-            spent = taken_apart(touched, windows, pl.DataFrame(schema=_PHASES))
+            spent = taken_apart(
+                touched, windows, pl.DataFrame(schema=_PHASES), Names.of(touched).asides
+            )
             self._windows = _renewed(self._windows, windows, _RANK_STEP)
             self._spent = _renewed(self._spent, spent, _RANK_STEP)
 

@@ -7,7 +7,7 @@ has a cause by what the device waited for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,6 +18,10 @@ from bubblescope.model.budget import HIDDEN, HOST, Use, overlaps
 from bubblescope.model.kinds import COMPUTE_KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from typing_extensions import Self
+
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.model.timeline import Timeline
 
@@ -80,6 +84,95 @@ class Losses(msgspec.Struct, frozen=True):
         )
 
 
+class Lost(NamedTuple):
+    """What time of devices goes to, of some steps; of several parts of a run, it adds up.
+
+    Attributes:
+        table: Frame as `Losses.table`, of what is inside tasks; of all in runs without a pipeline.
+        bubbles: Frame with use, cause and spent_ns: what devices did in bubbles.
+        gaps: Frame with cause and spent_ns: the bubbles themselves.
+        aside: Frame with use and spent_ns: what they did in no task of the pipeline.
+        devices: Frame with rank and step of all that was spent.
+    """
+
+    table: pl.DataFrame
+    bubbles: pl.DataFrame
+    gaps: pl.DataFrame
+    aside: pl.DataFrame
+    devices: pl.DataFrame
+
+    @classmethod
+    def of(
+        cls,
+        timeline: Timeline,
+        gaps: Iterable[pl.DataFrame] | None,
+        around: pl.DataFrame | None = None,
+    ) -> Self:
+        """Lay the budget of some steps and their bubbles over each other.
+
+        Args:
+            timeline: The run, or a part of it.
+            gaps: Those of its ledger, some at a time; None if it has no pipeline.
+            around: What devices spent meanwhile that is of other parts, as `Timeline.budget`.
+        """
+        budget = _counted(timeline.budget)
+        devices = budget.select("rank", "step").unique()
+        bubbles, idle, none = (pl.DataFrame(schema=_SCHEMA).select(names) for names in _SUMS)
+        if gaps is None:
+            return cls(_sums(_with_causes(budget, WHOLE)), bubbles, idle, none, devices)
+        inside = _inside(budget)
+        aside = budget.filter(~inside)
+        met = aside if around is None else pl.concat([aside, _outside_tasks(_counted(around))])
+        met = met.sort("start_ns")
+        for part in gaps:
+            held = part.with_columns(pl.col("cause").cast(pl.String))
+            spent = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("spent_ns")
+            idle = _added("cause", idle, held.group_by("cause").agg(spent))
+            bubbles = _added(("use", "cause"), bubbles, _met(met, held))
+        own = aside.select(pl.col("use").cast(pl.String), "spent_ns")
+        return cls(
+            _sums(_with_causes(budget.filter(inside), INSIDE)),
+            bubbles,
+            idle,
+            own.group_by("use").agg(pl.col("spent_ns").sum()),
+            devices,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Lost]) -> Self:
+        """Return it of several parts of a run together."""
+        table, bubbles, gaps, aside, devices = zip(*parts, strict=True)
+        return cls(
+            _sums(pl.concat(table)),
+            _added(("use", "cause"), *bubbles),
+            _added("cause", *gaps),
+            _added("use", *aside),
+            pl.concat(devices).unique(),
+        )
+
+
+_SUMS: Final = (("use", "cause", "spent_ns"), ("cause", "spent_ns"), ("use", "spent_ns"))
+
+
+def _added(by: str | tuple[str, ...], *frames: pl.DataFrame) -> pl.DataFrame:
+    rows = pl.concat(frames, how="diagonal")
+    return rows.group_by(by).agg(pl.col("spent_ns").sum())
+
+
+def _counted(budget: pl.DataFrame) -> pl.DataFrame:
+    return budget.filter(~pl.col("use").is_in([use.value for use in HIDDEN]))
+
+
+def _inside(budget: pl.DataFrame) -> pl.Series:
+    """Say which rows are inside tasks of the pipeline."""
+    passes = pl.col("inside").is_in([kind.value for kind in COMPUTE_KINDS])
+    return budget.select(passes.fill_null(value=False)).to_series()
+
+
+def _outside_tasks(budget: pl.DataFrame) -> pl.DataFrame:
+    return budget.filter(~_inside(budget))
+
+
 def losses(timeline: Timeline, ledger: Ledger | None) -> Losses | None:
     """Lay the budget of a run's devices and the ledger of its bubbles over each other.
 
@@ -90,28 +183,46 @@ def losses(timeline: Timeline, ledger: Ledger | None) -> Losses | None:
     Returns:
         None if the traces do not tell what the devices did.
     """
-    hidden = [use.value for use in HIDDEN]
-    budget = timeline.budget.filter(~pl.col("use").is_in(hidden))
-    if not budget.height:
+    if not timeline.budget.height:
         return None
-    ranks = budget.select("rank", "step").unique()
-    steps = ranks.drop_nulls("step")
-    if ledger is None:
-        parts = [_with_causes(budget, WHOLE)]
-    else:
-        passes = pl.col("inside").is_in([kind.value for kind in COMPUTE_KINDS])
-        inside = passes.fill_null(value=False)
-        parts = [_with_causes(budget.filter(inside), INSIDE)]
-        gaps = ledger.gaps.with_columns(pl.col("cause").cast(pl.String))
-        parts += _bubbles(budget.filter(~inside), gaps)
-    table = (
-        pl.concat(parts)
-        .group_by("place", "use", "cause")
-        .agg(pl.col("spent_ns").sum())
-        .filter(pl.col("spent_ns") != 0)
-        .sort("place", "use", "cause")
+    return losses_of(Lost.of(timeline, None if ledger is None else ledger.gaps_by_part()))
+
+
+def losses_of(lost: Lost) -> Losses | None:
+    """Return what makes the steps of a run long; None as of `losses`.
+
+    Args:
+        lost: What time of its devices goes to.
+    """
+    if not lost.devices.height:
+        return None
+    spent = pl.col("spent_ns")
+    known = lost.bubbles.group_by("cause").agg(known=spent.sum())
+    # What devices did in no task, and in no bubble either.
+    met = lost.bubbles.group_by("use").agg(known=spent.sum())
+    left = spent - pl.col("known").fill_null(0)
+    table = pl.concat(
+        [
+            lost.table,
+            lost.bubbles.select(pl.lit(BETWEEN).alias("place"), "use", "cause", "spent_ns"),
+            lost.gaps.join(known, on="cause", how="left").select(
+                pl.lit(BETWEEN).alias("place"), pl.lit(UNRECORDED).alias("use"), "cause", left
+            ),
+            _with_causes(
+                lost.aside.join(met, on="use", how="full", coalesce=True).select(
+                    "use", spent.fill_null(0) - pl.col("known").fill_null(0)
+                ),
+                OUTSIDE,
+            ),
+        ]
     )
-    return Losses(table, steps.height or ranks["rank"].n_unique())
+    steps = lost.devices.drop_nulls("step")
+    ordered = _sums(table).filter(spent != 0).sort("place", "use", "cause")
+    return Losses(ordered, steps.height or lost.devices["rank"].n_unique())
+
+
+def _sums(table: pl.DataFrame) -> pl.DataFrame:
+    return table.group_by("place", "use", "cause").agg(pl.col("spent_ns").sum())
 
 
 def _with_causes(rows: pl.DataFrame, place: str) -> pl.DataFrame:
@@ -125,18 +236,18 @@ def _with_causes(rows: pl.DataFrame, place: str) -> pl.DataFrame:
     )
 
 
-def _bubbles(budget: pl.DataFrame, gaps: pl.DataFrame) -> list[pl.DataFrame]:
-    """Return what devices did in bubbles, by their causes, and what they did in neither.
+def _met(budget: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Return what devices did in bubbles, by their causes, as use, cause and spent_ns.
 
     Args:
-        budget: Rows outside of the pipeline's tasks, each as long as its time.
-        gaps: Those of the ledger.
+        budget: Rows outside of the pipeline's tasks, each as long as its time, by start.
+        gaps: Rows of a ledger.
     """
-    parts = []
-    met = np.zeros(budget.height, np.int64)
-    budget = budget.with_row_index("row").sort("start_ns")
+    window = gaps.select(pl.col("start_ns").min(), pl.col("end_ns").max())
+    low, high = window.row(0) if gaps.height else (0, 0)
+    budget = budget.filter(pl.col("end_ns") > low, pl.col("start_ns") < high)
     within = gaps.sort("start_ns").partition_by("rank", as_dict=True)
-    covered = []
+    covered = [pl.DataFrame(schema=_SCHEMA).select(_SUMS[0])]
     for (rank, _), rows in budget.group_by("rank", "device"):
         held = within.get((rank,))
         if held is None:
@@ -147,30 +258,13 @@ def _bubbles(budget: pl.DataFrame, gaps: pl.DataFrame) -> list[pl.DataFrame]:
         )
         start = np.maximum(rows["start_ns"].to_numpy()[left], held["start_ns"].to_numpy()[right])
         end = np.minimum(rows["end_ns"].to_numpy()[left], held["end_ns"].to_numpy()[right])
-        np.add.at(met, rows["row"].to_numpy()[left], end - start)
-        shared = {"use": rows["use"].gather(left).cast(pl.String), "spent_ns": end - start}
-        covered.append(
-            pl.DataFrame({**shared, "cause": held["cause"].gather(right)}).select(
-                pl.lit(BETWEEN).alias("place"), "use", "cause", "spent_ns"
-            )
-        )
-    parts += covered
-    whole = gaps.group_by("cause").agg(whole=(pl.col("end_ns") - pl.col("start_ns")).sum())
-    known = pl.concat([pl.DataFrame(schema=_SCHEMA), *covered])
-    seen = known.group_by("cause").agg(pl.col("spent_ns").sum())
-    parts.append(
-        whole.join(seen, on="cause", how="left").select(
-            place=pl.lit(BETWEEN),
-            use=pl.lit(UNRECORDED),
-            cause="cause",
-            spent_ns=pl.col("whole") - pl.col("spent_ns").fill_null(0),
-        )
-    )
-    left_over = budget.with_columns(
-        spent_ns=pl.col("spent_ns") - pl.Series(met).gather(pl.Series(budget["row"]))
-    )
-    parts.append(_with_causes(left_over, OUTSIDE))
-    return parts
+        shared = {
+            "use": rows["use"].gather(left).cast(pl.String),
+            "cause": held["cause"].gather(right),
+            "spent_ns": end - start,
+        }
+        covered.append(pl.DataFrame(shared))
+    return pl.concat(covered)
 
 
 _SCHEMA: Final = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -12,7 +12,9 @@ from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.remembered import remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
+
+    from typing_extensions import Self
 
     from bubblescope.model.timeline import Timeline
 
@@ -35,15 +37,123 @@ def pipeline_phase(
     return phase
 
 
-def partial_steps(timeline: Timeline) -> list[int]:
-    """Return the steps of which something is missing: some ranks (`lacking_ranks`), or some passes."""
-    return sorted({*lacking_ranks(timeline.tasks), *cut_steps_of(timeline)})
+class StepFacts(NamedTuple):
+    """What whole steps tell of a run, of some of them or of all.
+
+    Attributes:
+        spans: Frame with step, start_ns, end_ns and ranks (how many) of the pipeline phase of each, and
+            size: how many micro-batches it has, as far as they are numbered; null if none is.
+        ranks: Those that ran any pipeline tasks, ascending.
+        wholes: Frame with rank, stage, way and wholes: in how many of the steps all micro-batches went
+            this way; only where in any.
+        lacking: Frame with rank, stage, way and step: in which steps they did not, of those in
+            `wholes`.
+    """
+
+    spans: pl.DataFrame
+    ranks: pl.Series
+    wholes: pl.DataFrame
+    lacking: pl.DataFrame
+
+    @classmethod
+    def of(cls, tasks: pl.DataFrame) -> Self:
+        """Look at all tasks of some steps.
+
+        Args:
+            tasks: As in `Timeline.tasks`.
+        """
+        needed = ("rank", "step", "kind", "lane", "stage", "microbatch", *_SPAN)
+        phase = pipeline_phase(tasks.select(*needed, "pair_stage", "pair_microbatch"))
+        spans = phase.group_by("step").agg(
+            pl.col("start_ns").min(), pl.col("end_ns").max(), ranks=pl.col("rank").n_unique()
+        )
+        counts = went_through(phase.drop_nulls(["step", "microbatch"]))
+        size, wholes, lacking = _passed(counts)
+        spans = spans.join(size, on="step", how="left").sort("step")
+        return cls(spans, phase["rank"].unique().sort(), wholes, lacking)
+
+    @classmethod
+    def joined(cls, parts: Sequence[StepFacts]) -> Self:
+        """Return what all steps tell together, of which these have some each."""
+        spans, ranks, wholes, lacking = zip(*parts, strict=True)
+        numbered = [part.with_columns(part=pl.lit(at)) for at, part in enumerate(wholes)]
+        every = pl.concat(numbered)
+        # What is never whole in a part lacks in all of its steps.
+        steps = [
+            frame.drop_nulls("size").select("step", part=pl.lit(at))
+            for at, frame in enumerate(spans)
+        ]
+        absent = (
+            every.select(_WAY)
+            .unique()
+            .join(pl.DataFrame({"part": range(len(parts))}, {"part": pl.Int32}), how="cross")
+            .join(every, on=[*_WAY, "part"], how="anti", nulls_equal=True)
+            .join(pl.concat(steps), on="part")
+            .select(*_WAY, "step")
+        )
+        return cls(
+            pl.concat(spans).sort("step"),
+            pl.concat(ranks).unique().sort(),
+            every.group_by(_WAY).agg(pl.col("wholes").sum()),
+            pl.concat([*lacking, absent]),
+        )
+
+    @property
+    def cut(self) -> list[int]:
+        """The steps that lack forwards or backwards, as `cut_steps` has it."""
+        count = self.spans["size"].count()
+        usual = self.wholes.filter(pl.col("wholes") >= _USUAL * count)
+        lacking = self.lacking.join(usual, on=_WAY, how="semi", nulls_equal=True)
+        return lacking["step"].unique().sort().to_list()
+
+    @property
+    def lacking_ranks(self) -> list[int]:
+        """The steps in which only some of the ranks that ever ran pipeline tasks ran any."""
+        few = self.spans.drop_nulls("step").filter(pl.col("ranks") < len(self.ranks))
+        return few["step"].to_list()
+
+    @property
+    def partial(self) -> list[int]:
+        """The steps of which something is missing: some ranks, or some passes."""
+        return sorted({*self.lacking_ranks, *self.cut})
+
+    @property
+    def compared(self) -> list[int | None]:
+        """The steps that are compared across ranks: those that are not `partial`, or all if all are."""
+        steps: list[int | None] = self.spans["step"].to_list()
+        partial = {*self.partial}
+        return [step for step in steps if step not in partial] or steps
+
+    @property
+    def overlapping(self) -> tuple[int | None] | None:
+        """A step of most ranks, if steps of this run overlap: see `pipelines`; None if they do not."""
+        spans = self.spans.sort("start_ns", "step")
+        if spans.height < 2:
+            return None
+        begin, until = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
+        overlap, length = until[:-1] - begin[1:], until - begin
+        if np.median(overlap / np.maximum(length[:-1], 1)) <= _OVERLAP:
+            return None
+        return (spans.sort("ranks", "step", descending=[True, False])["step"][0],)
+
+
+_WAY: Final = ["rank", "stage", "way"]
 
 
 @remembered
+def step_facts(timeline: Timeline) -> StepFacts:
+    """Return what the steps of a run tell; of a part of a run, what all of the run's do."""
+    return StepFacts.of(timeline.tasks)
+
+
+def partial_steps(timeline: Timeline) -> list[int]:
+    """Return the steps of which something is missing: some ranks (`lacking_ranks`), or some passes."""
+    return step_facts(timeline).partial
+
+
 def cut_steps_of(timeline: Timeline) -> list[int]:
     """Return the steps of a run that lack passes, as `cut_steps` does."""
-    return cut_steps(timeline.tasks)
+    return step_facts(timeline).cut
 
 
 def cut_steps(tasks: pl.DataFrame) -> list[int]:
@@ -58,11 +168,7 @@ def cut_steps(tasks: pl.DataFrame) -> list[int]:
     Args:
         tasks: As in `Timeline.tasks`.
     """
-    of = ("rank", "step", "kind", "lane", "stage", "microbatch", "pair_stage", "pair_microbatch")
-    phase = pipeline_phase(tasks.select(of)).drop_nulls(["step", "microbatch"])
-    if _alike(phase):
-        return []
-    return cut_of(went_through(phase))
+    return StepFacts.of(tasks).cut
 
 
 def went_through(phase: pl.DataFrame) -> pl.DataFrame:
@@ -99,48 +205,35 @@ def cut_of(counts: pl.DataFrame) -> list[int]:
     Args:
         counts: As `went_through` returns it, of all steps.
     """
-    if not counts.height:
-        return []
+    size, wholes, lacking = _passed(counts)
+    return StepFacts(size, pl.Series([], dtype=pl.Int32), wholes, lacking).cut
+
+
+def _passed(counts: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return the size of each step, and `wholes` and `lacking` of `StepFacts`.
+
+    Args:
+        counts: As `went_through` returns it, of all ranks of these steps.
+    """
     size = counts.group_by("step").agg(pl.col("size").max())
-    key = ["rank", "stage", "way"]
     whole = (
-        counts.select(key)
-        .unique()
-        .join(size, how="cross")
-        .join(counts.drop("size"), on=[*key, "step"], how="left", nulls_equal=True)
-        .with_columns(whole=pl.col("count").fill_null(0) == pl.col("size"))
+        counts.drop("size").join(size, on="step").filter(pl.col("count") == pl.col("size"))
+    ).select(*_WAY, "step")
+    wholes = whole.group_by(_WAY).agg(wholes=pl.len().cast(pl.Int64))
+    few = wholes.filter(pl.col("wholes") < size.height).select(_WAY)
+    lacking = few.join(size.select("step"), how="cross").join(
+        whole, on=[*_WAY, "step"], how="anti", nulls_equal=True
     )
-    usual = whole.filter(pl.col("whole").mean().over(key) >= _USUAL, ~pl.col("whole"))
-    return usual["step"].unique().sort().to_list()
-
-
-def _alike(phase: pl.DataFrame) -> bool:
-    """Say whether all steps have the same passes for each of their micro-batches, by their number."""
-    size = phase.group_by("step").agg(size=pl.col("microbatch").max() + 1)
-    counts = (
-        phase.group_by("rank", "stage", "kind", "step")
-        .len()
-        .join(size, on="step")
-        .group_by("rank", "stage", "kind")
-        .agg(steps=pl.len(), shares=(pl.col("len") / pl.col("size")).n_unique())
-    )
-    return bool(((counts["steps"] == size.height) & (counts["shares"] == 1)).all())
+    return size, wholes, lacking
 
 
 _USUAL: Final = 0.5
 """Share of the steps in which a rank has all micro-batches, from which on it should in each."""
 
 
-def lacking_ranks(tasks: pl.DataFrame) -> list[int]:
-    """Return the steps in which only some of the ranks that ever ran pipeline tasks ran any.
-
-    Args:
-        tasks: As in `Timeline.tasks`.
-    """
-    phase = pipeline_phase(tasks.select("rank", "step", "kind", "lane"))
-    ranks = phase["rank"].n_unique()
-    held = phase.drop_nulls("step").group_by("step").agg(pl.col("rank").n_unique())
-    return held.filter(pl.col("rank") < ranks)["step"].sort().to_list()
+def lacking_ranks(timeline: Timeline) -> list[int]:
+    """Return the steps in which only some of the ranks that ever ran pipeline tasks ran any."""
+    return step_facts(timeline).lacking_ranks
 
 
 def torn_steps(tasks: pl.DataFrame) -> list[int]:
@@ -183,10 +276,11 @@ def compared(timeline: Timeline, *columns: str) -> pl.DataFrame:
     """
     wanted = dict.fromkeys((*columns, "kind", "lane", "step"))
     phase = pipeline_phase(timeline.tasks.with_row_index("task").select(*wanted))
-    partial = partial_steps(timeline)
-    if not partial or len(partial) == phase["step"].n_unique():
+    facts = step_facts(timeline)
+    kept = facts.compared
+    if len(kept) == facts.spans.height:
         return phase
-    return phase.filter(~pl.col("step").is_in(partial))
+    return phase.filter(pl.col("step").is_in(kept))
 
 
 @remembered
@@ -203,24 +297,31 @@ def pipelines(timeline: Timeline) -> pl.DataFrame:
     Returns:
         Frame with rank and pipeline, numbered by their lowest ranks.
     """
-    phase = pipeline_phase(timeline.tasks.select("rank", "step", "kind", "lane", *_SPAN))
-    ranks = phase.select(pl.col("rank").unique().sort())
-    together = ranks.with_columns(pipeline=pl.lit(0, pl.Int32))
-    start, end = pl.col("start_ns").min(), pl.col("end_ns").max()
-    spans = phase.group_by("step").agg(start, end, ranks=pl.col("rank").n_unique())
-    spans = spans.sort("start_ns")
-    if spans.height < 2:
-        return together
-    begin, until = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
-    overlap, length = until[:-1] - begin[1:], until - begin
-    if np.median(overlap / np.maximum(length[:-1], 1)) <= _OVERLAP:
-        return together
-    [step] = spans.sort("ranks", "step", descending=[True, False]).select("step").head(1)
-    one = timeline.tasks.filter(pl.col("step") == step.item())
-    number = _components(timeline, one, ranks["rank"].to_numpy())
+    facts = step_facts(timeline)
+    step = facts.overlapping
+    if step is None:
+        return together(facts.ranks)
+    return apart(timeline, step[0], facts.ranks)
+
+
+def together(ranks: pl.Series) -> pl.DataFrame:
+    """Return the frame of `pipelines` for ranks that are all of one."""
+    return pl.DataFrame({"rank": ranks}).with_columns(pipeline=pl.lit(0, pl.Int32))
+
+
+def apart(timeline: Timeline, step: int | None, ranks: pl.Series) -> pl.DataFrame:
+    """Return the frame of `pipelines`, as one step of a run tells.
+
+    Args:
+        timeline: The run, or a part of it that has this step.
+        step: The step, of all ranks or as many as any.
+        ranks: All that ever ran pipeline tasks, ascending.
+    """
+    one = timeline.tasks.filter(pl.col("step").eq_missing(step))
+    number = _components(timeline, one, ranks.to_numpy())
     if np.bincount(number).min() < 2:  # what some ranks pass on is not known
-        return together
-    return ranks.with_columns(pipeline=pl.Series(number, dtype=pl.Int32))
+        return together(ranks)
+    return pl.DataFrame({"rank": ranks, "pipeline": pl.Series(number, dtype=pl.Int32)})
 
 
 _OVERLAP: Final = 0.01
@@ -276,13 +377,3 @@ def phases(tasks: pl.DataFrame) -> pl.DataFrame:
         .with_columns(cool_ns=pl.max_horizontal("steady_ns", "cool_ns"))
         .sort("rank", "step")
     )
-
-
-def evenly(timeline: Timeline, count: int) -> Timeline:
-    """Return so many of a run's steps, from the first to the last as evenly as can be."""
-    steps = timeline.steps
-    if count >= len(steps):
-        return timeline
-    last = len(steps) - 1
-    places = [round(index * last / max(1, count - 1)) for index in range(count)]
-    return timeline.slice(steps=[steps[place] for place in dict.fromkeys(places)])

@@ -57,8 +57,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.between_rounds import between_rounds, without
-from bubblescope.analysis.phase import cut_steps_of, pipeline_phase, pipelines
+from bubblescope.analysis.between_rounds import closed, rounds
+from bubblescope.analysis.phase import pipeline_phase, pipelines, step_facts
 from bubblescope.model import intervals, units
 from bubblescope.model.clock_errors import clock_errors
 from bubblescope.model.intervals import idle_share
@@ -204,16 +204,52 @@ def bubble_rates(
     Tasks that belong to no step are measured only where no task belongs to one: they would
     otherwise stretch over the whole run.
     """
-    apart = pipelines(timeline)
-    between = between_rounds(timeline, apart)
-    closed = without(timeline, between, apart)
-    table = _uncertain(_table(closed, apart), timeline)
-    if between.height:  # when the ranks' spans were, and not when they would be
+    return rates_of(measured(timeline), timeline, ideal, own_ideal)
+
+
+def measured(timeline: Timeline) -> pl.DataFrame:
+    """Return what the rates are made of, of all steps of a timeline by itself.
+
+    Args:
+        timeline: A run, or whole steps of one that were told of it (`model.remembered.told`).
+
+    Returns:
+        Frame as `BubbleRates.table`, without what other steps tell (ideal_ns, partial, cut, crowded),
+        and closed_start_ns and closed_end_ns: its start and end once time between rounds is taken out.
+    """
+    table = _uncertain(_table(closed(timeline), pipelines(timeline)), timeline)
+    table = table.with_columns(closed_start_ns="start_ns", closed_end_ns="end_ns")
+    if rounds(timeline).between.height:  # when the ranks' spans were, and not when they would be
         spans = pipeline_phase(timeline.tasks).group_by(_KEYS)
         own = spans.agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+        columns = table.columns
         table = table.drop("start_ns", "end_ns").join(own, on=_KEYS, nulls_equal=True)
-        table = table.sort(_KEYS)
-    several = apart["pipeline"].n_unique() > 1
+        table = table.select(columns).sort(_KEYS)
+    return table
+
+
+def rates_of(
+    table: pl.DataFrame,
+    timeline: Timeline,
+    ideal: pl.DataFrame | None = None,
+    own_ideal: pl.DataFrame | None = None,
+) -> BubbleRates:
+    """Compute the bubble rates of a run.
+
+    Args:
+        table: As `measured` returns it, of all steps, by step and rank.
+        timeline: The run, or a part of it that was told of the whole.
+        ideal: As of `bubble_rates`.
+        own_ideal: As of `bubble_rates`.
+    """
+    facts = step_facts(timeline)
+    table = table.drop("closed_start_ns", "closed_end_ns").with_columns(
+        partial=pl.len().over("step") < len(facts.ranks)
+    )
+    table = table.with_columns(
+        cut=~pl.col("partial") & pl.col("step").is_in(facts.cut)
+    ).with_columns(partial=pl.col("partial") | pl.col("cut").fill_null(value=False))
+    several = pipelines(timeline)["pipeline"].n_unique() > 1
     if ideal is None:
         table = table.with_columns(ideal_ns=pl.lit(None, pl.Int64))
     else:
@@ -304,10 +340,7 @@ def _table(timeline: Timeline, apart: pl.DataFrame) -> pl.DataFrame:
             span_ns=pl.col("end_ns") - pl.col("start_ns"),
             makespan_ns=(pl.col("end_ns").max() - pl.col("start_ns").min()).over(_WINDOW),
             longest_ns=(pl.col("end_ns") - pl.col("start_ns")).max().over(_WINDOW),
-            partial=pl.len().over("step") < pl.col("rank").n_unique(),
         )
-        .with_columns(cut=~pl.col("partial") & pl.col("step").is_in(cut_steps_of(timeline)))
-        .with_columns(partial=pl.col("partial") | pl.col("cut").fill_null(value=False))
         .sort(_KEYS)
     )
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import polars as pl
 
-from bubblescope.analysis.device_budget import budget, unknowable
+from bubblescope.analysis.device_budget import budget, untold
 from bubblescope.analysis.efficiency import utilization
+from bubblescope.analysis.overview import Overview, kinds_of
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.rates import DEFINITIONS
 from bubblescope.analysis.step_lengths import phase_lengths, to_next
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.device_budget import Budget
     from bubblescope.analysis.efficiency import Efficiency, Workload
     from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.pieces.study import Found
     from bubblescope.analysis.rates import BubbleRates
     from bubblescope.analysis.study import Study
     from bubblescope.analysis.wall_clock import WallClock
@@ -39,20 +41,24 @@ class Report(msgspec.Struct, frozen=True, eq=False):
     """Everything that `bubblescope report` says about a timeline.
 
     Attributes:
-        timeline: What the report is about.
+        timeline: What the report is about; of a run that was looked at in parts, what is drawn of it.
+        overview: How much there is of it.
         study: What was worked out about it: schedule, ideal, bubble rates.
         kinds: Frame with kind, count, total_ns, min_ns, median_ns and max_ns of the tasks.
         budget: What the devices spent their time on; None if the traces do not tell.
         utilization: How much of the devices' peak the run made use of; None if nothing tells FLOPs.
         wall: What ranks were in, in whole steps; None as of `analysis.wall_clock.wall_clock`.
+        to_next: How long it takes from each step to the next, as `analysis.step_lengths.to_next`.
     """
 
     timeline: Timeline
+    overview: Overview
     study: Study
     kinds: pl.DataFrame
     budget: Budget | None
     utilization: Efficiency | None
     wall: WallClock | None
+    to_next: dict[int, int]
 
     @classmethod
     def of(
@@ -68,28 +74,52 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         Raises:
             ModelError: The traces are of more devices than the job is said to have.
         """
-        length = pl.col("end_ns") - pl.col("start_ns")
+        length = (pl.col("end_ns") - pl.col("start_ns")).median().cast(pl.Int64)
+        medians = timeline.tasks.group_by("kind").agg(median_ns=length)
         kinds = (
-            timeline.tasks.group_by("kind")
-            .agg(
-                count=pl.len(),
-                total_ns=length.sum(),
-                min_ns=length.min(),
-                median_ns=length.median().cast(pl.Int64),
-                max_ns=length.max(),
-            )
+            kinds_of(timeline.tasks)
+            .join(medians, on="kind")
+            .select("kind", "count", "total_ns", "min_ns", "median_ns", "max_ns")
             .sort("kind")
         )
         used = utilization(timeline, workload)
         found = study(timeline, also)
         wall = wall_clock(timeline, found.ledger)
         give_back()
-        return cls(timeline, found, kinds, budget(timeline), used, wall)
+        overview = Overview.of(timeline)
+        return cls(
+            timeline, overview, found, kinds, budget(timeline), used, wall, to_next(timeline)
+        )
+
+    @classmethod
+    def of_pieces(cls, found: Found) -> Self:
+        """Return the report of a run that was looked at in parts; without `utilization`.
+
+        Args:
+            found: What is known of it.
+        """
+        return cls(
+            found.drawn,
+            found.overview,
+            found.study,
+            found.kinds,
+            found.budget,
+            None,
+            found.wall,
+            found.to_next,
+        )
 
     @property
     def bubbles(self) -> BubbleRates:
         """The bubble rates."""
         return self.study.bubbles
+
+    @property
+    def unknowable(self) -> str | None:
+        """What traces without kernels do not tell, as `analysis.device_budget.unknowable` says it."""
+        if self.budget is not None or not self.overview.tasks:
+            return None
+        return untold(self.timeline.run, some=self.overview.kernels_told)
 
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step."""
@@ -99,14 +129,9 @@ class Report(msgspec.Struct, frozen=True, eq=False):
         """Return the report as plain values, following the schema `SCHEMA`."""
         timeline, table = self.timeline, self.bubbles.table
         run = timeline.run
-        counts = timeline.tasks.group_by("rank").agg(tasks=pl.len())
-        steps = (
-            timeline.tasks.filter(pl.col("step").is_not_null())
-            .group_by("step")
-            .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max(), tasks=pl.len())
-            .sort("step")
-        )
-        alone, following = phase_lengths(self.bubbles), to_next(timeline)
+        overview = self.overview
+        alone, following = phase_lengths(self.bubbles), self.to_next
+        low, high = overview.span_ns or (None, None)
         return {
             "schema": SCHEMA,
             "run": {
@@ -117,18 +142,18 @@ class Report(msgspec.Struct, frozen=True, eq=False):
                 "common_clock": run.common_clock,
                 "clock": msgspec.to_builtins(run.clock),
                 "inferred": run.inferred,
-                "tasks": len(timeline),
-                "start_ns": timeline.start_ns if len(timeline) else None,
-                "end_ns": timeline.end_ns if len(timeline) else None,
+                "tasks": overview.tasks,
+                "start_ns": low,
+                "end_ns": high,
             },
-            "ranks": timeline.ranks.join(counts, on="rank", how="left")
+            "ranks": timeline.ranks.join(overview.per_rank.drop("stage"), on="rank", how="left")
             .with_columns(pl.col("tasks").fill_null(0))
             .sort("rank")
             .to_dicts(),
-            "steps": steps.to_dicts(),
+            "steps": overview.steps.to_dicts(),
             "kinds": self.kinds.to_dicts(),
             "device": self.budget.to_dict() if self.budget else None,
-            "device_unknown": unknowable(self.timeline),
+            "device_unknown": self.unknowable,
             "devices": self.budget.to_dicts() if self.budget else [],
             "wall_clock": self.wall.to_dict() if self.wall else None,
             "utilization": self.utilization.to_dict() if self.utilization else None,

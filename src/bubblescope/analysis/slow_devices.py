@@ -94,7 +94,7 @@ class SlowDevices(NamedTuple):
             device: Pipeline device of each rank, where known.
         """
         run, length = counterfactuals.run, counterfactuals.lengths
-        ranks = _held(run, counterfactuals.ranks, device or {})
+        ranks = _held(run, counterfactuals.timeline.ranks, device or {})
         stages = {
             (number,): tuple(part["rank"].sort().to_list())
             for (number,), part in ranks.group_by("stage", maintain_order=True)

@@ -20,14 +20,28 @@ def step_windows(timeline: Timeline) -> pl.DataFrame:
         Frame with rank, step, start_ns, end_ns and open: whether no step follows on that rank, so that
         it ends with its last task.
     """
-    following = pl.col("start_ns").shift(-1).over("rank")
+    return closed(step_edges(timeline.tasks))
+
+
+def step_edges(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return rank, step, start_ns and end_ns of steps: their first and last task on devices."""
     return (
-        timeline.tasks.drop_nulls("step")
+        tasks.drop_nulls("step")
         .filter(pl.col("lane") == Lane.COMPUTE.value)
         .group_by("rank", "step")
         .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-        .sort("rank", "start_ns")
-        .with_columns(end_ns=pl.coalesce(following, "end_ns"), open=following.is_null())
+    )
+
+
+def closed(edges: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame of `step_windows`.
+
+    Args:
+        edges: As `step_edges` returns it, of all steps.
+    """
+    following = pl.col("start_ns").shift(-1).over("rank")
+    return edges.sort("rank", "start_ns").with_columns(
+        end_ns=pl.coalesce(following, "end_ns"), open=following.is_null()
     )
 
 
@@ -46,12 +60,21 @@ def to_next(timeline: Timeline) -> dict[int, int]:
 
     The last step is left out, and those that the next one by number does not follow.
     """
-    closed = step_windows(timeline).with_columns(
+    return nexts(step_windows(timeline))
+
+
+def nexts(windows: pl.DataFrame) -> dict[int, int]:
+    """Return what `to_next` does.
+
+    Args:
+        windows: As `step_windows` returns it.
+    """
+    followed = windows.with_columns(
         follows=pl.col("step").shift(-1).over("rank") == pl.col("step") + 1
     )
-    whole = closed.filter("follows").group_by("step").agg(pl.col("end_ns") - pl.col("start_ns"))
-    means = whole.with_columns(pl.col("end_ns").list.mean()).sort("step")
-    return {step: round(ns) for step, ns in means.iter_rows()}
+    lengths = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    sums = followed.filter("follows").group_by("step").agg(ns=lengths, ranks=pl.len()).sort("step")
+    return {step: round(ns / ranks) for step, ns, ranks in sums.iter_rows()}
 
 
 def steady_ns(timeline: Timeline) -> int | None:

@@ -206,7 +206,7 @@ def _recorded_whole(label: str, timeline: Timeline) -> tuple[Timeline, list[int]
     The recording cut through them, or lost tasks. If no step is on all ranks, they stay, and are not
     compared across ranks.
     """
-    partial = lacking_ranks(timeline.tasks)
+    partial = lacking_ranks(timeline)
     others = [step for step in timeline.steps if step not in set(partial)]
     if partial and others:
         timeline, torn, notes = _recorded_whole(label, timeline.slice(steps=others))

@@ -9,7 +9,7 @@ import msgspec
 
 from bubblescope.analysis import words
 from bubblescope.analysis.device_budget import bound
-from bubblescope.analysis.finding import Finding
+from bubblescope.analysis.finding import Finding, row_of
 from bubblescope.analysis.why import Explanation
 from bubblescope.model.errors import TimelineError
 
@@ -84,7 +84,9 @@ class Verdict(msgspec.Struct, frozen=True, eq=False):
             of = "of the pipeline's time is idle." if share is not None else ""
             told = next(one for one in findings if "inherent_share" in one.values)
             said = _inherent(told, share)
-        remedies = sorted(_remedies(why), key=lambda one: -(one.saved_ns or one.spent_ns or 0))
+        remedies = sorted(
+            _remedies(why, timeline), key=lambda one: -(one.saved_ns or one.spent_ns or 0)
+        )
         return cls(why.shares, share, of, said, tuple(remedies))
 
 
@@ -104,35 +106,37 @@ def _inherent(told: Finding, share: float | None) -> str:
     return words.sentence(Finding("verdict", "of_it", values), _LANGUAGE)
 
 
-def _remedies(why: Explanation) -> list[Remedy]:
+def _remedies(why: Explanation, timeline: Timeline) -> list[Remedy]:
     """Put together what is said of each thing: the verdict, the evidence for it, and the advice."""
     made: list[Remedy] = []
     told: list[Finding] = []
     for finding in [*why.findings, Finding("verdict", "", {})]:
         if finding.role == "verdict" and told:
-            made += _of(told)
+            made += _of(told, timeline)
             told = []
         told.append(finding)
     return made
 
 
-def _of(told: list[Finding]) -> list[Remedy]:
+def _of(told: list[Finding], timeline: Timeline) -> list[Remedy]:
     """Return what a verdict and what belongs to it come to; what only tells shares is no remedy."""
     first, *rest = told
     advised = [finding for finding in rest if finding.role == "advice"]
     if first.key == "whole_step":
         return [
-            _remedy(outside, advice)
+            _remedy(timeline, outside, advice)
             for outside, advice in pairwise([*rest, None])
             if outside is not None and outside.role == "evidence"
         ]
     if not advised or not first.values:
         return []
     evidence = next((finding for finding in rest if finding.role == "evidence"), None)
-    return [_remedy(first, advised[0], evidence)]
+    return [_remedy(timeline, first, advised[0], evidence)]
 
 
-def _remedy(first: Finding, advice: Finding | None, evidence: Finding | None = None) -> Remedy:
+def _remedy(
+    timeline: Timeline, first: Finding, advice: Finding | None, evidence: Finding | None = None
+) -> Remedy:
     values: dict[str, Any] = {**first.values, **(evidence.values if evidence else {})}
     advised = advice is not None and advice.role == "advice"
     key = advice.key if advice is not None and advised else first.key
@@ -146,7 +150,7 @@ def _remedy(first: Finding, advice: Finding | None, evidence: Finding | None = N
         headline=words.sentence(Finding("headline", key, values), _LANGUAGE),
         evidence=_evidence(shown, hidden=values.get("saved_ns", 1) <= 0),
         advice=words.sentence(advice, _LANGUAGE) if advice is not None and advised else "",
-        task=shown.tasks[0] if shown.tasks else None,
+        task=row_of(shown.tasks[0], timeline) if shown.tasks else None,
     )
 
 

@@ -15,16 +15,18 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.beside import by_name
+from bubblescope.analysis.beside import ASIDE, by_name, names_of
 from bubblescope.analysis.between_rounds import laid_open
-from bubblescope.analysis.phase import cut_steps_of
+from bubblescope.analysis.phase import cut_steps_of, pipelines
 from bubblescope.model import intervals
 from bubblescope.model.arrays import give_back
-from bubblescope.model.kinds import Kind, Lane
+from bubblescope.model.kinds import Kind
 from bubblescope.model.ordering import in_order
 from bubblescope.model.whole_steps import ORDER, OTHER, UNRECORDED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
@@ -131,13 +133,17 @@ def wall_clock(timeline: Timeline, ledger: Ledger | None) -> WallClock | None:
         return None
     give_back()
     cut = cut_steps_of(timeline)
-    steps = whole_steps(timeline.tasks).filter(~pl.col("step").is_in(cut))
+    steps = whole_steps(step_starts(timeline.tasks)).filter(~pl.col("step").is_in(cut))
     if not steps.height:
         return None
-    return WallClock(steps, taken_apart(timeline.tasks, steps, _phases(ledger)))
+    phases = pipeline_phases(ledger.phases, ledger.between, pipelines(timeline))
+    asides = names_of(timeline).asides
+    return WallClock(steps, taken_apart(timeline.tasks, steps, phases, asides))
 
 
-def taken_apart(tasks: pl.DataFrame, steps: pl.DataFrame, phases: pl.DataFrame) -> pl.DataFrame:
+def taken_apart(
+    tasks: pl.DataFrame, steps: pl.DataFrame, phases: pl.DataFrame, asides: Sequence[str]
+) -> pl.DataFrame:
     """Return what ranks were in, in steps.
 
     Args:
@@ -145,6 +151,7 @@ def taken_apart(tasks: pl.DataFrame, steps: pl.DataFrame, phases: pl.DataFrame) 
             perhaps more.
         steps: As `whole_steps` returns them.
         phases: Frame with rank, start_ns and end_ns of pipeline phases, in any order.
+        asides: Names of tasks beside the compute lane that are told apart.
 
     Returns:
         Frame as `WallClock.table`.
@@ -155,7 +162,7 @@ def taken_apart(tasks: pl.DataFrame, steps: pl.DataFrame, phases: pl.DataFrame) 
     parts = []
     spent, within = (np.zeros(steps.height, np.int64) for _ in range(2))
     sofar: list[pl.DataFrame] = []
-    for what, part in _sorts(tasks):
+    for what, part in _sorts(tasks, asides):
         if not part.height:
             continue
         sofar.append(part)
@@ -175,19 +182,24 @@ def taken_apart(tasks: pl.DataFrame, steps: pl.DataFrame, phases: pl.DataFrame) 
 _EDGES: Final = ("start_ns", "end_ns")
 
 
-def whole_steps(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return rank, step, start_ns and end_ns of all steps of which the next is known.
+def step_starts(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return rank, step and start_ns of all steps: when the first task of each began.
 
     Args:
         tasks: Frame with rank, step and start_ns.
     """
+    known = tasks.select("rank", "step", "start_ns").drop_nulls("step")
+    return known.group_by("rank", "step").agg(pl.col("start_ns").min()).sort("rank", "step")
+
+
+def whole_steps(starts: pl.DataFrame) -> pl.DataFrame:
+    """Return rank, step, start_ns and end_ns of all steps of which the next is known.
+
+    Args:
+        starts: As `step_starts` returns it.
+    """
     return (
-        tasks.select("rank", "step", "start_ns")
-        .drop_nulls("step")
-        .group_by("rank", "step")
-        .agg(pl.col("start_ns").min())
-        .sort("rank", "step")
-        .with_columns(
+        starts.with_columns(
             end_ns=pl.col("start_ns").shift(-1).over("rank"),
             after=pl.col("step").shift(-1).over("rank"),
         )
@@ -197,19 +209,18 @@ def whole_steps(tasks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _phases(ledger: Ledger) -> pl.DataFrame:
-    """Return rank, start_ns and end_ns of the pipeline phases of all steps, or of their rounds."""
-    run = ledger.counterfactuals.run
-    opens = pl.DataFrame(
-        {
-            "step": pl.Series(run.steps, dtype=pl.Int32),
-            "pipeline": pl.Series(run.pipeline, dtype=pl.Int32),
-            "start_ns": run.opens_ns,
-            "end_ns": run.opens_ns + run.as_measured.length_ns,
-        }
-    )
-    whole = opens.join(run.pipelines, on="pipeline").drop("pipeline")
-    return laid_open(whole, ledger.counterfactuals.between, run.pipelines)
+def pipeline_phases(
+    phases: pl.DataFrame, between: pl.DataFrame, apart: pl.DataFrame
+) -> pl.DataFrame:
+    """Return rank, start_ns and end_ns of the pipeline phases of all steps, or of their rounds.
+
+    Args:
+        phases: As of `Ledger`.
+        between: As of `Ledger`.
+        apart: Which rank is of which pipeline, as `analysis.phase.pipelines` returns it.
+    """
+    whole = phases.join(apart, on="pipeline").drop("pipeline")
+    return laid_open(whole, between, apart)
 
 
 def _disjoint(phases: pl.DataFrame) -> pl.DataFrame:
@@ -224,7 +235,7 @@ def _disjoint(phases: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _sorts(tasks: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+def _sorts(tasks: pl.DataFrame, asides: Sequence[str]) -> list[tuple[str, pl.DataFrame]]:
     """Return what ranks may be in, and the tasks that are it, in the order in which it counts."""
     tasks = tasks.select("rank", "kind", "lane", "name", *_EDGES)
     found = [
@@ -232,8 +243,7 @@ def _sorts(tasks: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
         for what, kinds in ORDER.items()
     ]
     others = tasks.filter(kind=Kind.OTHER.value)
-    aside = others.filter(pl.col("lane") != Lane.COMPUTE.value)
-    found += by_name(aside).items()
+    found += by_name(others.filter(ASIDE), asides).items()
     return [(what, part.select("rank", *_EDGES)) for what, part in [*found, (OTHER, others)]]
 
 

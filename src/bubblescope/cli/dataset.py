@@ -19,6 +19,7 @@ from bubblescope.model import units
 from bubblescope.model.progress import SILENT
 from bubblescope.sources import find
 from bubblescope.sources.dataset.catalogue import BLOCK_STEPS, TASKS
+from bubblescope.sources.dataset.store import is_address, store_of
 
 if TYPE_CHECKING:
     from bubblescope.sources import Found
@@ -37,7 +38,8 @@ _OF_READERS: Final = frozenset({"steps", "ranks", "clock"})
     required=True,
     type=click.Path(path_type=Path),
     metavar="RUN",
-    help="Folder of the dataset: a new one, or one to go on with or to add to.",
+    help="Folder of the dataset: a new one, or one to go on with or to add to; also s3://, gs:// "
+    "and az://.",
 )
 @click.option(
     "--batch",
@@ -49,9 +51,7 @@ _OF_READERS: Final = frozenset({"steps", "ranks", "clock"})
 @click.option(
     "--block-steps",
     type=click.IntRange(min=1),
-    default=BLOCK_STEPS,
-    show_default=True,
-    help="Steps of a block: who wants one step reads as many.",
+    help=f"Steps of a block: who wants one step reads as many. {BLOCK_STEPS} in a new dataset.",
 )
 @click.option("--kernels", is_flag=True, help="With every kernel, copy and fill of the devices.")
 @click.option(
@@ -69,7 +69,7 @@ def dataset(
     paths: tuple[str, ...],
     output: Path,
     batch: int,
-    block_steps: int,
+    block_steps: int | None,
     kernels: bool,
     overwrite: bool,
     watch: float | None,
@@ -90,7 +90,7 @@ def dataset(
         while True:
             with Bar() if not quiet else nullcontext(SILENT) as progress:
                 making = Dataset(
-                    output,
+                    store_of(output),
                     cast("LoadOptions", how),
                     workers,
                     batch,
@@ -115,6 +115,8 @@ dataset.params = [one for one in dataset.params if one.name not in _OF_READERS]
 
 def _refuse_within(paths: tuple[str, ...], output: Path) -> None:
     """Refuse to write where traces are read: the dataset would be one of them."""
+    if is_address(output):
+        return
     place = output.resolve()
     for path in map(Path, paths):
         if path.is_dir() and place.is_relative_to(path.resolve()):
@@ -139,12 +141,11 @@ def _said(output: Path, made: Outcome) -> None:
     """Say what there is now."""
     catalogue = made.catalogue
     tasks = sum(part.count(TASKS) for part in catalogue.parts)
-    size = sum(path.stat().st_size for path in output.rglob("*.parquet"))
     ranks = sum(len(part.ranks) for part in catalogue.parts)
     kept = f", {made.kept:,} were in it already" if made.kept else ""
     out.print(
         Text(
-            f"wrote {output} ({size / 1e6:.2f} MB): {units.count(ranks, 'rank')}, "
+            f"wrote {store_of(output)}: {units.count(ranks, 'rank')}, "
             f"{units.count(len(catalogue.steps), 'step')}, {tasks:,} tasks in "
             f"{units.count(len(catalogue.parts), 'part')}; {units.count(made.read, 'trace')} read{kept}"
         ),

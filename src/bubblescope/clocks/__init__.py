@@ -33,6 +33,7 @@ from bubblescope.model.timeline_tables import TABLES
 
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Ints
+    from bubblescope.model.provenance import Run
     from bubblescope.model.timeline_tables import Table
 
 _TIMES: Final = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
@@ -60,15 +61,59 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
         they were if no clocks satisfy what was observed, or nothing connects them, and a notice that
         says so.
     """
+    return correction(timeline, mode).applied(timeline)
+
+
+class Correction(NamedTuple):
+    """What is known of the clocks of a run, and how its times are corrected.
+
+    Attributes:
+        ranks: The ranks, with what is known of the clock of each.
+        run: The run, with what is known of all of them.
+        clock_of: Rank -> number of its clock.
+        groups: Clocks that are corrected together.
+    """
+
+    ranks: pl.DataFrame
+    run: Run
+    clock_of: dict[int, int]
+    groups: list[_Group]
+
+    def applied(self, timeline: Timeline) -> Timeline:
+        """Return a timeline of the run, or of some steps or ranks of it, with corrected times.
+
+        Where every step has a zero of its own, only steps are corrected that the correction is of.
+        """
+        ranks = self.ranks
+        if timeline.ranks.height < ranks.height:
+            ranks = ranks.join(timeline.ranks.select("rank"), on="rank", how="semi")
+        if not self.groups:
+            return timeline.described(ranks, self.run)
+        tables = {
+            name: _moved_table(frame, TABLES[name], self.clock_of, self.groups)
+            for name, frame in timeline.tables.items()
+        }
+        tasks = _moved(timeline.tasks, self.clock_of, self.groups)
+        return Timeline(tasks, ranks, self.run, **tables)
+
+
+def correction(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Correction:
+    """Work out how the clocks of a timeline differ; see `align`.
+
+    Args:
+        timeline: The run, or steps of it that tell of all.
+        mode: As of `align`.
+    """
     by_step = not (timeline.run.common_clock or timeline.run.host_clocks)
     clock_of = _clocks_of(timeline, by_step=by_step)
+    as_it_is = Correction(timeline.ranks, timeline.run, clock_of, [])
     if len(set(clock_of.values())) <= 1:
         if mode == "auto":
-            return timeline
+            return as_it_is
         single = Notice(
             "clocks-single", "all ranks are on the clock of one host: none was corrected"
         )
-        return timeline.with_run(timeline.run.noted(single))
+        return as_it_is._replace(run=timeline.run.noted(single))
     pairs = constraints(timeline).with_columns(
         clock_a=pl.col("a").replace_strict(clock_of, default=None, return_dtype=pl.Int64),
         clock_b=pl.col("b").replace_strict(clock_of, default=None, return_dtype=pl.Int64),
@@ -77,7 +122,7 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
     if by_step:
         pairs = pairs.drop_nulls("step")
     if pairs.is_empty():
-        return _unconnected(timeline, len(set(clock_of.values())))
+        return as_it_is._replace(run=_unconnected(timeline.run, len(set(clock_of.values()))))
     before = int((pairs["after_ns"] < pairs["before_ns"] - ROUNDING_NS).sum())
     changes = mode == "solve" or not timeline.run.common_clock or before > 0
     pairs = pairs.with_row_index("row")
@@ -99,13 +144,7 @@ def align(timeline: Timeline, mode: Literal["solve", "auto"] = "solve") -> Timel
         warnings=(*kept, *_notices(case, said)),
         notes=(*timeline.run.notes, *_agreement(case, said)),
     )
-    if not changes:
-        return timeline.described(_ranks(case), run)
-    tables = {
-        name: _moved_table(frame, TABLES[name], clock_of, solved)
-        for name, frame in timeline.tables.items()
-    }
-    return Timeline(_moved(timeline.tasks, clock_of, solved), _ranks(case), run, **tables)
+    return Correction(_ranks(case), run, clock_of, solved if changes else [])
 
 
 class _Case(NamedTuple):
@@ -146,15 +185,15 @@ class _Group(NamedTuple):
     found: Clocks | Conflict
 
 
-def _unconnected(timeline: Timeline, clocks: int) -> Timeline:
+def _unconnected(run: Run, clocks: int) -> Run:
     """Say that nothing tells how the clocks differ, if nobody has said so yet."""
-    if any(one.code in {*_SETTLED, "clocks-disconnected"} for one in timeline.run.warnings):
-        return timeline
+    if any(one.code in {*_SETTLED, "clocks-disconnected"} for one in run.warnings):
+        return run
     text = (
         f"nothing that ran tells how the clocks of {clocks} hosts differ: no task on one is known to "
         "come before a task on another; between hosts, times are only as good as their synchronisation"
     )
-    return timeline.with_notices(Notice("clocks-disconnected", text))
+    return run.warned(Notice("clocks-disconnected", text))
 
 
 def _clocks_of(timeline: Timeline, *, by_step: bool) -> dict[int, int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import shutil
+import re
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -23,8 +23,8 @@ from bubblescope.datasets.batches import (
     with_shared_ranks,
 )
 from bubblescope.datasets.writing import Job, make_part
+from bubblescope.model import parquet
 from bubblescope.model.errors import BubblescopeError, SourceError
-from bubblescope.model.files import replacing
 from bubblescope.model.groups import merged
 from bubblescope.model.progress import SILENT
 from bubblescope.model.provenance import Run, clocks_unchecked
@@ -50,10 +50,12 @@ if TYPE_CHECKING:
     from bubblescope.engine import Engine
     from bubblescope.model.progress import Progress
     from bubblescope.sources import Found
+    from bubblescope.sources.dataset.store import Store
     from bubblescope.sources.source import LoadOptions
 
 _FOLDERS: Final = (MANIFESTS, RANKS, TASKS, *TABLES)
-_LOCK: Final = ".lock"
+_ASIDE: Final = re.compile(r"\.(dataset\.json|groups-[0-9a-f]+\.parquet)\.[0-9a-f]{8}")
+"""What a killed writer leaves of files that lie in the dataset's own folder."""
 _GROUPS: Final = "groups"
 _BY_COORDINATES: Final = "coordinates"
 _NATIVE: Final = "native"
@@ -85,20 +87,20 @@ class Dataset(NamedTuple):
     """A dataset to be made, or added to.
 
     Attributes:
-        root: Its folder, which is made if it is not there.
+        store: Where it lies, or will.
         how: How traces are read; steps and ranks are all.
         engine: Where they are read.
         batch: Traces of a part.
-        block_steps: Steps of a block.
+        block_steps: Steps of a block; if None, as many as in the dataset that is there.
         progress: Is told of traces.
         anew: Whether to begin with nothing, and remove what is in it now.
     """
 
-    root: Path
+    store: Store
     how: LoadOptions
     engine: Engine
     batch: int = BATCH
-    block_steps: int = BLOCK_STEPS
+    block_steps: int | None = None
     progress: Progress = SILENT
     anew: bool = False
 
@@ -117,45 +119,50 @@ class Dataset(NamedTuple):
             EngineError: Workers died of a batch, or cannot be reached.
             OSError: It cannot be written.
         """
-        options = self._options()
         with self._locked():
-            if self.anew:
-                self._clear(found)
-            before = self._present(options)
-            kept = _unchanged(before, found)
-            todo = batches(_without(found, kept), self.batch)
-            kept, todo = _kept_apart(kept, todo, found, self.batch)
-            self._begin(found)
-            self.progress.begin("reading traces", sum(len(batch.inputs) for batch in todo))
-            made = self._made(todo, options)
-            manifests = {**kept, **made}
-            again = self._again(manifests)
-            if again:
-                self.progress.begin(
-                    "reading traces together", sum(len(one.inputs) for one in again)
-                )
-                made |= self._made(again, options)
-                gone = {one for batch in again for one in batch.inputs}
-                manifests = {
-                    name: one
-                    for name, one in {**manifests, **made}.items()
-                    if not gone & set(one.inputs) or name in {b.name(options) for b in again}
-                }
-            catalogue = self._publish(list(manifests.values()), found)
-            whole = next((one.needs_all for one in manifests.values() if one.needs_all), None)
-            return Outcome(
-                catalogue,
-                sum(len(one.inputs) for name, one in manifests.items() if name in made),
-                sum(len(one.inputs) for name, one in manifests.items() if name not in made),
-                whole if len(manifests) == 1 and len(found.files) > 1 else None,
-            )
+            steps = self.block_steps
+            if steps is None and not self.anew and self._exists():
+                steps = catalogue_of(self.store).block_steps
+            alike = self._replace(block_steps=steps or BLOCK_STEPS)
+            return alike._all_of(found)  # noqa: SLF001  its own class
+
+    def _all_of(self, found: Found) -> Outcome:
+        options = self._options()
+        if self.anew:
+            self._clear(found)
+        before = self._present(options)
+        kept = _unchanged(before, found)
+        todo = batches(_without(found, kept), self.batch)
+        kept, todo = _kept_apart(kept, todo, found, self.batch)
+        self._begin(found)
+        self.progress.begin("reading traces", sum(len(batch.inputs) for batch in todo))
+        made = self._made(todo, options)
+        manifests = {**kept, **made}
+        again = self._again(manifests)
+        if again:
+            self.progress.begin("reading traces together", sum(len(one.inputs) for one in again))
+            made |= self._made(again, options)
+            gone = {one for batch in again for one in batch.inputs}
+            manifests = {
+                name: one
+                for name, one in {**manifests, **made}.items()
+                if not gone & set(one.inputs) or name in {b.name(options) for b in again}
+            }
+        catalogue = self._publish(list(manifests.values()), found)
+        whole = next((one.needs_all for one in manifests.values() if one.needs_all), None)
+        return Outcome(
+            catalogue,
+            sum(len(one.inputs) for name, one in manifests.items() if name in made),
+            sum(len(one.inputs) for name, one in manifests.items() if name not in made),
+            whole if len(manifests) == 1 and len(found.files) > 1 else None,
+        )
 
     def _made(self, todo: Sequence[Batch], options: dict[str, str]) -> dict[str, Manifest]:
         """Read batches, and return the manifests of their parts."""
-        jobs = [Job(self.root, batch, self.how, options, self.block_steps) for batch in todo]
+        jobs = [Job(self.store, batch, self.how, options, self._steps) for batch in todo]
         made = {}
         for index, name in self.engine.run(make_part, jobs):
-            made[name] = manifest_of(self.root, name)
+            made[name] = manifest_of(self.store, name)
             self.progress.advance(len(todo[index].inputs))
         return made
 
@@ -178,39 +185,46 @@ class Dataset(NamedTuple):
             "kinds": dict(self.how.get("kinds") or {}),
             **{key: self.how.get(key) for key in ("source", "run", "attempt")},
             "activities": bool(self.how.get("activities")),
-            "block_steps": self.block_steps,
+            "block_steps": self._steps,
         }
         return {key: repr(value) for key, value in held.items()}
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the dataset's folder, made if it is not there, against others who would write there."""
-        if self.root.exists() and not self.root.is_dir():
-            raise DatasetError(f"{self.root}: is a file; name a folder")
-        self.root.mkdir(parents=True, exist_ok=True)
-        strangers = [path for path in self.root.iterdir() if path.name not in {CATALOGUE, _LOCK}]
-        if strangers and not (self.root / CATALOGUE).is_file():
+        """Hold the place of the dataset against others who would write there."""
+        try:
+            with self.store.held():
+                names = self.store.names()
+                if names and CATALOGUE not in names:
+                    raise DatasetError(
+                        f"{self.store}: is no dataset and holds other files ({names[0]}); name a new "
+                        "folder"
+                    )
+                yield
+        except BlockingIOError:
             raise DatasetError(
-                f"{self.root}: is no dataset and holds other files ({strangers[0].name}); name a new "
-                "folder"
-            )
-        with (self.root / _LOCK).open("w") as lock:
-            if not _claimed(lock.fileno()):
-                raise DatasetError(
-                    f"{self.root}: is being written by another process; wait until it is done"
-                )
-            yield
+                f"{self.store}: is being written by another process; wait until it is done"
+            ) from None
+        except (FileExistsError, NotADirectoryError):
+            raise DatasetError(f"{self.store}: is a file; name a folder") from None
+
+    @property
+    def _steps(self) -> int:
+        return self.block_steps or BLOCK_STEPS
+
+    def _exists(self) -> bool:
+        return CATALOGUE in self.store.names()
 
     def _present(self, options: dict[str, str]) -> dict[str, Manifest]:
         """Return the parts that are there, by name; those of the catalogue first."""
-        if not (self.root / CATALOGUE).is_file():
+        if not self._exists():
             return {}
-        listed = [part.name for part in catalogue_of(self.root).parts]
-        lying = sorted(path.stem for path in (self.root / MANIFESTS).glob("[!.]*.json"))
+        listed = [part.name for part in catalogue_of(self.store).parts]
+        lying = [PurePosixPath(name).stem for name in self.store.names(MANIFESTS)]
         found: dict[str, Manifest] = {}
         for name in dict.fromkeys([*listed, *lying]):
             try:
-                one = manifest_of(self.root, name)
+                one = manifest_of(self.store, name)
             except SourceError:
                 if name in listed:
                     raise
@@ -218,7 +232,7 @@ class Dataset(NamedTuple):
             if one.options != options:
                 odd = next(key for key in options if one.options.get(key) != options[key])
                 raise DatasetError(
-                    f"{self.root}: was made with {odd} {one.options.get(odd)} and not "
+                    f"{self.store}: was made with {odd} {one.options.get(odd)} and not "
                     f"{options[odd]}; give the same options, or name another folder"
                 )
             found[name] = one
@@ -226,14 +240,13 @@ class Dataset(NamedTuple):
 
     def _begin(self, found: Found) -> None:
         """Make it a dataset, if it is none yet, which says that it is not finished."""
-        if not (self.root / CATALOGUE).is_file():
-            self._write(Catalogue(SCHEMA, False, self.block_steps, inputs=len(found.files)))
+        if not self._exists():
+            self._write(Catalogue(SCHEMA, False, self._steps, inputs=len(found.files)))
 
     def _clear(self, found: Found) -> None:
         """Make it a dataset of nothing; what else lies in its folder stays."""
-        self._write(Catalogue(SCHEMA, False, self.block_steps, inputs=len(found.files)))
-        for folder in _FOLDERS:
-            shutil.rmtree(self.root / folder, ignore_errors=True)
+        self._write(Catalogue(SCHEMA, False, self._steps, inputs=len(found.files)))
+        self._sweep(Catalogue(SCHEMA, False, self._steps))
 
     def _publish(self, manifests: list[Manifest], found: Found) -> Catalogue:
         """Make these parts the dataset, and remove what is of none of them."""
@@ -249,7 +262,7 @@ class Dataset(NamedTuple):
         catalogue = Catalogue(
             SCHEMA,
             True,
-            self.block_steps,
+            self._steps,
             parts,
             tuple(sorted(steps)),
             sum(len(one.inputs) for one in manifests),
@@ -263,21 +276,14 @@ class Dataset(NamedTuple):
     def _groups(self, manifests: Sequence[Manifest]) -> str | None:
         """Write the groups that all ranks together tell of; return the file's name, None if none."""
         told = [
-            pl.read_parquet(table_file(self.root, _GROUPS, one.part.name), hive_partitioning=False)
-            for one in manifests
-            if one.part.rows.get(_GROUPS)
+            self._table(_GROUPS, one.part.name) for one in manifests if one.part.rows.get(_GROUPS)
         ]
         said = pl.concat(told) if told else None
         if said is None or (said["how"] == _BY_COORDINATES).all():
             inputs = [held.path for one in manifests for held in one.inputs]
             if not any(path.endswith(_RECORDING) for path in inputs):
                 return None
-            ranks = pl.concat(
-                pl.read_parquet(
-                    table_file(self.root, RANKS, one.part.name), hive_partitioning=False
-                )
-                for one in manifests
-            )
+            ranks = pl.concat(self._table(RANKS, one.part.name) for one in manifests)
             said = groups_of_grid(ranks)
         elif len(told) > 1:
             said = merged(said)
@@ -287,27 +293,24 @@ class Dataset(NamedTuple):
         name = f"{_GROUPS}-{known}.parquet"
         whole = io.BytesIO()
         said.write_parquet(whole)
-        with replacing(self.root / name) as file:
-            file.write_bytes(whole.getbuffer())
+        self.store.write(name, whole.getbuffer())
         return name
 
+    def _table(self, table: str, name: str) -> pl.DataFrame:
+        return parquet.read(self.store.read(table_file(table, name)))
+
     def _write(self, catalogue: Catalogue) -> None:
-        with replacing(self.root / CATALOGUE) as file:
-            file.write_bytes(msgspec.json.format(msgspec.json.encode(catalogue), indent=1))
+        self.store.write(CATALOGUE, msgspec.json.format(msgspec.json.encode(catalogue), indent=1))
 
     def _sweep(self, catalogue: Catalogue) -> None:
         """Remove the files of parts that are not in the catalogue, and what killed workers left."""
-        names = {part.name for part in catalogue.parts}
-        for folder in _FOLDERS:
-            for path in (self.root / folder).rglob("*"):
-                if path.is_file() and path.stem not in names:
-                    path.unlink()
-        for path in self.root.glob(f"{_GROUPS}-*.parquet"):
-            if path.name != catalogue.groups:
-                path.unlink()
-        for path in sorted(self.root.rglob("block=*")):
-            if path.is_dir() and not any(path.iterdir()):
-                path.rmdir()
+        kept = {part.name for part in catalogue.parts}
+        for name in self.store.names():
+            path = PurePosixPath(name)
+            of_part = path.parts[0] in _FOLDERS and path.stem not in kept
+            groups = len(path.parts) == 1 and path.match(f"{_GROUPS}-*.parquet")
+            if of_part or (groups and name != catalogue.groups) or _ASIDE.fullmatch(name):
+                self.store.remove(name)
 
 
 def _unchanged(before: dict[str, Manifest], found: Found) -> dict[str, Manifest]:
@@ -370,16 +373,3 @@ def _content(names: Any) -> str:
         return path.read_text("utf-8") if path.suffix == ".toml" else str(names)
     except OSError:
         return str(names)
-
-
-def _claimed(descriptor: int) -> bool:
-    """Say whether a lock is ours now; where there are no such locks, it is."""
-    try:
-        import fcntl  # noqa: PLC0415  not on every system
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

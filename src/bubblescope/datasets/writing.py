@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import polars as pl
 
-from bubblescope.model.files import replacing
 from bubblescope.model.timeline_tables import TABLES
 from bubblescope.model.version import __version__
 from bubblescope.sources import read_part
@@ -26,14 +25,13 @@ from bubblescope.sources.dataset.catalogue import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bubblescope.datasets.batches import Batch
     from bubblescope.model.timeline import Timeline
+    from bubblescope.sources.dataset.store import Store
     from bubblescope.sources.source import LoadOptions
 
-_ROWS: Final = 20_000
-"""Rows of a row group: a reader that wants few ranks of a step skips the others."""
+_ROWS: Final = 4_096
+"""Rows of a row group: a reader that wants one step, or few ranks of it, skips the others."""
 _TASK_ORDER: Final = ("step", "rank", "lane", "start_ns", "end_ns")
 _LOCAL: Final = {"microbatch": None, "step": None, "peer": None, "certainty": None,
     "stage": "rank and parallel sizes, in Megatron's order"}  # fmt: skip
@@ -47,14 +45,14 @@ class Job(msgspec.Struct, frozen=True):
     """What a worker needs to make a part.
 
     Attributes:
-        root: Folder of the dataset.
+        store: Where the dataset lies.
         batch: What to read.
         how: How to read it.
         options: What decides what is made of it, for the manifest.
         block_steps: Steps of a block.
     """
 
-    root: Path
+    store: Store
     batch: Batch
     how: LoadOptions
     options: dict[str, str]
@@ -72,7 +70,7 @@ def make_part(job: Job) -> str:
         OSError: It cannot be written.
     """
     timeline = read_part(job.batch.source, job.batch.paths, job.how)
-    part = write_part(timeline, job.root, job.batch.name(job.options), job.block_steps)
+    part = write_part(timeline, job.store, job.batch.name(job.options), job.block_steps)
     manifest = Manifest(
         part,
         job.batch.source,
@@ -82,8 +80,7 @@ def make_part(job: Job) -> str:
         needs_all(timeline),
         __version__,
     )
-    with replacing(_made(job.root / MANIFESTS / f"{part.name}.json")) as file:
-        file.write_bytes(msgspec.json.encode(manifest))
+    job.store.write(f"{MANIFESTS}/{part.name}.json", msgspec.json.encode(manifest))
     return part.name
 
 
@@ -99,70 +96,108 @@ def needs_all(timeline: Timeline) -> str | None:
     return None
 
 
-def write_part(timeline: Timeline, root: Path, name: str, block_steps: int) -> Part:
+def write_part(timeline: Timeline, store: Store, name: str, block_steps: int) -> Part:
     """Write the tables of some ranks; files of these names are replaced one by one.
 
     Args:
         timeline: Some ranks of a run.
-        root: Folder of the dataset.
+        store: Where the dataset lies.
         name: Of the part.
         block_steps: Steps of a block.
     """
     rows: dict[str, int] = {}
-    by_block: dict[int, dict[str, int]] = {}
-    spans: dict[int, dict[int, Span]] = {}
+    blocks: dict[int, _Block] = {}
+    begun = _begun(timeline, block_steps)
     for table, frame in {TASKS: timeline.tasks, **timeline.tables}.items():
         if table not in BY_BLOCK:
             if frame.height:
-                rows[table] = _write(frame, table_file(root, table, name))
+                rows[table] = _write(frame, store, table_file(table, name))
             continue
         order = _TASK_ORDER if table == TASKS else ("step", *TABLES[table].order)
         sorted_ = frame.sort([*dict.fromkeys(order)], nulls_last=True, maintain_order=True)
-        for block, held in _blocks(sorted_, block_steps):
-            by_block.setdefault(block, {})[table] = _write(
-                held, table_file(root, table, name, block)
-            )
-            known = spans.setdefault(block, {})
-            for span in _spans(held, timed=table == TASKS):
-                known.setdefault(span.step, span)  # tasks come first
-    rows[RANKS] = _write(timeline.ranks, table_file(root, RANKS, name))
+        for block, held in _blocks(sorted_, begun, block_steps):
+            _write(held, store, table_file(table, name, block))
+            blocks.setdefault(block, _Block()).add(table, held)
+    rows[RANKS] = _write(timeline.ranks, store, table_file(RANKS, name))
     return Part(
         name,
         tuple(timeline.ranks["rank"]),
         tuple(timeline.ranks["host"].unique().sort()),
-        {
-            block: Held(held, tuple(spans[block][step] for step in sorted(spans[block])))
-            for block, held in sorted(by_block.items())
-        },
+        {block: held.said() for block, held in sorted(blocks.items())},
         rows,
     )
 
 
-def _spans(rows: pl.DataFrame, *, timed: bool) -> list[Span]:
-    """Return the steps that rows are of, and from when to when, if that is what they tell."""
-    steps = rows.drop_nulls("step").group_by("step")
-    if not timed:
-        return [Span(step, None, None) for (step,), _ in steps]
-    edges = steps.agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-    return [Span(*row) for row in edges.iter_rows()]
+class _Block:
+    """What a part has of a block, table by table; tasks come first."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._spans: dict[int, Span] = {}
+        self._times: list[int] = []
+
+    def add(self, table: str, rows: pl.DataFrame) -> None:
+        """Add the rows of a table."""
+        self._rows[table] = rows.height
+        steps = rows.drop_nulls("step").group_by("step")
+        start, end = pl.col("start_ns").min(), pl.col("end_ns").max()
+        if "start_ns" in rows.columns:
+            self._times += [time for time in rows.select(start, end).row(0) if time is not None]
+        if table == TASKS:
+            self._spans = {row[0]: Span(*row) for row in steps.agg(start, end).iter_rows()}
+        else:
+            for (step,), _ in steps:
+                self._spans.setdefault(step, Span(step, None, None))
+
+    def said(self) -> Held:
+        """Return what the catalogue says of it."""
+        edges = (min(self._times), max(self._times)) if self._times else (None, None)
+        return Held(self._rows, tuple(self._spans[step] for step in sorted(self._spans)), *edges)
 
 
-def _blocks(frame: pl.DataFrame, block_steps: int) -> list[tuple[int, pl.DataFrame]]:
-    """Return a table's rows by their block."""
-    block = (pl.col("step") // block_steps).clip(lower_bound=0).fill_null(NO_STEP).alias("block")
-    parts = frame.with_columns(block).partition_by("block", as_dict=True, include_key=False)
+def _begun(timeline: Timeline, block_steps: int) -> pl.DataFrame:
+    """Return when each rank began each block, by its own clock: rank, start_ns and block."""
+    of = timeline.tasks if timeline.tasks["step"].is_not_null().any() else timeline.step_times
+    return (
+        of.select("rank", "start_ns", block=_block_of(block_steps))
+        .drop_nulls()
+        .group_by("rank", "block")
+        .agg(pl.col("start_ns").min())
+        .sort("start_ns")
+    )
+
+
+def _block_of(block_steps: int) -> pl.Expr:
+    return (pl.col("step") // block_steps).clip(lower_bound=0)
+
+
+def _blocks(
+    frame: pl.DataFrame, begun: pl.DataFrame, block_steps: int
+) -> list[tuple[int, pl.DataFrame]]:
+    """Return a table's rows by their block.
+
+    Rows of no step are in the block in whose time they begin on their rank, or in its first.
+    """
+    block = _block_of(block_steps)
+    if frame["step"].has_nulls() and "start_ns" in frame.columns:
+        first = begun.sort("rank", "start_ns").unique("rank", keep="first", maintain_order=True)
+        at = (
+            frame.select("rank", "start_ns")
+            .with_row_index("row")
+            .sort("start_ns")
+            .join_asof(begun, on="start_ns", by="rank", check_sortedness=False)
+            .join(first.select("rank", first="block"), on="rank", how="left")
+            .sort("row")
+        )
+        block = pl.coalesce(block, at.select(pl.coalesce("block", "first")).to_series())
+    parts = frame.with_columns(block.fill_null(NO_STEP).alias("block")).partition_by(
+        "block", as_dict=True, include_key=False
+    )
     return [(int(key[0]), rows) for key, rows in parts.items()]
 
 
-def _write(frame: pl.DataFrame, path: Path) -> int:
-    whole = io.BytesIO()  # Polars does not say what was wrong with a disk
+def _write(frame: pl.DataFrame, store: Store, file: str) -> int:
+    whole = io.BytesIO()
     frame.write_parquet(whole, row_group_size=_ROWS)
-    with replacing(_made(path)) as file:
-        file.write_bytes(whole.getbuffer())
+    store.write(file, whole.getbuffer())
     return frame.height
-
-
-def _made(path: Path) -> Path:
-    """Return a path whose folder there is."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path

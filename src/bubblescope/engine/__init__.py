@@ -8,7 +8,7 @@ what it was doing; a job that kills every worker that tries it is named.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from bubblescope.engine.sizes import byte_count
 from bubblescope.model.errors import EngineError
@@ -48,6 +48,7 @@ class Engine(Protocol):
         jobs: Sequence[Job],
         *,
         name: Callable[[Job], str] = str,
+        apart: bool = False,
     ) -> Iterator[tuple[int, Result]]:
         """Run every job, and yield each with what came of it as it ends, in any order.
 
@@ -58,6 +59,7 @@ class Engine(Protocol):
             work: What is to be done; picklable, as jobs and results are.
             jobs: What it is to be done to.
             name: What messages call a job.
+            apart: Whether none is to be done in this process, whose memory then stays small.
 
         Yields:
             Index of the job, and its result, of which the engine keeps nothing.
@@ -81,7 +83,7 @@ def engine(
     *,
     workers: int | None = None,
     worker_memory: int | str | None = None,
-    scheduler: str | None = None,
+    scheduler: str | Any = None,
     scheduler_file: str | PathLike[str] | None = None,
 ) -> Engine:
     """Make an engine; it starts nothing before it is used.
@@ -91,7 +93,8 @@ def engine(
         workers: How many processes to start; one for each core if None.
         worker_memory: Memory of each of them, in bytes or as "8GB"; if None, what there is, which a
             Dask cluster on this machine divides among its workers.
-        scheduler: Address of a Dask cluster that is running, such as "tcp://10.0.0.1:8786".
+        scheduler: Address of a Dask cluster that is running, such as "tcp://10.0.0.1:8786"; or the
+            cluster itself, such as a `dask_jobqueue.SLURMCluster`, with the certificates that it has.
         scheduler_file: File of it, as `dask scheduler --scheduler-file` writes. If neither is given,
             what `bubblescope.engine.dask_scheduler` says; if that is none, a cluster on this machine.
 

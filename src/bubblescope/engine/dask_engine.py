@@ -26,7 +26,10 @@ from bubblescope.model.version import __version__
 
 try:
     import cloudpickle
+    import dask
     from distributed import Client, LocalCluster, Security, as_completed, get_worker
+    from distributed.comm import parse_address, resolve_address
+    from distributed.core import Status
     from distributed.scheduler import KilledWorker
 
     from bubblescope.engine.dask_scheduler import meant
@@ -50,14 +53,22 @@ _CONNECT_S: Final = 20.0
 _WORKERS_S: Final = 60.0
 """How long to wait for workers where there are none, at the beginning or in between."""
 
-_LOOK_S: Final = 5.0
-"""How often to ask how many workers there are."""
+_LOOK_S: Final = 2.0
+"""How often to see how many workers there are."""
 
 _AHEAD: Final = 4
 """Jobs in flight for each that runs: workers never wait for the client, nor the client for memory."""
 
 _RETRIES: Final = 2
 """How often to try again what may pass, such as a file system that does not answer."""
+
+_NO_PAGES: Final[dict[str, list[str]]] = {
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
+"""What a cluster of our own tells over HTTP, which asks nobody who he is."""
+
+_GONE: Final = {Status.closed, Status.failed}
 
 _ALLOWED_DEATHS: Final = 1
 """Of workers that a job was given to, on a cluster of our own; then it is tried alone."""
@@ -69,7 +80,7 @@ class DaskEngine:
     Args:
         workers: How many worker processes of a cluster of our own; one for each core if None.
         memory: How many bytes of memory each of them may have; its share of the machine's if None.
-        address: Of a scheduler that runs.
+        address: Of a scheduler that runs, or a cluster.
         file: Of a scheduler that runs.
 
     Raises:
@@ -80,7 +91,7 @@ class DaskEngine:
         self,
         workers: int | None,
         memory: int | None,
-        address: str | None,
+        address: Any,
         file: str | PathLike[str] | None,
     ) -> None:
         self._scheduler = meant(address, file)
@@ -127,17 +138,34 @@ class DaskEngine:
         jobs: Sequence[Job],
         *,
         name: Callable[[Job], str] = str,
+        apart: bool = False,  # noqa: ARG002  it always is
     ) -> Iterator[tuple[int, Result]]:
         """Run every job; see `Engine.run`."""
         if not jobs:
             return
-        run = _Run(self._connected(), self._place(), cloudpickle.dumps(work), jobs, name)
+        run = _Run(
+            self._connected(), self._place(), self._mend, cloudpickle.dumps(work), jobs, name
+        )
         killed = yield from run.do(deque(range(len(jobs))))
         poison: list[int] = []
         for index in killed:
             poison += yield from run.do(deque([index]))
         if poison:
             raise deadly([name(jobs[index]) for index in poison])
+
+    def _mend(self) -> None:
+        """Replace workers of a cluster of our own that are gone for good.
+
+        What watches over a worker gives up if it dies while it is started, as it may of a job that
+        waits for it; and the cluster gives up what takes long to start.
+        """
+        if self._cluster is None:
+            return
+        workers = self._cluster.workers
+        for name in [name for name, one in list(workers.items()) if one.status in _GONE]:
+            workers.pop(name, None)
+        if len(workers) < self._processes:
+            self._cluster.scale(self._processes)
 
     def _place(self) -> str:
         """Return what messages call the cluster."""
@@ -163,7 +191,21 @@ class DaskEngine:
     def _given(self) -> Any:
         """Connect to a cluster that runs."""
         assert self._scheduler is not None  # noqa: S101
+        if self._scheduler.cluster is not None:
+            return Client(self._scheduler.cluster, timeout=_CONNECT_S, set_as_default=False)
         address = self._scheduler.address(_CONNECT_S)
+        # First, for a client that could not even try is hard to be rid of.
+        try:
+            resolve_address(address)
+            if parse_address(address)[0] == "tls":
+                Security().get_connection_args("client")["ssl_context"].get_ca_certs()
+        except (OSError, ValueError) as error:
+            raise EngineError(f"{self._place()} has no such address ({reason(error)})") from None
+        except AttributeError:
+            raise EngineError(
+                f"{self._place()} speaks TLS, and Dask's configuration here names no certificates "
+                "(distributed.comm.tls, docs/scale.md)"
+            ) from None
         try:
             return Client(address, timeout=_CONNECT_S, set_as_default=False)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
@@ -176,17 +218,18 @@ class DaskEngine:
         """Start a cluster on this machine."""
         threads = os.environ.get(THREADS, str(max(1, self._cores // self._processes)))
         try:
-            self._cluster = LocalCluster(
-                n_workers=self._processes,
-                threads_per_worker=1,
-                memory_limit=self._memory or "auto",
-                host="127.0.0.1",
-                dashboard_address=None,
-                security=Security.temporary(),
-                silence_logs=logging.CRITICAL,
-                scheduler_kwargs={"allowed_failures": _ALLOWED_DEATHS},
-                env={THREADS: threads},
-            )
+            with dask.config.set(_NO_PAGES):
+                self._cluster = LocalCluster(
+                    n_workers=self._processes,
+                    threads_per_worker=1,
+                    memory_limit=self._memory or "auto",
+                    host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0",
+                    security=Security.temporary(),
+                    silence_logs=logging.CRITICAL,
+                    scheduler_kwargs={"allowed_failures": _ALLOWED_DEATHS, "dashboard": False},
+                    env={THREADS: threads},
+                )
             return Client(self._cluster, timeout=_CONNECT_S, set_as_default=False)
         except (OSError, RuntimeError) as error:
             memory = f" of {gigabytes(self._memory)}" if self._memory else ""
@@ -201,6 +244,7 @@ class _Run:
     Args:
         client: Where they run.
         place: What messages call it.
+        mend: Replaces workers that are gone for good, where that can be done.
         work: What is to be done, pickled.
         jobs: What it is to be done to.
         name: What messages call a job.
@@ -210,12 +254,14 @@ class _Run:
         self,
         client: Any,
         place: str,
+        mend: Callable[[], None],
         work: bytes,
         jobs: Sequence[Any],
         name: Callable[[Any], str],
     ) -> None:
         self._client = client
         self._place = place
+        self._mend = mend
         self._work = work
         self._jobs = jobs
         self._name = name
@@ -270,6 +316,7 @@ class _Run:
         if now - self._looked < _LOOK_S:
             return
         self._looked = now
+        self._mend()
         with suppress(OSError):  # of a scheduler that is lost; its jobs say so
             self._threads = sum(self._client.nthreads().values())
         if self._threads or self._staffed < 0:

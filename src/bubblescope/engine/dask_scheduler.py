@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import dask
 import msgspec
@@ -43,11 +43,13 @@ class Scheduler(msgspec.Struct, frozen=True):
         place: The address, or the path of the file.
         is_file: Which.
         said_by: Who says so, as messages can put it.
+        cluster: The cluster of it, a `distributed.deploy.Cluster`, if that is at hand.
     """
 
     place: str
     is_file: bool
     said_by: str
+    cluster: Any = None
 
     def address(self, patience_s: float) -> str:
         """Return the address.
@@ -77,11 +79,11 @@ class Scheduler(msgspec.Struct, frozen=True):
             time.sleep(_POLL_S)
 
 
-def meant(address: str | None, file: str | PathLike[str] | None) -> Scheduler | None:
+def meant(address: Any, file: str | PathLike[str] | None) -> Scheduler | None:
     """Return the scheduler that is meant, or None for none.
 
     Args:
-        address: An address that was asked for.
+        address: An address that was asked for, or a cluster.
         file: A scheduler file that was asked for.
 
     Raises:
@@ -91,14 +93,18 @@ def meant(address: str | None, file: str | PathLike[str] | None) -> Scheduler | 
         raise EngineError(
             "--scheduler and --scheduler-file each name a scheduler; give one of them"
         )
-    if address is not None:
+    if isinstance(address, str):
         return Scheduler(address, is_file=False, said_by="--scheduler")
+    if address is not None:
+        kind = type(address).__name__
+        return Scheduler(address.scheduler_address, is_file=False, said_by=kind, cluster=address)
     if file is not None:
         return Scheduler(os.fspath(file), is_file=True, said_by="--scheduler-file")
-    if said := os.environ.get(FILE):
-        return Scheduler(said, is_file=True, said_by=FILE)
-    if said := os.environ.get(ADDRESS):
-        return Scheduler(said, is_file=False, said_by=ADDRESS)
-    if said := dask.config.get("scheduler-address", None):
-        return Scheduler(said, is_file=False, said_by="Dask's configuration (scheduler-address)")
+    for place, said_by in (
+        (os.environ.get(FILE), FILE),
+        (os.environ.get(ADDRESS), ADDRESS),
+        (dask.config.get("scheduler-address", None), "Dask's configuration (scheduler-address)"),
+    ):
+        if place:
+            return Scheduler(place, is_file=said_by == FILE, said_by=said_by)
     return None

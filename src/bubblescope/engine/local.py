@@ -66,9 +66,11 @@ class LocalEngine:
         jobs: Sequence[Job],
         *,
         name: Callable[[Job], str] = str,
+        apart: bool = False,
     ) -> Iterator[tuple[int, Result]]:
         """Run every job; see `Engine.run`."""
-        if self._memory is None and (self.workers < 2 or len(jobs) < 2):
+        alone = self.workers < 2 or len(jobs) < 2
+        if alone and self._memory is None and (not apart or working()):
             for index, job in enumerate(jobs):
                 yield index, work(job)
             return
@@ -77,7 +79,7 @@ class LocalEngine:
         packed = cloudpickle.dumps(work)
         every = _Jobs(packed, jobs, cloudpickle.dumps)
         todo = deque(range(len(jobs)))
-        alone: list[int] = []
+        single: list[int] = []
         tried: Counter[int] = Counter()
         try:
             while todo:
@@ -85,9 +87,9 @@ class LocalEngine:
                 died = yield from self._until_death(every, todo, processes, 2 * processes)
                 for index in died:
                     tried[index] += 1
-                    (todo if tried[index] < _TOGETHER else alone).append(index)
+                    (todo if tried[index] < _TOGETHER else single).append(index)
             poison: list[int] = []
-            for index in alone:
+            for index in single:
                 poison += yield from self._until_death(every, deque([index]), 1, 1)
         except _OutOfMemoryError as error:
             raise EngineError(

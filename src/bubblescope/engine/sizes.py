@@ -7,8 +7,8 @@ from typing import Final
 
 from bubblescope.model.errors import EngineError
 
-_AMOUNT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(?:([kMGT])(i?))?B?")
-_POWERS: Final = {"k": 1, "M": 2, "G": 3, "T": 4}
+_AMOUNT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(?:([kKMGT])(i?))?B?")
+_POWERS: Final = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def byte_count(amount: int | str | None) -> int | None:

@@ -39,8 +39,12 @@ def columns_of(path: Path) -> list[str]:
         return list(pl.read_parquet_schema(path))
 
 
-def read(source: Path | bytes, columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """Return some columns of a file, or all; may raise any of `UNREADABLE`."""
+def read(
+    source: Path | bytes,
+    columns: Sequence[str] | None = None,
+    where: pl.Expr | None = None,
+) -> pl.DataFrame:
+    """Return some columns of a file, or all, of some rows, or all; may raise any of `UNREADABLE`."""
     size = len(source) if isinstance(source, bytes) else source.stat().st_size
     with panics_unprinted():
         scan = pl.scan_parquet(source, glob=False, hive_partitioning=False)
@@ -52,7 +56,7 @@ def read(source: Path | bytes, columns: Sequence[str] | None = None) -> pl.DataF
             raise pl.exceptions.ComputeError(f"it says that it has {rows:,} rows in {size:,} bytes")
         if wrong := complaint(source, columns, most):
             raise pl.exceptions.ComputeError(wrong)
-        return scan.collect()
+        return (scan if where is None else scan.filter(where)).collect()
 
 
 def read_arrow(source: IO[bytes], columns: Sequence[str] | None = None) -> pl.DataFrame:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import wraps
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from bubblescope.model.timeline import Timeline
 
@@ -28,3 +29,16 @@ def remembered(work: Callable[[Timeline], _Result]) -> Callable[[Timeline], _Res
         return cast("_Result", timeline.remembered[work])
 
     return known
+
+
+def told(timeline: Timeline, known: Mapping[Callable[..., Any], Any]) -> Timeline:
+    """Return a part of a run that remembers of the whole run what it could not tell itself.
+
+    Args:
+        timeline: Some steps or ranks of the run.
+        known: Functions that are `remembered`, and what each makes of the whole run.
+    """
+    part = copy(timeline)
+    works = {getattr(function, "__wrapped__", function): made for function, made in known.items()}
+    part.remembered = works
+    return part

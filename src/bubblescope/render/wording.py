@@ -9,6 +9,7 @@ from bubblescope.model import units
 from bubblescope.model.timing import DEVICE, HOST, on_host, timed
 
 if TYPE_CHECKING:
+    from bubblescope.analysis.overview import Overview
     from bubblescope.model.timeline import Timeline
 
 
@@ -29,17 +30,33 @@ def recorder(recorded_by: str | None) -> str | None:
 
 def facts(timeline: Timeline) -> list[str]:
     """Return what a heading says of a timeline: schedule, ranks, steps, tasks, length, host times."""
+    length_ns = timeline.duration_ns or timeline.extent_ns
+    return _counted(timeline, len(timeline.steps), len(timeline), length_ns)
+
+
+def counted(timeline: Timeline, overview: Overview) -> list[str]:
+    """Return the same of a run of which the timeline may be but a part.
+
+    Args:
+        timeline: The part.
+        overview: How much there is of the run.
+    """
+    steps = overview.steps.height if overview.tasks else len(overview.device_steps)
+    return _counted(timeline, steps, overview.tasks, overview.length_ns)
+
+
+def _counted(timeline: Timeline, steps: int, tasks: int, length_ns: int) -> list[str]:
     hosts = timeline.ranks["host"].n_unique()
-    counted = [
+    said = [
         units.count(timeline.ranks.height, "rank")
         + (f" on {units.count(hosts, 'host')}" if hosts > 1 else ""),
-        units.count(len(timeline.steps), "step"),
-        units.count(len(timeline), "task"),
-        units.duration(timeline.duration_ns or timeline.extent_ns),
+        units.count(steps, "step"),
+        units.count(tasks, "task"),
+        units.duration(length_ns),
     ]
     if _has_times(timeline):
-        counted += filter(None, [on_host(timeline.ranks)])
-    return [timeline.run.schedule, *counted] if timeline.run.schedule else counted
+        said += filter(None, [on_host(timeline.ranks)])
+    return [timeline.run.schedule, *said] if timeline.run.schedule else said
 
 
 def whose_times(timeline: Timeline, language: str = "en") -> str | None:

@@ -20,6 +20,7 @@ from bubblescope.model.registry import Registry
 from bubblescope.model.timeline import Timeline, concat
 from bubblescope.names.parser import NameParser
 from bubblescope.recording.attempts import MANIFEST, Attempt, attempts_in, chosen, is_older_half
+from bubblescope.sources.dataset.store import is_address
 from bubblescope.sources.inventory import unmatched
 from bubblescope.sources.source import LoadOptions, ReadOptions, Source
 from bubblescope.sources.step_agreement import agreed
@@ -140,6 +141,7 @@ def _options(how: LoadOptions) -> ReadOptions:
 
 
 _RECORDINGS: Final = "native"
+_DATASET: Final = "dataset"
 
 
 class Found(NamedTuple):
@@ -202,6 +204,9 @@ def find(
     ignored: list[Path] = []
     attempts = _Attempts(attempt, [], [])
     for path in _expand(paths):
+        if is_address(path):  # where only datasets are
+            claimed.setdefault(_DATASET, []).append(path)
+            continue
         if not utf8(path):
             raise SourceError(whole(str(path)), "has a name that is no UTF-8; rename it")
         if not (path.is_dir() or path.is_file()):
@@ -295,6 +300,9 @@ def _expand(paths: Sequence[str | Path]) -> list[Path]:
     expanded: list[Path] = []
     for path in paths:
         exact = Path(path).expanduser()
+        if is_address(path):
+            expanded.append(exact)
+            continue
         try:
             if exact.exists():
                 expanded.append(exact)

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from bubblescope.model.ordering import numbered
-
 if TYPE_CHECKING:
     from bubblescope.model.arrays import Floats, Ints
 
@@ -32,60 +30,42 @@ _FEWEST: Final = 16
 """Pairs below which they tell nothing: it may be most of them of which one is far off."""
 
 
-def rank_errors(tasks: pl.DataFrame) -> Floats:
-    """Return by how much each rank's work may seem longer than it is, as a share, ranks ascending.
+def rank_errors(places: pl.DataFrame, noise: pl.DataFrame) -> pl.DataFrame:
+    """Return by how much each rank's work may seem longer than it is, as a share.
 
     That is the largest of three standard errors of the median that a rank's work is judged by: what
     its tasks tell by how they differ from each other, what its steps tell likewise, and what the ranks
-    of a stage tell.
+    of a stage tell. How much tasks, or steps, differ is the median over the ranks of what each tells.
 
     Args:
-        tasks: Frame with rank, step, kind and stage as integers, own: how long each took, in ns, and
-            healthy: how long it takes on a healthy rank.
+        places: As of `bubblescope.analysis.idle.task_lengths.Typical`.
+        noise: As of `bubblescope.analysis.idle.task_lengths.Medians`.
+
+    Returns:
+        Frame with rank and error, by rank.
     """
-    place, _ = numbered(*(tasks[name].to_numpy() for name in ("rank", "kind", "stage")))
-    tasks = tasks.with_columns(place=place)
-    own = pl.col("own")
-    cells = (
-        tasks.group_by("place")
-        .agg(pl.col("rank").first(), usual=own.median(), mean=own.mean(), size=pl.len())
-        .sort("place")
-    )
-    at = tasks["place"]
-    tasks = tasks.with_columns(
-        usual=cells["usual"].gather(at),
-        mean=cells["mean"].gather(at),
-        size=cells["size"].gather(at),
-    )
-    each = np.maximum(_by_tasks(tasks, cells), _by_steps(tasks))
-    errors: Floats = np.maximum(each, _between(tasks))
-    return errors
-
-
-def _by_tasks(tasks: pl.DataFrame, cells: pl.DataFrame) -> Floats:
-    several = tasks.filter(pl.col("size") > 1, pl.col("mean") > 0)
-    noise = scatter(several["own"] / several["mean"] - 1, several["size"])
     work = pl.col("usual") * pl.col("size")
-    square = (work**2 / pl.col("size")).sum()
-    shares = cells.group_by("rank").agg(square.sqrt() / work.sum()).sort("rank")
-    errors: Floats = OF_MEDIAN * noise * np.nan_to_num(shares["usual"].to_numpy())
-    return errors
+    shares = (
+        places.sort("rank", "kind", "stage")
+        .group_by("rank", maintain_order=True)
+        .agg((work**2 / pl.col("size")).sum().sqrt() / work.sum())
+    )
+    by_tasks = OF_MEDIAN * _of_ranks(noise["by_tasks"]) * np.nan_to_num(shares["usual"].to_numpy())
+    by_steps = OF_MEDIAN * _of_ranks(noise["by_steps"]) / np.sqrt(noise["steps"].to_numpy())
+    error = np.maximum(np.maximum(by_tasks, by_steps), _between(places))
+    return noise.select("rank", error=pl.Series(error))
 
 
-def _by_steps(tasks: pl.DataFrame) -> Floats:
-    each = tasks.group_by("rank", "step").agg(pl.col("own", "usual").sum())
-    each = each.with_columns(steps=pl.len().over("rank"))
-    several = each.filter(pl.col("steps") > 1, pl.col("usual") > 0)
-    noise = scatter(several["own"] / several["usual"] - 1, several["steps"])
-    steps = each.group_by("rank").agg(pl.col("steps").first()).sort("rank")["steps"].to_numpy()
-    errors: Floats = OF_MEDIAN * noise / np.sqrt(steps)
-    return errors
-
-
-def _between(tasks: pl.DataFrame) -> float:
+def _between(places: pl.DataFrame) -> float:
+    size = pl.col("size")
     ranks = (
-        tasks.group_by("rank")
-        .agg(pl.col("stage").min(), pl.col("usual", "healthy").sum())
+        places.sort("rank", "kind", "stage")
+        .group_by("rank", maintain_order=True)
+        .agg(
+            pl.col("stage").min(),
+            usual=(pl.col("usual") * size).sum(),
+            healthy=(pl.col("healthy_ns") * size).sum(),
+        )
         .filter(pl.col("healthy") > 0)
     )
     return spread_between((ranks["usual"] / ranks["healthy"]).to_numpy(), ranks["stage"].to_numpy())
@@ -116,3 +96,9 @@ def scatter(residual: pl.Series, size: pl.Series) -> float:
         return 0.0
     small = (size / (size - 1)).sqrt()
     return OF_DEVIATION * float((residual.abs() * small).median())  # type: ignore[arg-type]
+
+
+def _of_ranks(beyond: pl.Series) -> float:
+    """Return the standard deviation that is usual among ranks, by how far values of each are off."""
+    middle: float | None = beyond.median()  # type: ignore[assignment]
+    return 0.0 if middle is None else OF_DEVIATION * middle

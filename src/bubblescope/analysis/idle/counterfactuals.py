@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from bubblescope.analysis.beside import AWAITS_SENDS, ON_HOST, by_name
-from bubblescope.analysis.between_rounds import between_rounds, without
+from bubblescope.analysis.beside import AWAITS_SENDS, ON_HOST, by_name, names_of
+from bubblescope.analysis.between_rounds import closed, rounds
 from bubblescope.analysis.idle.causes import ADDED, Cause
-from bubblescope.analysis.idle.measured_run import clocks, measured_run
-from bubblescope.analysis.idle.slow_ranks import slow_ranks
-from bubblescope.analysis.idle.task_lengths import Lengths, lengths
-from bubblescope.analysis.phase import pipelines
+from bubblescope.analysis.idle.known import early_between
+from bubblescope.analysis.idle.measured_run import clocks, in_circles, measured_run
+from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
+from bubblescope.analysis.idle.task_lengths import Lengths, Medians, Typical, lengths
 from bubblescope.model import intervals
 from bubblescope.model.arrays import give_back
 from bubblescope.model.clock_errors import clock_errors
@@ -32,16 +32,17 @@ from bubblescope.schedules.parts import Parts
 from bubblescope.schedules.replay import Edges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
     from typing_extensions import Self
 
+    from bubblescope.analysis.idle.known import Known
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
     from bubblescope.analysis.idle.slow_ranks import SlowRank
     from bubblescope.analysis.schedule.recognise import Recognition
-    from bubblescope.model.arrays import Ints
+    from bubblescope.model.arrays import Ints, Mask
     from bubblescope.model.timeline import Timeline
 
 _INTERVAL: Final = ("rank", "start_ns", "end_ns")
@@ -56,7 +57,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     Attributes:
         run: The run.
-        ranks: The timeline's ranks.
+        timeline: What it was measured in.
+        typical: What tasks take, as a rule.
         lengths: How long its tasks would be with some of what makes them differ.
         present: The causes that made any difference to it.
         between: What time between its rounds was taken out, as
@@ -68,7 +70,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
     """
 
     run: MeasuredRun
-    ranks: pl.DataFrame
+    timeline: Timeline
+    typical: Typical
     lengths: Lengths
     present: tuple[Cause, ...]
     between: pl.DataFrame
@@ -82,7 +85,7 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         cls,
         timeline: Timeline,
         recognition: Recognition | None,
-        apart: pl.DataFrame | None = None,
+        known: Known | None = None,
     ) -> Self | None:
         """Measure a run; None if it has no pipeline tasks, or its ranks share no clock.
 
@@ -90,19 +93,21 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
             timeline: The run.
             recognition: The schedule that it followed; its order is kept where `Cause.ORDER` is left
                 out.
-            apart: As of `measured_run`.
+            known: As of `measured_run`.
         """
         if not timeline.run.common_clock:
             return None
-        apart = pipelines(timeline) if apart is None else apart
-        between = between_rounds(timeline, apart)
-        closed = without(timeline, between, apart)
-        run = measured_run(closed, apart)
+        shorter = closed(timeline)
+        run = measured_run(shorter, known)
         give_back()
         if run is None:
             return None
-        parts, sent = lengths(run), _sent(run, closed)
-        pauses, later = _lags(run, closed)
+        typical = known.typical if known else Typical.of(Medians.of(run))
+        parts = lengths(run, typical)
+        sent = _sent(run, shorter, None if known is None else known.ways.early)
+        between = rounds(timeline).between
+        between = between.filter(pl.col("step").is_in(run.steps, nulls_equal=True))
+        pauses, later = _lags(run, shorter)
         planned = _planned(run, recognition)
         made = {
             Cause.ORDER: planned is not None,
@@ -113,20 +118,65 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         there |= later.keys() | {cause for cause, ns in sent.items() if ns.any()}
         present = tuple(cause for cause in ADDED if cause in there)
         give_back()
-        return cls(run, timeline.ranks, parts, present, between, sent, later, pauses, planned)
+        return cls(run, timeline, typical, parts, present, between, sent, later, pauses, planned)
 
     def parts(self) -> Iterator[Self]:
         """Yield the run part by part, some steps at a time, each with its tasks numbered from 0."""
         for index, tasks in enumerate(self.run.graph.operations):
             links = self.run.links_of(index)
+            ends = self.run.step[[tasks.start, tasks.stop - 1]].tolist()
+            steps = slice(ends[0], ends[1] + 1)
             yield msgspec.structs.replace(
                 self,
                 run=self.run.part(index),
                 lengths=Lengths(*(ns[tasks] for ns in self.lengths)),
                 sent_ns={cause: ns[links] for cause, ns in self.sent_ns.items()},
                 later_ns={cause: ns[tasks] for cause, ns in self.later_ns.items()},
-                planned=self.planned and self.planned.part(index),
+                planned=self.planned and self.planned.part(index, steps),
             )
+
+    def only(self, steps: Collection[int | None]) -> Self:
+        """Return some of its steps by themselves, in which all of `present` are asked for."""
+        wanted = np.array([step in steps for step in self.run.steps])
+        if wanted.all():
+            return self
+        run, tasks, edges = self.run.only(wanted)
+        links = edges[self.run.links]
+        planned = None
+        if self.planned is not None:
+            graph = self.planned.graph
+            place = np.cumsum(tasks) - 1
+            kept = tasks[graph.edges.target]
+            local = Edges(*(place[end[kept]] for end in graph.edges))
+            within = kept[: len(self.planned.overlap_ns)]
+            planned = _Planned(
+                Parts(local, run.graph.bounds),
+                self.planned.overlap_ns[within],
+                self.planned.steps[wanted],
+            )
+        return msgspec.structs.replace(
+            self,
+            run=run,
+            lengths=Lengths(*(ns[tasks] for ns in self.lengths)),
+            sent_ns={cause: ns[links] for cause, ns in self.sent_ns.items()},
+            later_ns={cause: ns[tasks] for cause, ns in self.later_ns.items()},
+            planned=planned,
+        )
+
+    def made_by(self, cause: Cause) -> Mask:
+        """Say in which steps a cause made any difference, s long."""
+        run = self.run
+        if cause is Cause.ORDER:
+            return np.zeros(len(run.steps), bool) if self.planned is None else self.planned.steps
+        if cause in (taken := self.lengths.steps()):
+            return _in_steps(run.step, len(run.steps), np.not_equal(*taken[cause]))
+        made = _in_steps(run.step, len(run.steps), self.late_ns(cause) != 0)
+        target = run.graph.edges.target[run.links]
+        if cause in self.sent_ns:
+            made |= _in_steps(run.step[target], len(run.steps), self.sent_ns[cause] != 0)
+        if cause is Cause.CLOCK:
+            made |= _in_steps(run.step[target], len(run.steps), run.early_ns != 0)
+        return made
 
     def with_causes(self, causes: AbstractSet[Cause]) -> Replay:
         """Return the run with only these causes."""
@@ -142,7 +192,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
             return run.as_measured.step_ns
         some = frozenset(causes)
         if some not in self._step_ns:
-            self._step_ns[some] = round(float(self.lengths_with(some).mean()))
+            lengths_ns = self.lengths_with(some)
+            self._step_ns[some] = mean_ns(int(lengths_ns.sum()), len(lengths_ns))
         return self._step_ns[some]
 
     @cached_property
@@ -153,7 +204,8 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def slow_ranks(self) -> list[SlowRank]:
         """The ranks that are slower than healthy ones at their stage, slowest first."""
-        return slow_ranks(self.run, self.lengths)
+        work = Work.of_steps(self.run, self.lengths, self.timeline)
+        return slow_ranks(work, self.typical)
 
     def replay_with(
         self,
@@ -207,10 +259,16 @@ class Counterfactuals(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Return how late a cause made each task start itself, n long; 0 for one that does not."""
         return self.later_ns.get(cause, np.zeros(len(self.run), np.int64))
 
-    def longest_pause(self) -> tuple[str, int]:
-        """Return what hosts paused for longest while a task waited, and for how long."""
-        name = max(self.pauses_ns, key=lambda one: self.pauses_ns[one])
-        return name, self.pauses_ns[name]
+
+def _in_steps(step: Ints, count: int, marked: Mask) -> Mask:
+    """Say which of so many steps have anything that is marked."""
+    found: Mask = np.bincount(step[marked], minlength=count) > 0
+    return found
+
+
+def mean_ns(total_ns: int, count: int) -> int:
+    """Return the mean of so many lengths of time, which are these together."""
+    return round(total_ns / count)
 
 
 class _Planned(NamedTuple):
@@ -219,21 +277,23 @@ class _Planned(NamedTuple):
     Attributes:
         graph: What waits for what then; edges within groups come first, as many as the run has.
         overlap_ns: The delays of these: less than 0 where tasks of a group overlap.
+        steps: Which steps can keep that order, s long; the others keep their own.
     """
 
     graph: Parts
     overlap_ns: Ints
+    steps: Mask
 
-    def part(self, index: int) -> _Planned:
-        """Return one part of the run by itself."""
+    def part(self, index: int, steps: slice) -> _Planned:
+        """Return one part of the run by itself, which has these steps."""
         own = self.graph.own[index]
         within = own[: np.searchsorted(own, len(self.overlap_ns))]
-        return _Planned(self.graph.alone(index), self.overlap_ns[within])
+        return _Planned(self.graph.alone(index), self.overlap_ns[within], self.steps[steps])
 
 
 def _planned(run: MeasuredRun, recognition: Recognition | None) -> _Planned | None:
     """Return the run's tasks in the order of their schedule, where that is another."""
-    if recognition is None or recognition.plan is None or not recognition.departures:
+    if recognition is None or recognition.plan is None or not recognition.departed:
         return None
     there = recognition.position >= 0
     observed = recognition.observed.task[there]  # in steps, too, that the run leaves out
@@ -256,21 +316,42 @@ def _planned(run: MeasuredRun, recognition: Recognition | None) -> _Planned | No
     ahead, behind = (np.concatenate(pair) for pair in zip((before, after), across, strict=True))
     overlap = np.zeros(len(run), np.int64)
     overlap[run.graph.edges.target[: run.within]] = run.delay_ns[: run.within]
+    kept = np.where(after - before == 1, overlap[after], 0)
+    keeps = np.ones(len(run.steps), bool)
     try:
         graph = Parts(Edges(ahead, behind), run.graph.bounds)
-    except ScheduleError:  # so much is missing that the plan's order cannot be kept
-        return None
-    return _Planned(graph, np.where(after - before == 1, overlap[after], 0))
+    except ScheduleError:  # so much is missing of some steps that they cannot keep the plan's order
+        begins = np.append(np.flatnonzero(np.diff(run.step, prepend=-1)), len(run))
+        keeps = ~in_circles(Edges(ahead, behind), begins)
+        if not keeps.any():
+            return None
+        stuck = ~keeps[run.step[after]]
+        measured = run.graph.edges
+        # Both have an edge for each task but the first of a group, here by the task that waits.
+        turn, other = np.argsort(after), np.argsort(measured.target[: run.within])
+        for mine, its in ((ahead, measured.source), (behind, measured.target)):
+            values = mine[turn]
+            mine[turn] = np.where(stuck[turn], its[other], values)
+        values = kept[turn]
+        kept[turn] = np.where(stuck[turn], run.delay_ns[other], values)
+        graph = Parts(Edges(ahead, behind), run.graph.bounds)
+    return _Planned(graph, kept, keeps)
 
 
-def _sent(run: MeasuredRun, timeline: Timeline) -> dict[Cause, Ints]:
-    """Return by how much longer results were on their way by what may have made them so."""
+def _sent(run: MeasuredRun, timeline: Timeline, early: pl.DataFrame | None) -> dict[Cause, Ints]:
+    """Return by how much longer results were on their way by what may have made them so.
+
+    Args:
+        run: The run.
+        timeline: Its timeline.
+        early: As of `Ways`; as the run tells if None.
+    """
     across = np.maximum(run.delay_ns[run.links], 0)
-    sure = np.maximum(across - _doubt(run, timeline), 0)
+    sure = np.maximum(across - _doubt(run, timeline, early), 0)
     return {Cause.TRANSFER: sure, Cause.CLOCK: across - sure}
 
 
-def _doubt(run: MeasuredRun, timeline: Timeline) -> Ints:
+def _doubt(run: MeasuredRun, timeline: Timeline, early: pl.DataFrame | None) -> Ints:
     """Return how much of each result's way, from stage to stage, clocks may have made up.
 
     It is what the two clocks may be off, and what they must be off because a result the other way was
@@ -283,9 +364,15 @@ def _doubt(run: MeasuredRun, timeline: Timeline) -> Ints:
     group[known["rank"].to_numpy()] = known["group"].to_numpy()
     source, target = (run.rank[edge[run.links]] for edge in run.graph.edges)
     one, other = clock[source], clock[target]
-    wrong = np.zeros((int(clock.max(initial=0)) + 1,) * 2, np.int64)
-    np.maximum.at(wrong, (one, other), -run.early_ns)
-    doubt: Ints = np.where(one == other, 0, error[source] + error[target] + wrong[other, one])
+    if early is None:
+        early = early_between(one, other, -run.early_ns)
+    wrong = (
+        pl.DataFrame({"other": one, "one": other})  # the other way round
+        .join(early, on=["one", "other"], how="left", maintain_order="left")["early_ns"]
+        .fill_null(0)
+        .to_numpy()
+    )
+    doubt: Ints = np.where(one == other, 0, error[source] + error[target] + wrong)
     if timeline.run.clock is not None:  # of clocks that nothing bounds, all of it may be made up
         doubt = np.where(group[source] == group[target], doubt, np.iinfo(np.int64).max)
     return doubt
@@ -317,7 +404,8 @@ def _lags(run: MeasuredRun, timeline: Timeline) -> tuple[dict[str, int], dict[Ca
     paused = np.zeros(len(run), np.int64)
     others = tasks.filter(ON_HOST)
     kinds = {kind.value: tasks.filter(kind=kind.value) for kind in (Kind.GC, Kind.DATA)}
-    for name, named in (*kinds.items(), *by_name(others).items(), ("other", others)):
+    named_others = by_name(others, names_of(timeline).pauses)
+    for name, named in (*kinds.items(), *named_others.items(), ("other", others)):
         late = meanwhile(named)
         pauses[name] += int(late.sum())
         paused += late

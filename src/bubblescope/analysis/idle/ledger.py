@@ -1,10 +1,11 @@
 """The ledger: every idle nanosecond of every rank has exactly one cause.
 
-The run is replayed with ever more of its causes, first none, then the stages' own costs, the slowness
-of ranks, and so on in the order of `bubblescope.analysis.idle.causes.ADDED`; the last replay is
-the run itself. What a rank's idle time in a step grows by when a cause is added is that cause's. Where
-it shrinks instead (a rank that works longer waits less), the causes before it get as much less, the
-latest first, so that nothing is negative and the sum is what was measured.
+A step is replayed with ever more of its causes, first none, then the stages' own costs, the slowness
+of ranks, and so on in the order of `bubblescope.analysis.idle.causes.ADDED`; with the last one that
+makes any difference to it, it is the measured step itself. What a rank's idle time in a step grows by
+when a cause is added is that cause's. Where it shrinks instead (a rank that works longer waits less),
+the causes before it get as much less, the latest first, so that nothing is negative and the sum is what
+was measured.
 
 Within a step, each gap is given to causes in the same way, by what that very gap was in each replay.
 Waiting also moves from gap to gap, so these do not quite add up to a rank's amounts; what a cause has
@@ -24,19 +25,24 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.between_rounds import laid_open
-from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.causes import ADDED, Cause
 from bubblescope.analysis.idle.counterfactuals import Counterfactuals
+from bubblescope.analysis.idle.slow_ranks import Work, slow_ranks
 from bubblescope.model import intervals
 from bubblescope.model.arrays import at_once, give_back
+from bubblescope.model.errors import TimelineError
 from bubblescope.model.kinds import COMPUTE_KINDS, Kind, Lane
 from bubblescope.model.timeline import TASK_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
+    from typing_extensions import Self
 
     from bubblescope.analysis.idle.measured_run import MeasuredRun, Replay
+    from bubblescope.analysis.idle.slow_ranks import SlowRank
+    from bubblescope.analysis.idle.task_lengths import Typical
     from bubblescope.analysis.schedule.recognise import Recognition
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
@@ -51,6 +57,97 @@ _AT_ONCE: Final = 1 << 14
 _TOTALS = {"cause": pl.String, "idle_ns": pl.Int64}
 
 
+class Replays(NamedTuple):
+    """What a ledger was made of.
+
+    Attributes:
+        counterfactuals: The run, and what it would have been without causes.
+        stretches: What the gaps of the run are made of, part by part.
+    """
+
+    counterfactuals: Counterfactuals
+    stretches: tuple[_Stretches, ...]
+
+
+class Entries(NamedTuple):
+    """What steps enter into the ledger of their run.
+
+    Attributes:
+        table, outside, left_out: As of `Ledger`.
+        errors: Frame with step, pipeline and error: how far each replayed step is from the measured
+            one, as a share of this.
+        present: The causes that made any difference.
+        phases: Frame with step, pipeline, start_ns and end_ns: when the pipeline phase of each step
+            was, without what `between` takes out.
+        between: As of `Counterfactuals`.
+        work: What ranks worked.
+    """
+
+    table: pl.DataFrame
+    outside: pl.DataFrame
+    left_out: int
+    errors: pl.DataFrame
+    present: frozenset[Cause]
+    phases: pl.DataFrame
+    between: pl.DataFrame
+    work: Work
+
+    @classmethod
+    def of(cls, found: Counterfactuals) -> tuple[Self, tuple[_Stretches, ...]]:
+        """Look at some steps.
+
+        Args:
+            found: What they would have been without causes.
+
+        Returns:
+            What they enter, and what their gaps are made of, part by part.
+        """
+        run = found.run
+        made = at_once(_Explained.of, list(found.parts()))
+        give_back()
+        steps = {
+            "step": pl.Series(run.steps, dtype=TASK_SCHEMA["step"]),
+            "pipeline": pl.Series(run.pipeline, dtype=pl.Int32),
+        }
+        errors = pl.DataFrame({**steps, "error": np.concatenate([one.error for one in made])})
+        closes = run.opens_ns + run.as_measured.length_ns
+        entries = cls(
+            # Steps of pipelines that run theirs each for itself are the same step.
+            table=_summed([one.table for one in made]),
+            outside=_outside(found.timeline, run, found.between),
+            left_out=run.left_out,
+            errors=errors,
+            present=frozenset(found.present),
+            phases=pl.DataFrame({**steps, "start_ns": run.opens_ns, "end_ns": closes}),
+            between=found.between,
+            work=Work.of_steps(run, found.lengths, found.timeline),
+        )
+        return entries, tuple(one.stretches for one in made)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Entries]) -> Self:
+        """Return what several parts of a run enter together, each of whole steps."""
+        outside, errors, phases, between = (
+            pl.concat([getattr(part, name) for part in parts])
+            for name in ("outside", "errors", "phases", "between")
+        )
+        return cls(
+            table=_summed([part.table for part in parts]),
+            outside=outside.sort("step", "rank"),
+            left_out=sum(part.left_out for part in parts),
+            errors=errors.sort("step", "pipeline"),
+            present=frozenset().union(*(part.present for part in parts)),
+            phases=phases.sort("step", "pipeline"),
+            between=between.sort("step", "pipeline", "start_ns"),
+            work=Work.joined([part.work for part in parts]),
+        )
+
+
+def _summed(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    key = ["step", "rank", "cause"]
+    return pl.concat(tables).group_by(key).agg(pl.col("idle_ns").sum()).sort(key)
+
+
 class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Why each rank was idle.
 
@@ -61,16 +158,76 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
         replay_error: How far the replayed steps are from the measured ones, as a share of these; the
             mean over the steps.
         worst_error: The same of the worst step.
-        counterfactuals: The replays behind it.
-        stretches: What the gaps of the run are made of, part by part.
+        steps: Number of steps that it is about; all that are compared across ranks.
+        left_out: Number of results that no replay waits for, as of `MeasuredRun`.
+        present: The causes that made any difference to the run.
+        typical: What its tasks take, as a rule.
+        slow_ranks: The ranks that are slower than healthy ones, slowest first, if any idle time is
+            because of such.
+        phases, between: As of `Entries`.
+        replays: What it was made of; None of a run that was looked at in parts, none of which is kept.
     """
 
     table: pl.DataFrame
     outside: pl.DataFrame
     replay_error: float
     worst_error: float
-    counterfactuals: Counterfactuals
-    stretches: tuple[_Stretches, ...]
+    steps: int
+    left_out: int
+    present: tuple[Cause, ...]
+    typical: Typical
+    slow_ranks: tuple[SlowRank, ...]
+    phases: pl.DataFrame
+    between: pl.DataFrame
+    replays: Replays | None
+
+    @classmethod
+    def of(cls, entries: Entries, typical: Typical, replays: Replays | None = None) -> Self:
+        """Close the ledger of a run.
+
+        Args:
+            entries: What all of its steps enter.
+            typical: What its tasks take, as a rule.
+            replays: What the entries were made of, if that is kept.
+        """
+        table, error = entries.table, entries.errors.sort("step", "pipeline")["error"].to_numpy()
+        slowed = (table["cause"] == Cause.SLOW_RANK.value).any()
+        return cls(
+            table=table,
+            outside=entries.outside,
+            replay_error=float(error.mean()),
+            worst_error=float(error.max()),
+            steps=entries.errors["step"].n_unique(),
+            left_out=entries.left_out,
+            present=tuple(cause for cause in ADDED if cause in entries.present),
+            typical=typical,
+            slow_ranks=tuple(slow_ranks(entries.work, typical)) if slowed else (),
+            phases=entries.phases,
+            between=entries.between,
+            replays=replays,
+        )
+
+    @property
+    def counterfactuals(self) -> Counterfactuals:
+        """The replays behind it.
+
+        Raises:
+            TimelineError: The run was looked at in parts.
+        """
+        return self._replays.counterfactuals
+
+    @property
+    def stretches(self) -> tuple[_Stretches, ...]:
+        """What the gaps of the run are made of, part by part; raises as `counterfactuals`."""
+        return self._replays.stretches
+
+    @property
+    def _replays(self) -> Replays:
+        if self.replays is None:
+            raise TimelineError(
+                "the run was looked at in parts, none of which is kept; ask for some of its steps"
+            )
+        return self.replays
 
     @cached_property
     def gaps(self) -> pl.DataFrame:
@@ -84,22 +241,14 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def gaps_by_part(self) -> Iterator[pl.DataFrame]:
         """Yield the rows of `gaps` some steps at a time, so that not all need be there at once."""
-        between, pipelines = self.counterfactuals.between, self.counterfactuals.run.pipelines
-        for part, made in zip(self.counterfactuals.parts(), self.stretches, strict=True):
-            rows = _rows(part.run, _Items.of(part.run), made)
-            yield laid_open(rows, between, pipelines)
-
-    @property
-    def steps(self) -> int:
-        """Number of steps that it is about; all that are compared across ranks."""
-        return len(set(self.counterfactuals.run.steps))
+        return laid_out(self._replays)
 
     def totals(self) -> pl.DataFrame:
         """Return idle_ns and its share of all by cause, largest first.
 
         A cause may make steps longer and no idle time: it is among them with 0.
         """
-        present = [cause.value for cause in self.counterfactuals.present]
+        present = [cause.value for cause in self.present]
         none = pl.DataFrame({"cause": present, "idle_ns": 0}, schema=_TOTALS)
         return (
             pl.concat([self.table.select(_TOTALS.keys()), none])
@@ -110,38 +259,29 @@ class Ledger(msgspec.Struct, frozen=True, eq=False, dict=True):
         )
 
 
-def ledger(
-    timeline: Timeline, recognition: Recognition | None, apart: pl.DataFrame | None = None
-) -> Ledger | None:
+def laid_out(replays: Replays) -> Iterator[pl.DataFrame]:
+    """Yield the rows of `Ledger.gaps`, some steps at a time."""
+    found = replays.counterfactuals
+    for part, made in zip(found.parts(), replays.stretches, strict=True):
+        rows = _rows(part.run, _Items.of(part.run), made)
+        yield laid_open(rows, found.between, found.run.pipelines)
+
+
+def ledger(timeline: Timeline, recognition: Recognition | None) -> Ledger | None:
     """Give each idle nanosecond of a run a cause.
 
     Args:
         timeline: The run.
         recognition: The schedule that it followed.
-        apart: Which ranks are of which pipeline, as of `measured_run`; worked out if left out.
 
     Returns:
         None if the run has no pipeline tasks, or its ranks share no clock.
     """
-    counterfactuals = Counterfactuals.of(timeline, recognition, apart)
-    if counterfactuals is None:
+    found = Counterfactuals.of(timeline, recognition)
+    if found is None:
         return None
-    made = at_once(_Explained.of, list(counterfactuals.parts()))
-    give_back()
-    key = ["step", "rank", "cause"]
-    error = np.concatenate([one.error for one in made])
-    return Ledger(
-        # Steps of pipelines that run theirs each for itself are the same step.
-        table=pl.concat([one.table for one in made])
-        .group_by(key)
-        .agg(pl.col("idle_ns").sum())
-        .sort(key),
-        outside=_outside(timeline, counterfactuals.run, counterfactuals.between),
-        replay_error=float(error.mean()),
-        worst_error=float(error.max()),
-        counterfactuals=counterfactuals,
-        stretches=tuple(one.stretches for one in made),
-    )
+    entries, stretches = Entries.of(found)
+    return Ledger.of(entries, found.typical, Replays(found, stretches))
 
 
 class _Explained(NamedTuple):
@@ -161,9 +301,7 @@ class _Explained(NamedTuple):
     def of(cls, part: Counterfactuals) -> _Explained:
         run, causes = part.run, part.present
         items = _Items.of(run)
-        # With all of its causes it is the measured run itself.
-        some = (frozenset(causes[:count]) for count in range(len(causes) + 1))
-        idle = np.stack([items.idle(part.with_causes(one)) for one in some])
+        idle = _levels(part, items)
         found = _stretches(causes, _given(idle, items.begins, displaced=Cause.CLOCK in causes))
         phase = _phase(run, items)
         found = found._replace(
@@ -172,6 +310,27 @@ class _Explained(NamedTuple):
         again = part.lengths_with(frozenset(causes) - {Cause.CLOCK})
         error = np.abs(again - run.as_measured.length_ns) / np.maximum(run.as_measured.length_ns, 1)
         return cls(_sums(run, items, found), found, error)
+
+
+def _levels(part: Counterfactuals, items: _Items) -> Ints:
+    """Return how long each gap is with ever more causes, in the order of `part.present`, first none.
+
+    A step with all causes that there are in it is the measured one itself.
+    """
+    run, causes = part.run, part.present
+    last = np.zeros(len(run.steps), np.int64)
+    for count, cause in enumerate(causes, start=1):
+        last[part.made_by(cause)] = count
+    measured = items.idle(run.as_measured)
+    whole = last[run.step[run.first[:-1]]][items.group]
+    levels = []
+    for count in range(len(causes) + 1):
+        if (last > count).any():
+            replayed = items.idle(part.replay_with(frozenset(causes[:count])))
+            levels.append(np.where(whole <= count, measured, replayed))
+        else:
+            levels.append(measured)
+    return np.stack(levels)
 
 
 class _Items(msgspec.Struct, frozen=True):

@@ -14,13 +14,14 @@ among those that their receiver, launched before, was waiting for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import polars as pl
 
 from bubblescope.analysis.idle.held_sends import held_sends
+from bubblescope.analysis.idle.known import LINK, Ways, early_between, still_before
 from bubblescope.analysis.phase import compared, pipelines
 from bubblescope.model.dependencies import messages, numbered, passes
 from bubblescope.model.errors import ScheduleError
@@ -31,9 +32,10 @@ from bubblescope.schedules.parts import Parts
 from bubblescope.schedules.replay import Edges
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from typing_extensions import Self
 
-    from bubblescope.model.arrays import Ints, Numbers
+    from bubblescope.analysis.idle.known import Known
+    from bubblescope.model.arrays import Ints, Mask, Numbers
     from bubblescope.model.timeline import Timeline
 
 _NOTHING: Final = -1
@@ -247,6 +249,51 @@ class MeasuredRun(msgspec.Struct, frozen=True, eq=False):
             ),
         )
 
+    def only(self, steps: Mask) -> tuple[MeasuredRun, Mask, Mask]:
+        """Return some of its steps as a run of their own, with which of its tasks and edges these are.
+
+        Args:
+            steps: Which, s long.
+        """
+        tasks = steps[self.step]
+        place = np.cumsum(tasks) - 1
+        edges = tasks[self.graph.edges.target]
+        groups = steps[self.step[self.first[:-1]]]
+        links = edges[self.links]
+        sizes = np.diff(self.first)[groups]
+        kept = np.flatnonzero(steps)
+        step = (np.cumsum(steps) - 1)[self.step[tasks]]
+        opening = np.flatnonzero(np.diff(step, prepend=-1))
+        local = Edges(*(place[end[edges]] for end in self.graph.edges))
+        feeder, measured = self.feeder[tasks], self.as_measured
+        run = msgspec.structs.replace(
+            self,
+            **{
+                name: getattr(self, name)[tasks]
+                for name in ("task", "rank", "kind", "stage", "microbatch", "ready_ns")
+            },
+            step=step,
+            group=np.repeat(np.arange(len(sizes)), sizes),
+            feeder=np.where(feeder < 0, feeder, place[feeder]),
+            steps=[self.steps[at] for at in kept],
+            pipeline=[self.pipeline[at] for at in kept],
+            opens_ns=self.opens_ns[kept],
+            first=np.append(0, np.cumsum(sizes)),
+            graph=Parts(local, np.append(opening, len(step))),
+            within=int(edges[: self.within].sum()),
+            held=int(edges[len(edges) - self.held :].sum()),
+            delay_ns=self.delay_ns[edges],
+            early_ns=self.early_ns[links],
+            as_measured=Replay(
+                measured.start_ns[tasks],
+                measured.end_ns[tasks],
+                measured.gap_ns[tasks],
+                measured.tail_ns[groups],
+                measured.length_ns[kept],
+            ),
+        )
+        return run, tasks, edges
+
 
 def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
     """Return tasks with the idle time around them.
@@ -274,90 +321,221 @@ def as_replay(start_ns: Ints, end_ns: Ints, first: Ints, step: Ints) -> Replay:
     return Replay(start, end, gap, tail, length)
 
 
-def measured_run(timeline: Timeline, apart: pl.DataFrame | None = None) -> MeasuredRun | None:
+def measured_run(timeline: Timeline, known: Known | None = None) -> MeasuredRun | None:
     """Return the graph of a run; None if it has no pipeline tasks or its ranks share no clock.
 
     Steps that only some of the ranks have are left out, as of bubble rates.
 
     Args:
-        timeline: The run.
-        apart: As `bubblescope.analysis.phase.pipelines` returns it, of a run that this is a part of;
-            worked out if left out.
+        timeline: The run, or whole steps of one that were told of it.
+        known: What the whole run tells these steps; as they tell if left out.
     """
-    if not timeline.run.common_clock:
+    linked = Linked.of(timeline, None if known is None else known.still)
+    if linked is None:
         return None
-    tasks = compared(timeline, *_NEEDED)
-    if not len(tasks):
-        return None
-    apart = pipelines(timeline) if apart is None else apart
-    tasks = tasks.select(_NEEDED).join(apart, on="rank", maintain_order="left")
-    # Tasks of a timeline are by rank, start and end already; those without a step come last.
-    step = tasks["step"].cast(pl.Int64).fill_null(np.iinfo(np.int32).max + 1).to_numpy()
-    tasks = tasks[order_of_runs(step * (apart.height + 1) + tasks["pipeline"].to_numpy())]
-    column = _columns(tasks)
-    count, step = len(tasks), column["step"]
-    first = np.append(np.flatnonzero(np.diff(column["group"], prepend=-1)), count)
-    opening = np.flatnonzero(np.diff(step, prepend=-1))
-    opens = np.minimum.reduceat(column["start_ns"], opening)
-    measured = as_replay(column.pop("start_ns"), column.pop("end_ns"), first, step)
-    start, end = measured.start_ns, measured.end_ns
-    after = np.delete(np.arange(count, dtype=np.int32), first[:-1])
-    # Tasks of a rank may overlap: then what is kept is how long one starts before the other ends. A
-    # task that lies within another, as recomputation does, does not free the device.
-    before = _longest_before(end, column["group"])[after]
-    overlap = np.minimum(start[after] - end[before], 0)
-    free = np.zeros(count, np.int64)
-    free[after] = end[before] + overlap
-    links = _links(timeline, column, step)
-    source, target = _ends(links)
-    held = held_sends(timeline, tasks, (source, target), (start + opens[step], end + opens[step]))
-    edges = _edges((before, after), (source, target), _ends(held))
-    bounds = _bounds(opening, first)
-    left_out = 0
-    try:
-        graph = Parts(edges, bounds)
-    except ScheduleError:
-        # Some results were used before they were begun to be made. Without these, time goes one way.
-        possible = start[source] < start[target]
-        left_out = int((~possible).sum())
-        links = links.filter(pl.Series(possible))
-        source, target = _ends(links)
-        held = held.clear()
-        edges = _edges((before, after), (source, target), _ends(held))
-        graph = Parts(edges, bounds)
-    wait = start[target] - end[source]
-    awaited = _awaited(timeline, column, (opens, end, free), first, (source, target))
-    took = _transfers(links, wait, awaited)
-    # Of an overlapped pair no one knows when either half ran, so it may feed and be fed meanwhile.
-    pair = column["kind"] == list(Kind).index(Kind.FORWARD_BACKWARD)
-    blurred = pair[source] | pair[target]
-    delay = np.where(blurred, np.minimum(took, wait), np.clip(took, 0, np.maximum(wait, 0)))
-    arrival = end[source] + delay
+    column, measured = linked.column, linked.measured
+    end, opens, step = measured.end_ns, linked.opens_ns, column["step"]
+    source, target = _ends(linked.links)
+    took = _transfers(linked.links, linked.ways(timeline) if known is None else known.ways)
+    delay = np.where(
+        linked.blurred, np.minimum(took, linked.wait), np.clip(took, 0, np.maximum(linked.wait, 0))
+    )
+    held = linked.held
     lifted, lifting = held["until_ns"].to_numpy() - opens[step[held["target"]]], _ends(held)
     arrived = (
         np.concatenate([source, lifting[0]]),
         np.concatenate([target, lifting[1]]),
-        np.concatenate([arrival, lifted]),
+        np.concatenate([end[source] + delay, lifted]),
     )
-    ready, feeder = _ready(free, *arrived)
+    ready, feeder = _ready(linked.free, *arrived)
     return MeasuredRun(
         **column,
         ready_ns=ready,
         feeder=feeder,
-        steps=tasks["step"].gather(opening).to_list(),
-        pipelines=apart,
-        pipeline=tasks["pipeline"].gather(opening).to_list(),
+        steps=linked.steps,
+        pipelines=pipelines(timeline),
+        pipeline=linked.pipeline,
         opens_ns=opens,
-        first=first,
-        graph=graph,
-        within=len(after),
+        first=linked.first,
+        graph=linked.graph,
+        within=len(linked.overlap),
         held=held.height,
-        delay_ns=np.concatenate([overlap, delay, lifted - end[lifting[0]]]),
-        early_ns=np.where(blurred, 0, np.minimum(wait, 0)),
-        recorded=int(links["took_ns"].is_not_null().sum()),
-        left_out=left_out,
+        delay_ns=np.concatenate([linked.overlap, delay, lifted - end[lifting[0]]]),
+        early_ns=linked.early_ns,
+        recorded=int(linked.links["took_ns"].is_not_null().sum()),
+        left_out=linked.left_out,
         as_measured=measured,
     )
+
+
+class Linked(NamedTuple):
+    """The tasks of a run and what each waits for, before it is known for how long.
+
+    Attributes:
+        column: task, rank, step, group, kind, stage and microbatch, as of `MeasuredRun`.
+        steps, pipeline, opens_ns, first, graph, left_out: Likewise.
+        measured: When they ran.
+        overlap: The delays of edges within groups.
+        free: When the device of each task was free, n long.
+        links: Frame of edges from stage to stage: source, target, from, to, backward and took_ns.
+        wait: From the end of each link's source to the start of its target.
+        awaited: Of which links the receiver was waiting for nothing else; and of which it was, and was
+            launched in time.
+        blurred: Which links begin or end at an overlapped pair.
+        held: Frame as of `held_sends`.
+    """
+
+    column: dict[str, Any]
+    steps: list[int | None]
+    pipeline: list[int]
+    opens_ns: Ints
+    first: Ints
+    graph: Parts
+    left_out: int
+    measured: Replay
+    overlap: Ints
+    free: Ints
+    links: pl.DataFrame
+    wait: Ints
+    awaited: tuple[Mask, Mask]
+    blurred: Mask
+    held: pl.DataFrame
+
+    @classmethod
+    def of(cls, timeline: Timeline, still: pl.DataFrame | None = None) -> Self | None:
+        """Link the tasks of a run.
+
+        Args:
+            timeline: As of `measured_run`.
+            still: As of `Known`; as these steps tell if left out.
+
+        Returns:
+            None as of `measured_run`.
+        """
+        if not timeline.run.common_clock:
+            return None
+        tasks = compared(timeline, *_NEEDED)
+        if not len(tasks):
+            return None
+        apart = pipelines(timeline)
+        tasks = tasks.select(_NEEDED).join(apart, on="rank", maintain_order="left")
+        # Tasks of a timeline are by rank, start and end already; those without a step come last.
+        step = tasks["step"].cast(pl.Int64).fill_null(np.iinfo(np.int32).max + 1).to_numpy()
+        tasks = tasks[order_of_runs(step * (apart.height + 1) + tasks["pipeline"].to_numpy())]
+        column = _columns(tasks)
+        count, step = len(tasks), column["step"]
+        first = np.append(np.flatnonzero(np.diff(column["group"], prepend=-1)), count)
+        opening = np.flatnonzero(np.diff(step, prepend=-1))
+        opens = np.minimum.reduceat(column["start_ns"], opening)
+        measured = as_replay(column.pop("start_ns"), column.pop("end_ns"), first, step)
+        start, end = measured.start_ns, measured.end_ns
+        after = np.delete(np.arange(count, dtype=np.int32), first[:-1])
+        # Tasks of a rank may overlap: then what is kept is how long one starts before the other ends. A
+        # task that lies within another, as recomputation does, does not free the device.
+        before = _longest_before(end, column["group"])[after]
+        overlap = np.minimum(start[after] - end[before], 0)
+        free = np.zeros(count, np.int64)
+        free[after] = end[before] + overlap
+        links = _links(timeline, column, step)
+        source, target = _ends(links)
+        held = held_sends(
+            timeline, tasks, (source, target), (start + opens[step], end + opens[step])
+        )
+        bounds = _bounds(opening, first)
+        left_out = 0
+        try:
+            graph = Parts(_edges((before, after), (source, target), _ends(held)), bounds)
+        except ScheduleError:
+            # Some results were used before they were begun to be made. Without these, time goes one
+            # way: they are left out of the steps that cannot be replayed with them.
+            edges = _edges((before, after), (source, target), _ends(held))
+            circles = in_circles(edges, np.append(opening, count))
+            impossible = (start[source] >= start[target]) & circles[step[source]]
+            left_out = int(impossible.sum())
+            links = links.filter(pl.Series(~impossible))
+            source, target = _ends(links)
+            held = held.filter(pl.Series(~circles[step[held["target"].to_numpy()]]))
+            graph = Parts(_edges((before, after), (source, target), _ends(held)), bounds)
+        if still is None:
+            groups = tasks.group_by("rank", "step", "pipeline")
+            still = still_before(groups.agg(pl.col("start_ns").min(), pl.col("end_ns").max()))
+        busy = (
+            tasks[first[:-1]]
+            .select("rank", "step")
+            .join(
+                still.with_columns(busy=pl.lit(value=True)),
+                on=["rank", "step"],
+                how="left",
+                nulls_equal=True,
+                maintain_order="left",
+            )
+        )
+        within = np.zeros(count, bool)
+        within[first[:-1]] = busy["busy"].fill_null(value=False).to_numpy()
+        # Of an overlapped pair no one knows when either half ran, so it may feed and be fed meanwhile.
+        pair = column["kind"] == list(Kind).index(Kind.FORWARD_BACKWARD)
+        return cls(
+            column=column,
+            steps=tasks["step"].gather(opening).to_list(),
+            pipeline=tasks["pipeline"].gather(opening).to_list(),
+            opens_ns=opens,
+            first=first,
+            graph=graph,
+            left_out=left_out,
+            measured=measured,
+            overlap=overlap,
+            free=free,
+            links=links,
+            wait=start[target] - end[source],
+            awaited=_awaited(timeline, column, (opens, end, free), within, (source, target)),
+            blurred=pair[source] | pair[target],
+            held=held,
+        )
+
+    @property
+    def early_ns(self) -> Ints:
+        """As of `MeasuredRun`."""
+        return np.where(self.blurred, 0, np.minimum(self.wait, 0))
+
+    def ways(self, timeline: Timeline) -> Ways:
+        """Return what the waits for results tell of their way and of clocks.
+
+        Args:
+            timeline: The run.
+        """
+        freed, in_time = (pl.Series(mask) for mask in self.awaited)
+        links = self.links.select(*LINK, wait=pl.Series(self.wait, dtype=pl.Int64))
+        wait = pl.col("wait")
+        source, target = (self.column["rank"][end] for end in _ends(self.links))
+        clock = clocks(timeline)
+        least = links.select(
+            *LINK,
+            awaited_ns=pl.when(freed).then(wait),
+            in_time_ns=pl.when(in_time).then(wait),
+        )
+        early = early_between(clock[source], clock[target], -self.early_ns)
+        return Ways.joined([Ways(least, early)])
+
+
+def in_circles(edges: Edges, bounds: Ints) -> Mask:
+    """Say of each step whether its tasks wait for each other in a circle, s long.
+
+    Args:
+        edges: What waits for what.
+        bounds: First task of each step, and their number.
+    """
+    found = np.zeros(len(bounds) - 1, bool)
+    step = np.searchsorted(bounds, edges.source, "right") - 1
+    order = np.argsort(step, kind="stable")
+    ends = np.searchsorted(step[order], np.arange(len(bounds)))
+    for at in range(len(found)):
+        own = order[ends[at] : ends[at + 1]]
+        local = Edges(edges.source[own] - bounds[at], edges.target[own] - bounds[at])
+        try:
+            Parts(local, bounds[at : at + 2] - bounds[at])
+        except ScheduleError:
+            found[at] = True
+    return found
 
 
 def _bounds(opening: Ints, first: Ints) -> Ints:
@@ -412,63 +590,34 @@ def _awaited(
     timeline: Timeline,
     column: dict[str, Ints],
     times: tuple[Ints, Ints, Ints],
-    first: Ints,
+    still: Mask,
     links: tuple[Ints, Ints],
-) -> NDArray[np.bool_]:
+) -> tuple[Mask, Mask]:
     """Return of which results from stage to stage the receiver was waiting for nothing else.
 
     Args:
         timeline: The run.
         column: As `_columns` returns them.
         times: First start of each step; when each task ended, since then; and when its device was free.
-        first: First task of each group, and n.
+        still: Which tasks are a rank's first of a step that opened elsewhere before its last one ended.
         links: What feeds what: e sources and targets.
+
+    Returns:
+        All of them, and those that were launched in time as well.
     """
     opens, end, free = times
     source, target = links
     step = column["step"]
-    # A task that its host launched late was not waiting for its result alone. But a host that itself
-    # waits for results, as on a CPU, launches everything late; and clocks that differ tell nothing.
+    # A task that its host launched late was not waiting for its result alone. But clocks that differ
+    # tell nothing.
     launched = timeline.tasks["host_start_ns"].fill_null(np.iinfo(np.int64).min).to_numpy()
     in_time = launched[column["task"][target]] <= end[source] + opens[step[source]]
     clock = clocks(timeline)[column["rank"]]
     distant = clock[source] != clock[target]
-    in_time |= distant
     # Nor was one whose rank was still in the step before.
-    freed = distant | ~_in_step_before(column, opens, end, first)[target]
-    awaited: NDArray[np.bool_] = freed & (end[source] >= free[target])
-    return awaited & in_time if (awaited & in_time).any() else awaited
-
-
-def _in_step_before(
-    column: dict[str, Ints], opens: Ints, end: Ints, first: Ints
-) -> NDArray[np.bool_]:
-    """Return which tasks are a rank's first of a step that opened elsewhere before its last one ended.
-
-    A rank's first step of all may have had one before it that was not recorded: it is as its others.
-
-    Args:
-        column: As `_columns` returns them.
-        opens: First start of each step.
-        end: When each task ended, since then; n long.
-        first: First task of each group, and n.
-
-    Returns:
-        n long.
-    """
-    begins = first[:-1]
-    rank, step = column["rank"][begins], column["step"][begins]
-    left = opens[step] + np.maximum.reduceat(end, begins)
-    order = np.lexsort((step, rank))
-    again = np.diff(rank[order]) == 0
-    before, after = order[:-1][again], order[1:][again]
-    busy = left[before] > opens[step[after]]
-    ever = np.zeros(int(rank.max()) + 1, bool)
-    ever[rank[after[busy]]] = True
-    within = np.zeros(len(end), bool)
-    within[begins] = ever[rank]
-    within[begins[after]] = busy
-    return within
+    freed = distant | ~still[target]
+    awaited: Mask = freed & (end[source] >= free[target])
+    return awaited, awaited & (in_time | distant)
 
 
 def _longest_before(end: Ints, group: Numbers) -> Numbers:
@@ -558,18 +707,17 @@ def _back(tasks: pl.DataFrame) -> pl.Series:
     return tasks.select(pl.coalesce("pair_microbatch", "microbatch")).to_series()
 
 
-def _transfers(links: pl.DataFrame, wait: Ints, awaited: NDArray[np.bool_]) -> Ints:
+def _transfers(links: pl.DataFrame, ways: Ways) -> Ints:
     """Return how long each result was on its way.
 
     Args:
         links: As `_links` returns them.
-        wait: From the end of each source to the start of its target.
-        awaited: Whether the target was launched, and its device free, when the source ended.
+        ways: How long that takes where it was not recorded.
     """
-    least = pl.col("wait").filter("awaited").min().over("from", "to", "backward")
     return (
-        links.with_columns(wait=pl.Series(wait), awaited=pl.Series(awaited))
-        .select(pl.coalesce("took_ns", least, pl.lit(0)).cast(pl.Int64))
+        links.select(*LINK, "took_ns")
+        .join(ways.taken_ns(), on=LINK, how="left", maintain_order="left")
+        .select(pl.coalesce("took_ns", "way_ns", pl.lit(0)).cast(pl.Int64))
         .to_series()
         .to_numpy()
     )

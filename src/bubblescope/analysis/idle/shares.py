@@ -9,20 +9,19 @@ same mean (Grabisch and Roubens, 1999).
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import combinations
 from math import factorial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bubblescope.analysis.idle.counterfactuals import Counterfactuals
-from bubblescope.analysis.phase import evenly
-from bubblescope.analysis.schedule.recognise import recognise
+from bubblescope.analysis.idle.causes import ADDED, Cause
+from bubblescope.analysis.idle.counterfactuals import mean_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from bubblescope.analysis.idle.causes import Cause
-    from bubblescope.model.timeline import Timeline
+    from typing_extensions import Self
+
+    from bubblescope.analysis.idle.counterfactuals import Counterfactuals
 
 _MOST: Final = 16_000_000
 """Tasks to replay at most, over the replays of all sets of causes."""
@@ -75,38 +74,153 @@ class Shares(NamedTuple):
     of: int
 
 
-def shares(timeline: Timeline, counterfactuals: Counterfactuals) -> Shares:
+class Lasting(NamedTuple):
+    """How long the steps of a run are, and would be, all together; of several parts, it adds up.
+
+    Attributes:
+        steps: Which steps there are.
+        tasks: How many tasks they have.
+        windows: How many lengths are summed up: more than steps where pipelines run theirs each for
+            itself.
+        measured_ns: As measured.
+        replayed_ns: Replayed with all causes.
+        without_ns: Replayed without one cause, for each that makes any difference to them.
+    """
+
+    steps: frozenset[int | None]
+    tasks: int
+    windows: int
+    measured_ns: int
+    replayed_ns: int
+    without_ns: dict[Cause, int]
+
+    @classmethod
+    def measured(cls, found: Counterfactuals) -> Self:
+        """Look at some steps, and replay nothing."""
+        length_ns = found.run.as_measured.length_ns
+        total = int(length_ns.sum())
+        return cls(frozenset(found.run.steps), len(found.run), len(length_ns), total, total, {})
+
+    @classmethod
+    def of(cls, found: Counterfactuals) -> Self:
+        """Look at some steps, and replay them with all of their causes, and without each."""
+        causes = frozenset(found.present)
+        return cls.measured(found)._replace(
+            replayed_ns=int(found.lengths_with(causes).sum()),
+            without_ns={cause: int(found.lengths_with(causes - {cause}).sum()) for cause in causes},
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Lasting]) -> Self:
+        """Return it of several parts of a run together."""
+        causes = frozenset().union(*(part.without_ns for part in parts))
+        return cls(
+            steps=frozenset().union(*(part.steps for part in parts)),
+            tasks=sum(part.tasks for part in parts),
+            windows=sum(part.windows for part in parts),
+            measured_ns=sum(part.measured_ns for part in parts),
+            replayed_ns=sum(part.replayed_ns for part in parts),
+            without_ns={
+                # Without what makes no difference to a part, it is as with all.
+                cause: sum(part.without_ns.get(cause, part.replayed_ns) for part in parts)
+                for cause in causes
+            },
+        )
+
+    def telling(self, causes: Sequence[Cause]) -> list[int | None]:
+        """Return the steps to replay with every set of causes, from the first to the last, evenly."""
+        steps = sorted(self.steps, key=lambda step: -1 if step is None else step)
+        count = max(1, _MOST * len(steps) // max(1, self.tasks << len(causes)))
+        if count >= len(steps):
+            return steps
+        last = len(steps) - 1
+        places = [round(index * last / max(1, count - 1)) for index in range(count)]
+        return [steps[place] for place in dict.fromkeys(places)]
+
+
+class Sets(NamedTuple):
+    """How long some steps would be with every set of causes; of several parts, it adds up.
+
+    Attributes:
+        steps, windows: As of `Lasting`.
+        length_ns: All together, by the causes that there are; with all of them, as measured.
+    """
+
+    steps: frozenset[int | None]
+    windows: int
+    length_ns: dict[frozenset[Cause], int]
+
+    @classmethod
+    def of(cls, found: Counterfactuals, causes: Sequence[Cause]) -> Self:
+        """Replay some steps.
+
+        Args:
+            found: The steps.
+            causes: All that there are in the run.
+        """
+        everything, run = frozenset(causes), found.run
+        lengths = {
+            some: int(found.lengths_with(some).sum())
+            for size in range(len(causes))
+            for some in map(frozenset, combinations(causes, size))
+        }
+        lengths[everything] = int(run.as_measured.length_ns.sum())
+        return cls(frozenset(run.steps), len(run.as_measured.length_ns), lengths)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Sets]) -> Self:
+        """Return it of several parts together."""
+        return cls(
+            frozenset().union(*(part.steps for part in parts)),
+            sum(part.windows for part in parts),
+            {some: sum(part.length_ns[some] for part in parts) for some in parts[0].length_ns},
+        )
+
+
+def shares(found: Counterfactuals) -> Shares:
     """Return what the causes of a run cost.
 
     Every set of causes is replayed. Of runs for which that is too much, steps are taken that lie
     evenly over the run; but for what each cause costs beside all others, which is of all steps.
 
     Args:
-        timeline: The run.
-        counterfactuals: What it would have been without its causes, such as its ledger was made of.
+        found: What it would have been without its causes.
     """
-    run, causes = counterfactuals.run, counterfactuals.present
-    whole = part = cache(counterfactuals.step_ns)
-    of = len(set(run.steps))
-    fit = max(1, _MOST * of // max(1, len(run) << len(counterfactuals.present)))
-    if fit < of:
-        few = evenly(timeline, fit)
-        # Its steps have tasks, so that there is a part to replay; the whole would only take longer.
-        counterfactuals = Counterfactuals.of(few, recognise(few), run.pipelines) or counterfactuals
-        there, step_ns = frozenset(counterfactuals.present), counterfactuals.step_ns
-        part = cache(lambda some: step_ns(some & there))
+    lasting = Lasting.measured(found)
+    telling = lasting.telling(found.present)
+    sets = Sets.of(found.only(telling), found.present)
+    if len(telling) < len(lasting.steps):
+        return shares_of(Lasting.of(found), sets)
+    everything = frozenset(found.present)  # of all steps already
+    without = {cause: sets.length_ns[everything - {cause}] for cause in everything}
+    return shares_of(lasting._replace(without_ns=without), sets)
+
+
+def shares_of(lasting: Lasting, sets: Sets) -> Shares:
+    """Return what the causes of a run cost.
+
+    Args:
+        lasting: How long all of its steps are.
+        sets: How long those of `lasting.telling` would be with every set of causes.
+    """
+    causes = tuple(cause for cause in ADDED if cause in lasting.without_ns)
+
+    def part(some: frozenset[Cause]) -> int:
+        return mean_ns(sets.length_ns[some], sets.windows)
+
     costs, interactions = shapley(causes, part)
-    step = whole(frozenset(causes))
+    step = mean_ns(lasting.measured_ns, lasting.windows)
     return Shares(
         step_ns=step,
         replayed_ns=part(frozenset(causes)),
         bare_ns=part(frozenset()),
         shares=tuple(
-            one._replace(last_ns=step - whole(frozenset(causes) - {one.cause})) for one in costs
+            one._replace(last_ns=step - mean_ns(lasting.without_ns[one.cause], lasting.windows))
+            for one in costs
         ),
         interactions=interactions,
-        steps=len(set(counterfactuals.run.steps)),
-        of=of,
+        steps=len(sets.steps),
+        of=len(lasting.steps),
     )
 
 

@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
+from bubblescope.analysis.finding import place
 from bubblescope.analysis.idle.chance import rank_errors
-from bubblescope.analysis.idle.task_lengths import Durations, lengths
+from bubblescope.analysis.idle.task_lengths import Durations, Medians, Typical, lengths
 from bubblescope.analysis.phase import compared
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Self
+
+    from bubblescope.analysis.finding import Shown
     from bubblescope.analysis.idle.measured_run import MeasuredRun
     from bubblescope.analysis.idle.task_lengths import Lengths
     from bubblescope.model.timeline import Timeline
@@ -33,7 +39,7 @@ class SlowRank(NamedTuple):
         slow_share: By how much longer its tasks are than on a healthy rank at its stage.
         steps: Number of steps in which it was.
         of: Number of steps that there are.
-        task: Row in the timeline of the first task that was longer.
+        task: The first task that was longer.
         error: By how much it may seem slower than it is, as `rank_errors` has it.
         of_work: What its tasks take longer in a step, of what the busiest rank works in one.
     """
@@ -42,7 +48,7 @@ class SlowRank(NamedTuple):
     slow_share: float
     steps: int
     of: int
-    task: int
+    task: Shown
     error: float
     of_work: float
 
@@ -62,6 +68,72 @@ class SlowRank(NamedTuple):
         return f"rank {self.rank} is {slower} than a healthy rank at its stage"
 
 
+class Work(NamedTuple):
+    """What ranks worked in some steps, and what they would have on healthy ones.
+
+    Attributes:
+        ranks: Frame with rank, was (as long as its tasks take on it as a rule), healthy (on a healthy
+            one), and steps (how many it was slower in).
+        shown: The first task of each rank that was longer, if any was.
+        busiest_ns: What the busiest rank of each step worked, in all.
+        of: Number of steps.
+    """
+
+    ranks: pl.DataFrame
+    shown: dict[int, Shown]
+    busiest_ns: int
+    of: int
+
+    @classmethod
+    def of_steps(cls, run: Durations | MeasuredRun, parts: Lengths, timeline: Timeline) -> Self:
+        """Look at some steps.
+
+        Args:
+            run: Their tasks.
+            parts: The lengths of these, taken apart.
+            timeline: That they are of.
+        """
+        slow = pl.col("was") > pl.col("healthy")
+        tasks = pl.DataFrame(
+            {
+                "rank": run.rank,
+                "step": run.step,
+                "was": parts.rank_ns,
+                "healthy": parts.stage_ns,
+                "own": parts.own_ns,
+                "task": run.task,
+            }
+        )
+        work = tasks.group_by("rank", "step").agg(pl.col("own").sum())
+        ranks = tasks.group_by("rank").agg(
+            pl.col("was", "healthy").sum(),
+            steps=pl.col("step").filter(slow).n_unique().cast(pl.Int64),
+            task=pl.col("task").filter(slow).min(),
+        )
+        shown = ranks.drop_nulls("task").select("rank", "task").iter_rows()
+        return cls(
+            ranks.drop("task"),
+            {rank: timeline.tasks.row(row, named=True) for rank, row in shown},
+            int(work.group_by("step").agg(pl.col("own").max())["own"].sum()),
+            len(set(run.steps)),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Work]) -> Self:
+        """Return that of several parts of a run together, each of whole steps."""
+        ranks = pl.concat([part.ranks for part in parts])
+        shown: dict[int, list[Shown]] = {}
+        for part in parts:
+            for rank, task in part.shown.items():
+                shown.setdefault(rank, []).append(task)
+        return cls(
+            ranks.group_by("rank").agg(pl.col("was", "healthy", "steps").sum()),
+            {rank: min(tasks, key=place) for rank, tasks in shown.items()},
+            sum(part.busiest_ns for part in parts),
+            sum(part.of for part in parts),
+        )
+
+
 def standing_out(timeline: Timeline) -> SlowRank | None:
     """Return the slowest rank of a run if it stands out, whether or not the ranks share a clock."""
     tasks = compared(timeline, "task", "rank", "step", "kind", "stage", "start_ns", "end_ns").sort(
@@ -70,47 +142,30 @@ def standing_out(timeline: Timeline) -> SlowRank | None:
     if not tasks.height:
         return None
     run = Durations.of(tasks)
-    found = slow_ranks(run, lengths(run))
+    typical = Typical.of(Medians.of(run))
+    found = slow_ranks(Work.of_steps(run, lengths(run, typical), timeline), typical)
     return found[0] if found and found[0].stands_out else None
 
 
-def slow_ranks(run: Durations | MeasuredRun, parts: Lengths) -> list[SlowRank]:
+def slow_ranks(work: Work, typical: Typical) -> list[SlowRank]:
     """Return the ranks that are slower than healthy ones at their stage, slowest first.
 
     Args:
-        run: The tasks.
-        parts: Their lengths, taken apart.
+        work: What they worked in all steps.
+        typical: What tasks of the run take.
     """
-    slow = pl.col("was") > pl.col("healthy")
-    tasks = pl.DataFrame(
-        {
-            "rank": run.rank,
-            "step": run.step,
-            "kind": run.kind,
-            "stage": run.stage,
-            "was": parts.rank_ns,
-            "healthy": parts.stage_ns,
-            "own": parts.own_ns,
-            "task": run.task,
-        }
-    )
-    work = tasks.group_by("rank", "step").agg(pl.col("own").sum())
-    busiest = work.group_by("step").agg(pl.col("own").max())["own"].sum()
-    lost = pl.col("was") - pl.col("healthy")
     found = (
-        tasks.group_by("rank")
-        .agg(
-            share=pl.col("was").sum() / pl.col("healthy").sum() - 1,
-            steps=pl.col("step").filter(slow).n_unique(),
-            of=pl.lit(len(set(run.steps))),
-            task=pl.col("task").filter(slow).min(),
-            of_work=lost.sum() / busiest,
+        work.ranks.with_columns(pl.col("rank").cast(pl.Int64))
+        .join(rank_errors(typical.places, typical.medians.noise), on="rank", how="left")
+        .with_columns(
+            share=pl.col("was") / pl.col("healthy") - 1,
+            of_work=(pl.col("was") - pl.col("healthy")) / work.busiest_ns,
         )
-        .sort("rank")
-        .with_columns(error=rank_errors(tasks))
-        .drop_nulls("task")
-        .filter(pl.col("share") > 0)
+        .filter(pl.col("steps") > 0, pl.col("share") > 0)
         .sort("share", "rank", descending=[True, False])
-        .select("rank", "share", "steps", "of", "task", "error", "of_work")
+        .select("rank", "share", "steps", "error", "of_work")
     )
-    return [SlowRank(*row) for row in found.iter_rows()]
+    return [
+        SlowRank(rank, share, steps, work.of, work.shown[rank], error, of_work)
+        for rank, share, steps, error, of_work in found.iter_rows()
+    ]

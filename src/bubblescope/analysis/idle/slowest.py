@@ -29,7 +29,4 @@ def notable(ledger: Ledger) -> SlowRank | None:
 
 def slowest(ledger: Ledger) -> SlowRank | None:
     """Return the slowest rank of a run; None if no idle time is because of slow ranks."""
-    if not (ledger.table["cause"] == Cause.SLOW_RANK.value).any():
-        return None
-    found = ledger.counterfactuals.slow_ranks
-    return found[0] if found else None
+    return ledger.slow_ranks[0] if ledger.slow_ranks else None

@@ -8,11 +8,10 @@ cannot do without, for tasks of these lengths; what was measured beyond it is wa
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from bubblescope.analysis.phase import pipeline_phase
 from bubblescope.model.ordering import in_order
@@ -21,13 +20,13 @@ from bubblescope.schedules.plan import BACKWARD_WEIGHT
 from bubblescope.schedules.replay import Graph, edges_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from typing_extensions import Self
 
     from bubblescope.analysis.schedule.recognise import Recognition
-    from bubblescope.model.arrays import Ints
+    from bubblescope.model.arrays import Ints, Mask
     from bubblescope.schedules.plan import Plan
-
-_Mask = NDArray[np.bool_]
 
 _FAR: Final = 1 << 62
 _MOVED: Final = ("task", "run", "position", "start_ns")
@@ -76,16 +75,56 @@ class Ideal:
         return moved() if moved else None
 
 
-def ideal(timeline: Timeline, recognition: Recognition) -> Ideal | None:
-    """Return the ideal of a run, or None if its schedule was not recognised."""
+class Done(NamedTuple):
+    """Which operations of a plan with n of them a run ever did.
+
+    Attributes:
+        ever: Those that were observed in any step, n long.
+        fused: Weight gradients that whole backwards made where the plan splits them, n long.
+    """
+
+    ever: Mask
+    fused: Mask
+
+    @classmethod
+    def of(cls, timeline: Timeline, recognition: Recognition) -> Self | None:
+        """Look at some steps; None if the schedule was not recognised."""
+        plan = recognition.plan
+        if plan is None:
+            return None
+        ever, fused = np.zeros((2, len(plan)), bool)
+        ever[_tasks(timeline, recognition)["home"].to_numpy()] = True
+        fused[_fused_weights(plan, recognition)] = True
+        return cls(ever, fused)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Done]) -> Self:
+        """Return what was done in any of several parts of a run."""
+        return cls(*(np.logical_or.reduce(each) for each in zip(*parts, strict=True)))
+
+
+def ideal(timeline: Timeline, recognition: Recognition, done: Done | None = None) -> Ideal | None:
+    """Return the ideal of a run, or None if its schedule was not recognised.
+
+    Operations that were not observed take as long as their like in the same step: the median.
+
+    Args:
+        timeline: The run, or whole steps of it.
+        recognition: The schedule, with what was observed in these steps.
+        done: What the whole run ever did; these steps if left out.
+    """
     plan = recognition.plan
     if plan is None:
+        return None
+    done = done or Done.of(timeline, recognition)
+    if done is None:
         return None
     tasks = _tasks(timeline, recognition)
     keys = tasks.select("replica", "step").unique().sort("replica", "step")
     tasks = tasks.join(keys.with_row_index("run"), on=["replica", "step"], nulls_equal=True)
-    lengths, seen = _lengths(plan, recognition, tasks, len(keys))
-    whole = _is_whole(plan, seen)
+    step = keys.select(pl.col("step").rank("dense").fill_null(0)).to_series().to_numpy()
+    lengths, seen = _lengths(plan, recognition, tasks, step, done)
+    whole = _is_whole(plan, seen, done)
     start, end = Graph(len(plan), edges_of(plan)[0]).run_many(lengths[whole])
     # Like the measured step, it lasts from the first start to the last end on the observed devices.
     shown = np.isin(plan.device, list(recognition.coordinates.device.values()))
@@ -137,33 +176,53 @@ def _tasks(timeline: Timeline, recognition: Recognition) -> pl.DataFrame:
 
 
 def _lengths(
-    plan: Plan, recognition: Recognition, tasks: pl.DataFrame, runs: int
-) -> tuple[Ints, _Mask]:
-    """Return how long operations take in each replica and step, and which of them were observed."""
+    plan: Plan, recognition: Recognition, tasks: pl.DataFrame, step: Ints, done: Done
+) -> tuple[Ints, Mask]:
+    """Return how long operations take in each replica and step, and which of them were observed.
+
+    Args:
+        plan: The plan.
+        recognition: How ranks follow it.
+        tasks: As `_tasks` returns them, with the number of their replica and step as run.
+        step: A number for the step of each run.
+        done: What the run ever did.
+    """
     at = (tasks["run"].to_numpy(), tasks["home"].to_numpy())
-    lengths = np.zeros((runs, len(plan)), np.int64)
+    lengths = np.zeros((len(step), len(plan)), np.int64)
     np.add.at(lengths, at, tasks["length_ns"].to_numpy())
-    seen = np.zeros((runs, len(plan)), bool)
+    seen = np.zeros((len(step), len(plan)), bool)
     seen[at] = True
     if seen.all():
         return lengths, seen
+    key = _kind_and_stage(plan)
+    # A device that was watched and never seen at it has nothing to do there.
     present = np.isin(plan.device, list(recognition.coordinates.device.values()))
-    fused = np.zeros(len(plan), bool)
-    fused[_fused_weights(plan, recognition)] = True
-    typical = {
-        int(plan.kind[alike[0]]): _median(lengths[:, alike], seen[:, alike])
-        for alike in _classes(plan.kind)
-    }
-    for same in _classes(_kind_and_stage(plan)):
-        missing = ~seen[:, same] & ~fused[same]
-        if not missing.any():
-            continue
-        fill = _median(lengths[:, same], seen[:, same])
-        if fill is None:
-            # A device that was watched and never seen at it has nothing to do there.
-            fill = 0 if present[same].all() else typical[int(plan.kind[same[0]])]
-        lengths[:, same] = np.where(missing, fill or 0, lengths[:, same])
+    idle = _of_any(key, present & ~_of_any(key, done.ever)) & ~_of_any(key, ~present)
+    lacking = ~seen & ~done.fused & ~idle
+    for number in np.unique(step[lacking.any(axis=1)]).tolist():
+        runs = np.flatnonzero(step == number)
+        own, known, missing = lengths[runs], seen[runs], lacking[runs]
+        typical: dict[int, int | None] = {}
+        filled = own.copy()
+        for same in _classes(key):
+            if not missing[:, same].any():
+                continue
+            fill = _median(own[:, same], known[:, same])
+            if fill is None:
+                kind = int(plan.kind[same[0]])
+                if kind not in typical:
+                    alike = plan.kind == kind
+                    typical[kind] = _median(own[:, alike], known[:, alike])
+                fill = typical[kind]
+            filled[:, same] = np.where(missing[:, same], fill or 0, own[:, same])
+        lengths[runs] = filled
     return lengths, seen
+
+
+def _of_any(key: Ints, marked: Mask) -> Mask:
+    """Say of each operation whether any with its key is marked."""
+    found: Mask = (np.bincount(key, marked) > 0)[key]
+    return found
 
 
 def _kind_and_stage(plan: Plan) -> Ints:
@@ -178,7 +237,7 @@ def _classes(key: Ints) -> list[Ints]:
     return np.split(order, np.flatnonzero(np.diff(key[order])) + 1)
 
 
-def _median(lengths: Ints, seen: _Mask) -> int | None:
+def _median(lengths: Ints, seen: Mask) -> int | None:
     return int(np.median(lengths[seen])) if seen.any() else None
 
 
@@ -192,11 +251,10 @@ def _fused_weights(plan: Plan, recognition: Recognition) -> Ints:
     return np.unique(found_there[found_there >= 0])
 
 
-def _is_whole(plan: Plan, seen: _Mask) -> _Mask:
+def _is_whole(plan: Plan, seen: Mask, done: Done) -> Mask:
     """Say of which replicas and steps enough was observed of all that is ever done."""
-    key = _kind_and_stage(plan)
-    ever = (np.bincount(key, seen.any(axis=0)) > 0)[key]
-    whole: _Mask = seen[:, ever].mean(axis=1) >= _WHOLE
+    ever = _of_any(_kind_and_stage(plan), done.ever)
+    whole: Mask = seen[:, ever].mean(axis=1) >= _WHOLE
     return whole
 
 

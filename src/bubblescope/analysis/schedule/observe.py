@@ -9,12 +9,15 @@ import numpy as np
 import polars as pl
 
 from bubblescope.analysis.phase import pipeline_phase
-from bubblescope.model.kinds import Kind
+from bubblescope.model.kinds import COMPUTE_KINDS, Kind
 from bubblescope.model.ordering import in_order
+from bubblescope.model.remembered import remembered
 from bubblescope.schedules.plan import looped, mirrored, zigzag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from typing_extensions import Self
 
     from bubblescope.model.arrays import Mask, Numbers
     from bubblescope.model.timeline import Timeline
@@ -77,7 +80,8 @@ class Observed(msgspec.Struct, frozen=True):
         task: Row of the task in the timeline.
         group: Number of its rank and step, ascending.
         fused: The backward makes the weight gradient as well.
-        stages: Rank -> the stages that it holds, ascending.
+        stages: Rank -> the stages that it holds, ascending; of all ranks of the run.
+        microbatches: Micro-batches of a step m, as far as they were seen anywhere in the run.
     """
 
     rank: Numbers
@@ -89,11 +93,7 @@ class Observed(msgspec.Struct, frozen=True):
     group: Numbers
     fused: np.ndarray[tuple[int], np.dtype[np.bool_]]
     stages: dict[int, tuple[int, ...]]
-
-    @property
-    def microbatches(self) -> int:
-        """Micro-batches of a step m, as far as they were seen."""
-        return int(self.microbatch.max(initial=-1)) + 1
+    microbatches: int
 
     def first(self, microbatches: int) -> Observed:
         """Return the operations of the first so many micro-batches."""
@@ -113,12 +113,117 @@ class Observed(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **arrays, group=group.astype(np.int32))
 
 
+class Seen(NamedTuple):
+    """Which numbers tasks of a run have, or of a part of it.
+
+    Attributes:
+        busiest: The most tasks with a stage and a micro-batch of a rank in a step.
+        stages: Frame with rank, stage, and paired, whether it is the second of an overlapped pair.
+        microbatches: Frame with microbatch and paired.
+        passes: Number of forwards, backwards and the like.
+        doubt_millionths: How uncertain these are, summed, in millionths.
+    """
+
+    busiest: int
+    stages: pl.DataFrame
+    microbatches: pl.DataFrame
+    passes: int
+    doubt_millionths: int
+
+    @classmethod
+    def of(cls, tasks: pl.DataFrame) -> Self:
+        """Look at tasks, as in `Timeline.tasks`."""
+        known = pipeline_phase(tasks.select(_NEEDED), _WORK.keys()).drop_nulls(
+            ["stage", "microbatch"]
+        )
+        both = [
+            known.select("rank", "stage", "microbatch", paired=pl.lit(value=False)),
+            known.select(
+                "rank", stage="pair_stage", microbatch="pair_microbatch", paired=pl.lit(value=True)
+            ).drop_nulls(),
+        ]
+        numbers = pl.concat(both)
+        busiest: Any = known.group_by("rank", "step").len()["len"].max()
+        # What has no stage or no micro-batch tells nothing of a schedule.
+        placed = pl.all_horizontal(pl.col("stage", "microbatch").is_not_null())
+        passes = tasks.filter(pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS]))
+        doubt = 1 - pl.when(placed).then(pl.col("certainty").cast(pl.Float64)).otherwise(0.0)
+        doubts = passes.drop_nulls("certainty").select((doubt * _MILLION).round().cast(pl.Int64))
+        return cls(
+            busiest or 0,
+            numbers.select("rank", "stage", "paired").unique(),
+            numbers.select("microbatch", "paired").unique(),
+            passes.height,
+            int(doubts.to_series().sum()),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Seen]) -> Self:
+        """Return the numbers of parts together."""
+        return cls(
+            max(part.busiest for part in parts),
+            pl.concat([part.stages for part in parts]).unique(),
+            pl.concat([part.microbatches for part in parts]).unique(),
+            sum(part.passes for part in parts),
+            sum(part.doubt_millionths for part in parts),
+        )
+
+    @property
+    def most_stages(self) -> int:
+        """How many stages a pipeline may have of which these were seen."""
+        return max(_STAGES, _TIMES * self.stages.filter(~pl.col("paired"))["stage"].n_unique())
+
+    @property
+    def most_microbatches(self) -> int:
+        """How many micro-batches a step may have."""
+        return _TIMES * self.busiest + _SPARE
+
+    @property
+    def step_size(self) -> int:
+        """How many micro-batches a step has."""
+        likely = pl.col("paired") | (pl.col("microbatch") < self.most_microbatches)
+        highest: Any = self.microbatches.filter(likely)["microbatch"].max()
+        return 0 if highest is None else highest + 1
+
+    @property
+    def certainty(self) -> float:
+        """The mean certainty of passes: 1 where the traces state what they are."""
+        return 1 - self.doubt_millionths / _MILLION / max(1, self.passes)
+
+    def held(self, ranks: pl.DataFrame) -> dict[int, tuple[int, ...]]:
+        """Return the stages of each rank of which any was seen, ascending."""
+        most = self.most_stages
+        likely = self.stages.filter(pl.col("paired") | (pl.col("stage") < most))
+        seen = likely.group_by("rank").agg(pl.col("stage").unique())
+        stated = dict(ranks.select("rank", "stages").iter_rows())
+        return {
+            rank: tuple(
+                sorted({*stages, *(one for one in stated.get(rank) or () if 0 <= one < most)})
+            )
+            for rank, stages in sorted(seen.iter_rows())
+        }
+
+
+_MILLION: Final = 1_000_000
+
+
+@remembered
+def seen(timeline: Timeline) -> Seen:
+    """Return which numbers the tasks of a run have; of a part of a run, those of the whole run."""
+    return Seen.of(timeline.tasks)
+
+
 def observe(timeline: Timeline) -> Observed:
     """Return what the ranks of a run did."""
+    numbers = seen(timeline)
     tasks = timeline.tasks.select(_NEEDED).with_row_index("task")
     tasks = pipeline_phase(tasks, _WORK.keys())
-    numbered = tasks.drop_nulls(["stage", "microbatch"])
-    known = _plausible(numbered)
+    # A single damaged number would make plans of a billion devices or micro-batches. A rank runs each
+    # micro-batch of a step on each of its stages, so there are about as many as it has tasks in a
+    # step; more where a trace is cut.
+    known = tasks.filter(
+        pl.col("stage") < numbers.most_stages, pl.col("microbatch") < numbers.most_microbatches
+    )
     known = known.with_columns(
         step=pl.col("step").fill_null(_UNSTEPPED),
         work=pl.col("kind").replace_strict(_WORK, return_dtype=pl.Int32),
@@ -137,9 +242,6 @@ def observe(timeline: Timeline) -> Observed:
     )
     both = pl.concat([known, backs])
     both = in_order(both, "rank", "step", "start_ns", "end_ns", "task", "half")
-    most = _most_stages(numbered)
-    held = dict(timeline.ranks.select("rank", "stages").iter_rows())
-    seen = dict(both.group_by("rank").agg(pl.col("stage").unique()).iter_rows())
     columns: dict[str, Any] = {
         name: both[name].to_numpy().astype(np.int32)
         for name in ("rank", "step", "work", "stage", "microbatch", "task")
@@ -149,34 +251,9 @@ def observe(timeline: Timeline) -> Observed:
         **columns,
         group=np.cumsum(np.append(np.zeros(min(1, len(both)), bool), turn), dtype=np.int32),
         fused=both["fused"].to_numpy(),
-        stages={
-            rank: tuple(
-                sorted({*stages, *(one for one in held.get(rank) or () if 0 <= one < most)})
-            )
-            for rank, stages in sorted(seen.items())
-        },
+        stages=numbers.held(timeline.ranks),
+        microbatches=numbers.step_size,
     )
-
-
-def _plausible(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return tasks but for those with a stage or micro-batch that no pipeline like theirs has.
-
-    A single damaged number would make plans of a billion devices or micro-batches. A rank runs each
-    micro-batch of a step on each of its stages, so there are about as many as it has tasks in a step;
-    more where a trace is cut.
-    """
-    if not tasks.height:
-        return tasks
-    busiest: Any = tasks.group_by("rank", "step").len()["len"].max()
-    return tasks.filter(
-        pl.col("stage") < _most_stages(tasks),
-        pl.col("microbatch") < _TIMES * busiest + _SPARE,
-    )
-
-
-def _most_stages(tasks: pl.DataFrame) -> int:
-    """Return how many stages a pipeline may have of which some tasks were seen."""
-    return max(_STAGES, _TIMES * tasks["stage"].n_unique())
 
 
 def shapes(observed: Observed) -> list[Shape]:

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import suppress
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
-import polars as pl
 
+from bubblescope.analysis.phase import step_facts
 from bubblescope.analysis.schedule.candidates import (
     Candidate,
     known,
@@ -37,10 +38,11 @@ from bubblescope.analysis.schedule.observe import (
     Shape,
     coordinates,
     observe,
+    seen,
     shapes,
 )
 from bubblescope.model.errors import ScheduleError
-from bubblescope.model.kinds import COMPUTE_KINDS
+from bubblescope.model.remembered import told
 from bubblescope.schedules import plan as codes
 from bubblescope.schedules.naming import meant
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from bubblescope.analysis.phase import StepFacts
     from bubblescope.model.arrays import Ints
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
@@ -76,6 +79,9 @@ _EARLY: Final = 1 / 16
 
 _SMALL: Final = 512
 """Devices times micro-batches up to which a search is made even if another schedule fits."""
+
+_TELLING: Final = 1 << 20
+"""Passes of the steps that a plan is chosen by, about."""
 
 _LETTERS: Final = "FBW"
 
@@ -133,7 +139,10 @@ class Recognition(msgspec.Struct, frozen=True):
         operations: Operations that were compared.
         missing: Operations of the plan that were not observed on the observed ranks and steps.
         missing_devices: Pipeline devices of which no rank was observed.
-        departures: What is out of order, by step and rank.
+        departed: How many are out of order.
+        departures: These, by rank and step; of more than `LISTED`, the first.
+        chosen_on: Number of steps that the schedule was chosen by, which lie evenly over those that are
+            compared; all steps are then held against it.
         order: Pipeline device -> its operations in one step, as observed.
         plan: The plan of the schedule; None if there is none.
         coordinates: Where each rank stands.
@@ -157,8 +166,10 @@ class Recognition(msgspec.Struct, frozen=True):
     operations: int
     missing: int
     missing_devices: tuple[int, ...]
+    departed: int
     departures: tuple[Departure, ...]
     order: dict[int, str]
+    chosen_on: int
     plan: Plan | None
     coordinates: Coordinates
     observed: Observed
@@ -184,7 +195,7 @@ class _Fit(msgspec.Struct, frozen=True):
         name, variant: Of the plan, as in `Match`.
         plan, shape, seats: The plan, and how the ranks take its devices.
         position: Each observed operation's index in the plan, -1 if the plan has none such.
-        missing: Operations that the plan has and the observed ranks and steps have not.
+        owed: Operations that the plan has for the observed ranks and steps, less those found.
         least: A number of departures below which it cannot be.
     """
 
@@ -194,8 +205,13 @@ class _Fit(msgspec.Struct, frozen=True):
     shape: Shape
     seats: Coordinates
     position: Any
-    missing: int
+    owed: int
     least: int
+
+    @property
+    def missing(self) -> int:
+        """Operations that the plan has and the observed ranks and steps have not."""
+        return max(self.owed, 0)
 
 
 class _Best(msgspec.Struct, frozen=True):
@@ -212,12 +228,180 @@ class _Best(msgspec.Struct, frozen=True):
         return self.departures + self.fit.missing / 2
 
 
+class Choice(msgspec.Struct, frozen=True):
+    """The plan that some steps fit best.
+
+    Attributes:
+        name, variant, plan, shape, seats: Of the plan, and how the ranks take its devices.
+        equals: Other schedules that fit as well.
+        odds: Probability of this schedule and its equals among all that were tried.
+        order: As of `Recognition`.
+        steps: How many steps it was chosen by.
+    """
+
+    name: str
+    variant: str
+    plan: Plan
+    shape: Shape
+    seats: Coordinates
+    equals: tuple[str, ...]
+    odds: float
+    order: dict[int, str]
+    steps: int
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """How steps of a run followed a plan; of several parts of a run, it adds up.
+
+    Attributes:
+        operations: Operations that were compared.
+        departed: How many of them are out of order.
+        owed: How many the plan has for these ranks and steps, less those that were found.
+        whole: Whole backwards in the plan's order.
+        departures: What is out of order, by rank and step, the first so many.
+        fused_ranks: Ranks with whole backwards.
+        splits: Whether there are weight gradients.
+        overlaps: Whether forwards and backwards overlap in pairs.
+    """
+
+    operations: int
+    departed: int
+    owed: int
+    whole: int
+    departures: tuple[Departure, ...]
+    fused_ranks: frozenset[int]
+    splits: bool
+    overlaps: bool
+
+    @classmethod
+    def joined(cls, parts: Sequence[Followed]) -> Followed:
+        """Return what holds of parts together."""
+        listed = sorted(
+            (one for part in parts for one in part.departures),
+            key=lambda one: (one.rank, -1 if one.step is None else one.step),
+        )
+        return cls(
+            operations=sum(part.operations for part in parts),
+            departed=sum(part.departed for part in parts),
+            owed=sum(part.owed for part in parts),
+            whole=sum(part.whole for part in parts),
+            departures=tuple(listed[:LISTED]),
+            fused_ranks=frozenset().union(*(part.fused_ranks for part in parts)),
+            splits=any(part.splits for part in parts),
+            overlaps=any(part.overlaps for part in parts),
+        )
+
+
+LISTED: Final = 10_000
+"""Departures that are listed; of more, the first."""
+
+
 def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | None:
     """Return which schedule a run followed, or None if it has no operations with known numbers.
+
+    The plan is chosen by steps that lie evenly over the run, all of them if they have no more than some
+    operations; then the whole run is held against it.
 
     Args:
         timeline: The run; all its ranks are taken to follow one schedule.
         also: Plans to try besides those of `SCHEDULES`, such as one of the user's own.
+    """
+    steps = telling_steps(step_facts(timeline), seen(timeline).passes)
+    few = timeline
+    if steps is not None:
+        few = told(timeline.slice(steps=steps), {seen: seen(timeline)})
+    choice = choose(few, also)
+    return None if choice is None else followed(timeline, choice)
+
+
+def telling_steps(facts: StepFacts, passes: int) -> list[int] | None:
+    """Return the steps to choose a plan by, evenly over the run; None for all of it.
+
+    Args:
+        facts: What the run's steps tell.
+        passes: How many forwards, backwards and the like the run has.
+    """
+    steps = [step for step in facts.compared if step is not None]
+    count = max(1, _TELLING * facts.spans.height // max(1, passes))
+    if count >= facts.spans.height or count >= len(steps):
+        return None
+    return [steps[(2 * at + 1) * len(steps) // (2 * count)] for at in range(count)]
+
+
+def followed(timeline: Timeline, choice: Choice, whole: Followed | None = None) -> Recognition:
+    """Return how a run followed the plan that was chosen.
+
+    Args:
+        timeline: The run, or a part of it.
+        choice: The plan.
+        whole: How all parts of the run did, if it is a part.
+    """
+    observed = observe(timeline)
+    fit = _fit(observed, choice.shape, choice.seats, choice.name, choice.variant, choice.plan)
+    found = whole or follows(observed, fit)
+    shape, plan = choice.shape, choice.plan
+    # One device alone is no pipeline: whatever its order, there is nobody to keep a schedule with.
+    known = found.departed <= _UNLIKE * found.operations and shape.devices > 1
+    in_order = 1 - found.departed / max(1, found.operations)
+    mixed = found.splits and not plan.overlaps
+    whole_backwards = found.whole if plan.splits_backward else 0
+    return Recognition(
+        schedule=choice.name if known else None,
+        variant=choice.variant if known else "",
+        equals=choice.equals if known else (),
+        placement=shape.name,
+        devices=shape.devices,
+        microbatches=observed.microbatches // plan.rounds,
+        rounds=plan.rounds,
+        chunks=shape.chunks,
+        replicas=1 + max(choice.seats.replica.values()),
+        splits_backward=found.splits,
+        fused_ranks=tuple(sorted(found.fused_ranks)) if mixed else (),
+        overlaps=found.overlaps,
+        confidence=choice.odds * in_order * seen(timeline).certainty if known else 0.0,
+        operations=found.operations,
+        missing=max(max(found.owed, 0) - whole_backwards, 0),
+        missing_devices=tuple(sorted(set(range(shape.devices)) - {*choice.seats.device.values()})),
+        departed=found.departed if known else 0,
+        departures=found.departures if known else (),
+        order={} if known else choice.order,
+        chosen_on=choice.steps,
+        plan=plan if known else None,
+        coordinates=choice.seats,
+        observed=observed,
+        position=fit.position,
+    )
+
+
+def how_followed(timeline: Timeline, choice: Choice) -> Followed:
+    """Return how some steps of a run followed a plan."""
+    observed = observe(timeline)
+    fit = _fit(observed, choice.shape, choice.seats, choice.name, choice.variant, choice.plan)
+    return follows(observed, fit)
+
+
+def follows(observed: Observed, fit: _Fit) -> Followed:
+    """Return how what was observed follows a plan in which it was found."""
+    best = _Best(fit, _kept(fit.position, observed.group))
+    back = observed.work == BACKWARD
+    return Followed(
+        operations=len(best.kept),
+        departed=best.departures,
+        owed=fit.owed,
+        whole=int((back & observed.fused & best.kept).sum()),
+        departures=tuple(islice(_departures(observed, best), LISTED)),
+        fused_ranks=frozenset(np.unique(observed.rank[back & observed.fused]).tolist()),
+        splits=bool((observed.work == WEIGHT).any()),
+        overlaps=bool((np.diff(observed.task) == 0).any()),
+    )
+
+
+def choose(timeline: Timeline, also: Sequence[Plan] = ()) -> Choice | None:
+    """Return the plan that some steps of a run fit best, or None if no forward has known numbers.
+
+    Args:
+        timeline: The steps, of all ranks.
+        also: As of `recognise`.
     """
     observed = observe(timeline)
     if not (observed.work == FORWARD).any():
@@ -225,12 +409,12 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
     rounds = _rounds(timeline, observed)
     order = timeline.ranks.sort("dp", "tp", "cp", "rank", nulls_last=True)["rank"].to_list()
     tried: list[_Best] = []
-    seen = []
+    looked_at = []
     for shape in shapes(observed):
         if any(not best.departures for best in tried):
             break  # a device more would need a reason
         seats = coordinates(observed, shape, order)
-        seen.append((shape, seats))
+        looked_at.append((shape, seats))
         candidates = known(shape, also)
         if rounds > 1:
             repeated = [one.in_rounds(rounds) for one in candidates]
@@ -241,9 +425,9 @@ def recognise(timeline: Timeline, also: Sequence[Plan] = ()) -> Recognition | No
         tried += _tried(observed, shape, seats, candidates)
     if not tried:
         return None
-    if rounds == 1 and seen[0][0].name == "linear" and (observed.work == WEIGHT).any():
-        tried += _searched(timeline, observed, seen, tried)
-    return _answer(timeline, observed, tried)
+    if rounds == 1 and looked_at[0][0].name == "linear" and (observed.work == WEIGHT).any():
+        tried += _searched(timeline, observed, looked_at, tried)
+    return _chosen(timeline, observed, tried)
 
 
 def _rounds(timeline: Timeline, observed: Observed) -> int:
@@ -370,7 +554,7 @@ def _fit(
         np.where(inside, observed.microbatch, 0),
     )
     position = np.where(inside, tables[cell], -1)
-    device_of = np.full(int(observed.rank.max()) + 1, -1, np.int32)
+    device_of = np.full(1 + max(seats.device), -1, np.int32)
     device_of[list(seats.device)] = list(seats.device.values())
     device = device_of[observed.rank]
     position = np.where(plan.device[position] == device, position, -1)
@@ -378,12 +562,12 @@ def _fit(
     # A group's first operation tells whose it is; a plan's halves tell what a device owes a step.
     first = np.flatnonzero(np.diff(observed.group, prepend=-1))
     owed = np.bincount(plan.device[plan.halves.operation], minlength=plan.devices)
-    missing = int(owed[device[first]].sum() - there.sum())
+    lacking = int(owed[device[first]].sum() - there.sum())
     # Two neighbours that are the wrong way round cost at least one of them a place in the order,
     # and one operation can be in two such pairs.
     descents = int(_descents(position[there], observed.group[there]).sum())
     least = int((~there).sum()) + (descents + 1) // 2
-    return _Fit(name, variant, plan, shape, seats, position, max(missing, 0), least)
+    return _Fit(name, variant, plan, shape, seats, position, lacking, least)
 
 
 def _descents(position: Ints, group: Ints) -> NDArray[np.bool_]:
@@ -439,60 +623,26 @@ def _longest_increasing(values: Sequence[int]) -> list[bool]:
     return marked
 
 
-def _certain(timeline: Timeline) -> float:
-    """Return the mean certainty of a run's passes: 1 where the traces state what they are."""
-    placed = pl.all_horizontal(pl.col("stage", "microbatch").is_not_null())
-    passes = timeline.tasks.filter(pl.col("kind").is_in([kind.value for kind in COMPUTE_KINDS]))
-    lacking = passes.drop_nulls("certainty").select(
-        1 - pl.when(placed).then("certainty").otherwise(0.0)
-    )
-    return 1 - float(lacking.to_series().sum()) / max(1, passes.height)
-
-
-def _answer(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> Recognition:
+def _chosen(timeline: Timeline, observed: Observed, tried: Sequence[_Best]) -> Choice:
     least = _least(tried)
     equals = [best for best in tried if best.cost == least]
     # Where order cannot tell, believe what the run says of itself.
     declared = timeline.run.schedule or ""
     names = dict.fromkeys(best.fit.name for best in equals)
     said = meant(declared, names) or _begun(declared, names)
-    chosen = next((best for best in equals if best.fit.name == said), equals[0])
-    fit, kept = chosen.fit, chosen.kept
-    # One device alone is no pipeline: whatever its order, there is nobody to keep a schedule with.
-    known = chosen.departures <= _UNLIKE * len(kept) and fit.shape.devices > 1
+    fit = next((best for best in equals if best.fit.name == said), equals[0]).fit
     weights = [_SLIP ** (best.cost - least) for best in tried]
     sure = sum(weight for best, weight in zip(tried, weights, strict=True) if best.cost == least)
-    back = observed.work == BACKWARD
-    splits = bool((observed.work == WEIGHT).any())
-    mixed = splits and not fit.plan.overlaps
-    fused = np.unique(observed.rank[back & observed.fused]).tolist() if mixed else []
-    whole = int((back & observed.fused & kept).sum()) if fit.plan.splits_backward else 0
-    others = dict.fromkeys(best.fit.name for best in equals if best.fit.name != fit.name)
-    return Recognition(
-        schedule=fit.name if known else None,
-        variant=fit.variant if known else "",
-        equals=tuple(others) if known else (),
-        placement=fit.shape.name,
-        devices=fit.shape.devices,
-        microbatches=observed.microbatches // fit.plan.rounds,
-        rounds=fit.plan.rounds,
-        chunks=fit.shape.chunks,
-        replicas=1 + max(fit.seats.replica.values()),
-        splits_backward=splits,
-        fused_ranks=tuple(fused),
-        overlaps=bool((np.diff(observed.task) == 0).any()),
-        confidence=float(sure / sum(weights) * kept.mean()) * _certain(timeline) if known else 0.0,
-        operations=len(kept),
-        missing=max(fit.missing - whole, 0),
-        missing_devices=tuple(
-            sorted(set(range(fit.shape.devices)) - set(fit.seats.device.values()))
-        ),
-        departures=tuple(_departures(observed, chosen)) if known else (),
-        order={} if known else _orders(observed, fit.seats, fit.shape),
-        plan=fit.plan if known else None,
-        coordinates=fit.seats,
-        observed=observed,
-        position=fit.position,
+    return Choice(
+        name=fit.name,
+        variant=fit.variant,
+        plan=fit.plan,
+        shape=fit.shape,
+        seats=fit.seats,
+        equals=tuple(name for name in names if name != fit.name),
+        odds=sure / sum(weights),
+        order=_orders(observed, fit.seats, fit.shape),
+        steps=len(np.unique(observed.step)),
     )
 
 

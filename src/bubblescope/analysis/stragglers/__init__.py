@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from bubblescope.analysis.alike import Alike, alike
-from bubblescope.analysis.between_rounds import between_rounds, without
+from bubblescope.analysis.between_rounds import closed
 from bubblescope.analysis.idle.slow_ranks import SlowRank, standing_out
 from bubblescope.analysis.phase import pipelines
 from bubblescope.analysis.pictured import pictured
@@ -159,7 +159,7 @@ class Stragglers(msgspec.Struct, frozen=True, eq=False):
             ScheduleError: Operations wait for each other in a circle.
         """
         apart = pipelines(timeline)
-        operations = tabulate(without(timeline, between_rounds(timeline, apart), apart))
+        operations = tabulate(closed(timeline))
         replays = Replays(operations)
         rank = operations.pipeline.rank
         places = len(rank)

@@ -6,17 +6,20 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import polars as pl
 
 from bubblescope.analysis import words
 from bubblescope.analysis.device_budget import budget
 from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.idle.evidence import Evidence
+from bubblescope.analysis.idle.gaps import longest
 from bubblescope.analysis.idle.shares import Shares, shares
 from bubblescope.analysis.losses import losses
 from bubblescope.analysis.pictured import pictured
 from bubblescope.analysis.study import Study, ledger_of, study
 from bubblescope.analysis.wall_clock import wall_clock
 from bubblescope.analysis.why.device_findings import lost, verdict
-from bubblescope.analysis.why.findings import findings, outside
+from bubblescope.analysis.why.findings import findings, outside, spoken_of
 from bubblescope.model.arrays import give_back
 from bubblescope.model.timing import timed
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.losses import Losses
     from bubblescope.analysis.pictured import Pictured
+    from bubblescope.analysis.pieces.study import Found
     from bubblescope.analysis.wall_clock import WallClock
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
@@ -50,6 +54,8 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
         losses: What makes its steps long, all causes together; None likewise.
         wall: What ranks were in, in whole steps; None as of `analysis.wall_clock.wall_clock`.
         language: "en" or "zh".
+        gaps: The longest gaps, of a run that was looked at in parts; None of another.
+        gap_count: How many such a run has.
     """
 
     timeline: Timeline
@@ -60,6 +66,8 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
     losses: Losses | None
     wall: WallClock | None = None
     language: str = "en"
+    gaps: pl.DataFrame | None = None
+    gap_count: int = 0
 
     @classmethod
     def of(
@@ -88,14 +96,61 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             held = losses(timeline, None)
             said = [verdict(spent), *(lost(spent, held) if held else [])]
             return cls(timeline, known, None, tuple(said), spent, held, language=language)
-        cost = shares(timeline, ledger_of(known, timeline).counterfactuals)
+        ledger = ledger_of(known, timeline)
+        cost = shares(ledger.counterfactuals)
+        shown = Evidence.of_steps(timeline, ledger.counterfactuals, spoken_of(ledger))
         wall = wall_clock(timeline, known.ledger)
         give_back()
-        said = [*(outside(wall) if wall else []), *findings(timeline, known, cost)]
+        said = [*(outside(wall) if wall else []), *findings(timeline, known, cost, shown)]
         held = losses(timeline, known.ledger)
         if spent is not None and held is not None:
             said = [verdict(spent), *said, *lost(spent, held)]
         return cls(timeline, known, cost, tuple(said), spent, held, wall, language)
+
+    @classmethod
+    def of_pieces(cls, found: Found, language: str = "en") -> Self:
+        """Explain a run that was looked at in parts.
+
+        Args:
+            found: What is known of it.
+            language: "en" or "zh".
+
+        Raises:
+            TimelineError: As `of`.
+        """
+        known, spent, held = found.study, found.budget, found.losses
+        if spent is not None and not known.pipelined:
+            said = [verdict(spent), *(lost(spent, held) if held else [])]
+            return cls(found.drawn, known, None, tuple(said), spent, held, language=language)
+        ledger_of(known, found.drawn)
+        cost, shown, wall = found.shares, found.evidence, found.wall
+        if cost is None or shown is None:
+            raise ValueError("what causes cost was not asked for")
+        said = [*(outside(wall) if wall else []), *findings(found.drawn, known, cost, shown)]
+        if spent is not None and held is not None:
+            said = [verdict(spent), *said, *lost(spent, held)]
+        return cls(
+            found.drawn,
+            known,
+            cost,
+            tuple(said),
+            spent,
+            held,
+            wall,
+            language,
+            found.gaps,
+            found.gap_count,
+        )
+
+    def longest(self, count: int) -> pl.DataFrame:
+        """Return the longest gaps, as `analysis.idle.gaps.longest` does.
+
+        Args:
+            count: How many; of a run that was looked at in parts, there are `analysis.idle.gaps.MOST`.
+        """
+        if self.gaps is not None or self.ledger is None or self.ledger.replays is None:
+            return pl.DataFrame() if self.gaps is None else self.gaps.head(count)
+        return longest(self.ledger.replays, self.timeline, count)
 
     @property
     def ledger(self) -> Ledger | None:
@@ -104,14 +159,15 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
 
     def pictured(self) -> list[Pictured]:
         """Return what its picture shows: the first step, and why its ranks were idle."""
-        shown = pictured(self.timeline, max_steps=1, ledger=self.ledger)
+        ledger = self.ledger if self.gaps is None else None
+        shown = pictured(self.timeline, max_steps=1, ledger=ledger)
         return [shown] if len(self.timeline) else []
 
     def to_dict(self, *, gaps: bool = False) -> dict[str, Any]:
         """Return the explanation as plain values, following the schema `SCHEMA`.
 
         Args:
-            gaps: With every stretch of idle time.
+            gaps: With every stretch of idle time; not of a run that was looked at in parts.
         """
         ledger, shares = self.ledger, self.shares
         recognition = self.study.recognition
@@ -128,7 +184,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
             "replayed_ns": shares.replayed_ns if shares else None,
             "bare_ns": shares.bare_ns if shares else None,
             "replayed_steps": shares.steps if shares else None,
-            "steps": shares.of if shares else len(self.timeline.steps),
+            "steps": shares.of if shares else self.study.bubbles.table["step"].n_unique(),
             "causes": [
                 {
                     **row,
@@ -153,7 +209,7 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
                         key: value.value if isinstance(value, Enum) else value
                         for key, value in finding.values.items()
                     },
-                    "tasks": [self.timeline.tasks.row(row, named=True) for row in finding.tasks],
+                    "tasks": list(finding.tasks),
                 }
                 for finding in self.findings
             ],
@@ -167,6 +223,6 @@ class Explanation(msgspec.Struct, frozen=True, eq=False):
                 for notice in (*self.timeline.run.warnings, *self.study.bubbles.notices)
             ],
         }
-        if gaps and ledger:
+        if gaps and ledger and self.gaps is None:
             said["gaps"] = ledger.gaps.to_dicts()
         return said

@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import polars as pl
 
 from bubblescope.analysis.finding import Finding
 from bubblescope.analysis.idle.causes import INHERENT, Cause
+from bubblescope.analysis.idle.evidence import LATE, deviation
 from bubblescope.analysis.idle.slowest import LEAST, notable, slowest
 from bubblescope.analysis.wall_clock import WAITS
 from bubblescope.model.clock_errors import clock_errors
@@ -23,6 +23,8 @@ from bubblescope.model.whole_steps import PASSES, UNRECORDED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bubblescope.analysis.finding import Shown
+    from bubblescope.analysis.idle.evidence import Evidence
     from bubblescope.analysis.idle.ledger import Ledger
     from bubblescope.analysis.idle.shares import Shares
     from bubblescope.analysis.study import Study
@@ -35,8 +37,24 @@ _OUTSIDE: Final = 0.05
 """Share of a step from which on what a rank does beside forwards and backwards is spoken of."""
 
 
-def findings(timeline: Timeline, study: Study, shares: Shares) -> list[Finding]:
-    """Return what is to be said of a run, most important first; nothing if it has no ledger."""
+def spoken_of(ledger: Ledger) -> list[Cause]:
+    """Return the causes that are spoken of, besides those that the schedule is, most first."""
+    totals = ledger.totals().filter(pl.col("share") >= LEAST)["cause"].to_list()
+    causes = [Cause(cause) for cause in totals if Cause(cause) not in INHERENT][:_MOST]
+    if Cause.SLOW_RANK not in causes and notable(ledger) is not None:
+        causes = [*causes[: _MOST - 1], Cause.SLOW_RANK]
+    return causes
+
+
+def findings(timeline: Timeline, study: Study, shares: Shares, evidence: Evidence) -> list[Finding]:
+    """Return what is to be said of a run, most important first; nothing if it has no ledger.
+
+    Args:
+        timeline: The run, or a part of it that was told of the whole.
+        study: What was worked out about it.
+        shares: What its causes cost.
+        evidence: What shows those that are `spoken_of`.
+    """
     ledger = study.ledger
     if ledger is None:
         return []
@@ -52,11 +70,7 @@ def findings(timeline: Timeline, study: Study, shares: Shares) -> list[Finding]:
         "inherent_share": inherent / whole if whole else None,
         "other_share": 1 - inherent / whole if whole else None,
     }
-    causes = [
-        cause for cause, row in totals.items() if cause not in INHERENT and row["share"] >= LEAST
-    ][:_MOST]
-    if Cause.SLOW_RANK not in causes and notable(ledger) is not None:
-        causes = [*causes[: _MOST - 1], Cause.SLOW_RANK]
+    causes = spoken_of(ledger)
     rated = "" if rate is not None else "_unrated"
     if not causes:
         verdict = Finding("verdict", f"inherent{rated}", common)
@@ -74,7 +88,7 @@ def findings(timeline: Timeline, study: Study, shares: Shares) -> list[Finding]:
         }
         key = ("first" if not index else "next") + ("" if saved > 0 else "_hidden")
         said.append(Finding("verdict", key, values))
-        said.append(_EVIDENCE[cause](timeline, ledger, study))
+        said.append(_EVIDENCE[cause](timeline, study, evidence))
         said.append(Finding("advice", cause.name.lower(), {}))
     return [*said, *_no_wait(study, inherent)]
 
@@ -138,9 +152,8 @@ def _no_wait(study: Study, inherent_ns: int) -> list[Finding]:
     return [Finding("evidence", "no_wait", values)]
 
 
-def _task(timeline: Timeline, row: int) -> dict[str, Any]:
+def _task(task: Shown) -> dict[str, Any]:
     """Return what names a task: label, rank and step."""
-    task = timeline.tasks.row(row, named=True)
     number = "" if task["microbatch"] is None else task["microbatch"]
     return {
         "label": f"{SHORT[Kind(task['kind'])]}{number}",
@@ -149,16 +162,12 @@ def _task(timeline: Timeline, row: int) -> dict[str, Any]:
     }
 
 
-def _imbalance(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
-    run, length = ledger.counterfactuals.run, ledger.counterfactuals.lengths
-    cells = pl.DataFrame(
-        {"stage": run.stage, "kind": run.kind, "ns": length.stage_ns, "task": run.task}
-    )
+def _imbalance(_timeline: Timeline, study: Study, evidence: Evidence) -> Finding:
+    places = _ledger(study).typical.places
+    cells = places.group_by("stage", "kind").agg(pl.col("healthy_ns").first())
     costs = (
-        cells.group_by("stage", "kind")
-        .agg(pl.col("ns", "task").first())
-        .group_by("stage")
-        .agg(pl.col("ns").sum(), pl.col("task").min())  # groups come in no order
+        cells.group_by("stage")
+        .agg(ns=pl.col("healthy_ns").sum())
         .sort("ns", "stage", descending=[True, False])
     )
     top = costs.row(0, named=True)
@@ -168,45 +177,33 @@ def _imbalance(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
         "mean_ns": int(costs["ns"].mean()),  # type: ignore[arg-type]
         "mean_times": top["ns"] / costs["ns"].mean(),
     }
-    return Finding("evidence", "imbalance", values, (top["task"],))
+    shown = evidence.of[Cause.IMBALANCE].filter(stage=top["stage"])["shown"][0]
+    return Finding("evidence", "imbalance", values, (shown,))
 
 
-def _slow_rank(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
-    top = slowest(ledger)
+def _slow_rank(_timeline: Timeline, study: Study, _evidence: Evidence) -> Finding:
+    top = slowest(_ledger(study))
     if top is None:
         raise ValueError("no rank is slow")
     values = {name: getattr(top, name) for name in ("rank", "slow_share", "steps", "of")}
     return Finding("evidence", "slow_rank", values, (top.task,))
 
 
-def _variation(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
-    run, length = ledger.counterfactuals.run, ledger.counterfactuals.lengths
-    beyond = length.own_ns - length.rank_ns
-    at = int(beyond.argmax())
-    usual = np.maximum(length.rank_ns, 1)
+def _variation(_timeline: Timeline, _study: Study, evidence: Evidence) -> Finding:
+    top = evidence.of[Cause.VARIATION].row(0, named=True)
     values = {
-        "spread_share": float(np.std(length.own_ns / usual)),
-        "task": _task(timeline, int(run.task[at])),
-        "longest_ns": int(length.own_ns[at]),
-        "usual_ns": int(length.rank_ns[at]),
+        "spread_share": deviation(top),
+        "task": _task(top["shown"]),
+        "longest_ns": top["longest_ns"],
+        "usual_ns": top["usual_ns"],
     }
-    return Finding("evidence", "variation", values, (int(run.task[at]),))
+    return Finding("evidence", "variation", values, (top["shown"],))
 
 
-def _transfer(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
-    run = ledger.counterfactuals.run
-    source, target = (edge[run.links] for edge in run.graph.edges)
+def _transfer(_timeline: Timeline, _study: Study, evidence: Evidence) -> Finding:
     links = (
-        pl.DataFrame(
-            {
-                "from": run.rank[source],
-                "to": run.rank[target],
-                "ns": run.delay_ns[run.links],
-                "task": run.task[target],
-            }
-        )
-        .group_by("from", "to")
-        .agg(pl.col("ns").median().cast(pl.Int64), pl.col("task").first())
+        evidence.of[Cause.TRANSFER]
+        .with_columns(pl.col("ns") // pl.col("count"))
         .sort("ns", "from", "to", descending=[True, False, False])
     )
     top = links.row(0, named=True)
@@ -215,72 +212,64 @@ def _transfer(_timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
         "to": top["to"],
         "delay_ns": top["ns"],
         "median_ns": int(links["ns"].median() or 0),  # type: ignore[arg-type]
-        "recorded": run.recorded,
+        "recorded": evidence.recorded,
     }
-    return Finding("evidence", "transfer", values, (top["task"],))
+    return Finding("evidence", "transfer", values, (top["shown"],))
 
 
-def _late(key: str, timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
+def _late(cause: Cause, _timeline: Timeline, _study: Study, evidence: Evidence) -> Finding:
     """Return evidence of a cause that holds up tasks on their own rank."""
-    run = ledger.counterfactuals.run
-    late = ledger.counterfactuals.late_ns(Cause[key.upper()])
-    ranks = (
-        pl.DataFrame({"rank": run.rank, "ns": late, "task": run.task})
-        .filter(pl.col("ns") > 0)
-        .group_by("rank")
-        .agg(
-            pl.col("ns").sum(),
-            count=pl.len(),
-            task=pl.col("task").sort_by("ns").last(),
-            longest=pl.col("ns").max(),
-        )
-        .sort("ns", "rank", descending=[True, False])
-    )
+    ranks = evidence.of[cause].sort("ns", "rank", descending=[True, False])
     top = ranks.row(0, named=True)
     values = {
         "count": int(ranks["count"].sum()),
         "late_ns": int(ranks["ns"].sum()),
         "rank": top["rank"],
         "rank_ns": top["ns"],
-        "task": _task(timeline, top["task"]),
-        "longest_ns": top["longest"],
+        "task": _task(top["shown"]),
+        "longest_ns": top["longest_ns"],
     }
-    if key == "pause":
-        values["pause"], values["pause_ns"] = ledger.counterfactuals.longest_pause()
-    return Finding("evidence", key, values, (top["task"],))
+    if cause is Cause.PAUSE:
+        pause = max(evidence.pauses_ns, key=lambda one: evidence.pauses_ns[one])
+        values |= {"pause": pause, "pause_ns": evidence.pauses_ns[pause]}
+    return Finding("evidence", cause.name.lower(), values, (top["shown"],))
 
 
-def _order(_timeline: Timeline, _ledger: Ledger, study: Study) -> Finding:
-    departures = study.recognition.departures if study.recognition else ()
-    values = {"count": len(departures), "first": str(departures[0]) if departures else ""}
+def _order(_timeline: Timeline, study: Study, _evidence: Evidence) -> Finding:
+    found = study.recognition
+    departures = found.departures if found else ()
+    values = {
+        "count": found.departed if found else 0,
+        "first": str(departures[0]) if departures else "",
+    }
     return Finding("evidence", "order", values)
 
 
-def _clock(timeline: Timeline, ledger: Ledger, _study: Study) -> Finding:
-    run = ledger.counterfactuals.run
+def _clock(timeline: Timeline, _study: Study, evidence: Evidence) -> Finding:
+    rows = evidence.of[Cause.CLOCK].to_dicts()
     values: dict[str, Any] = {
-        "early": int((run.early_ns < 0).sum()),
-        "early_ns": int(-run.early_ns.min(initial=0)),
+        "early": sum(row["count"] for row in rows),
+        "early_ns": max((row["early_ns"] for row in rows), default=0),
     }
     known = clock_errors(timeline)
     key = "clock_unknown"
     if timeline.run.clock is not None and known["group"].n_unique() == 1:
         key, values["error_ns"] = "clock", known["error_ns"].max()
-    at = run.graph.edges.target[run.links][run.early_ns.argmin()] if len(run.early_ns) else 0
-    return Finding("evidence", key, values, (int(run.task[at]),))
+    return Finding("evidence", key, values, tuple(row["shown"] for row in rows))
 
 
-_EVIDENCE: Final[dict[Cause, Callable[[Timeline, Ledger, Study], Finding]]] = {
+def _ledger(study: Study) -> Ledger:
+    if study.ledger is None:
+        raise ValueError("nothing of a run without a ledger is spoken of")
+    return study.ledger
+
+
+_EVIDENCE: Final[dict[Cause, Callable[[Timeline, Study, Evidence], Finding]]] = {
     Cause.IMBALANCE: _imbalance,
     Cause.SLOW_RANK: _slow_rank,
     Cause.VARIATION: _variation,
     Cause.ORDER: _order,
     Cause.TRANSFER: _transfer,
-    Cause.PAUSE: partial(_late, "pause"),
-    Cause.LAUNCH: partial(_late, "launch"),
-    Cause.SEND: partial(_late, "send"),
-    Cause.CODE: partial(_late, "code"),
-    Cause.SYNC: partial(_late, "sync"),
-    Cause.UNEXPLAINED: partial(_late, "unexplained"),
     Cause.CLOCK: _clock,
+    **{cause: partial(_late, cause) for cause in LATE},
 }

@@ -124,7 +124,7 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
     ("evidence", "order"): "{count} 个任务未按调度顺序执行。第一个：{first}。",
     ("advice", "order"): "对照作业请求的顺序与调度的顺序；双流或迟到的接收会交换任务。",
     ("evidence", "transfer"): (
-        "从 rank {from} 到 rank {to} 的传输最慢：{delay_ns}；半数链路不超过 {median_ns}。"
+        "从 rank {from} 到 rank {to} 的传输最慢：平均 {delay_ns}；半数链路不超过 {median_ns}。"
     ),
     ("advice", "transfer"): "尽早或在后台发送，把相邻的级放在同一台机器上，或检查这条链路。",
     ("evidence", "pause"): (
@@ -321,6 +321,7 @@ NOTES: Final = {
     "bare_task": "rank {rank} 的 {label}",
     "rank": "rank {rank}",
     "more": "还有 {count} 个；--all 显示全部",
+    "kept": "还有 {count} 段；对部分步骤用 `bubblescope why --steps` 可全部列出",
     "outside": "流水线阶段前后的{cause}：{idle_ns}",
     "step": "rank {rank}，第 {step} 步",
     "replay": "重放：与实测步时平均相差 {mean}，最多 {worst}",

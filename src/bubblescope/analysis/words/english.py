@@ -122,8 +122,8 @@ SENTENCES: Final[dict[tuple[str, str], str]] = {
         "receive can swap tasks."
     ),
     ("evidence", "transfer"): (
-        "Results are longest on their way from rank {from} to rank {to}: {delay_ns}; half of all "
-        "links take {median_ns} or less."
+        "Results are longest on their way from rank {from} to rank {to}: {delay_ns} on average; "
+        "half of all links take {median_ns} or less."
     ),
     ("advice", "transfer"): (
         "Send earlier or in the background, keep neighbouring stages on one machine, or look at "
@@ -314,6 +314,7 @@ NOTES: Final = {
     "bare_task": "{label} of rank {rank}",
     "rank": "rank {rank}",
     "more": "and {count} more; --all shows them",
+    "kept": "and {count} more; `bubblescope why --steps` of some steps shows them",
     "outside": "{cause} before and after the pipeline phase: {idle_ns}",
     "step": "rank {rank}, step {step}",
     "replay": "replay: {mean} off the measured steps, {worst} at most",

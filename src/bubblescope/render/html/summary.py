@@ -228,7 +228,7 @@ def _departures(known: Study) -> list[str]:
     if found is None:
         return []
     said = [str(departure) for departure in found.departures[:_DEPARTURES]]
-    more = len(found.departures) - len(said)
+    more = found.departed - len(said)
     return [*said, f"and {more:,} more"] if more else said
 
 

@@ -15,10 +15,10 @@ import polars as pl
 from rich.segment import Segment
 from rich.style import Style
 
+from bubblescope.analysis.overview import Overview, evenly
 from bubblescope.model import units
 from bubblescope.model.kinds import SHORT, Kind, Lane
 from bubblescope.render.palette import UNKNOWN_GROUND
-from bubblescope.render.picture.order import pipeline_order
 from bubblescope.render.picture.sampling import IDLE, apportioned, moments, running
 from bubblescope.render.ticks import ticks
 
@@ -71,32 +71,41 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
     said: str
 
     @classmethod
-    def of(cls, timeline: Timeline, *, most: int = LANES) -> Lanes | None:
+    def of(
+        cls, timeline: Timeline, *, most: int = LANES, overview: Overview | None = None
+    ) -> Lanes | None:
         """Choose a step of median length, and at most so many ranks, evenly along the pipeline.
+
+        Args:
+            timeline: The run, or what of it is to be drawn.
+            most: How many ranks.
+            overview: How much there is of the run, if the timeline is not all of it.
 
         Returns:
             The lanes, or None if nothing on any compute lane takes time.
         """
+        overview = Overview.of(timeline) if overview is None else overview
         tasks = timeline.tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
         tasks = tasks.select("rank", "step", "kind", "start_ns", "end_ns")
-        if not tasks.height:
+        chosen = overview.typical(common_clock=timeline.run.common_clock)
+        if chosen is None:
             return None
-        step, spans = _typical(tasks, common_clock=timeline.run.common_clock)
+        step, start_ns, end_ns = (chosen[name] for name in ("step", "start_ns", "end_ns"))
         said = []
         if step is not None:
-            said.append(f"step {step}" + ", of median length" * (len(timeline.steps) > 1))
+            said.append(f"step {step}" + ", of median length" * (overview.steps.height > 1))
         if not timeline.run.common_clock:
-            tasks, spans = _from_zero(tasks, spans)
-        start_ns, end_ns = int(spans["start_ns"].min()), int(spans["end_ns"].max())  # type: ignore[arg-type]
+            tasks = _from_zero(tasks, step)
+            start_ns, end_ns = 0, chosen["longest_ns"]
         if start_ns == end_ns:
             return None
         said.append(units.duration(end_ns - start_ns))
         if not timeline.run.common_clock:
             said.append("each rank from its first task, for they share no clock")
-        ranks = _ranks(timeline)
+        ranks = _titled(overview.order(timeline.ranks))
         if ranks.height > most:
             said.append(f"{most} of {ranks.height} ranks, evenly chosen")
-            ranks = ranks[np.linspace(0, ranks.height - 1, most).round().astype(np.int64)]
+            ranks = evenly(ranks, most)
         titles = dict(ranks.select("rank", "title").iter_rows())
         shown = tasks.filter(
             pl.col("end_ns") > start_ns,
@@ -182,50 +191,24 @@ class Lanes(msgspec.Struct, frozen=True, eq=False):
         yield Segment.line()
 
 
-def _typical(tasks: pl.DataFrame, *, common_clock: bool) -> tuple[int | None, pl.DataFrame]:
-    """Return the step of median length among those on the most ranks, and when each rank ran it.
-
-    Returns:
-        The step, None if there is none, and a frame with rank, start_ns and end_ns.
-    """
-    steps = tasks.filter(pl.col("step").is_not_null())
-    spans = (
-        (steps if steps.height else tasks)
-        .group_by("step", "rank")
-        .agg(start_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
-    )
-    long = (
-        pl.col("end_ns").max() - pl.col("start_ns").min()
-        if common_clock
-        else (pl.col("end_ns") - pl.col("start_ns")).max()
-    )
-    found = spans.group_by("step").agg(ranks=pl.len(), length_ns=long)
-    found = found.filter(pl.col("ranks") == pl.col("ranks").max()).sort("length_ns", "step")
-    step: int | None = found["step"][(found.height - 1) // 2]
-    return step, spans.filter(pl.col("step").eq_missing(pl.lit(step, pl.Int32)))
-
-
-def _from_zero(tasks: pl.DataFrame, spans: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _from_zero(tasks: pl.DataFrame, step: int | None) -> pl.DataFrame:
     """Let each rank's step begin at 0."""
-    zero = spans.select("rank", zero="start_ns")
-    tasks, spans = (
-        frame.join(zero, on="rank").with_columns(pl.col("start_ns", "end_ns") - pl.col("zero"))
-        for frame in (tasks, spans)
-    )
-    return tasks, spans
+    own = tasks.filter(pl.col("step").eq_missing(pl.lit(step, pl.Int32)))
+    zero = own.group_by("rank").agg(zero=pl.col("start_ns").min())
+    return tasks.join(zero, on="rank").with_columns(pl.col("start_ns", "end_ns") - pl.col("zero"))
 
 
-def _ranks(timeline: Timeline) -> pl.DataFrame:
-    """Return rank and title in pipeline order."""
+def _titled(ranks: pl.DataFrame) -> pl.DataFrame:
+    """Return rank and title, in their order."""
     stages = pl.col("stages").cast(pl.List(pl.String)).list.join(", ")
-    digits = len(str(timeline.ranks["rank"].max()))
+    digits = len(str(ranks["rank"].max()))
     number = pl.col("rank").cast(pl.String).str.pad_start(digits)
     title = (
         pl.when(pl.col("stages").list.len() > 0)
         .then(pl.format("rank {} · stage {}", number, stages))
         .otherwise(pl.format("rank {}", number))
     )
-    return pipeline_order(timeline).select("rank", title=title)
+    return ranks.select("rank", title=title)
 
 
 def _cut(title: str, room: int, options: ConsoleOptions) -> str:

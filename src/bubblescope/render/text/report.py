@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bubblescope.analysis import report
-from bubblescope.analysis.device_budget import headline, unknowable
+from bubblescope.analysis.device_budget import headline
 from bubblescope.analysis.idle.causes import INHERENT, Cause
 from bubblescope.analysis.rates import DEFINITIONS, Rates
 from bubblescope.analysis.step_lengths import phase_lengths
@@ -31,7 +31,7 @@ from bubblescope.render.text.sections import (
     what_schedule,
 )
 from bubblescope.render.text.utilization import utilization_section
-from bubblescope.render.wording import facts
+from bubblescope.render.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -61,8 +61,8 @@ class Report(Face, report.Report, frozen=True, eq=False):
         parts.append(utilization_section(self.utilization))
         if self.budget is not None and not self.study.pipelined:
             parts += [self._lanes(limit), steps_section(self.budget, limit)]
-            parts += [self._kinds()] if len(self.timeline) else []
-        elif len(self.timeline):
+            parts += [self._kinds()] if self.overview.tasks else []
+        elif self.overview.tasks:
             parts += [
                 self._lanes(limit),
                 self._rates(),
@@ -76,7 +76,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
         else:
             parts.append(inventory(self.timeline))
         run = self.timeline.run
-        unknown = unknowable(self.timeline)
+        unknown = self.unknowable
         if unknown is not None:
             parts.append(Text.assemble(("unknown  ", "yellow"), unknown))
         return Group(*parts, inferred_of(run), warnings_of((*run.warnings, *self.bubbles.notices)))
@@ -84,17 +84,19 @@ class Report(Face, report.Report, frozen=True, eq=False):
     def headline(self) -> str:
         """Return schedule, size and bubble rate in one line."""
         if self.budget is not None and not self.study.pipelined:
-            return ", ".join([*facts(self.timeline), headline(self.budget.overall)])
+            return ", ".join(
+                [*counted(self.timeline, self.overview), headline(self.budget.overall)]
+            )
         overall = self.bubbles.overall
         rate = units.percent(overall.span if overall.makespan is None else overall.makespan)
-        return ", ".join([*facts(self.timeline), f"bubble rate {rate}"])
+        return ", ".join([*counted(self.timeline, self.overview), f"bubble rate {rate}"])
 
     def _heading(self) -> RenderableType:
         timeline = self.timeline
         made = sorted({(origin.format, origin.version or "") for origin in timeline.run.origins})
         source = ", ".join(f"{name} {version}".strip() for name, version in made)
         return Group(
-            Text.assemble(("bubblescope  ", "bold"), " · ".join(facts(timeline))),
+            Text.assemble(("bubblescope  ", "bold"), " · ".join(counted(timeline, self.overview))),
             *([device_line(self.budget)] if self.budget is not None else []),
             *times_of(timeline),
             *self._slow_rank(),
@@ -111,7 +113,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
 
     def _lanes(self, limit: int) -> RenderableType:
         most = limit if limit > _ROWS else lanes.LANES
-        found = lanes.Lanes.of(self.timeline, most=most)
+        found = lanes.Lanes.of(self.timeline, most=most, overview=self.overview)
         return Group() if found is None else titled("Timeline", found, found.said)
 
     def _rates(self) -> RenderableType:
@@ -147,7 +149,7 @@ class Report(Face, report.Report, frozen=True, eq=False):
                 for device, order in list(found.order.items())[:limit]
             ]
             return titled("Schedule", Group(*lines))
-        count = len(found.departures)
+        count = found.departed
         lines.append(
             Text(
                 f"all of {found.operations:,} operations in its order"

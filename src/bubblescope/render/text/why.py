@@ -49,7 +49,7 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
             parts += [
                 self._causes(self.ledger, self.shares),
                 self._ranks(self.ledger, limit),
-                self._longest(self.ledger, limit),
+                self._longest(limit),
                 self._replay(self.ledger, self.shares),
                 warnings_of(self.study.bubbles.notices),
             ]
@@ -142,11 +142,8 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
             parts.append(Text(more, "dim"))
         return self._section("ranks", Group(*parts))
 
-    def _longest(self, ledger: Ledger, limit: int) -> RenderableType:
-        count = _GAPS if limit == _ROWS else limit
-        gaps = _longest_of(
-            pl.concat(_longest_of(part, count) for part in ledger.gaps_by_part()), count
-        )
+    def _longest(self, limit: int) -> RenderableType:
+        gaps = self.longest(_GAPS if limit == _ROWS else limit)
         if not len(gaps):
             return Group()
         grid = self._table(
@@ -154,7 +151,7 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
         )
         for row in gaps.to_dicts():
             grid.add_row(
-                units.duration(row["length"]),
+                units.duration(row["length_ns"]),
                 words.cause_name(Cause(row["cause"]), self.language),
                 words.note(
                     "rank" if row["step"] is None else "step",
@@ -162,29 +159,26 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
                     rank=row["rank"],
                     step=row["step"],
                 ),
-                "" if row["task"] is None else self._task(row["task"]),
-                self._task(row["root"]),
+                "" if row["before"] is None else _task(row["before"]),
+                _task(row["root"]),
             )
-        return self._section("gaps", grid)
+        if limit == _ROWS or len(gaps) >= self.gap_count:
+            return self._section("gaps", grid)
+        kept = words.note("kept", self.language, count=self.gap_count - len(gaps))
+        return self._section("gaps", Group(grid, Text(kept, "dim")))
 
     def _replay(self, ledger: Ledger, shares: Shares) -> RenderableType:
-        doubtful = ledger.worst_error > _WARN or ledger.counterfactuals.run.left_out > 0
+        doubtful = ledger.worst_error > _WARN or ledger.left_out > 0
         mean, worst = units.percent(ledger.replay_error), units.percent(ledger.worst_error)
         said = words.note("replay", self.language, mean=mean, worst=worst)
         if doubtful:
             said += words.note("doubt", self.language)
-        if ledger.counterfactuals.run.left_out:
-            said += words.note("left_out", self.language, count=ledger.counterfactuals.run.left_out)
+        if ledger.left_out:
+            said += words.note("left_out", self.language, count=ledger.left_out)
         if shares.steps < shares.of:
             steps = {"steps": shares.steps, "of": shares.of}
             said += words.note("part", self.language, **steps)
         return Text(said, "yellow" if doubtful else "dim")
-
-    def _task(self, row: int) -> str:
-        task = self.timeline.tasks.row(row, named=True)
-        number = "" if task["microbatch"] is None else str(task["microbatch"])
-        stage = "" if task["stage"] is None else f" stage {task['stage']}"
-        return f"{SHORT[Kind(task['kind'])]}{number}{stage} (rank {task['rank']})"
 
     def _table(self, *columns: str, left: tuple[str, ...]) -> Table:
         table = narrow_table()
@@ -198,11 +192,7 @@ class Explanation(Face, why.Explanation, frozen=True, eq=False):
         return Group(title, Padding(body, (0, 0, 1, 2)))
 
 
-def _longest_of(gaps: pl.DataFrame, count: int) -> pl.DataFrame:
-    """Return the longest stretches that are not inherent to the schedule, with their length."""
-    return (
-        gaps.filter(~pl.col("cause").is_in(_INHERENT))
-        .with_columns(length=pl.col("end_ns") - pl.col("start_ns"))
-        .sort("length", "start_ns", descending=[True, False], maintain_order=True)
-        .head(count)
-    )
+def _task(task: dict[str, Any]) -> str:
+    number = "" if task["microbatch"] is None else str(task["microbatch"])
+    stage = "" if task["stage"] is None else f" stage {task['stage']}"
+    return f"{SHORT[Kind(task['kind'])]}{number}{stage} (rank {task['rank']})"

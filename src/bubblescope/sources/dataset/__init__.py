@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from bubblescope.model.timeline import concat
 from bubblescope.sources.dataset.catalogue import CATALOGUE
+from bubblescope.sources.dataset.store import store_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ class DatasetSource:
     """Reads what `bubblescope dataset` writes."""
 
     name = "dataset"
-    summary = "bubblescope datasets (folders with a dataset.json)"
+    summary = "bubblescope datasets (folders with a dataset.json, also s3://, gs:// and az://)"
 
     def detect(self, path: Path) -> bool:
         """Claim every folder that holds a catalogue."""
@@ -33,4 +34,4 @@ class DatasetSource:
         """
         from bubblescope.sources.dataset.reading import read_dataset  # noqa: PLC0415  slow
 
-        return concat([read_dataset(path, options) for path in paths])
+        return concat([read_dataset(store_of(path), options) for path in paths])

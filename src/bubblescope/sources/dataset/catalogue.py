@@ -24,7 +24,7 @@ from bubblescope.model.provenance import Run
 from bubblescope.model.timeline_tables import TABLES
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from bubblescope.sources.dataset.store import Store
 
 SCHEMA: Final = "bubblescope.dataset/1"
 """Name and version of the layout, described in docs/dataset.md."""
@@ -37,7 +37,7 @@ TASKS: Final = "tasks"
 BLOCK_STEPS: Final = 10
 """Steps of a block, if nobody says."""
 NO_STEP: Final = -1
-"""Block of rows that belong to no step."""
+"""Block of rows of ranks without steps."""
 
 BY_BLOCK: Final = frozenset(
     {TASKS, *(name for name, table in TABLES.items() if "step" in table.schema)}
@@ -83,10 +83,14 @@ class Held(msgspec.Struct, frozen=True):
     Attributes:
         rows: Table -> number of rows, of those that have any.
         steps: Its steps, ascending.
+        start_ns: First start of any row, by the clocks of its ranks; None if none has a time.
+        end_ns: Last end, likewise.
     """
 
     rows: dict[str, Amount]
     steps: tuple[Span, ...] = ()
+    start_ns: Time | None = None
+    end_ns: Time | None = None
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -158,15 +162,17 @@ class Catalogue(msgspec.Struct, frozen=True):
     groups: Annotated[str, Meta(pattern=r"^groups-[0-9a-f]{16}\.parquet$")] | None = None
 
 
-def catalogue_of(root: Path) -> Catalogue:
+def catalogue_of(store: Store) -> Catalogue:
     """Read a dataset's catalogue.
 
     Raises:
-        SourceError: It is damaged, or of another version.
+        SourceError: It is missing, damaged, or of another version.
     """
-    path = root / CATALOGUE
+    path = store.place(CATALOGUE)
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Catalogue)
+        found = msgspec.json.decode(store.read(CATALOGUE), type=Catalogue)
+    except FileNotFoundError:
+        raise SourceError(str(store), f"is no dataset: it holds no {CATALOGUE}") from None
     except OSError as error:
         raise SourceError(path, f"cannot be read ({error.strerror})") from None
     except UNDECODABLE as error:
@@ -181,15 +187,16 @@ def catalogue_of(root: Path) -> Catalogue:
     return found
 
 
-def manifest_of(root: Path, name: str) -> Manifest:
+def manifest_of(store: Store, name: str) -> Manifest:
     """Read the manifest of a part.
 
     Raises:
         SourceError: It is missing or damaged.
     """
-    path = root / MANIFESTS / f"{name}.json"
+    file = f"{MANIFESTS}/{name}.json"
+    path = store.place(file)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        return msgspec.json.decode(store.read(file), type=Manifest)
     except OSError as error:
         raise SourceError(
             path,
@@ -201,7 +208,6 @@ def manifest_of(root: Path, name: str) -> Manifest:
         ) from None
 
 
-def table_file(root: Path, table: str, name: str, block: int | None = None) -> Path:
-    """Return where a part's table is, or what it has of it in one block."""
-    folder = root / table
-    return (folder if block is None else folder / f"block={block}") / f"{name}.parquet"
+def table_file(table: str, name: str, block: int | None = None) -> str:
+    """Return the file of a part's table, or of what it has of it in one block."""
+    return f"{table}/{name}.parquet" if block is None else f"{table}/block={block}/{name}.parquet"

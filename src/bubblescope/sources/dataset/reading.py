@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,7 +18,6 @@ from bubblescope.model.timeline import RANK_SCHEMA, TASK_SCHEMA, Timeline, among
 from bubblescope.model.timeline_tables import TABLES
 from bubblescope.sources.dataset.catalogue import (
     BY_BLOCK,
-    NO_STEP,
     RANKS,
     TASKS,
     Catalogue,
@@ -29,10 +29,10 @@ from bubblescope.sources.dataset.catalogue import (
 from bubblescope.sources.inventory import missing_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
+    from collections.abc import Container, Iterable, Sequence
 
     from bubblescope.model.provenance import Run
+    from bubblescope.sources.dataset.store import Store
     from bubblescope.sources.source import ReadOptions
 
 _OF_ALL: Final = frozenset({"missing-ranks", "clocks-unchecked"})
@@ -40,16 +40,16 @@ _OF_ALL: Final = frozenset({"missing-ranks", "clocks-unchecked"})
 _THREADS: Final = 8
 
 
-def read_dataset(root: Path, options: ReadOptions) -> Timeline:
+def read_dataset(store: Store, options: ReadOptions) -> Timeline:
     """Read a dataset, or the part of it that the options ask for.
 
     Raises:
         SourceError: It is not finished, or damaged; names the file.
     """
-    catalogue = catalogue_of(root)
+    catalogue = catalogue_of(store)
     if not catalogue.finished:
         raise SourceError(
-            root,
+            str(store),
             f"was not finished: {len(catalogue.parts)} parts are in it, and {catalogue.inputs} traces "
             "were to be read; give the command that made it once more, and it goes on",
         )
@@ -60,8 +60,8 @@ def read_dataset(root: Path, options: ReadOptions) -> Timeline:
         if len(some) < len(catalogue.steps):
             steps = [range(step, step + 1) for step in some]
             notices.append(_sampled(catalogue, some))
-    part = _Slice(root, catalogue, steps, options.ranks)
-    return part.timeline(activities=options.activities).with_notices(*notices)
+    part = Tables(store, catalogue).part(steps, options.ranks, activities=options.activities)
+    return part.with_notices(*notices)
 
 
 def few_steps(catalogue: Catalogue, enough: int) -> list[int]:
@@ -108,124 +108,142 @@ def _sampled(catalogue: Catalogue, steps: Sequence[int]) -> Notice:
     return Notice("sampled-steps", text, len(catalogue.steps) - len(steps), len(catalogue.steps))
 
 
-class _Slice(msgspec.Struct, frozen=True):
-    """Some steps and ranks of a dataset.
+class Tables(msgspec.Struct, frozen=True):
+    """The tables of a dataset.
 
     Attributes:
-        root: Its folder.
+        store: Where it lies.
         catalogue: Its catalogue.
-        steps: The steps; all if None.
-        ranks: The ranks; all if None.
     """
 
-    root: Path
+    store: Store
     catalogue: Catalogue
-    steps: Sequence[range] | None
-    ranks: Sequence[range] | None
 
-    def timeline(self, *, activities: bool) -> Timeline:
-        """Return the run as far as these steps and ranks.
+    def rows(
+        self,
+        table: str,
+        parts: Iterable[Part],
+        where: pl.Expr | None = None,
+        blocks: Container[int] | None = None,
+    ) -> pl.DataFrame:
+        """Return rows of a table of several parts, in their order.
+
+        Args:
+            table: Its name.
+            parts: The parts.
+            where: Which rows; all if None.
+            blocks: Of which blocks, if it is a table that tells steps apart; of all if None.
+
+        Raises:
+            SourceError: A file is missing or damaged.
+        """
+        if table not in BY_BLOCK:
+            files = [table_file(table, part.name) for part in parts if part.rows.get(table)]
+        else:
+            files = [
+                table_file(table, part.name, block)
+                for part in parts
+                for block, held in part.blocks.items()
+                if held.rows.get(table) and (blocks is None or block in blocks)
+            ]
+        nothing = pl.DataFrame(schema=_SCHEMAS[table])
+        if not files:
+            return nothing
+        with ThreadPoolExecutor(min(_THREADS, len(files), 2 * (os.cpu_count() or 1))) as pool:
+            frames = list(pool.map(_frame, repeat(self.store), files, repeat(where)))
+        odd = next((at for at, one in enumerate(frames) if one.schema != nothing.schema), None)
+        if odd is not None:
+            raise SourceError(
+                self.store.place(files[odd]),
+                f"has other columns than a table of {table}; make the dataset anew",
+            )
+        return pl.concat(frames)
+
+    def ranks(self, parts: Iterable[Part]) -> pl.DataFrame:
+        """Return the ranks of several parts."""
+        return self.rows(RANKS, parts)
+
+    def groups(self) -> pl.DataFrame:
+        """Return the communication groups of all ranks."""
+        if self.catalogue.groups is None:
+            return pl.DataFrame(schema=TABLES["groups"].schema)
+        return _frame(self.store, self.catalogue.groups)
+
+    def run(self, parts: Iterable[Part], ranks: pl.DataFrame) -> Run:
+        """Return what is known of a run, of which some parts are looked at."""
+        runs = [manifest_of(self.store, part.name).run for part in parts]
+        return together([*runs, self.catalogue.run], ranks)
+
+    def part(
+        self,
+        steps: Sequence[range] | None,
+        ranks: Sequence[range] | None,
+        *,
+        activities: bool = False,
+    ) -> Timeline:
+        """Return the run as far as some steps and ranks; all if None.
 
         Raises:
             SourceError: A file is damaged or missing.
             TimelineError: A step or rank is not in the dataset.
         """
-        self._refuse_absent()
-        parts = [part for part in self.catalogue.parts if self._has_ranks(part)]
-        runs = [manifest_of(self.root, part.name).run for part in parts]
-        ranks = self._of_ranks(self._frames([self._file(part, RANKS) for part in parts]))
-        ranks = ranks if ranks is not None else pl.DataFrame(schema=RANK_SCHEMA)
-        tasks = self._table(TASKS, parts)
+        self._refuse_absent(steps, ranks)
+        parts = [part for part in self.catalogue.parts if _overlaps(part.ranks, ranks)]
+        mine = None if ranks is None else _within("rank", ranks)
+        of_steps = None if steps is None else _within("step", steps)
+        both = [one for one in (mine, of_steps) if one is not None]
+        where = pl.all_horizontal(both) if both else None
+        blocks = None if steps is None else self._blocks(steps)
+        there = self.rows(RANKS, parts, mine)
         tables = {
-            name: self._table(name, parts) for name in TABLES if name != "activities" or activities
+            name: self.rows(name, parts, where if name in BY_BLOCK else mine, blocks)
+            for name in (TASKS, *TABLES)
+            if name != "groups" and (name != "activities" or activities)
         }
-        held = {name: frame for name, frame in tables.items() if frame is not None}
-        if self.catalogue.groups is not None:
-            held["groups"] = _frame(self.root / self.catalogue.groups)
+        tasks = tables.pop(TASKS)
+        run = self.run(parts, there)
         try:
-            return Timeline(
-                tasks if tasks is not None else pl.DataFrame(schema=TASK_SCHEMA),
-                ranks,
-                together([*runs, self.catalogue.run], ranks),
-                **held,
-            )
+            return Timeline(tasks, there, run, groups=self.groups(), **tables)
         except TimelineError as error:
-            raise SourceError(self.root, f"holds what contradicts itself ({error})") from None
+            raise SourceError(str(self.store), f"holds what contradicts itself ({error})") from None
 
-    def _table(self, name: str, parts: Iterable[Part]) -> pl.DataFrame | None:
-        """Return the rows of a table; None if there are none."""
-        if name not in BY_BLOCK:
-            files = [self._file(part, name) for part in parts if part.rows.get(name)]
-            rows = self._frames(files)
-            return rows if rows is None or "rank" not in rows.columns else self._of_ranks(rows)
-        files = [
-            table_file(self.root, name, part.name, block)
-            for part in parts
-            for block, held in part.blocks.items()
-            if held.rows.get(name) and self._has_steps(block)
-        ]
-        rows = self._of_ranks(self._frames(files))
-        if rows is not None and self.steps is not None:
-            rows = rows.filter(_within("step", self.steps))
-        return rows
+    def _blocks(self, steps: Sequence[range]) -> set[int]:
+        """Return the blocks that have some of these steps."""
+        size = self.catalogue.block_steps
+        return {
+            step // size if step > 0 else 0
+            for step in self.catalogue.steps
+            if any(step in some for some in steps)
+        }
 
-    def _of_ranks(self, rows: pl.DataFrame | None) -> pl.DataFrame | None:
-        """Return the rows of the wanted ranks."""
-        if rows is None or self.ranks is None:
-            return rows
-        return rows.filter(_within("rank", self.ranks))
-
-    def _refuse_absent(self) -> None:
+    def _refuse_absent(self, steps: Sequence[range] | None, ranks: Sequence[range] | None) -> None:
         """Refuse ranges of which nothing is in the dataset."""
-        ranks = sorted(rank for part in self.catalogue.parts for rank in part.ranks)
+        known = sorted(rank for part in self.catalogue.parts for rank in part.ranks)
         for what, wanted, present in (
-            ("step", self.steps, self.catalogue.steps),
-            ("rank", self.ranks, ranks),
+            ("step", steps, self.catalogue.steps),
+            ("rank", ranks, known),
         ):
             held = set(present)
             for some in wanted or ():
                 if held.isdisjoint(some):
                     among(what, some[:1], present)
 
-    def _file(self, part: Part, table: str) -> Path:
-        return table_file(self.root, table, part.name)
 
-    def _has_ranks(self, part: Part) -> bool:
-        return self.ranks is None or any(rank in some for some in self.ranks for rank in part.ranks)
-
-    def _has_steps(self, block: int) -> bool:
-        if self.steps is None:
-            return True
-        if block == NO_STEP:
-            return False
-        first = block * self.catalogue.block_steps
-        mine = range(first, first + self.catalogue.block_steps)
-        return any(some.start < mine.stop and mine.start < some.stop for some in self.steps)
-
-    @staticmethod
-    def _frames(files: Sequence[Path]) -> pl.DataFrame | None:
-        """Return the rows of several files, in their order; None if there is no file.
-
-        Raises:
-            SourceError: One is missing or damaged.
-        """
-        if not files:
-            return None
-        with ThreadPoolExecutor(min(_THREADS, len(files), 2 * (os.cpu_count() or 1))) as pool:
-            frames = list(pool.map(_frame, files))
-        try:
-            return pl.concat(frames)
-        except pl.exceptions.PolarsError:  # tables of other columns
-            first = frames[0].schema
-            odd = next(at for at, frame in enumerate(frames) if frame.schema != first)
-            raise SourceError(
-                files[odd], f"has other columns than {files[0].name}; make the dataset anew"
-            ) from None
+_SCHEMAS: Final = {
+    TASKS: TASK_SCHEMA,
+    RANKS: RANK_SCHEMA,
+    **{name: table.schema for name, table in TABLES.items()},
+}
 
 
-def _frame(path: Path) -> pl.DataFrame:
+def _overlaps(ranks: Iterable[int], wanted: Sequence[range] | None) -> bool:
+    return wanted is None or any(rank in some for some in wanted for rank in ranks)
+
+
+def _frame(store: Store, file: str, where: pl.Expr | None = None) -> pl.DataFrame:
+    path = store.place(file)
     try:
-        return parquet.read(path)
+        return parquet.read(store.read(file), where=where)
     except FileNotFoundError:
         raise SourceError(path, "is in the catalogue and missing; make the dataset anew") from None
     except UNREADABLE as error:

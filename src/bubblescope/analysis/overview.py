@@ -1,0 +1,261 @@
+"""How much there is of a run: what every heading says, and how long its tasks are by kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from bubblescope.model.kinds import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from typing_extensions import Self
+
+    from bubblescope.model.arrays import Ints
+    from bubblescope.model.timeline import Timeline
+
+_EXACT: Final = 12
+"""Leading bits of a length by which it is counted where the median is looked for."""
+
+
+class Overview(NamedTuple):
+    """How much there is, in some steps of a run or in all; of several parts, it adds up.
+
+    Attributes:
+        tasks: Number of tasks.
+        span_ns: First start and last end of tasks; None without any.
+        device_ns: The same of what devices spent time on.
+        steps: Frame with step, start_ns, end_ns and tasks.
+        per_rank: Frame with rank, tasks and stage (the first of its first chunk), of ranks with any.
+        lanes: Frame with step, ranks, start_ns, end_ns and longest_ns: how many ranks have tasks on the
+            compute lane, from when to when, and how long that takes the longest of them; of tasks of
+            steps, or of all if none is of a step.
+        device_steps: The steps of devices, ascending.
+        kernels_told: Whether the traces say of any task how long kernels ran in it.
+    """
+
+    tasks: int
+    span_ns: tuple[int, int] | None
+    device_ns: tuple[int, int] | None
+    steps: pl.DataFrame
+    per_rank: pl.DataFrame
+    lanes: pl.DataFrame
+    device_steps: pl.Series
+    kernels_told: bool
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> Self:
+        """Look at a timeline."""
+        tasks = timeline.tasks
+        edges = (pl.col("start_ns").min(), pl.col("end_ns").max())
+        count = pl.len().cast(pl.Int64)
+        counts = tasks.group_by("rank").agg(tasks=count)
+        lanes = tasks.filter(pl.col("lane") == Lane.COMPUTE.value)
+        longest = (pl.col("end_ns") - pl.col("start_ns")).max()
+        return cls(
+            tasks.height,
+            tasks.select(edges).row(0) if tasks.height else None,
+            timeline.budget.select(edges).row(0) if timeline.budget.height else None,
+            tasks.drop_nulls("step").group_by("step").agg(*edges, tasks=count).sort("step"),
+            counts.join(first_stages(tasks), on="rank").sort("rank"),
+            lanes.group_by("step", "rank")
+            .agg(*edges)
+            .group_by("step")
+            .agg(*edges, ranks=count, longest_ns=longest),
+            timeline.step_times["step"].unique().sort(),
+            bool(tasks["busy_ns"].is_not_null().any()),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Overview]) -> Self:
+        """Return that of several parts of a run together."""
+        steps, per_rank, lanes = (
+            pl.concat([getattr(part, name) for part in parts])
+            for name in ("steps", "per_rank", "lanes")
+        )
+        return cls(
+            sum(part.tasks for part in parts),
+            _around(part.span_ns for part in parts),
+            _around(part.device_ns for part in parts),
+            steps.sort("step"),
+            per_rank.group_by("rank")
+            .agg(pl.col("tasks").sum(), pl.col("stage").min())
+            .sort("rank"),
+            lanes.sort("step"),
+            pl.concat([part.device_steps for part in parts]).unique().sort(),
+            any(part.kernels_told for part in parts),
+        )
+
+    @property
+    def length_ns(self) -> int:
+        """From the first start to the last end of tasks; without any, of what devices did."""
+        low, high = self.span_ns or self.device_ns or (0, 0)
+        return high - low
+
+    def typical(self, *, common_clock: bool) -> dict[str, Any] | None:
+        """Return the row of `lanes` of the step of median length, of those on most ranks, if any.
+
+        Args:
+            common_clock: Whether ranks share a clock: else a step is as long as on its longest rank.
+        """
+        stepped = self.lanes.drop_nulls("step")
+        lanes = stepped if stepped.height else self.lanes
+        if not lanes.height:
+            return None
+        whole = pl.col("end_ns") - pl.col("start_ns")
+        found = (
+            lanes.filter(pl.col("ranks") == pl.col("ranks").max())
+            .with_columns(length_ns=whole if common_clock else pl.col("longest_ns"))
+            .sort("length_ns", "step")
+        )
+        return found.row((found.height - 1) // 2, named=True)
+
+    def order(self, ranks: pl.DataFrame) -> pl.DataFrame:
+        """Return ranks, as in `Timeline.ranks`, in the order of the pipeline."""
+        return in_pipeline_order(ranks, self.per_rank)
+
+
+def evenly(ranks: pl.DataFrame, count: int) -> pl.DataFrame:
+    """Return so many rows, from the first to the last as evenly as can be; no more than there are."""
+    if ranks.height <= count:
+        return ranks
+    return ranks[np.linspace(0, ranks.height - 1, count).round().astype(np.int64)]
+
+
+def first_stages(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return rank and stage: the first of the rank's first chunk, null where it is not known."""
+    first = pl.col("stage").filter(pl.col("chunk") == 0).min()
+    return tasks.group_by("rank").agg(stage=first)
+
+
+def in_pipeline_order(ranks: pl.DataFrame, first: pl.DataFrame) -> pl.DataFrame:
+    """Return ranks in the order of the pipeline: by the stage of each one's first chunk, then by rank.
+
+    Where two copies of a pipeline run in opposite directions, two ranks hold the same stages, but not
+    as the same chunks. Unknown stages order by rank.
+
+    Args:
+        ranks: As in `Timeline.ranks`.
+        first: Frame with rank and stage, as `first_stages` returns it.
+    """
+    stage = pl.coalesce("chunk_stage", pl.col("stages").list.min(), "rank")
+    known = first.select("rank", chunk_stage="stage")
+    return ranks.join(known, on="rank", how="left").sort(stage, "rank").drop("chunk_stage")
+
+
+def kinds_of(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return kind, count, total_ns, min_ns and max_ns of tasks."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return tasks.group_by("kind").agg(
+        count=pl.len().cast(pl.Int64),
+        total_ns=length.sum(),
+        min_ns=length.min(),
+        max_ns=length.max(),
+    )
+
+
+class Kinds(NamedTuple):
+    """How long tasks of each kind are; of several parts of a run, it adds up.
+
+    Attributes:
+        sums: Frame with kind, count, total_ns, min_ns and max_ns.
+        sizes: Frame with kind, size and count: how many tasks are about as long, as `sized` has it.
+    """
+
+    sums: pl.DataFrame
+    sizes: pl.DataFrame
+
+    @classmethod
+    def of(cls, tasks: pl.DataFrame) -> Self:
+        """Look at tasks."""
+        length = (pl.col("end_ns") - pl.col("start_ns")).alias("length")
+        sizes = pl.Series(sized(tasks.select(length).to_series().to_numpy()))
+        counts = tasks.select("kind", size=sizes).group_by("kind", "size")
+        return cls(kinds_of(tasks), counts.agg(count=pl.len().cast(pl.Int64)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Kinds]) -> Self:
+        """Return those of several parts of a run together."""
+        sums, sizes = (pl.concat(frames) for frames in zip(*parts, strict=True))
+        ends = pl.col("min_ns").min(), pl.col("max_ns").max()
+        return cls(
+            sums.group_by("kind").agg(pl.col("count", "total_ns").sum(), *ends).sort("kind"),
+            sizes.group_by("kind", "size").agg(pl.col("count").sum()).sort("kind", "size"),
+        )
+
+    def middles(self) -> pl.DataFrame:
+        """Return the sizes in which the medians of each kind are, as kind, size, and first.
+
+        `first` is how many tasks of the kind are shorter than all of that size.
+        """
+        upto = pl.col("count").cum_sum().over("kind")
+        of = pl.col("count").sum().over("kind")
+        return (
+            self.sizes.sort("kind", "size")
+            .with_columns(first=upto - pl.col("count"), upto=upto, of=of)
+            .filter(pl.col("upto") > (pl.col("of") - 1) // 2, pl.col("first") <= pl.col("of") // 2)
+            .select("kind", "size", "first")
+        )
+
+    def with_medians(self, near: Sequence[pl.DataFrame]) -> pl.DataFrame:
+        """Return `sums` with median_ns.
+
+        Args:
+            near: As `lengths_near` returns it, of all parts.
+        """
+        found = (
+            pl.concat(near)
+            .group_by("kind", "size", "length_ns")
+            .agg(pl.col("count").sum())
+            .join(self.middles(), on=["kind", "size"])
+            .sort("kind", "length_ns")
+        )
+        last = pl.col("count").cum_sum().over("kind", "size") + pl.col("first")
+        found = found.with_columns(last=last).join(self.sums.select("kind", of="count"), on="kind")
+        low, high = (
+            pl.col("length_ns").filter(pl.col("last") > at).min()
+            for at in ((pl.col("of") - 1) // 2, pl.col("of") // 2)
+        )
+        medians = found.group_by("kind").agg(median_ns=(low + high) // 2)
+        kinds = self.sums.join(medians, on="kind", how="left", maintain_order="left")
+        return kinds.select("kind", "count", "total_ns", "min_ns", "median_ns", "max_ns")
+
+
+def _around(spans: Iterable[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """Return from when to when any of some spans is."""
+    known = [span for span in spans if span is not None]
+    if not known:
+        return None
+    return min(start for start, _ in known), max(end for _, end in known)
+
+
+def sized(lengths: Ints) -> Ints:
+    """Return a number for each length, ascending with them: the same for those that are about as long.
+
+    Args:
+        lengths: In nanoseconds, not negative; those that differ in their leading bits differ.
+    """
+    bits = np.searchsorted(1 << np.arange(62), lengths, "right")
+    shift = np.maximum(bits - _EXACT, 0)
+    sizes: Ints = (shift << _EXACT) + (lengths >> shift)
+    return sizes
+
+
+def lengths_near(timeline: Timeline, middles: pl.DataFrame) -> pl.DataFrame:
+    """Return how many tasks have each of the lengths among which a median is.
+
+    Args:
+        timeline: A part of a run.
+        middles: As `Kinds.middles` returns it, of the whole run.
+
+    Returns:
+        Frame with kind, size, length_ns and count.
+    """
+    length = pl.col("end_ns") - pl.col("start_ns")
+    tasks = timeline.tasks.select("kind", length_ns=length)
+    tasks = tasks.with_columns(size=pl.Series(sized(tasks["length_ns"].to_numpy())))
+    near = tasks.join(middles, on=["kind", "size"], how="semi")
+    return near.group_by("kind", "size", "length_ns").agg(count=pl.len().cast(pl.Int64))

@@ -1,0 +1,86 @@
+"""What workers are asked to do in tests of engines: functions that any process can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from bubblescope.model.errors import SourceError
+
+
+def square(number):
+    return number * number
+
+
+def about(_):
+    """Return where this runs: process, threads of Polars, and whether an engine here starts workers."""
+    import polars as pl
+
+    from bubblescope.engine import engine
+
+    return os.getpid(), pl.thread_pool_size(), engine().workers
+
+
+def die_once(job):
+    """Be killed the first time: job is a number and the folder to note it in."""
+    number, folder = job
+    if not _noted(folder, number) and number == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number
+
+
+def die(number):
+    if number == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number
+
+
+def refuse(job):
+    """Raise what would be raised again."""
+    number, folder = job
+    _noted(folder, number)
+    if number == 2:
+        raise SourceError("two.json", "is damaged")
+    return number
+
+
+def fail_twice(job):
+    """Raise what may pass, and does."""
+    number, folder = job
+    if number == 2 and _noted(folder, number) < 2:
+        raise OSError(5, "Input/output error")
+    return number
+
+
+def count_up(path):
+    """Return how often this was done to a file before."""
+    path = Path(path)
+    before = int(path.read_text())
+    path.write_text(str(before + 1))
+    return before
+
+
+def large(size):
+    return bytes(size)
+
+
+def hoard(size):
+    """Take memory, and hold it long enough for that to be seen."""
+    held = bytearray(size)
+    held[:: 1 << 12] = b"x" * len(held[:: 1 << 12])
+    time.sleep(0.2)
+    return len(held)
+
+
+def slowly(number):
+    time.sleep(0.05)
+    return number
+
+
+def _noted(folder, number):
+    """Note that a job is done here, and return how often it was before."""
+    before = len(list(Path(folder).glob(f"{number}-*")))
+    (Path(folder) / f"{number}-{before}-{os.getpid()}-{time.monotonic_ns()}").touch()
+    return before

@@ -1,0 +1,318 @@
+"""Jobs on a Dask cluster: the traps that Dask has, each tried."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bubblescope.engine import engine
+from bubblescope.model.errors import EngineError, SourceError
+from engine_jobs import about, count_up, die, die_once, fail_twice, large, refuse, slowly, square
+from kineto_maker import pipeline
+from nsight_maker import Style
+from places import ROOT
+
+pytest.importorskip("distributed")
+
+import dask
+import yaml
+from distributed import Client, LocalCluster, Security
+
+from bubblescope import sources
+from bubblescope.engine import dask_engine, dask_scheduler
+
+SCALE = ROOT / "docs" / "scale.md"
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, of its own calls
+
+
+@pytest.fixture(scope="module")
+def own():
+    """A cluster of two processes of our own."""
+    with engine("dask", workers=2) as made:
+        yield made
+
+
+@pytest.fixture
+def other():
+    """A cluster that somebody else runs: here, as threads."""
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, protocol="tcp", dashboard_address=None
+    ) as cluster:
+        yield cluster
+
+
+def below(pid):
+    """Return the processes that a process has started, and those that these have."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found += [int(child), *below(int(child))]
+    return found
+
+
+def listening(pids):
+    """Return the addresses of IPv4 and IPv6, as /proc has them, at which processes listen."""
+    sockets = {
+        str(one.readlink())
+        for pid in pids
+        for one in Path(f"/proc/{pid}/fd").iterdir()
+        if one.is_symlink()
+    }
+    lines = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]
+    ]
+    return {
+        line[1].partition(":")[0]
+        for line in lines
+        if line[3] == "0A" and f"socket:[{line[9]}]" in sockets
+    }
+
+
+def write(folder, microbatches):
+    for trace in pipeline(Style(stages=2, microbatches=microbatches, steps=1))[0]:
+        trace.write(folder / f"rank{trace.rank}.json")
+
+
+def test_every_job_is_done_and_known_by_its_index(own):
+    assert sorted(own.run(square, range(50))) == [(number, number * number) for number in range(50)]
+    assert own.workers == 2
+
+
+def test_nobody_else_can_reach_it(own):
+    list(own.run(square, [1]))
+    assert own._client.scheduler.address.startswith("tls://127.0.0.1:")
+    assert listening([os.getpid(), *below(os.getpid())]) == {"0100007F"}
+
+
+def test_workers_have_their_share_of_the_cores(own, monkeypatch):
+    cores = len(os.sched_getaffinity(0))
+    found = [where for _, where in own.run(about, range(8))]
+    assert {threads for _, threads, _ in found} == {max(1, cores // 2)}
+    assert {workers for _, _, workers in found} == {1}
+
+
+def test_equal_jobs_are_done_each(own, tmp_path):
+    """Dask would do them once, and give the same value again while anybody holds it."""
+    (file := tmp_path / "count").write_text("0")
+    assert {before for _, before in own.run(count_up, [str(file), str(file)])} == {0, 1}
+    assert [before for _, before in own.run(count_up, [str(file)])] == [2]
+
+
+def test_a_file_that_changes_between_two_loads_is_read_anew(own, tmp_path):
+    write(tmp_path, microbatches=2)
+    before = sources.load(tmp_path, engine=own)
+    assert before == sources.load(tmp_path)
+    write(tmp_path, microbatches=4)
+    after = sources.load(tmp_path, engine=own)
+    assert len(after) == 2 * len(before)
+    assert after == sources.load(tmp_path)
+
+
+def test_a_killed_worker_costs_what_it_was_doing(own, tmp_path):
+    jobs = [(number, tmp_path) for number in range(30)]
+    assert sorted(own.run(die_once, jobs)) == [(number, number * number) for number in range(30)]
+
+
+def test_a_job_that_kills_every_worker_is_named_when_all_others_are_done(own):
+    done = []
+    results = own.run(die, range(12), name=lambda number: f"rank{number}.json")
+    with pytest.raises(EngineError, match=r"^rank5\.json: each worker that tried it died"):
+        done.extend(results)
+    assert sorted(done) == [(number, number * number) for number in range(12) if number != 5]
+
+
+def test_workers_that_nobody_restarts_are_replaced(own):
+    list(own.run(square, [1]))
+    for watched in list(own._cluster.workers.values()):
+        own._cluster.sync(watched.close)
+    assert sorted(own.run(square, range(20))) == [(number, number**2) for number in range(20)]
+
+
+def test_what_a_job_raises_is_raised_at_once_and_not_tried_again(own, tmp_path):
+    jobs = [(number, tmp_path) for number in range(200)]
+    with pytest.raises(SourceError, match=r"two\.json: is damaged"):
+        list(own.run(refuse, jobs))
+    begun = [one.name.split("-")[0] for one in tmp_path.iterdir()]
+    assert begun.count("2") == 1
+    assert len(set(begun)) < 50
+
+
+def test_what_may_pass_is_tried_again(own, tmp_path):
+    jobs = [(number, tmp_path) for number in range(4)]
+    assert sorted(own.run(fail_twice, jobs)) == [(number, number) for number in range(4)]
+
+
+def test_what_the_client_holds_does_not_grow_with_the_jobs(own):
+    size, most = 1 << 20, 0
+    before = resident()
+    for _, result in own.run(large, [size] * 150):
+        assert len(result) == size
+        most = max(most, len(own._client.futures))
+    assert most <= 4 * dask_engine._AHEAD  # what is released is gone a little later
+    assert resident() - before < 60 * size
+    until = time.monotonic() + 10
+    while own._client.futures:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def test_workers_of_another_version_are_told(own, monkeypatch):
+    list(own.run(square, [1]))
+    monkeypatch.setattr(dask_engine, "__version__", "9.9")
+    with pytest.raises(
+        EngineError, match=r"has bubblescope .*; install bubblescope 9\.9 with Python"
+    ):
+        dask_engine._need_versions(own._client, "it")
+
+
+def test_a_cluster_that_runs_is_found_by_its_file_and_left_running(other, tmp_path, monkeypatch):
+    file = tmp_path / "scheduler.json"
+    file.write_text(json.dumps({"type": "Scheduler", "address": other.scheduler_address}))
+    by_address = {"scheduler": other.scheduler_address}
+    for how in ({"scheduler_file": file}, by_address, {"scheduler": other}, {}):
+        if not how:
+            monkeypatch.setenv(dask_scheduler.FILE, str(file))
+        with engine("dask", **how) as made:
+            assert made.workers == 2
+            assert sorted(made.run(square, range(5)))[4] == (4, 16)
+    with Client(other) as theirs:
+        assert theirs.submit(square, 3).result() == 9
+
+
+def test_a_cluster_that_is_lost_is_one_sentence(other):
+    with engine("dask", scheduler=other.scheduler_address) as made:
+        results = made.run(slowly, range(500))
+        next(results)
+        other.close()
+        with pytest.raises(
+            EngineError, match=r"the Dask scheduler tcp://.* \(--scheduler\) was lost"
+        ):
+            list(results)
+
+
+def test_a_cluster_without_workers_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(dask_engine, "_WORKERS_S", 0.2)
+    with LocalCluster(
+        n_workers=0, processes=False, protocol="tcp", dashboard_address=None
+    ) as empty:
+        with engine("dask", scheduler=empty.scheduler_address) as made:
+            with pytest.raises(EngineError, match="has had no workers for"):
+                list(made.run(square, [1]))
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("tcp://127.0.0.1:9", "does not answer within"),
+        ("tls://127.0.0.1:9", "speaks TLS, and Dask's configuration here names no certificates"),
+        ("nonsense://x:9", "has no such address"),
+        ("10.0.0.1", "has no such address"),
+    ],
+)
+def test_a_scheduler_that_cannot_be_reached_is_one_sentence(address, said, monkeypatch):
+    monkeypatch.setattr(dask_engine, "_CONNECT_S", 0.3)
+    with pytest.raises(EngineError, match=rf"the Dask scheduler {address} \(--scheduler\) {said}"):
+        list(engine("dask", scheduler=address).run(square, [1]))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "cannot be read"), ("{", "is no scheduler file"), ("{}", "is no scheduler file")],
+)
+def test_a_scheduler_file_that_is_none_is_one_sentence(text, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_engine, "_CONNECT_S", 0.1)
+    file = tmp_path / "scheduler.json"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setenv(dask_scheduler.FILE, str(file))
+    with pytest.raises(EngineError, match=rf"{file}: {said}.*{dask_scheduler.FILE} names it"):
+        list(engine("dask").run(square, [1]))
+
+
+def test_what_is_asked_for_counts_before_the_environment(monkeypatch):
+    monkeypatch.setenv(dask_scheduler.ADDRESS, "tcp://environment:1")
+    assert dask_scheduler.meant(None, None).place == "tcp://environment:1"
+    monkeypatch.setenv(dask_scheduler.FILE, "environment.json")
+    assert dask_scheduler.meant(None, None).place == "environment.json"
+    assert dask_scheduler.meant("tcp://asked:1", None).place == "tcp://asked:1"
+    assert dask_scheduler.meant(None, "asked.json").place == "asked.json"
+    with pytest.raises(EngineError, match="give one of them"):
+        dask_scheduler.meant("tcp://asked:1", "asked.json")
+    with pytest.raises(EngineError, match=r"\(DASK_SCHEDULER.* has workers of its own|FILE\) has"):
+        engine("dask", workers=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "signs"),
+    [
+        ("SLURM", ["#SBATCH -p batch", "#SBATCH --cpus-per-task=8", "#SBATCH -t 01:00:00"]),
+        (
+            "PBS",
+            ["#PBS -q batch", "#PBS -l select=1:ncpus=8:mem=60GB", "#PBS -l walltime=01:00:00"],
+        ),
+        ("LSF", ["#BSUB -q batch", "#BSUB -n 8", "#BSUB -W 01:00"]),
+    ],
+)
+def test_job_queues_are_asked_for_workers_as_the_document_configures_it(kind, signs, tmp_path):
+    jobqueue = pytest.importorskip("dask_jobqueue")
+    [text] = re.findall(
+        r"^```yaml\n(jobqueue:.*?)^```", SCALE.read_text(), re.MULTILINE | re.DOTALL
+    )
+    with dask.config.set(dask.config.merge(dask.config.config, yaml.safe_load(text))):
+        cluster = getattr(jobqueue, f"{kind}Cluster")(
+            security=Security.temporary(), protocol="tls", shared_temp_directory=str(tmp_path)
+        )
+        with cluster:
+            script = cluster.job_script()
+            assert engine("dask", scheduler=cluster)._scheduler.place.startswith("tls://")
+    for sign in (*signs, "source /shared/venv/bin/activate", "--nworkers 8", "--nthreads 1"):
+        assert sign in script
+    assert " tls://" in script
+    assert f"--tls-cert {tmp_path}" in script
+
+
+def test_a_client_that_is_killed_leaves_nothing_running():
+    code = (
+        "from bubblescope.engine import engine\n"
+        "import engine_jobs, time\n"
+        "if __name__ == '__main__':\n"
+        "    made = engine('dask', workers=1)\n"
+        "    print(list(made.run(engine_jobs.square, [3])), flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    helpers = str(Path(__file__).parents[1] / "helpers")
+    path = os.pathsep.join([helpers, *filter(None, [os.environ.get("PYTHONPATH")])])
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}
+    ) as client:
+        assert client.stdout.readline() == b"[(0, 9)]\n"
+        started = below(client.pid)
+        assert started
+        client.send_signal(signal.SIGKILL)
+    until = time.monotonic() + 30
+    while any(alive(pid) for pid in started):
+        assert time.monotonic() < until, "workers outlive who started them"
+        time.sleep(0.1)
+
+
+def alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

@@ -1,0 +1,176 @@
+"""A run in parts: what is told of it is what is told of the whole, to the nanosecond."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+from bubblescope import Timeline
+from bubblescope.analysis.device_budget import budget
+from bubblescope.analysis.idle.causes import ADDED
+from bubblescope.analysis.idle.evidence import Evidence
+from bubblescope.analysis.idle.gaps import MOST, longest
+from bubblescope.analysis.idle.shares import shares
+from bubblescope.analysis.losses import losses
+from bubblescope.analysis.pieces.study import study_of
+from bubblescope.analysis.schedule.recognise import recognise
+from bubblescope.analysis.study import study
+from bubblescope.analysis.wall_clock import wall_clock
+from bubblescope.model.errors import TimelineError
+from bubblescope.render.text.report import Report
+from bubblescope.render.text.why import Explanation
+from bubblescope.schedules import generate
+from bubblescope.schedules.simulate import Costs, simulate
+from dealt_runs import disturbed, split
+from random_runs import made
+from unsynchronised import Pipeline
+
+MS = 1_000_000
+
+
+def elsewhere(work, jobs):
+    """Do jobs last first, as other processes would: what they are given and return is sent."""
+    for index in reversed(range(len(jobs))):
+        yield index, pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(jobs[index])))))
+
+
+def unsynchronised():
+    """Ranks begin a step while others are in the one before, and did so before the first one."""
+    return Pipeline("1f1b", (1.0, 1.4, 1.0, 0.9)).play(skip=1)
+
+
+def seldom():
+    """A step has none of the forwards of a stage; there is enough of it to be held against a plan."""
+    made = simulate(generate("1f1b", 12, 3), Costs(10 * MS, 11 * MS, 9 * MS, comm_ns=MS), steps=4)
+    gone = (pl.col("rank") == 11) & (pl.col("kind") == "forward") & (pl.col("step") == 2)
+    return Timeline(made.tasks.filter(~gone), made.ranks, made.run)
+
+
+def paired():
+    """Forwards and backwards overlap in pairs, in two opposite pipelines."""
+    return simulate(generate("dualpipe", 4, 8), Costs(10 * MS, 11 * MS, 9 * MS), steps=3)
+
+
+OTHERS = (unsynchronised, seldom, paired)
+
+
+def same(one, other, by):
+    columns = sorted(one.columns)
+    assert one.select(columns).sort(by).equals(other.select(columns).sort(by), null_equal=True), (
+        one.select(columns).sort(by),
+        other.select(columns).sort(by),
+    )
+
+
+def run(seed):
+    timeline = made(seed).timeline
+    return disturbed(timeline, seed) if seed % 3 else timeline
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_printed_is_the_same(seed):
+    """Also the JSON, but for what a run in parts does not keep: all gaps."""
+    timeline = run(seed)
+    found = study_of(split(timeline, seed))
+    report = Report.of(timeline)
+    assert str(Report.of_pieces(found)) == str(report)
+    assert Report.of_pieces(found).to_dict() == report.to_dict()
+    try:
+        explained = Explanation.of(timeline)
+    except TimelineError as error:
+        with pytest.raises(TimelineError, match=re.escape(str(error))):
+            Explanation.of_pieces(found)
+        return
+    parts = Explanation.of_pieces(found)
+    assert str(parts) == str(explained)
+    whole = printed(parts, everything=True)
+    if found.gap_count <= MOST:
+        assert whole == printed(explained, everything=True)
+    else:  # it says how many are left out
+        assert f"and {found.gap_count - MOST:,} more" in whole
+    assert Explanation.of_pieces(found).to_dict() == explained.to_dict()
+    assert repr(Explanation.of_pieces(found, "zh")) == repr(Explanation.of(timeline, language="zh"))
+
+
+def printed(answer, *, everything):
+    out = io.StringIO()
+    Console(file=out, width=160).print(answer.shown(everything=everything))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_parts_tell_what_the_whole_tells(seed):
+    check(run(seed), seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("made", OTHERS)
+def test_so_they_do_of_other_runs(made, seed):
+    check(made(), seed)
+
+
+def test_what_steps_are_chosen_to_tell_the_plan_by_does_not_hang_on_parts(monkeypatch):
+    """Nor those that are replayed with all sets of causes."""
+    monkeypatch.setattr("bubblescope.analysis.schedule.recognise._TELLING", 200)
+    monkeypatch.setattr("bubblescope.analysis.idle.shares._MOST", 4_000)
+    timeline = made(24).timeline
+    assert recognise(timeline).chosen_on < len(timeline.steps)
+    check(timeline, 1)
+    check(unsynchronised(), 1)
+
+
+def check(timeline, seed):
+    """Hold a run in parts against the whole."""
+    found = study_of(split(timeline, seed), elsewhere)
+    known = study(timeline)
+    report = Report.of(timeline)
+    same(found.kinds, report.kinds, "kind")
+    assert found.study.bubbles.overall == known.bubbles.overall
+    same(found.study.bubbles.table, known.bubbles.table, ["step", "rank"])
+    assert found.study.bubbles.notices == known.bubbles.notices
+    if known.recognition is None:
+        assert found.study.recognition is None
+    else:
+        assert found.study.recognition.to_dict() == known.recognition.to_dict()
+    assert (found.study.ideal is None) == (known.ideal is None)
+    if known.ideal is not None:
+        same(found.study.ideal.steps, known.ideal.steps, "step")
+        assert found.study.ideal.imputed == known.ideal.imputed
+    ledger = known.ledger
+    if ledger is None:
+        assert found.study.ledger is None
+        return
+    mine = found.study.ledger
+    same(mine.table, ledger.table, ["step", "rank", "cause"])
+    same(mine.outside, ledger.outside, ["step", "rank"])
+    for name in ("replay_error", "worst_error", "steps", "left_out", "present", "slow_ranks"):
+        assert getattr(mine, name) == getattr(ledger, name), name
+    assert found.study.pipelined == known.pipelined
+    assert found.shares == shares(ledger.counterfactuals)
+    shown = Evidence.of_steps(timeline, ledger.counterfactuals, ADDED)
+    assert found.evidence.pauses_ns == shown.pauses_ns
+    assert found.evidence.recorded == shown.recorded
+    for cause, rows in shown.of.items():
+        same(
+            found.evidence.of[cause],
+            rows,
+            [name for name in rows.columns if name in ("from", "to", "stage", "rank")]
+            or rows.columns[0],
+        )
+    assert found.gaps.equals(longest(ledger.replays, timeline))
+    wall = wall_clock(timeline, ledger)
+    assert (wall is None) == (found.wall is None)
+    if wall is not None:
+        assert found.wall.to_dict() == wall.to_dict()
+    lost = losses(timeline, ledger if known.pipelined else None)
+    assert (lost is None) == (found.losses is None)
+    if lost is not None:
+        same(found.losses.table, lost.table, ["place", "use", "cause"])
+        assert found.losses.devices == lost.devices
+        spending = budget(timeline)
+        assert found.budget.to_dict() == spending.to_dict()
