@@ -238,7 +238,9 @@ def test_a_column_that_is_nested_is_of_the_wrong_type(nested):
     ("table", "column", "value", "rule"),
     [
         ("budget", "spent_ns", -1, "spent_ns is not negative"),
+        ("budget", "spent_ns", 2**62, "spent_ns fits in it"),
         ("budget", "end_ns", 0, "end_ns is not before start_ns"),
+        ("budget", "end_ns", 2**62, "it is no longer than two years"),
         ("activities", "launch_ns", 2**63 - 1, "launch_ns is within 146 years of zero"),
         ("operations", "hidden_ns", -1, "hidden_ns is not negative"),
     ],

@@ -589,13 +589,13 @@ def _check_rows(name: str, table: pl.DataFrame) -> None:
         (f"{column} is within 146 years of zero", pl.col(column).is_between(-TIMES_NS, TIMES_NS))
         for column in moments
     ]
-    rules += [
-        (f"{column} is not negative", pl.col(column) >= 0)
-        for column in table.columns
-        if column.endswith("_ns") and column not in moments
-    ]
+    lengths = [name for name in table.columns if name.endswith("_ns") and name not in moments]
+    rules += [(f"{column} is not negative", pl.col(column) >= 0) for column in lengths]
     if "end_ns" in moments:
-        rules.append(("end_ns is not before start_ns", pl.col("end_ns") >= pl.col("start_ns")))
+        length = pl.col("end_ns") - pl.col("start_ns")
+        rules.append(("end_ns is not before start_ns", length >= 0))
+        rules.append(("it is no longer than two years", length <= LONGEST_NS))
+        rules += [(f"{column} fits in it", pl.col(column) <= length) for column in lengths]
     broken = table.select((~rule).fill_null(value=False).alias(text) for text, rule in rules)
     for column in broken.iter_columns():
         if column.any():
