@@ -31,6 +31,7 @@ from bubblescope.names.parser import NameParser
 from bubblescope.render.text.compare import Comparison
 from bubblescope.render.text.report import Report
 from bubblescope.schedules import torch_csv
+from bubblescope.sources import megatron_order
 from fuzz.seeds import TARGETS
 from model_files import LLAMA, MEGATRON
 from synthetic import one_f_one_b
@@ -93,6 +94,22 @@ def test_micro_batches_that_are_numbered_from_a_thousand_on_are_of_no_known_sche
     later = timeline.tasks.with_columns(pl.col("microbatch") + 1000)
     assert recognise(timeline).schedule == "1f1b"
     assert recognise(Timeline(later, timeline.ranks, timeline.run)) is None
+
+
+def test_a_rank_without_forwards_tells_of_no_chunks():
+    passes = pl.DataFrame(
+        {
+            "rank": [0, 0],
+            "step": [0, 0],
+            "way": ["bwd"] * 2,
+            "start_ns": [1, 2],
+            "forwards": [None] * 2,
+        },
+        schema_overrides={"forwards": pl.UInt32},
+    )
+    early = megatron_order.warm_up(passes)
+    assert early == {0: (0, 0)}
+    assert megatron_order.chunks_of(early, 2) == 1
 
 
 def test_a_name_of_thousands_of_digits_means_nothing():
