@@ -150,6 +150,20 @@ class Trace:
         agree(Path(path), "parquet")
         return self.timeline.save(path)
 
+    def redact(self, path: PathLike, *, key: bytes | None = None) -> Path:
+        """Write the run as `save` does, without what only its owner may read; docs/redact.md lists it.
+
+        Kernels are kept if the run can be read once more, or was read with them.
+
+        Args:
+            path: The file to write.
+            key: What the pseudonyms depend on: runs of one key can be compared. Chance if left out.
+        """
+        from bubblescope.analysis.redaction import Pseudonyms, redacted  # noqa: PLC0415
+
+        agree(Path(path), "parquet")
+        return redacted(self._with_kernels(), Pseudonyms(key)).save(path)
+
     def info(self) -> Info:
         """Return what the traces are: format, hosts, ranks, steps, what was inferred, what was lost."""
         from bubblescope.render.text.info import Info  # noqa: PLC0415  a question loads its own only

@@ -9,11 +9,15 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
+
+from bubblescope import sources
+from bubblescope.model.errors import BubblescopeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -47,15 +51,39 @@ def fields(folder: Path) -> list[Field]:
     return list(found)
 
 
-def put(folder: Path, into: Iterable[Field]) -> None:
+def put(folder: Path, into: Iterable[Field], canary: str = CANARY) -> None:
     """Put a canary after the text in some places, wherever they occur in the files of a folder."""
     wanted = set(into)
     for path in _files(folder):
         ending, handler = _handler(path)
         handler(
             path,
-            lambda place, ending=ending: CANARY if Field(ending, place) in wanted else None,
+            lambda place, ending=ending: canary if Field(ending, place) in wanted else None,
         )
+
+
+def readable(plain: Path, folder: Path, places: list[Field], canary: str = CANARY) -> list[Field]:
+    """Return the fields that may hold a canary: with that, the trace can still be read.
+
+    In the others text is no text of the trace; the command line says so on its console.
+    """
+    if not places:
+        return []
+    shutil.copytree(plain, folder)
+    put(folder, places, canary)
+    try:
+        if len(sources.load(folder)):
+            return places
+    except BubblescopeError:
+        pass
+    finally:
+        shutil.rmtree(folder)
+    half = len(places) // 2
+    return [
+        field
+        for part in ((places[:half], places[half:]) if half else ())
+        for field in readable(plain, folder, part, canary)
+    ]
 
 
 def _files(folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -21,15 +22,21 @@ from hypothesis import strategies as st
 import kineto_maker
 from ascend_maker import Profile, sizes
 from bubblescope import SourceError, Timeline, TimelineError, sources
+from bubblescope.analysis.idle.causes import Cause
+from bubblescope.analysis.pieces.study import study_of
 from bubblescope.datasets.building import Dataset, DatasetError
+from bubblescope.datasets.pieces import pieces_of
 from bubblescope.engine import engine
 from bubblescope.model.provenance import Notice, Origin, Run
 from bubblescope.record import Recorder
+from bubblescope.render.text.report import Report
+from bubblescope.render.text.why import Explanation
 from bubblescope.schedules import generate
 from bubblescope.sources.dataset.store import store_of
 from commands import called
+from dealt_runs import disturbed
 from full import examples, module, needs
-from injected import Job
+from injected import Fault, Job
 from nsight_maker import Style
 from random_runs import made as random_run
 
@@ -499,3 +506,63 @@ def test_what_is_wrong_with_object_storage_is_a_sentence(tmp_path, bucket):
 def _made(root, *files):
     dataset(root, *files)
     return sources.load(root)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_said_of_a_dataset_in_pieces_is_what_is_said_of_all_of_it(tmp_path, seed):
+    run = random_run(seed).timeline
+    run = disturbed(run, seed) if seed % 3 else run
+    root = tmp_path / "set"
+    dataset(root, *saved(run, tmp_path / "traces"), batch=2, block_steps=1 + seed % 3)
+    whole = sources.load(root)
+    random = np.random.default_rng(seed)
+    size = int(random.integers(1, max(2, len(whole))))
+    pieces = pieces_of(store_of(root), engine(workers=1), size=size)
+    found = study_of(pieces, sent)
+    mine, its = Report.of_pieces(found).to_dict(), Report.of(whole).to_dict()
+    assert _plain(mine) == _plain(its)
+    if found.study.ledger is not None:
+        assert str(Explanation.of_pieces(found)) == str(Explanation.of(whole))
+
+
+def sent(work, jobs):
+    """Do jobs last first, as other processes would."""
+    for index in reversed(range(len(jobs))):
+        yield index, pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(jobs[index])))))
+
+
+def _plain(said):
+    said["warnings"] = sorted(said["warnings"], key=str)
+    said["notes"] = sorted(
+        (one for one in said["notes"] if one["code"] != "clocks-sampled"), key=str
+    )
+    return said
+
+
+def test_report_and_why_look_at_large_datasets_in_pieces(tmp_path, monkeypatch):
+    run = Job(generate("1f1b", 2, 4), replicas=2, steps=6, jitter=0.1, seed=4).play()
+    root = tmp_path / "set"
+    dataset(root, *saved(run, tmp_path / "traces"))
+    whole = [called(name, root, "-q", cwd=tmp_path) for name in ("report", "why")]
+    monkeypatch.setattr("bubblescope.cli.in_pieces.ENOUGH", len(run) // 2)
+    monkeypatch.setattr("bubblescope.cli.reading.ENOUGH", len(run) // 2)
+    for name, one in zip(("report", "why"), whole, strict=True):
+        parts = called(name, root, "-q", cwd=tmp_path)
+        assert (parts.returncode, parts.stdout) == (0, one.stdout), parts.stderr
+        assert "sampled" not in parts.stdout
+    few = called("stragglers", root, cwd=tmp_path)
+    assert "of the dataset's 6 steps, 3 were read" in " ".join(few.stdout.split())
+
+
+def test_a_page_of_a_large_dataset_shows_the_median_step_and_the_odd_ranks(tmp_path, monkeypatch):
+    slow = Fault(Cause.SLOW_RANK, slow={(2, 1): 1.4})
+    run = Job(generate("1f1b", 4, 8), replicas=4, steps=5, jitter=0.01, seed=4).play(slow)
+    root = tmp_path / "set"
+    dataset(root, *saved(run, tmp_path / "traces"))
+    a_step = len(run) // 5
+    monkeypatch.setattr("bubblescope.cli.view._PAGE", a_step // 4)
+    made = called("view", root, "--no-open", "-o", tmp_path / "x.html", cwd=tmp_path)
+    said = " ".join(made.stderr.split())
+    assert made.returncode == 0, made.stderr
+    assert "of the dataset's 5 steps, 1 were read" in said
+    assert re.search(r"8 of 16 ranks are shown: odd rank \d+, their pipelines, and others", said)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bubblescope.analysis.pictured import pictured
+from bubblescope.analysis.unanswered import unanswered
 from bubblescope.model.timing import timed
 
 if TYPE_CHECKING:
@@ -47,4 +48,5 @@ class Info(msgspec.Struct, frozen=True, eq=False):
             "groups": self.timeline.groups.to_dicts(),
             "steps": self.timeline.steps,
             "tasks": len(self.timeline),
+            "cannot_answer": msgspec.to_builtins(unanswered(self.timeline)),
         }

@@ -55,6 +55,10 @@ _OURS: Final = {
         "kernels",
         "Print what ran on the devices: how often, how long, and what makes one rank slower.",
     ),
+    "mcp": (
+        "mcp",
+        "Answer AI agents by the Model Context Protocol, on standard input and output.",
+    ),
     "names": (
         "names",
         "List the range names of a trace and what each is taken for.",
@@ -66,6 +70,10 @@ _OURS: Final = {
     "record": (
         "record",
         "Record a training job as it is: bubblescope record -- torchrun ... train.py.",
+    ),
+    "redact": (
+        "redact",
+        "Write a run that can be shared: names, hosts, paths and shapes replaced, every number kept.",
     ),
     "report": (
         "report",

@@ -18,9 +18,11 @@ from bubblescope.cli.workers import Sectioned, chosen
 from bubblescope.model.errors import BubblescopeError
 from bubblescope.render.formats import picture_format_of, write_picture
 from bubblescope.render.text.compare import Comparison, verdict_line
+from bubblescope.render.text.compare_markdown import markdown
 
 if TYPE_CHECKING:
     from bubblescope.analysis.gate import Condition
+    from bubblescope.engine import Engine
     from bubblescope.model.timeline import Timeline
     from bubblescope.schedules.plan import Plan
 
@@ -42,6 +44,13 @@ def _page(_context: click.Context, _option: click.Parameter, output: Path | None
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="B", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/compare.md).")
+@click.option(
+    "--to",
+    type=click.Choice(["text", "markdown"]),
+    default="text",
+    show_default=True,
+    help="What to print: text, or Markdown for the summary of a CI job.",
+)
 @click.option("--all", "everything", is_flag=True, help="Show every line of every table.")
 @click.option(
     "--fail-if",
@@ -77,6 +86,7 @@ def compare(
     before: str,
     after: str,
     as_json: bool,
+    to: str,
     everything: bool,
     conditions: tuple[Condition, ...],
     strict: bool,
@@ -91,34 +101,44 @@ def compare(
 
     Each of A and B is a trace file, a folder or a quoted glob pattern.
     """
+    if as_json and to != "text":
+        raise click.UsageError("--json and --to markdown are two ways to print; choose one")
     if picture is not None:
         picture_format_of(writable(picture))
-    runs = []
     with chosen(options) as engine:
-        for path, steps in ((before, steps_a), (after, steps_b)):
-            how = {**options, "steps": steps or options["steps"]}
-            timeline = read((path,), engine=engine, **how)
-            need_tasks(timeline)
-            runs.append(timeline)
+        runs = [
+            _read(path, steps, engine, options)
+            for path, steps in ((before, steps_a), (after, steps_b))
+        ]
     comparison = Comparison.of(runs[0], runs[1], labels=(before, after), also=also)
     try:
         verdicts = [judge(one, comparison, strict=strict) for one in conditions]
     except BubblescopeError as error:  # what is asked cannot be answered by these runs
         raise click.UsageError(str(error)) from None
     if as_json:
-        said = {**comparison.to_dict(), "conditions": [one._asdict() for one in verdicts]}
-        print_json(said)
+        print_json({**comparison.to_dict(), "conditions": [one._asdict() for one in verdicts]})
+    elif to == "markdown":
+        click.echo(markdown(comparison, verdicts, everything=everything), nl=False)
     else:
         out.print(comparison.shown(everything=everything), crop=False)
+    printed = to == "text" and not as_json
     if picture is not None:
-        _draw(runs, picture, (before, after), quiet=as_json)
-    _view(comparison, output, also, quiet=as_json)
+        _draw(runs, picture, (before, after), quiet=not printed)
+    _view(comparison, output, also, quiet=not printed)
     if not options["quiet"]:
         _warn(*runs)
     for verdict in verdicts:
-        (err if as_json else out).print(verdict_line(verdict), soft_wrap=True)
+        (out if printed else err).print(verdict_line(verdict), soft_wrap=True)
     if any(verdict.outcome == "failed" for verdict in verdicts):
         sys.exit(_FAILED)
+
+
+def _read(
+    path: str, steps: list[range] | None, engine: Engine, options: dict[str, Any]
+) -> Timeline:
+    timeline = read((path,), engine=engine, **{**options, "steps": steps or options["steps"]})
+    need_tasks(timeline)
+    return timeline
 
 
 def _draw(runs: list[Timeline], picture: Path, labels: tuple[str, str], *, quiet: bool) -> None:

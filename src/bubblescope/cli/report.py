@@ -10,6 +10,7 @@ import click
 from bubblescope.analysis.efficiency import Workload
 from bubblescope.analysis.mfu import CONVENTIONS
 from bubblescope.cli.console import answer
+from bubblescope.cli.in_pieces import in_pieces
 from bubblescope.cli.reading import NO_TASKS, paths_argument, planned, read, reading
 from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.report import Report
@@ -84,6 +85,11 @@ def report(
         peak=peak,
         devices=devices,
     )
+    asked = model or tokens or peak or devices  # MFU needs what operators executed, all of it
+    parts = None if asked else in_pieces(paths, options, also=also, explained=False)
+    if parts is not None:
+        answer(Report.of_pieces(parts), as_json=as_json, everything=everything)
+        return
     timeline = read(paths, **options)
     found = Report.of(timeline, also=also, workload=workload)
     answer(found, as_json=as_json, everything=everything)

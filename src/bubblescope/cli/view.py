@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from bubblescope.analysis.compare import Comparison
+from bubblescope.analysis.fewer import with_fewer_ranks
 from bubblescope.analysis.view import View
 from bubblescope.cli.again import Repeatable, read_again
 from bubblescope.cli.console import out, warn, writing, wrote
@@ -28,6 +29,10 @@ from bubblescope.render.html.kernels import need_room
 
 if TYPE_CHECKING:
     from bubblescope.schedules.plan import Plan
+
+
+_PAGE: Final = 1_000_000
+"""Tasks of a dataset that a page shows; more take long to write and to open."""
 
 
 @click.command(cls=Repeatable)
@@ -70,8 +75,10 @@ def view(
     layers = options["layers"]
     question = one_question(options, also)
     options["activities"] |= unfolding
-    timeline = read(paths, **options)
+    timeline = read(paths, enough=_PAGE, **options)
     need_tasks(timeline)
+    if any(one.code == "sampled-steps" for one in timeline.run.warnings):
+        timeline = with_fewer_ranks(timeline, 2 * _PAGE)
     if unfolding:
         need_room(timeline)
         unfolding = has_kernels(timeline, paths)

@@ -8,6 +8,7 @@ import click
 
 from bubblescope.analysis.words import LANGUAGES
 from bubblescope.cli.console import out, print_json, warn
+from bubblescope.cli.in_pieces import in_pieces
 from bubblescope.cli.reading import need_tasks, paths_argument, planned, read, reading
 from bubblescope.cli.workers import Sectioned
 from bubblescope.render.text.why import Explanation
@@ -41,11 +42,16 @@ def why(
     **options: Any,
 ) -> None:
     """Say why devices are idle: a cause for every nanosecond, and what to do about it."""
-    timeline = read(paths, **options)
-    need_tasks(timeline)
-    found = Explanation.of(timeline, also=also, language=language)
+    quiet = options["quiet"]
+    parts = in_pieces(paths, options, also=also, explained=True)
+    if parts is not None:
+        timeline, found = parts.drawn, Explanation.of_pieces(parts, language)
+    else:
+        timeline = read(paths, **options)
+        need_tasks(timeline)
+        found = Explanation.of(timeline, also=also, language=language)
     if as_json:
         print_json(found.to_dict(gaps=everything))
         return
     out.print(found.shown(everything=everything), crop=False)
-    warn(timeline, quiet=options["quiet"])
+    warn(timeline, quiet=quiet)

@@ -153,6 +153,7 @@ def pieces_of(
     *,
     steps: Sequence[range] | None = None,
     clock: Literal["raw", "auto", "solve"] = "auto",
+    size: int = A_PIECE,
 ) -> DatasetPieces:
     """Return a dataset in pieces, on one clock.
 
@@ -161,6 +162,7 @@ def pieces_of(
         engine: Where the steps are looked at that tell of its clocks.
         steps: The steps that are asked about; all if None.
         clock: As of `bubblescope.load`. Clocks are put right by a few steps from the first to the last.
+        size: Tasks of a part or batch, about.
 
     Raises:
         SourceError: It is not finished, or damaged, or no steps tell what its ranks agree on.
@@ -172,7 +174,7 @@ def pieces_of(
     if steps is not None:
         wanted = [step for step in catalogue.steps if any(step in some for some in steps)]
     [(_, settled)] = engine.run(_settle, [_Settling(tables, clock, wanted)], apart=True)
-    return DatasetPieces(tables, wanted, settled)
+    return DatasetPieces(tables, wanted, settled, size)
 
 
 class _Settling(NamedTuple):
@@ -188,7 +190,8 @@ def _settle(job: _Settling) -> _Settled:
     if job.steps is not None:
         catalogue = msgspec.structs.replace(catalogue, steps=tuple(job.steps))
     some = few_steps(catalogue, _TO_SETTLE)
-    few = tables.part([range(step, step + 1) for step in some], None)
+    everything = len(some) == len(tables.catalogue.steps)
+    few = tables.part(None if everything else [range(step, step + 1) for step in some], None)
     several = few.ranks["host"].n_unique() > 1 or not few.run.common_clock
     found = Correction(few.ranks, few.run, {}, [])
     if job.clock == "solve" or (job.clock == "auto" and several and few.run.clock is None):

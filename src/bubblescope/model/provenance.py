@@ -77,6 +77,9 @@ class Contents(msgspec.Struct, frozen=True):
         devices: Device ordinals that ran something.
         counts: Number of rows by what they are ("kernels", "copies", "ranges", ...).
         names: The shapes of its range names, most frequent first.
+        rank: The rank that all of it is of, where it is of one.
+        offset_ns: What was added to the times that stand in it to put them on the run's clock, before
+            clocks were corrected; None of formats whose times only bubblescope reads.
     """
 
     path: str
@@ -85,6 +88,8 @@ class Contents(msgspec.Struct, frozen=True):
     devices: tuple[int, ...] = ()
     counts: dict[str, int] = msgspec.field(default_factory=dict)
     names: tuple[NameShape, ...] = ()
+    rank: int | None = None
+    offset_ns: int | None = None
 
 
 class ClockReport(msgspec.Struct, frozen=True):

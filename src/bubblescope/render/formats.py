@@ -54,6 +54,12 @@ FORMATS: Final[Registry[Format]] = Registry(
             "https://ui.perfetto.dev",
             ("kernels",),
         ),
+        "perfetto-tar": Format(
+            "bubblescope.render.traces.perfetto_archive:write",
+            ".perfetto.tar",
+            "the same with the raw traces beside it, on one clock",
+            ("kernels",),
+        ),
         "chrome": Format(
             "bubblescope.render.traces.chrome:write",
             ".trace.json",

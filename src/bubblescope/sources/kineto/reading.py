@@ -84,7 +84,7 @@ def read_traces(paths: Sequence[Path], options: ReadOptions) -> Timeline:
             *_task_notices(traces),
             *_blank(traces),
         ),
-        contents=(trace.contents for trace in traces),
+        contents=_contents(traces, ranks),
         world=max((trace.world for trace in traces), default=0),
         nothing=lambda: _no_tasks(traces),
         number=lambda tasks: numbering.number(tasks, markers, passes=options.names.passes),
@@ -450,6 +450,15 @@ def _offsets(traces: Sequence[_Trace]) -> list[int]:
     """Return what makes each trace's times absolute; those that do not say share the others'."""
     base = max((trace.base_ns or 0 for trace in traces), default=0)
     return [base if trace.base_ns is None else trace.base_ns for trace in traces]
+
+
+def _contents(traces: Sequence[_Trace], ranks: list[int]) -> list[Contents]:
+    """Return what the traces hold, and where each stands on the run's clock."""
+    parts = zip(_offsets(traces), ranks, traces, strict=True)
+    return [
+        msgspec.structs.replace(trace.contents, rank=rank, offset_ns=offset)
+        for offset, rank, trace in parts
+    ]
 
 
 def _spent(traces: Sequence[_Trace], ranks: list[int]) -> Spent:

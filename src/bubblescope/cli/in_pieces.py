@@ -1,0 +1,89 @@
+"""Questions about datasets that do not fit into memory: workers look at their parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bubblescope.cli.console import Bar
+from bubblescope.cli.reading import ENOUGH
+from bubblescope.cli.workers import chosen
+from bubblescope.model.progress import SILENT
+from bubblescope.sources.dataset.catalogue import CATALOGUE, TASKS, Catalogue, catalogue_of
+from bubblescope.sources.dataset.store import is_address, store_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from bubblescope.analysis.pieces.study import Found
+    from bubblescope.engine import Engine
+    from bubblescope.model.progress import Progress
+    from bubblescope.schedules.plan import Plan
+
+
+def in_pieces(
+    paths: tuple[str, ...],
+    options: dict[str, Any],
+    *,
+    also: Sequence[Plan] = (),
+    explained: bool,
+) -> Found | None:
+    """Look at a dataset in parts, if that is what was given and it does not fit into memory.
+
+    Args:
+        paths: What was given.
+        options: Those of `bubblescope.cli.reading.reading`; those about workers are taken out if it is
+            looked at in parts.
+        also: Schedules to recognise besides the known ones.
+        explained: As of `bubblescope.analysis.pieces.study.study_of`.
+
+    Returns:
+        What is known of it; None if it can be read, as traces are.
+    """
+    if len(paths) != 1 or options["ranks"] is not None:
+        return None
+    place = Path(paths[0]).expanduser()
+    if not (is_address(place) or (place / CATALOGUE).is_file()):
+        return None
+    store = store_of(place)
+    catalogue = catalogue_of(store)
+    if not catalogue.finished or _tasks(catalogue, options["steps"]) <= ENOUGH:
+        return None
+    from bubblescope.analysis.pieces.study import study_of  # noqa: PLC0415  slow, and seldom needed
+    from bubblescope.datasets.pieces import pieces_of  # noqa: PLC0415
+
+    with Bar() as bar, chosen(options) as workers:
+        progress = SILENT if options["quiet"] else bar
+        pieces = pieces_of(store, workers, steps=options["steps"], clock=options["clock"])
+        return study_of(pieces, _Watched(workers, progress), also=also, explained=explained)
+
+
+def _tasks(catalogue: Catalogue, steps: Sequence[range] | None) -> int:
+    """Return about how many tasks some steps of a dataset have."""
+    tasks = sum(part.count(TASKS) for part in catalogue.parts)
+    if steps is None or not catalogue.steps:
+        return tasks
+    wanted = sum(any(step in some for some in steps) for step in catalogue.steps)
+    return tasks * wanted // len(catalogue.steps)
+
+
+class _Watched:
+    """Has work done by workers, and tells how far they are.
+
+    Args:
+        workers: The workers.
+        progress: Is told.
+    """
+
+    def __init__(self, workers: Engine, progress: Progress) -> None:
+        self._workers = workers
+        self._progress = progress
+
+    def __call__(
+        self, work: Callable[[Any], Any], jobs: Sequence[Any]
+    ) -> Iterator[tuple[int, Any]]:
+        """Do work on jobs; see `bubblescope.analysis.pieces.given.Runs`."""
+        self._progress.begin("looking at the parts", len(jobs))
+        for done in self._workers.run(work, jobs, apart=True):
+            self._progress.advance()
+            yield done

@@ -1,0 +1,29 @@
+"""`bubblescope mcp`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bubblescope.agents import protocol
+
+
+@click.command()
+@click.argument(
+    "folders",
+    nargs=-1,
+    metavar="[FOLDER]...",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+)
+@click.option("--skill", is_flag=True, help="Print how to use the tools, as an Agent Skill.")
+def mcp(folders: tuple[Path, ...], skill: bool) -> None:
+    """Answer AI agents by the Model Context Protocol, on standard input and output.
+
+    Only traces below the FOLDERs can be read; all that you may read yourself if none is given.
+    Nothing is written.
+    """
+    if skill:
+        click.echo(protocol.skill(), nl=False)
+        return
+    protocol.serve(folders)
