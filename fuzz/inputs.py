@@ -47,6 +47,7 @@ _COMMANDS: Final = {
     ("view", "--against"): _Asked(1),
     ("export",): _Asked(2),
     ("dataset", "--workers", "1"): _Asked(2),
+    ("redact",): _Asked(1),
     ("watch", "--once"): _Asked(5, ("native",)),
     ("ascend", "pp-chart"): _Asked(20, ("ascend",)),
     ("ascend", "cluster", "--mode", "pp_chart"): _Asked(5, ("ascend",)),
@@ -64,7 +65,7 @@ _BESIDES: Final = {
 """What is asked of what commands read besides traces."""
 _OTHER_RUN: Final = ("--like", "--against")
 """Options that name another run."""
-_QUIET: Final = ("report", "why", "kernels", "stragglers", "paddle", "ascend", "dataset")
+_QUIET: Final = ("report", "why", "kernels", "stragglers", "paddle", "ascend", "dataset", "redact")
 WRITES: Final = {"paddle": ("pipeline_profile.json", "pipeline_profile_perfetto.json")}
 """The files that a command is there to write beside the traces."""
 
@@ -138,6 +139,8 @@ class Input(NamedTuple):
         elif name == "export":
             kind = random.choice(_EXPORTS)
             command += ["--to", kind, "--output", str(out / f"out.{kind}")]
+        elif name == "redact":
+            command += ["--output", str(out / "run.bubbles.parquet")]
         elif name == "dataset":
             command += ["--output", str(out / "run")]
         elif name == "ascend":

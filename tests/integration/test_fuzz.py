@@ -36,11 +36,13 @@ def test_every_reader_is_a_target():
 
 
 NOT_ASKED = {
+    "--key-file": "is any bytes",
+    "mcp": "answers until it is ended, with what the commands answer",
     "--scheduler-file": "names a running cluster",
     "record": "runs a program",
     "serve": "answers until it is ended, and reads as `view` does; test_hostile.py asks it",
 }
-WRITTEN = {"output", "picture", "inferred", "plan_file"}
+WRITTEN = {"output", "picture", "inferred", "plan_file", "dictionary"}
 """Parameters that name what is written."""
 
 
