@@ -43,8 +43,8 @@ _COMMANDS: Final = {
     ("stragglers", "--json"): _Asked(1),
     ("whatif", "--json"): _Asked(1),
     ("compare", "--json"): _Asked(1),
-    ("view",): _Asked(1),
-    ("view", "--against"): _Asked(1),
+    ("view", "--no-open"): _Asked(1),
+    ("view", "--no-open", "--against"): _Asked(1),
     ("export",): _Asked(2),
     ("dataset", "--workers", "1"): _Asked(2),
     ("redact",): _Asked(1),
@@ -66,6 +66,13 @@ _BESIDES: Final = {
 _OTHER_RUN: Final = ("--like", "--against")
 """Options that name another run."""
 _QUIET: Final = ("report", "why", "kernels", "stragglers", "paddle", "ascend", "dataset", "redact")
+_OUTPUTS: Final = {
+    "view": "view.html",
+    "dataset": "run",
+    "redact": "run.bubbles.parquet",
+    "ascend": "chart",
+}
+"""Where commands are told to write."""
 WRITES: Final = {"paddle": ("pipeline_profile.json", "pipeline_profile_perfetto.json")}
 """The files that a command is there to write beside the traces."""
 
@@ -139,17 +146,13 @@ class Input(NamedTuple):
         elif name == "export":
             kind = random.choice(_EXPORTS)
             command += ["--to", kind, "--output", str(out / f"out.{kind}")]
-        elif name == "redact":
-            command += ["--output", str(out / "run.bubbles.parquet")]
-        elif name == "dataset":
-            command += ["--output", str(out / "run")]
         elif name == "ascend":
-            command += ["--output", str(out / "chart"), "--profiling_path"]
+            command.append("--profiling_path")
         elif name == "paddle":
             several = [one for one in folder.glob("machine*") if one.is_dir()]
             command += [*(["--multi_machine"] if several else []), "--log_dir"]
-        if name == "view":
-            command[1:1] = ["--no-open", "--output", str(out / "view.html")]
+        if name in _OUTPUTS:
+            command[-1:-1] = ["--output", str(out / _OUTPUTS[name])]
         return [*command, str(folder)]
 
 
